@@ -1,0 +1,57 @@
+# `make demo` and `make test` need python3 (3.11 or newer), make, and a network to the package index.
+
+# The first Python that TensorFlow has wheels for; choose another with `make PYTHON=python3.12`.
+PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
+	$(name) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $(name))))
+BIN := .venv/bin
+
+.PHONY: help demo setup test lint check format benchmark clean
+
+help:
+	@echo "make demo       prepare a corpus, train, evaluate, generate: a few minutes on 2 cores"
+	@echo "make test       run the tests"
+	@echo "make setup      install what developers need into .venv, with the pre-commit hook"
+	@echo "make lint       check style and types"
+	@echo "make check      lint and test"
+	@echo "make format     format the code"
+	@echo "make benchmark  measure training speed"
+	@echo "make clean      remove .venv and what the demo made"
+
+demo: .venv/installed
+	$(BIN)/python -m examples.demo
+
+setup: .venv/installed-dev
+	@if [ -d .git ]; then $(BIN)/pre-commit install; fi
+
+test: .venv/installed-dev
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+check: lint test
+
+format: .venv/installed-dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+benchmark: .venv/installed
+	$(BIN)/python -m benchmarks.train_step
+
+clean:
+	rm -rf .venv data/pydoc runs/demo
+
+.venv/bin/python:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Python 3.11, 3.12 or 3.13 is needed, and none is on the PATH." >&2; exit 1; fi
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/python pyproject.toml setup.py
+	$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+.venv/installed-dev: .venv/bin/python pyproject.toml setup.py
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@ .venv/installed

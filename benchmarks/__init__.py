@@ -1,0 +1,1 @@
+"""What to measure the trained models against."""

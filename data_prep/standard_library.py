@@ -1,0 +1,121 @@
+"""The `pydoc` corpus: the English that every Python brings.
+
+Its documents are the docstrings of the standard library's sources and the language topics that
+`help()` shows. They need no download, and are the same for the same Python.
+"""
+
+import ast
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+_SKIPPED_FOLDERS = {
+    "__pycache__",
+    "dist-packages",
+    "idle_test",
+    "lib-dynload",
+    "site-packages",
+    "test",
+    "tests",
+}
+_SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+# Of every 20 documents, the last but one goes to valid and the last to test.
+_CYCLE = 20
+_SPLIT_OF_RESIDUE = {_CYCLE - 2: "valid", _CYCLE - 1: "test"}
+
+
+def read_standard_library() -> dict[str, bytes]:
+    """Reads the corpus.
+
+    Returns:
+        The text of the splits "train", "valid" and "test": UTF-8, a blank line after each
+        document.
+    """
+    return join_splits(split_documents(iterate_documents(find_standard_library())))
+
+
+def find_standard_library() -> Path:
+    """Returns the folder of the standard library's sources."""
+    return Path(sysconfig.get_paths()["stdlib"])
+
+
+def iterate_documents(root: Path) -> Iterator[str]:
+    """Yields every document: the docstrings under `root`, then the topics of `help()`.
+
+    Args:
+        root: The folder of the sources.
+    """
+    for path in find_sources(root):
+        yield from read_docstrings(path.read_bytes())
+    # Imported here, as it is 700 kB of text.
+    from pydoc_data.topics import topics
+
+    for _, topic in sorted(topics.items()):
+        yield topic.strip()
+
+
+def find_sources(root: Path) -> list[Path]:
+    """Returns the Python files under `root` but tests and installed packages, sorted."""
+    found = []
+    for path in root.rglob("*.py"):
+        relative = path.relative_to(root)
+        is_skipped = any(
+            name in _SKIPPED_FOLDERS or name.startswith("config-") for name in relative.parts[:-1]
+        )
+        if not is_skipped and not relative.name.startswith("test_"):
+            found.append((relative.parts, path))
+    return [path for _, path in sorted(found)]
+
+
+def read_docstrings(source: bytes) -> list[str]:
+    """Returns the docstrings of a module, its classes and its functions, in source order.
+
+    Args:
+        source: The source of the module.
+
+    Returns:
+        The docstrings that are not empty, without their indentation.
+    """
+    with warnings.catch_warnings():
+        # Some sources hold escapes that Python warns about.
+        warnings.simplefilter("ignore")
+        module = ast.parse(source)
+    return [text for text in _iterate_docstrings(module) if text]
+
+
+def split_documents(documents: Iterator[str]) -> dict[str, list[str]]:
+    """Drops empty and repeated documents and deals the others out to the splits.
+
+    A repeat would put training text into the test split.
+
+    Args:
+        documents: The documents in order.
+
+    Returns:
+        The documents of "train", "valid" and "test".
+    """
+    splits: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
+    unique = (document for document in dict.fromkeys(documents) if document)
+    for i, document in enumerate(unique):
+        splits[_SPLIT_OF_RESIDUE.get(i % _CYCLE, "train")].append(document)
+    return splits
+
+
+def join_splits(splits: dict[str, list[str]]) -> dict[str, bytes]:
+    """Joins the documents of each split, with a blank line after each, as UTF-8."""
+    # A docstring may hold half of a surrogate pair, which UTF-8 cannot.
+    return {
+        name: "".join(f"{document}\n\n" for document in documents).encode("utf-8", "replace")
+        for name, documents in splits.items()
+    }
+
+
+def _iterate_docstrings(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, _SCOPES):
+        yield ast.get_docstring(node, clean=True) or ""
+    for child in ast.iter_child_nodes(node):
+        # Definitions stand among statements; expressions need not be searched.
+        if isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
+            yield from _iterate_docstrings(child)

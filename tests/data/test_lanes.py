@@ -1,0 +1,199 @@
+import numpy as np
+import pytest
+
+from txl_tf.data.lanes import EvaluationLanes, TrainingLanes
+from txl_tf.data.reading import open_records
+from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.writing import write_records
+
+
+class Positions:
+    """A split in which every token is its own position."""
+
+    def __init__(self, n_tokens):
+        self._n_tokens = n_tokens
+
+    def __len__(self):
+        return self._n_tokens
+
+    def read(self, start, stop):
+        assert 0 <= start <= stop <= self._n_tokens
+        return np.arange(start, stop, dtype=np.int32)
+
+
+def make_lanes(n_tokens=211, n_lanes=3, tgt_len=7, seed=0):
+    return TrainingLanes(Positions(n_tokens), n_lanes=n_lanes, tgt_len=tgt_len, seed=seed)
+
+
+def test_an_epoch_has_all_the_whole_steps_that_fit():
+    assert make_lanes().steps_per_epoch == 10
+    assert make_lanes(n_tokens=210).steps_per_epoch == 9
+
+
+def test_segments_are_consecutive_tokens_with_one_to_the_right():
+    segments = make_lanes().read(0, 5)
+    assert segments.shape == (5, 3, 8)
+    assert segments.dtype == np.int32
+    np.testing.assert_array_equal(np.diff(segments), 1)
+
+
+def test_each_row_goes_on_where_it_ended():
+    lanes = make_lanes()
+    segments = lanes.read(0, lanes.steps_per_epoch)
+    np.testing.assert_array_equal(segments[1:, :, 0], segments[:-1, :, -1])
+
+
+def test_no_target_is_read_twice_in_an_epoch():
+    lanes = make_lanes(n_tokens=233)
+    targets = lanes.read(lanes.steps_per_epoch, lanes.steps_per_epoch)[..., 1:]
+    assert len(np.unique(targets)) == targets.size
+
+
+def test_every_target_is_read_over_the_epochs():
+    lanes = make_lanes(n_tokens=229)
+    targets = lanes.read(0, 40 * lanes.steps_per_epoch)[..., 1:]
+    assert set(range(1, 229)) <= set(targets.ravel().tolist())
+
+
+def test_epochs_start_at_different_offsets():
+    lanes = make_lanes(n_tokens=229)
+    starts = {int(lanes.read(epoch * lanes.steps_per_epoch)[0, 0, 0]) for epoch in range(40)}
+    assert starts == set(range(229 - 210))
+
+
+def test_a_split_that_fits_exactly_starts_at_its_first_token():
+    lanes = make_lanes(n_tokens=211)
+    targets = lanes.read(0, lanes.steps_per_epoch)[..., 1:]
+    assert sorted(targets.ravel().tolist()) == list(range(1, 211))
+
+
+def test_any_step_equals_reading_from_the_start():
+    lanes = make_lanes(n_tokens=229)
+    everything = lanes.read(0, 37)
+    for step, n_steps in [(0, 1), (9, 2), (13, 1), (8, 23), (36, 1)]:
+        np.testing.assert_array_equal(lanes.read(step, n_steps), everything[step : step + n_steps])
+
+
+def test_rows_are_rows_of_the_whole_batch():
+    lanes = make_lanes(n_lanes=5)
+    everything = lanes.read(4, 7)
+    np.testing.assert_array_equal(lanes.read(4, 7, rows=slice(1, 4)), everything[:, 1:4])
+    np.testing.assert_array_equal(lanes.read(4, 7, rows=slice(3, None)), everything[:, 3:])
+
+
+def test_the_seed_decides_the_offsets():
+    steps = slice(0, None, make_lanes(n_tokens=229).steps_per_epoch)
+    one, same, other = (
+        make_lanes(n_tokens=229, seed=seed).read(0, 100)[steps, 0, 0] for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+
+
+def test_a_step_far_ahead_is_read_at_once():
+    assert make_lanes().read(10**12).shape == (1, 3, 8)
+
+
+def test_a_split_that_is_too_short_is_told_what_fits():
+    with pytest.raises(
+        ValueError,
+        match=r"n_lanes=5, tgt_len=7, 31 tokens\. .*n_lanes=4 fit .* or tgt_len=6 with",
+    ):
+        make_lanes(n_tokens=31, n_lanes=5)
+
+
+@pytest.mark.parametrize(("n_lanes", "tgt_len"), [(4, 7), (5, 6)])
+def test_what_is_said_to_fit_fits(n_lanes, tgt_len):
+    assert make_lanes(n_tokens=31, n_lanes=n_lanes, tgt_len=tgt_len).steps_per_epoch == 1
+
+
+@pytest.mark.parametrize("name", ["n_lanes", "tgt_len"])
+def test_training_sizes_must_be_positive(name):
+    with pytest.raises(ValueError, match=f"`{name}` must be positive. Received: {name}=0"):
+        make_lanes(**{name: 0})
+
+
+@pytest.mark.parametrize(
+    ("step", "n_steps", "message"),
+    [(-1, 1, "`step` must not be negative"), (0, 0, "`n_steps` must be positive")],
+)
+def test_read_needs_steps_that_are(step, n_steps, message):
+    with pytest.raises(ValueError, match=message):
+        make_lanes().read(step, n_steps)
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "n_lanes", "tgt_len"),
+    [(103, 1, 7), (103, 5, 7), (103, 5, 1), (103, 7, 211), (103, 211, 5), (2, 3, 5), (36, 5, 7)],
+)
+def test_every_token_but_the_first_is_a_target_once(n_tokens, n_lanes, tgt_len):
+    lanes = EvaluationLanes(Positions(n_tokens), n_lanes=n_lanes, tgt_len=tgt_len)
+    targets = [segment.targets[segment.mask] for segment in lanes]
+    assert sorted(np.concatenate(targets).tolist()) == list(range(1, n_tokens))
+
+
+@pytest.fixture(params=[(5, 7), (61, 3)])
+def evaluation(request):
+    n_lanes, tgt_len = request.param
+    return EvaluationLanes(Positions(103), n_lanes=n_lanes, tgt_len=tgt_len)
+
+
+def test_evaluation_segments_have_one_shape(evaluation):
+    for segment in evaluation:
+        for array, dtype in zip(segment, (np.int32, np.int32, bool), strict=True):
+            assert array.shape == (evaluation.n_lanes, evaluation.tgt_len)
+            assert array.dtype == dtype
+
+
+def test_evaluation_targets_are_one_to_the_right(evaluation):
+    for segment in evaluation:
+        np.testing.assert_array_equal(segment.targets - segment.ids, segment.mask)
+
+
+def test_evaluation_rows_go_on_and_pad_only_at_their_end(evaluation):
+    segments = list(evaluation)
+    ids = np.concatenate([segment.ids for segment in segments], axis=1)
+    mask = np.concatenate([segment.mask for segment in segments], axis=1)
+    assert (mask[:, :-1] >= mask[:, 1:]).all()
+    np.testing.assert_array_equal(np.diff(ids)[mask[:, 1:]], 1)
+
+
+def test_evaluation_pads_with_0(evaluation):
+    for segment in evaluation:
+        assert not segment.ids[~segment.mask].any()
+        assert not segment.targets[~segment.mask].any()
+
+
+def test_len_is_the_number_of_evaluation_segments(evaluation):
+    assert len(evaluation) == len(list(evaluation))
+
+
+def test_evaluation_lanes_can_be_read_again(evaluation):
+    first, again = list(evaluation), list(evaluation)
+    np.testing.assert_array_equal(first[0].ids, again[0].ids)
+
+
+@pytest.mark.parametrize("n_tokens", [0, 1])
+def test_evaluation_needs_a_context_and_a_target(n_tokens):
+    with pytest.raises(ValueError, match=rf"at least 2 tokens.* Received: {n_tokens} tokens"):
+        EvaluationLanes(Positions(n_tokens), n_lanes=3, tgt_len=5)
+
+
+@pytest.mark.parametrize("sizes", [{"n_lanes": 0, "tgt_len": 5}, {"n_lanes": 3, "tgt_len": 0}])
+def test_evaluation_sizes_must_be_positive(sizes):
+    with pytest.raises(ValueError, match="must be positive"):
+        EvaluationLanes(Positions(7), **sizes)
+
+
+def test_lanes_read_records_as_they_read_positions(tmp_path):
+    n_tokens = 229
+    write_records(
+        tmp_path,
+        dataset="positions",
+        vocabulary=Vocabulary("byte", tuple(map(str, range(n_tokens)))),
+        splits={"train": [np.arange(n_tokens)]},
+        tokens_per_record=13,
+        tokens_per_shard=26,
+    )
+    lanes = TrainingLanes(open_records(tmp_path).split("train"), n_lanes=3, tgt_len=7)
+    np.testing.assert_array_equal(lanes.read(5, 17), make_lanes(n_tokens=n_tokens).read(5, 17))

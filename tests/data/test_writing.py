@@ -1,0 +1,190 @@
+import errno
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.data.reading import read_ids, verify_records
+from txl_tf.data.records import RecordError
+from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.writing import write_records
+
+LETTERS = Vocabulary("char", tuple("abcdefg"))
+IDS = np.random.default_rng(5).integers(0, 7, 101)
+
+
+def write(folder, chunks=(IDS,), **changes):
+    values = {
+        "dataset": "letters",
+        "vocabulary": LETTERS,
+        "splits": {"train": chunks, "valid": (IDS[:13],)},
+        "tokens_per_record": 11,
+        "tokens_per_shard": 37,
+    }
+    return write_records(folder, **{**values, **changes})
+
+
+def list_files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def interrupt(error):
+    """Yields enough for some records, then fails as a reader of raw files may."""
+    yield IDS[:83] * 0
+    raise error
+
+
+def test_records_are_tfrecords_of_raw_ids(tmp_path):
+    info = write(tmp_path)
+    files = [str(tmp_path / shard.file) for shard in info.splits["train"]]
+    ids = [tf.io.decode_raw(record, tf.uint8).numpy() for record in tf.data.TFRecordDataset(files)]
+    assert [len(record) for record in ids] == [11] * 9 + [2]
+    np.testing.assert_array_equal(np.concatenate(ids), IDS)
+
+
+@pytest.mark.parametrize(("n_symbols", "dtype"), [(257, tf.uint16), (65537, tf.int32)])
+def test_ids_of_large_vocabularies_are_little_endian(tmp_path, n_symbols, dtype):
+    vocabulary = Vocabulary("word", tuple(map(str, range(n_symbols))))
+    ids = np.array([0, 1, 256, n_symbols - 1])
+    info = write_records(tmp_path, dataset="words", vocabulary=vocabulary, splits={"train": [ids]})
+    (record,) = tf.data.TFRecordDataset(str(tmp_path / info.splits["train"][0].file))
+    np.testing.assert_array_equal(tf.io.decode_raw(record, dtype), ids)
+    np.testing.assert_array_equal(read_ids(tmp_path, "train"), ids)
+
+
+def test_shards_hold_whole_records_and_say_how_many_they_are(tmp_path):
+    shards = write(tmp_path).splits["train"]
+    assert [shard.tokens for shard in shards] == [33, 33, 33, 2]
+    assert [shard.file[:21] for shard in shards] == [f"train-0000{i}-of-00004-" for i in range(4)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 11, 13, 101])
+def test_chunks_of_any_length_give_the_same_shards(tmp_path, size):
+    chunks = [IDS[i : i + size] for i in range(0, len(IDS), size)]
+    assert write(tmp_path / "a", chunks).splits == write(tmp_path / "b").splits
+
+
+def test_an_empty_split_has_no_shard(tmp_path):
+    assert write(tmp_path, [IDS[:0]]).splits["train"] == ()
+    assert read_ids(tmp_path, "train").shape == (0,)
+
+
+def test_vocab_txt_has_one_symbol_a_line(tmp_path):
+    write(tmp_path, vocabulary=Vocabulary("char", ("a", "\n", " ", *"bcde")))
+    assert (tmp_path / "vocab.txt").read_text() == "a\n\\n\n \nb\nc\nd\ne\n"
+
+
+def test_only_the_data_set_is_left_in_the_folder(tmp_path):
+    info = write(tmp_path)
+    shards = [shard.file for split in info.splits.values() for shard in split]
+    assert list_files(tmp_path) == sorted([*shards, "records.json", "vocab.txt"])
+
+
+def test_a_data_set_is_not_overwritten_unasked(tmp_path):
+    write(tmp_path)
+    with pytest.raises(RecordError, match=r"already holds a data set; .*`overwrite=True`"):
+        write(tmp_path, [IDS * 0])
+    np.testing.assert_array_equal(read_ids(tmp_path, "train"), IDS)
+
+
+def test_overwriting_leaves_nothing_of_the_older_data_set(tmp_path):
+    write(tmp_path)
+    info = write(tmp_path, [IDS[:5]], overwrite=True)
+    shards = [shard.file for split in info.splits.values() for shard in split]
+    assert list_files(tmp_path) == sorted([*shards, "records.json", "vocab.txt"])
+    np.testing.assert_array_equal(read_ids(tmp_path, "train"), IDS[:5])
+
+
+def test_overwriting_keeps_files_that_are_not_of_the_data_set(tmp_path):
+    write(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    write(tmp_path, overwrite=True)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "disk full")])
+def test_an_interrupted_write_leaves_the_older_data_set_whole(tmp_path, error):
+    write(tmp_path)
+    before = list_files(tmp_path)
+    with pytest.raises(type(error)):
+        write(tmp_path, interrupt(error), overwrite=True)
+    assert list_files(tmp_path) == before
+    verify_records(tmp_path)
+
+
+def test_a_write_that_stops_while_files_are_moved_leaves_the_older_data_set_whole(
+    tmp_path, monkeypatch
+):
+    write(tmp_path)
+    moved = []
+
+    def move(source, target):
+        moved.append(target)
+        if len(moved) == 3:
+            raise OSError(errno.EIO, "disk lost")
+        source.rename(target)
+
+    monkeypatch.setattr("os.replace", move)
+    with pytest.raises(OSError, match="disk lost"):
+        write(tmp_path, [IDS[::-1]], overwrite=True)
+    verify_records(tmp_path)
+    np.testing.assert_array_equal(read_ids(tmp_path, "train"), IDS)
+
+
+def test_records_json_is_moved_last(tmp_path, monkeypatch):
+    moved = []
+
+    def move(source, target):
+        moved.append(target.name)
+        source.rename(target)
+
+    monkeypatch.setattr("os.replace", move)
+    write(tmp_path)
+    assert moved[-1] == "records.json"
+
+
+def test_an_interrupted_first_write_leaves_no_folder(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "new", interrupt(KeyboardInterrupt()))
+    assert list_files(tmp_path) == []
+
+
+def test_a_full_disk_is_an_os_error(tmp_path, monkeypatch):
+    def fail(_writer, _record):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.io.TFRecordWriter, "write", fail)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        write(tmp_path / "new")
+    assert caught.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("wrong", [-1, 7])
+def test_an_id_outside_the_vocabulary_is_named_with_its_place(tmp_path, wrong):
+    with pytest.raises(ValueError, match=rf"below 7.* 'train': id {wrong} at token 102"):
+        write(tmp_path, [IDS, np.array([0, wrong])])
+
+
+@pytest.mark.parametrize("chunk", [np.zeros((2, 3), int), np.zeros(3)])
+def test_chunks_must_be_rows_of_integers(tmp_path, chunk):
+    with pytest.raises(ValueError, match="`splits` must yield rows of integers"):
+        write(tmp_path, [chunk])
+
+
+def test_the_name_of_a_split_cannot_leave_the_folder(tmp_path):
+    with pytest.raises(ValueError, match=r"must be an identifier. Received: '\.\./train'"):
+        write(tmp_path, splits={"../train": [IDS]})
+
+
+def test_the_same_data_gives_the_same_bytes(tmp_path):
+    write(tmp_path / "a")
+    write(tmp_path / "b")
+    assert list_files(tmp_path / "a") == list_files(tmp_path / "b")
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_the_json_says_who_made_it(tmp_path):
+    write(tmp_path)
+    assert json.loads((tmp_path / "records.json").read_text())["created_by"].startswith("txl_tf ")

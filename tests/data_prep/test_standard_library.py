@@ -1,0 +1,137 @@
+import hashlib
+import subprocess
+import sys
+
+import pytest
+import standard_library
+
+SOURCE = '''
+"""The module."""
+
+def outer(x):
+    """Outer.
+
+        Indented once.
+    Not indented.
+    """
+    def inner():
+        """Inner."""
+    return inner
+
+class Shape:
+    """A shape."""
+    colour = "no docstring"
+
+    async def area(self):
+        r"""\\alpha"""
+
+if True:
+    try:
+        pass
+    except OSError:
+        def fallback():
+            """Fallback."""
+else:
+    def undocumented():
+        return "no docstring"
+'''
+
+
+@pytest.fixture(scope="module")
+def documents():
+    root = standard_library.find_standard_library()
+    return standard_library.split_documents(standard_library.iterate_documents(root))
+
+
+@pytest.fixture(scope="module")
+def texts(documents):
+    return standard_library.join_splits(documents)
+
+
+def test_docstrings_come_in_source_order_without_indentation():
+    assert standard_library.read_docstrings(SOURCE.encode()) == [
+        "The module.",
+        "Outer.\n\n    Indented once.\nNot indented.",
+        "Inner.",
+        "A shape.",
+        "\\alpha",
+        "Fallback.",
+    ]
+
+
+def test_sources_are_sorted_and_neither_tests_nor_installed(tmp_path):
+    wanted = ["a.py", "a/b.py", "b/a.py", "latest.py"]
+    others = [
+        "__pycache__/a.py",
+        "config-3.11/a.py",
+        "ctypes/test/a.py",
+        "dist-packages/a.py",
+        "email/test_a.py",
+        "idlelib/idle_test/a.py",
+        "lib-dynload/a.py",
+        "notes.txt",
+        "site-packages/a/b.py",
+        "test/a.py",
+        "unittest/tests/a.py",
+    ]
+    for name in wanted + others:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    found = [
+        path.relative_to(tmp_path).as_posix() for path in standard_library.find_sources(tmp_path)
+    ]
+    assert found == sorted(wanted, key=lambda name: name.split("/"))
+
+
+def test_one_document_in_20_goes_to_valid_and_another_to_test():
+    splits = standard_library.split_documents(iter([str(i) for i in range(41)]))
+    assert splits["valid"] == ["18", "38"]
+    assert splits["test"] == ["19", "39"]
+    assert len(splits["train"]) == 37
+
+
+def test_empty_and_repeated_documents_are_dropped():
+    assert standard_library.split_documents(iter(["b", "", "a", "b"]))["train"] == ["b", "a"]
+
+
+def test_a_blank_line_ends_each_document():
+    assert standard_library.join_splits({"train": ["a", "é"]}) == {"train": "a\n\né\n\n".encode()}
+
+
+def test_half_a_surrogate_pair_is_replaced():
+    assert standard_library.join_splits({"train": ["\ud800"]}) == {"train": b"?\n\n"}
+
+
+def test_no_document_is_in_two_splits(documents):
+    sets = [set(split) for split in documents.values()]
+    assert sum(map(len, sets)) == len(set.union(*sets))
+
+
+def test_the_corpus_is_about_two_megabytes(texts):
+    assert 1.5e6 < sum(map(len, texts.values())) < 4e6
+
+
+def test_a_twentieth_is_held_out_for_each_of_valid_and_test(texts):
+    total = sum(map(len, texts.values()))
+    assert 0.02 < len(texts["valid"]) / total < 0.1
+    assert 0.02 < len(texts["test"]) / total < 0.1
+
+
+def test_the_corpus_holds_docstrings_and_topics(texts):
+    text = b"".join(texts.values())
+    assert b"Return a shallow copy" in text
+    assert b'The "try" statement' in text
+
+
+def test_another_process_reads_the_same_bytes(texts):
+    code = (
+        "import hashlib, standard_library as s; "
+        "print(hashlib.sha256(b''.join(s.read_standard_library().values())).hexdigest())"
+    )
+    expected = hashlib.sha256(b"".join(texts.values())).hexdigest()
+    folder = standard_library.__file__.rpartition("/")[0]
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder
+    )
+    assert run.stdout.strip() == expected

@@ -1,0 +1,34 @@
+"""Transformer-XL (Dai et al. 2019) in TensorFlow 2 and Keras: language models with memory.
+
+The parts are imported when they are first used: configs and presets need no backend, the model
+any backend of Keras, data, training and release TensorFlow.
+"""
+
+import importlib
+from typing import Any
+
+from txl_tf.version import __version__
+
+_PLACES = {
+    "AttentionSpan": "txl_tf.config",
+    "EvalConfig": "txl_tf.config",
+    "ModelConfig": "txl_tf.config",
+    "TrainConfig": "txl_tf.config",
+    "TransformerXL": "txl_tf.model",
+    "UserError": "txl_tf.errors",
+}
+_SUBMODULES = ("data", "layers", "presets", "release", "training")
+
+__all__ = ["__version__", *_PLACES, *_SUBMODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        return getattr(importlib.import_module(_PLACES[name]), name)
+    if name in _SUBMODULES:
+        return importlib.import_module(f"txl_tf.{name}")
+    raise AttributeError(f"module 'txl_tf' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

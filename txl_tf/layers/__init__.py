@@ -1,0 +1,23 @@
+"""The layers of Transformer-XL, in `keras.ops`: they run on every backend of Keras."""
+
+from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
+from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
+from txl_tf.layers.decoder_layer import DecoderLayer
+from txl_tf.layers.dropout import Dropout
+from txl_tf.layers.feed_forward import FeedForward
+from txl_tf.layers.memory import make_attention_mask, update_memory
+from txl_tf.layers.positions import make_position_table
+from txl_tf.layers.relative_attention import RelativeAttention, left_shift
+
+__all__ = [
+    "AdaptiveEmbedding",
+    "AdaptiveSoftmax",
+    "DecoderLayer",
+    "Dropout",
+    "FeedForward",
+    "RelativeAttention",
+    "left_shift",
+    "make_attention_mask",
+    "make_position_table",
+    "update_memory",
+]

@@ -1,0 +1,98 @@
+"""Wide embeddings for frequent tokens, narrow ones for rare tokens."""
+
+import keras
+from keras import ops
+
+
+class AdaptiveEmbedding(keras.layers.Layer):
+    """Embeds ids by bins of falling frequency, each bin with a width of its own.
+
+    Bin i holds the ids from one cutoff to the next, with embeddings of width E_i = E // div_val^i
+    that a projection [E_i, D] brings to the width of the model (Baevski and Auli 2019, section
+    3). With `div_val` = 1 there is one table for all bins, and a projection only if E != D. The
+    result is scaled by sqrt(D). Memory and masks do not concern it.
+
+    Args:
+        config: `ModelConfig`.
+        kernel_initializer: of the tables.
+        proj_initializer: of the projections.
+
+    Call arguments:
+        ids: (B, T) int32 in [0, V).
+
+    Returns:
+        (B, T, D) in the layer's compute dtype.
+
+    >>> from txl_tf.config import ModelConfig
+    >>> config = ModelConfig(n_token=11, d_model=6, d_embed=4, cutoffs=(3, 5), div_val=2)
+    >>> embedding = AdaptiveEmbedding(config)
+    >>> embedding(ops.zeros((2, 3), dtype="int32")).shape == (2, 3, 6)
+    True
+    >>> [tuple(table.shape) for table in embedding.tables]
+    [(3, 4), (2, 2), (6, 1)]
+
+    References:
+        Baevski and Auli 2019, Adaptive input representations, https://arxiv.org/abs/1809.10853.
+    """
+
+    def __init__(self, config, *, kernel_initializer=None, proj_initializer=None, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self.kernel_initializer = keras.initializers.get(kernel_initializer or "random_normal")
+        self.proj_initializer = keras.initializers.get(proj_initializer or "random_normal")
+
+    def build(self, *_):
+        config = self.config
+        bins = config.bins if config.div_val > 1 else ((0, config.n_token),)
+        self.tables = [
+            self.add_weight(
+                name=f"table_{index}",
+                shape=(high - low, config.bin_width(index)),
+                initializer=self.kernel_initializer,
+            )
+            for index, (low, high) in enumerate(bins)
+        ]
+        self.projections = [
+            self.add_weight(
+                name=f"projection_{index}",
+                shape=(config.bin_width(index), config.d_model),
+                initializer=self.proj_initializer,
+            )
+            if config.has_embedding_projection(index)
+            else None
+            for index in range(len(bins))
+        ]
+
+    def call(self, ids):
+        low, embedded = 0, None
+        for table, projection in zip(self.tables, self.projections, strict=True):
+            local = ids - low
+            inside = ops.logical_and(local >= 0, local < table.shape[0])
+            if len(self.tables) > 1:  # every bin embeds all tokens: shapes stay fixed
+                local = ops.clip(local, 0, table.shape[0] - 1)
+            vectors = ops.cast(ops.take(table, local, axis=0), self.compute_dtype)
+            if projection is not None:
+                vectors = ops.matmul(vectors, projection)
+            embedded = (
+                vectors if embedded is None else ops.where(inside[..., None], vectors, embedded)
+            )
+            low += table.shape[0]
+        return embedded * self.config.d_model**0.5
+
+    def get_bin(self, index):
+        """Returns table [n_i, E_i] and projection [E_i, D] (or None) of a bin, as float tensors."""
+        if self.config.div_val > 1:
+            table, projection = self.tables[index], self.projections[index]
+        else:
+            low, high = self.config.bins[index]
+            table, projection = self.tables[0], self.projections[0]
+            table = ops.convert_to_tensor(table)
+            table = table[low:high] if self.config.cutoffs else table
+        return table, projection
+
+    def get_config(self):
+        return super().get_config() | {
+            "config": self.config.to_json(),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "proj_initializer": keras.initializers.serialize(self.proj_initializer),
+        }

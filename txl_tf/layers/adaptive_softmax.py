@@ -1,0 +1,155 @@
+"""The distribution over a large vocabulary, cheap for frequent tokens."""
+
+import keras
+from keras import ops
+
+from txl_tf.layers.bin_loss import compute_bin_nll
+
+
+class AdaptiveSoftmax(keras.layers.Layer):
+    """Softmax over bins of falling frequency, with the embedding's tables as weights.
+
+    The head holds the ids of bin 0 and one cluster for each further bin (Grave et al. 2017):
+
+        log p(w) = log p(w | head)                            for w in bin 0
+        log p(w) = log p(cluster i | head) + log p(w | bin i)   for w in bin i > 0
+
+    The logits of bin i are `h P^T W^T + b`, with the embedding's table W (tied) and, as the
+    config says, the embedding's projection P, one of this layer's own, or none. Without cutoffs
+    it is one softmax over the whole vocabulary. It is computed in float32 under every dtype
+    policy. Memory and masks do not concern it.
+
+    Args:
+        config: `ModelConfig`.
+        kernel_initializer: of the layer's own projections; cluster rows and biases start at 0.
+
+    Call arguments:
+        hidden: (B, T, D).
+        targets: (B, T) int32 in [0, V).
+        embedding: the model's `AdaptiveEmbedding`.
+
+    Returns:
+        (B, T) float32, -log p(target) in nats.
+
+    >>> from txl_tf.config import ModelConfig
+    >>> from txl_tf.layers import AdaptiveEmbedding
+    >>> config = ModelConfig(n_token=11, d_model=6, d_embed=4, cutoffs=(3, 5), div_val=2)
+    >>> embedding = AdaptiveEmbedding(config)
+    >>> embedding.build()
+    >>> ids = ops.zeros((2, 3), "int32")
+    >>> AdaptiveSoftmax(config)(ops.zeros((2, 3, 6)), ids, embedding=embedding).shape == (2, 3)
+    True
+
+    References:
+        Grave et al. 2017, Efficient softmax approximation for GPUs,
+        https://arxiv.org/abs/1609.04309.
+    """
+
+    def __init__(self, config, *, kernel_initializer=None, **kwargs):
+        super().__init__(**kwargs | {"dtype": "float32"})
+        self.config = config
+        self.kernel_initializer = keras.initializers.get(kernel_initializer or "random_normal")
+
+    def build(self, *_):
+        config = self.config
+        self.biases = [
+            self.add_weight(name=f"bias_{index}", shape=(high - low,), initializer="zeros")
+            for index, (low, high) in enumerate(config.bins)
+        ]
+        self.projections = [
+            self.add_weight(
+                name=f"projection_{index}",
+                shape=(config.bin_width(index), config.d_model),
+                initializer=self.kernel_initializer,
+            )
+            if config.has_softmax_projection(index)
+            else None
+            for index in range(len(config.bins))
+        ]
+        if config.cutoffs:
+            n_cluster = len(config.cutoffs)
+            self.cluster_weight = self.add_weight(
+                name="cluster_weight", shape=(n_cluster, config.d_embed), initializer="zeros"
+            )
+            self.cluster_bias = self.add_weight(
+                name="cluster_bias", shape=(n_cluster,), initializer="zeros"
+            )
+
+    def call(self, hidden, targets, embedding):
+        shape = targets.shape
+        hidden = ops.reshape(hidden, (-1, hidden.shape[-1]))  # (n, D), n = B T
+        targets = ops.reshape(targets, (-1,))
+        bins = self._find_bins(targets)
+        head_size = self.config.bins[0][1]
+        head_targets = ops.where(bins == 0, targets, head_size + bins - 1)
+        nll = ops.sparse_categorical_crossentropy(
+            head_targets, self._compute_head(hidden, embedding), from_logits=True
+        )
+        order = ops.cast(ops.argsort(bins), "int32")
+        for index, (low, _) in list(enumerate(self.config.bins))[1:]:
+            nll += compute_bin_nll(
+                hidden,
+                *self._get_weights(index, embedding),
+                targets=targets - low,
+                order=order,
+                start=ops.sum(ops.cast(bins < index, "int32")),
+                count=ops.sum(ops.cast(bins == index, "int32")),
+            )
+        return ops.reshape(nll, shape)
+
+    def log_probs(self, hidden, embedding):
+        """Returns log p of every token of the vocabulary, in nats.
+
+        Args:
+            hidden: (B, T, D).
+            embedding: the model's `AdaptiveEmbedding`.
+
+        Returns:
+            (B, T, V) float32.
+        """
+        hidden = ops.cast(hidden, "float32")
+        head_size = self.config.bins[0][1]
+        head = ops.log_softmax(self._compute_head(hidden, embedding))
+        parts = [head[..., :head_size]]
+        for index in range(1, len(self.config.bins)):
+            inside = ops.log_softmax(_compute_logits(hidden, *self._get_weights(index, embedding)))
+            parts.append(head[..., head_size + index - 1, None] + inside)
+        return ops.concatenate(parts, axis=-1)
+
+    def _find_bins(self, targets):
+        """Returns the number of the bin of each target, (n,) int32."""
+        return sum(
+            (ops.cast(targets >= cutoff, "int32") for cutoff in self.config.cutoffs),
+            start=ops.zeros_like(targets),
+        )
+
+    def _get_weights(self, index, embedding):
+        """Returns table [n_i, E_i], bias [n_i] and projection [E_i, D] or None of a bin."""
+        table, projection = embedding.get_bin(index)
+        has_own = self.projections[index] is not None
+        if has_own or (self.config.cutoffs and not self._is_tied(index)):
+            projection = self.projections[index]
+        return table, self.biases[index], projection
+
+    def _is_tied(self, index):
+        return self.config.proj_share_all_but_first and index > 0
+
+    def _compute_head(self, hidden, embedding):
+        """Returns the logits of bin 0 and, behind them, of the clusters in order."""
+        table, bias, projection = self._get_weights(0, embedding)
+        if self.config.cutoffs:
+            table = ops.concatenate([table, self.cluster_weight], axis=0)
+            bias = ops.concatenate([bias, self.cluster_bias], axis=0)
+        return _compute_logits(hidden, table, bias, projection)
+
+    def get_config(self):
+        return super().get_config() | {
+            "config": self.config.to_json(),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+
+def _compute_logits(hidden, table, bias, projection):
+    if projection is not None:
+        hidden = ops.matmul(hidden, ops.transpose(projection))
+    return ops.matmul(hidden, ops.transpose(table)) + bias

@@ -1,0 +1,64 @@
+"""The position-wise feed-forward network."""
+
+import keras
+
+from txl_tf.layers.dropout import Dropout, as_seed_generator
+
+
+class FeedForward(keras.layers.Layer):
+    """Two dense layers with a rectifier between them, the same at every position.
+
+    Vaswani et al. 2017, section 3.3: `relu(x W_1 + b_1) W_2 + b_2`, with dropout on the inner
+    layer. It sees one position at a time: masks and memory do not concern it.
+
+    Args:
+        d_inner: width of the inner layer.
+        dropout: rate on the inner layer.
+        kernel_initializer: of both kernels; biases start at 0.
+        seed: of the dropout: an integer, `None` or a `keras.random.SeedGenerator`.
+
+    Call arguments:
+        hidden: (B, T, D).
+        training: whether to drop.
+
+    Returns:
+        (B, T, D) in the dtype of `hidden`.
+
+    >>> FeedForward(d_inner=7)(keras.ops.zeros((2, 3, 5))).shape == (2, 3, 5)
+    True
+
+    References:
+        Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.3.
+    """
+
+    def __init__(self, *, d_inner, dropout=0.0, kernel_initializer=None, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        self.d_inner = d_inner
+        self.dropout_rate = dropout
+        self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
+        self.dropout = Dropout(dropout, seed=as_seed_generator(seed), dtype=self.dtype_policy)
+
+    def build(self, hidden_shape):
+        def make_dense(units, activation, name):
+            return keras.layers.Dense(
+                units,
+                activation=activation,
+                kernel_initializer=self.kernel_initializer,
+                dtype=self.dtype_policy,
+                name=name,
+            )
+
+        self.inner = make_dense(self.d_inner, "relu", "inner")
+        self.outer = make_dense(hidden_shape[-1], None, "outer")
+        self.inner.build(hidden_shape)
+        self.outer.build((*hidden_shape[:-1], self.d_inner))
+
+    def call(self, hidden, training=False):
+        return self.outer(self.dropout(self.inner(hidden), training=training))
+
+    def get_config(self):
+        return super().get_config() | {
+            "d_inner": self.d_inner,
+            "dropout": self.dropout_rate,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

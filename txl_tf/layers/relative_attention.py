@@ -1,0 +1,131 @@
+"""Attention whose scores know distances, not positions."""
+
+import keras
+from keras import ops
+
+from txl_tf.layers.dropout import Dropout, as_seed_generator
+
+MASKED_SCORE = -1e30  # in float32, where softmax makes it an exact 0
+
+
+class RelativeAttention(keras.layers.Layer):
+    """Multi-head attention over memory and segment with relative positions.
+
+    Paper, section 3.3: with q from the segment, k and v from memory and segment,
+
+        score(i, j) = ((q_i + u) . k_j + (q_i + v) . W_r R_{i-j}) / sqrt(H)
+
+    which holds the four terms (a) content, (b) content and position, (c) global content bias u,
+    (d) global position bias v. The position term is computed for all distances at once and moved
+    into place by `left_shift` (appendix B). No gradient flows into the memory. A memory of zeros
+    is attended to: its keys are 0, its position term is not.
+
+    Args:
+        n_head: number of heads N.
+        d_head: width of a head H.
+        dropatt: dropout on the attention weights.
+        kernel_initializer: of the projections.
+        seed: of the dropout: an integer, `None` or a `keras.random.SeedGenerator`.
+
+    Call arguments:
+        hidden: (B, T, D) the segment.
+        memory: (B, M, D) the states before it.
+        positions: (S, D) from `make_position_table`, S = M + T.
+        content_bias: (N, H) u.
+        position_bias: (N, H) v.
+        mask: (T, S) bool, true where a query sees a key.
+        training: whether to drop attention weights.
+
+    Returns:
+        (B, T, D) in the dtype of `hidden`.
+
+    >>> from txl_tf.layers import make_attention_mask, make_position_table
+    >>> attention = RelativeAttention(n_head=2, d_head=5)
+    >>> zeros = ops.zeros
+    >>> attention(zeros((3, 4, 6)), zeros((3, 7, 6)), make_position_table(11, 6), zeros((2, 5)),
+    ...           zeros((2, 5)), make_attention_mask(4, 7)).shape == (3, 4, 6)
+    True
+
+    References:
+        Dai et al. 2019, https://arxiv.org/abs/1901.02860, section 3.3 and appendix B.
+    """
+
+    def __init__(
+        self, *, n_head, d_head, dropatt=0.0, kernel_initializer=None, seed=None, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.n_head = n_head
+        self.d_head = d_head
+        self.dropatt = dropatt
+        self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
+        self.dropout = Dropout(dropatt, seed=as_seed_generator(seed), dtype=self.dtype_policy)
+
+    def build(self, hidden_shape, *_):
+        d_model, d_heads = hidden_shape[-1], self.n_head * self.d_head
+
+        def add_kernel(name, *shape):
+            return self.add_weight(name=name, shape=shape, initializer=self.kernel_initializer)
+
+        self.qkv_kernel = add_kernel("qkv_kernel", d_model, 3 * d_heads)
+        self.r_kernel = add_kernel("r_kernel", d_model, d_heads)
+        self.o_kernel = add_kernel("o_kernel", d_heads, d_model)
+
+    def call(self, hidden, memory, positions, content_bias, position_bias, mask, training=False):
+        query, keys, values = self._project(hidden, memory)
+        distance_keys = self._split_heads(ops.matmul(positions, self.r_kernel))  # (S, N, H)
+        scale = self.d_head**-0.5
+        content = ops.einsum("btnh,bsnh->bnts", (query + content_bias) * scale, keys)
+        position = ops.einsum("btnh,snh->bnts", (query + position_bias) * scale, distance_keys)
+        scores = ops.cast(content + left_shift(position), "float32")  # (B, N, T, S)
+        weights = ops.softmax(ops.where(mask, scores, MASKED_SCORE), axis=-1)
+        weights = self.dropout(ops.cast(weights, values.dtype), training=training)
+        attended = ops.einsum("bnts,bsnh->btnh", weights, values)
+        attended = ops.reshape(attended, (*hidden.shape[:2], self.n_head * self.d_head))
+        return ops.matmul(attended, self.o_kernel)
+
+    def _project(self, hidden, memory):
+        """Returns q (B, T, N, H) and k, v (B, S, N, H)."""
+        d_heads = self.n_head * self.d_head
+        kernel = ops.convert_to_tensor(self.qkv_kernel)
+        query, keys, values = ops.split(ops.matmul(hidden, kernel), 3, axis=-1)
+        if memory.shape[1]:
+            # The memory is projected apart from the segment: its backward pass then makes
+            # gradients for the kernel only, half the work of one product over both.
+            old = ops.matmul(ops.stop_gradient(memory), kernel[:, d_heads:])
+            old_keys, old_values = ops.split(old, 2, axis=-1)
+            keys = ops.concatenate([old_keys, keys], axis=1)
+            values = ops.concatenate([old_values, values], axis=1)
+        return self._split_heads(query), self._split_heads(keys), self._split_heads(values)
+
+    def _split_heads(self, tensor):
+        return ops.reshape(tensor, (*tensor.shape[:-1], self.n_head, self.d_head))
+
+    def get_config(self):
+        return super().get_config() | {
+            "n_head": self.n_head,
+            "d_head": self.d_head,
+            "dropatt": self.dropatt,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+
+def left_shift(scores):
+    """Moves the score of each distance to the key at that distance (paper, appendix B).
+
+    Row i of the input holds the scores of query i for the distances S-1, ..., 0. Row i of the
+    output holds them for the keys 0, ..., S-1: it is the input row moved left by T-1-i. The
+    places left free, keys after the query, hold no meaning and must be masked.
+
+    Args:
+        scores: (..., T, S).
+
+    Returns:
+        (..., T, S).
+
+    >>> left_shift(ops.convert_to_tensor([[[[3, 2, 1, 0], [7, 6, 5, 4]]]]))[0, 0, 1].tolist()
+    [7, 6, 5, 4]
+    """
+    *batch, tgt_len, n_keys = scores.shape
+    padded = ops.pad(scores, [(0, 0)] * (len(batch) + 1) + [(1, 0)])
+    rows = ops.reshape(padded, (*batch, n_keys + 1, tgt_len))[..., 1:, :]
+    return ops.reshape(rows, (*batch, tgt_len, n_keys))

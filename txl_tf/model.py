@@ -1,0 +1,206 @@
+"""The model: a pure step from ids and memory to hidden states and memory."""
+
+import keras
+from keras import ops
+
+from txl_tf.config import AttentionSpan, ModelConfig
+from txl_tf.layers import (
+    AdaptiveEmbedding,
+    AdaptiveSoftmax,
+    DecoderLayer,
+    Dropout,
+    make_attention_mask,
+    make_position_table,
+    update_memory,
+)
+
+
+class TransformerXL(keras.Model):
+    """A language model with memory: reads a segment, and what it kept of the text before.
+
+    Paper, section 3: each layer attends to the segment and to the memory, the last M inputs of
+    the same layer before the segment. The memory before the first segment is zeros that are
+    attended to, as in the 2019 release; no gradient flows into it. The caller carries it from
+    segment to segment. All weights exist after construction.
+
+    Args:
+        config: `ModelConfig`.
+        seed: of the initial weights and the dropout masks; `None` for another each time.
+
+    Call arguments:
+        ids: (B, T) int32 in [0, V).
+        memory: as `initial_memory` or the last call gave it.
+        span: `AttentionSpan`; its `mem_len` is the memory's. `None`: the memory's length, every
+            query sees all before it, no clamping.
+        training: whether to drop.
+
+    Returns:
+        hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
+        memory: the new memory, of the same shapes as the old one.
+
+    Raises:
+        ValueError: `span.mem_len` is not the length of the memory.
+
+    >>> config = ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6, n_head=2, d_head=3,
+    ...                      d_inner=7)
+    >>> model, span = TransformerXL(config), AttentionSpan(mem_len=5)
+    >>> memory = model.initial_memory(batch_size=2, mem_len=span.mem_len)
+    >>> hidden, memory = model(ops.zeros((2, 3), "int32"), memory, span=span)
+    >>> model.nll(hidden, ops.ones((2, 3), "int32")).shape == (2, 3)
+    True
+
+    References:
+        Dai et al. 2019, https://arxiv.org/abs/1901.02860.
+    """
+
+    def __init__(self, config, *, seed=None, name="transformer_xl", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.config = config
+        self.seed_generator = keras.random.SeedGenerator(seed, name="dropout_seed")
+        self.seed = seed or 0
+        initializer = _make_initializer(config, config.init_std, seed)
+        proj_initializer = _make_initializer(config, config.proj_init_std, seed)
+        shared = {"dtype": self.dtype_policy}
+        self.embedding = AdaptiveEmbedding(
+            config,
+            kernel_initializer=initializer,
+            proj_initializer=proj_initializer,
+            name="embedding",
+            **shared,
+        )
+        self.decoder_layers = [
+            DecoderLayer(
+                n_head=config.n_head,
+                d_head=config.d_head,
+                d_inner=config.d_inner,
+                dropout=config.dropout,
+                dropatt=config.dropatt,
+                kernel_initializer=initializer,
+                seed=self.seed_generator,
+                name=f"layer_{index}",
+                **shared,
+            )
+            for index in range(config.n_layer)
+        ]
+        self.dropout = Dropout(config.dropout, seed=self.seed_generator, name="dropout", **shared)
+        self.softmax = AdaptiveSoftmax(config, kernel_initializer=proj_initializer, name="softmax")
+        self._bias_initializer = initializer
+        self.build()
+
+    def build(self, *_):
+        config = self.config
+        self.embedding.build()
+        for layer in self.decoder_layers:
+            layer.build((None, None, config.d_model))
+        self.softmax.build()
+        shape = (config.n_head, config.d_head)
+        if config.untie_r:
+            shape = (config.n_layer, *shape)
+        self.content_bias = self._add_bias("content_bias", shape)
+        self.position_bias = self._add_bias("position_bias", shape)
+        self.built = True
+
+    def _add_bias(self, name, shape):
+        return self.add_weight(name=name, shape=shape, initializer=self._bias_initializer)
+
+    def call(self, ids, memory, span=None, training=False):
+        span = _check_span(span, memory)
+        tgt_len, mem_len = ids.shape[1], span.mem_len
+        mask = make_attention_mask(tgt_len, mem_len, same_length=span.same_length)
+        positions = make_position_table(
+            mem_len + tgt_len, self.config.d_model, clamp_len=span.clamp_len
+        )
+        positions = self.dropout(ops.cast(positions, self.compute_dtype), training=training)
+        hidden = self.dropout(self.embedding(ids), training=training)
+        new_memory = []
+        for index, (layer, old) in enumerate(zip(self.decoder_layers, memory, strict=True)):
+            new_memory.append(update_memory(old, hidden))
+            biases = self._get_biases(index)
+            hidden = layer(hidden, old, positions, *biases, mask, training=training)
+        return self.dropout(hidden, training=training), tuple(new_memory)
+
+    def _get_biases(self, index):
+        """Returns u and v (N, H) of a layer."""
+        biases = (self.content_bias, self.position_bias)
+        if self.config.untie_r:
+            return tuple(ops.convert_to_tensor(bias)[index] for bias in biases)
+        return tuple(ops.convert_to_tensor(bias) for bias in biases)
+
+    def initial_memory(self, batch_size, mem_len):
+        """Returns the memory before the first segment: zeros, which are attended to.
+
+        Args:
+            batch_size: rows B.
+            mem_len: states M of each row and layer; 0 for no memory.
+        """
+        shape = (batch_size, mem_len, self.config.d_model)
+        return tuple(ops.zeros(shape, self.compute_dtype) for _ in self.decoder_layers)
+
+    def reset_memory(self, memory, rows):
+        """Returns the memory with some rows as before the first segment.
+
+        Args:
+            memory: as a call returned it.
+            rows: (B,) bool, true where a new document begins.
+        """
+        keep = ops.logical_not(rows)[:, None, None]
+        return tuple(ops.where(keep, states, ops.zeros_like(states)) for states in memory)
+
+    def set_dropout_seed(self, step, *, stream=0):
+        """Sets the dropout masks of the next call in training, as a function of step and stream.
+
+        A training loop that calls it before every step can be taken up at any step with the same
+        masks. Replicas take streams of their own, else all would drop the same entries.
+
+        Args:
+            step: integer or () integer tensor.
+            stream: integer or () integer tensor, such as the replica's number.
+        """
+        draws = 4 * self.config.n_layer + 3  # dropout sites: the masks drawn in one call
+        state = self.seed_generator.state
+        seeds = [self.seed + 1_000_003 * ops.cast(stream, state.dtype)]
+        seeds.append(draws * ops.cast(step, state.dtype))
+        state.assign(ops.stack(seeds))
+
+    def nll(self, hidden, targets):
+        """Returns -log p of each target in nats, (B, T) float32.
+
+        Args:
+            hidden: (B, T, D) from a call.
+            targets: (B, T) int32 in [0, V).
+        """
+        return self.softmax(hidden, targets, embedding=self.embedding)
+
+    def log_probs(self, hidden):
+        """Returns log p of every token of the vocabulary in nats, (B, T, V) float32.
+
+        Args:
+            hidden: (B, T, D) from a call.
+        """
+        return self.softmax.log_probs(hidden, self.embedding)
+
+    def get_config(self):
+        return {"config": self.config.to_json(), "name": self.name}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config | {"config": ModelConfig.from_json(config["config"])})
+
+
+def _make_initializer(config, std, seed):
+    seeds = keras.random.SeedGenerator(seed)  # one instance serves many weights: draw anew
+    if config.init == "uniform":
+        return keras.initializers.RandomUniform(-config.init_range, config.init_range, seed=seeds)
+    return keras.initializers.RandomNormal(0.0, std, seed=seeds)
+
+
+def _check_span(span, memory):
+    mem_len = memory[0].shape[1]
+    if span is None:
+        return AttentionSpan(mem_len)
+    if span.mem_len != mem_len:
+        raise ValueError(
+            "`span.mem_len` must be the length of the memory. "
+            f"Received: span.mem_len={span.mem_len}, a memory of {mem_len}"
+        )
+    return span

@@ -1,0 +1,73 @@
+"""What the command-line programs share: flags that answer at once, errors of one line."""
+
+import difflib
+import os
+import sys
+from collections.abc import Callable
+
+from absl import flags
+
+from txl_tf.errors import UserError
+
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+def run_program(
+    description: str,
+    options: flags.FlagValues,
+    main: Callable[[flags.FlagValues], None],
+    argv: list[str],
+) -> int:
+    """Reads the command line, runs a program, and turns its errors into a line.
+
+    Args:
+        description: what `--help` says first.
+        options: the flags, defined and not yet read.
+        main: the program; it gets the flags that were read.
+        argv: the command line.
+
+    Returns:
+        The exit status: 0; 1 if the program failed; 2 if the command line is wrong; 130 if it
+        was interrupted from the keyboard.
+    """
+    name = os.path.basename(argv[0])
+    if {"--help", "-h", "--helpfull", "--helpshort"} & set(argv[1:]):
+        print(f"{description}\n\n{options.get_help()}")
+        return 0
+    try:
+        parse_flags(options, argv)
+    except flags.Error as error:
+        return _fail(name, error, EXIT_USAGE)
+    # tensorflow's remarks on the machine would bury the program's own lines.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        main(options)
+    except flags.Error as error:
+        return _fail(name, error, EXIT_USAGE)
+    except (UserError, OSError) as error:
+        return _fail(name, error, EXIT_FAILED)
+    except KeyboardInterrupt:
+        return _fail(name, "interrupted", EXIT_INTERRUPTED)
+    return 0
+
+
+def parse_flags(options: flags.FlagValues, argv: list[str]) -> None:
+    """Reads the command line into the flags.
+
+    Raises:
+        flags.Error: a flag is unknown (the nearest known one is named), has a wrong value, or
+            something that is no flag was given.
+    """
+    try:
+        rest = options(argv)[1:]
+    except flags.UnrecognizedFlagError as error:
+        nearest = difflib.get_close_matches(error.flagname, list(options), n=1)
+        hint = f" Did you mean --{nearest[0]}?" if nearest else ""
+        raise flags.Error(f"unknown flag --{error.flagname}.{hint}") from error
+    if rest:
+        raise flags.Error(f"flags only are expected. Received: {' '.join(rest)}")
+
+
+def _fail(name: str, error: object, status: int) -> int:
+    print(f"{name}: " + " ".join(str(error).split()), file=sys.stderr)
+    return status

@@ -1,0 +1,117 @@
+"""Reads the TensorFlow 1 checkpoints of the 2019 release."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.config import ModelConfig
+from txl_tf.errors import UserError
+from txl_tf.model import TransformerXL
+
+SCOPE = "transformer/"
+# What a training checkpoint holds beside the weights.
+OPTIMIZER_STATE = re.compile(r".*/Adam(_1)?$|beta[12]_power$|global_step$")
+
+
+class Entry(NamedTuple):
+    """One weight: where the release keeps it, where it goes, and how it is changed.
+
+    Args:
+        source: name in the checkpoint, without `transformer/`.
+        target: variable of the model.
+        transform: from the source's array to the target's.
+    """
+
+    source: str
+    target: Any
+    transform: Callable[[np.ndarray], np.ndarray] = np.asarray
+
+
+def list_entries(model: TransformerXL) -> Iterator[Entry]:
+    """Yields where every weight of a model comes from: the whole mapping of the release."""
+    yield Entry("r_w_bias", model.content_bias)
+    yield Entry("r_r_bias", model.position_bias)
+    yield from _list_embedding_entries(model)
+    for index, layer in enumerate(model.decoder_layers):
+        scope = f"layer_{index}/rel_attn"
+        yield Entry(f"{scope}/qkv/kernel", layer.attention.qkv_kernel)
+        yield Entry(f"{scope}/r/kernel", layer.attention.r_kernel)
+        yield Entry(f"{scope}/o/kernel", layer.attention.o_kernel)
+        yield Entry(f"{scope}/LayerNorm/gamma", layer.attention_norm.gamma)
+        yield Entry(f"{scope}/LayerNorm/beta", layer.attention_norm.beta)
+        scope = f"layer_{index}/ff"
+        yield Entry(f"{scope}/layer_1/kernel", layer.feed_forward.inner.kernel)
+        yield Entry(f"{scope}/layer_1/bias", layer.feed_forward.inner.bias)
+        yield Entry(f"{scope}/layer_2/kernel", layer.feed_forward.outer.kernel)
+        yield Entry(f"{scope}/layer_2/bias", layer.feed_forward.outer.bias)
+        yield Entry(f"{scope}/LayerNorm/gamma", layer.feed_forward_norm.gamma)
+        yield Entry(f"{scope}/LayerNorm/beta", layer.feed_forward_norm.beta)
+    yield from _list_softmax_entries(model)
+
+
+def _list_embedding_entries(model: TransformerXL) -> Iterator[Entry]:
+    embedding = model.embedding
+    pairs = zip(embedding.tables, embedding.projections, strict=True)
+    for index, (table, projection) in enumerate(pairs):
+        scope = "adaptive_embed" + (f"/cutoff_{index}" if model.config.div_val > 1 else "")
+        yield Entry(f"{scope}/lookup_table", table)
+        if projection is not None:
+            yield Entry(f"{scope}/proj_W", projection)
+
+
+def _list_softmax_entries(model: TransformerXL) -> Iterator[Entry]:
+    softmax, scope = model.softmax, "adaptive_softmax"
+    if not model.config.cutoffs:
+        yield Entry(f"{scope}/bias", softmax.biases[0])
+        return
+    yield Entry(f"{scope}/cutoff_0/cluster_W", softmax.cluster_weight)
+    yield Entry(f"{scope}/cutoff_0/cluster_b", softmax.cluster_bias)
+    for index, (bias, projection) in enumerate(
+        zip(softmax.biases, softmax.projections, strict=True)
+    ):
+        yield Entry(f"{scope}/cutoff_{index}/b", bias)
+        if projection is not None:
+            yield Entry(f"{scope}/cutoff_{index}/proj", projection)
+
+
+def load_model(path: str, config: ModelConfig) -> TransformerXL:
+    """Makes a model with the weights of a checkpoint of the 2019 release.
+
+    Args:
+        path: of the checkpoint without `.index`, as in "model.ckpt-0".
+        config: the model's; it must agree with the checkpoint in every weight.
+
+    Raises:
+        UserError: the checkpoint cannot be read, lacks a weight of the model, holds one that
+            the model has no place for, or one of another shape; each is named.
+    """
+    try:
+        reader = tf.train.load_checkpoint(path)
+    except (ValueError, tf.errors.OpError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"No TensorFlow checkpoint can be read at {path}: {reason}") from error
+    shapes = reader.get_variable_to_shape_map()
+    model = TransformerXL(config)
+    entries = list(list_entries(model))
+    _check_shapes(path, entries, shapes)
+    for source, target, transform in entries:
+        target.assign(transform(reader.get_tensor(SCOPE + source)))
+    return model
+
+
+def _check_shapes(path: str, entries: list[Entry], shapes: dict[str, list[int]]) -> None:
+    names = {SCOPE + entry.source for entry in entries}
+    faults = [f"{name} is missing" for name in sorted(names - shapes.keys())]
+    for name in sorted(shapes.keys() - names):
+        if not OPTIMIZER_STATE.match(name):
+            faults.append(f"{name} {shapes[name]} has no place in the model")
+    for source, target, _ in entries:
+        found, expected = shapes.get(SCOPE + source), list(target.shape)
+        if found is not None and found != expected:
+            faults.append(f"{SCOPE}{source} is {found}, the model needs {expected}")
+    if faults:
+        more = f" (and {len(faults) - 8} more)" if len(faults) > 8 else ""
+        raise UserError(f"{path} does not fit the config: {'; '.join(faults[:8])}{more}")

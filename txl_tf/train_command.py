@@ -1,0 +1,200 @@
+"""The command line of train_gpu.py and train_tpu.py: flags, then training, then evaluation.
+
+tensorflow is imported after the flags have been read: a wrong one is answered at once.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from absl import flags
+
+from txl_tf import presets
+from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.data.reading import Records, open_records
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig)
+
+_EVAL_PREFIX = "eval_"
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the 2019 release's training program, and ours, not yet read."""
+    options = flags.FlagValues()
+
+    def define(kind: str, name: str, default: Any, text: str, **kwargs: Any) -> None:
+        getattr(flags, f"DEFINE_{kind}")(name, default, text, flag_values=options, **kwargs)
+
+    define("string", "data_dir", None, "Folder of the records.", required=True)
+    define("string", "model_dir", None, "Folder of the run.", required=True)
+    define("string", "preset", None, f"Recipe to start from: {', '.join(presets.names())}.")
+    define("boolean", "do_train", True, "Whether to train.")
+    define("boolean", "do_eval", False, "Whether to evaluate, after training if there is any.")
+    define("boolean", "do_eval_only", False, "Evaluate every checkpoint of the run; no training.")
+    define("string", "eval_split", "valid", "Split to evaluate on.")
+    define("string", "eval_ckpt_path", None, "Checkpoint to evaluate. [default: the newest]")
+    define("integer", "start_eval_steps", 10_000, "First checkpoint for --do_eval_only.")
+    define("integer", "max_eval_batch", -1, "Batches to evaluate; -1 for all.", lower_bound=-1)
+    define("string", "warm_start_path", None, "Checkpoint whose weights a new run starts from.")
+    define("integer", "iterations", 500, "Steps in a call, and between log lines.", lower_bound=1)
+    define("integer", "save_steps", 10_000, "Steps between checkpoints.", lower_bound=1)
+    define("boolean", "tie_weight", True, "Embedding and softmax share weights: always true.")
+    define("boolean", "jit", True, "Compile the model with XLA.")
+    for config in (ModelConfig, TrainConfig, EvalConfig):
+        _define_config_flags(options, config)
+    return options
+
+
+def run(options: flags.FlagValues, make_strategy: Callable[[], "tf.distribute.Strategy"]) -> None:
+    """Trains and evaluates as the flags say.
+
+    Args:
+        options: the flags, read.
+        make_strategy: makes the strategy to train with.
+
+    Raises:
+        flags.Error: flags that contradict each other.
+        UserError: an input that cannot be used.
+    """
+    do_train = options.do_train and not options.do_eval_only
+    do_eval = options.do_eval or options.do_eval_only
+    if not options.tie_weight:
+        raise flags.Error("--tie_weight=false: the softmax always has the embedding's weights")
+    if not do_train and not do_eval:
+        raise flags.Error("--do_train=false: pass --do_eval or --do_eval_only too")
+    records = open_records(options.data_dir)
+    for split in ["train"] * do_train + [options.eval_split] * do_eval:
+        records.split(split)  # raises if it is missing
+    preset = presets.get(options.preset) if options.preset else None
+    if do_train:
+        model, training, evaluation = make_configs(options, records, preset)
+
+    from txl_tf.training import job
+    from txl_tf.training.run_folder import RunConfig
+
+    if do_train:
+        config = RunConfig(records.dataset, model, training, evaluation)
+        job.train(
+            make_strategy(),
+            records,
+            config,
+            model_dir=options.model_dir,
+            iterations=options.iterations,
+            save_steps=options.save_steps,
+            warm_start_path=options.warm_start_path,
+            jit_compile=options.jit,
+        )
+    else:
+        found = job.read_trained_config(options.model_dir, records)
+        model = override(found.model, options)
+        evaluation = make_eval_config(options, preset.evaluation if preset else found.evaluation)
+        config = dataclasses.replace(found, model=model, evaluation=evaluation)
+    if do_eval:
+        job.evaluate(
+            records,
+            config,
+            model_dir=options.model_dir,
+            split=options.eval_split,
+            checkpoint=options.eval_ckpt_path,
+            first_step=options.start_eval_steps if options.do_eval_only else None,
+            max_segments=options.max_eval_batch if options.max_eval_batch > 0 else None,
+            jit_compile=options.jit,
+        )
+
+
+def make_configs(
+    options: flags.FlagValues, records: Records, preset: presets.Preset | None
+) -> tuple[ModelConfig, TrainConfig, EvalConfig]:
+    """Returns the configs of a new run: the preset's or the defaults, with the flags given by hand.
+
+    The records decide the number of tokens, and without a preset the cutoffs.
+    """
+    n_token = len(records.vocabulary)
+    if preset:
+        model = dataclasses.replace(preset.model, n_token=n_token)
+        training, evaluation = preset.training, preset.evaluation
+    else:
+        model = ModelConfig(n_token=n_token, cutoffs=records.cutoffs)
+        training, evaluation = TrainConfig(), None
+    training = override(training, options)
+    if evaluation is None:
+        evaluation = EvalConfig(tgt_len=training.tgt_len, **dataclasses.asdict(training.span))
+    return override(model, options), training, make_eval_config(options, evaluation)
+
+
+def make_eval_config(options: flags.FlagValues, config: EvalConfig) -> EvalConfig:
+    """Returns the config with the flags given by hand: --eval_X, or --X where nothing is trained.
+
+    The release has one set of flags for both, and is called anew with others to evaluate.
+    """
+    if not options.do_train or options.do_eval_only:
+        config = override(config, options, prefix="")
+    return override(config, options)
+
+
+def override(config: Config, options: flags.FlagValues, *, prefix: str | None = None) -> Config:
+    """Returns the config with those of its fields whose flags were given by hand."""
+    given = {}
+    for name, flag in _name_flags(type(config), prefix).items():
+        if options[flag].present:
+            is_list = name == "cutoffs"
+            given[name] = parse_cutoffs(options[flag].value) if is_list else options[flag].value
+    return dataclasses.replace(config, **given)
+
+
+def parse_cutoffs(texts: list[str]) -> tuple[int, ...]:
+    """Returns the ids in a list of texts.
+
+    >>> parse_cutoffs(["20000", "40000"])
+    (20000, 40000)
+
+    Raises:
+        flags.Error: a text is no integer.
+    """
+    try:
+        return tuple(int(text) for text in texts)
+    except ValueError as error:
+        raise flags.Error(f"--cutoffs must be integers. Received: {','.join(texts)}") from error
+
+
+def _define_config_flags(options: flags.FlagValues, config: type) -> None:
+    """Defines a flag for each field of a config, with its default and its description."""
+    texts = _describe_fields(config)
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    for name, flag in _name_flags(config).items():
+        default: Any = defaults[name]
+        text, kind = texts[name], type(default)
+        if kind is tuple:
+            flags.DEFINE_list(flag, list(default), text, flag_values=options)
+            continue
+        if flag != name:
+            default, text = None, f"{text} [default: the preset's, else as in training]"
+        define: Callable = {
+            bool: flags.DEFINE_boolean,
+            int: flags.DEFINE_integer,
+            float: flags.DEFINE_float,
+            str: flags.DEFINE_string,
+        }[kind]
+        define(flag, default, text, flag_values=options)
+
+
+def _name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
+    """Returns the flag of each field: its name; for `EvalConfig` it begins with eval_.
+
+    The number of tokens has none: the records know it.
+    """
+    if prefix is None:
+        prefix = _EVAL_PREFIX if config is EvalConfig else ""
+    names = [field.name for field in dataclasses.fields(config) if field.name != "n_token"]
+    return {name: name if name.startswith(prefix) else prefix + name for name in names}
+
+
+def _describe_fields(config: type) -> dict[str, str]:
+    """Returns what a config's docstring says of its fields."""
+    arguments = (config.__doc__ or "").partition("Args:")[2].partition("Raises:")[0]
+    found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", arguments, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}

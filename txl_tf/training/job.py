@@ -1,0 +1,174 @@
+"""A run from records to checkpoints, and its evaluation: what the programs do."""
+
+import tensorflow as tf
+from tqdm import tqdm
+
+from txl_tf.data.lanes import TrainingLanes
+from txl_tf.data.reading import Records
+from txl_tf.errors import UserError
+from txl_tf.model import TransformerXL
+from txl_tf.training.checkpoint import (
+    Checkpointer,
+    find_checkpoint,
+    list_checkpoints,
+    load_weights,
+    read_step,
+)
+from txl_tf.training.evaluator import Score
+from txl_tf.training.evaluator import evaluate as evaluate_split
+from txl_tf.training.log import TrainingLog, format_score
+from txl_tf.training.run_folder import (
+    RunConfig,
+    open_run_folder,
+    read_run_config,
+    read_run_vocabulary,
+)
+from txl_tf.training.trainer import Trainer
+
+
+def train(
+    strategy: tf.distribute.Strategy,
+    records: Records,
+    config: RunConfig,
+    *,
+    model_dir: str,
+    iterations: int,
+    save_steps: int,
+    warm_start_path: str | None = None,
+    jit_compile: bool = True,
+) -> None:
+    """Trains to the end of the schedule, from the newest checkpoint if the run has one.
+
+    Args:
+        strategy: where to train.
+        records: the data set; its split "train" is read.
+        config: the run's.
+        model_dir: run folder.
+        iterations: steps in a call of the device, and between log lines.
+        save_steps: steps between checkpoints; the last step is saved too.
+        warm_start_path: checkpoint whose weights a run without checkpoints starts from.
+        jit_compile: whether XLA compiles the model.
+
+    Raises:
+        UserError: the folder holds another run, the split is too short, a record is damaged, the
+            loss is not finite, or a checkpoint cannot be saved or restored.
+    """
+    training = config.training
+    lanes = TrainingLanes(
+        records.split("train"),
+        n_lanes=training.train_batch_size,
+        tgt_len=training.tgt_len,
+        seed=training.seed,
+    )
+    trainer = Trainer(strategy, config.model, training, jit_compile=jit_compile)
+    open_run_folder(model_dir, config, records.vocabulary)
+    checkpointer = Checkpointer(model_dir, trainer.model, trainer.optimizer)
+    first_step = checkpointer.restore()
+    print(
+        f"{config.model.count_parameters():,} parameters, "
+        f"{len(records.split('train')):,} tokens, {strategy.num_replicas_in_sync} replica(s) of "
+        f"{trainer.rows} lanes, {lanes.steps_per_epoch:,} steps an epoch"
+    )
+    if first_step:
+        print(f"Goes on from step {first_step}; the memory starts empty.")
+    elif warm_start_path:
+        load_weights(trainer.model, warm_start_path)
+        print(f"Starts with the weights of {warm_start_path}.")
+    if first_step >= training.train_steps:
+        print(f"All {training.train_steps} steps are done.")
+        return
+    log = TrainingLog(model_dir, first_step=first_step, train_steps=training.train_steps)
+    stops = _list_stops(first_step, training.train_steps, iterations, save_steps)
+    with tqdm(total=training.train_steps, initial=first_step, unit="step", disable=None) as bar:
+        for interval in trainer.train(lanes, stops):
+            bar.update(interval.step - bar.n)
+            bar.write(log.write_training(interval))
+            if interval.step % save_steps == 0 or interval.step == training.train_steps:
+                bar.write(f"Saved {checkpointer.save()}")
+
+
+def _list_stops(first_step: int, train_steps: int, iterations: int, save_steps: int) -> list[int]:
+    """Returns the steps at which a call ends: to log, to save, or for good.
+
+    >>> _list_stops(0, 11, 5, 4)
+    [4, 5, 8, 10, 11]
+    """
+    stops = {*range(0, train_steps, iterations), *range(0, train_steps, save_steps), train_steps}
+    return sorted(stop for stop in stops if stop > first_step)
+
+
+def read_trained_config(model_dir: str, records: Records) -> RunConfig:
+    """Returns the config of a run that was trained on such records.
+
+    Raises:
+        UserError: the folder holds no run, or one with another vocabulary.
+    """
+    config = read_run_config(model_dir)
+    if config is None:
+        raise UserError(f"`{model_dir}` holds no run; train one with --do_train")
+    if read_run_vocabulary(model_dir) != records.vocabulary:
+        raise UserError(
+            f"the run in `{model_dir}` has another vocabulary than `{records.data_dir}`"
+        )
+    return config
+
+
+def evaluate(
+    records: Records,
+    config: RunConfig,
+    *,
+    model_dir: str,
+    split: str,
+    checkpoint: str | None = None,
+    first_step: int | None = None,
+    max_segments: int | None = None,
+    jit_compile: bool = True,
+) -> list[Score]:
+    """Evaluates checkpoints of a run and prints their scores.
+
+    Args:
+        records: the data set.
+        config: the run's.
+        model_dir: run folder.
+        split: split to score.
+        checkpoint: path of the checkpoint; `None` for the newest.
+        first_step: evaluate every checkpoint from this step on.
+        max_segments: segments of each lane to score; `None` for all.
+        jit_compile: whether XLA compiles the model.
+
+    Returns:
+        The scores, in the order of the steps.
+
+    Raises:
+        UserError: there is no such checkpoint, or a record is damaged.
+    """
+    if first_step is None:
+        paths = [checkpoint or find_checkpoint(model_dir)]
+    else:
+        paths = [path for step, path in list_checkpoints(model_dir) if step >= first_step]
+        if not paths:
+            raise UserError(f"`{model_dir}` holds no checkpoint from step {first_step} on")
+    model = TransformerXL(config.model)
+    scores = []
+    for path in paths:
+        load_weights(model, path)
+        with tqdm(desc=split, unit="segment", disable=None) as bar:
+
+            def report(done: int, total: int, score: Score) -> None:
+                bar.total = total
+                bar.set_postfix_str(f"bpc {score.bpc:.4f}", refresh=False)
+                bar.update(1)
+
+            scores.append(
+                evaluate_split(
+                    model,
+                    records.split(split),
+                    config.evaluation,
+                    jit_compile=jit_compile,
+                    max_segments=max_segments,
+                    report=report,
+                )
+            )
+        cut = " (not all of the split)" if max_segments else ""
+        print(f"{split} at step {read_step(path)}: {format_score(scores[-1])}{cut}")
+    return scores

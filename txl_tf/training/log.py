@@ -1,0 +1,118 @@
+"""What a training run says while it goes on: lines, JSON lines, TensorBoard."""
+
+import json
+import math
+import os
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.training.evaluator import Score
+from txl_tf.training.run_folder import EVENTS_NAME, LOG_NAME
+from txl_tf.training.trainer import Interval
+
+
+class TrainingLog:
+    """Writes the numbers of each interval to `log.jsonl`, TensorBoard and a line of text.
+
+    Lines of steps that a resumed run takes again are dropped from `log.jsonl`, so that every step
+    stands there once.
+
+    Args:
+        model_dir: run folder.
+        first_step: where the run starts or goes on.
+        train_steps: where it ends.
+    """
+
+    def __init__(self, model_dir: str, *, first_step: int, train_steps: int):
+        self.train_steps = train_steps
+        self._path = os.path.join(model_dir, LOG_NAME)
+        _drop_lines_after(self._path, first_step)
+        self._events = tf.summary.create_file_writer(os.path.join(model_dir, EVENTS_NAME))
+        self._last_step, self._last_time = first_step, time.perf_counter()
+
+    def write_training(self, interval: Interval) -> str:
+        """Logs an interval: means over its steps, gradient norm and learning rate of the last.
+
+        Returns:
+            The line for people.
+        """
+        now = time.perf_counter()
+        seconds, steps = now - self._last_time, interval.step - self._last_step
+        self._last_step, self._last_time = interval.step, now
+        tokens = float(interval.tokens.sum())
+        nats = float(interval.nats.sum()) / tokens
+        record = {
+            "step": interval.step,
+            "loss_nats": nats,
+            "bpc": nats / math.log(2),
+            "perplexity": math.exp(min(nats, 700.0)),
+            "grad_norm": float(interval.grad_norm[-1]),
+            "learning_rate": float(interval.learning_rate[-1]),
+            "tokens_per_second": tokens / seconds,
+        }
+        self._write("train", record)
+        seconds_left = (self.train_steps - interval.step) * seconds / steps
+        return (
+            f"step {interval.step}/{self.train_steps} | loss {nats:.4f} | "
+            f"bpc {record['bpc']:.4f} | ppl {record['perplexity']:.5g} | "
+            f"grad norm {record['grad_norm']:.3g} | lr {record['learning_rate']:.3g} | "
+            f"{record['tokens_per_second']:,.0f} tokens/s | {format_seconds(seconds_left)} left"
+        )
+
+    def _write(self, group: str, record: dict[str, Any]) -> None:
+        with tf.io.gfile.GFile(self._path, "a") as file:
+            file.write(json.dumps(record) + "\n")
+        with self._events.as_default(step=record["step"]):
+            for name, value in record.items():
+                if name != "step":
+                    tf.summary.scalar(f"{group}/{name}", value)
+        self._events.flush()
+
+
+def format_seconds(seconds: float) -> str:
+    """Returns a duration as h:mm:ss.
+
+    >>> format_seconds(3725)
+    '1:02:05'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def format_score(score: Score) -> str:
+    """Returns a score as a line for people."""
+    return (
+        f"loss {score.nats_per_token:.4f} nats | bpc {score.bpc:.4f} | "
+        f"perplexity {score.perplexity:.5g} | {score.tokens:,.0f} tokens"
+    )
+
+
+def read_log(model_dir: str) -> list[dict[str, Any]]:
+    """Returns the objects of a run's `log.jsonl`, in order.
+
+    Raises:
+        OSError: there is none.
+    """
+    with open(os.path.join(model_dir, LOG_NAME), encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def _drop_lines_after(path: str, step: int) -> None:
+    if not tf.io.gfile.exists(path):
+        return
+    with tf.io.gfile.GFile(path, "r") as file:
+        lines = file.read().splitlines()
+    kept = [line for line in lines if _is_whole_and_before(line, step)]
+    if len(kept) < len(lines):
+        with tf.io.gfile.GFile(path + ".writing", "w") as file:
+            file.write("".join(line + "\n" for line in kept))
+        tf.io.gfile.rename(path + ".writing", path, overwrite=True)
+
+
+def _is_whole_and_before(line: str, step: int) -> bool:
+    try:
+        return json.loads(line)["step"] <= step
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return False  # cut off when the run was killed

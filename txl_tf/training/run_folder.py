@@ -1,0 +1,159 @@
+"""What a run leaves on disk beside its checkpoints: config, vocabulary, log.
+
+MODEL_DIR/config.json         model, training and evaluation, data set
+MODEL_DIR/vocabulary.json     symbols in id order
+MODEL_DIR/checkpoints/        weights, optimizer, step
+MODEL_DIR/log.jsonl           one object a logged step
+MODEL_DIR/events/             the same for TensorBoard
+"""
+
+import dataclasses
+import json
+import os
+from typing import Any, Self
+
+import tensorflow as tf
+
+from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.errors import UserError
+from txl_tf.version import __version__
+
+FORMAT_VERSION = 1
+CONFIG_NAME = "config.json"
+VOCABULARY_NAME = "vocabulary.json"
+LOG_NAME = "log.jsonl"
+EVENTS_NAME = "events"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """All that a run's numbers depend on.
+
+    Args:
+        dataset: name of the data set.
+        model: the model.
+        training: schedule, batch, segment, span, seed.
+        evaluation: lanes, segment and span of its evaluations; may change from call to call.
+    """
+
+    dataset: str
+    model: ModelConfig
+    training: TrainConfig
+    evaluation: EvalConfig
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content of `config.json`."""
+        parts = {"model": self.model, "training": self.training, "evaluation": self.evaluation}
+        return {
+            "format_version": FORMAT_VERSION,
+            "created_by": f"txl_tf {__version__}",
+            "dataset": self.dataset,
+            **{name: part.to_json() for name, part in parts.items()},
+        }
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        """Reads the content of `config.json`.
+
+        Raises:
+            UserError: another format version, or a config that is not valid.
+        """
+        if content.get("format_version") != FORMAT_VERSION:
+            raise UserError(
+                f"the run has format version {content.get('format_version')}; "
+                f"this version of txl_tf reads format version {FORMAT_VERSION}"
+            )
+        return cls(
+            dataset=content["dataset"],
+            model=ModelConfig.from_json(content["model"]),
+            training=TrainConfig.from_json(content["training"]),
+            evaluation=EvalConfig.from_json(content["evaluation"]),
+        )
+
+
+def read_run_config(model_dir: str) -> RunConfig | None:
+    """Returns the config of a run folder; `None` if there is none.
+
+    Raises:
+        UserError: the config cannot be read.
+    """
+    path = os.path.join(model_dir, CONFIG_NAME)
+    if not tf.io.gfile.exists(path):
+        return None
+    try:
+        return RunConfig.from_json(_read_json(path))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"`{path}` is no config of a run: {error}") from error
+
+
+def read_run_vocabulary(model_dir: str) -> Vocabulary:
+    """Returns the vocabulary of a run folder.
+
+    Raises:
+        UserError: the folder holds none, or it cannot be read.
+    """
+    path = os.path.join(model_dir, VOCABULARY_NAME)
+    if not tf.io.gfile.exists(path):
+        raise UserError(f"`{model_dir}` is no run folder: it holds no {VOCABULARY_NAME}")
+    try:
+        return Vocabulary.from_json(_read_json(path))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"`{path}` is no vocabulary: {error}") from error
+
+
+def open_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary) -> None:
+    """Makes a run folder, or checks that the one there is of the same run.
+
+    Raises:
+        UserError: the folder holds a run with another config or vocabulary; each difference is
+            named. Nothing is changed then.
+    """
+    found = read_run_config(model_dir)
+    if found is None:
+        tf.io.gfile.makedirs(model_dir)
+        _write_json(os.path.join(model_dir, VOCABULARY_NAME), vocabulary.to_json())
+        _write_json(os.path.join(model_dir, CONFIG_NAME), config.to_json())
+        return
+    check_same(model_dir, found, config, ("dataset", "model", "training"))
+    if read_run_vocabulary(model_dir) != vocabulary:
+        raise UserError(f"`{model_dir}` holds a run on records with another vocabulary")
+
+
+def check_same(model_dir: str, found: RunConfig, wanted: RunConfig, parts: tuple[str, ...]) -> None:
+    """Checks that two configs agree in some parts.
+
+    Raises:
+        UserError: they do not; each difference is named.
+    """
+    old, new = (_flatten(config, parts) for config in (found, wanted))
+    differences = [
+        f"{name} is {old[name]!r} there and {new[name]!r} here"
+        for name in new
+        if old.get(name) != new[name]
+    ]
+    if differences:
+        raise UserError(
+            f"`{model_dir}` holds a run with another config: {'; '.join(differences)}. "
+            "Choose another --model_dir"
+        )
+
+
+def _flatten(config: RunConfig, parts: tuple[str, ...]) -> dict[str, Any]:
+    flat = {}
+    for part in parts:
+        value = getattr(config, part)
+        flat |= value.to_json() if dataclasses.is_dataclass(value) else {part: value}
+    return flat
+
+
+def _read_json(path: str) -> Any:
+    with tf.io.gfile.GFile(path, "r") as file:
+        return json.loads(file.read())
+
+
+def _write_json(path: str, content: dict[str, Any]) -> None:
+    """Writes aside and moves into place: a file that is there is whole."""
+    with tf.io.gfile.GFile(path + ".writing", "w") as file:
+        file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    tf.io.gfile.rename(path + ".writing", path, overwrite=True)

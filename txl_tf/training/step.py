@@ -1,0 +1,95 @@
+"""One training step on one replica."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from txl_tf.config import AttentionSpan
+from txl_tf.model import TransformerXL
+
+Memory = Any  # a nest of tensors that only the model opens
+
+
+class StepResult(NamedTuple):
+    """What a training step reports.
+
+    Args:
+        nats: () float32, the sum of the losses of this replica's tokens.
+        tokens: () float32, their number.
+        grad_norm: () float32, the global norm of the gradients before clipping.
+        learning_rate: () float32, the one used.
+    """
+
+    nats: tf.Tensor
+    tokens: tf.Tensor
+    grad_norm: tf.Tensor
+    learning_rate: tf.Tensor
+
+
+def train_step(
+    model: TransformerXL,
+    optimizer: keras.optimizers.Optimizer,
+    ids: tf.Tensor,
+    targets: tf.Tensor,
+    memory: Memory,
+    *,
+    span: AttentionSpan,
+    compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]] | None = None,
+) -> tuple[StepResult, Memory]:
+    """Changes the weights by one step on one segment.
+
+    Under `tf.distribute` it is called in a replica, with the replica's rows: the gradients are
+    averaged over the replicas before they are clipped, so any number of replicas makes the step
+    that one would make with all rows.
+
+    Args:
+        model: built, as its constructor leaves it.
+        optimizer: from `make_optimizer`.
+        ids: (B, T) int32.
+        targets: (B, T) int32, `ids` one to the right in the text.
+        memory: from `model.initial_memory` or the step before.
+        span: what the model sees; its `mem_len` is the memory's.
+        compute: stands in for `compute_gradients`, to compile it.
+
+    Returns:
+        A `StepResult` and the new memory.
+    """
+    replica = tf.distribute.get_replica_context()
+    model.set_dropout_seed(optimizer.iterations, stream=replica.replica_id_in_sync_group)
+    compute = compute or compute_gradients
+    nats, gradients, memory = compute(model, ids, targets, memory, span=span)
+    if replica.num_replicas_in_sync > 1:
+        gradients = replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
+    result = StepResult(
+        nats=nats,
+        tokens=tf.cast(tf.size(targets), tf.float32),
+        grad_norm=tf.linalg.global_norm(gradients),
+        learning_rate=tf.identity(optimizer.learning_rate),
+    )
+    optimizer.apply(gradients, model.trainable_variables)
+    return result, memory
+
+
+def compute_gradients(
+    model: TransformerXL,
+    ids: tf.Tensor,
+    targets: tf.Tensor,
+    memory: Memory,
+    *,
+    span: AttentionSpan,
+) -> tuple[tf.Tensor, list[tf.Tensor], Memory]:
+    """Runs the model forward and backward on one segment.
+
+    Returns:
+        The sum of the losses in nats, () float32; the gradients of their mean, dense, in the
+        order of `model.trainable_variables`; the new memory.
+    """
+    with tf.GradientTape() as tape:
+        hidden, memory = model(ids, memory, span=span, training=True)
+        nats = model.nll(hidden, targets)
+        loss = tf.reduce_mean(nats)
+    gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+    # The embedding's gradient comes as slices, whose norm would count repeated tokens apart.
+    return tf.reduce_sum(nats), [tf.convert_to_tensor(grad) for grad in gradients], memory
