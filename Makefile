@@ -18,7 +18,7 @@ help:
 	@echo "make clean      remove .venv and what the demo made"
 
 demo: .venv/installed
-	$(BIN)/python -m examples.demo
+	$(BIN)/python examples/demo.py
 
 setup: .venv/installed-dev
 	@if [ -d .git ]; then $(BIN)/pre-commit install; fi

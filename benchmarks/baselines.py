@@ -1,19 +1,24 @@
 """What simple models make of a text, to stand beside a trained language model.
 
-    python -m benchmarks.baselines --data_dir data/pydoc --split test
+python -m benchmarks.baselines --data_dir data/pydoc --model_dir runs/demo
 
 Two kinds: a count of what followed the last few symbols, and the compressor xz. Every figure is in
 bits per symbol, as is the bpc of a model on the same records.
 """
 
-from __future__ import annotations
-
-import argparse
+import json
 import lzma
 import os
+import sys
+from pathlib import Path
 
 import numpy as np
+from absl import flags
 from numpy.typing import NDArray
+
+from txl_tf.data import open_records, read_ids
+from txl_tf.errors import UserError
+from txl_tf.program import define_flag, run_program
 
 ORDERS = (0, 3, 5)  # symbols of context in the Witten-Bell models of the table
 
@@ -140,11 +145,8 @@ def measure_baselines(data_dir: str | os.PathLike[str], split: str = "test") -> 
         Bits per symbol by name: `order-0`, `order-3`, `order-5` and `xz -9`.
 
     Raises:
-        ValueError: the vocabulary is too large for order 5, as one of words is.
+        UserError: the vocabulary is too large for order 5, as one of words is.
     """
-    # Here and not above, so that the models of this file can be used without TensorFlow.
-    from txl_tf.data import open_records, read_ids
-
     vocabulary = open_records(data_dir).vocabulary
     _check_sizes(max(ORDERS), len(vocabulary))
     train_ids, test_ids = read_ids(data_dir, "train"), read_ids(data_dir, split)
@@ -169,7 +171,7 @@ def _check_sizes(order: int, n_symbols: int) -> None:
         raise ValueError(f"`n_symbols` must be at least 1. Received: n_symbols={n_symbols}")
     # Python integers: the power must not overflow while it is checked.
     if int(n_symbols) ** (int(order) + 1) > np.iinfo(np.int64).max:
-        raise ValueError(
+        raise UserError(
             f"`n_symbols` ** (`order` + 1) must fit in int64. "
             f"Received: n_symbols={n_symbols}, order={order}"
         )
@@ -231,24 +233,39 @@ def _look_up(
     return np.where(keys[index] == queries, values[index], 0)
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Prints the table of baselines for the folder named on the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.baselines",
-        description="What simple models make of a text, in bits per symbol.",
-    )
-    parser.add_argument("--data_dir", required=True, help="folder of records")
-    parser.add_argument("--split", default="test", help="split to predict (default: %(default)s)")
-    arguments = parser.parse_args(argv)
-    try:
-        results = measure_baselines(arguments.data_dir, arguments.split)
-    except (OSError, ValueError) as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
+def read_model_bpc(model_dir: str, split: str) -> tuple[str, float]:
+    """Returns a name for a run's model and its bpc on a split, from its last evaluation there.
+
+    Raises:
+        UserError: the run has not been evaluated on the split.
+    """
+    path = Path(model_dir) / "evaluations.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    found = [record for record in map(json.loads, lines) if record["split"] == split]
+    if not found:
+        raise UserError(f"`{model_dir}` has no evaluation on {split}: run train_gpu.py --do_eval")
+    return f"Transformer-XL, {found[-1]['step']} steps", found[-1]["bpc"]
+
+
+def print_table(options: flags.FlagValues) -> None:
+    """Prints the baselines for the records, and a run's result if the flags name one."""
+    results = measure_baselines(options.data_dir, options.split)
+    if options.model_dir:
+        results |= [read_model_bpc(options.model_dir, options.split)]
     width = max(map(len, results))
     print(f"{'model':<{width}}  {'bpc':>6}")
     for name, bpc in results.items():
         print(f"{name:<{width}}  {bpc:>6.3f}")
 
 
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    options = flags.FlagValues()
+    define_flag(options, "data_dir", str, None, "Folder of the records.", required=True)
+    define_flag(options, "split", str, "test", "Split to predict.")
+    define_flag(options, "model_dir", str, None, "Run whose last evaluation is shown beside.")
+    return run_program(str(__doc__), options, print_table, argv)
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv))

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.writing import check_replaceable, write_records
-from txl_tf.program import run_program
+from txl_tf.program import define_flag, run_program
 
 # The data sets that these flags are for; the others are for all.
 _DATASETS_OF_FLAG = {
@@ -36,39 +36,27 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
 
-    def define_size(name: str, split: str) -> None:
-        text = f"text8, enwik8: bytes of the raw file that go to {split}. [default: 5,000,000]"
-        flags.DEFINE_integer(name, None, text, lower_bound=1, flag_values=options)
-
-    def define_string(name: str, text: str) -> None:
-        flags.DEFINE_string(name, None, text, flag_values=options)
-
-    def define_bool(name: str, text: str) -> None:
-        flags.DEFINE_bool(name, False, text, flag_values=options)
-
-    flags.DEFINE_enum(
-        "dataset",
-        None,
-        sorted(CORPORA),
-        "The data set to make.",
-        flag_values=options,
-        required=True,
+    define_flag(
+        options, "dataset", str, None, f"Data set to make: {', '.join(CORPORA)}.", required=True
     )
-    define_string("data_dir", "Where to write the records. [default: data/DATASET]")
-    define_string("raw_dir", "Where the raw file lies. [default: raw/DATASET]")
-    define_size("valid_size", "valid")
-    define_size("test_size", "test")
-    define_bool("drop_newlines", "enwik8: drop byte 10, as the models released in 2019 need.")
-    define_bool("overwrite", "Replace the records that --data_dir holds already.")
+    define_flag(options, "data_dir", str, None, "Where to write. [default: data/DATASET]")
+    define_flag(options, "raw_dir", str, None, "Where the raw file lies. [default: raw/DATASET]")
+    for split in ("valid", "test"):
+        text = f"text8, enwik8: bytes of the raw file that go to {split}. [default: 5,000,000]"
+        define_flag(options, f"{split}_size", int, None, text, lower_bound=1)
+    define_flag(options, "drop_newlines", bool, False, "enwik8: drop byte 10, as in 2019.")
+    define_flag(options, "overwrite", bool, False, "Replace the records that are there.")
     return options
 
 
 def check_flags(options: flags.FlagValues) -> None:
-    """Checks that no flag was given that is not for the data set.
+    """Checks that the data set is known, and that no flag was given that is not for it.
 
     Raises:
-        flags.Error: If one was.
+        flags.Error: If it is not so.
     """
+    if options.dataset not in CORPORA:
+        raise flags.Error(f"unknown data set {options.dataset!r}. Known: {', '.join(CORPORA)}")
     for name, datasets in _DATASETS_OF_FLAG.items():
         if options[name].present and options.dataset not in datasets:
             raise flags.Error(

@@ -20,14 +20,13 @@ class _Config:
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any] | str) -> Self:
+    def from_json(cls, content: dict[str, Any] | str) -> Self:
         """Makes the config from a dict or a JSON text.
 
         Raises:
             UserError: a key is no field (the nearest field is named), or a value is out of range.
         """
-        if isinstance(fields, str):
-            fields = json.loads(fields)
+        fields: dict[str, Any] = json.loads(content) if isinstance(content, str) else content
         known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
         for key in fields:
             if key not in known:

@@ -4,6 +4,7 @@ import difflib
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from absl import flags
 
@@ -49,6 +50,29 @@ def run_program(
     except KeyboardInterrupt:
         return _fail(name, "interrupted", EXIT_INTERRUPTED)
     return 0
+
+
+def define_flag(
+    options: flags.FlagValues, name: str, kind: type, default: Any, text: str, **rules: Any
+) -> None:
+    """Defines a flag.
+
+    Args:
+        options: where.
+        name: without the dashes.
+        kind: `str`, `int`, `float`, `bool` or `list` (texts separated by commas).
+        default: its value if it is not given.
+        text: what `--help` says.
+        **rules: absl's: `required`, `lower_bound`, `upper_bound`.
+    """
+    kinds: dict[type, Any] = {
+        str: flags.DEFINE_string,
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        bool: flags.DEFINE_boolean,
+        list: flags.DEFINE_list,
+    }
+    kinds[kind](name, default, text, flag_values=options, **rules)
 
 
 def parse_flags(options: flags.FlagValues, argv: list[str]) -> None:

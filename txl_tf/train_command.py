@@ -13,6 +13,7 @@ from absl import flags
 from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.reading import Records, open_records
+from txl_tf.program import define_flag
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -26,24 +27,24 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the 2019 release's training program, and ours, not yet read."""
     options = flags.FlagValues()
 
-    def define(kind: str, name: str, default: Any, text: str, **kwargs: Any) -> None:
-        getattr(flags, f"DEFINE_{kind}")(name, default, text, flag_values=options, **kwargs)
+    def define(name: str, kind: type, default: Any, text: str, **rules: Any) -> None:
+        define_flag(options, name, kind, default, text, **rules)
 
-    define("string", "data_dir", None, "Folder of the records.", required=True)
-    define("string", "model_dir", None, "Folder of the run.", required=True)
-    define("string", "preset", None, f"Recipe to start from: {', '.join(presets.names())}.")
-    define("boolean", "do_train", True, "Whether to train.")
-    define("boolean", "do_eval", False, "Whether to evaluate, after training if there is any.")
-    define("boolean", "do_eval_only", False, "Evaluate every checkpoint of the run; no training.")
-    define("string", "eval_split", "valid", "Split to evaluate on.")
-    define("string", "eval_ckpt_path", None, "Checkpoint to evaluate. [default: the newest]")
-    define("integer", "start_eval_steps", 10_000, "First checkpoint for --do_eval_only.")
-    define("integer", "max_eval_batch", -1, "Batches to evaluate; -1 for all.", lower_bound=-1)
-    define("string", "warm_start_path", None, "Checkpoint whose weights a new run starts from.")
-    define("integer", "iterations", 500, "Steps in a call, and between log lines.", lower_bound=1)
-    define("integer", "save_steps", 10_000, "Steps between checkpoints.", lower_bound=1)
-    define("boolean", "tie_weight", True, "Embedding and softmax share weights: always true.")
-    define("boolean", "jit", True, "Compile the model with XLA.")
+    define("data_dir", str, None, "Folder of the records.", required=True)
+    define("model_dir", str, None, "Folder of the run.", required=True)
+    define("preset", str, None, f"Recipe to start from: {', '.join(presets.names())}.")
+    define("do_train", bool, True, "Whether to train.")
+    define("do_eval", bool, False, "Whether to evaluate, after training if there is any.")
+    define("do_eval_only", bool, False, "Evaluate every checkpoint of the run; no training.")
+    define("eval_split", str, "valid", "Split to evaluate on.")
+    define("eval_ckpt_path", str, None, "Checkpoint to evaluate. [default: the newest]")
+    define("start_eval_steps", int, 10_000, "First checkpoint for --do_eval_only.")
+    define("max_eval_batch", int, -1, "Batches to evaluate; -1 for all.", lower_bound=-1)
+    define("warm_start_path", str, None, "Checkpoint whose weights a new run starts from.")
+    define("iterations", int, 500, "Steps in a call, and between log lines.", lower_bound=1)
+    define("save_steps", int, 10_000, "Steps between checkpoints.", lower_bound=1)
+    define("tie_weight", bool, True, "Embedding and softmax share weights: always true.")
+    define("jit", bool, True, "Compile the model with XLA.")
     for config in (ModelConfig, TrainConfig, EvalConfig):
         _define_config_flags(options, config)
     return options
@@ -74,7 +75,7 @@ def run(options: flags.FlagValues, make_strategy: Callable[[], "tf.distribute.St
         model, training, evaluation = make_configs(options, records, preset)
 
     from txl_tf.training import job
-    from txl_tf.training.run_folder import RunConfig
+    from txl_tf.training.run_folder import RunConfig, check_config, read_run_config
 
     if do_train:
         config = RunConfig(records.dataset, model, training, evaluation)
@@ -89,10 +90,11 @@ def run(options: flags.FlagValues, make_strategy: Callable[[], "tf.distribute.St
             jit_compile=options.jit,
         )
     else:
-        found = job.read_trained_config(options.model_dir, records)
+        found = read_run_config(options.model_dir)
         model = override(found.model, options)
         evaluation = make_eval_config(options, preset.evaluation if preset else found.evaluation)
         config = dataclasses.replace(found, model=model, evaluation=evaluation)
+        check_config(options.model_dir, config, parts=("model",))
     if do_eval:
         job.evaluate(
             records,
@@ -138,11 +140,11 @@ def make_eval_config(options: flags.FlagValues, config: EvalConfig) -> EvalConfi
 
 def override(config: Config, options: flags.FlagValues, *, prefix: str | None = None) -> Config:
     """Returns the config with those of its fields whose flags were given by hand."""
-    given = {}
+    given: dict[str, Any] = {}
     for name, flag in _name_flags(type(config), prefix).items():
         if options[flag].present:
-            is_list = name == "cutoffs"
-            given[name] = parse_cutoffs(options[flag].value) if is_list else options[flag].value
+            value: Any = options[flag].value
+            given[name] = parse_cutoffs(value) if name == "cutoffs" else value
     return dataclasses.replace(config, **given)
 
 
@@ -169,17 +171,10 @@ def _define_config_flags(options: flags.FlagValues, config: type) -> None:
         default: Any = defaults[name]
         text, kind = texts[name], type(default)
         if kind is tuple:
-            flags.DEFINE_list(flag, list(default), text, flag_values=options)
-            continue
+            default, kind = list(default), list
         if flag != name:
             default, text = None, f"{text} [default: the preset's, else as in training]"
-        define: Callable = {
-            bool: flags.DEFINE_boolean,
-            int: flags.DEFINE_integer,
-            float: flags.DEFINE_float,
-            str: flags.DEFINE_string,
-        }[kind]
-        define(flag, default, text, flag_values=options)
+        define_flag(options, flag, kind, default, text)
 
 
 def _name_flags(config: type, prefix: str | None = None) -> dict[str, str]:

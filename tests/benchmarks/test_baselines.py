@@ -1,5 +1,4 @@
-import sys
-import types
+import json
 from collections import Counter
 
 import numpy as np
@@ -7,6 +6,7 @@ import pytest
 
 from benchmarks import baselines
 from benchmarks.baselines import measure_baselines, predict_symbols, witten_bell_bpc, xz_bpc
+from txl_tf.data import Vocabulary, write_records
 
 
 def reference_probability(train, context, symbol, n_symbols):
@@ -147,60 +147,55 @@ def test_xz_of_an_empty_text_is_refused():
         xz_bpc(b"abc", b"")
 
 
-class FakeVocabulary:
-    """Symbols of 2 bytes in UTF-8 at level "char", of 1 at level "byte"."""
-
-    def __init__(self, level):
-        self.level = level
-
-    def __len__(self):
-        return 7
-
-    def decode(self, ids):
-        return "".join("абвгдеж"[i] for i in ids)
-
-    def decode_bytes(self, ids):
-        return bytes(b"abcdefg"[i] for i in ids)
+def write_text(data_dir, level):
+    """Writes a random text of 7 symbols, which take 2 bytes of UTF-8 each at level "char"."""
+    symbols = "абвгдеж" if level == "char" else "abcdefg"
+    train, test = (
+        "".join(symbols[i] for i in random_ids(seed, size, 7))
+        for seed, size in ((59, 4999), (61, 1999))
+    )
+    vocabulary = Vocabulary.learn(level, [train])
+    splits = {"train": [vocabulary.encode(train)], "test": [vocabulary.encode(test)]}
+    write_records(data_dir, dataset="random", vocabulary=vocabulary, splits=splits)
 
 
-@pytest.fixture
-def records(monkeypatch):
-    """Puts a random text in place of the records, and returns a function to set its level."""
-    splits = {"train": random_ids(59, 4999, 7), "test": random_ids(61, 1999, 7)}
-    fake = types.ModuleType("txl_tf.data")
-    fake.read_ids = lambda data_dir, split: splits[split]
-
-    def set_level(level):
-        vocabulary = FakeVocabulary(level)
-        fake.open_records = lambda data_dir: types.SimpleNamespace(vocabulary=vocabulary)
-
-    monkeypatch.setitem(sys.modules, "txl_tf.data", fake)
-    set_level("byte")
-    return set_level
+def test_measure_baselines_names_every_model(tmp_path):
+    write_text(tmp_path, "byte")
+    assert list(measure_baselines(tmp_path)) == ["order-0", "order-3", "order-5", "xz -9"]
 
 
-def test_measure_baselines_names_every_model(records):
-    assert list(measure_baselines("folder")) == ["order-0", "order-3", "order-5", "xz -9"]
-
-
-def test_xz_is_counted_per_symbol_whatever_the_bytes(records):
-    per_byte_level = measure_baselines("folder")["xz -9"]
-    records("char")
+def test_xz_is_counted_per_symbol_whatever_the_bytes(tmp_path):
+    write_text(tmp_path / "byte", "byte")
+    write_text(tmp_path / "char", "char")
     # xz pays a little for the constant lead bytes of UTF-8, far from the factor 2 of its bytes.
-    assert measure_baselines("folder")["xz -9"] == pytest.approx(per_byte_level, rel=0.25)
+    assert measure_baselines(tmp_path / "char")["xz -9"] == pytest.approx(
+        measure_baselines(tmp_path / "byte")["xz -9"], rel=0.25
+    )
 
 
-def test_command_prints_an_aligned_table(records, capsys):
-    baselines.main(["--data_dir", "folder"])
-    lines = capsys.readouterr().out.splitlines()
-    assert [len(line) for line in lines] == [len("order-0") + 8] * 5
+def test_the_table_has_the_last_evaluation_of_a_run(tmp_path, capsys):
+    write_text(tmp_path, "byte")
+    evaluations = [("test", 3.5), ("valid", 1.5), ("test", 2.625)]
+    lines = [
+        json.dumps({"split": split, "step": 13, "bpc": bpc}) + "\n" for split, bpc in evaluations
+    ]
+    (tmp_path / "evaluations.jsonl").write_text("".join(lines))
+    assert baselines.main(["baselines", f"--data_dir={tmp_path}", f"--model_dir={tmp_path}"]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert table[-1] == "Transformer-XL, 13 steps   2.625"
+    assert {len(line) for line in table} == {len(table[-1])}
 
 
-def test_command_reports_a_bad_folder_in_one_line(records, monkeypatch, capsys):
-    def fail(data_dir):
-        raise FileNotFoundError("no records in folder")
+def test_a_run_without_evaluation_is_one_line_and_status_1(tmp_path, capsys):
+    write_text(tmp_path, "byte")
+    assert baselines.main(["baselines", f"--data_dir={tmp_path}", f"--model_dir={tmp_path}"]) == 1
+    assert capsys.readouterr().err == (
+        f"baselines: `{tmp_path}` has no evaluation on test: run train_gpu.py --do_eval\n"
+    )
 
-    monkeypatch.setattr(sys.modules["txl_tf.data"], "open_records", fail)
-    with pytest.raises(SystemExit, match="2"):
-        baselines.main(["--data_dir", "folder"])
-    assert capsys.readouterr().err == "python -m benchmarks.baselines: no records in folder\n"
+
+def test_a_folder_without_records_is_one_line_and_status_1(tmp_path, capsys):
+    assert baselines.main(["baselines", f"--data_dir={tmp_path}"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"baselines: `{tmp_path}` holds no records.")
+    assert error.count("\n") == 1

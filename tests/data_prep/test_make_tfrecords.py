@@ -69,7 +69,7 @@ def test_the_program_prints_what_it_made(tmp_path, capsys):
     ("arguments", "message"),
     [
         ((), "--dataset must have a value"),
-        (("--dataset=text9",), "--dataset=text9: value should be one of <enwik8|pydoc|text8>"),
+        (("--dataset=text9",), "unknown data set 'text9'. Known: pydoc, text8, enwik8"),
         (("--dataset=text8", "--colour=red"), "unknown flag --colour"),
         (("--dataset=text8", "--valid_size=0"), "--valid_size=0: 0 is not a positive integer"),
         (("--dataset=text8", "rest"), "flags only are expected. Received: rest"),
@@ -88,7 +88,7 @@ def test_the_process_exits_with_status_2_for_a_wrong_flag():
     done = run("--dataset=text9")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "make_tfrecords.py: flag --dataset=text9: value should be one of <enwik8|pydoc|text8>"
+        "make_tfrecords.py: unknown data set 'text9'. Known: pydoc, text8, enwik8"
     ]
 
 

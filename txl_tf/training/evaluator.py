@@ -71,7 +71,7 @@ def evaluate(
     span = config.span
 
     @tf.function(jit_compile=jit_compile, autograph=False)
-    def score_segment(segment, memory):
+    def score_segment(segment: Segment, memory: Memory) -> tuple[tf.Tensor, Memory]:
         hidden, memory = model(segment.ids, memory, span=span, training=False)
         nats = tf.where(segment.mask, model.nll(hidden, segment.targets), 0.0)
         return tf.reduce_sum(tf.cast(nats, tf.float64)), memory

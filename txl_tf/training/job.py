@@ -16,13 +16,8 @@ from txl_tf.training.checkpoint import (
 )
 from txl_tf.training.evaluator import Score
 from txl_tf.training.evaluator import evaluate as evaluate_split
-from txl_tf.training.log import TrainingLog, format_score
-from txl_tf.training.run_folder import (
-    RunConfig,
-    open_run_folder,
-    read_run_config,
-    read_run_vocabulary,
-)
+from txl_tf.training.log import TrainingLog, format_score, write_evaluation
+from txl_tf.training.run_folder import RunConfig, check_vocabulary, open_run_folder
 from txl_tf.training.trainer import Trainer
 
 
@@ -97,22 +92,6 @@ def _list_stops(first_step: int, train_steps: int, iterations: int, save_steps: 
     return sorted(stop for stop in stops if stop > first_step)
 
 
-def read_trained_config(model_dir: str, records: Records) -> RunConfig:
-    """Returns the config of a run that was trained on such records.
-
-    Raises:
-        UserError: the folder holds no run, or one with another vocabulary.
-    """
-    config = read_run_config(model_dir)
-    if config is None:
-        raise UserError(f"`{model_dir}` holds no run; train one with --do_train")
-    if read_run_vocabulary(model_dir) != records.vocabulary:
-        raise UserError(
-            f"the run in `{model_dir}` has another vocabulary than `{records.data_dir}`"
-        )
-    return config
-
-
 def evaluate(
     records: Records,
     config: RunConfig,
@@ -136,12 +115,16 @@ def evaluate(
         max_segments: segments of each lane to score; `None` for all.
         jit_compile: whether XLA compiles the model.
 
+    The scores are also written to `evaluations.jsonl` in the run folder.
+
     Returns:
         The scores, in the order of the steps.
 
     Raises:
-        UserError: there is no such checkpoint, or a record is damaged.
+        UserError: the run has another vocabulary or model, there is no such checkpoint, or a
+            record is damaged.
     """
+    check_vocabulary(model_dir, records.vocabulary)
     if first_step is None:
         paths = [checkpoint or find_checkpoint(model_dir)]
     else:
@@ -171,4 +154,7 @@ def evaluate(
             )
         cut = " (not all of the split)" if max_segments else ""
         print(f"{split} at step {read_step(path)}: {format_score(scores[-1])}{cut}")
+        write_evaluation(
+            model_dir, scores[-1], config.evaluation, split=split, step=read_step(path)
+        )
     return scores

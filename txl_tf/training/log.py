@@ -8,8 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.config import EvalConfig
 from txl_tf.training.evaluator import Score
-from txl_tf.training.run_folder import EVENTS_NAME, LOG_NAME
+from txl_tf.training.run_folder import EVALUATIONS_NAME, EVENTS_NAME, LOG_NAME
 from txl_tf.training.trainer import Interval
 
 
@@ -62,8 +63,7 @@ class TrainingLog:
         )
 
     def _write(self, group: str, record: dict[str, Any]) -> None:
-        with tf.io.gfile.GFile(self._path, "a") as file:
-            file.write(json.dumps(record) + "\n")
+        _append_line(self._path, record)
         with self._events.as_default(step=record["step"]):
             for name, value in record.items():
                 if name != "step":
@@ -89,14 +89,25 @@ def format_score(score: Score) -> str:
     )
 
 
-def read_log(model_dir: str) -> list[dict[str, Any]]:
-    """Returns the objects of a run's `log.jsonl`, in order.
+def write_evaluation(
+    model_dir: str, score: Score, config: EvalConfig, *, split: str, step: int
+) -> None:
+    """Adds a score to the run's `evaluations.jsonl`, with how it came about."""
+    record = {
+        "split": split,
+        "step": step,
+        "loss_nats": score.nats_per_token,
+        "bpc": score.bpc,
+        "perplexity": score.perplexity,
+        "tokens": score.tokens,
+        "evaluation": config.to_json(),
+    }
+    _append_line(os.path.join(model_dir, EVALUATIONS_NAME), record)
 
-    Raises:
-        OSError: there is none.
-    """
-    with open(os.path.join(model_dir, LOG_NAME), encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+
+def _append_line(path: str, record: dict[str, Any]) -> None:
+    with tf.io.gfile.GFile(path, "a") as file:
+        file.write(json.dumps(record) + "\n")
 
 
 def _drop_lines_after(path: str, step: int) -> None:

@@ -30,7 +30,7 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
         self.train_steps = train_steps
         self.min_lr_ratio = min_lr_ratio
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         step = ops.cast(step, "float32")
         warmup = step / max(1, self.warmup_steps)
         progress = (step - self.warmup_steps) / max(1, self.train_steps - self.warmup_steps)
@@ -49,7 +49,7 @@ class ReducedAdam(keras.optimizers.Adam):
     training step reduces them itself, before the clipping, so this optimizer must not.
     """
 
-    def _all_reduce_sum_gradients(self, grads_and_vars):
+    def _all_reduce_sum_gradients(self, grads_and_vars: list) -> list:
         return grads_and_vars
 
 

@@ -24,6 +24,7 @@ CONFIG_NAME = "config.json"
 VOCABULARY_NAME = "vocabulary.json"
 LOG_NAME = "log.jsonl"
 EVENTS_NAME = "events"
+EVALUATIONS_NAME = "evaluations.jsonl"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,15 +73,15 @@ class RunConfig:
         )
 
 
-def read_run_config(model_dir: str) -> RunConfig | None:
-    """Returns the config of a run folder; `None` if there is none.
+def read_run_config(model_dir: str) -> RunConfig:
+    """Returns the config of a run folder.
 
     Raises:
-        UserError: the config cannot be read.
+        UserError: the folder holds none, or it cannot be read.
     """
     path = os.path.join(model_dir, CONFIG_NAME)
     if not tf.io.gfile.exists(path):
-        return None
+        raise UserError(f"`{model_dir}` holds no run: {CONFIG_NAME} is missing")
     try:
         return RunConfig.from_json(_read_json(path))
     except (KeyError, TypeError, ValueError) as error:
@@ -95,7 +96,7 @@ def read_run_vocabulary(model_dir: str) -> Vocabulary:
     """
     path = os.path.join(model_dir, VOCABULARY_NAME)
     if not tf.io.gfile.exists(path):
-        raise UserError(f"`{model_dir}` is no run folder: it holds no {VOCABULARY_NAME}")
+        raise UserError(f"`{model_dir}` holds no run: {VOCABULARY_NAME} is missing")
     try:
         return Vocabulary.from_json(_read_json(path))
     except (KeyError, TypeError, ValueError) as error:
@@ -109,24 +110,35 @@ def open_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary) -
         UserError: the folder holds a run with another config or vocabulary; each difference is
             named. Nothing is changed then.
     """
-    found = read_run_config(model_dir)
-    if found is None:
+    if not tf.io.gfile.exists(os.path.join(model_dir, CONFIG_NAME)):
         tf.io.gfile.makedirs(model_dir)
         _write_json(os.path.join(model_dir, VOCABULARY_NAME), vocabulary.to_json())
         _write_json(os.path.join(model_dir, CONFIG_NAME), config.to_json())
         return
-    check_same(model_dir, found, config, ("dataset", "model", "training"))
-    if read_run_vocabulary(model_dir) != vocabulary:
-        raise UserError(f"`{model_dir}` holds a run on records with another vocabulary")
+    check_vocabulary(model_dir, vocabulary)
+    check_config(model_dir, config, parts=("dataset", "model", "training"))
 
 
-def check_same(model_dir: str, found: RunConfig, wanted: RunConfig, parts: tuple[str, ...]) -> None:
-    """Checks that two configs agree in some parts.
+def check_vocabulary(model_dir: str, vocabulary: Vocabulary) -> None:
+    """Checks that a run has a vocabulary.
 
     Raises:
-        UserError: they do not; each difference is named.
+        UserError: the run has another one.
     """
-    old, new = (_flatten(config, parts) for config in (found, wanted))
+    if read_run_vocabulary(model_dir) != vocabulary:
+        raise UserError(
+            f"`{model_dir}` holds a run on records with another vocabulary. "
+            "Choose another --model_dir, or the run's own --data_dir"
+        )
+
+
+def check_config(model_dir: str, config: RunConfig, *, parts: tuple[str, ...]) -> None:
+    """Checks that a run has a config, in some of its parts.
+
+    Raises:
+        UserError: it has another one; each difference is named.
+    """
+    old, new = (_flatten(each, parts) for each in (read_run_config(model_dir), config))
     differences = [
         f"{name} is {old[name]!r} there and {new[name]!r} here"
         for name in new
@@ -140,10 +152,10 @@ def check_same(model_dir: str, found: RunConfig, wanted: RunConfig, parts: tuple
 
 
 def _flatten(config: RunConfig, parts: tuple[str, ...]) -> dict[str, Any]:
-    flat = {}
+    content = config.to_json()
+    flat: dict[str, Any] = {}
     for part in parts:
-        value = getattr(config, part)
-        flat |= value.to_json() if dataclasses.is_dataclass(value) else {part: value}
+        flat |= content[part] if isinstance(content[part], dict) else {part: content[part]}
     return flat
 
 
