@@ -9,6 +9,7 @@ import tensorflow as tf
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes import EvaluationLanes, Segment, Tokens
 from txl_tf.model import TransformerXL
+from txl_tf.training.step import Memory
 
 
 class Score(NamedTuple):

@@ -1,5 +1,7 @@
 """Adam and its schedule, as the 2019 release trains."""
 
+from typing import Any
+
 import keras
 from keras import ops
 

@@ -1,0 +1,97 @@
+"""Tiny models, texts and loops that the tests of training share."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+import txl_tf
+from txl_tf.data import TrainingLanes
+from txl_tf.training.trainer import Interval, Trainer
+
+N_TOKEN, BATCH, TGT_LEN, MEM_LEN = 23, 6, 5, 7
+# Wider initial weights than usual: attention and memory then matter from the first step.
+MODEL = txl_tf.ModelConfig(
+    n_token=N_TOKEN,
+    n_layer=2,
+    d_model=8,
+    d_embed=8,
+    n_head=3,
+    d_head=5,
+    d_inner=11,
+    dropout=0.0,
+    dropatt=0.0,
+    init_std=0.3,
+)
+DROPPING = dataclasses.replace(MODEL, dropout=0.3, dropatt=0.2)
+TRAINING = txl_tf.TrainConfig(
+    learning_rate=1e-3,
+    warmup_steps=3,
+    train_steps=21,
+    train_batch_size=BATCH,
+    tgt_len=TGT_LEN,
+    mem_len=MEM_LEN,
+    seed=3,
+)
+
+
+class Text:
+    """Tokens in memory, with the interface of a split."""
+
+    def __init__(self, ids):
+        self.ids = np.asarray(ids, np.int32)
+
+    def __len__(self):
+        return len(self.ids)
+
+    def read(self, start, stop):
+        return self.ids[start:stop]
+
+
+TEXT = Text(np.random.default_rng(5).integers(0, N_TOKEN, 499))
+
+
+def make_lanes(config=TRAINING, text=TEXT):
+    return TrainingLanes(
+        text, n_lanes=config.train_batch_size, tgt_len=config.tgt_len, seed=config.seed
+    )
+
+
+def make_trainer(strategy, model=MODEL, config=TRAINING, *, jit_compile=False):
+    return Trainer(strategy, model, config, jit_compile=jit_compile)
+
+
+def run_steps(trainer, stops, lanes=None):
+    """Trains up to each stop; returns one `Interval` over all steps."""
+    calls = list(trainer.train(lanes or make_lanes(trainer.config), stops))
+    arrays = zip(*(call[1:] for call in calls), strict=True)
+    return Interval(calls[-1].step, *(np.concatenate(parts) for parts in arrays))
+
+
+def read_memory(trainer):
+    """Returns the memory, for each layer the values of each replica."""
+    local = trainer.strategy.experimental_local_results
+    return [[value.numpy() for value in local(variable)] for variable in trainer._memory]
+
+
+def copy_memory(source, target):
+    """Gives one trainer the memory of another with as many replicas."""
+    for old, new in zip(source._memory, target._memory, strict=True):
+        for value, variable in zip(
+            source.strategy.experimental_local_results(old),
+            target.strategy.experimental_local_results(new),
+            strict=True,
+        ):
+            variable.assign(tf.identity(value))
+
+
+def read_variables(trainer):
+    """Returns every weight and every variable of the optimizer, by path."""
+    variables = trainer.model.weights + trainer.optimizer.variables
+    return {variable.path: variable.numpy() for variable in variables}
+
+
+def perturb(trainer):
+    """Changes every weight and every variable of the optimizer."""
+    for variable in trainer.model.weights + trainer.optimizer.variables:
+        variable.assign(variable.numpy() * 2 + 1)

@@ -1,0 +1,161 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_runs import (
+    BATCH,
+    DROPPING,
+    MEM_LEN,
+    MODEL,
+    N_TOKEN,
+    TGT_LEN,
+    TRAINING,
+    Text,
+    make_lanes,
+    make_trainer,
+    read_memory,
+    read_variables,
+    run_steps,
+)
+
+import txl_tf
+from txl_tf.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def uneven_run(one_replica):
+    """Seven steps in calls of 1, 2, 3 and 1 steps, with dropout."""
+    trainer = make_trainer(one_replica, DROPPING)
+    return run_steps(trainer, [1, 3, 6, 7]), trainer
+
+
+@pytest.fixture(scope="module")
+def single_run(one_replica):
+    """The same steps in one call."""
+    trainer = make_trainer(one_replica, DROPPING)
+    return run_steps(trainer, [7]), trainer
+
+
+def test_memory_starts_as_zeros(one_replica):
+    trainer = make_trainer(one_replica)
+    memory = read_memory(trainer)
+    assert len(memory) == MODEL.n_layer
+    for (states,) in memory:
+        np.testing.assert_array_equal(states, np.zeros((BATCH, MEM_LEN, MODEL.d_model)))
+
+
+def test_calls_of_different_lengths_are_traced_once(uneven_run):
+    assert uneven_run[1]._run_steps.experimental_get_tracing_count() == 1
+
+
+def test_how_steps_are_divided_into_calls_changes_nothing(uneven_run, single_run):
+    for one, other in zip(uneven_run[0], single_run[0], strict=True):
+        np.testing.assert_array_equal(one, other)
+    one, other = (read_variables(trainer) for _, trainer in (uneven_run, single_run))
+    for path in one:
+        np.testing.assert_array_equal(one[path], other[path], err_msg=path)
+
+
+def test_a_call_equals_a_plain_loop_of_steps(single_run):
+    model = txl_tf.TransformerXL(DROPPING, seed=TRAINING.seed)
+    optimizer = txl_tf.training.make_optimizer(TRAINING)
+    memory, span = model.initial_memory(BATCH, MEM_LEN), TRAINING.span
+    results = []
+    for (segment,) in np.split(make_lanes().read(0, 7), 7):
+        ids, targets = tf.constant(segment[:, :-1]), tf.constant(segment[:, 1:])
+        result, memory = txl_tf.training.train_step(
+            model, optimizer, ids, targets, memory, span=span
+        )
+        results.append(tf.stack(result).numpy())
+    # Eager and traced operations are fused otherwise: float32 rounding over 7 steps.
+    np.testing.assert_allclose(np.array(results).T, single_run[0][1:], rtol=1e-4)
+    for expected, (found,) in zip(memory, read_memory(single_run[1]), strict=True):
+        # The same; hidden states are about 1.
+        np.testing.assert_allclose(found, expected.numpy(), atol=1e-3)
+
+
+def test_compiled_steps_equal_uncompiled_ones(one_replica):
+    table = [
+        run_steps(make_trainer(one_replica, jit_compile=jit), [5])[1:] for jit in (False, True)
+    ]
+    # XLA sums in another order: float32 rounding over 5 steps.
+    np.testing.assert_allclose(table[0], table[1], rtol=1e-5)
+
+
+def test_the_same_seed_makes_the_same_run(one_replica, single_run):
+    again = run_steps(make_trainer(one_replica, DROPPING), [7])
+    np.testing.assert_array_equal(again.nats, single_run[0].nats)
+
+
+def test_another_seed_makes_another_run(one_replica, single_run):
+    config = dataclasses.replace(TRAINING, seed=TRAINING.seed + 1)
+    other = run_steps(make_trainer(one_replica, DROPPING, config), [1])
+    assert other.nats[0] != single_run[0].nats[0]
+
+
+def test_an_interval_tells_of_each_step(uneven_run):
+    interval, trainer = uneven_run
+    assert interval.step == trainer.step == 7
+    np.testing.assert_array_equal(interval.tokens, np.full(7, BATCH * TGT_LEN))
+    # Float32; step 0 of the warm-up has rate 0.
+    expected = [float(trainer.optimizer._learning_rate(step)) for step in range(7)]
+    np.testing.assert_allclose(interval.learning_rate, expected, rtol=1e-6)
+    assert interval.learning_rate[0] == 0
+
+
+def test_what_came_before_the_segment_matters_by_memory_alone(one_replica):
+    texts = [np.tile(np.arange(N_TOKEN), 20) for _ in range(2)]
+    texts[1][: TGT_LEN // 2] = 11  # in the first segment of lane 0 only
+    first, second = (
+        run_steps(
+            make_trainer(one_replica), [2], FixedLanes(Text(text), n_steps=2, n_lanes=BATCH)
+        ).nats
+        for text in texts
+    )
+    # Step 0 has rate 0, so step 1 has the same weights in both runs.
+    assert abs(first[1] - second[1]) > 1e-3 * first[1]
+
+
+class FixedLanes:
+    """Lanes that begin at the first token, without an offset."""
+
+    def __init__(self, text, *, n_steps, n_lanes):
+        self.segments = np.array(
+            [
+                [
+                    text.read(start, start + TGT_LEN + 1)
+                    for start in range(step * TGT_LEN, len(text) - n_steps * TGT_LEN, 13)
+                ][:n_lanes]
+                for step in range(n_steps)
+            ]
+        )
+
+    def read(self, step, n_steps):
+        return self.segments[step : step + n_steps]
+
+
+def test_a_model_without_memory_trains(one_replica):
+    config = dataclasses.replace(
+        TRAINING, mem_len=0, learning_rate=0.02, train_steps=40, warmup_steps=0
+    )
+    text = Text(np.tile(np.arange(N_TOKEN), 30))  # each token tells the next
+    nats = run_steps(make_trainer(one_replica, MODEL, config), [40], make_lanes(config, text)).nats
+    assert nats[-1] < 0.5 * nats[0]
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_the_step_is_named(one_replica):
+    config = dataclasses.replace(TRAINING, learning_rate=1e30, warmup_steps=0)
+    trainer = make_trainer(one_replica, config=config)
+    # The update of step 0 makes the weights so large that step 1 overflows.
+    with pytest.raises(UserError, match=r"not finite at step 1: a lower learning_rate"):
+        run_steps(trainer, [3])
+
+
+def test_the_step_that_is_named_counts_from_the_start_of_the_run(one_replica):
+    trainer = make_trainer(one_replica)
+    calls = trainer.train(make_lanes(), [2, 4])
+    next(calls)
+    trainer.model.content_bias.assign(np.full(trainer.model.content_bias.shape, np.nan))
+    with pytest.raises(UserError, match="not finite at step 2:"):
+        next(calls)
