@@ -13,12 +13,14 @@ from absl import flags
 from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.reading import Records, open_records
+from txl_tf.errors import UserError
 from txl_tf.program import define_flag
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig)
+Result = TypeVar("Result")
 
 _EVAL_PREFIX = "eval_"
 
@@ -67,12 +69,14 @@ def run(options: flags.FlagValues, make_strategy: Callable[[], "tf.distribute.St
         raise flags.Error("--tie_weight=false: the softmax always has the embedding's weights")
     if not do_train and not do_eval:
         raise flags.Error("--do_train=false: pass --do_eval or --do_eval_only too")
+    if options.max_eval_batch == 0:
+        raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
+    preset = _answer_as_flags(presets.get, options.preset) if options.preset else None
     records = open_records(options.data_dir)
     for split in ["train"] * do_train + [options.eval_split] * do_eval:
         records.split(split)  # raises if it is missing
-    preset = presets.get(options.preset) if options.preset else None
     if do_train:
-        model, training, evaluation = make_configs(options, records, preset)
+        model, training, evaluation = _answer_as_flags(make_configs, options, records, preset)
 
     from txl_tf.training import job
     from txl_tf.training.run_folder import RunConfig, check_config, read_run_config
@@ -91,8 +95,10 @@ def run(options: flags.FlagValues, make_strategy: Callable[[], "tf.distribute.St
         )
     else:
         found = read_run_config(options.model_dir)
-        model = override(found.model, options)
-        evaluation = make_eval_config(options, preset.evaluation if preset else found.evaluation)
+        model = _answer_as_flags(override, found.model, options)
+        evaluation = _answer_as_flags(
+            make_eval_config, options, preset.evaluation if preset else found.evaluation
+        )
         config = dataclasses.replace(found, model=model, evaluation=evaluation)
         check_config(options.model_dir, config, parts=("model",))
     if do_eval:
@@ -106,6 +112,14 @@ def run(options: flags.FlagValues, make_strategy: Callable[[], "tf.distribute.St
             max_segments=options.max_eval_batch if options.max_eval_batch > 0 else None,
             jit_compile=options.jit,
         )
+
+
+def _answer_as_flags(call: Callable[..., Result], *arguments: Any) -> Result:
+    """Calls, and raises what is wrong with the value of a flag as an error of the flags."""
+    try:
+        return call(*arguments)
+    except UserError as error:
+        raise flags.Error(str(error)) from error
 
 
 def make_configs(

@@ -78,6 +78,7 @@ def test_both_replicas_hold_the_same_weights(two_run):
 def test_each_replica_keeps_the_memory_of_its_lanes(one_run, two_run):
     for (whole,), parts in zip(read_memory(one_run[1]), read_memory(two_run[1]), strict=True):
         assert len(parts) == 2
+        assert np.abs(whole).mean() > 0.1
         for replica, part in enumerate(parts):
             rows = slice(replica * BATCH // 2, (replica + 1) * BATCH // 2)
             # The hidden states differ as the weights do; those of two lanes differ by 1.

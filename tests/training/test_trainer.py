@@ -104,37 +104,6 @@ def test_an_interval_tells_of_each_step(uneven_run):
     assert interval.learning_rate[0] == 0
 
 
-def test_what_came_before_the_segment_matters_by_memory_alone(one_replica):
-    texts = [np.tile(np.arange(N_TOKEN), 20) for _ in range(2)]
-    texts[1][: TGT_LEN // 2] = 11  # in the first segment of lane 0 only
-    first, second = (
-        run_steps(
-            make_trainer(one_replica), [2], FixedLanes(Text(text), n_steps=2, n_lanes=BATCH)
-        ).nats
-        for text in texts
-    )
-    # Step 0 has rate 0, so step 1 has the same weights in both runs.
-    assert abs(first[1] - second[1]) > 1e-3 * first[1]
-
-
-class FixedLanes:
-    """Lanes that begin at the first token, without an offset."""
-
-    def __init__(self, text, *, n_steps, n_lanes):
-        self.segments = np.array(
-            [
-                [
-                    text.read(start, start + TGT_LEN + 1)
-                    for start in range(step * TGT_LEN, len(text) - n_steps * TGT_LEN, 13)
-                ][:n_lanes]
-                for step in range(n_steps)
-            ]
-        )
-
-    def read(self, step, n_steps):
-        return self.segments[step : step + n_steps]
-
-
 def test_a_model_without_memory_trains(one_replica):
     config = dataclasses.replace(
         TRAINING, mem_len=0, learning_rate=0.02, train_steps=40, warmup_steps=0

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from txl_tf.config import ModelConfig
+
 
 class AdaptiveEmbedding(keras.layers.Layer):
     """Embeds ids by bins of falling frequency, each bin with a width of its own.
@@ -37,7 +39,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
 
     def __init__(self, config, *, kernel_initializer=None, proj_initializer=None, **kwargs):
         super().__init__(**kwargs)
-        self.config = config
+        self.config = ModelConfig.from_json(config) if isinstance(config, dict) else config
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "random_normal")
         self.proj_initializer = keras.initializers.get(proj_initializer or "random_normal")
 

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from txl_tf.config import ModelConfig
 from txl_tf.layers.bin_loss import compute_bin_nll
 
 
@@ -47,7 +48,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
     def __init__(self, config, *, kernel_initializer=None, **kwargs):
         super().__init__(**kwargs | {"dtype": "float32"})
-        self.config = config
+        self.config = ModelConfig.from_json(config) if isinstance(config, dict) else config
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "random_normal")
 
     def build(self, *_):
@@ -126,13 +127,10 @@ class AdaptiveSoftmax(keras.layers.Layer):
     def _get_weights(self, index, embedding):
         """Returns table [n_i, E_i], bias [n_i] and projection [E_i, D] or None of a bin."""
         table, projection = embedding.get_bin(index)
-        has_own = self.projections[index] is not None
-        if has_own or (self.config.cutoffs and not self._is_tied(index)):
+        is_tied = self.config.proj_share_all_but_first and index > 0
+        if self.config.cutoffs and not is_tied:
             projection = self.projections[index]
         return table, self.biases[index], projection
-
-    def _is_tied(self, index):
-        return self.config.proj_share_all_but_first and index > 0
 
     def _compute_head(self, hidden, embedding):
         """Returns the logits of bin 0 and, behind them, of the clusters in order."""

@@ -88,7 +88,8 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
         return unsort(nll), compute_gradients
 
     tensors = [weight, bias] if projection is None else [weight, bias, projection]
-    return compute(hidden, *[ops.convert_to_tensor(tensor) for tensor in tensors])
+    # Custom gradients take no variables, and `ops.convert_to_tensor` leaves one as it is.
+    return compute(hidden, *[ops.reshape(tensor, tensor.shape) for tensor in tensors])
 
 
 def _loop(n_chunks, body, *state):

@@ -17,7 +17,7 @@ def make_attention_mask(tgt_len, mem_len, *, same_length=False):
     Returns:
         (T, M + T) bool.
 
-    >>> make_attention_mask(2, 1, same_length=True).tolist()
+    >>> ops.convert_to_numpy(make_attention_mask(2, 1, same_length=True)).tolist()
     [[True, True, False], [False, True, True]]
     """
     query = ops.arange(tgt_len)[:, None]

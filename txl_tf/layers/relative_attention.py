@@ -122,8 +122,8 @@ def left_shift(scores):
     Returns:
         (..., T, S).
 
-    >>> left_shift(ops.convert_to_tensor([[[[3, 2, 1, 0], [7, 6, 5, 4]]]]))[0, 0, 1].tolist()
-    [7, 6, 5, 4]
+    >>> ops.convert_to_numpy(left_shift(ops.convert_to_tensor([[3, 2, 1], [6, 5, 4]]))).tolist()
+    [[2, 1, 0], [6, 5, 4]]
     """
     *batch, tgt_len, n_keys = scores.shape
     padded = ops.pad(scores, [(0, 0)] * (len(batch) + 1) + [(1, 0)])

@@ -1,4 +1,8 @@
-"""Saving and restoring a run."""
+"""Saving and restoring a run.
+
+A checkpoint is the files `checkpoints/ckpt-STEP.*` of a run folder. tensorflow writes its `.index`
+last, so one that has an index is whole; no other file says which there are.
+"""
 
 import os
 import re
@@ -8,6 +12,7 @@ import tensorflow as tf
 
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
+from txl_tf.training.files import explain, explain_errors
 from txl_tf.training.optimizer import read_step_count
 
 CHECKPOINTS_NAME = "checkpoints"
@@ -32,13 +37,12 @@ class Checkpointer:
         *,
         keep: int = 5,
     ):
-        self.checkpoint = tf.train.Checkpoint(
-            weights=_name_variables(model.weights), optimizer=_name_variables(optimizer.variables)
-        )
+        self.model_dir = model_dir
+        self.model = model
         self.optimizer = optimizer
-        self.folder = os.path.join(model_dir, CHECKPOINTS_NAME)
-        self.manager = tf.train.CheckpointManager(
-            self.checkpoint, self.folder, max_to_keep=keep, checkpoint_name=PREFIX
+        self.keep = keep
+        self._checkpoint = tf.train.Checkpoint(
+            weights=_name_variables(model.weights), optimizer=_name_variables(optimizer.variables)
         )
 
     def restore(self) -> int:
@@ -47,39 +51,46 @@ class Checkpointer:
         Raises:
             UserError: the checkpoint cannot be read or is of another model.
         """
-        path = self.manager.latest_checkpoint
-        if path:
-            _restore(self.checkpoint, path)
+        checkpoints = list_checkpoints(self.model_dir)
+        if checkpoints:
+            _restore(self._checkpoint, self.model, checkpoints[-1][1])
         return read_step_count(self.optimizer)
 
     def save(self) -> str:
-        """Saves a checkpoint named after the step, and returns its path.
+        """Saves a checkpoint named after the step, removes old ones, and returns its path.
 
         Raises:
             UserError: it could not be written; the older checkpoints are as they were.
         """
         step = read_step_count(self.optimizer)
+        path = os.path.join(self.model_dir, CHECKPOINTS_NAME, f"{PREFIX}-{step}")
         try:
-            return self.manager.save(checkpoint_number=step)
+            self._checkpoint.write(path)
         except (tf.errors.OpError, OSError) as error:
-            path = os.path.join(self.folder, f"{PREFIX}-{step}")
-            for part in tf.io.gfile.glob(f"{path}.*") + tf.io.gfile.glob(f"{path}_temp/*"):
-                tf.io.gfile.remove(part)
-            newest = self.manager.latest_checkpoint
-            kept = f"the newest whole one is {newest}" if newest else "there is no older one"
-            reason = str(error).splitlines()[0]
-            raise UserError(f"checkpoint {path} could not be saved: {reason}; {kept}") from error
+            _remove(path)
+            kept = list_checkpoints(self.model_dir)
+            newest = f"the newest whole one is {kept[-1][1]}" if kept else "there is no older one"
+            raise UserError(
+                f"checkpoint {path} could not be saved: {explain(error)}; {newest}"
+            ) from error
+        for _, old in list_checkpoints(self.model_dir)[: -self.keep]:
+            _remove(old)
+        return path
 
 
 def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
-    """Returns step and path of the checkpoints of a run, the oldest first."""
-    state = tf.train.get_checkpoint_state(os.path.join(model_dir, CHECKPOINTS_NAME))
-    paths = state.all_model_checkpoint_paths if state else []
-    return [(read_step(path), path) for path in paths]
+    """Returns step and path of the whole checkpoints of a run, the oldest first."""
+    folder = os.path.join(model_dir, CHECKPOINTS_NAME)
+    paths = [path.removesuffix(".index") for path in tf.io.gfile.glob(f"{folder}/{PREFIX}-*.index")]
+    return sorted((read_step(path), path) for path in paths)
 
 
 def read_step(path: str) -> int:
-    """Returns the step in the name of a checkpoint, `.../ckpt-STEP`."""
+    """Returns the step in the name of a checkpoint, `.../ckpt-STEP`.
+
+    Raises:
+        UserError: the name does not end in a step.
+    """
     match = re.search(r"-(\d+)$", path)
     if not match:
         raise UserError(f"{path!r} does not end in a step, as in ckpt-1000")
@@ -104,7 +115,7 @@ def load_weights(model: TransformerXL, path: str) -> None:
     Raises:
         UserError: the checkpoint cannot be read or is of another model.
     """
-    _restore(tf.train.Checkpoint(weights=_name_variables(model.weights)), path)
+    _restore(tf.train.Checkpoint(weights=_name_variables(model.weights)), model, path)
 
 
 def _name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
@@ -118,11 +129,49 @@ def _name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
     return named
 
 
-def _restore(checkpoint: tf.train.Checkpoint, path: str) -> None:
+def _restore(checkpoint: tf.train.Checkpoint, model: TransformerXL, path: str) -> None:
     try:
-        status = checkpoint.restore(path)
+        _check_weights(path, model)
+        status = checkpoint.read(path)
         status.assert_existing_objects_matched()
         status.expect_partial()
-    except (tf.errors.OpError, ValueError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"checkpoint {path} cannot be restored: {reason}") from error
+    except UserError:
+        raise
+    except (tf.errors.OpError, ValueError, IndexError, AssertionError) as error:
+        raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
+
+
+def _check_weights(path: str, model: TransformerXL) -> None:
+    """Checks that a checkpoint has the weights of a model, no more and no less.
+
+    tensorflow would say nothing of those that the checkpoint alone has.
+    """
+    key = re.compile(r"weights/(.*)/\.ATTRIBUTES/VARIABLE_VALUE")  # a dot in a name is doubled
+    shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    found = {
+        match[1].replace("..", "."): shape
+        for match, shape in ((key.fullmatch(name), shape) for name, shape in shapes.items())
+        if match
+    }
+    wanted = {
+        name: list(variable.shape) for name, variable in _name_variables(model.weights).items()
+    }
+    differences = [
+        f"{name} is {found.get(name, 'missing')} there and {wanted.get(name, 'missing')} here"
+        for name in sorted(found.keys() | wanted.keys())
+        if found.get(name) != wanted.get(name)
+    ]
+    if differences:
+        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+        raise UserError(
+            f"checkpoint {path} is of another model: {'; '.join(differences[:3])}{more}"
+        )
+
+
+def _remove(path: str) -> None:
+    """Removes the files of a checkpoint, the index first, and what an interrupted save left."""
+    with explain_errors(path):
+        for part in sorted(tf.io.gfile.glob(f"{path}.*"), reverse=True):
+            tf.io.gfile.remove(part)
+        if tf.io.gfile.exists(f"{path}_temp"):
+            tf.io.gfile.rmtree(f"{path}_temp")

@@ -1,5 +1,6 @@
 """Evaluation: every token of a split is scored once."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,7 +22,7 @@ class Score(NamedTuple):
     """
 
     nats: float
-    tokens: float
+    tokens: int
 
     @property
     def nats_per_token(self) -> float:
@@ -39,51 +40,61 @@ class Score(NamedTuple):
         return math.exp(min(self.nats_per_token, 700.0))
 
 
-def evaluate(
-    model: TransformerXL,
-    split: Tokens,
-    config: EvalConfig,
-    *,
-    jit_compile: bool = False,
-    max_segments: int | None = None,
-    report: Callable[[int, int, Score], None] | None = None,
-) -> Score:
-    """Scores a split: all tokens but the first, which has no context, once each.
+class Evaluator:
+    """Scores splits: all tokens but the first, which has no context, once each.
 
-    The split is cut into lanes, read in step with memory carried; the last segments are padded,
-    and the padding is not counted. Each lane starts with an empty memory, so fewer lanes give a
+    A split is cut into lanes, read in step with memory carried; the last segments are padded, and
+    the padding is not counted. Each lane starts with an empty memory, so fewer lanes give a
     slightly lower loss. It runs on one device.
 
     Args:
-        model: the model.
-        split: its tokens.
+        model: the model; its weights may change between two scores.
         config: lanes, segment and span.
         jit_compile: whether XLA compiles the step.
-        max_segments: stop after so many segments of each lane; `None` for all.
-        report: called after each segment with the segments done, their number, and the score.
-
-    Returns:
-        The `Score`; its tokens are those of the split less one, unless `max_segments` cut it.
-
-    Raises:
-        UserError: the split has fewer than 2 tokens.
     """
-    lanes = EvaluationLanes(split, n_lanes=config.eval_batch_size, tgt_len=config.tgt_len)
-    span = config.span
 
-    @tf.function(jit_compile=jit_compile, autograph=False)
-    def score_segment(segment: Segment, memory: Memory) -> tuple[tf.Tensor, Memory]:
-        hidden, memory = model(segment.ids, memory, span=span, training=False)
-        nats = tf.where(segment.mask, model.nll(hidden, segment.targets), 0.0)
+    def __init__(self, model: TransformerXL, config: EvalConfig, *, jit_compile: bool = False):
+        self.model = model
+        self.config = config
+        self._score_segment = tf.function(
+            self._compute_nats, jit_compile=jit_compile, autograph=False
+        )
+
+    def score(
+        self,
+        split: Tokens,
+        *,
+        max_segments: int | None = None,
+        report: Callable[[int, int, Score], None] | None = None,
+    ) -> Score:
+        """Scores a split.
+
+        Args:
+            split: its tokens.
+            max_segments: stop after so many segments of each lane; `None` for all.
+            report: called after each segment with the segments done, their number, and the
+                score so far.
+
+        Returns:
+            The `Score`; its tokens are those of the split less one, unless `max_segments` cut it.
+
+        Raises:
+            UserError: the split has fewer than 2 tokens.
+        """
+        config = self.config
+        lanes = EvaluationLanes(split, n_lanes=config.eval_batch_size, tgt_len=config.tgt_len)
+        n_segments = len(lanes) if max_segments is None else min(max_segments, len(lanes))
+        memory = self.model.initial_memory(config.eval_batch_size, config.mem_len)
+        score = Score(0.0, 0)
+        for index, segment in enumerate(itertools.islice(lanes, n_segments)):
+            nats, memory = self._score_segment(Segment(*map(tf.constant, segment)), memory)
+            score = Score(score.nats + float(nats), score.tokens + int(segment.mask.sum()))
+            if report:
+                report(index + 1, n_segments, score)
+        return score
+
+    def _compute_nats(self, segment: Segment, memory: Memory) -> tuple[tf.Tensor, Memory]:
+        """Returns the sum of the losses of a segment, () float64, and the new memory."""
+        hidden, memory = self.model(segment.ids, memory, span=self.config.span, training=False)
+        nats = tf.where(segment.mask, self.model.nll(hidden, segment.targets), 0.0)
         return tf.reduce_sum(tf.cast(nats, tf.float64)), memory
-
-    memory = model.initial_memory(config.eval_batch_size, config.mem_len)
-    n_segments = len(lanes) if max_segments is None else min(max_segments, len(lanes))
-    score = Score(0.0, 0.0)
-    for index, segment in zip(range(n_segments), lanes, strict=False):
-        nats, memory = score_segment(Segment(*map(tf.constant, segment)), memory)
-        # Summed in float64: a long text in float32 would lose its last digits.
-        score = Score(score.nats + float(nats), score.tokens + int(segment.mask.sum()))
-        if report:
-            report(index + 1, n_segments, score)
-    return score

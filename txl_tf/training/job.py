@@ -1,5 +1,7 @@
 """A run from records to checkpoints, and its evaluation: what the programs do."""
 
+import functools
+
 import tensorflow as tf
 from tqdm import tqdm
 
@@ -14,10 +16,14 @@ from txl_tf.training.checkpoint import (
     load_weights,
     read_step,
 )
-from txl_tf.training.evaluator import Score
-from txl_tf.training.evaluator import evaluate as evaluate_split
+from txl_tf.training.evaluator import Evaluator, Score
 from txl_tf.training.log import TrainingLog, format_score, write_evaluation
-from txl_tf.training.run_folder import RunConfig, check_vocabulary, open_run_folder
+from txl_tf.training.run_folder import (
+    RunConfig,
+    check_run_folder,
+    check_vocabulary,
+    make_run_folder,
+)
 from txl_tf.training.trainer import Trainer
 
 
@@ -55,8 +61,9 @@ def train(
         tgt_len=training.tgt_len,
         seed=training.seed,
     )
+    check_run_folder(model_dir, config, records.vocabulary)
     trainer = Trainer(strategy, config.model, training, jit_compile=jit_compile)
-    open_run_folder(model_dir, config, records.vocabulary)
+    make_run_folder(model_dir, config, records.vocabulary)
     checkpointer = Checkpointer(model_dir, trainer.model, trainer.optimizer)
     first_step = checkpointer.restore()
     print(
@@ -65,7 +72,8 @@ def train(
         f"{trainer.rows} lanes, {lanes.steps_per_epoch:,} steps an epoch"
     )
     if first_step:
-        print(f"Goes on from step {first_step}; the memory starts empty.")
+        ignored = " --warm_start_path is for new runs: not used." if warm_start_path else ""
+        print(f"Goes on from step {first_step}; the memory starts empty.{ignored}")
     elif warm_start_path:
         load_weights(trainer.model, warm_start_path)
         print(f"Starts with the weights of {warm_start_path}.")
@@ -103,7 +111,7 @@ def evaluate(
     max_segments: int | None = None,
     jit_compile: bool = True,
 ) -> list[Score]:
-    """Evaluates checkpoints of a run and prints their scores.
+    """Evaluates checkpoints of a run, prints their scores and adds them to `evaluations.jsonl`.
 
     Args:
         records: the data set.
@@ -115,8 +123,6 @@ def evaluate(
         max_segments: segments of each lane to score; `None` for all.
         jit_compile: whether XLA compiles the model.
 
-    The scores are also written to `evaluations.jsonl` in the run folder.
-
     Returns:
         The scores, in the order of the steps.
 
@@ -126,35 +132,29 @@ def evaluate(
     """
     check_vocabulary(model_dir, records.vocabulary)
     if first_step is None:
-        paths = [checkpoint or find_checkpoint(model_dir)]
+        path = checkpoint or find_checkpoint(model_dir)
+        checkpoints = [(read_step(path), path)]
     else:
-        paths = [path for step, path in list_checkpoints(model_dir) if step >= first_step]
-        if not paths:
+        checkpoints = [pair for pair in list_checkpoints(model_dir) if pair[0] >= first_step]
+        if not checkpoints:
             raise UserError(f"`{model_dir}` holds no checkpoint from step {first_step} on")
     model = TransformerXL(config.model)
+    evaluator = Evaluator(model, config.evaluation, jit_compile=jit_compile)
+    tokens = records.split(split)
     scores = []
-    for path in paths:
+    for step, path in checkpoints:
         load_weights(model, path)
         with tqdm(desc=split, unit="segment", disable=None) as bar:
-
-            def report(done: int, total: int, score: Score) -> None:
-                bar.total = total
-                bar.set_postfix_str(f"bpc {score.bpc:.4f}", refresh=False)
-                bar.update(1)
-
-            scores.append(
-                evaluate_split(
-                    model,
-                    records.split(split),
-                    config.evaluation,
-                    jit_compile=jit_compile,
-                    max_segments=max_segments,
-                    report=report,
-                )
-            )
-        cut = " (not all of the split)" if max_segments else ""
-        print(f"{split} at step {read_step(path)}: {format_score(scores[-1])}{cut}")
-        write_evaluation(
-            model_dir, scores[-1], config.evaluation, split=split, step=read_step(path)
-        )
+            report = functools.partial(_show_score, bar)
+            score = evaluator.score(tokens, max_segments=max_segments, report=report)
+        cut = "" if score.tokens == len(tokens) - 1 else f" of {len(tokens) - 1:,}"
+        print(f"{split} at step {step}: {format_score(score)}{cut}")
+        write_evaluation(model_dir, score, config.evaluation, split=split, step=step)
+        scores.append(score)
     return scores
+
+
+def _show_score(bar: tqdm, done: int, total: int, score: Score) -> None:
+    bar.total = total
+    bar.set_postfix_str(f"bpc {score.bpc:.4f}", refresh=False)
+    bar.update(done - bar.n)

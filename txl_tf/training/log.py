@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from txl_tf.config import EvalConfig
 from txl_tf.training.evaluator import Score
+from txl_tf.training.files import append_json_line, explain_errors, write_text
 from txl_tf.training.run_folder import EVALUATIONS_NAME, EVENTS_NAME, LOG_NAME
 from txl_tf.training.trainer import Interval
 
@@ -30,7 +31,9 @@ class TrainingLog:
         self.train_steps = train_steps
         self._path = os.path.join(model_dir, LOG_NAME)
         _drop_lines_after(self._path, first_step)
-        self._events = tf.summary.create_file_writer(os.path.join(model_dir, EVENTS_NAME))
+        self._events_path = os.path.join(model_dir, EVENTS_NAME)
+        with explain_errors(self._events_path):
+            self._events = tf.summary.create_file_writer(self._events_path)
         self._last_step, self._last_time = first_step, time.perf_counter()
 
     def write_training(self, interval: Interval) -> str:
@@ -63,12 +66,12 @@ class TrainingLog:
         )
 
     def _write(self, group: str, record: dict[str, Any]) -> None:
-        _append_line(self._path, record)
-        with self._events.as_default(step=record["step"]):
+        append_json_line(self._path, record)
+        with explain_errors(self._events_path), self._events.as_default(step=record["step"]):
             for name, value in record.items():
                 if name != "step":
                     tf.summary.scalar(f"{group}/{name}", value)
-        self._events.flush()
+            self._events.flush()
 
 
 def format_seconds(seconds: float) -> str:
@@ -102,24 +105,17 @@ def write_evaluation(
         "tokens": score.tokens,
         "evaluation": config.to_json(),
     }
-    _append_line(os.path.join(model_dir, EVALUATIONS_NAME), record)
-
-
-def _append_line(path: str, record: dict[str, Any]) -> None:
-    with tf.io.gfile.GFile(path, "a") as file:
-        file.write(json.dumps(record) + "\n")
+    append_json_line(os.path.join(model_dir, EVALUATIONS_NAME), record)
 
 
 def _drop_lines_after(path: str, step: int) -> None:
     if not tf.io.gfile.exists(path):
         return
     with tf.io.gfile.GFile(path, "r") as file:
-        lines = file.read().splitlines()
-    kept = [line for line in lines if _is_whole_and_before(line, step)]
-    if len(kept) < len(lines):
-        with tf.io.gfile.GFile(path + ".writing", "w") as file:
-            file.write("".join(line + "\n" for line in kept))
-        tf.io.gfile.rename(path + ".writing", path, overwrite=True)
+        text = file.read()
+    kept = [line + "\n" for line in text.splitlines() if _is_whole_and_before(line, step)]
+    if "".join(kept) != text:
+        write_text(path, "".join(kept))
 
 
 def _is_whole_and_before(line: str, step: int) -> bool:

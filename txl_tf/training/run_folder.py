@@ -8,7 +8,6 @@ MODEL_DIR/events/             the same for TensorBoard
 """
 
 import dataclasses
-import json
 import os
 from typing import Any, Self
 
@@ -17,6 +16,7 @@ import tensorflow as tf
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
+from txl_tf.training.files import explain_errors, read_json, write_json
 from txl_tf.version import __version__
 
 FORMAT_VERSION = 1
@@ -60,6 +60,8 @@ class RunConfig:
         Raises:
             UserError: another format version, or a config that is not valid.
         """
+        if not isinstance(content, dict):
+            raise UserError(f"expected an object, found {content!r}")
         if content.get("format_version") != FORMAT_VERSION:
             raise UserError(
                 f"the run has format version {content.get('format_version')}; "
@@ -80,10 +82,10 @@ def read_run_config(model_dir: str) -> RunConfig:
         UserError: the folder holds none, or it cannot be read.
     """
     path = os.path.join(model_dir, CONFIG_NAME)
-    if not tf.io.gfile.exists(path):
+    if not has_run(model_dir):
         raise UserError(f"`{model_dir}` holds no run: {CONFIG_NAME} is missing")
     try:
-        return RunConfig.from_json(_read_json(path))
+        return RunConfig.from_json(read_json(path))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"`{path}` is no config of a run: {error}") from error
 
@@ -98,25 +100,34 @@ def read_run_vocabulary(model_dir: str) -> Vocabulary:
     if not tf.io.gfile.exists(path):
         raise UserError(f"`{model_dir}` holds no run: {VOCABULARY_NAME} is missing")
     try:
-        return Vocabulary.from_json(_read_json(path))
+        return Vocabulary.from_json(read_json(path))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"`{path}` is no vocabulary: {error}") from error
 
 
-def open_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary) -> None:
-    """Makes a run folder, or checks that the one there is of the same run.
+def has_run(model_dir: str) -> bool:
+    """Tells whether a folder holds a run."""
+    return tf.io.gfile.exists(os.path.join(model_dir, CONFIG_NAME))
+
+
+def make_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary) -> None:
+    """Makes a run folder, unless there is one."""
+    if not has_run(model_dir):
+        with explain_errors(model_dir):
+            tf.io.gfile.makedirs(model_dir)
+        write_json(os.path.join(model_dir, VOCABULARY_NAME), vocabulary.to_json())
+        write_json(os.path.join(model_dir, CONFIG_NAME), config.to_json())
+
+
+def check_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary) -> None:
+    """Checks that a folder holds no run, or this one.
 
     Raises:
-        UserError: the folder holds a run with another config or vocabulary; each difference is
-            named. Nothing is changed then.
+        UserError: it holds one with another config or vocabulary; each difference is named.
     """
-    if not tf.io.gfile.exists(os.path.join(model_dir, CONFIG_NAME)):
-        tf.io.gfile.makedirs(model_dir)
-        _write_json(os.path.join(model_dir, VOCABULARY_NAME), vocabulary.to_json())
-        _write_json(os.path.join(model_dir, CONFIG_NAME), config.to_json())
-        return
-    check_vocabulary(model_dir, vocabulary)
-    check_config(model_dir, config, parts=("dataset", "model", "training"))
+    if has_run(model_dir):
+        check_vocabulary(model_dir, vocabulary)
+        check_config(model_dir, config, parts=("dataset", "model", "training"))
 
 
 def check_vocabulary(model_dir: str, vocabulary: Vocabulary) -> None:
@@ -157,15 +168,3 @@ def _flatten(config: RunConfig, parts: tuple[str, ...]) -> dict[str, Any]:
     for part in parts:
         flat |= content[part] if isinstance(content[part], dict) else {part: content[part]}
     return flat
-
-
-def _read_json(path: str) -> Any:
-    with tf.io.gfile.GFile(path, "r") as file:
-        return json.loads(file.read())
-
-
-def _write_json(path: str, content: dict[str, Any]) -> None:
-    """Writes aside and moves into place: a file that is there is whole."""
-    with tf.io.gfile.GFile(path + ".writing", "w") as file:
-        file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-    tf.io.gfile.rename(path + ".writing", path, overwrite=True)

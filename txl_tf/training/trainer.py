@@ -99,19 +99,23 @@ class Trainer:
         """
         calls = list(itertools.pairwise((self.step, *stops)))
         n_padded = max(stop - start for start, stop in calls)
-        with ThreadPoolExecutor(1) as reader:
-            reading = reader.submit(lanes.read, calls[0][0], calls[0][1] - calls[0][0])
-            for index, (start, _) in enumerate(calls):
-                segments = reading.result()
-                for next_start, next_stop in calls[index + 1 : index + 2]:
-                    reading = reader.submit(lanes.read, next_start, next_stop - next_start)
-                yield self._run(segments, start, n_padded)
+        for segments in _read_ahead(lanes, calls):
+            yield self.run(segments, n_padded=n_padded)
 
-    def _run(self, segments: np.ndarray, start: int, n_padded: int) -> Interval:
-        """Runs the steps of one call on segments (n, B, T + 1)."""
-        n_steps = len(segments)
-        # One length for all calls: another would be traced and compiled anew.
-        segments = np.pad(segments, ((0, n_padded - n_steps), (0, 0), (0, 0)))
+    def run(self, segments: np.ndarray, *, n_padded: int = 0) -> Interval:
+        """Runs a step on each segment.
+
+        Args:
+            segments: (n, B, T + 1) int32 ids, inputs and targets overlapping.
+            n_padded: the call is padded to so many segments, of which nothing is computed: a
+                call of another length would be traced and compiled anew.
+
+        Raises:
+            UserError: a loss is not finite; the step is named.
+        """
+        start, n_steps = self.step, len(segments)
+        padding = max(0, n_padded - n_steps)
+        segments = np.pad(segments, ((0, padding), (0, 0), (0, 0)))
         values = self._run_steps(self._distribute(segments), tf.constant(n_steps)).numpy()
         interval = Interval(start + n_steps, *values.T)
         finite = np.isfinite(interval.nats) & np.isfinite(interval.grad_norm)
@@ -163,6 +167,19 @@ class Trainer:
         )
         keras.tree.map_structure(lambda variable, new: variable.assign(new), self._memory, memory)
         return result
+
+
+def _read_ahead(lanes: TrainingLanes, calls: list[tuple[int, int]]) -> Iterator[np.ndarray]:
+    """Yields the segments of the steps of each call, with one call's read ahead in a thread."""
+    with ThreadPoolExecutor(1) as reader:
+        ready = None
+        for start, stop in calls:
+            ahead = reader.submit(lanes.read, start, stop - start)
+            if ready:
+                yield ready.result()
+            ready = ahead
+        if ready:
+            yield ready.result()
 
 
 def _make_replica_variable(initial: tf.Tensor) -> tf.Variable:

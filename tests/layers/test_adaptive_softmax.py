@@ -1,0 +1,219 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.config import ModelConfig
+from txl_tf.layers import AdaptiveEmbedding, AdaptiveSoftmax, bin_loss
+
+VOCABULARY, WIDTH, CUTOFFS = 23, 14, (7, 10, 15)
+BATCH, LENGTH = 3, 11
+CONFIGS = {
+    "one bin": {},
+    "one bin, projected": {"d_embed": 11},
+    "one table": {"cutoffs": CUTOFFS},
+    "one table, own projections": {"cutoffs": CUTOFFS, "d_embed": 11},
+    "one table, shared projection": {
+        "cutoffs": CUTOFFS,
+        "d_embed": 11,
+        "proj_share_all_but_first": True,
+    },
+    "tables, own projections": {"cutoffs": CUTOFFS, "div_val": 2},
+    "tables, shared projections": {
+        "cutoffs": CUTOFFS,
+        "div_val": 2,
+        "proj_share_all_but_first": True,
+    },
+    "tables, first unprojected": {"cutoffs": CUTOFFS, "div_val": 2, "proj_same_dim": False},
+    "tables, first unprojected, shared": {
+        "cutoffs": CUTOFFS,
+        "div_val": 2,
+        "proj_same_dim": False,
+        "proj_share_all_but_first": True,
+    },
+    "tables, wider than the model": {"cutoffs": CUTOFFS, "div_val": 2, "d_embed": 19},
+}
+# Logits of the order of 10, from sums of at most 19 terms, in float32.
+CLOSE = {"rtol": 0, "atol": 5e-5}
+
+
+def make_layers(**changes):
+    """Returns a softmax and its embedding, all weights random."""
+    config = ModelConfig(n_token=VOCABULARY, **{"d_model": WIDTH, "d_embed": WIDTH} | changes)
+    embedding, softmax = AdaptiveEmbedding(config), AdaptiveSoftmax(config)
+    rng = np.random.default_rng(5)
+    for layer in (embedding, softmax):
+        layer.build()
+        for variable in layer.trainable_variables:
+            variable.assign(rng.normal(scale=0.5, size=variable.shape))
+    return softmax, embedding
+
+
+def make_hidden():
+    rng = np.random.default_rng(7)
+    return tf.constant(rng.normal(size=(BATCH, LENGTH, WIDTH)), "float32")
+
+
+def make_targets(low=0, high=VOCABULARY):
+    rng = np.random.default_rng(3)
+    targets = rng.integers(low, high, size=BATCH * LENGTH, dtype="int32")
+    targets[: high - low] = np.arange(low, high)  # every id of the range
+    return tf.constant(rng.permutation(targets).reshape(BATCH, LENGTH))
+
+
+def choose_projection(config, index, softmax, embedding):
+    """The rule of the 2019 code."""
+    of_embedding = embedding.projections[index if config.div_val > 1 else 0]
+    if not config.cutoffs or (config.proj_share_all_but_first and index > 0):
+        return of_embedding
+    narrow = config.d_embed // config.div_val**index
+    if narrow == config.d_model and (config.div_val == 1 or not config.proj_same_dim):
+        return None
+    return softmax.projections[index]
+
+
+def compute_log_probs_by_hand(softmax, embedding, hidden):
+    """Bin by bin over the whole vocabulary, in float64."""
+    config, read = softmax.config, lambda array: np.asarray(array, "float64")
+
+    def score(rows, bias, projection):
+        narrow = read(hidden) if projection is None else read(hidden) @ read(projection).T
+        logits = narrow @ rows.T + bias
+        return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+    bounds, head, parts = (0, *config.cutoffs, VOCABULARY), None, []
+    whole = np.concatenate([read(bias) for bias in softmax.biases])
+    for index, (low, high) in enumerate(itertools.pairwise(bounds)):
+        table = read(embedding.tables[index if config.div_val > 1 else 0])
+        table = table if config.div_val > 1 else table[low:high]
+        projection = choose_projection(config, index, softmax, embedding)
+        if index:
+            cluster = head[..., bounds[1] + index - 1, None]
+            parts.append(cluster + score(table, whole[low:high], projection))
+        elif config.cutoffs:
+            rows = np.concatenate([table, read(softmax.cluster_weight)])
+            bias = np.concatenate([whole[low:high], read(softmax.cluster_bias)])
+            head = score(rows, bias, projection)
+            parts.append(head[..., :high])
+        else:
+            parts.append(score(table, whole, projection))
+    return np.concatenate(parts, axis=-1)
+
+
+def gather(log_probs, targets):
+    return np.take_along_axis(np.asarray(log_probs), np.asarray(targets)[..., None], axis=-1)[
+        ..., 0
+    ]
+
+
+@tf.function  # as in every loop of the package
+def differentiate(compute, softmax, embedding, hidden):
+    """Returns losses, and their gradients to the hidden states and all weights."""
+    weights = [*embedding.trainable_variables, *softmax.trainable_variables]
+    variables = [hidden, *(weight.value for weight in weights)]
+    with tf.GradientTape() as tape:
+        tape.watch(hidden)
+        nll = compute(hidden)
+        order = tf.range(BATCH * LENGTH, dtype="float32")  # no token weighs as much as another
+        loss = tf.reduce_sum(nll * tf.reshape(tf.cos(order), nll.shape))
+    gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+    return nll, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def assert_losses_and_gradients_agree(softmax, embedding, targets):
+    def compute_nll(hidden):
+        return softmax(hidden, targets, embedding=embedding)
+
+    def gather_log_probs(hidden):
+        return -tf.gather(softmax.log_probs(hidden, embedding), targets, batch_dims=2)
+
+    nll, gradients = differentiate(compute_nll, softmax, embedding, make_hidden())
+    expected, others = differentiate(gather_log_probs, softmax, embedding, make_hidden())
+    np.testing.assert_allclose(nll, expected, **CLOSE)
+    assert np.abs(gradients[0]).max() > 0.1
+    for gradient, other in zip(gradients, others, strict=True):
+        np.testing.assert_allclose(gradient, other, **CLOSE)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_log_probs_are_those_of_the_bins_by_brute_force(name):
+    softmax, embedding = make_layers(**CONFIGS[name])
+    expected = compute_log_probs_by_hand(softmax, embedding, make_hidden())
+    np.testing.assert_allclose(softmax.log_probs(make_hidden(), embedding), expected, **CLOSE)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_probabilities_sum_to_one(name):
+    softmax, embedding = make_layers(**CONFIGS[name])
+    sums = np.exp(softmax.log_probs(make_hidden(), embedding)).sum(axis=-1)
+    np.testing.assert_allclose(sums, np.ones((BATCH, LENGTH)), rtol=1e-5)  # 23 float32 terms
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_loss_is_that_of_brute_force(name):
+    softmax, embedding = make_layers(**CONFIGS[name])
+    nll = tf.function(softmax)(make_hidden(), make_targets(), embedding=embedding)
+    expected = -gather(compute_log_probs_by_hand(softmax, embedding, make_hidden()), make_targets())
+    np.testing.assert_allclose(nll, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_gradients_are_those_of_the_whole_distribution(name):
+    assert_losses_and_gradients_agree(*make_layers(**CONFIGS[name]), make_targets())
+
+
+# Chunks of an eighth of the tokens, and of 16 logits: of 5, 3 and 2 tokens.
+@pytest.mark.parametrize("logits_per_chunk", [2**25, 16])
+@pytest.mark.parametrize(("low", "high"), [(7, 10), (10, 15), (15, 23)])
+def test_no_token_is_lost_when_all_are_in_one_bin(low, high, logits_per_chunk, monkeypatch):
+    monkeypatch.setattr(bin_loss, "LOGITS_PER_CHUNK", logits_per_chunk)
+    layers = make_layers(cutoffs=CUTOFFS, div_val=2)
+    assert_losses_and_gradients_agree(*layers, make_targets(low, high))
+
+
+@pytest.mark.parametrize("logits_per_chunk", [16, 1])
+def test_chunks_of_any_size_give_the_same_loss(logits_per_chunk, monkeypatch):
+    monkeypatch.setattr(bin_loss, "LOGITS_PER_CHUNK", logits_per_chunk)
+    layers = make_layers(cutoffs=CUTOFFS, div_val=2)
+    assert_losses_and_gradients_agree(*layers, make_targets())
+
+
+def test_losses_need_no_tf_function():
+    softmax, embedding = make_layers(cutoffs=CUTOFFS, div_val=2)
+    nll = softmax(make_hidden(), make_targets(), embedding=embedding)
+    expected = -gather(softmax.log_probs(make_hidden(), embedding), make_targets())
+    np.testing.assert_allclose(nll, expected, **CLOSE)
+
+
+def test_one_token_alone_has_its_loss():
+    softmax, embedding = make_layers(cutoffs=CUTOFFS, div_val=2)
+    hidden, targets = make_hidden()[:1, :1], tf.constant([[16]])
+    nll = tf.function(softmax)(hidden, targets, embedding=embedding)
+    expected = -gather(softmax.log_probs(hidden, embedding), targets)
+    np.testing.assert_allclose(nll, expected, **CLOSE)
+
+
+def test_cluster_rows_stand_in_the_order_of_the_bins():
+    softmax, embedding = make_layers(cutoffs=CUTOFFS)
+    softmax.cluster_bias.assign([0.0, 0.0, 50.0])
+    probabilities = np.exp(softmax.log_probs(make_hidden(), embedding))
+    assert probabilities[..., CUTOFFS[-1] :].sum(axis=-1).min() > 0.99
+
+
+def test_losses_are_float32_for_hidden_states_of_less():
+    softmax, embedding = make_layers(cutoffs=CUTOFFS, div_val=2)
+    hidden = tf.cast(make_hidden(), "bfloat16")
+    nll = tf.function(softmax)(hidden, make_targets(), embedding=embedding)
+    log_probs = softmax.log_probs(hidden, embedding)
+    assert (nll.dtype, log_probs.dtype) == (tf.float32, tf.float32)
+    np.testing.assert_allclose(nll, -gather(log_probs, make_targets()), **CLOSE)
+
+
+def test_a_layer_comes_back_from_its_config():
+    softmax, embedding = make_layers(cutoffs=CUTOFFS, div_val=2)
+    again = AdaptiveSoftmax.from_config(softmax.get_config())
+    again.build()
+    again.set_weights(softmax.get_weights())
+    first, second = (each.log_probs(make_hidden(), embedding) for each in (softmax, again))
+    np.testing.assert_array_equal(first, second)

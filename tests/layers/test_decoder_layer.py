@@ -1,0 +1,57 @@
+import numpy as np
+
+from txl_tf.layers import DecoderLayer, make_attention_mask, make_position_table
+
+BATCH, QUERIES, MEMORY, HEADS, HEAD_SIZE, WIDTH, INNER = 2, 3, 5, 7, 11, 10, 13
+
+
+def make_layer(**arguments):
+    layer = DecoderLayer(n_head=HEADS, d_head=HEAD_SIZE, d_inner=INNER, **arguments)
+    layer.build((BATCH, QUERIES, WIDTH))
+    rng = np.random.default_rng(5)
+    for variable in layer.trainable_variables:
+        variable.assign(rng.normal(scale=0.5, size=variable.shape))
+    return layer
+
+
+def make_inputs():
+    rng = np.random.default_rng(11)
+    shapes = [(BATCH, QUERIES, WIDTH), (BATCH, MEMORY, WIDTH), (HEADS, HEAD_SIZE)]
+    hidden, memory, bias = (rng.normal(size=shape).astype("float32") for shape in shapes)
+    positions = make_position_table(MEMORY + QUERIES, WIDTH)
+    return hidden, memory, positions, bias, -bias, make_attention_mask(QUERIES, MEMORY)
+
+
+def normalize(states, norm):
+    centred = states - states.mean(axis=-1, keepdims=True)
+    scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-12)
+    return scaled * np.asarray(norm.gamma) + np.asarray(norm.beta)
+
+
+def test_each_part_is_added_and_then_normalised():
+    layer, inputs = make_layer(), make_inputs()
+    hidden = normalize(inputs[0] + np.asarray(layer.attention(*inputs)), layer.attention_norm)
+    hidden = normalize(hidden + np.asarray(layer.feed_forward(hidden)), layer.feed_forward_norm)
+    np.testing.assert_allclose(layer(*inputs), hidden, rtol=0, atol=2e-5)  # float32, two sums
+
+
+def test_a_state_that_hardly_varies_is_normalised_all_the_same():
+    """The release's epsilon is 1e-12: with 1e-3 such a state would vanish."""
+    norm = make_layer().feed_forward_norm
+    states = 1e-3 * make_inputs()[0]
+    np.testing.assert_allclose(norm(states), normalize(states, norm), rtol=0, atol=1e-4)
+
+
+def test_nothing_is_dropped_outside_training():
+    dropping, inputs = make_layer(dropout=0.5, dropatt=0.5), make_inputs()
+    np.testing.assert_array_equal(dropping(*inputs, training=False), make_layer()(*inputs))
+
+
+def test_a_layer_comes_back_from_its_config():
+    layer = make_layer(dropout=0.25, dropatt=0.5, kernel_initializer="he_normal")
+    config = layer.get_config()
+    again = DecoderLayer.from_config(config)
+    assert again.get_config() == config
+    again.build((BATCH, QUERIES, WIDTH))
+    again.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(again(*make_inputs()), layer(*make_inputs()))

@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.layers import make_attention_mask, update_memory
+
+BATCH, LENGTH, WIDTH = 2, 5, 3
+
+
+@pytest.mark.parametrize("same_length", [False, True])
+@pytest.mark.parametrize(("tgt_len", "mem_len"), [(1, 0), (5, 0), (1, 7), (5, 3), (3, 11)])
+def test_a_query_sees_the_memory_and_the_segment_up_to_itself(tgt_len, mem_len, same_length):
+    mask = make_attention_mask(tgt_len, mem_len, same_length=same_length)
+    expected = [
+        [j <= i + mem_len and (j >= i or not same_length) for j in range(mem_len + tgt_len)]
+        for i in range(tgt_len)
+    ]
+    np.testing.assert_array_equal(mask, expected)
+
+
+@pytest.mark.parametrize("mem_len", [0, 3, 11])
+def test_with_same_length_every_query_sees_one_key_more_than_the_memory(mem_len):
+    mask = make_attention_mask(LENGTH, mem_len, same_length=True)
+    np.testing.assert_array_equal(np.sum(mask, axis=1), [mem_len + 1] * LENGTH)
+
+
+@pytest.mark.parametrize("mem_len", [0, 1, 3, 5, 7, 11])
+def test_memory_is_the_last_of_old_memory_and_segment(mem_len):
+    rng = np.random.default_rng(3)
+    memory = rng.normal(size=(BATCH, mem_len, WIDTH)).astype("float32")
+    hidden = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    updated = update_memory(tf.constant(memory), tf.constant(hidden))
+    expected = np.concatenate([memory, hidden], axis=1)[:, LENGTH:]
+    np.testing.assert_array_equal(updated, expected)
+
+
+@pytest.mark.parametrize("mem_len", [0, 3, 5, 7])
+def test_memory_carries_no_gradient(mem_len):
+    memory, hidden = tf.ones((BATCH, mem_len, WIDTH)), tf.ones((BATCH, LENGTH, WIDTH))
+    with tf.GradientTape() as tape:
+        tape.watch([memory, hidden])
+        updated = update_memory(memory, hidden)
+    assert tape.gradient(updated, [memory, hidden]) == [None, None]
+
+
+@pytest.mark.parametrize("mem_len", [3, 7])
+def test_memory_keeps_its_dtype(mem_len):
+    memory = tf.zeros((BATCH, mem_len, WIDTH), "float32")
+    updated = update_memory(memory, tf.ones((BATCH, LENGTH, WIDTH), "bfloat16"))
+    assert updated.dtype == tf.float32

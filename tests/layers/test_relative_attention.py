@@ -1,0 +1,150 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.layers import RelativeAttention, left_shift, make_attention_mask
+
+BATCH, QUERIES, MEMORY, HEADS, HEAD_SIZE, WIDTH = 2, 3, 5, 7, 11, 13
+KEYS = MEMORY + QUERIES
+# Sums of at most 13 terms of the order of 1, in float32.
+CLOSE = {"rtol": 0, "atol": 3e-5}
+
+
+def make_attention(**arguments):
+    attention = RelativeAttention(n_head=HEADS, d_head=HEAD_SIZE, **arguments)
+    attention.build((BATCH, QUERIES, WIDTH))
+    rng = np.random.default_rng(5)
+    for variable in attention.trainable_variables:
+        variable.assign(rng.normal(scale=0.3, size=variable.shape))
+    return attention
+
+
+def make_inputs(*, same_length=False):
+    """Returns hidden, memory, positions, u, v and the mask."""
+    rng = np.random.default_rng(11)
+    shapes = [(BATCH, QUERIES, WIDTH), (BATCH, MEMORY, WIDTH), (KEYS, WIDTH)]
+    shapes += [(HEADS, HEAD_SIZE)] * 2
+    tensors = [tf.constant(rng.normal(size=shape), "float32") for shape in shapes]
+    return *tensors, make_attention_mask(QUERIES, MEMORY, same_length=same_length)
+
+
+def attend_by_hand(attention, hidden, memory, positions, u, v, *, same_length):
+    """The four terms of the paper, one query, key and head at a time, in float64."""
+    kernels = (attention.qkv_kernel, attention.r_kernel, attention.o_kernel)
+    qkv, r, o, hidden, memory, positions, u, v = (
+        np.asarray(array, "float64") for array in (*kernels, hidden, memory, positions, u, v)
+    )
+    w_q, w_k, w_v = (part.reshape(WIDTH, HEADS, HEAD_SIZE) for part in np.split(qkv, 3, axis=1))
+    w_r = r.reshape(WIDTH, HEADS, HEAD_SIZE)
+    states = np.concatenate([memory, hidden], axis=1)
+    attended = np.zeros((BATCH, QUERIES, HEADS, HEAD_SIZE))
+    for b, i, n in itertools.product(range(BATCH), range(QUERIES), range(HEADS)):
+        seen = [j for j in range(KEYS) if j <= i + MEMORY and (j >= i or not same_length)]
+        query, scores = hidden[b, i] @ w_q[:, n], []
+        for j in seen:
+            distance = i + MEMORY - j
+            key = states[b, j] @ w_k[:, n]
+            place = positions[KEYS - 1 - distance] @ w_r[:, n]
+            scores.append(query @ key + query @ place + u[n] @ key + v[n] @ place)
+        weights = np.exp(np.array(scores) / np.sqrt(HEAD_SIZE))
+        values = states[b, seen] @ w_v[:, n]
+        attended[b, i, n] = weights @ values / weights.sum()
+    return attended.reshape(BATCH, QUERIES, HEADS * HEAD_SIZE) @ o
+
+
+@pytest.mark.parametrize("same_length", [False, True])
+def test_attention_has_the_four_terms_of_the_paper(same_length):
+    attention, (*tensors, mask) = make_attention(), make_inputs(same_length=same_length)
+    expected = attend_by_hand(attention, *tensors, same_length=same_length)
+    np.testing.assert_allclose(attention(*tensors, mask), expected, **CLOSE)
+
+
+def test_memory_and_segment_equal_one_long_segment():
+    attention, (hidden, memory, positions, u, v, mask) = make_attention(), make_inputs()
+    whole = tf.concat([memory, hidden], axis=1)
+    mask_of_whole = make_attention_mask(KEYS, 0)
+    expected = attention(whole, whole[:, :0], positions, u, v, mask_of_whole)[:, MEMORY:]
+    np.testing.assert_allclose(attention(hidden, memory, positions, u, v, mask), expected, **CLOSE)
+
+
+def test_a_memory_of_zeros_is_attended_to():
+    attention, (hidden, memory, positions, u, v, mask) = make_attention(), make_inputs()
+    with_zeros = attention(hidden, memory * 0, positions, u, v, mask)
+    without = attention(
+        hidden, memory[:, :0], positions[MEMORY:], u, v, make_attention_mask(QUERIES, 0)
+    )
+    assert np.abs(with_zeros - without).max() > 1e-2
+
+
+@pytest.mark.parametrize("same_length", [False, True])
+def test_masked_scores_are_masked_when_compiled(same_length):
+    """XLA on CPU was once reported to make a softmax over masked rows uniform."""
+    attention, inputs = make_attention(), make_inputs(same_length=same_length)
+    compiled = tf.function(attention, jit_compile=True)
+    np.testing.assert_allclose(compiled(*inputs), attention(*inputs), **CLOSE)
+
+
+def test_a_key_that_is_masked_has_no_influence():
+    attention, (hidden, memory, *rest) = make_attention(), make_inputs(same_length=True)
+    changed = tf.concat([memory[:, :1] + 7.0, memory[:, 1:]], axis=1)
+    before, after = (attention(hidden, states, *rest) for states in (memory, changed))
+    np.testing.assert_array_equal(before[:, 1:], after[:, 1:])
+    assert np.abs(before[:, 0] - after[:, 0]).max() > 1e-2
+
+
+def test_no_gradient_flows_into_the_memory():
+    attention, (hidden, memory, *rest) = make_attention(), make_inputs()
+    with tf.GradientTape() as tape:
+        tape.watch([hidden, memory])
+        attended = attention(hidden, memory, *rest)
+    into_hidden, into_memory = tape.gradient(attended, [hidden, memory])
+    assert into_memory is None
+    assert np.abs(into_hidden).max() > 0
+
+
+def test_the_memory_gives_gradients_to_the_kernel():
+    attention, (hidden, memory, *rest) = make_attention(), make_inputs()
+    with tf.GradientTape() as tape:
+        attended = attention(hidden * 0, memory, *rest)  # then only the memory's part is left
+    gradient = np.asarray(tape.gradient(attended, attention.qkv_kernel.value))
+    assert np.abs(gradient[:, : HEADS * HEAD_SIZE]).max() == 0  # no queries from the memory
+    assert np.abs(gradient[:, HEADS * HEAD_SIZE :]).max() > 0
+
+
+def test_attention_weights_are_dropped_in_training_alone():
+    attention, inputs = make_attention(dropatt=0.5, seed=3), make_inputs()
+    plain = make_attention()(*inputs)
+    np.testing.assert_array_equal(attention(*inputs, training=False), plain)
+    assert np.abs(attention(*inputs, training=True) - plain).max() > 1e-2
+
+
+def test_scores_far_below_zero_keep_their_order_in_bfloat16():
+    attention = make_attention(dtype="mixed_bfloat16")
+    inputs = make_inputs(same_length=True)
+    expected = np.asarray(make_attention()(*inputs))
+    attended = attention(*inputs)
+    assert attended.dtype == tf.bfloat16
+    # 3 digits, and sums over 13 and 77 entries: a few per cent of the typical size.
+    difference = np.asarray(tf.cast(attended, "float32")) - expected
+    assert np.sqrt(np.mean(difference**2)) < 0.03 * np.sqrt(np.mean(expected**2))
+
+
+def test_a_layer_comes_back_from_its_config():
+    attention = make_attention(dropatt=0.25, kernel_initializer="he_normal")
+    config = attention.get_config()
+    again = RelativeAttention.from_config(config)
+    assert again.get_config() == config
+    assert (again.n_head, again.d_head, again.dropatt) == (HEADS, HEAD_SIZE, 0.25)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 5), (5, 5), (3, 7), (7, 11)])
+def test_left_shift_moves_each_distance_to_its_key(queries, keys):
+    scores = np.random.default_rng(7).normal(size=(2, 3, queries, keys)).astype("float32")
+    shifted = np.asarray(left_shift(scores))
+    assert shifted.shape == scores.shape
+    for i, j in itertools.product(range(queries), range(keys)):
+        distance = i + keys - queries - j
+        if distance >= 0:
+            np.testing.assert_array_equal(shifted[..., i, j], scores[..., i, keys - 1 - distance])

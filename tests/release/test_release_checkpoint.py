@@ -1,0 +1,112 @@
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.config import ModelConfig
+from txl_tf.errors import UserError
+from txl_tf.release import load_model
+from txl_tf.release.checkpoint import SCOPE, list_entries
+
+FOLDER = Path(__file__).parents[1] / "golden" / "model"
+NAMES = ("char", "word_base", "word_large", "lm1b")
+
+
+def read_config(name):
+    settings = json.loads((FOLDER / name / "config.json").read_text())
+    known = {field.name for field in dataclasses.fields(ModelConfig)}
+    return ModelConfig(**{key: value for key, value in settings.items() if key in known})
+
+
+def read_weights(name):
+    reader = tf.train.load_checkpoint(str(FOLDER / name / "model.ckpt-0"))
+    return {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()}
+
+
+def write(path, weights):
+    """Writes a checkpoint as TensorFlow 1 did, and returns its path."""
+    names, tensors = list(weights), [tf.constant(value) for value in weights.values()]
+    tf.raw_ops.SaveV2(
+        prefix=str(path), tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
+    )
+    return str(path)
+
+
+def get_line(error):
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_weight_takes_the_value_of_the_checkpoint(name):
+    model = load_model(str(FOLDER / name / "model.ckpt-0"), read_config(name))
+    weights, entries = read_weights(name), list(list_entries(model))
+    assert len(entries) == len(model.trainable_variables)
+    assert {id(entry.target) for entry in entries} == {id(v) for v in model.trainable_variables}
+    for entry in entries:
+        np.testing.assert_array_equal(entry.target, weights[SCOPE + entry.source])
+
+
+def test_the_state_of_the_optimizer_is_passed_over(tmp_path):
+    weights = read_weights("word_large")
+    slots = {
+        f"{key}/{slot}": value for key, value in weights.items() for slot in ("Adam", "Adam_1")
+    }
+    scalars = {"beta1_power": np.float32(0.9), "beta2_power": np.float32(0.999)}
+    path = write(tmp_path / "m", weights | slots | scalars | {"global_step": np.int64(7)})
+    model = load_model(path, read_config("word_large"))
+    for entry in list_entries(model):
+        np.testing.assert_array_equal(entry.target, weights[SCOPE + entry.source])
+
+
+def test_a_missing_weight_is_named(tmp_path):
+    weights = read_weights("char")
+    del weights["transformer/layer_1/ff/layer_2/bias"]
+    path = write(tmp_path / "m", weights)
+    with pytest.raises(UserError, match=r"transformer/layer_1/ff/layer_2/bias is missing") as error:
+        load_model(path, read_config("char"))
+    assert get_line(error).startswith(f"{path} does not fit the config: ")
+
+
+def test_a_weight_without_a_place_is_named(tmp_path):
+    extra = {"transformer/layer_3/rel_attn/o/kernel": np.zeros((3, 5), "float32")}
+    path = write(tmp_path / "m", read_weights("char") | extra)
+    message = r"transformer/layer_3/rel_attn/o/kernel \[3, 5\] has no place in the model"
+    with pytest.raises(UserError, match=message) as error:
+        load_model(path, read_config("char"))
+    get_line(error)
+
+
+def test_a_weight_of_another_shape_is_named(tmp_path):
+    other = {"transformer/r_w_bias": np.zeros((8, 4), "float32")}  # transposed
+    path = write(tmp_path / "m", read_weights("char") | other)
+    message = r"transformer/r_w_bias is \[8, 4\], the model needs \[4, 8\]"
+    with pytest.raises(UserError, match=message) as error:
+        load_model(path, read_config("char"))
+    get_line(error)
+
+
+def test_a_config_of_another_model_is_refused_in_a_line():
+    with pytest.raises(UserError, match=r"does not fit the config: .*\(and \d+ more\)$") as error:
+        load_model(str(FOLDER / "lm1b" / "model.ckpt-0"), read_config("char"))
+    get_line(error)
+
+
+@pytest.mark.parametrize("name", ["absent", "absent/model.ckpt-0"])
+def test_a_missing_checkpoint_is_one_line(name, tmp_path):
+    path = str(tmp_path / name)
+    with pytest.raises(UserError, match=r"^No TensorFlow checkpoint can be read at ") as error:
+        load_model(path, read_config("char"))
+    assert path in get_line(error)
+
+
+def test_a_file_that_is_no_checkpoint_is_one_line(tmp_path):
+    (tmp_path / "model.ckpt-0.index").write_bytes(b"no table of names" * 7)
+    shutil.copy(FOLDER / "char" / "model.ckpt-0.data-00000-of-00001", tmp_path)
+    with pytest.raises(UserError, match=r"^No TensorFlow checkpoint can be read at ") as error:
+        load_model(str(tmp_path / "model.ckpt-0"), read_config("char"))
+    get_line(error)

@@ -1,0 +1,150 @@
+import dataclasses
+import json
+
+import pytest
+
+from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.errors import UserError
+
+CONFIGS = [
+    ModelConfig(n_token=23, cutoffs=(5, 11), div_val=2, untie_r=True, init="uniform"),
+    AttentionSpan(mem_len=7, same_length=True, clamp_len=5),
+    TrainConfig(learning_rate=1e-3, warmup_steps=11, train_steps=13, seed=3, clamp_len=17),
+    EvalConfig(eval_batch_size=2, tgt_len=3, mem_len=0, same_length=True),
+]
+BY_CLASS = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
+
+
+@BY_CLASS
+def test_a_config_comes_back_from_json(config):
+    text = json.dumps(config.to_json())
+    assert type(config).from_json(text) == config
+    assert type(config).from_json(json.loads(text)) == config
+
+
+@BY_CLASS
+def test_a_config_is_frozen(config):
+    with pytest.raises(dataclasses.FrozenInstanceError, match=r"mem_len|n_token"):
+        setattr(config, "n_token" if isinstance(config, ModelConfig) else "mem_len", 29)
+
+
+@BY_CLASS
+def test_equal_configs_are_one_key(config):
+    assert len({config, type(config).from_json(config.to_json())}) == 1
+
+
+def test_cutoffs_may_come_as_a_list():
+    assert ModelConfig(n_token=23, cutoffs=[5, 11]) == ModelConfig(n_token=23, cutoffs=(5, 11))
+
+
+@pytest.mark.parametrize(
+    ("cls", "key", "nearest"),
+    [
+        (ModelConfig, "n_tokens", "n_token"),
+        (ModelConfig, "d_heads", "d_head"),
+        (ModelConfig, "drop_out", "dropout"),
+        (AttentionSpan, "memory_len", "mem_len"),
+        (TrainConfig, "warmup", "warmup_steps"),
+        (EvalConfig, "batch_size", "eval_batch_size"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(cls, key, nearest):
+    with pytest.raises(UserError, match=rf"^{cls.__name__} has no field `{key}`.*`{nearest}`"):
+        cls.from_json({key: 3})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"n_token": 0}, r"`n_token` must be an integer >= 1. Received: n_token=0"),
+        ({"n_layer": 0}, r"`n_layer` must be .* Received: n_layer=0"),
+        ({"d_model": 2.0}, r"`d_model` must be an integer >= 1. Received: d_model=2.0"),
+        ({"d_model": 511}, r"`d_model` must be divisible by 2. Received: d_model=511"),
+        ({"d_embed": -1}, r"`d_embed` must be .* Received: d_embed=-1"),
+        ({"n_head": True}, r"`n_head` must be an integer >= 1. Received: n_head=True"),
+        ({"d_head": "64"}, r"`d_head` must be .* Received: d_head='64'"),
+        ({"d_inner": None}, r"`d_inner` must be .* Received: d_inner=None"),
+        ({"div_val": 0}, r"`div_val` must be an integer >= 1. Received: div_val=0"),
+        ({"cutoffs": (11, 5)}, r"`cutoffs` must be ascending .*cutoffs=\(11, 5\), n_token=23"),
+        ({"cutoffs": (5, 5)}, r"`cutoffs` must be ascending"),
+        ({"cutoffs": (0, 5)}, r"`cutoffs` must be ascending"),
+        ({"cutoffs": (5, 23)}, r"`cutoffs` must be ascending"),
+        ({"cutoffs": (5.0,)}, r"`cutoffs` must be ascending"),
+        (
+            {"cutoffs": (5, 11), "div_val": 3, "d_embed": 8},
+            r"`div_val` must leave .* div_val=3, cutoffs=\(5, 11\), d_embed=8",
+        ),
+        ({"untie_r": 1}, r"`untie_r` must be true or false. Received: untie_r=1"),
+        ({"proj_same_dim": "no"}, r"`proj_same_dim` must be true or false"),
+        ({"proj_share_all_but_first": None}, r"`proj_share_all_but_first` must be true or false"),
+        ({"dropout": 1.0}, r"`dropout` must be in \[0, 1\). Received: dropout=1.0"),
+        ({"dropatt": -0.1}, r"`dropatt` must be in \[0, 1\). Received: dropatt=-0.1"),
+        ({"dropout": float("nan")}, r"`dropout` must be a finite number. Received: dropout=nan"),
+        ({"dropatt": "0"}, r"`dropatt` must be a finite number"),
+        ({"init": "xavier"}, r"`init` must be one of .*normal.*uniform.* Received: init='xavier'"),
+        ({"init_std": 0.0}, r"`init_std` must be positive. Received: init_std=0.0"),
+        ({"proj_init_std": -1}, r"`proj_init_std` must be positive"),
+        ({"init_range": float("inf")}, r"`init_range` must be a finite number"),
+    ],
+)
+def test_a_model_that_cannot_be_is_an_error(fields, message):
+    with pytest.raises(UserError, match=message):
+        ModelConfig(**{"n_token": 23} | fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"mem_len": -1}, r"`mem_len` must be an integer >= 0. Received: mem_len=-1"),
+        ({"same_length": 1}, r"`same_length` must be true or false. Received: same_length=1"),
+        ({"clamp_len": 0}, r"`clamp_len` must be -1 \(off\) or positive. Received: clamp_len=0"),
+        ({"clamp_len": -2}, r"`clamp_len` must be an integer >= -1. Received: clamp_len=-2"),
+    ],
+)
+@pytest.mark.parametrize("cls", [AttentionSpan, TrainConfig, EvalConfig])
+def test_a_span_that_cannot_be_is_an_error(cls, fields, message):
+    with pytest.raises(UserError, match=message):
+        cls(**{"mem_len": 7} | fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"learning_rate": 0.0}, r"`learning_rate` must be positive. Received: learning_rate=0.0"),
+        ({"learning_rate": float("nan")}, r"`learning_rate` must be a finite number"),
+        ({"clip": -0.25}, r"`clip` must be positive. Received: clip=-0.25"),
+        ({"min_lr_ratio": 1.5}, r"`min_lr_ratio` must be in \[0, 1\]. Received: min_lr_ratio=1.5"),
+        ({"warmup_steps": -1}, r"`warmup_steps` must be an integer >= 0"),
+        ({"train_steps": 0}, r"`train_steps` must be an integer >= 1"),
+        ({"warmup_steps": 11, "train_steps": 7}, r"`warmup_steps` .* warmup_steps=11, train_st"),
+        ({"train_batch_size": 0}, r"`train_batch_size` must be an integer >= 1"),
+        ({"tgt_len": 0}, r"`tgt_len` must be an integer >= 1. Received: tgt_len=0"),
+        ({"seed": -1}, r"`seed` must be an integer >= 0. Received: seed=-1"),
+    ],
+)
+def test_training_that_cannot_be_is_an_error(fields, message):
+    with pytest.raises(UserError, match=message):
+        TrainConfig(**fields)
+
+
+@pytest.mark.parametrize("name", ["eval_batch_size", "tgt_len"])
+def test_an_evaluation_that_cannot_be_is_an_error(name):
+    with pytest.raises(UserError, match=rf"`{name}` must be an integer >= 1. Received: {name}=0"):
+        EvalConfig(**{name: 0})
+
+
+@pytest.mark.parametrize("cls", [TrainConfig, EvalConfig])
+def test_a_config_holds_a_span(cls):
+    config = cls(mem_len=7, same_length=True, clamp_len=5)
+    assert config.span == AttentionSpan(mem_len=7, same_length=True, clamp_len=5)
+
+
+def test_bins_lie_between_the_cutoffs():
+    config = ModelConfig(n_token=23, cutoffs=(5, 11))
+    assert config.bins == ((0, 5), (5, 11), (11, 23))
+    assert ModelConfig(n_token=23).bins == ((0, 23),)
+
+
+def test_bins_narrow_by_the_divisor():
+    config = ModelConfig(n_token=23, d_embed=50, cutoffs=(5, 11), div_val=3)
+    assert [config.bin_width(index) for index in range(3)] == [50, 16, 5]

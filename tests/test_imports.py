@@ -1,0 +1,147 @@
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "txl_tf"
+# What a part may import of the package, beside itself, the errors and the version.
+PARTS = {
+    "errors": set(),
+    "version": set(),
+    "config": set(),
+    "presets": {"config"},
+    "layers": {"config"},
+    "model": {"config", "layers"},
+    "data": {"config"},
+    "training": {"config", "presets", "layers", "model", "data"},
+    "inference": {"config", "layers", "model", "data"},
+    "release": {"config", "model", "data"},
+    "analysis": {"config", "model", "data", "inference"},
+}
+STANDARD_LIBRARY = set(sys.stdlib_module_names)
+OUTSIDE = {  # of other packages; those that are not named here may import what they need
+    "errors": set(),
+    "version": set(),
+    "config": set(),
+    "presets": set(),
+    "layers": {"keras"},
+    "model": {"keras"},
+}
+FORBIDDEN_OUTSIDE = {"data": {"keras", "jax"}}
+FLAG_FILES = {"program.py", "train_command.py"}
+
+
+def list_modules(source):
+    """Returns what a file imports anywhere in it: `from a import b` is "a" and "a.b"."""
+    modules = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            modules |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    return modules
+
+
+def names_distribute(source):
+    """Tells whether code (not a comment, not a docstring) names `tf.distribute`."""
+    attributes = {
+        node.attr
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("tf", "tensorflow")
+    }
+    return "distribute" in attributes or any(
+        module.startswith("tensorflow") and "distribute" in module.split(".")
+        for module in list_modules(source)
+    )
+
+
+def list_files(part):
+    file, folder = PACKAGE / f"{part}.py", PACKAGE / part
+    return [file] if file.exists() else sorted(folder.rglob("*.py"))
+
+
+def list_package_files():
+    return [pytest.param(path, id=str(path.relative_to(ROOT))) for path in PACKAGE.rglob("*.py")]
+
+
+def list_part_files():
+    return [
+        pytest.param(part, path, id=str(path.relative_to(ROOT)))
+        for part in PARTS
+        for path in list_files(part)
+    ]
+
+
+@pytest.mark.parametrize(("part", "path"), list_part_files())
+def test_a_part_imports_only_the_parts_below_it(part, path):
+    modules = [module.split(".") for module in list_modules(path.read_text())]
+    imported = {names[1] for names in modules if names[0] == "txl_tf" and len(names) > 1}
+    parts = {name for name in imported if list_files(name)}
+    assert parts <= PARTS[part] | {part, "errors", "version"}
+    assert not {"program", "train_command"} & imported
+
+
+@pytest.mark.parametrize(("part", "path"), list_part_files())
+def test_a_part_imports_only_the_packages_it_may(part, path):
+    modules = {module.split(".")[0] for module in list_modules(path.read_text())}
+    outside = modules - STANDARD_LIBRARY - {"txl_tf"}
+    assert outside <= OUTSIDE.get(part, outside)
+    assert not outside & FORBIDDEN_OUTSIDE.get(part, set())
+
+
+@pytest.mark.parametrize("path", list_package_files())
+def test_imports_are_absolute(path):
+    assert not {module for module in list_modules(path.read_text()) if module.startswith(".")}
+
+
+@pytest.mark.parametrize("path", list_package_files())
+def test_only_training_knows_distribution(path):
+    assert (PACKAGE / "training") in path.parents or not names_distribute(path.read_text())
+
+
+@pytest.mark.parametrize("path", list_package_files())
+def test_only_programs_know_flags(path):
+    knows = any(module.startswith("absl") for module in list_modules(path.read_text()))
+    assert not knows or path.relative_to(PACKAGE).as_posix() in FLAG_FILES
+
+
+@pytest.mark.parametrize("part", ["config", "presets", "layers", "model", "data", "training"])
+def test_the_parts_are_where_they_are_looked_for(part):
+    assert list_files(part)
+
+
+def test_imports_within_functions_and_aliases_are_seen():
+    source = "def f():\n    from a.b import c as d\nif x:\n    import e.f as g\nfrom . import h"
+    assert list_modules(source) == {"a.b", "a.b.c", "e.f", ".", "..h"}
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("import tensorflow as tf\ntf.distribute.Strategy", True),
+        ("import tensorflow\ntensorflow.distribute.Strategy", True),
+        ("from tensorflow import distribute", True),
+        ("from tensorflow.python.distribute import values", True),
+        ('"""tf.distribute stays out."""\ntf.function', False),
+    ],
+)
+def test_distribution_is_recognised(source, names):
+    assert names_distribute(source) is names
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import txl_tf", "import txl_tf.config", "import txl_tf.presets", "txl_tf.ModelConfig"],
+)
+def test_configs_need_no_backend(statement):
+    program = f"import sys, txl_tf; {statement}; print(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = set(ran.stdout.split())
+    assert "txl_tf" in loaded
+    assert not {"tensorflow", "keras", "jax", "numpy"} & loaded

@@ -1,0 +1,103 @@
+import dataclasses
+
+import pytest
+
+from txl_tf import presets
+from txl_tf.config import ModelConfig
+from txl_tf.errors import UserError
+
+# L, D, N, H, d_inner; T, M, batch; learning rate, warm-up, steps; dropout, dropatt;
+# T, M, clamping of the evaluation.
+RECIPES = {
+    "enwik8_base": "12 512 8 64 2048; 512 512 24; 2.5e-4 0 400000; .1 0; 80 2100 820",
+    "text8_base": "12 512 8 64 2048; 512 512 24; 2.5e-4 0 400000; .1 0; 80 2100 820",
+    "enwik8_large": "24 1024 8 128 3072; 768 768 64; 2.5e-4 4000 400000; .15 .15; 128 3800 1000",
+    "text8_large": "24 1024 8 128 3072; 768 768 64; 2.5e-4 4000 400000; .15 .15; 128 3800 1000",
+    "wt103_base": "16 410 10 41 2100; 150 150 60; 2.5e-4 0 400000; .1 0; 64 640 400",
+    "wt103_large": "18 1024 16 64 4096; 384 384 128; 2.5e-4 16000 4000000; .2 .2; 128 1600 1000",
+    "lm1b_base": "18 1024 8 128 4096; 256 256 256; 2.5e-4 0 400000; .1 0; 32 128 -1",
+    "lm1b_large": "24 1280 16 80 8192; 32 32 512; 1e-4 30000 1200000; .05 .05; 32 128 -1",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "n_token", "count"),
+    [
+        ("enwik8_base", 205, 41_055_949),
+        ("enwik8_base", 204, 41_055_436),
+        ("text8_base", 27, 40_964_635),
+        ("enwik8_large", 204, 277_231_820),
+        ("text8_large", 27, 277_050_395),
+        ("wt103_base", 267_735, 151_119_838),
+        ("wt103_large", 267_735, 285_205_322),
+        ("lm1b_base", 793_470, 355_749_729),
+        ("lm1b_large", 793_470, 838_078_041),
+    ],
+)
+def test_models_are_as_large_as_those_of_the_2019_code(name, n_token, count):
+    config = dataclasses.replace(presets.model(name), n_token=n_token)
+    assert config.count_parameters() == count
+
+
+@pytest.mark.parametrize(
+    ("name", "n_token"),
+    [
+        ("enwik8_base", 205),
+        ("enwik8_large", 205),
+        ("text8_base", 27),
+        ("text8_large", 27),
+        ("wt103_base", 267_735),
+        ("wt103_large", 267_735),
+        ("lm1b_base", 793_470),
+        ("lm1b_large", 793_470),
+    ],
+)
+def test_models_know_the_symbols_of_their_corpus(name, n_token):
+    assert presets.model(name).n_token == n_token
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_are_those_of_the_paper_and_its_code(name):
+    recipe = presets.get(name)
+    model, training, evaluation = recipe.model, recipe.training, recipe.evaluation
+    held = [
+        *(model.n_layer, model.d_model, model.n_head, model.d_head, model.d_inner),
+        *(training.tgt_len, training.mem_len, training.train_batch_size),
+        *(training.learning_rate, training.warmup_steps, training.train_steps),
+        *(model.dropout, model.dropatt),
+        *(evaluation.tgt_len, evaluation.mem_len, evaluation.clamp_len),
+    ]
+    assert held == [float(number) for number in RECIPES[name].replace(";", "").split()]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_published_recipes_evaluate_with_the_same_length(name):
+    assert presets.get(name).evaluation.same_length
+    assert not presets.get(name).training.same_length
+    assert presets.model(name).d_embed == presets.model(name).d_model
+
+
+@pytest.mark.parametrize("name", ["wt103_large", "lm1b_large"])
+def test_the_largest_word_models_start_from_smaller_weights(name):
+    assert presets.model(name).init_std == 0.005
+
+
+def test_every_recipe_but_the_demo_is_checked_here():
+    assert set(presets.names()) == {*RECIPES, "demo"}
+
+
+def test_a_preset_gives_its_model():
+    assert presets.model("demo") is presets.get("demo").model
+    assert isinstance(presets.model("demo"), ModelConfig)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("text8-base", r"^Unknown preset 'text8-base'. Did you mean 'text8_base'\? Known: demo,"),
+        ("zzz", r"^Unknown preset 'zzz'. Known: demo, .*lm1b_large$"),
+    ],
+)
+def test_an_unknown_preset_names_those_that_there_are(name, message):
+    with pytest.raises(UserError, match=message):
+        presets.get(name)

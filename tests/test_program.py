@@ -1,0 +1,94 @@
+import pytest
+from absl import flags
+
+from txl_tf.errors import UserError
+from txl_tf.program import define_flag, run_program
+
+
+def make_options():
+    options = flags.FlagValues()
+    define_flag(options, "folder", str, None, "Where.", required=True)
+    define_flag(options, "n_rows", int, 7, "How many.", lower_bound=1)
+    define_flag(options, "rate", float, 0.5, "How fast.")
+    define_flag(options, "verbose", bool, False, "Whether to talk.")
+    define_flag(options, "parts", list, [], "Which.")
+    return options
+
+
+def run(*arguments, main=lambda options: None):
+    return run_program("Counts rows.", make_options(), main, ["bin/count.py", *arguments])
+
+
+def fail_with(error):
+    def main(_):
+        raise error
+
+    return main
+
+
+def test_a_program_gets_the_flags_that_were_given():
+    seen = []
+    arguments = ("--folder=a", "--n_rows", "3", "--verbose", "--parts=x,y", "--rate=2")
+    assert run(*arguments, main=seen.append) == 0
+    (options,) = seen
+    assert (options.folder, options.n_rows, options.verbose) == ("a", 3, True)
+    assert (options.parts, options.rate) == (["x", "y"], 2.0)
+
+
+def test_help_names_every_flag_and_runs_nothing(capsys):
+    assert run("--help", main=fail_with(AssertionError())) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Counts rows.")
+    for name in ("--folder", "--n_rows", "--rate", "--[no]verbose", "--parts"):
+        assert name in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--folder=a", "--n_row=3"], "unknown flag --n_row. Did you mean --n_rows?"),
+        (["--folder=a", "--xyzzy"], "unknown flag --xyzzy."),
+        (["--folder=a", "3", "b"], "flags only are expected. Received: 3 b"),
+    ],
+)
+def test_a_wrong_command_line_is_answered_in_one_line(capsys, arguments, line):
+    assert run(*arguments, main=fail_with(AssertionError())) == 2
+    assert capsys.readouterr().err == f"count.py: {line}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ([], "--folder"),
+        (["--folder=a", "--n_rows=0"], "--n_rows"),
+        (["--folder=a", "--n_rows=many"], "--n_rows"),
+        (["--folder=a", "--rate=fast"], "--rate"),
+    ],
+)
+def test_a_wrong_value_is_answered_with_the_name_of_its_flag(capsys, arguments, name):
+    assert run(*arguments, main=fail_with(AssertionError())) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("count.py: ")
+    assert name in line
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (UserError("`a` is wrong.\n  Received: 3"), 1, "`a` is wrong. Received: 3"),
+        (OSError(28, "No space left", "runs/a"), 1, "[Errno 28] No space left: 'runs/a'"),
+        (flags.Error("--a and --b"), 2, "--a and --b"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+    ids=["user", "system", "flags", "keyboard"],
+)
+def test_an_error_is_one_line_and_a_status(capsys, error, status, line):
+    assert run("--folder=a", main=fail_with(error)) == status
+    captured = capsys.readouterr()
+    assert captured.err == f"count.py: {line}\n"
+    assert captured.out == ""
+
+
+def test_a_bug_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError, match="by 0"):
+        run("--folder=a", main=fail_with(ZeroDivisionError("by 0")))

@@ -1,0 +1,216 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from absl import flags
+
+from txl_tf import presets
+from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.data import RecordError, Vocabulary, open_records, write_records
+from txl_tf.program import parse_flags
+from txl_tf.train_command import define_flags, make_configs, make_eval_config, run
+
+# The training program of the 2019 release; flags that concern TPUs alone are left out.
+RELEASE_FLAGS = {
+    "data_dir": None,
+    "model_dir": None,
+    "do_train": True,
+    "do_eval": False,
+    "eval_ckpt_path": None,
+    "warm_start_path": None,
+    "learning_rate": 2.5e-4,
+    "clip": 0.25,
+    "min_lr_ratio": 0.004,
+    "warmup_steps": 0,
+    "train_batch_size": 60,
+    "eval_batch_size": 60,
+    "train_steps": 100_000,
+    "iterations": 500,
+    "save_steps": 10_000,
+    "max_eval_batch": -1,
+    "do_eval_only": False,
+    "start_eval_steps": 10_000,
+    "eval_split": "valid",
+    "tgt_len": 70,
+    "mem_len": 70,
+    "same_length": False,
+    "clamp_len": -1,
+    "n_layer": 6,
+    "d_model": 500,
+    "d_embed": 500,
+    "n_head": 10,
+    "d_head": 50,
+    "d_inner": 1000,
+    "dropout": 0.1,
+    "dropatt": 0.1,
+    "untie_r": False,
+    "tie_weight": True,
+    "div_val": 1,
+    "proj_share_all_but_first": False,
+    "proj_same_dim": True,
+    "init": "normal",
+    "init_std": 0.02,
+    "proj_init_std": 0.01,
+    "init_range": 0.1,
+}
+
+
+@pytest.fixture
+def records(tmp_path):
+    ids = np.arange(29) % 19
+    write_records(
+        tmp_path / "data",
+        dataset="words",
+        vocabulary=Vocabulary("word", tuple(f"w{index}" for index in range(19))),
+        splits={"train": [ids], "valid": [ids]},
+        cutoffs=(5, 11),
+    )
+    return open_records(tmp_path / "data")
+
+
+def read_flags(*arguments, data_dir="data"):
+    options = define_flags()
+    parse_flags(options, ["train.py", f"--data_dir={data_dir}", "--model_dir=run", *arguments])
+    return options
+
+
+def configure(records, *arguments, preset=None):
+    """Returns the configs of a new run on a command line."""
+    return make_configs(read_flags(*arguments), records, preset and presets.get(preset))
+
+
+@pytest.mark.parametrize(("name", "default"), RELEASE_FLAGS.items())
+def test_the_flags_of_the_release_are_there_with_its_defaults(name, default):
+    flag = define_flags()[name]
+    assert flag.default == default
+    assert type(flag.default) is type(default)
+
+
+def test_every_flag_is_described():
+    options = define_flags()
+    assert [name for name in options if not options[name].help] == []
+
+
+@pytest.mark.parametrize("config", [ModelConfig, TrainConfig, EvalConfig])
+def test_every_field_of_a_config_has_a_flag(config):
+    names = {field.name for field in dataclasses.fields(config)} - {"n_token"}
+    if config is EvalConfig:
+        names = {name if name.startswith("eval_") else f"eval_{name}" for name in names}
+    assert names <= set(define_flags())
+
+
+def test_without_flags_a_run_has_the_defaults(records):
+    model, training, evaluation = configure(records)
+    assert model == ModelConfig(n_token=19, cutoffs=(5, 11))
+    assert training == TrainConfig()
+    assert evaluation == EvalConfig()
+
+
+def test_without_a_preset_the_records_decide_tokens_and_cutoffs(records):
+    model, _, _ = configure(records, "--n_layer=3")
+    assert (model.n_token, model.cutoffs, model.n_layer) == (19, (5, 11), 3)
+
+
+def test_cutoffs_by_hand_win_over_those_of_the_records(records):
+    assert configure(records, "--cutoffs=7,13")[0].cutoffs == (7, 13)
+    assert configure(records, "--cutoffs=")[0].cutoffs == ()
+
+
+def test_cutoffs_that_are_no_integers_are_refused(records):
+    with pytest.raises(flags.Error, match=r"--cutoffs must be integers\. Received: 7,x"):
+        configure(records, "--cutoffs=7,x")
+
+
+def test_a_preset_is_taken_whole_but_for_the_tokens(records):
+    preset = presets.get("text8_large")
+    model, training, evaluation = configure(records, preset="text8_large")
+    assert model == dataclasses.replace(preset.model, n_token=19)
+    assert (training, evaluation) == (preset.training, preset.evaluation)
+
+
+def test_flags_by_hand_win_over_the_preset_and_leave_the_rest(records):
+    preset = presets.get("text8_large")
+    arguments = ("--n_layer=3", "--dropatt=0", "--tgt_len=31", "--seed=7", "--eval_mem_len=37")
+    model, training, evaluation = configure(records, *arguments, preset="text8_large")
+    assert model == dataclasses.replace(preset.model, n_token=19, n_layer=3, dropatt=0.0)
+    assert training == dataclasses.replace(preset.training, tgt_len=31, seed=7)
+    assert evaluation == dataclasses.replace(preset.evaluation, mem_len=37)
+
+
+def test_a_flag_with_the_default_by_hand_wins_over_the_preset_too(records):
+    # The preset has 0.15, the default of the flag is 0.1.
+    model, _, _ = configure(records, "--dropout=0.1", preset="text8_large")
+    assert model.dropout == 0.1
+
+
+def test_without_a_preset_a_run_is_evaluated_as_it_is_trained(records):
+    arguments = ("--tgt_len=31", "--mem_len=37", "--same_length", "--clamp_len=41")
+    _, _, evaluation = configure(records, *arguments)
+    assert evaluation == EvalConfig(tgt_len=31, mem_len=37, same_length=True, clamp_len=41)
+
+
+def test_evaluation_flags_change_the_evaluation_alone(records):
+    arguments = (
+        "--eval_tgt_len=31",
+        "--eval_mem_len=37",
+        "--eval_same_length",
+        "--eval_clamp_len=41",
+        "--eval_batch_size=43",
+    )
+    _, training, evaluation = configure(records, *arguments)
+    assert training == TrainConfig()
+    assert evaluation == EvalConfig(43, 31, 37, True, 41)
+
+
+def test_an_evaluation_flag_wins_where_the_other_is_given_too(records):
+    _, training, evaluation = configure(records, "--tgt_len=31", "--eval_tgt_len=29")
+    assert (training.tgt_len, evaluation.tgt_len) == (31, 29)
+
+
+@pytest.mark.parametrize("mode", ["--do_train=false", "--do_eval_only"])
+def test_without_training_the_flags_of_training_are_for_the_evaluation(mode):
+    found = EvalConfig(eval_batch_size=3, tgt_len=5, mem_len=7)
+    options = read_flags(mode, "--tgt_len=31", "--mem_len=37", "--same_length", "--clamp_len=41")
+    assert make_eval_config(options, found) == EvalConfig(3, 31, 37, True, 41)
+
+
+def test_without_training_an_evaluation_flag_wins():
+    options = read_flags("--do_train=false", "--mem_len=37", "--eval_mem_len=43")
+    assert make_eval_config(options, EvalConfig()).mem_len == 43
+
+
+def test_with_training_the_flags_of_training_leave_the_evaluation():
+    options = read_flags("--mem_len=37")
+    assert make_eval_config(options, EvalConfig(mem_len=7)).mem_len == 7
+
+
+def fail_to_make_strategy():
+    raise AssertionError("nothing may start")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["--tie_weight=false"], flags.Error, r"--tie_weight=false: the softmax always has"),
+        (["--do_train=false"], flags.Error, r"--do_train=false: pass --do_eval or --do_eval_only"),
+        (["--max_eval_batch=0"], flags.Error, r"--max_eval_batch must be -1.*Received: 0"),
+        (["--preset=text9_base"], flags.Error, r"'text9_base'\. Did you mean 'text8_base'\?"),
+        (["--do_eval", "--eval_split=test"], RecordError, r"no split 'test'; it has train, valid"),
+        (
+            ["--d_model=511"],
+            flags.Error,
+            r"`d_model` must be divisible by 2\. .*=511",
+        ),
+        (["--tgt_len=0"], flags.Error, r"`tgt_len` must be an integer >= 1"),
+        (["--eval_clamp_len=0"], flags.Error, r"`clamp_len` must be -1 \(off\) or positive"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_it_starts(records, arguments, error, message):
+    with pytest.raises(error, match=message):
+        run(read_flags(*arguments, data_dir=records.data_dir), fail_to_make_strategy)
+
+
+def test_an_unknown_preset_lists_the_known_ones(records):
+    options = read_flags("--preset=xyzzy", data_dir=records.data_dir)
+    with pytest.raises(flags.Error, match=f"Known: {', '.join(presets.names())}"):
+        run(options, fail_to_make_strategy)

@@ -1,0 +1,278 @@
+"""The training program from its command line to its files, on tiny records."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import train_gpu
+import txl_tf
+from txl_tf.data import Vocabulary, open_records, write_records
+from txl_tf.training.checkpoint import list_checkpoints, load_weights
+from txl_tf.training.evaluator import Evaluator
+from txl_tf.training.run_folder import read_run_config
+
+PROGRAM = Path(train_gpu.__file__)
+N_TOKEN, N_VALID = 11, 101
+FLAGS = {
+    "n_layer": 1,
+    "d_model": 8,
+    "d_embed": 8,
+    "n_head": 3,
+    "d_head": 5,
+    "d_inner": 13,
+    "tgt_len": 5,
+    "mem_len": 7,
+    "train_batch_size": 3,
+    "eval_batch_size": 2,
+    "train_steps": 12,
+    "save_steps": 4,
+    "iterations": 4,
+    "learning_rate": 0.01,
+}
+
+
+def write_data(folder):
+    generator = np.random.default_rng(3)
+    write_records(
+        folder,
+        dataset="words",
+        vocabulary=Vocabulary("word", tuple(f"w{index}" for index in range(N_TOKEN))),
+        splits={
+            "train": [generator.integers(0, N_TOKEN, 307)],
+            "valid": [generator.integers(0, N_TOKEN, N_VALID)],
+        },
+        tokens_per_record=53,
+    )
+    return folder
+
+
+def make_arguments(data_dir, model_dir, *more):
+    places = [f"--data_dir={data_dir}", f"--model_dir={model_dir}"]
+    return [*places, *(f"--{name}={value}" for name, value in FLAGS.items()), "--nojit", *more]
+
+
+def run_main(data_dir, model_dir, *more):
+    return train_gpu.main(["train_gpu.py", *make_arguments(data_dir, model_dir, *more)])
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    return write_data(tmp_path / "data")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Records and the folder of a run of 12 steps with checkpoints of 4, 8 and 12."""
+    folder = tmp_path_factory.mktemp("finished")
+    write_data(folder / "data")
+    assert run_main(folder / "data", folder / "run") == 0
+    return folder
+
+
+@pytest.fixture
+def run_copy(finished, tmp_path):
+    """A copy of the finished run, to be changed."""
+    shutil.copytree(finished, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def read_scores(out):
+    """Returns step and loss of each evaluation that was printed."""
+    found = re.findall(r"^valid at step (\d+): loss ([\d.]+) nats", out, flags=re.MULTILINE)
+    return [(int(step), float(loss)) for step, loss in found]
+
+
+def read_log(model_dir):
+    return [json.loads(line) for line in (model_dir / "log.jsonl").read_text().splitlines()]
+
+
+def test_the_program_trains_and_evaluates_from_the_command_line(data_dir, tmp_path):
+    arguments = make_arguments(data_dir, tmp_path / "run", "--do_eval", "--jit")
+    done = subprocess.run(
+        [sys.executable, PROGRAM, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [step for step, _ in read_scores(done.stdout)] == [12]
+    assert f"{N_VALID - 1} tokens" in done.stdout
+    assert [record["step"] for record in read_log(tmp_path / "run")] == [4, 8, 12]
+
+
+def test_a_wrong_flag_is_answered_without_tensorflow():
+    code = (
+        "import sys, train_gpu; status = train_gpu.main(['train_gpu.py', '--n_layers=3']); "
+        "sys.exit('tensorflow was imported' if 'tensorflow' in sys.modules else status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=PROGRAM.parent,
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "train_gpu.py: unknown flag --n_layers. Did you mean --n_layer?\n",
+    )
+
+
+def test_a_finished_run_says_so_and_changes_nothing(run_copy, capsys):
+    before = [variable.tolist() for variable in read_weights(run_copy / "run")]
+    assert run_main(run_copy / "data", run_copy / "run") == 0
+    assert "All 12 steps are done." in capsys.readouterr().out
+    assert [variable.tolist() for variable in read_weights(run_copy / "run")] == before
+    assert [record["step"] for record in read_log(run_copy / "run")] == [4, 8, 12]
+
+
+def read_weights(model_dir):
+    reader = tf.train.load_checkpoint(list_checkpoints(str(model_dir))[-1][1])
+    names = sorted(name for name in reader.get_variable_to_shape_map() if "VARIABLE_VALUE" in name)
+    return [reader.get_tensor(name) for name in names]
+
+
+def test_an_evaluation_alone_takes_its_own_spans(finished, capsys):
+    arguments = ("--do_train=false", "--do_eval", "--tgt_len=3", "--mem_len=17", "--same_length")
+    assert run_main(finished / "data", finished / "run", *arguments) == 0
+    ((step, loss),) = read_scores(capsys.readouterr().out)
+    config = read_run_config(str(finished / "run"))
+    model = txl_tf.TransformerXL(config.model)
+    load_weights(model, str(finished / "run" / "checkpoints" / "ckpt-12"))
+    evaluation = txl_tf.EvalConfig(2, 3, 17, same_length=True)
+    score = Evaluator(model, evaluation).score(open_records(finished / "data").split("valid"))
+    assert step == 12
+    assert loss == pytest.approx(score.nats_per_token, abs=1e-4)  # printed with 4 digits
+
+
+def test_an_evaluation_needs_no_flags_of_the_model(finished, capsys):
+    places = [f"--data_dir={finished / 'data'}", f"--model_dir={finished / 'run'}"]
+    assert train_gpu.main(["x", *places, "--do_train=false", "--do_eval", "--nojit"]) == 0
+    assert [step for step, _ in read_scores(capsys.readouterr().out)] == [12]
+
+
+def test_every_checkpoint_from_a_step_on_is_evaluated(finished, capsys):
+    arguments = ("--do_eval_only", "--start_eval_steps=8")
+    assert run_main(finished / "data", finished / "run", *arguments) == 0
+    scores = read_scores(capsys.readouterr().out)
+    assert [step for step, _ in scores] == [8, 12]
+    assert scores[0][1] != scores[1][1]
+
+
+def test_a_checkpoint_by_its_path_is_evaluated(finished, capsys):
+    path = finished / "run" / "checkpoints" / "ckpt-4"
+    arguments = ("--do_train=false", "--do_eval", f"--eval_ckpt_path={path}")
+    assert run_main(finished / "data", finished / "run", *arguments) == 0
+    assert [step for step, _ in read_scores(capsys.readouterr().out)] == [4]
+
+
+def test_an_evaluation_of_some_batches_says_that_it_is_not_whole(finished, capsys):
+    arguments = ("--do_train=false", "--do_eval", "--max_eval_batch=3")
+    assert run_main(finished / "data", finished / "run", *arguments) == 0
+    assert "| 30 tokens of " in capsys.readouterr().out
+
+
+def test_a_run_whose_newest_checkpoint_was_deleted_goes_on_from_the_one_before(run_copy, capsys):
+    for path in (run_copy / "run" / "checkpoints").glob("ckpt-12.*"):
+        path.unlink()
+    assert run_main(run_copy / "data", run_copy / "run") == 0
+    assert "Goes on from step 8" in capsys.readouterr().out
+    assert [record["step"] for record in read_log(run_copy / "run")] == [4, 8, 12]
+    assert [step for step, _ in list_checkpoints(str(run_copy / "run"))] == [4, 8, 12]
+
+
+def drop_records(folder):
+    (folder / "records.json").unlink()
+
+
+def change_format(folder):
+    path = folder / "records.json"
+    path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 2'))
+
+
+def find_shard(folder):
+    (path,) = folder.glob("train-*")
+    return path
+
+
+def cut_shard(folder):
+    path = find_shard(folder)
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def flip_byte(folder):
+    path = find_shard(folder)
+    data = bytearray(path.read_bytes())
+    data[3 * (53 + 16) + 12 + 20] ^= 1  # in the payload of record 3
+    path.write_bytes(data)
+
+
+def drop_symbols(folder):
+    path = folder / "records.json"
+    content = json.loads(path.read_text())
+    del content["vocabulary"]["symbols"][7:]
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (drop_records, "holds no records. Make them with: python data_prep/make_tfrecords.py"),
+        (change_format, "have format version 2; this version of txl_tf reads format version 1"),
+        (cut_shard, "is truncated: expected "),
+        (flip_byte, "record 3: corrupt, its checksum or length is wrong"),
+        (drop_symbols, "but the vocabulary has 7 symbols"),
+    ],
+)
+def test_damaged_records_are_one_line(data_dir, tmp_path, capsys, damage, message):
+    damage(data_dir)
+    assert run_main(data_dir, tmp_path / "run") == 1
+    *_, line = capsys.readouterr().err.splitlines()  # tensorflow may have remarked before
+    assert line.startswith("train_gpu.py: ")
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tgt_len=997"], "At most n_lanes=0 fit with this tgt_len, or tgt_len=102"),
+        (["--do_train=false", "--do_eval"], "holds no run: "),
+        (["--warm_start_path=none/ckpt-3"], "checkpoint none/ckpt-3 cannot be restored: "),
+        (["--learning_rate=1e30"], "is not finite at step 1:"),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(data_dir, tmp_path, capsys, arguments, message):
+    assert run_main(data_dir, tmp_path / "run", *arguments) == 1
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("train_gpu.py: ")
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--learning_rate=0.02"], "learning_rate is 0.01 there and 0.02 here"),
+        (["--n_layer=2", "--seed=5"], "n_layer is 1 there and 2 here; seed is 0 there and 5 here"),
+        (["--do_eval_only", "--n_head=5"], "n_head is 3 there and 5 here"),
+        (["--do_eval_only"], "holds no checkpoint from step 10000 on"),
+        (["--do_train=false", "--do_eval", "--eval_ckpt_path=x/ckpt-3"], "cannot be restored: "),
+        (["--do_train=false", "--do_eval", "--eval_split=tset"], "has no split 'tset'"),
+    ],
+)
+def test_what_does_not_fit_the_run_is_one_line(finished, capsys, arguments, message):
+    assert run_main(finished / "data", finished / "run", *arguments) == 1
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("train_gpu.py: ")
+    assert message in line
+
+
+def test_a_model_dir_that_is_a_file_is_one_line(data_dir, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert run_main(data_dir, tmp_path / "file" / "run") == 1
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("train_gpu.py: ")
+    assert str(tmp_path / "file") in line

@@ -1,0 +1,169 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_runs import DROPPING, N_TOKEN, Text
+
+import txl_tf
+from txl_tf.errors import UserError
+from txl_tf.training.evaluator import Evaluator, Score
+
+TEXT = Text(np.random.default_rng(17).integers(0, N_TOKEN, 113))
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A model with dropout, which an evaluation must not use."""
+    return txl_tf.TransformerXL(DROPPING, seed=7)
+
+
+def make_config(**changes):
+    defaults = {"eval_batch_size": 3, "tgt_len": 5, "mem_len": 7, "same_length": True}
+    return txl_tf.EvalConfig(**{**defaults, **changes})
+
+
+def evaluate(model, text, config, *, jit_compile=False, **kwargs):
+    return Evaluator(model, config, jit_compile=jit_compile).score(text, **kwargs)
+
+
+def sum_nll(model, ids, span, tgt_len):
+    """Nats of one lane, read by itself in segments of which the last is shorter, not padded."""
+    memory, nats = model.initial_memory(1, span.mem_len), 0.0
+    for start in range(0, len(ids) - 1, tgt_len):
+        segment = tf.constant(ids[None, start : start + tgt_len + 1])
+        hidden, memory = model(segment[:, :-1], memory, span=span)
+        nats += float(tf.reduce_sum(model.nll(hidden, segment[:, 1:])))
+    return nats
+
+
+def cut_lanes(n_lanes, ids=TEXT.ids):
+    """The lanes of a text, each with the token before its first target."""
+    lane_len = math.ceil((len(ids) - 1) / n_lanes)
+    return [ids[start : start + lane_len + 1] for start in range(0, len(ids) - 1, lane_len)]
+
+
+def test_one_lane_equals_one_long_pass(model):
+    config = make_config(eval_batch_size=1)
+    # With same_length a query sees the same M + 1 states however the text is cut.
+    expected = sum_nll(model, TEXT.ids, config.span, len(TEXT))
+    assert evaluate(model, TEXT, config).nats == pytest.approx(expected, rel=1e-6)  # float32
+
+
+@pytest.mark.parametrize("n_lanes", [1, 2, 3, 11, 127])
+@pytest.mark.parametrize("tgt_len", [5, 13])
+def test_every_token_but_the_first_counts_once(model, n_lanes, tgt_len):
+    config = make_config(eval_batch_size=n_lanes, tgt_len=tgt_len, mem_len=0)
+    assert evaluate(model, TEXT, config).tokens == len(TEXT) - 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        make_config(),
+        make_config(same_length=False),
+        make_config(eval_batch_size=11, tgt_len=13, same_length=False),
+        make_config(eval_batch_size=2, mem_len=19, clamp_len=11),
+        make_config(mem_len=0),
+    ],
+    ids=["same_length", "causal", "one_segment", "clamped", "no_memory"],
+)
+def test_padding_changes_no_lane(model, config):
+    lanes = cut_lanes(config.eval_batch_size)
+    expected = sum(sum_nll(model, lane, config.span, config.tgt_len) for lane in lanes)
+    assert evaluate(model, TEXT, config).nats == pytest.approx(expected, rel=1e-6)  # float32
+
+
+def test_lanes_without_a_token_change_nothing(model):
+    config, text = make_config(eval_batch_size=11), Text(TEXT.ids[:8])
+    expected = sum(sum_nll(model, lane, config.span, 5) for lane in cut_lanes(11, text.ids))
+    score = evaluate(model, text, config)
+    assert score == (pytest.approx(expected, rel=1e-6), 7)  # float32
+
+
+def test_a_compiled_evaluation_equals_an_uncompiled_one(model):
+    nats = evaluate(model, TEXT, make_config()).nats
+    compiled = evaluate(model, TEXT, make_config(), jit_compile=True)
+    assert compiled.nats == pytest.approx(nats, rel=1e-6)  # sums in another order, float32
+
+
+def test_an_evaluator_is_traced_once(model, monkeypatch):
+    traces, nll = [], model.nll
+
+    def count(hidden, targets):
+        traces.append(hidden.shape)
+        return nll(hidden, targets)
+
+    monkeypatch.setattr(model, "nll", count)
+    evaluator = Evaluator(model, make_config())
+    evaluator.score(TEXT)
+    evaluator.score(Text(TEXT.ids[:59]))
+    assert traces == [(3, 5, DROPPING.d_model)]
+
+
+def test_an_evaluator_scores_the_weights_of_the_moment():
+    model = txl_tf.TransformerXL(DROPPING, seed=7)
+    evaluator = Evaluator(model, make_config())
+    before = evaluator.score(TEXT)
+    assert evaluator.score(TEXT) == before  # no memory is left over
+    model.content_bias.assign(model.content_bias.numpy() + 1)
+    assert evaluator.score(TEXT).nats != before.nats
+
+
+def test_an_evaluation_can_stop_after_some_segments(model):
+    config = make_config()
+    score = evaluate(model, TEXT, config, max_segments=2)
+    starts = [lane[: 2 * config.tgt_len + 1] for lane in cut_lanes(3)]
+    expected = sum(sum_nll(model, lane, config.span, config.tgt_len) for lane in starts)
+    assert score.tokens == 2 * 3 * config.tgt_len
+    assert score.nats == pytest.approx(expected, rel=1e-6)  # float32
+
+
+def test_more_segments_than_there_are_score_them_all(model):
+    assert evaluate(model, TEXT, make_config(), max_segments=997).tokens == len(TEXT) - 1
+
+
+def test_every_segment_is_reported(model):
+    reports = []
+    score = evaluate(model, TEXT, make_config(), report=lambda *report: reports.append(report))
+    n_segments = math.ceil(math.ceil(112 / 3) / 5)
+    assert [report[:2] for report in reports] == [
+        (index + 1, n_segments) for index in range(n_segments)
+    ]
+    assert reports[-1][2] == score
+    assert [report[2].tokens for report in reports[:2]] == [15, 30]
+
+
+def test_no_weight_changes(model):
+    before = [variable.numpy() for variable in model.variables]
+    evaluate(model, TEXT, make_config())
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
+
+
+def test_a_model_with_bins_is_scored_as_by_its_whole_distribution():
+    config = dataclasses.replace(DROPPING, cutoffs=(7, 13), div_val=2)
+    model, span = txl_tf.TransformerXL(config, seed=7), make_config().span
+    ids = tf.constant(TEXT.ids[None])
+    hidden, _ = model(ids[:, :-1], model.initial_memory(1, span.mem_len), span=span)
+    log_probs = model.log_probs(hidden)[0].numpy()
+    expected = -log_probs[np.arange(len(TEXT) - 1), TEXT.ids[1:]].sum(dtype=np.float64)
+    config = make_config(eval_batch_size=1)
+    assert evaluate(model, TEXT, config).nats == pytest.approx(expected, rel=1e-6)  # float32
+
+
+def test_a_text_of_one_token_is_refused(model):
+    with pytest.raises(UserError, match=r"at least 2 tokens.* Received: 1 tokens"):
+        evaluate(model, Text([5]), make_config())
+
+
+def test_a_score_knows_bits_and_perplexity():
+    score = Score(nats=30 * math.log(2), tokens=10)
+    assert score.nats_per_token == pytest.approx(3 * math.log(2))  # float64
+    assert score.bpc == pytest.approx(3)
+    assert score.perplexity == pytest.approx(8)
+
+
+def test_an_enormous_loss_has_a_perplexity():
+    assert math.isfinite(Score(nats=1e6, tokens=1).perplexity)

@@ -1,0 +1,149 @@
+"""Runs from records to checkpoints and scores, on tiny records."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from small_runs import MODEL, N_TOKEN, TRAINING
+
+import txl_tf
+from txl_tf.data import Vocabulary, open_records, write_records
+from txl_tf.errors import UserError
+from txl_tf.training import job
+from txl_tf.training.checkpoint import list_checkpoints
+from txl_tf.training.run_folder import RunConfig, make_run_folder
+
+WORDS = Vocabulary("word", tuple(f"w{index}" for index in range(N_TOKEN)))
+CONFIG = RunConfig(
+    "words",
+    dataclasses.replace(MODEL, n_layer=1),
+    dataclasses.replace(TRAINING, train_steps=7),
+    txl_tf.EvalConfig(eval_batch_size=2, tgt_len=11, mem_len=13),
+)
+
+
+def make_records(folder, vocabulary=WORDS, n_tokens=199):
+    ids = np.random.default_rng(7).integers(0, N_TOKEN, n_tokens)
+    write_records(
+        folder,
+        dataset="words",
+        vocabulary=vocabulary,
+        splits={"train": [ids], "valid": [ids[:61]]},
+        tokens_per_record=31,
+    )
+    return open_records(folder)
+
+
+@pytest.fixture
+def records(tmp_path):
+    return make_records(tmp_path / "data")
+
+
+def train(strategy, records, model_dir, config=CONFIG, **kwargs):
+    settings = {"iterations": 2, "save_steps": 3, "jit_compile": False, **kwargs}
+    job.train(strategy, records, config, model_dir=str(model_dir), **settings)
+
+
+def read_log_steps(model_dir):
+    lines = (model_dir / "log.jsonl").read_text().splitlines()
+    return [json.loads(line)["step"] for line in lines]
+
+
+def test_a_run_logs_and_saves_at_its_steps_and_at_the_end(one_replica, records, tmp_path):
+    model_dir = tmp_path / "run"
+    train(one_replica, records, model_dir)
+    assert read_log_steps(model_dir) == [2, 3, 4, 6, 7]
+    assert [step for step, _ in list_checkpoints(str(model_dir))] == [3, 6, 7]
+
+
+class StoppedError(Exception):
+    """Stands for what ends a run from outside."""
+
+
+def test_a_run_that_was_stopped_goes_on_from_its_last_checkpoint(
+    one_replica, records, tmp_path, monkeypatch, capsys
+):
+    model_dir, write = tmp_path / "run", job.TrainingLog.write_training
+
+    def stop(log, interval):
+        line = write(log, interval)
+        if interval.step == 4:
+            raise StoppedError
+        return line
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job.TrainingLog, "write_training", stop)
+        with pytest.raises(StoppedError):
+            train(one_replica, records, model_dir)
+    capsys.readouterr()
+    train(one_replica, records, model_dir)
+    assert "Goes on from step 3;" in capsys.readouterr().out
+    assert read_log_steps(model_dir) == [2, 3, 4, 6, 7]  # 4 stands there once
+
+
+def test_a_warm_start_begins_with_the_weights_at_step_0(one_replica, records, tmp_path):
+    train(one_replica, records, tmp_path / "one")
+    (_, path) = list_checkpoints(str(tmp_path / "one"))[-1]
+    # One step at rate 0 leaves the weights that it began with.
+    config = dataclasses.replace(CONFIG, training=dataclasses.replace(TRAINING, train_steps=5))
+    train(one_replica, records, tmp_path / "two", config, save_steps=1, warm_start_path=path)
+    scores = [
+        job.evaluate(
+            records,
+            CONFIG,
+            model_dir=str(tmp_path / folder),
+            split="valid",
+            checkpoint=str(tmp_path / folder / "checkpoints" / f"ckpt-{step}"),
+            jit_compile=False,
+        )
+        for folder, step in (("one", 7), ("two", 1))
+    ]
+    assert scores[0] == scores[1]
+
+
+def test_a_run_in_another_config_is_refused_before_anything_is_made(one_replica, records, tmp_path):
+    make_run_folder(str(tmp_path / "run"), CONFIG, records.vocabulary)
+    files = sorted(path for path in (tmp_path / "run").rglob("*") if path.is_file())
+    before = [(path, path.read_bytes()) for path in files]
+    other = dataclasses.replace(CONFIG, training=dataclasses.replace(CONFIG.training, clip=0.5))
+    with pytest.raises(UserError, match=r"clip is 0\.25 there and 0\.5 here"):
+        train(one_replica, records, tmp_path / "run", other)
+    found = sorted(path for path in (tmp_path / "run").rglob("*") if path.is_file())
+    assert [(path, path.read_bytes()) for path in found] == before
+
+
+@pytest.fixture
+def other_records(tmp_path):
+    """Records with the same ids, which stand for other words."""
+    return make_records(tmp_path / "other", Vocabulary("word", WORDS.symbols[::-1]))
+
+
+def test_a_run_does_not_go_on_with_another_vocabulary(
+    one_replica, records, other_records, tmp_path
+):
+    make_run_folder(str(tmp_path / "run"), CONFIG, records.vocabulary)
+    with pytest.raises(UserError, match="records with another vocabulary"):
+        train(one_replica, other_records, tmp_path / "run")
+
+
+def test_a_run_is_not_evaluated_with_another_vocabulary(records, other_records, tmp_path):
+    make_run_folder(str(tmp_path / "run"), CONFIG, records.vocabulary)
+    with pytest.raises(UserError, match="records with another vocabulary"):
+        job.evaluate(other_records, CONFIG, model_dir=str(tmp_path / "run"), split="valid")
+
+
+def test_a_split_too_short_for_the_lanes_leaves_no_folder(one_replica, tmp_path):
+    records = make_records(tmp_path / "data", n_tokens=29)
+    with pytest.raises(UserError, match=r"Received: n_lanes=6, tgt_len=5, 29 tokens"):
+        train(one_replica, records, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_that_replicas_cannot_share_leaves_no_folder(two_replicas, records, tmp_path):
+    config = dataclasses.replace(
+        CONFIG, training=dataclasses.replace(CONFIG.training, train_batch_size=7)
+    )
+    with pytest.raises(UserError, match=r"Received: train_batch_size=7, 2 replicas"):
+        train(two_replicas, records, tmp_path / "run", config)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,179 @@
+import dataclasses
+import json
+
+import pytest
+from small_runs import MODEL, TRAINING
+
+import txl_tf
+from txl_tf.data import Vocabulary
+from txl_tf.errors import UserError
+from txl_tf.training.run_folder import (
+    RunConfig,
+    check_config,
+    check_run_folder,
+    has_run,
+    make_run_folder,
+    read_run_config,
+    read_run_vocabulary,
+)
+
+EVALUATION = txl_tf.EvalConfig(eval_batch_size=3, tgt_len=11, mem_len=13, same_length=True)
+CONFIG = RunConfig("text", dataclasses.replace(MODEL, cutoffs=(7, 13)), TRAINING, EVALUATION)
+VOCABULARY = Vocabulary("word", tuple(f"wörd{index}" for index in range(MODEL.n_token)))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "runs" / "one"
+    make_run_folder(str(path), CONFIG, VOCABULARY)
+    return path
+
+
+def read_files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_config_is_read_as_it_was_written(folder):
+    assert read_run_config(str(folder)) == CONFIG
+
+
+def test_a_vocabulary_is_read_as_it_was_written(folder):
+    assert read_run_vocabulary(str(folder)) == VOCABULARY
+
+
+def test_nothing_else_is_written(folder):
+    assert set(read_files(folder)) == {"config.json", "vocabulary.json"}
+
+
+def test_a_folder_holds_a_run_once_it_was_made(folder):
+    assert has_run(str(folder))
+    assert not has_run(str(folder.parent))
+
+
+def test_a_folder_without_a_run_has_no_config(tmp_path):
+    with pytest.raises(UserError, match=r"holds no run: config\.json is missing"):
+        read_run_config(str(tmp_path))
+
+
+def test_a_folder_without_a_run_has_no_vocabulary(tmp_path):
+    with pytest.raises(UserError, match=r"holds no run: vocabulary\.json is missing"):
+        read_run_vocabulary(str(tmp_path))
+
+
+def test_the_same_run_reopens_and_nothing_changes(folder):
+    before = read_files(folder)
+    check_run_folder(str(folder), CONFIG, VOCABULARY)
+    make_run_folder(str(folder), CONFIG, VOCABULARY)
+    assert read_files(folder) == before
+
+
+def test_a_folder_without_a_run_fits_every_run(tmp_path):
+    check_run_folder(str(tmp_path / "none"), CONFIG, VOCABULARY)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_is_not_made_over_another(folder):
+    before = read_files(folder)
+    make_run_folder(str(folder), dataclasses.replace(CONFIG, dataset="words"), VOCABULARY)
+    assert read_files(folder) == before
+
+
+def test_a_part_that_is_not_asked_for_may_differ(folder):
+    other = dataclasses.replace(CONFIG, dataset="words")
+    check_config(str(folder), other, parts=("model", "training"))
+    with pytest.raises(UserError, match="dataset is 'text' there and 'words' here"):
+        check_config(str(folder), other, parts=("dataset", "model"))
+
+
+def test_another_evaluation_reopens(folder):
+    before = read_files(folder)
+    other = dataclasses.replace(CONFIG, evaluation=txl_tf.EvalConfig(mem_len=17))
+    check_run_folder(str(folder), other, VOCABULARY)
+    assert read_files(folder) == before
+
+
+def test_another_config_is_refused_and_every_difference_is_named(folder):
+    other = RunConfig(
+        "words",
+        dataclasses.replace(CONFIG.model, dropout=0.5, cutoffs=(7, 17)),
+        dataclasses.replace(TRAINING, learning_rate=0.125, seed=TRAINING.seed + 1),
+        EVALUATION,
+    )
+    with pytest.raises(UserError, match="holds a run with another config: ") as error:
+        check_run_folder(str(folder), other, VOCABULARY)
+    named = str(error.value).partition("config: ")[2].partition(". Choose")[0].split("; ")
+    assert {difference.split()[0] for difference in named} == {
+        "dataset",
+        "dropout",
+        "cutoffs",
+        "learning_rate",
+        "seed",
+    }
+    assert "dataset is 'text' there and 'words' here" in named
+    assert "dropout is 0.0 there and 0.5 here" in named
+
+
+def test_a_refused_config_changes_nothing_on_disk(folder):
+    before = read_files(folder)
+    other = dataclasses.replace(CONFIG, dataset="words")
+    with pytest.raises(UserError, match="another config"):
+        check_run_folder(str(folder), other, VOCABULARY)
+    assert read_files(folder) == before
+
+
+def test_another_vocabulary_is_refused_and_nothing_changes_on_disk(folder):
+    before = read_files(folder)
+    other = Vocabulary("word", VOCABULARY.symbols[::-1])
+    with pytest.raises(UserError, match="records with another vocabulary"):
+        check_run_folder(str(folder), CONFIG, other)
+    assert read_files(folder) == before
+
+
+@pytest.mark.parametrize("text", ["", '{"format_version": 1', "[]", "{}", "\x00", "null"])
+def test_a_config_that_cannot_be_read_is_named_in_one_line(folder, text):
+    (folder / "config.json").write_text(text)
+    with pytest.raises(UserError, match=r"config\.json") as error:
+        read_run_config(str(folder))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"level": "word"}'])
+def test_a_vocabulary_that_cannot_be_read_is_named_in_one_line(folder, text):
+    (folder / "vocabulary.json").write_text(text)
+    with pytest.raises(UserError, match=r"vocabulary\.json") as error:
+        read_run_vocabulary(str(folder))
+    assert "\n" not in str(error.value)
+
+
+def change_config(folder, part, **changes):
+    path = folder / "config.json"
+    content = json.loads(path.read_text())
+    (content[part] if part else content).update(changes)
+    path.write_text(json.dumps(content))
+
+
+def test_another_format_version_is_refused(folder):
+    change_config(folder, None, format_version=2)
+    with pytest.raises(UserError, match=r"has format version 2; .* reads format version 1"):
+        read_run_config(str(folder))
+
+
+def test_a_config_with_an_unknown_field_is_refused(folder):
+    change_config(folder, "model", n_layers=5)
+    with pytest.raises(UserError, match=r"no field `n_layers`\. Did you mean `n_layer`"):
+        read_run_config(str(folder))
+
+
+def test_a_config_with_a_wrong_value_is_refused(folder):
+    change_config(folder, "training", tgt_len=0)
+    with pytest.raises(UserError, match=r"`tgt_len` must be an integer >= 1. Received: tgt_len=0"):
+        read_run_config(str(folder))
+
+
+def test_a_config_without_a_part_is_refused(folder):
+    path = folder / "config.json"
+    content = json.loads(path.read_text())
+    del content["training"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match="is no config of a run: 'training'"):
+        read_run_config(str(folder))

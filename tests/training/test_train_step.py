@@ -1,0 +1,59 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_runs import DROPPING, MODEL, N_TOKEN, TRAINING
+
+import txl_tf
+
+ADAPTIVE = dataclasses.replace(MODEL, cutoffs=(7, 13), div_val=2)
+SEGMENT = np.random.default_rng(11).integers(0, N_TOKEN, (3, 6)).astype(np.int32)
+IDS, TARGETS = tf.constant(SEGMENT[:, :-1]), tf.constant(SEGMENT[:, 1:])
+
+
+def take_step(config, *, traced=False, start=0):
+    """Takes one step; returns its result and the model after it."""
+    model = txl_tf.TransformerXL(config, seed=3)
+    optimizer = txl_tf.training.make_optimizer(dataclasses.replace(TRAINING, warmup_steps=0))
+    optimizer.build(model.trainable_variables)
+    optimizer.iterations.assign(start)
+    memory = model.initial_memory(3, 7)
+
+    def step():
+        return txl_tf.training.train_step(
+            model, optimizer, IDS, TARGETS, memory, span=TRAINING.span
+        )
+
+    result, _ = (tf.function(step, autograph=False) if traced else step)()
+    return result, model
+
+
+@pytest.mark.parametrize("config", [MODEL, ADAPTIVE], ids=["one_bin", "adaptive"])
+def test_an_eager_step_equals_a_traced_one(config):
+    eager, traced = take_step(config)[0], take_step(config, traced=True)[0]
+    np.testing.assert_allclose(eager, traced, rtol=1e-5)  # operations are fused otherwise: float32
+
+
+@pytest.mark.parametrize("config", [MODEL, ADAPTIVE], ids=["one_bin", "adaptive"])
+def test_every_weight_moves(config):
+    before = txl_tf.TransformerXL(config, seed=3)
+    _, after = take_step(config, traced=True)
+    for old, new in zip(before.weights, after.weights, strict=True):
+        assert np.abs(old.numpy() - new.numpy()).max() > 0, new.path
+
+
+def test_the_norm_is_that_of_the_gradients_of_the_mean_loss():
+    model = txl_tf.TransformerXL(MODEL, seed=3)
+    with tf.GradientTape() as tape:
+        hidden, _ = model(IDS, model.initial_memory(3, 7), span=TRAINING.span)
+        loss = tf.reduce_mean(model.nll(hidden, TARGETS))
+    gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
+    norm = np.sqrt(sum(np.sum(np.square(tf.convert_to_tensor(each))) for each in gradients))
+    # Sums in another order, float32.
+    assert float(take_step(MODEL)[0].grad_norm) == pytest.approx(norm, rel=1e-5)
+
+
+def test_the_step_decides_the_masks_whatever_was_drawn_before():
+    losses = [float(take_step(DROPPING, start=start)[0].nats) for start in (5, 5, 6)]
+    assert losses[0] == losses[1] != losses[2]

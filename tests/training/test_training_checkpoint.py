@@ -1,0 +1,270 @@
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_runs import (
+    DROPPING,
+    MODEL,
+    TRAINING,
+    copy_memory,
+    make_trainer,
+    perturb,
+    read_memory,
+    read_variables,
+    run_steps,
+)
+
+import txl_tf
+from txl_tf.errors import UserError
+from txl_tf.training.checkpoint import (
+    Checkpointer,
+    find_checkpoint,
+    list_checkpoints,
+    load_weights,
+    read_step,
+)
+
+# Every kind of weight: several bins, projections, biases of each layer.
+ADAPTIVE = dataclasses.replace(
+    MODEL, n_layer=2, cutoffs=(7, 13), div_val=2, untie_r=True, dropout=0.0
+)
+
+
+class Bare:
+    """Model and optimizer without a trainer: they can be saved, and cost no trace."""
+
+    def __init__(self, model=MODEL):
+        self.model = txl_tf.TransformerXL(model, seed=3)
+        self.optimizer = txl_tf.training.make_optimizer(TRAINING)
+        self.optimizer.build(self.model.trainable_variables)
+
+    def set_step(self, step):
+        self.optimizer.iterations.assign(step)
+
+
+def make_checkpointer(model_dir, run, **kwargs):
+    return Checkpointer(str(model_dir), run.model, run.optimizer, **kwargs)
+
+
+def save_steps(checkpointer, run, steps):
+    for step in steps:
+        run.set_step(step)
+        checkpointer.save()
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A run folder with checkpoints of steps 2 and 5, and what made them."""
+    run = Bare()
+    checkpointer = make_checkpointer(tmp_path, run)
+    save_steps(checkpointer, run, [2, 5])
+    return tmp_path, run, checkpointer
+
+
+@pytest.mark.parametrize("config", [MODEL, ADAPTIVE], ids=["one_bin", "adaptive"])
+def test_every_weight_and_slot_is_restored(tmp_path, config):
+    run, fresh = Bare(config), Bare(config)
+    perturb(run)  # no slot is zero
+    run.set_step(11)
+    expected = read_variables(run)
+    make_checkpointer(tmp_path, run).save()
+    perturb(fresh)
+    perturb(fresh)
+    assert make_checkpointer(tmp_path, fresh).restore() == 11
+    for path, value in read_variables(fresh).items():
+        np.testing.assert_array_equal(value, expected[path], err_msg=path)
+
+
+def test_a_run_without_checkpoints_restores_to_step_0(tmp_path):
+    assert make_checkpointer(tmp_path, Bare()).restore() == 0
+
+
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, one_replica):
+    whole, first, second = (make_trainer(one_replica, DROPPING) for _ in range(3))
+    expected = run_steps(whole, [3, 6])
+    run_steps(first, [3])
+    make_checkpointer(tmp_path, first).save()
+    perturb(second)
+    make_checkpointer(tmp_path, second).restore()
+    copy_memory(first, second)
+    found = run_steps(second, [6])
+    np.testing.assert_array_equal(found.nats, expected.nats[3:])
+    np.testing.assert_array_equal(found.grad_norm, expected.grad_norm[3:])
+    assert read_variables(second).keys() == read_variables(whole).keys()
+    for path, value in read_variables(whole).items():
+        np.testing.assert_array_equal(read_variables(second)[path], value, err_msg=path)
+    np.testing.assert_array_equal(read_memory(second), read_memory(whole))
+
+
+def test_two_replicas_restore_what_one_saved(tmp_path, two_replicas):
+    run = Bare()
+    perturb(run)
+    run.set_step(7)
+    make_checkpointer(tmp_path, run).save()
+    trainer = make_trainer(two_replicas)
+    assert make_checkpointer(tmp_path, trainer).restore() == trainer.step == 7
+    expected = read_variables(run)
+    for variable in trainer.model.weights + trainer.optimizer.variables:
+        for local in two_replicas.experimental_local_results(variable.value):
+            np.testing.assert_array_equal(local.numpy(), expected[variable.path])
+
+
+def test_weights_alone_are_loaded(saved):
+    model_dir, run, _ = saved
+    fresh = Bare()
+    perturb(fresh)
+    load_weights(fresh.model, find_checkpoint(str(model_dir)))
+    for weight, expected in zip(fresh.model.weights, run.model.weights, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), expected.numpy(), err_msg=weight.path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"d_inner": 13}, {"n_layer": 3}, {"n_layer": 1}, {"n_token": 29}, {"untie_r": True}]
+)
+def test_a_checkpoint_of_another_model_is_refused(saved, change):
+    model_dir, _, _ = saved
+    model = txl_tf.TransformerXL(dataclasses.replace(MODEL, **change))
+    with pytest.raises(UserError, match=r"ckpt-5 is of another model: .+") as error:
+        load_weights(model, find_checkpoint(str(model_dir)))
+    assert "\n" not in str(error.value)
+
+
+def test_a_run_is_not_restored_from_a_checkpoint_of_another_model(saved):
+    model_dir, _, _ = saved
+    deeper = Bare(dataclasses.replace(MODEL, n_layer=3))
+    with pytest.raises(
+        UserError, match=r"ckpt-5 is of another model: .*layer_2.* is missing there"
+    ):
+        make_checkpointer(model_dir, deeper).restore()
+
+
+def test_a_checkpoint_that_is_missing_is_refused(tmp_path):
+    with pytest.raises(UserError, match="ckpt-3 cannot be restored: "):
+        load_weights(Bare().model, str(tmp_path / "ckpt-3"))
+
+
+def test_a_damaged_checkpoint_is_refused(saved):
+    model_dir, _, _ = saved
+    path = find_checkpoint(str(model_dir))
+    os.truncate(f"{path}.data-00000-of-00001", 97)
+    with pytest.raises(UserError, match="ckpt-5 cannot be restored: "):
+        load_weights(Bare().model, path)
+
+
+def test_checkpoints_are_listed_oldest_first(tmp_path):
+    run = Bare()
+    save_steps(make_checkpointer(tmp_path, run), run, [9, 10, 101])  # not in order of the letters
+    folder = tmp_path / "checkpoints"
+    assert list_checkpoints(str(tmp_path)) == [
+        (step, str(folder / f"ckpt-{step}")) for step in (9, 10, 101)
+    ]
+
+
+def test_a_folder_without_checkpoints_lists_none(tmp_path):
+    assert list_checkpoints(str(tmp_path)) == []
+
+
+def test_a_folder_without_checkpoints_has_no_newest(tmp_path):
+    with pytest.raises(UserError, match="holds no checkpoint"):
+        find_checkpoint(str(tmp_path))
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path):
+    run = Bare()
+    save_steps(make_checkpointer(tmp_path, run, keep=2), run, [2, 3, 5])
+    assert [step for step, _ in list_checkpoints(str(tmp_path))] == [3, 5]
+    assert not list((tmp_path / "checkpoints").glob("ckpt-2.*"))
+
+
+def test_a_resumed_run_keeps_as_many_checkpoints(tmp_path):
+    run = Bare()
+    save_steps(make_checkpointer(tmp_path, run, keep=2), run, [2, 3])
+    save_steps(make_checkpointer(tmp_path, run, keep=2), run, [5, 7])
+    assert [step for step, _ in list_checkpoints(str(tmp_path))] == [5, 7]
+    assert len(list((tmp_path / "checkpoints").glob("ckpt-*.index"))) == 2
+
+
+@pytest.mark.parametrize(("path", "step"), [("runs/a-3/ckpt-17", 17), ("ckpt-0", 0)])
+def test_the_step_is_read_from_the_name(path, step):
+    assert read_step(path) == step
+
+
+def test_a_name_without_a_step_is_refused():
+    with pytest.raises(UserError, match="'model-5/weights' does not end in a step"):
+        read_step("model-5/weights")
+
+
+def fill_disk(*_, **__):
+    raise tf.errors.ResourceExhaustedError(None, None, "No space left on device\nmore lines")
+
+
+def write_half(path):
+    """Returns a write that leaves what one on a full disk leaves."""
+
+    def write(_):
+        os.makedirs(f"{path}_temp")
+        for part in (f"{path}.data-00000-of-00001", f"{path}_temp/part-00000-of-00001.index"):
+            with open(part, "w") as file:
+                file.write("half")
+        fill_disk()
+
+    return write
+
+
+@pytest.fixture
+def failed(saved, monkeypatch):
+    """The folder after a third save that failed halfway, its files before, and the message."""
+    model_dir, run, checkpointer = saved
+    folder = model_dir / "checkpoints"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    monkeypatch.setattr(checkpointer._checkpoint, "write", write_half(folder / "ckpt-7"))
+    run.set_step(7)
+    with pytest.raises(UserError, match="could not be saved") as error:
+        checkpointer.save()
+    return model_dir, before, str(error.value)
+
+
+def test_a_failed_save_names_the_newest_whole_checkpoint(failed):
+    model_dir, _, message = failed
+    folder = model_dir / "checkpoints"
+    assert message == (
+        f"checkpoint {folder}/ckpt-7 could not be saved: No space left on device; "
+        f"the newest whole one is {folder}/ckpt-5"
+    )
+
+
+def test_a_failed_save_leaves_the_older_checkpoints_alone_in_the_folder(failed):
+    model_dir, before, _ = failed
+    found = list((model_dir / "checkpoints").rglob("*"))
+    assert {path.name: path.read_bytes() for path in found if path.is_file()} == before
+
+
+def test_a_failed_first_save_says_that_there_is_no_older_one(tmp_path, monkeypatch):
+    run = Bare()
+    checkpointer = make_checkpointer(tmp_path, run)
+    monkeypatch.setattr(checkpointer._checkpoint, "write", fill_disk)
+    with pytest.raises(UserError, match="No space left on device; there is no older one"):
+        checkpointer.save()
+
+
+def test_after_a_failed_save_the_next_one_succeeds(saved, monkeypatch):
+    model_dir, run, checkpointer = saved
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            checkpointer._checkpoint, "write", write_half(model_dir / "checkpoints/ckpt-7")
+        )
+        run.set_step(7)
+        with pytest.raises(UserError, match="could not be saved"):
+            checkpointer.save()
+    checkpointer.save()
+    fresh = Bare()
+    assert make_checkpointer(model_dir, fresh).restore() == 7
+
+
+def test_a_save_that_was_killed_is_no_checkpoint(saved):
+    model_dir, _, _ = saved
+    # The index is written last: without it the data are not whole.
+    (model_dir / "checkpoints" / "ckpt-7.data-00000-of-00001").write_bytes(b"half")
+    assert make_checkpointer(model_dir, Bare()).restore() == 5

@@ -1,0 +1,142 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import txl_tf
+from txl_tf.training.evaluator import Score
+from txl_tf.training.log import TrainingLog, format_score, write_evaluation
+from txl_tf.training.trainer import Interval
+
+KEYS = {"step", "loss_nats", "bpc", "perplexity", "grad_norm", "learning_rate", "tokens_per_second"}
+
+
+def make_interval(step):
+    """Two steps with a mean loss of `step` / 10 nats."""
+    tokens = np.array([30.0, 30.0], np.float32)
+    nats = tokens * step / 10 + np.array([-7.0, 7.0], np.float32)
+    return Interval(
+        step, nats, tokens, np.array([5.0, 0.5], np.float32), np.array([0.25, 0.125], np.float32)
+    )
+
+
+def write_steps(model_dir, steps, *, first_step=0):
+    log = TrainingLog(str(model_dir), first_step=first_step, train_steps=17)
+    return [log.write_training(make_interval(step)) for step in steps]
+
+
+def read_log(model_dir):
+    lines = (model_dir / "log.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def read_steps(model_dir):
+    return [record["step"] for record in read_log(model_dir)]
+
+
+def test_a_line_holds_all_numbers(tmp_path):
+    write_steps(tmp_path, [3])
+    (record,) = read_log(tmp_path)
+    assert set(record) == KEYS
+
+
+def test_the_loss_is_the_mean_over_the_interval(tmp_path):
+    write_steps(tmp_path, [3])
+    (record,) = read_log(tmp_path)
+    # Sums of float32.
+    assert record["loss_nats"] == pytest.approx(0.3, rel=1e-6)
+    assert record["bpc"] == pytest.approx(0.3 / math.log(2), rel=1e-6)
+    assert record["perplexity"] == pytest.approx(math.exp(0.3), rel=1e-6)
+
+
+def test_norm_and_rate_are_those_of_the_last_step(tmp_path):
+    write_steps(tmp_path, [3])
+    (record,) = read_log(tmp_path)
+    assert (record["grad_norm"], record["learning_rate"]) == (0.5, 0.125)
+
+
+def test_speed_is_tokens_over_the_time_since_the_last_line(tmp_path, monkeypatch):
+    times = iter([100.0, 104.0, 106.0])
+    monkeypatch.setattr("txl_tf.training.log.time.perf_counter", lambda: next(times))
+    write_steps(tmp_path, [2, 4])
+    assert [record["tokens_per_second"] for record in read_log(tmp_path)] == [15.0, 30.0]
+
+
+def test_the_line_for_people_tells_step_loss_and_time_left(tmp_path, monkeypatch):
+    times = iter([100.0, 160.0])
+    monkeypatch.setattr("txl_tf.training.log.time.perf_counter", lambda: next(times))
+    (line,) = write_steps(tmp_path, [9], first_step=7)
+    assert line.startswith("step 9/17 | loss 0.9000 | bpc 1.2984 | ppl 2.4596 | ")
+    assert line.endswith("| 1 tokens/s | 0:04:00 left")  # 8 steps of 30 seconds
+
+
+def test_lines_are_added_to_those_of_before(tmp_path):
+    write_steps(tmp_path, [2, 4])
+    write_steps(tmp_path, [6, 8], first_step=4)
+    assert read_steps(tmp_path) == [2, 4, 6, 8]
+
+
+def test_steps_that_are_taken_again_stand_there_once(tmp_path):
+    write_steps(tmp_path, [2, 4, 6])
+    write_steps(tmp_path, [3, 5, 7], first_step=2)
+    assert read_steps(tmp_path) == [2, 3, 5, 7]
+
+
+def test_a_run_from_the_start_leaves_no_older_line(tmp_path):
+    write_steps(tmp_path, [2, 4])
+    write_steps(tmp_path, [3])
+    assert read_steps(tmp_path) == [3]
+
+
+@pytest.mark.parametrize("n_lost", [1, 2, 30])
+def test_a_last_line_that_was_cut_does_no_harm(tmp_path, n_lost):
+    write_steps(tmp_path, [2, 4])
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(path.read_bytes()[:-n_lost])
+    write_steps(tmp_path, [6], first_step=4)
+    steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
+    assert steps == ([2, 4, 6] if n_lost == 1 else [2, 6])  # the newline alone is no loss
+
+
+def test_tensorboard_shows_the_numbers_of_every_line(tmp_path):
+    write_steps(tmp_path, [2, 4])
+    events = EventAccumulator(str(tmp_path / "events"), size_guidance={"tensors": 0})
+    events.Reload()
+    records = read_log(tmp_path)
+    assert set(events.Tags()["tensors"]) == {f"train/{key}" for key in KEYS - {"step"}}
+    for key in KEYS - {"step"}:
+        points = {
+            event.step: float(np.frombuffer(event.tensor_proto.tensor_content, np.float32)[0])
+            if event.tensor_proto.tensor_content
+            else event.tensor_proto.float_val[0]
+            for event in events.Tensors(f"train/{key}")
+        }
+        expected = {record["step"]: pytest.approx(record[key], rel=1e-6) for record in records}
+        assert points == expected  # float32 there, float64 here
+
+
+def test_an_evaluation_is_written_with_how_it_came_about(tmp_path):
+    config = txl_tf.EvalConfig(eval_batch_size=3, tgt_len=11, mem_len=13, clamp_len=7)
+    for step in (5, 7):
+        score = Score(nats=step * math.log(2), tokens=10)
+        write_evaluation(str(tmp_path), score, config, split="test", step=step)
+    lines = (tmp_path / "evaluations.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {
+            "split": "test",
+            "step": step,
+            "loss_nats": pytest.approx(step * math.log(2) / 10),
+            "bpc": pytest.approx(step / 10),
+            "perplexity": pytest.approx(2 ** (step / 10)),
+            "tokens": 10,
+            "evaluation": config.to_json(),
+        }
+        for step in (5, 7)
+    ]
+
+
+def test_a_score_is_told_in_nats_bits_perplexity_and_tokens():
+    score = Score(nats=2000 * math.log(2), tokens=1000)
+    assert format_score(score) == "loss 1.3863 nats | bpc 2.0000 | perplexity 4 | 1,000 tokens"

@@ -1,0 +1,70 @@
+"""The small files of a run, local or remote, with errors that a user can read."""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.errors import UserError
+
+
+def read_json(path: str) -> Any:
+    """Returns the content of a JSON file.
+
+    Raises:
+        UserError: it cannot be read, or is no JSON.
+    """
+    try:
+        with explain_errors(path), tf.io.gfile.GFile(path, "r") as file:
+            return json.loads(file.read())
+    except json.JSONDecodeError as error:
+        raise UserError(f"`{path}` is no JSON: {error}") from error
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a file aside and moves it into place: a file that is there is whole.
+
+    Raises:
+        UserError: it cannot be written; an older file is as it was.
+    """
+    with explain_errors(path):
+        with tf.io.gfile.GFile(path + ".writing", "w") as file:
+            file.write(text)
+        tf.io.gfile.rename(path + ".writing", path, overwrite=True)
+
+
+def write_json(path: str, content: dict[str, Any]) -> None:
+    """Writes a JSON file, as `write_text`."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def append_json_line(path: str, content: dict[str, Any]) -> None:
+    """Adds an object to a file of JSON lines.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    with explain_errors(path), tf.io.gfile.GFile(path, "a") as file:
+        file.write(json.dumps(content) + "\n")
+
+
+def explain(error: Exception) -> str:
+    """Returns the first line of a message, without tensorflow's notes to its developers.
+
+    >>> explain(ValueError("{{function_node f}} disk full [Op:SaveV2]"))
+    'disk full'
+    """
+    lines = str(error).splitlines() or [type(error).__name__]
+    return re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", lines[0]).strip()
+
+
+@contextlib.contextmanager
+def explain_errors(path: str) -> Iterator[None]:
+    """Turns tensorflow's errors of reading and writing into a `UserError` that names the path."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise UserError(f"`{path}`: {explain(error)}") from error
