@@ -148,3 +148,15 @@ def test_bins_lie_between_the_cutoffs():
 def test_bins_narrow_by_the_divisor():
     config = ModelConfig(n_token=23, d_embed=50, cutoffs=(5, 11), div_val=3)
     assert [config.bin_width(index) for index in range(3)] == [50, 16, 5]
+
+
+@pytest.mark.parametrize("cutoffs", [5, None, ("a",), (True, 5)])
+def test_cutoffs_of_a_wrong_type_are_refused(cutoffs):
+    with pytest.raises(UserError, match=r"`cutoffs` must be ascending"):
+        ModelConfig(n_token=23, cutoffs=cutoffs)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "3", "{}"])
+def test_a_text_that_is_no_config_is_refused(text):
+    with pytest.raises(UserError, match=r"ModelConfig"):
+        ModelConfig.from_json(text)

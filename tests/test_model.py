@@ -406,3 +406,32 @@ def test_uniform_weights_stay_within_the_range_of_the_config():
     weights = [model.embedding.tables[0], model.softmax.projections[0], model.content_bias]
     for weight in weights:
         assert 0.05 < np.abs(weight).max() <= 0.07
+
+
+WORDS = {"cutoffs": (5, 12), "div_val": 2, "d_embed": 8}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_word_models_train_with_weights_of_less_than_float32(dtype):
+    model = TransformerXL(make_config(**WORDS), seed=1, dtype=dtype)
+
+    @tf.function
+    def compute():
+        with tf.GradientTape() as tape:
+            hidden, _ = model(make_ids(), model.initial_memory(BATCH, 3))
+            nll = model.nll(hidden, make_ids())
+        return tape.gradient(nll, [variable.value for variable in model.trainable_variables])
+
+    assert all(np.isfinite(tf.cast(grad, "float32")).all() for grad in compute())
+
+
+def test_projections_start_independent_of_the_tables():
+    embedding = TransformerXL(make_config(**WORDS), seed=1).embedding
+    table, projection = np.ravel(embedding.tables[0]), np.ravel(embedding.projections[0])
+    size = min(table.size, projection.size)  # 40 draws: chance stays below 0.6
+    assert abs(np.corrcoef(table[:size], projection[:size])[0, 1]) < 0.6
+
+
+def test_a_model_comes_back_with_its_dtype_policy():
+    model = TransformerXL(make_config(), dtype="mixed_bfloat16")
+    assert TransformerXL.from_config(model.get_config()).compute_dtype == "bfloat16"

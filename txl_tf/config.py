@@ -24,14 +24,23 @@ class _Config:
         """Makes the config from a dict or a JSON text.
 
         Raises:
-            UserError: a key is no field (the nearest field is named), or a value is out of range.
+            UserError: it is no object, a key is no field (the nearest field is named), a field is
+                missing, or a value is out of range.
         """
-        fields: dict[str, Any] = json.loads(content) if isinstance(content, str) else content
+        try:
+            fields = json.loads(content) if isinstance(content, str) else content
+        except json.JSONDecodeError as error:
+            raise UserError(f"{cls.__name__} cannot be read: {error}") from error
+        if not isinstance(fields, dict):
+            raise UserError(f"{cls.__name__} must be an object. Received: {fields!r}")
         known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
         for key in fields:
             if key not in known:
                 nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
                 raise UserError(f"{cls.__name__} has no field `{key}`. Did you mean `{nearest}`?")
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+            if field.default is dataclasses.MISSING and field.name not in fields:
+                raise UserError(f"{cls.__name__} lacks the field `{field.name}`")
         return cls(**fields)
 
     def _check(self, holds: bool, rule: str, *names: str) -> None:
@@ -113,16 +122,18 @@ class ModelConfig(_Config):
     init_range: float = 0.1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cutoffs", tuple(self.cutoffs))
+        if isinstance(self.cutoffs, list):  # as JSON has them
+            object.__setattr__(self, "cutoffs", tuple(self.cutoffs))
         self._check_integers(
             1, "n_token", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "div_val"
         )
         self._check_booleans("untie_r", "proj_share_all_but_first", "proj_same_dim")
         self._check(self.d_model % 2 == 0, "`d_model` must be divisible by 2", "d_model")
-        bounds = (0, *self.cutoffs, self.n_token)
-        ascending = all(low < high for low, high in itertools.pairwise(bounds))
+        is_integers = isinstance(self.cutoffs, tuple) and all(
+            type(cutoff) is int for cutoff in self.cutoffs
+        )
         self._check(
-            all(isinstance(cutoff, int) for cutoff in self.cutoffs) and ascending,
+            is_integers and all(low < high for low, high in self.bins),
             "`cutoffs` must be ascending ids between 0 and `n_token`",
             "cutoffs",
             "n_token",

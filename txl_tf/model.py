@@ -1,5 +1,7 @@
 """The model: a pure step from ids and memory to hidden states and memory."""
 
+import random
+
 import keras
 from keras import ops
 
@@ -56,10 +58,12 @@ class TransformerXL(keras.Model):
     def __init__(self, config, *, seed=None, name="transformer_xl", **kwargs):
         super().__init__(name=name, **kwargs)
         self.config = config
-        self.seed_generator = keras.random.SeedGenerator(seed, name="dropout_seed")
-        self.seed = seed or 0
-        initializer = _make_initializer(config, config.init_std, seed)
-        proj_initializer = _make_initializer(config, config.proj_init_std, seed)
+        self.seed = random.randrange(2**31) if seed is None else seed
+        self.seed_generator = keras.random.SeedGenerator(self.seed, name="dropout_seed")
+        # One stream for all weights: two of the same seed would make projections of tables.
+        seeds = keras.random.SeedGenerator(self.seed)
+        initializer = _make_initializer(config, config.init_std, seeds)
+        proj_initializer = _make_initializer(config, config.proj_init_std, seeds)
         shared = {"dtype": self.dtype_policy}
         self.embedding = AdaptiveEmbedding(
             config,
@@ -180,15 +184,19 @@ class TransformerXL(keras.Model):
         return self.softmax.log_probs(hidden, self.embedding)
 
     def get_config(self):
-        return {"config": self.config.to_json(), "name": self.name}
+        return {
+            "config": self.config.to_json(),
+            "seed": self.seed,
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+        }
 
     @classmethod
     def from_config(cls, config):
         return cls(**config | {"config": ModelConfig.from_json(config["config"])})
 
 
-def _make_initializer(config, std, seed):
-    seeds = keras.random.SeedGenerator(seed)  # one instance serves many weights: draw anew
+def _make_initializer(config, std, seeds):
     if config.init == "uniform":
         return keras.initializers.RandomUniform(-config.init_range, config.init_range, seed=seeds)
     return keras.initializers.RandomNormal(0.0, std, seed=seeds)

@@ -110,3 +110,10 @@ def test_a_file_that_is_no_checkpoint_is_one_line(tmp_path):
     with pytest.raises(UserError, match=r"^No TensorFlow checkpoint can be read at ") as error:
         load_model(str(tmp_path / "model.ckpt-0"), read_config("char"))
     get_line(error)
+
+
+def test_a_checkpoint_without_its_data_is_refused(tmp_path):
+    shutil.copy(FOLDER / "char" / "model.ckpt-0.index", tmp_path)
+    with pytest.raises(UserError, match=r"^No TensorFlow checkpoint can be read at ") as error:
+        load_model(str(tmp_path / "model.ckpt-0"), read_config("char"))
+    get_line(error)

@@ -89,7 +89,8 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
 
     tensors = [weight, bias] if projection is None else [weight, bias, projection]
     # Custom gradients take no variables, and `ops.convert_to_tensor` leaves one as it is.
-    return compute(hidden, *[ops.reshape(tensor, tensor.shape) for tensor in tensors])
+    tensors = [ops.reshape(ops.cast(tensor, hidden.dtype), tensor.shape) for tensor in tensors]
+    return compute(hidden, *tensors)
 
 
 def _loop(n_chunks, body, *state):

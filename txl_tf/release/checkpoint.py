@@ -88,17 +88,18 @@ def load_model(path: str, config: ModelConfig) -> TransformerXL:
         UserError: the checkpoint cannot be read, lacks a weight of the model, holds one that
             the model has no place for, or one of another shape; each is named.
     """
+    model = TransformerXL(config)
+    entries = list(list_entries(model))
     try:
         reader = tf.train.load_checkpoint(path)
+        _check_shapes(path, entries, reader.get_variable_to_shape_map())
+        for source, target, transform in entries:
+            target.assign(transform(reader.get_tensor(SCOPE + source)))
+    except UserError:
+        raise
     except (ValueError, tf.errors.OpError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"No TensorFlow checkpoint can be read at {path}: {reason}") from error
-    shapes = reader.get_variable_to_shape_map()
-    model = TransformerXL(config)
-    entries = list(list_entries(model))
-    _check_shapes(path, entries, shapes)
-    for source, target, transform in entries:
-        target.assign(transform(reader.get_tensor(SCOPE + source)))
     return model
 
 
