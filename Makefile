@@ -5,6 +5,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 	$(name) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin
 
+.DELETE_ON_ERROR:
+
 .PHONY: help demo setup test lint check format benchmark clean
 
 help:
@@ -21,7 +23,7 @@ demo: .venv/installed
 	$(BIN)/python examples/demo.py
 
 setup: .venv/installed-dev
-	@if [ -d .git ]; then $(BIN)/pre-commit install; fi
+	@if [ -e .git ]; then $(BIN)/pre-commit install; fi
 
 test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2
@@ -46,6 +48,8 @@ clean:
 .venv/bin/python:
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "Python 3.11, 3.12 or 3.13 is needed, and none is on the PATH." >&2; exit 1; fi
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) cannot make virtual environments: on Debian, apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python pyproject.toml setup.py

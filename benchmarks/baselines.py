@@ -237,11 +237,12 @@ def read_model_bpc(model_dir: str, split: str) -> tuple[str, float]:
     """Returns a name for a run's model and its bpc on a split, from its last evaluation there.
 
     Raises:
-        UserError: the run has not been evaluated on the split.
+        UserError: the run has not been evaluated on all of the split.
     """
     path = Path(model_dir) / "evaluations.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    found = [record for record in map(json.loads, lines) if record["split"] == split]
+    records = map(json.loads, lines)
+    found = [record for record in records if record["split"] == split and record["is_whole"]]
     if not found:
         raise UserError(f"`{model_dir}` has no evaluation on {split}: run train_gpu.py --do_eval")
     return f"Transformer-XL, {found[-1]['step']} steps", found[-1]["bpc"]

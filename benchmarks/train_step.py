@@ -55,11 +55,11 @@ MATRIX = 2048  # rows and columns of the product that measures the peak
 
 
 def count_flops(shape: Shape) -> float:
-    """Returns the floating-point operations that a training step cannot do without.
+    """Returns the floating-point operations of the matrix products of a training step.
 
-    Matrix products alone, a multiply-add as two, scores of masked keys included. The backward
-    pass costs twice the forward pass, less the gradients with respect to memory and positions,
-    into which none flows.
+    A multiply-add counts as two; scores of masked keys count, as in every dense attention. The
+    backward pass costs twice the forward pass, less the gradients with respect to memory and
+    positions, into which none flows.
     """
     tokens, memory = shape.batch_size * shape.tgt_len, shape.batch_size * shape.mem_len
     keys, d_model = shape.tgt_len + shape.mem_len, shape.d_model

@@ -18,7 +18,16 @@ _SKIPPED_FOLDERS = {
     "site-packages",
     "test",
     "tests",
+    # Packages of their own in some systems: with them, the same Python would give other bytes.
+    "distutils",
+    "ensurepip",
+    "idlelib",
+    "lib2to3",
+    "tkinter",
+    "turtledemo",
 }
+# Tests, and what a build or a system adds.
+_SKIPPED_FILES = ("test_", "_sysconfigdata", "sitecustomize", "usercustomize", "turtle.py")
 _SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 # Of every 20 documents, the last but one goes to valid and the last to test.
@@ -64,7 +73,8 @@ def find_sources(root: Path) -> list[Path]:
         is_skipped = any(
             name in _SKIPPED_FOLDERS or name.startswith("config-") for name in relative.parts[:-1]
         )
-        if not is_skipped and not relative.name.startswith("test_"):
+        is_skipped = is_skipped or relative.name.startswith(_SKIPPED_FILES)
+        if not is_skipped and path.is_file():  # not a link that leads nowhere
             found.append((relative.parts, path))
     return [path for _, path in sorted(found)]
 

@@ -16,19 +16,20 @@ from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
 
 ROOT = Path(__file__).parents[1]
-DATA_DIR, MODEL_DIR = "data/pydoc", "runs/demo"
+DATA_DIR = "data/pydoc"
 
 
 def list_commands(preset: str) -> list[str]:
     """Returns the commands of the demo, as a user would type them in the project's folder."""
-    run = f"--data_dir {DATA_DIR} --model_dir {MODEL_DIR}"
+    model_dir = f"runs/{preset}"
+    run = f"--data_dir {DATA_DIR} --model_dir {model_dir}"
     prepare = f"python data_prep/make_tfrecords.py --dataset pydoc --data_dir {DATA_DIR}"
-    is_prepared = (ROOT / DATA_DIR / "records.json").exists()
-    return ([] if is_prepared else [prepare]) + [
-        f"python train_gpu.py --preset {preset} {run} --iterations 200",
+    return [
+        prepare,
+        f"python train_gpu.py --preset {preset} {run} --iterations 200 --save_steps 1200",
         f"python train_gpu.py --do_train=false --do_eval --eval_split test {run}",
-        f"python examples/sample.py --model_dir {MODEL_DIR} --prompt 'Return the ' --length 400",
-        f"python examples/plot_loss.py --model_dir {MODEL_DIR}",
+        f"python examples/sample.py --model_dir {model_dir} --prompt 'Return the ' --length 400",
+        f"python examples/plot_loss.py --model_dir {model_dir}",
         f"python -m benchmarks.baselines {run}",
     ]
 
@@ -36,11 +37,10 @@ def list_commands(preset: str) -> list[str]:
 def run_commands(options: flags.FlagValues) -> None:
     """Prints each command and runs it; stops at the first that fails."""
     start = time.monotonic()
-    commands = list_commands(options.preset)
-    if len(commands) == 5:
-        print(f"{DATA_DIR} holds the records already.", flush=True)
-    for command in commands:
-        print(f"\n$ {command}", flush=True)
+    is_prepared = (ROOT / DATA_DIR / "records.json").exists()
+    print("# To type these commands yourself, begin with:\n$ . .venv/bin/activate")
+    for command in list_commands(options.preset)[is_prepared:]:
+        print(f"\n$ {command}")
         arguments = shlex.split(command)
         done = subprocess.run(
             [sys.executable, *arguments[1:]], cwd=ROOT, env=os.environ, check=False

@@ -239,7 +239,7 @@ def test_damaged_records_are_one_line(data_dir, tmp_path, capsys, damage, messag
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tgt_len=997"], "At most n_lanes=0 fit with this tgt_len, or tgt_len=102"),
+        (["--tgt_len=997"], "lanes leave room for tgt_len=102"),
         (["--do_train=false", "--do_eval"], "holds no run: "),
         (["--warm_start_path=none/ckpt-3"], "checkpoint none/ckpt-3 cannot be restored: "),
         (["--learning_rate=1e30"], "is not finite at step 1:"),
@@ -257,7 +257,7 @@ def test_what_cannot_be_run_is_one_line(data_dir, tmp_path, capsys, arguments, m
     [
         (["--learning_rate=0.02"], "learning_rate is 0.01 there and 0.02 here"),
         (["--n_layer=2", "--seed=5"], "n_layer is 1 there and 2 here; seed is 0 there and 5 here"),
-        (["--do_eval_only", "--n_head=5"], "n_head is 3 there and 5 here"),
+        (["--do_train=false", "--do_eval", "--n_head=5"], "is of another model: "),
         (["--do_eval_only"], "holds no checkpoint from step 10000 on"),
         (["--do_train=false", "--do_eval", "--eval_ckpt_path=x/ckpt-3"], "cannot be restored: "),
         (["--do_train=false", "--do_eval", "--eval_split=tset"], "has no split 'tset'"),

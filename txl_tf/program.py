@@ -1,6 +1,7 @@
 """What the command-line programs share: flags that answer at once, errors of one line."""
 
 import difflib
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -39,6 +40,8 @@ def run_program(
         parse_flags(options, argv)
     except flags.Error as error:
         return _fail(name, error, EXIT_USAGE)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # lines come at once through a pipe too
     # tensorflow's remarks on the machine would bury the program's own lines.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:

@@ -37,7 +37,7 @@ def define_flags() -> flags.FlagValues:
     define("preset", str, None, f"Recipe to start from: {', '.join(presets.names())}.")
     define("do_train", bool, True, "Whether to train.")
     define("do_eval", bool, False, "Whether to evaluate, after training if there is any.")
-    define("do_eval_only", bool, False, "Evaluate every checkpoint of the run; no training.")
+    define("do_eval_only", bool, False, "Evaluate all checkpoints that are kept, the newest 5.")
     define("eval_split", str, "valid", "Split to evaluate on.")
     define("eval_ckpt_path", str, None, "Checkpoint to evaluate. [default: the newest]")
     define("start_eval_steps", int, 10_000, "First checkpoint for --do_eval_only.")
@@ -69,6 +69,8 @@ def run(options: flags.FlagValues, make_strategy: Callable[[], "tf.distribute.St
         raise flags.Error("--tie_weight=false: the softmax always has the embedding's weights")
     if not do_train and not do_eval:
         raise flags.Error("--do_train=false: pass --do_eval or --do_eval_only too")
+    if options.do_eval_only and options.eval_ckpt_path:
+        raise flags.Error("--eval_ckpt_path is for --do_eval: --do_eval_only takes all checkpoints")
     if options.max_eval_batch == 0:
         raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
     preset = _answer_as_flags(presets.get, options.preset) if options.preset else None
@@ -79,7 +81,7 @@ def run(options: flags.FlagValues, make_strategy: Callable[[], "tf.distribute.St
         model, training, evaluation = _answer_as_flags(make_configs, options, records, preset)
 
     from txl_tf.training import job
-    from txl_tf.training.run_folder import RunConfig, check_config, read_run_config
+    from txl_tf.training.run_folder import RunConfig, read_run_config
 
     if do_train:
         config = RunConfig(records.dataset, model, training, evaluation)
@@ -95,12 +97,14 @@ def run(options: flags.FlagValues, make_strategy: Callable[[], "tf.distribute.St
         )
     else:
         found = read_run_config(options.model_dir)
-        model = _answer_as_flags(override, found.model, options)
+        n_token = found.model.n_token
+        base = dataclasses.replace(preset.model, n_token=n_token) if preset else found.model
+        model = _answer_as_flags(override, base, options)
         evaluation = _answer_as_flags(
             make_eval_config, options, preset.evaluation if preset else found.evaluation
         )
+        # A model with other weights than the run's is refused when these are loaded.
         config = dataclasses.replace(found, model=model, evaluation=evaluation)
-        check_config(options.model_dir, config, parts=("model",))
     if do_eval:
         job.evaluate(
             records,

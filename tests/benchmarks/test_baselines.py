@@ -173,11 +173,12 @@ def test_xz_is_counted_per_symbol_whatever_the_bytes(tmp_path):
     )
 
 
-def test_the_table_has_the_last_evaluation_of_a_run(tmp_path, capsys):
+def test_the_table_has_the_last_whole_evaluation_of_a_run(tmp_path, capsys):
     write_text(tmp_path, "byte")
-    evaluations = [("test", 3.5), ("valid", 1.5), ("test", 2.625)]
+    evaluations = [("test", 3.5), ("valid", 1.5), ("test", 2.625), ("test", 4.5)]
     lines = [
-        json.dumps({"split": split, "step": 13, "bpc": bpc}) + "\n" for split, bpc in evaluations
+        json.dumps({"split": split, "step": 13, "bpc": bpc, "is_whole": bpc < 4}) + "\n"
+        for split, bpc in evaluations
     ]
     (tmp_path / "evaluations.jsonl").write_text("".join(lines))
     assert baselines.main(["baselines", f"--data_dir={tmp_path}", f"--model_dir={tmp_path}"]) == 0

@@ -97,14 +97,13 @@ def test_a_step_far_ahead_is_read_at_once():
 def test_a_split_that_is_too_short_is_told_what_fits():
     with pytest.raises(
         ValueError,
-        match=r"n_lanes=5, tgt_len=7, 31 tokens\. .*n_lanes=4 fit .* or tgt_len=6 with",
+        match=r"n_lanes=5, tgt_len=7, 31 tokens\. 5 lanes leave room for tgt_len=6",
     ):
         make_lanes(n_tokens=31, n_lanes=5)
 
 
-@pytest.mark.parametrize(("n_lanes", "tgt_len"), [(4, 7), (5, 6)])
-def test_what_is_said_to_fit_fits(n_lanes, tgt_len):
-    assert make_lanes(n_tokens=31, n_lanes=n_lanes, tgt_len=tgt_len).steps_per_epoch == 1
+def test_what_is_said_to_fit_fits():
+    assert make_lanes(n_tokens=31, n_lanes=5, tgt_len=6).steps_per_epoch == 1
 
 
 @pytest.mark.parametrize("name", ["n_lanes", "tgt_len"])

@@ -121,11 +121,14 @@ def test_an_evaluation_is_written_with_how_it_came_about(tmp_path):
     config = txl_tf.EvalConfig(eval_batch_size=3, tgt_len=11, mem_len=13, clamp_len=7)
     for step in (5, 7):
         score = Score(nats=step * math.log(2), tokens=10)
-        write_evaluation(str(tmp_path), score, config, split="test", step=step)
+        kwargs = {"checkpoint": f"ckpt-{step}", "step": step, "is_whole": step == 5}
+        write_evaluation(str(tmp_path), score, config, split="test", **kwargs)
     lines = (tmp_path / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
         {
             "split": "test",
+            "is_whole": step == 5,
+            "checkpoint": f"ckpt-{step}",
             "step": step,
             "loss_nats": pytest.approx(step * math.log(2) / 10),
             "bpc": pytest.approx(step / 10),

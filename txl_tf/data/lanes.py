@@ -51,8 +51,7 @@ class TrainingLanes:
             raise UserError(
                 "`n_lanes` * `tgt_len` must be below the tokens of the split. "
                 f"Received: n_lanes={n_lanes}, tgt_len={tgt_len}, {len(split)} tokens. "
-                f"At most n_lanes={n_targets // tgt_len} fit with this tgt_len, "
-                f"or tgt_len={n_targets // n_lanes} with this n_lanes."
+                f"{n_lanes} lanes leave room for tgt_len={n_targets // n_lanes}."
             )
         self._split = split
         self._lane_len = self.steps_per_epoch * tgt_len

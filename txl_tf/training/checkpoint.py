@@ -81,8 +81,9 @@ class Checkpointer:
 def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
     """Returns step and path of the whole checkpoints of a run, the oldest first."""
     folder = os.path.join(model_dir, CHECKPOINTS_NAME)
-    paths = [path.removesuffix(".index") for path in tf.io.gfile.glob(f"{folder}/{PREFIX}-*.index")]
-    return sorted((read_step(path), path) for path in paths)
+    indices = (re.fullmatch(rf"{PREFIX}-(\d+)\.index", name) for name in _list_names(folder))
+    steps = sorted(int(match[1]) for match in indices if match)
+    return [(step, os.path.join(folder, f"{PREFIX}-{step}")) for step in steps]
 
 
 def read_step(path: str) -> int:
@@ -170,8 +171,15 @@ def _check_weights(path: str, model: TransformerXL) -> None:
 
 def _remove(path: str) -> None:
     """Removes the files of a checkpoint, the index first, and what an interrupted save left."""
+    folder, name = os.path.split(path)
     with explain_errors(path):
-        for part in sorted(tf.io.gfile.glob(f"{path}.*"), reverse=True):
-            tf.io.gfile.remove(part)
+        for part in sorted(_list_names(folder), reverse=True):
+            if part.startswith(f"{name}."):
+                tf.io.gfile.remove(os.path.join(folder, part))
         if tf.io.gfile.exists(f"{path}_temp"):
             tf.io.gfile.rmtree(f"{path}_temp")
+
+
+def _list_names(folder: str) -> list[str]:
+    with explain_errors(folder):
+        return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []

@@ -5,6 +5,7 @@ import functools
 import tensorflow as tf
 from tqdm import tqdm
 
+from txl_tf.config import EvalConfig
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.data.reading import Records
 from txl_tf.errors import UserError
@@ -63,13 +64,12 @@ def train(
     )
     check_run_folder(model_dir, config, records.vocabulary)
     trainer = Trainer(strategy, config.model, training, jit_compile=jit_compile)
-    make_run_folder(model_dir, config, records.vocabulary)
     checkpointer = Checkpointer(model_dir, trainer.model, trainer.optimizer)
     first_step = checkpointer.restore()
+    devices = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
     print(
-        f"{config.model.count_parameters():,} parameters, "
-        f"{len(records.split('train')):,} tokens, {strategy.num_replicas_in_sync} replica(s) of "
-        f"{trainer.rows} lanes, {lanes.steps_per_epoch:,} steps an epoch"
+        f"{config.model.count_parameters():,} parameters on {devices}, {trainer.rows} lanes each; "
+        f"{len(records.split('train')):,} tokens, {lanes.steps_per_epoch:,} steps an epoch"
     )
     if first_step:
         ignored = " --warm_start_path is for new runs: not used." if warm_start_path else ""
@@ -80,6 +80,7 @@ def train(
     if first_step >= training.train_steps:
         print(f"All {training.train_steps} steps are done.")
         return
+    make_run_folder(model_dir, config, records.vocabulary)
     log = TrainingLog(model_dir, first_step=first_step, train_steps=training.train_steps)
     stops = _list_stops(first_step, training.train_steps, iterations, save_steps)
     with tqdm(total=training.train_steps, initial=first_step, unit="step", disable=None) as bar:
@@ -138,6 +139,7 @@ def evaluate(
         checkpoints = [pair for pair in list_checkpoints(model_dir) if pair[0] >= first_step]
         if not checkpoints:
             raise UserError(f"`{model_dir}` holds no checkpoint from step {first_step} on")
+    print(f"Scores {split} with {describe_evaluation(config.evaluation)}.")
     model = TransformerXL(config.model)
     evaluator = Evaluator(model, config.evaluation, jit_compile=jit_compile)
     tokens = records.split(split)
@@ -147,11 +149,33 @@ def evaluate(
         with tqdm(desc=split, unit="segment", disable=None) as bar:
             report = functools.partial(_show_score, bar)
             score = evaluator.score(tokens, max_segments=max_segments, report=report)
-        cut = "" if score.tokens == len(tokens) - 1 else f" of {len(tokens) - 1:,}"
+        is_whole = score.tokens == len(tokens) - 1
+        cut = "" if is_whole else f" of {len(tokens) - 1:,}"
         print(f"{split} at step {step}: {format_score(score)}{cut}")
-        write_evaluation(model_dir, score, config.evaluation, split=split, step=step)
+        write_evaluation(
+            model_dir,
+            score,
+            config.evaluation,
+            split=split,
+            checkpoint=path,
+            step=step,
+            is_whole=is_whole,
+        )
         scores.append(score)
     return scores
+
+
+def describe_evaluation(config: EvalConfig) -> str:
+    """Returns how a split is scored, for people.
+
+    >>> describe_evaluation(EvalConfig(2, tgt_len=80, mem_len=2100, clamp_len=820))
+    'tgt_len 80, mem_len 2100, same_length false, clamp_len 820, 2 lanes'
+    """
+    return (
+        f"tgt_len {config.tgt_len}, mem_len {config.mem_len}, "
+        f"same_length {str(config.same_length).lower()}, clamp_len {config.clamp_len}, "
+        f"{config.eval_batch_size} lanes"
+    )
 
 
 def _show_score(bar: tqdm, done: int, total: int, score: Score) -> None:

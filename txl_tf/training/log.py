@@ -93,11 +93,20 @@ def format_score(score: Score) -> str:
 
 
 def write_evaluation(
-    model_dir: str, score: Score, config: EvalConfig, *, split: str, step: int
+    model_dir: str,
+    score: Score,
+    config: EvalConfig,
+    *,
+    split: str,
+    checkpoint: str,
+    step: int,
+    is_whole: bool,
 ) -> None:
     """Adds a score to the run's `evaluations.jsonl`, with how it came about."""
     record = {
         "split": split,
+        "is_whole": is_whole,  # all of the split was scored
+        "checkpoint": checkpoint,
         "step": step,
         "loss_nats": score.nats_per_token,
         "bpc": score.bpc,
@@ -111,7 +120,7 @@ def write_evaluation(
 def _drop_lines_after(path: str, step: int) -> None:
     if not tf.io.gfile.exists(path):
         return
-    with tf.io.gfile.GFile(path, "r") as file:
+    with explain_errors(path), tf.io.gfile.GFile(path, "r") as file:
         text = file.read()
     kept = [line + "\n" for line in text.splitlines() if _is_whole_and_before(line, step)]
     if "".join(kept) != text:

@@ -67,6 +67,9 @@ class RunConfig:
                 f"the run has format version {content.get('format_version')}; "
                 f"this version of txl_tf reads format version {FORMAT_VERSION}"
             )
+        known = {"format_version", "created_by", *(field.name for field in dataclasses.fields(cls))}
+        if set(content) != known:
+            raise UserError(f"expected the keys {sorted(known)}, found {sorted(content)}")
         return cls(
             dataset=content["dataset"],
             model=ModelConfig.from_json(content["model"]),
@@ -127,7 +130,7 @@ def check_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary) 
     """
     if has_run(model_dir):
         check_vocabulary(model_dir, vocabulary)
-        check_config(model_dir, config, parts=("dataset", "model", "training"))
+        check_config(model_dir, config)
 
 
 def check_vocabulary(model_dir: str, vocabulary: Vocabulary) -> None:
@@ -143,13 +146,13 @@ def check_vocabulary(model_dir: str, vocabulary: Vocabulary) -> None:
         )
 
 
-def check_config(model_dir: str, config: RunConfig, *, parts: tuple[str, ...]) -> None:
-    """Checks that a run has a config, in some of its parts.
+def check_config(model_dir: str, config: RunConfig) -> None:
+    """Checks that a run has a config; its evaluation may be another.
 
     Raises:
         UserError: it has another one; each difference is named.
     """
-    old, new = (_flatten(each, parts) for each in (read_run_config(model_dir), config))
+    old, new = map(_flatten, (read_run_config(model_dir), config))
     differences = [
         f"{name} is {old[name]!r} there and {new[name]!r} here"
         for name in new
@@ -158,13 +161,9 @@ def check_config(model_dir: str, config: RunConfig, *, parts: tuple[str, ...]) -
     if differences:
         raise UserError(
             f"`{model_dir}` holds a run with another config: {'; '.join(differences)}. "
-            "Choose another --model_dir"
+            "Choose another --model_dir, or delete this one"
         )
 
 
-def _flatten(config: RunConfig, parts: tuple[str, ...]) -> dict[str, Any]:
-    content = config.to_json()
-    flat: dict[str, Any] = {}
-    for part in parts:
-        flat |= content[part] if isinstance(content[part], dict) else {part: content[part]}
-    return flat
+def _flatten(config: RunConfig) -> dict[str, Any]:
+    return {"dataset": config.dataset, **config.model.to_json(), **config.training.to_json()}

@@ -13,6 +13,7 @@ from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
+from txl_tf.training.files import explain
 from txl_tf.training.optimizer import make_optimizer, read_step_count
 from txl_tf.training.step import StepResult, compute_gradients, train_step
 
@@ -111,12 +112,18 @@ class Trainer:
                 call of another length would be traced and compiled anew.
 
         Raises:
-            UserError: a loss is not finite; the step is named.
+            UserError: a loss is not finite (the step is named), or the device's memory is full.
         """
         start, n_steps = self.step, len(segments)
         padding = max(0, n_padded - n_steps)
         segments = np.pad(segments, ((0, padding), (0, 0), (0, 0)))
-        values = self._run_steps(self._distribute(segments), tf.constant(n_steps)).numpy()
+        try:
+            values = self._run_steps(self._distribute(segments), tf.constant(n_steps)).numpy()
+        except tf.errors.ResourceExhaustedError as error:
+            raise UserError(
+                "the device has too little memory for this model and batch: try a smaller "
+                f"train_batch_size, tgt_len or mem_len ({explain(error)})"
+            ) from error
         interval = Interval(start + n_steps, *values.T)
         finite = np.isfinite(interval.nats) & np.isfinite(interval.grad_norm)
         if not finite.all():
