@@ -72,7 +72,7 @@ def sample_tokens(
     """
     import tensorflow as tf
 
-    @tf.function
+    @tf.function(autograph=False)
     def read(ids: tf.Tensor, memory: tuple) -> tuple[tf.Tensor, tuple]:
         hidden, memory = model(ids, memory, span=span)
         return model.log_probs(hidden[:, -1:])[0, 0], memory
