@@ -435,3 +435,10 @@ def test_projections_start_independent_of_the_tables():
 def test_a_model_comes_back_with_its_dtype_policy():
     model = TransformerXL(make_config(), dtype="mixed_bfloat16")
     assert TransformerXL.from_config(model.get_config()).compute_dtype == "bfloat16"
+
+
+def test_a_shape_that_is_not_fixed_is_an_error():
+    model = make_model()
+    read_text = tf.function(lambda ids: model(ids, model.initial_memory(BATCH, 3))[0])
+    with pytest.raises(ValueError, match=r"`ids` must have a fixed shape .*Received: \(2, None\)"):
+        read_text.get_concrete_function(tf.TensorSpec((BATCH, None), "int32"))

@@ -82,8 +82,8 @@ def test_the_largest_word_models_start_from_smaller_weights(name):
     assert presets.model(name).init_std == 0.005
 
 
-def test_every_recipe_but_the_demo_is_checked_here():
-    assert set(presets.names()) == {*RECIPES, "demo"}
+def test_every_recipe_but_the_demos_is_checked_here():
+    assert set(presets.names()) == {*RECIPES, "demo", "demo_hour"}
 
 
 def test_a_preset_gives_its_model():

@@ -159,7 +159,7 @@ def test_evaluation_flags_change_the_evaluation_alone(records):
     )
     _, training, evaluation = configure(records, *arguments)
     assert training == TrainConfig()
-    assert evaluation == EvalConfig(43, 31, 37, True, 41)
+    assert evaluation == EvalConfig(31, 37, True, 41, 43)
 
 
 def test_an_evaluation_flag_wins_where_the_other_is_given_too(records):
@@ -171,7 +171,7 @@ def test_an_evaluation_flag_wins_where_the_other_is_given_too(records):
 def test_without_training_the_flags_of_training_are_for_the_evaluation(mode):
     found = EvalConfig(eval_batch_size=3, tgt_len=5, mem_len=7)
     options = read_flags(mode, "--tgt_len=31", "--mem_len=37", "--same_length", "--clamp_len=41")
-    assert make_eval_config(options, found) == EvalConfig(3, 31, 37, True, 41)
+    assert make_eval_config(options, found) == EvalConfig(31, 37, True, 41, 3)
 
 
 def test_without_training_an_evaluation_flag_wins():

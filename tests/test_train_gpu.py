@@ -143,7 +143,7 @@ def test_an_evaluation_alone_takes_its_own_spans(finished, capsys):
     config = read_run_config(str(finished / "run"))
     model = txl_tf.TransformerXL(config.model)
     load_weights(model, str(finished / "run" / "checkpoints" / "ckpt-12"))
-    evaluation = txl_tf.EvalConfig(2, 3, 17, same_length=True)
+    evaluation = txl_tf.EvalConfig(3, 17, same_length=True, eval_batch_size=2)
     score = Evaluator(model, evaluation).score(open_records(finished / "data").split("valid"))
     assert step == 12
     assert loss == pytest.approx(score.nats_per_token, abs=1e-4)  # printed with 4 digits

@@ -227,7 +227,26 @@ class AttentionSpan(_Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainConfig(_Config):
+class _ReadingConfig(_Config):
+    """How a text is read: segment and span."""
+
+    tgt_len: int = 70
+    mem_len: int = 70
+    same_length: bool = False
+    clamp_len: int = -1
+
+    @property
+    def span(self) -> AttentionSpan:
+        """How far the model looks back."""
+        return AttentionSpan(self.mem_len, self.same_length, self.clamp_len)
+
+    def _check_reading(self) -> None:
+        self._check_integers(1, "tgt_len")
+        self.span  # noqa: B018  checks the rest
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig(_ReadingConfig):
     """What the numbers of a training run depend on, beside the model and the data.
 
     Args:
@@ -253,10 +272,6 @@ class TrainConfig(_Config):
     min_lr_ratio: float = 0.004
     clip: float = 0.25
     train_batch_size: int = 60
-    tgt_len: int = 70
-    mem_len: int = 70
-    same_length: bool = False
-    clamp_len: int = -1
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -265,23 +280,18 @@ class TrainConfig(_Config):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
         self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]", "min_lr_ratio")
         self._check_integers(0, "warmup_steps", "seed")
-        self._check_integers(1, "train_steps", "train_batch_size", "tgt_len")
+        self._check_integers(1, "train_steps", "train_batch_size")
         self._check(
             self.warmup_steps <= self.train_steps,
             "`warmup_steps` must not exceed `train_steps`",
             "warmup_steps",
             "train_steps",
         )
-        self.span  # noqa: B018  checks the rest
-
-    @property
-    def span(self) -> AttentionSpan:
-        """The span that the model is trained with."""
-        return AttentionSpan(self.mem_len, self.same_length, self.clamp_len)
+        self._check_reading()
 
 
 @dataclasses.dataclass(frozen=True)
-class EvalConfig(_Config):
+class EvalConfig(_ReadingConfig):
     """How a model is evaluated.
 
     Args:
@@ -296,16 +306,7 @@ class EvalConfig(_Config):
     """
 
     eval_batch_size: int = 60
-    tgt_len: int = 70
-    mem_len: int = 70
-    same_length: bool = False
-    clamp_len: int = -1
 
     def __post_init__(self) -> None:
-        self._check_integers(1, "eval_batch_size", "tgt_len")
-        self.span  # noqa: B018  checks the rest
-
-    @property
-    def span(self) -> AttentionSpan:
-        """The span that the model is evaluated with."""
-        return AttentionSpan(self.mem_len, self.same_length, self.clamp_len)
+        self._check_integers(1, "eval_batch_size")
+        self._check_reading()

@@ -41,7 +41,8 @@ class TransformerXL(keras.Model):
         memory: the new memory, of the same shapes as the old one.
 
     Raises:
-        ValueError: `span.mem_len` is not the length of the memory.
+        ValueError: `span.mem_len` is not the length of the memory, or the shape of `ids` is not
+            fixed when a function is traced.
 
     >>> config = ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6, n_head=2, d_head=3,
     ...                      d_inner=7)
@@ -108,7 +109,7 @@ class TransformerXL(keras.Model):
         return self.add_weight(name=name, shape=shape, initializer=self._bias_initializer)
 
     def call(self, ids, memory, span=None, training=False):
-        span = _check_span(span, memory)
+        span = _check_call(ids, memory, span)
         tgt_len, mem_len = ids.shape[1], span.mem_len
         mask = make_attention_mask(tgt_len, mem_len, same_length=span.same_length)
         positions = make_position_table(
@@ -136,6 +137,9 @@ class TransformerXL(keras.Model):
         Args:
             batch_size: rows B.
             mem_len: states M of each row and layer; 0 for no memory.
+
+        Returns:
+            A memory, in the compute dtype, to hand to a call.
         """
         shape = (batch_size, mem_len, self.config.d_model)
         return tuple(ops.zeros(shape, self.compute_dtype) for _ in self.decoder_layers)
@@ -146,6 +150,9 @@ class TransformerXL(keras.Model):
         Args:
             memory: as a call returned it.
             rows: (B,) bool, true where a new document begins.
+
+        Returns:
+            A memory of the same shapes and dtype.
         """
         keep = ops.logical_not(rows)[:, None, None]
         return tuple(ops.where(keep, states, ops.zeros_like(states)) for states in memory)
@@ -202,7 +209,10 @@ def _make_initializer(config, std, seeds):
     return keras.initializers.RandomNormal(0.0, std, seed=seeds)
 
 
-def _check_span(span, memory):
+def _check_call(ids, memory, span):
+    """Returns the span of a call, whose shapes must be known and agree."""
+    if None in ids.shape:
+        raise ValueError(f"`ids` must have a fixed shape (B, T). Received: {tuple(ids.shape)}")
     mem_len = memory[0].shape[1]
     if span is None:
         return AttentionSpan(mem_len)

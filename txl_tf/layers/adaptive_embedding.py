@@ -82,7 +82,11 @@ class AdaptiveEmbedding(keras.layers.Layer):
         return embedded * self.config.d_model**0.5
 
     def get_bin(self, index):
-        """Returns table [n_i, E_i] and projection [E_i, D] (or None) of a bin, as float tensors."""
+        """Returns table [n_i, E_i] and projection [E_i, D] or None of a bin: variables or slices.
+
+        Args:
+            index: number of the bin.
+        """
         if self.config.div_val > 1:
             table, projection = self.tables[index], self.projections[index]
         else:

@@ -117,10 +117,10 @@ def left_shift(scores):
     places left free, keys after the query, hold no meaning and must be masked.
 
     Args:
-        scores: (..., T, S).
+        scores: (..., T, S) of any dtype; the shape must be fixed.
 
     Returns:
-        (..., T, S).
+        (..., T, S) of the same dtype.
 
     >>> ops.convert_to_numpy(left_shift(ops.convert_to_tensor([[3, 2, 1], [6, 5, 4]]))).tolist()
     [[2, 1, 0], [6, 5, 4]]

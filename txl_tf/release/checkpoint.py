@@ -84,6 +84,9 @@ def load_model(path: str, config: ModelConfig) -> TransformerXL:
         path: of the checkpoint without `.index`, as in "model.ckpt-0".
         config: the model's; it must agree with the checkpoint in every weight.
 
+    Returns:
+        The model, with every weight of the checkpoint; optimizer slots are left out.
+
     Raises:
         UserError: the checkpoint cannot be read, lacks a weight of the model, holds one that
             the model has no place for, or one of another shape; each is named.

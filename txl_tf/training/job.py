@@ -168,7 +168,7 @@ def evaluate(
 def describe_evaluation(config: EvalConfig) -> str:
     """Returns how a split is scored, for people.
 
-    >>> describe_evaluation(EvalConfig(2, tgt_len=80, mem_len=2100, clamp_len=820))
+    >>> describe_evaluation(EvalConfig(80, 2100, clamp_len=820, eval_batch_size=2))
     'tgt_len 80, mem_len 2100, same_length false, clamp_len 820, 2 lanes'
     """
     return (

@@ -82,6 +82,13 @@ def compute_gradients(
 ) -> tuple[tf.Tensor, list[tf.Tensor], Memory]:
     """Runs the model forward and backward on one segment.
 
+    Args:
+        model: built, as its constructor leaves it.
+        ids: (B, T) int32.
+        targets: (B, T) int32, `ids` one to the right in the text.
+        memory: from `model.initial_memory` or the segment before.
+        span: what the model sees.
+
     Returns:
         The sum of the losses in nats, () float32; the gradients of their mean, dense, in the
         order of `model.trainable_variables`; the new memory.
