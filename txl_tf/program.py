@@ -3,6 +3,7 @@
 import difflib
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -82,8 +83,8 @@ def parse_flags(options: flags.FlagValues, argv: list[str]) -> None:
     """Reads the command line into the flags.
 
     Raises:
-        flags.Error: a flag is unknown (the nearest known one is named), has a wrong value, or
-            something that is no flag was given.
+        flags.Error: a flag is unknown (the nearest known one is named), is missing, or has a
+            wrong value, or something that is no flag was given.
     """
     try:
         rest = options(argv)[1:]
@@ -91,6 +92,11 @@ def parse_flags(options: flags.FlagValues, argv: list[str]) -> None:
         nearest = difflib.get_close_matches(error.flagname, list(options), n=1)
         hint = f" Did you mean --{nearest[0]}?" if nearest else ""
         raise flags.Error(f"unknown flag --{error.flagname}.{hint}") from error
+    except flags.IllegalFlagValueError as error:
+        missing = re.findall(r"Flag (--\w+) must have a value other than None", str(error))
+        if not missing:
+            raise
+        raise flags.Error(f"{' and '.join(missing)} must be given") from error
     if rest:
         raise flags.Error(f"flags only are expected. Received: {' '.join(rest)}")
 

@@ -68,7 +68,7 @@ def test_the_program_prints_what_it_made(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "--dataset must have a value"),
+        ((), "--dataset must be given"),
         (("--dataset=text9",), "unknown data set 'text9'. Known: pydoc, text8, enwik8"),
         (("--dataset=text8", "--colour=red"), "unknown flag --colour"),
         (("--dataset=text8", "--valid_size=0"), "--valid_size=0: 0 is not a positive integer"),
