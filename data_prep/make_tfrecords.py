@@ -1,30 +1,56 @@
 """Makes the records of a data set.
 
 python data_prep/make_tfrecords.py --dataset pydoc
+python data_prep/make_tfrecords.py --dataset wt103
+python data_prep/make_tfrecords.py --dataset text --train 'a/*.txt.gz' --valid b.txt --level subword
 """
 
+import json
+import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 from absl import flags
-from corpora import CORPORA, Prepared, prepare_enwik8, prepare_pydoc, prepare_text8
-from tqdm import tqdm
+from corpora import CORPORA, SPLITS
+from plan import Plan, plan_corpus, plan_pydoc, plan_text
+from prepare import prepare_plan
 
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.writing import check_replaceable, write_records
+from txl_tf.data.documents import RULES
+from txl_tf.data.reading import open_records
+from txl_tf.data.records import JSON_NAME, RecordError, RecordsInfo
+from txl_tf.data.vocabulary import LEVELS
 from txl_tf.program import define_flag, run_program
+
+_TEXT = "text"
+_PUBLIC = tuple(name for name, corpus in CORPORA.items() if corpus.layouts)
+_CUT = tuple(name for name, corpus in CORPORA.items() if corpus.raw)
 
 # The data sets that these flags are for; the others are for all.
 _DATASETS_OF_FLAG = {
-    "raw_dir": ("text8", "enwik8"),
-    "valid_size": ("text8", "enwik8"),
-    "test_size": ("text8", "enwik8"),
+    "raw_dir": _PUBLIC,
+    "valid_size": _CUT,
+    "test_size": _CUT,
     "drop_newlines": ("enwik8",),
+    "num_shuffles": ("lm1b",),
+    "seed": ("lm1b",),
+    "encoding_errors": (*_PUBLIC, _TEXT),
+    **dict.fromkeys((*SPLITS, "level", "documents", "document_separator"), (_TEXT,)),
+    **dict.fromkeys(("min_count", "max_symbols", "special", "unknown", "lower_case"), (_TEXT,)),
+    **dict.fromkeys(("line_end", "vocab_file", "cutoffs"), (_TEXT,)),
 }
-_CHUNK_SIZE = 2**22
+# And for `--dataset text`, the levels.
+_LEVELS_OF_FLAG = {
+    "min_count": ("char", "word"),
+    "max_symbols": ("char", "word", "subword"),
+    "special": ("word",),
+    "unknown": ("char", "word"),
+    "lower_case": ("word", "subword"),
+    "line_end": ("word",),
+}
+# They change where or how fast, not what is made.
+_NOT_REMEMBERED = ("data_dir", "raw_dir", "overwrite", "num_workers", "vocab_file", *SPLITS)
 
 
 def main(argv: list[str]) -> int:
@@ -36,16 +62,43 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
 
-    define_flag(
-        options, "dataset", str, None, f"Data set to make: {', '.join(CORPORA)}.", required=True
+    def define(name: str, kind: type, default: Any, text: str, **rules: Any) -> None:
+        datasets = _DATASETS_OF_FLAG.get(name, ())
+        prefix = f"{', '.join(datasets)}: " if 0 < len(datasets) < len(_PUBLIC) else ""
+        define_flag(options, name, kind, default, prefix + text, **rules)
+
+    names = ", ".join((*CORPORA, _TEXT))
+    define("dataset", str, None, f"Data set to make: {names}.", required=True)
+    define("data_dir", str, None, "Where to write. [default: data/DATASET]")
+    define(
+        "raw_dir", str, None, "Where raw files are, or are downloaded to. [default: raw/DATASET]"
     )
-    define_flag(options, "data_dir", str, None, "Where to write. [default: data/DATASET]")
-    define_flag(options, "raw_dir", str, None, "Where the raw file lies. [default: raw/DATASET]")
     for split in ("valid", "test"):
-        text = f"text8, enwik8: bytes of the raw file that go to {split}. [default: 5,000,000]"
-        define_flag(options, f"{split}_size", int, None, text, lower_bound=1)
-    define_flag(options, "drop_newlines", bool, False, "enwik8: drop byte 10, as in 2019.")
-    define_flag(options, "overwrite", bool, False, "Replace the records that are there.")
+        text = f"bytes of the raw file that go to {split}. [default: 5,000,000]"
+        define(f"{split}_size", int, None, text, lower_bound=1)
+    define("drop_newlines", bool, False, "drop byte 10, as the 2019 release did.")
+    define("num_shuffles", int, 4, "orders of the sentences to write.", lower_bound=1)
+    define("seed", int, 0, "of these orders.", lower_bound=0)
+    for split in SPLITS:
+        define(split, list, None, "files, separated by commas; * and ** as in a shell (quoted).")
+    define("level", str, "byte", f"what a symbol is: {', '.join(LEVELS)}.")
+    define(
+        "encoding_errors", str, "strict", "Bytes that are not UTF-8: strict (an error), replace."
+    )
+    define("documents", str, "file", f"where documents begin: {', '.join(RULES[:-1])}.")
+    define("document_separator", str, None, "a line that ends a document.")
+    define("min_count", int, 1, "how often a symbol must occur.", lower_bound=1)
+    define(
+        "max_symbols", int, None, "the most symbols; of subwords 8192 unless given.", lower_bound=1
+    )
+    define("special", list, None, "words that come first in the vocabulary.")
+    define("unknown", str, None, "the symbol for unknown ones, such as <unk>.")
+    define("lower_case", bool, False, "put the text into lower case.")
+    define("line_end", str, "<eos>", "the symbol for the end of a line; empty for none.")
+    define("vocab_file", str, None, "a vocabulary, a symbol a line or .json, instead of a new one.")
+    define("cutoffs", list, None, "ids at which the adaptive softmax starts a new bin.")
+    define("num_workers", int, os.cpu_count() or 1, "Pieces to work on at once.", lower_bound=1)
+    define("overwrite", bool, False, "Replace the records that are there.")
     return options
 
 
@@ -55,14 +108,48 @@ def check_flags(options: flags.FlagValues) -> None:
     Raises:
         flags.Error: If it is not so.
     """
-    if options.dataset not in CORPORA:
-        raise flags.Error(f"unknown data set {options.dataset!r}. Known: {', '.join(CORPORA)}")
+    if options.dataset not in (*CORPORA, _TEXT):
+        known = ", ".join((*CORPORA, _TEXT))
+        raise flags.Error(f"unknown data set {options.dataset!r}. Known: {known}")
     for name, datasets in _DATASETS_OF_FLAG.items():
         if options[name].present and options.dataset not in datasets:
             raise flags.Error(
                 f"flag --{name} is for {' and '.join(datasets)}. "
                 f"Received: --dataset={options.dataset}"
             )
+    _check_choice(options, "encoding_errors", ("strict", "replace"))
+    if options.dataset == _TEXT:
+        _check_text_flags(options)
+
+
+def _check_text_flags(options: flags.FlagValues) -> None:
+    _check_choice(options, "level", LEVELS)
+    _check_choice(options, "documents", RULES[:-1])
+    if not options.train:
+        raise flags.Error("--dataset=text needs --train, its files")
+    for name, levels in _LEVELS_OF_FLAG.items():
+        if options[name].present and options.level not in levels:
+            raise flags.Error(
+                f"flag --{name} is for --level={' or '.join(levels)}. "
+                f"Received: --level={options.level}"
+            )
+    if options.vocab_file:
+        for name in ("min_count", "max_symbols", "special"):
+            if options[name].present:
+                raise flags.Error(f"flag --{name} is for a new vocabulary, not with --vocab_file")
+    if options.document_separator is not None and options["documents"].present:
+        raise flags.Error("--documents and --document_separator exclude each other")
+    try:
+        [int(cutoff) for cutoff in options.cutoffs or ()]
+    except ValueError as error:
+        raise flags.Error(f"--cutoffs must be integers. Received: {options.cutoffs}") from error
+
+
+def _check_choice(options: flags.FlagValues, name: str, choices: tuple[str, ...]) -> None:
+    if options[name].value not in choices:
+        raise flags.Error(
+            f"--{name} must be one of {', '.join(choices)}. Received: {options[name].value!r}"
+        )
 
 
 def make_records(options: flags.FlagValues) -> None:
@@ -70,55 +157,113 @@ def make_records(options: flags.FlagValues) -> None:
     check_flags(options)
     start = time.monotonic()
     data_dir = Path(options.data_dir or f"data/{options.dataset}")
-    # Before the corpus is read, which can take longer than writing it.
-    check_replaceable(data_dir, overwrite=options.overwrite)
-    prepared = prepare_corpus(options)
-    if prepared.note:
-        print(prepared.note)
-    info = write_records(
+    plan = find_plan(options)
+    arguments = describe_arguments(options)
+    if not options.overwrite and (data_dir / JSON_NAME).exists():
+        check_done(data_dir, arguments, plan)
+        print(f"`{data_dir}` was made with the same arguments before: nothing to do.")
+        return
+    if plan is None:
+        plan = download_plan(options)
+    info = prepare_plan(
+        plan,
         data_dir,
-        dataset=options.dataset,
-        vocabulary=prepared.vocabulary,
-        splits={
-            name: encode_chunks(name, text, prepared.vocabulary)
-            for name, text in prepared.splits.items()
-        },
+        made_from={"arguments": arguments, "files": plan.files},
+        num_workers=options.num_workers,
         overwrite=options.overwrite,
     )
-    for name in info.splits:
-        print(f"{name}: {info.count_tokens(name):,} tokens")
-    print(f"vocabulary: {len(info.vocabulary)} {info.vocabulary.level}s")
+    print_summary(info)
     print(f"Wrote `{data_dir}` in {time.monotonic() - start:.1f} seconds.")
 
 
-def prepare_corpus(options: flags.FlagValues) -> Prepared:
-    """Reads the data set that the flags describe."""
-    if options.dataset == "pydoc":
-        return prepare_pydoc()
-    raw_dir = Path(options.raw_dir or f"raw/{options.dataset}")
-    held_out = CORPORA[options.dataset].held_out
-    valid_size, test_size = options.valid_size or held_out, options.test_size or held_out
-    if options.dataset == "text8":
-        return prepare_text8(raw_dir, valid_size=valid_size, test_size=test_size)
-    return prepare_enwik8(
-        raw_dir, valid_size=valid_size, test_size=test_size, drop_newlines=options.drop_newlines
-    )
+def find_plan(options: flags.FlagValues) -> Plan | None:
+    """Returns what the flags describe; `None` if raw files must be downloaded first."""
+    if options.dataset == _TEXT:
+        return plan_text(options)
+    if options.dataset not in _PUBLIC:
+        return plan_pydoc()
+    return plan_corpus(options, _get_raw_dir(options))
 
 
-def encode_chunks(name: str, text: str | bytes, vocabulary: Vocabulary) -> Iterator[np.ndarray]:
-    """Yields the ids of a text piece by piece, with a progress bar.
+def download_plan(options: flags.FlagValues) -> Plan:
+    """Downloads the raw files and returns the plan.
+
+    Raises:
+        DownloadError: If they cannot be downloaded or unpacked.
+    """
+    # Imported here: only downloads need what this imports.
+    from archives import ARCHIVES
+    from download import fetch
+    from unpacking import unpack
+
+    raw_dir = _get_raw_dir(options)
+    for archive in ARCHIVES[options.dataset]:
+        path = fetch(archive, raw_dir)
+        if path.suffix in (".gz", ".tgz"):
+            unpack(path, raw_dir)
+    plan = plan_corpus(options, raw_dir)
+    if plan is None:
+        raise RecordError(f"`{raw_dir}` does not hold the files of {options.dataset}.")
+    return plan
+
+
+def describe_arguments(options: flags.FlagValues) -> dict[str, Any]:
+    """Returns the flags that change what is made, as JSON holds them."""
+    names = [name for name in options if name not in _NOT_REMEMBERED]
+    return {
+        name: options[name].value
+        for name in sorted(names)
+        if options.dataset in _DATASETS_OF_FLAG.get(name, ("",)) or name == "dataset"
+    }
+
+
+def check_done(data_dir: Path, arguments: dict[str, Any], plan: Plan | None) -> None:
+    """Checks that the data set in a folder is the one that would be made.
 
     Args:
-        name: The split, for the bar.
-        text: The text, of characters or bytes.
-        vocabulary: Its symbols.
+        data_dir: The folder.
+        arguments: The flags.
+        plan: The files; `None` if they are not there any more, which changes nothing.
+
+    Raises:
+        RecordError: If it was made in another way, or from other files, or is damaged.
     """
-    with tqdm(total=len(text), desc=name, unit="B", unit_scale=True, disable=None) as bar:
-        for start in range(0, len(text), _CHUNK_SIZE):
-            chunk = text[start : start + _CHUNK_SIZE]
-            yield vocabulary.encode(chunk)
-            bar.update(len(chunk))
+    try:
+        made_from = open_records(data_dir).made_from
+    except RecordError as error:
+        raise RecordError(f"{error} --overwrite replaces it.") from error
+    wanted = json.loads(json.dumps({"arguments": arguments, "files": plan.files if plan else None}))
+    found = made_from.get("arguments", {})
+    differing = [
+        f"{name}={found.get(name)}"
+        for name in sorted({*wanted["arguments"], *found})
+        if wanted["arguments"].get(name) != found.get(name)
+    ]
+    if plan and not differing and made_from.get("files") != wanted["files"]:
+        differing = ["other files, or files of other sizes"]
+    if differing:
+        raise RecordError(
+            f"`{data_dir}` holds a data set made with {', '.join(differing)}; choose another "
+            "--data_dir, or replace it with --overwrite."
+        )
+
+
+def print_summary(info: RecordsInfo) -> None:
+    """Prints what a data set holds."""
+    for name in info.splits:
+        documents = info.documents.get(name)
+        note = f", {documents.count:,} documents" if documents else ""
+        print(f"{name}: {info.count_tokens(name):,} tokens{note}")
+    print(f"vocabulary: {len(info.vocabulary):,} {info.vocabulary.level}s")
+
+
+def _get_raw_dir(options: flags.FlagValues) -> Path:
+    return Path(options.raw_dir or f"raw/{options.dataset}")
 
 
 if __name__ == "__main__":
+    # Words and subwords are split by tensorflow, on the CPU: it is not to take a GPU's memory, nor
+    # to remark on a machine without one.
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     sys.exit(main(sys.argv))

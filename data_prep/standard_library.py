@@ -35,14 +35,14 @@ _CYCLE = 20
 _SPLIT_OF_RESIDUE = {_CYCLE - 2: "valid", _CYCLE - 1: "test"}
 
 
-def read_standard_library() -> dict[str, bytes]:
+def read_standard_library() -> dict[str, list[bytes]]:
     """Reads the corpus.
 
     Returns:
-        The text of the splits "train", "valid" and "test": UTF-8, a blank line after each
-        document.
+        The documents of the splits "train", "valid" and "test": UTF-8, a blank line at the end of
+        each.
     """
-    return join_splits(split_documents(iterate_documents(find_standard_library())))
+    return encode_splits(split_documents(iterate_documents(find_standard_library())))
 
 
 def find_standard_library() -> Path:
@@ -113,11 +113,11 @@ def split_documents(documents: Iterator[str]) -> dict[str, list[str]]:
     return splits
 
 
-def join_splits(splits: dict[str, list[str]]) -> dict[str, bytes]:
-    """Joins the documents of each split, with a blank line after each, as UTF-8."""
+def encode_splits(splits: dict[str, list[str]]) -> dict[str, list[bytes]]:
+    """Encodes the documents of each split as UTF-8, with a blank line after each."""
     # A docstring may hold half of a surrogate pair, which UTF-8 cannot.
     return {
-        name: "".join(f"{document}\n\n" for document in documents).encode("utf-8", "replace")
+        name: [f"{document}\n\n".encode("utf-8", "replace") for document in documents]
         for name, documents in splits.items()
     }
 

@@ -23,9 +23,8 @@ def list_commands(preset: str) -> list[str]:
     """Returns the commands of the demo, as a user would type them in the project's folder."""
     model_dir = f"runs/{preset}"
     run = f"--data_dir {DATA_DIR} --model_dir {model_dir}"
-    prepare = f"python data_prep/make_tfrecords.py --dataset pydoc --data_dir {DATA_DIR}"
     return [
-        prepare,
+        f"python data_prep/make_tfrecords.py --dataset pydoc --data_dir {DATA_DIR}",
         f"python train_gpu.py --preset {preset} {run} --iterations 200 --save_steps 1200",
         f"python train_gpu.py --do_train=false --do_eval --eval_split test {run}",
         f"python examples/sample.py --model_dir {model_dir} --prompt 'Return the ' --length 400",
@@ -37,9 +36,8 @@ def list_commands(preset: str) -> list[str]:
 def run_commands(options: flags.FlagValues) -> None:
     """Prints each command and runs it; stops at the first that fails."""
     start = time.monotonic()
-    is_prepared = (ROOT / DATA_DIR / "records.json").exists()
     print("# To type these commands yourself, begin with:\n$ . .venv/bin/activate")
-    for command in list_commands(options.preset)[is_prepared:]:
+    for command in list_commands(options.preset):
         print(f"\n$ {command}")
         arguments = shlex.split(command)
         done = subprocess.run(

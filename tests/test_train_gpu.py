@@ -191,7 +191,7 @@ def drop_records(folder):
 
 def change_format(folder):
     path = folder / "records.json"
-    path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 2'))
+    path.write_text(path.read_text().replace('"format_version": 2', '"format_version": 1'))
 
 
 def find_shard(folder):
@@ -222,7 +222,7 @@ def drop_symbols(folder):
     ("damage", "message"),
     [
         (drop_records, "holds no records. Make them with: python data_prep/make_tfrecords.py"),
-        (change_format, "have format version 2; this version of txl_tf reads format version 1"),
+        (change_format, "have format version 1; this version of txl_tf reads format version 2"),
         (cut_shard, "is truncated: expected "),
         (flip_byte, "record 3: corrupt, its checksum or length is wrong"),
         (drop_symbols, "but the vocabulary has 7 symbols"),
@@ -240,6 +240,7 @@ def test_damaged_records_are_one_line(data_dir, tmp_path, capsys, damage, messag
     ("arguments", "message"),
     [
         (["--tgt_len=997"], "lanes leave room for tgt_len=102"),
+        (["--reset_at_documents"], "has none in split train"),
         (["--do_train=false", "--do_eval"], "holds no run: "),
         (["--warm_start_path=none/ckpt-3"], "checkpoint none/ckpt-3 cannot be restored: "),
         (["--learning_rate=1e30"], "is not finite at step 1:"),

@@ -20,6 +20,8 @@ def run_program(
     options: flags.FlagValues,
     main: Callable[[flags.FlagValues], None],
     argv: list[str],
+    *,
+    positional: str | None = None,
 ) -> int:
     """Reads the command line, runs a program, and turns its errors into a line.
 
@@ -28,6 +30,7 @@ def run_program(
         options: the flags, defined and not yet read.
         main: the program; it gets the flags that were read.
         argv: the command line.
+        positional: the flag whose value may stand by itself, before the others.
 
     Returns:
         The exit status: 0; 1 if the program failed; 2 if the command line is wrong; 130 if it
@@ -38,7 +41,7 @@ def run_program(
         print(f"{description}\n\n{options.get_help()}")
         return 0
     try:
-        parse_flags(options, argv)
+        parse_flags(options, argv, positional=positional)
     except flags.Error as error:
         return _fail(name, error, EXIT_USAGE)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -79,13 +82,22 @@ def define_flag(
     kinds[kind](name, default, text, flag_values=options, **rules)
 
 
-def parse_flags(options: flags.FlagValues, argv: list[str]) -> None:
+def parse_flags(
+    options: flags.FlagValues, argv: list[str], *, positional: str | None = None
+) -> None:
     """Reads the command line into the flags.
+
+    Args:
+        options: the flags, defined and not yet read.
+        argv: the command line.
+        positional: the flag whose value may stand by itself, before the others.
 
     Raises:
         flags.Error: a flag is unknown (the nearest known one is named), is missing, or has a
             wrong value, or something that is no flag was given.
     """
+    if positional and len(argv) > 1 and not argv[1].startswith("-"):
+        argv = [argv[0], f"--{positional}={argv[1]}", *argv[2:]]
     try:
         rest = options(argv)[1:]
     except flags.UnrecognizedFlagError as error:

@@ -101,7 +101,7 @@ def test_an_unknown_split_is_told_the_known_ones(folder):
 
 def test_another_format_version_is_refused_with_the_file(folder):
     change_json(folder, format_version=7)
-    with pytest.raises(RecordError, match=r"records\.json`: .*version 7; .* version 1"):
+    with pytest.raises(RecordError, match=r"records\.json`: .*version 7; .* version 2"):
         open_records(folder)
 
 

@@ -4,8 +4,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.data.records import RecordError, RecordsInfo, Shard, choose_dtype, unpack_record
+from txl_tf.data.records import (
+    Documents,
+    RecordError,
+    RecordsInfo,
+    Shard,
+    count_id_bytes,
+    pack_ids,
+    pack_record,
+    unpack_ids,
+    unpack_record,
+)
 from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.errors import UserError
 
 LETTERS = Vocabulary("char", tuple("abcde"))
 
@@ -17,6 +28,8 @@ def make_info(**changes):
         "cutoffs": (2, 3),
         "tokens_per_record": 7,
         "splits": {"train": (Shard("train-0", 11, 43, "00"), Shard("train-1", 2, 18, "11"))},
+        "documents": {"train": Documents("train-documents", 3, 19, "22")},
+        "made_from": {"arguments": {"level": "char"}},
     }
     return RecordsInfo(**{**values, **changes})
 
@@ -29,17 +42,40 @@ def test_json_states_the_tokens_of_a_split():
     assert json.loads(make_info().dumps())["splits"]["train"]["tokens"] == 13
 
 
-@pytest.mark.parametrize(
-    ("n_symbols", "name"),
-    [(1, "uint8"), (256, "uint8"), (257, "uint16"), (65536, "uint16"), (65537, "uint32")],
-)
-def test_ids_are_stored_in_the_smallest_type_that_holds_them(n_symbols, name):
-    assert choose_dtype(n_symbols) == np.dtype(name).newbyteorder("<")
+def test_the_files_of_a_data_set_are_its_shards_and_its_documents():
+    names = [file.file for file in make_info().iterate_files()]
+    assert names == ["train-0", "train-1", "train-documents"]
+
+
+ID_BYTES = [(1, 1), (256, 1), (257, 2), (2**16, 2), (2**16 + 1, 3), (2**24, 3), (2**24 + 1, 4)]
+
+
+@pytest.mark.parametrize(("n_symbols", "n_bytes"), ID_BYTES)
+def test_an_id_has_as_few_bytes_as_hold_the_highest(n_symbols, n_bytes):
+    assert count_id_bytes(n_symbols) == n_bytes
+
+
+@pytest.mark.parametrize(("n_symbols", "n_bytes"), ID_BYTES)
+def test_unpacking_undoes_packing(n_symbols, n_bytes):
+    ids = np.array([0, n_symbols // 3, n_symbols - 1], np.int32)
+    unpacked = unpack_ids(pack_ids(ids, n_bytes).tobytes(), n_bytes)
+    assert unpacked.dtype == np.int32
+    np.testing.assert_array_equal(unpacked, ids)
+
+
+def test_ids_are_packed_with_their_lowest_byte_first():
+    assert pack_ids(np.array([0x030201, 0x050000]), 3).tobytes() == b"\1\2\3\0\0\5"
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32, np.int64])
+def test_ids_of_any_integers_and_strides_are_packed(dtype):
+    ids = np.arange(23, dtype=dtype)[::-3]
+    np.testing.assert_array_equal(unpack_ids(pack_ids(ids, 2).tobytes(), 2), ids)
 
 
 def test_another_format_version_is_named_with_ours():
-    text = make_info().dumps().replace('"format_version": 1', '"format_version": 2')
-    with pytest.raises(RecordError, match=r"have format version 2; .* reads format version 1"):
+    text = make_info().dumps().replace('"format_version": 2', '"format_version": 1')
+    with pytest.raises(RecordError, match=r"have format version 1; .* reads format version 2"):
         RecordsInfo.loads(text)
 
 
@@ -47,9 +83,22 @@ def test_another_format_version_is_named_with_ours():
     ("key", "value", "message"),
     [
         ("colour", "red", "expected the keys"),
-        ("dtype", "uint32", "5 symbols are stored as uint8, received uint32"),
+        ("bytes_per_token", 3, "ids of 5 symbols have 1 bytes, received 3"),
         ("tokens_per_record", 0, "`tokens_per_record` must be positive"),
+        ("tokens_per_record", 1e3, r"a number of tokens or bytes is 1000\.0"),
+        ("cutoffs", [2.0, 3], r"a number of tokens or bytes is 2\.0"),
+        ("vocabulary", {"level": "char"}, "must have the keys 'level' and 'symbols'"),
         ("splits", {"train": {"tokens": 5, "shards": []}}, "do not hold its 5 tokens"),
+        (
+            "splits",
+            {"a": {"tokens": 1, "shards": [vars(Shard("b", 1, -17, "00"))]}},
+            "a number of tokens or bytes is -17",
+        ),
+        (
+            "splits",
+            {"a": {"tokens": 0, "shards": [], "docs": {}}},
+            r"'a' has the keys \['docs', 'shards', 'tokens'\]",
+        ),
         ("splits", {"train": {"tokens": 5}}, "no key 'shards'"),
         (
             "splits",
@@ -71,8 +120,13 @@ def test_a_broken_json_is_refused():
 
 @pytest.mark.parametrize("cutoffs", [(0, 2), (3, 3), (4, 2), (2, 5)])
 def test_cutoffs_must_rise_within_the_vocabulary(cutoffs):
-    with pytest.raises(ValueError, match=r"`cutoffs` must rise between 0 .* 5 symbols"):
+    with pytest.raises(UserError, match=r"`cutoffs` must rise between 0 .* 5 symbols"):
         make_info(cutoffs=cutoffs)
+
+
+@pytest.mark.parametrize("payload", [b"", b"hello", bytes(range(251))])
+def test_a_record_has_the_frame_that_tensorflow_writes(tmp_path, payload):
+    assert pack_record(payload) == write_frame(tmp_path, payload)
 
 
 def test_a_frame_of_another_length_has_no_payload():

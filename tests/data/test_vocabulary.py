@@ -1,10 +1,10 @@
-import subprocess
-import sys
+import json
 
 import numpy as np
 import pytest
 
 from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.errors import UserError
 
 BYTES = Vocabulary.learn("byte", [b"abracadabra"], every_byte=True)
 
@@ -27,6 +27,18 @@ def test_decode_undoes_encode(vocabulary, text):
 def test_decode_bytes_undoes_encode_of_any_bytes():
     raw = bytes(range(256)) * 3
     assert BYTES.decode_bytes(BYTES.encode(raw)) == raw
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "text"),
+    [
+        (Vocabulary.learn("char", ["é_🜁 "]), "🜁_ é"),
+        (Vocabulary.learn("char", ["é 🜁"], space="_"), "🜁 é"),
+        (Vocabulary.learn("word", ["naïve 🜁\n"], line_end="</s>"), "🜁 naïve\nnaïve"),
+    ],
+)
+def test_decode_bytes_gives_utf8_at_the_other_levels(vocabulary, text):
+    assert vocabulary.decode_bytes(vocabulary.encode(text)) == text.encode()
 
 
 def test_decode_replaces_bytes_that_are_no_utf8():
@@ -76,17 +88,45 @@ def test_the_space_symbol_must_not_occur_in_the_texts():
 @pytest.mark.parametrize(
     ("vocabulary", "text", "received"),
     [
-        (Vocabulary.learn("byte", ["ab"]), b"ab\xc5a", r"byte 197 at offset 2"),
-        (Vocabulary.learn("byte", ["ab"]), "a c", r"byte 32 at offset 1"),
-        (Vocabulary.learn("char", ["ab"]), "ab🜁", r"character '🜁' at offset 2"),
-        (Vocabulary.learn("char", ["ab"]), "abÅ", r"character 'Å' at offset 2"),
-        (Vocabulary.learn("char", ["a b"], space="_"), "a_b", r"character '_' at offset 1"),
-        (Vocabulary.learn("word", ["the cat"]), "cat  the hat", r"word 'hat' at offset 2"),
+        (Vocabulary.learn("byte", ["ab"]), b"ab\xc5a", r"bytes.* 1 unknown \('197'\), .* 2$"),
+        (Vocabulary.learn("byte", ["ab"]), "a c", r"bytes.* 2 unknown \('32', '99'\), .* 1$"),
+        (Vocabulary.learn("char", ["ab"]), "ab🜁", r"chars.* 1 unknown \('🜁'\), .* 2$"),
+        (Vocabulary.learn("char", ["ab"]), "abÅÅ", r"chars.* 2 unknown \('Å'\), .* 2$"),
+        (Vocabulary.learn("char", ["a b"], space="_"), "a_b", r"chars.* 1 unknown \('_'\), .* 1$"),
+        (
+            Vocabulary.learn("word", ["the cat"]),
+            "cat  the hat sat on the hat",
+            r"words.* 4 unknown \('hat', 'sat', 'on'\), .* 2$",
+        ),
     ],
 )
-def test_encode_names_the_unknown_symbol_and_its_offset(vocabulary, text, received):
-    with pytest.raises(ValueError, match=received):
+def test_encode_names_unknown_symbols_and_the_offset_of_the_first(vocabulary, text, received):
+    pattern = rf"`text` must hold known symbols only \({len(vocabulary)} {received}"
+    with pytest.raises(UserError, match=pattern):
         vocabulary.encode(text)
+
+
+@pytest.mark.parametrize(
+    ("level", "texts", "unknown", "text", "ids"),
+    [
+        ("char", ["aab?"], "?", "b🜁a c", [1, 2, 0, 2, 2]),
+        ("word", ["the the cat <unk>"], "<unk>", "cat hat  the", [1, 2, 0]),
+    ],
+)
+def test_unknown_symbols_become_the_one_for_them(level, texts, unknown, text, ids):
+    vocabulary = Vocabulary.learn(level, texts, unknown=unknown)
+    np.testing.assert_array_equal(vocabulary.encode(text), ids)
+
+
+@pytest.mark.parametrize("level", ["char", "word"])
+def test_encode_refuses_bytes_that_are_no_utf8(level):
+    with pytest.raises(UnicodeDecodeError, match="can't decode byte 0xff in position 1"):
+        Vocabulary.learn(level, ["a"]).encode(b"a\xff")
+
+
+def test_tensorflow_takes_no_lone_surrogate():
+    with pytest.raises(UnicodeEncodeError, match="surrogates not allowed"):
+        Vocabulary.learn("word", ["a"]).encode("a \ud800")
 
 
 @pytest.mark.parametrize("wrong", [-1, 3])
@@ -103,9 +143,10 @@ def test_decode_needs_a_row_of_integers(ids):
         BYTES.decode(ids)
 
 
-def test_decode_bytes_needs_bytes():
-    with pytest.raises(ValueError, match="`decode_bytes` needs level='byte'"):
-        Vocabulary("char", ("a",)).decode_bytes([0])
+@pytest.mark.parametrize("level", ["byte", "char", "word"])
+def test_decode_bytes_names_the_id_out_of_range(level):
+    with pytest.raises(ValueError, match=r"below 2\. Received: id 2 at offset 1"):
+        Vocabulary(level, ("1", "2")).decode_bytes([0, 2])
 
 
 @pytest.mark.parametrize(
@@ -122,7 +163,7 @@ def test_decode_bytes_needs_bytes():
     ],
 )
 def test_symbols_must_be_of_their_level(level, symbols, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         Vocabulary(level, symbols)
 
 
@@ -130,13 +171,35 @@ def test_symbols_must_be_of_their_level(level, symbols, message):
     ("level", "symbols", "message"),
     [
         ("char", ("a", "b"), "`space` must be one of the symbols"),
-        ("word", ("_",), "`space` must be one of the symbols of a vocabulary of characters"),
+        ("word", ("_",), r"`space` is for level 'char'\. Received: space='_', level='word'"),
         ("char", ("_", " "), "must not hold ' ' where `space` stands for it"),
     ],
 )
 def test_space_must_be_a_symbol_that_stands_for_the_space(level, symbols, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         Vocabulary(level, symbols, space="_")
+
+
+@pytest.mark.parametrize(
+    ("level", "name", "levels"),
+    [
+        ("byte", "unknown", "'char' or 'word'"),
+        ("char", "lower_case", "'word' or 'subword'"),
+        ("char", "line_start", "'word'"),
+        ("byte", "line_end", "'word'"),
+        ("word", "sentencepiece", "'subword'"),
+    ],
+)
+def test_an_argument_of_another_level_is_refused(level, name, levels):
+    pattern = rf"`{name}` is for level {levels}\. Received: {name}='1', level='{level}'"
+    with pytest.raises(UserError, match=pattern):
+        Vocabulary(level, ("1",), **{name: "1"})
+
+
+@pytest.mark.parametrize("name", ["unknown", "line_start", "line_end"])
+def test_a_symbol_with_a_meaning_must_be_one_of_the_symbols(name):
+    with pytest.raises(UserError, match=f"`{name}` must be one of the symbols. Received: {name}="):
+        Vocabulary("word", ("a", "b"), **{name: "c"})
 
 
 def test_texts_without_a_space_need_no_symbol_for_it():
@@ -144,20 +207,23 @@ def test_texts_without_a_space_need_no_symbol_for_it():
 
 
 def test_json_gives_the_same_vocabulary():
-    vocabulary = Vocabulary.learn("char", ["see es"], space="_")
-    assert Vocabulary.from_json(vocabulary.to_json()) == vocabulary
+    options = {"unknown": "a", "lower_case": True, "line_start": "b", "line_end": "c"}
+    for vocabulary in (
+        Vocabulary.learn("char", ["see es"], space="_", unknown="s"),
+        Vocabulary("word", ("a", "b", "c"), **options),
+    ):
+        data = json.loads(json.dumps(vocabulary.to_json()))
+        assert Vocabulary.from_json(data) == vocabulary
 
 
-@pytest.mark.parametrize("change", [{"colour": "red"}, {"space": ...}])
+def test_json_needs_level_and_symbols_alone():
+    data = {"level": "word", "symbols": ["a", "b"]}
+    assert Vocabulary.from_json(data) == Vocabulary("word", ("a", "b"))
+
+
+@pytest.mark.parametrize("change", [{"colour": "red"}, {"symbols": ...}, {"level": ...}])
 def test_json_with_other_keys_is_refused(change):
     data = {**BYTES.to_json(), **change}
     data = {key: value for key, value in data.items() if value is not ...}
-    with pytest.raises(ValueError, match=r"must have the keys \['level', 'space', 'symbols'\]"):
+    with pytest.raises(ValueError, match=r"must have the keys 'level' and 'symbols', and of \['"):
         Vocabulary.from_json(data)
-
-
-def test_importing_the_data_package_imports_no_tensorflow():
-    code = (
-        "import sys, txl_tf.data; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

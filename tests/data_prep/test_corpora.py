@@ -1,115 +1,140 @@
-import zipfile
+"""The data sets as the 2019 release made them, from the files that it read."""
+
+import shutil
 from pathlib import Path
 
 import corpora
+import make_tfrecords
 import numpy as np
 import pytest
 
+from txl_tf.data import open_records, read_ids
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 SPLITS = ("train", "valid", "test")
+CASES = {  # name: data set, its raw files, flags
+    "text8": ("text8", "text8", ["--valid_size=6000", "--test_size=6000"]),
+    "text8 in splits": ("text8", "text8/splits", []),
+    "enwik8": (
+        "enwik8",
+        "enwik8",
+        ["--valid_size=5000", "--test_size=5000", "--drop_newlines"],
+    ),
+    "enwik8 in splits": ("enwik8", "enwik8/splits", ["--drop_newlines"]),
+    "wt103": ("wt103", "wt103", []),
+    "ptb": ("ptb", "ptb", []),
+    "lm1b": ("lm1b", "lm1b", []),
+}
 
 
-@pytest.fixture(scope="module")
-def text8():
-    return corpora.prepare_text8(GOLDEN / "text8", valid_size=6000, test_size=6000)
+def make(dataset, raw_dir, data_dir, *arguments):
+    """Makes a data set in this process, which spares the import of tensorflow."""
+    flags = [f"--dataset={dataset}", f"--raw_dir={raw_dir}", f"--data_dir={data_dir}"]
+    assert make_tfrecords.main(["make_tfrecords.py", *flags, *map(str, arguments)]) == 0
+    return data_dir
 
 
-@pytest.fixture(scope="module")
-def enwik8():
-    return corpora.prepare_enwik8(
-        GOLDEN / "enwik8", valid_size=5000, test_size=5000, drop_newlines=True
-    )
+@pytest.fixture(scope="module", params=CASES)
+def made(request, tmp_path_factory):
+    """Returns the folder of a golden data set, and the records that were made from it."""
+    dataset, raw_dir, flags = CASES[request.param]
+    data_dir = tmp_path_factory.mktemp("records")
+    return GOLDEN / dataset, make(dataset, GOLDEN / raw_dir, data_dir, *flags)
 
 
-@pytest.mark.parametrize("name", ["text8", "enwik8"])
-def test_the_vocabulary_is_that_of_the_2019_release(name, request):
-    symbols = request.getfixturevalue(name).vocabulary.symbols
-    assert "".join(f"{symbol}\n" for symbol in symbols) == (GOLDEN / name / "vocab.txt").read_text()
+def test_the_vocabulary_is_that_of_the_2019_release(made):
+    golden, data_dir = made
+    assert (data_dir / "vocab.txt").read_text() == (golden / "vocab.txt").read_text()
 
 
-@pytest.mark.parametrize("name", ["text8", "enwik8"])
-@pytest.mark.parametrize("split", SPLITS)
-def test_the_ids_are_those_of_the_2019_release(name, split, request):
-    prepared = request.getfixturevalue(name)
-    ids = prepared.vocabulary.encode(prepared.splits[split])
-    np.testing.assert_array_equal(ids, np.load(GOLDEN / name / "ids.npz")[split])
+def test_the_ids_are_those_of_the_2019_release(made):
+    golden, data_dir = made
+    expected = np.load(golden / "ids.npz")
+    for split in expected:
+        np.testing.assert_array_equal(read_ids(data_dir, split), expected[split])
 
 
-def test_enwik8_keeps_every_byte_by_default():
-    prepared = corpora.prepare_enwik8(GOLDEN / "enwik8", valid_size=5003, test_size=4001)
-    raw = (GOLDEN / "enwik8" / "enwik8").read_bytes()
-    assert b"".join(prepared.splits[split] for split in SPLITS) == raw
-    assert len(prepared.splits["valid"]) == 5003
-    assert len(prepared.splits["test"]) == 4001
-    assert "10" in prepared.vocabulary.symbols
+@pytest.mark.parametrize("raw_dir", ["enwik8", "enwik8/splits"])
+def test_enwik8_keeps_every_byte_by_default(raw_dir, tmp_path):
+    sizes = ["--valid_size=5000", "--test_size=5000"] if raw_dir == "enwik8" else []
+    make("enwik8", GOLDEN / raw_dir, tmp_path, *sizes)
+    records = open_records(tmp_path)
+    texts = [records.vocabulary.decode_bytes(read_ids(tmp_path, split)) for split in SPLITS]
+    assert b"".join(texts) == (GOLDEN / "enwik8" / "enwik8").read_bytes()
 
 
-def test_text8_writes_the_space_as_an_underscore(text8):
-    assert "_" in text8.vocabulary.symbols
-    assert text8.vocabulary.decode(text8.vocabulary.encode("a e")) == "a e"
+def test_the_splits_of_the_release_are_taken_where_no_sizes_are_given(tmp_path):
+    raw = tmp_path / "raw"
+    shutil.copytree(GOLDEN / "text8" / "splits", raw)
+    shutil.copy(GOLDEN / "text8" / "text8", raw)
+    make("text8", raw, tmp_path / "records")
+    assert len(read_ids(tmp_path / "records", "test")) == 5999
 
 
-def test_pydoc_can_encode_every_byte(monkeypatch):
-    splits = {"train": b"banana", "valid": b"x", "test": b"y"}
-    monkeypatch.setattr(corpora, "read_standard_library", lambda: splits)
-    vocabulary = corpora.prepare_pydoc().vocabulary
-    assert len(vocabulary) == 256
-    assert vocabulary.symbols[:3] == tuple(str(ord(letter)) for letter in "anb")
+def test_lm1b_holds_every_sentence_once_for_each_shuffle(tmp_path):
+    make("lm1b", GOLDEN / "lm1b", tmp_path, "--num_shuffles=3")
+    records = open_records(tmp_path)
+    split = records.split("train")
+    ids, starts = split.read(0, len(split)), split.document_starts
+    sentences = [records.vocabulary.decode(part) for part in np.split(ids, starts[1:])]
+    folder = next((GOLDEN / "lm1b").glob("*/training*"))
+    lines = [line for path in folder.iterdir() for line in path.read_text().splitlines(True)]
+    assert sorted(sentences) == sorted(lines * 3)
+    third = len(lines) // 3
+    assert sentences[:third] != sentences[third : 2 * third]
 
 
-@pytest.mark.parametrize("name", ["text8", "enwik8"])
-def test_an_archive_is_as_good_as_the_file(tmp_path, name):
-    with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
-        archive.write(GOLDEN / name / name, name)
-    corpus = corpora.CORPORA[name]
-    assert corpora.read_raw(corpus, tmp_path) == corpora.read_raw(corpus, GOLDEN / name)
+@pytest.mark.parametrize("flags", [["--num_workers=1"], ["--num_workers=3"], ["--seed=0"]])
+def test_lm1b_does_not_depend_on_the_workers(flags, tmp_path):
+    for folder, given in (("a", ["--num_workers=2"]), ("b", flags)):
+        make("lm1b", GOLDEN / "lm1b", tmp_path / folder, "--num_shuffles=2", *given)
+    ids = [read_ids(tmp_path / folder, "train") for folder in "ab"]
+    np.testing.assert_array_equal(*ids)
 
 
-def test_a_missing_raw_file_is_told_where_to_get_it_and_where_to_put_it(tmp_path):
-    with pytest.raises(
-        corpora.CorpusError,
-        match=r"text8` is missing.*Get http://mattmahoney.net/dc/text8.zip and put it into `",
-    ):
-        corpora.prepare_text8(tmp_path, valid_size=5, test_size=5)
+def test_another_seed_shuffles_lm1b_in_another_way(tmp_path):
+    for seed in (3, 5):
+        make("lm1b", GOLDEN / "lm1b", tmp_path / str(seed), "--num_shuffles=1", f"--seed={seed}")
+    first, second = (read_ids(tmp_path / str(seed), "train") for seed in (3, 5))
+    assert sorted(first) == sorted(second)
+    assert (first != second).any()
 
 
-def test_a_damaged_archive_is_named(tmp_path):
-    (tmp_path / "enwik8.zip").write_bytes(b"PK, but no archive")
-    with pytest.raises(corpora.CorpusError, match=r"enwik8.zip` is damaged: .* again"):
-        corpora.prepare_enwik8(tmp_path, valid_size=5, test_size=5)
+def test_wikitext_counts_the_documents_by_their_titles(tmp_path):
+    make("wt103", GOLDEN / "wt103", tmp_path)
+    records = open_records(tmp_path)
+    split = records.split("valid")
+    for start in split.document_starts[1:]:
+        line = records.vocabulary.decode(split.read(start, start + 12)).split("\n")[0]
+        assert line.startswith("= ")
+        assert line.endswith(" =")
+    text = (GOLDEN / "wt103" / "valid.txt").read_text()
+    titles = [line for line in text.split("\n") if line.startswith(" = ") and " = = " not in line]
+    assert len(split.document_starts) == len(titles)
 
 
-def test_an_archive_of_something_else_is_named(tmp_path):
-    with zipfile.ZipFile(tmp_path / "text8.zip", "w") as archive:
-        archive.writestr("readme", "hello")
-    with pytest.raises(corpora.CorpusError, match=r"text8.zip` is damaged: .*no item named"):
-        corpora.prepare_text8(tmp_path, valid_size=5, test_size=5)
+def test_wt2_counts_all_splits_and_wt103_the_training_text_only(tmp_path):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for split, text in (("train", " a b b\n"), ("valid", " a a a\n"), ("test", " b <unk>\n")):
+        (raw / f"wiki.{split}.tokens").write_text(text)
+    make("wt2", raw, tmp_path / "wt2")
+    assert open_records(tmp_path / "wt2").vocabulary.symbols == ("<eos>", "a", "b", "<unk>")
+    (raw / "wiki.train.tokens").write_text(" a b b <unk>\n")
+    make("wt103", raw, tmp_path / "wt103")
+    assert open_records(tmp_path / "wt103").vocabulary.symbols == ("<eos>", "b", "a", "<unk>")
 
 
-def test_text8_must_be_ascii(tmp_path):
-    (tmp_path / "text8").write_text("naïve" * 5, encoding="utf-8")
-    with pytest.raises(corpora.CorpusError, match="text8` is not text8: 'ascii' codec"):
-        corpora.prepare_text8(tmp_path, valid_size=5, test_size=5)
+def test_pydoc_can_encode_every_byte(monkeypatch, tmp_path):
+    splits = {"train": [b"banana"], "valid": [b"x", b"yz"], "test": [b"y"]}
+    monkeypatch.setattr("plan.read_standard_library", lambda: splits)
+    assert make_tfrecords.main(["x", "--dataset=pydoc", f"--data_dir={tmp_path}"]) == 0
+    records = open_records(tmp_path)
+    assert records.vocabulary.symbols[:4] == ("97", "110", "98", "0")
+    assert len(records.vocabulary) == 256
+    assert records.split("valid").document_starts.tolist() == [0, 1]
 
 
-def test_text8_must_not_hold_the_symbol_of_the_space(tmp_path):
-    (tmp_path / "text8").write_text("a b_c d e f")
-    with pytest.raises(corpora.CorpusError, match="is not text8: it holds '_'"):
-        corpora.prepare_text8(tmp_path, valid_size=3, test_size=2)
-
-
-def test_something_must_be_left_for_training():
-    with pytest.raises(
-        corpora.CorpusError, match=r"must be below .* valid_size=7, test_size=4, size=11"
-    ):
-        corpora.cut_sizes(11, 7, 4)
-
-
-def test_a_raw_file_of_another_size_is_noted(text8):
-    assert text8.note == (
-        "The raw file of text8 has 52,000 bytes; the published one has 100,000,000."
-    )
-
-
-def test_a_raw_file_of_the_published_size_is_not_noted():
-    assert corpora.note_size(corpora.CORPORA["enwik8"], 100_000_000) is None
+@pytest.mark.parametrize("name", corpora.CORPORA)
+def test_every_data_set_is_known_by_its_name(name):
+    assert corpora.CORPORA[name].name == name

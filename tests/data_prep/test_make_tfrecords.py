@@ -1,27 +1,32 @@
 import errno
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import make_tfrecords
 import numpy as np
 import pytest
 
-from txl_tf.data import read_ids
+from txl_tf.data import open_records, read_ids
+from txl_tf.data import writing as writing_module
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "data"
+NAMES = "text8, enwik8, wt103, wt2, ptb, lm1b, pydoc, text"
+
+
+def make_command(*arguments):
+    program = str(ROOT / "data_prep" / "make_tfrecords.py")
+    return [sys.executable, program, *map(str, arguments)]
 
 
 def run(*arguments, cwd=ROOT):
     return subprocess.run(
-        [sys.executable, str(ROOT / "data_prep" / "make_tfrecords.py"), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        make_command(*arguments), capture_output=True, text=True, check=False, cwd=cwd
     )
 
 
@@ -30,51 +35,72 @@ def call(*arguments):
     return make_tfrecords.main(["make_tfrecords.py", *map(str, arguments)])
 
 
-def test_the_program_writes_the_ids_of_the_2019_release(tmp_path):
-    done = run(
+@pytest.fixture
+def text8(tmp_path):
+    """Returns flags that make a small text8."""
+    return [
         "--dataset=text8",
         f"--raw_dir={GOLDEN / 'text8'}",
+        f"--data_dir={tmp_path / 'records'}",
         "--valid_size=6000",
         "--test_size=6000",
-        cwd=tmp_path,
-    )
+    ]
+
+
+def list_contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_program_writes_to_data_and_the_name(tmp_path):
+    done = run("--dataset=text8", f"--raw_dir={GOLDEN / 'text8' / 'splits'}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    expected = np.load(GOLDEN / "text8" / "ids.npz")
-    for split in ("train", "valid", "test"):
-        np.testing.assert_array_equal(read_ids(tmp_path / "data/text8", split), expected[split])
+    assert done.stderr == ""
+    expected = np.load(GOLDEN / "text8" / "ids.npz")["valid"]
+    np.testing.assert_array_equal(read_ids(tmp_path / "data/text8", "valid"), expected)
 
 
-def test_the_program_prints_what_it_made(tmp_path, capsys):
-    status = call(
-        "--dataset=enwik8",
-        f"--raw_dir={GOLDEN / 'enwik8'}",
-        f"--data_dir={tmp_path}",
-        "--valid_size=5000",
-        "--test_size=5000",
-        "--drop_newlines",
-    )
-    assert status == 0
+def test_the_program_prints_what_it_made(text8, tmp_path, capsys):
+    assert call(*text8) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:-1] == [
-        "The raw file of enwik8 has 40,000 bytes; the published one has 100,000,000.",
-        "train: 29,806 tokens",
-        "valid: 4,966 tokens",
-        "test: 4,972 tokens",
-        "vocabulary: 64 bytes",
+        "text8, vocabulary: 25; the published set has 27.",
+        "train: 39,999 tokens",
+        "valid: 5,999 tokens",
+        "test: 5,999 tokens",
+        "vocabulary: 25 chars",
     ]
-    assert lines[-1].startswith(f"Wrote `{tmp_path}` in ")
+    assert lines[-1].startswith(f"Wrote `{tmp_path}/records` in ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "--dataset must be given"),
-        (("--dataset=text9",), "unknown data set 'text9'. Known: pydoc, text8, enwik8"),
+        (("--dataset=text9",), f"unknown data set 'text9'. Known: {NAMES}"),
         (("--dataset=text8", "--colour=red"), "unknown flag --colour"),
         (("--dataset=text8", "--valid_size=0"), "--valid_size=0: 0 is not a positive integer"),
         (("--dataset=text8", "rest"), "flags only are expected. Received: rest"),
         (("--dataset=text8", "--drop_newlines"), "--drop_newlines is for enwik8"),
-        (("--dataset=pydoc", "--raw_dir=x"), "--raw_dir is for text8 and enwik8"),
+        (("--dataset=pydoc", "--raw_dir=x"), "--raw_dir is for text8 and enwik8 and wt103"),
+        (("--dataset=wt103", "--level=char"), "--level is for text."),
+        (("--dataset=wt2", "--num_shuffles=2"), "--num_shuffles is for lm1b"),
+        (("--dataset=text",), "--dataset=text needs --train"),
+        (("--dataset=text", "--train=x", "--level=line"), "--level must be one of byte, char"),
+        (("--dataset=text", "--train=x", "--documents=page"), "--documents must be one of none"),
+        (
+            ("--dataset=text", "--train=x", "--level=char", "--lower_case"),
+            "--lower_case is for --level=word or subword. Received: --level=char",
+        ),
+        (
+            ("--dataset=text", "--train=x", "--level=word", "--vocab_file=v", "--min_count=2"),
+            "--min_count is for a new vocabulary",
+        ),
+        (
+            ("--dataset=text", "--train=x", "--documents=line", "--document_separator=x"),
+            "exclude each other",
+        ),
+        (("--dataset=text", "--train=x", "--cutoffs=a"), "--cutoffs must be integers"),
+        (("--dataset=wt2", "--encoding_errors=drop"), "--encoding_errors must be one of strict"),
     ],
 )
 def test_a_wrong_flag_is_one_line_and_status_2(arguments, message, capsys):
@@ -88,58 +114,154 @@ def test_the_process_exits_with_status_2_for_a_wrong_flag():
     done = run("--dataset=text9")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "make_tfrecords.py: unknown data set 'text9'. Known: pydoc, text8, enwik8"
+        f"make_tfrecords.py: unknown data set 'text9'. Known: {NAMES}"
     ]
 
 
-def test_the_process_exits_with_status_1_for_a_missing_raw_file(tmp_path):
-    done = run("--dataset=text8", cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == [
-        "make_tfrecords.py: `raw/text8/text8` is missing, and so is `raw/text8/text8.zip`. "
-        "Get http://mattmahoney.net/dc/text8.zip and put it into `raw/text8`."
-    ]
-
-
-def test_help_names_every_flag(capsys):
+def test_help_names_every_flag_and_every_data_set(capsys):
     assert call("--help") == 0
     text = capsys.readouterr().out
-    for name in ("dataset", "data_dir", "raw_dir", "valid_size", "test_size", "overwrite"):
+    for name in make_tfrecords.define_flags():
         assert f"--{name}" in text or f"--[no]{name}" in text
+    assert NAMES in " ".join(text.split())
 
 
-def test_help_imports_no_tensorflow():
+def test_bytes_and_characters_need_no_tensorflow(text8):
     code = (
-        "import sys, make_tfrecords; make_tfrecords.main(['x', '--help']); "
-        "sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+        "import sys, make_tfrecords; status = make_tfrecords.main(['x', *sys.argv[1:]]); "
+        "sys.exit(status or 'tensorflow' in sys.modules or 'keras' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", code], check=False, cwd=ROOT / "data_prep", env=environment
+        [sys.executable, "-c", code, *text8], check=False, cwd=ROOT / "data_prep", env=environment
     )
     assert done.returncode == 0
 
 
-def test_existing_records_are_refused_before_the_corpus_is_read(tmp_path, capsys):
-    (tmp_path / "records.json").write_text("{}")
-    assert call("--dataset=text8", f"--raw_dir={tmp_path}", f"--data_dir={tmp_path}") == 1
-    assert "already holds a data set" in capsys.readouterr().err
+def test_a_second_run_finds_its_work_done(text8, tmp_path, capsys):
+    assert call(*text8) == 0
+    before = list_contents(tmp_path / "records")
+    capsys.readouterr()
+    assert call(*text8, "--num_workers=3") == 0
+    assert capsys.readouterr().out.endswith("made with the same arguments before: nothing to do.\n")
+    assert list_contents(tmp_path / "records") == before
 
 
-def test_a_full_disk_is_one_line_and_status_1(tmp_path, capsys, monkeypatch):
+def test_a_second_run_needs_no_raw_files(text8, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("download.fetch", lambda *_: pytest.fail("downloads"))
+    assert call(*text8) == 0
+    text8[1] = f"--raw_dir={tmp_path / 'gone'}"
+    assert call(*text8) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--test_size=5000"], "made with test_size=6000"),
+        (["--encoding_errors=replace"], "made with encoding_errors=strict"),
+    ],
+)
+def test_other_arguments_are_refused(text8, change, message, tmp_path, capsys):
+    assert call(*text8) == 0
+    before = list_contents(tmp_path / "records")
+    assert call(*text8, *change) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "--overwrite" in error
+    assert list_contents(tmp_path / "records") == before
+
+
+def test_other_files_are_refused(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("abc")
+    arguments = ["--dataset=text", f"--train={tmp_path}/*.txt", f"--data_dir={tmp_path / 'x'}"]
+    assert call(*arguments) == 0
+    (tmp_path / "a.txt").write_text("abcd")
+    assert call(*arguments) == 1
+    assert "other files, or files of other sizes" in capsys.readouterr().err
+
+
+def test_overwrite_replaces_the_records(text8, tmp_path):
+    assert call(*text8) == 0
+    assert call(*text8, "--test_size=5000", "--overwrite") == 0
+    assert len(read_ids(tmp_path / "records", "test")) == 4999  # stripped of a space
+    names = {path.name for path in (tmp_path / "records").iterdir()}
+    assert len(names) == 5  # three shards, vocab.txt, records.json
+
+
+@pytest.mark.parametrize("text", ["{}", "", '{"format_version": 1}'])
+def test_records_that_cannot_be_read_are_kept(text8, text, tmp_path, capsys):
+    folder = tmp_path / "records"
+    folder.mkdir()
+    (folder / "records.json").write_text(text)
+    assert call(*text8) == 1
+    assert "--overwrite replaces it" in capsys.readouterr().err
+    assert (folder / "records.json").read_text() == text
+    assert call(*text8, "--overwrite") == 0
+
+
+def test_a_full_disk_is_one_line_and_status_1(text8, tmp_path, capsys, monkeypatch):
     def fail(*_arguments, **_keywords):
         raise OSError(errno.ENOSPC, "No space left on device", "train-00000")
 
-    monkeypatch.setattr(make_tfrecords, "write_records", fail)
-    arguments = ["--dataset=text8", f"--raw_dir={GOLDEN / 'text8'}", f"--data_dir={tmp_path}"]
-    assert call(*arguments, "--valid_size=7", "--test_size=5") == 1
+    monkeypatch.setattr(writing_module, "write_split", fail)
+    assert call(*text8) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error == "make_tfrecords.py: [Errno 28] No space left on device: 'train-00000'"
+    assert not (tmp_path / "records").exists()
 
 
-def test_a_text_is_encoded_piece_by_piece(monkeypatch):
-    monkeypatch.setattr(make_tfrecords, "_CHUNK_SIZE", 3)
-    vocabulary = make_tfrecords.Vocabulary.learn("char", ["abcde"])
-    chunks = list(make_tfrecords.encode_chunks("valid", "abcde", vocabulary))
-    assert [len(chunk) for chunk in chunks] == [3, 2]
-    np.testing.assert_array_equal(np.concatenate(chunks), [0, 1, 2, 3, 4])
+def test_a_killed_run_leaves_nothing_that_looks_whole_and_the_next_one_cleans_up(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"some bytes\n" * 6_000_000)
+    folder = tmp_path / "records"
+    arguments = ("--dataset=text", f"--train={tmp_path}/a.txt", f"--data_dir={folder}")
+    process = subprocess.Popen(make_command(*arguments, "--num_workers=1"), cwd=tmp_path)
+    while process.poll() is None and not list(folder.glob(".writing-*/train-00000")):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "the run was over before it was killed"
+    assert not (folder / "records.json").exists()
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert not list(folder.glob(".writing-*"))
+    assert open_records(folder).n_tokens("train") == 66_000_000
+
+
+def test_an_interrupt_is_one_line_and_leaves_nothing(text8, tmp_path, capsys, monkeypatch):
+    def interrupt(*_arguments, **_keywords):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writing_module, "write_split", interrupt)
+    assert call(*text8) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "make_tfrecords.py: interrupted"
+    assert not (tmp_path / "records").exists()
+
+
+def test_missing_raw_files_are_told_where_to_get_them_and_where_to_put_them(
+    tmp_path, capsys, monkeypatch
+):
+    import archives
+    from download import Archive
+
+    nowhere = Archive("text8.zip", ("http://127.0.0.1:9/text8.zip",))
+    monkeypatch.setitem(archives.ARCHIVES, "text8", (nowhere,))
+    raw_dir = tmp_path / "raw"
+    arguments = ("--dataset=text8", f"--raw_dir={raw_dir}", f"--data_dir={tmp_path / 'x'}")
+    assert call(*arguments) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    for part in ("text8.zip", "http://127.0.0.1:9/text8.zip", str(raw_dir)):
+        assert part in error
+
+
+def test_sizes_are_refused_where_the_splits_are_cut_already(tmp_path, capsys):
+    arguments = ["--dataset=text8", f"--raw_dir={GOLDEN / 'text8' / 'splits'}", "--valid_size=7"]
+    assert call(*arguments, f"--data_dir={tmp_path / 'x'}") == 1
+    assert "are for the raw file `text8`, which is not in" in capsys.readouterr().err
+
+
+def test_the_records_remember_how_they_were_made(text8, tmp_path):
+    assert call(*text8) == 0
+    made_from = json.loads((tmp_path / "records/records.json").read_text())["made_from"]
+    assert made_from["arguments"]["valid_size"] == 6000
+    assert made_from["files"]["train"] == [["text8", 52_000]]
+    assert str(tmp_path) not in json.dumps(made_from)

@@ -1,19 +1,25 @@
 """Reading the records of a data set at any position."""
 
+import hashlib
 import os
-from collections.abc import Iterator
+import zlib
+from collections.abc import Mapping
+from functools import cached_property
 from itertools import accumulate
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from txl_tf.data.files import get_size, join_path, open_file
 from txl_tf.data.records import (
     FRAME_BYTES,
     JSON_NAME,
+    Documents,
     RecordError,
     RecordsInfo,
     Shard,
     hash_file,
+    unpack_ids,
     unpack_record,
 )
 from txl_tf.data.vocabulary import Vocabulary
@@ -67,11 +73,33 @@ class Split:
                 self._read_shard(shard, low - begin, high - begin, ids[low - start : high - start])
         return ids
 
+    @cached_property
+    def document_starts(self) -> np.ndarray:
+        """The positions at which documents begin, (k,) int64, rising; none if none are known.
+
+        Raises:
+            RecordError: If the file that holds them is damaged.
+        """
+        documents = self._info.documents.get(self.name)
+        if documents is None:
+            return np.zeros(0, np.int64)
+        path = join_path(self._data_dir, documents.file)
+        with open_file(path) as file:
+            packed = file.read()
+        try:
+            gaps = np.frombuffer(zlib.decompress(packed), "<u8")
+        except (zlib.error, ValueError) as error:
+            raise RecordError(f"`{path}`: corrupt, {error}.") from error
+        starts = np.cumsum(gaps.astype(np.int64))
+        if hashlib.sha256(packed).hexdigest() != documents.sha256 or len(starts) != documents.count:
+            raise RecordError(f"`{path}`: corrupt, it is not what {JSON_NAME} lists.")
+        return starts
+
     def _read_shard(self, shard: Shard, start: int, stop: int, out: np.ndarray) -> None:
         """Reads tokens `start` to `stop` of a shard into `out`, (stop - start,) int32."""
         per_record = self._info.tokens_per_record
         first = start // per_record
-        with _open_file(_join(self._data_dir, shard.file)) as file:
+        with open_file(join_path(self._data_dir, shard.file)) as file:
             file.seek(first * self._info.record_bytes)
             for record in range(first, -(-stop // per_record)):
                 begin = record * per_record
@@ -80,15 +108,15 @@ class Split:
                 out[low - start : high - start] = tokens[low - begin : high - begin]
 
     def _read_record(self, file: BinaryIO, shard: Shard, record: int) -> np.ndarray:
-        """Reads and checks the record at which `file` stands; returns its ids as stored."""
+        """Reads and checks the record at which `file` stands; returns its ids, (n,) int32."""
         per_record = self._info.tokens_per_record
         n_tokens = min(per_record, shard.tokens - record * per_record)
-        n_bytes = n_tokens * self._info.dtype.itemsize
+        n_bytes = n_tokens * self._info.bytes_per_token
         payload = unpack_record(file.read(n_bytes + FRAME_BYTES), n_bytes)
-        where = f"`{_join(self._data_dir, shard.file)}`, record {record}"
+        where = f"`{join_path(self._data_dir, shard.file)}`, record {record}"
         if payload is None:
             raise RecordError(f"{where}: corrupt, its checksum or length is wrong.")
-        ids = np.frombuffer(payload, self._info.dtype)
+        ids = unpack_ids(payload, self._info.bytes_per_token)
         highest = int(ids.max())
         if highest >= len(self._info.vocabulary):
             raise RecordError(
@@ -121,6 +149,11 @@ class Records:
         return self._info.vocabulary
 
     @property
+    def made_from(self) -> Mapping[str, Any]:
+        """What the data set was made from, and how."""
+        return self._info.made_from
+
+    @property
     def cutoffs(self) -> tuple[int, ...]:
         """The ids at which the adaptive softmax starts a new bin."""
         return self._info.cutoffs
@@ -129,6 +162,15 @@ class Records:
     def splits(self) -> tuple[str, ...]:
         """The names of the splits."""
         return tuple(self._info.splits)
+
+    def n_documents(self, split: str) -> int:
+        """Returns the number of documents of a split; 0 if its boundaries are not known."""
+        documents = self._info.documents.get(split)
+        return documents.count if documents else 0
+
+    def n_bytes(self, split: str) -> int:
+        """Returns the bytes of a split's shards."""
+        return sum(shard.bytes for shard in self._info.splits[split])
 
     def n_tokens(self, split: str) -> int:
         """Returns the number of tokens of a split.
@@ -166,8 +208,8 @@ def open_records(data_dir: str | os.PathLike[str]) -> Records:
     """
     folder = os.fspath(data_dir)
     info = _read_info(folder)
-    for shard in _iterate_shards(info):
-        _check_size(folder, shard, info)
+    for file in info.iterate_files():
+        _check_size(folder, file, info)
     return Records(folder, info)
 
 
@@ -199,22 +241,22 @@ def verify_records(data_dir: str | os.PathLike[str]) -> None:
     """
     folder = os.fspath(data_dir)
     open_records(folder)
-    for shard in _iterate_shards(_read_info(folder)):
-        path = _join(folder, shard.file)
-        with _open_file(path) as file:
+    for listed in _read_info(folder).iterate_files():
+        path = join_path(folder, listed.file)
+        with open_file(path) as file:
             found = hash_file(file)
-        if found != shard.sha256:
-            raise RecordError(f"`{path}`: expected SHA-256 {shard.sha256}, found {found}.")
+        if found != listed.sha256:
+            raise RecordError(f"`{path}`: expected SHA-256 {listed.sha256}, found {found}.")
 
 
 def _read_info(folder: str) -> RecordsInfo:
-    path = _join(folder, JSON_NAME)
-    if _get_size(path) is None:
+    path = join_path(folder, JSON_NAME)
+    if get_size(path) is None:
         raise RecordError(
             f"`{folder}` holds no records. Make them with: "
             f"python data_prep/make_tfrecords.py --dataset NAME --data_dir {folder}"
         )
-    with _open_file(path) as file:
+    with open_file(path) as file:
         text = file.read()
     try:
         return RecordsInfo.loads(text)
@@ -222,49 +264,19 @@ def _read_info(folder: str) -> RecordsInfo:
         raise RecordError(f"`{path}`: {error}") from error
 
 
-def _iterate_shards(info: RecordsInfo) -> Iterator[Shard]:
-    for shards in info.splits.values():
-        yield from shards
-
-
-def _check_size(folder: str, shard: Shard, info: RecordsInfo) -> None:
-    path = _join(folder, shard.file)
-    found = _get_size(path)
+def _check_size(folder: str, listed: Shard | Documents, info: RecordsInfo) -> None:
+    path = join_path(folder, listed.file)
+    found = get_size(path)
     if found is None:
         raise RecordError(f"`{path}` is missing, but {JSON_NAME} lists it. Make the records again.")
-    if found < shard.bytes:
+    if found < listed.bytes:
+        cut = f"; record {found // info.record_bytes} is the first that is cut"
         raise RecordError(
-            f"`{path}` is truncated: expected {shard.bytes} bytes, found {found}; "
-            f"record {found // info.record_bytes} is the first that is cut."
+            f"`{path}` is truncated: expected {listed.bytes} bytes, found {found}"
+            f"{cut if isinstance(listed, Shard) else ''}."
         )
-    if found > shard.bytes:
+    if found > listed.bytes:
         raise RecordError(
-            f"`{path}` is too long: expected {shard.bytes} bytes, found {found}. "
+            f"`{path}` is too long: expected {listed.bytes} bytes, found {found}. "
             "Make the records again."
         )
-
-
-def _join(folder: str, file: str) -> str:
-    return f"{folder.rstrip('/')}/{file}"
-
-
-def _is_remote(path: str) -> bool:
-    return "://" in path
-
-
-def _open_file(path: str) -> BinaryIO:
-    """Opens a file for reading; a remote one through tensorflow."""
-    if not _is_remote(path):
-        return open(path, "rb")
-    import tensorflow as tf
-
-    return tf.io.gfile.GFile(path, "rb")
-
-
-def _get_size(path: str) -> int | None:
-    """Returns the bytes of a file, or `None` if it is missing."""
-    if not _is_remote(path):
-        return os.path.getsize(path) if os.path.isfile(path) else None
-    import tensorflow as tf
-
-    return tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None

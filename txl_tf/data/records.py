@@ -1,9 +1,12 @@
 """What a data set folder holds: `records.json`, `vocab.txt` and shards of token ids.
 
 A shard is a TFRecord file. The payload of a record is a run of `tokens_per_record` ids, raw and
-little-endian, in the smallest unsigned type that holds the vocabulary; only the last record of a
-split is shorter. All others are equally long, so that record k is found by arithmetic. Records
-know no batch size and no segment length: `txl_tf.data.lanes` cuts those while reading.
+little-endian, in as many bytes as the vocabulary needs; only the last record of a split is
+shorter. All others are equally long, so that record k is found by arithmetic. Records know no
+batch size and no segment length: `txl_tf.data.lanes` cuts those while reading.
+
+Where documents begin is a file for each split: zlib over little-endian uint64, the tokens from the
+beginning of one document to that of the next, for the first from the beginning of the split.
 
 A shard's name ends in the start of its SHA-256. A new version of a data set thus never takes the
 name of an older shard, and replacing `records.json` is the one moment at which it becomes current.
@@ -13,8 +16,8 @@ import hashlib
 import itertools
 import json
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, BinaryIO, Self
 
@@ -25,7 +28,7 @@ from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.version import __version__
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 JSON_NAME = "records.json"
 VOCABULARY_NAME = "vocab.txt"
 
@@ -38,13 +41,15 @@ _KEYS = (
     "format_version",
     "created_by",
     "dataset",
+    "made_from",
     "level",
     "cutoffs",
-    "dtype",
+    "bytes_per_token",
     "tokens_per_record",
     "splits",
     "vocabulary",
 )
+_SPLIT_KEYS = {"tokens", "shards", "documents"}
 
 
 class RecordError(UserError):
@@ -62,6 +67,16 @@ class Shard:
 
 
 @dataclass(frozen=True)
+class Documents:
+    """The file of a split's documents: its name, their number, its size and its SHA-256."""
+
+    file: str
+    count: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class RecordsInfo:
     """The content of `records.json`.
 
@@ -71,9 +86,11 @@ class RecordsInfo:
         cutoffs: Ids at which the adaptive softmax starts a new bin; may be empty.
         tokens_per_record: Ids in every record but the last of a split.
         splits: The shards of each split, in order.
+        documents: The documents of each split that has them.
+        made_from: What the data set was made from and how, for whoever would make it again.
 
     Raises:
-        ValueError: If `cutoffs` do not rise within the vocabulary, or `tokens_per_record` is not
+        UserError: If `cutoffs` do not rise within the vocabulary, or `tokens_per_record` is not
             positive.
     """
 
@@ -82,29 +99,37 @@ class RecordsInfo:
     cutoffs: tuple[int, ...]
     tokens_per_record: int
     splits: Mapping[str, tuple[Shard, ...]]
+    documents: Mapping[str, Documents] = field(default_factory=dict)
+    made_from: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         bounds = (0, *self.cutoffs, len(self.vocabulary))
         if any(low >= high for low, high in itertools.pairwise(bounds)):
-            raise ValueError(
+            raise UserError(
                 "`cutoffs` must rise between 0 and the size of a vocabulary that is not empty. "
                 f"Received: cutoffs={self.cutoffs}, {len(self.vocabulary)} symbols"
             )
         if self.tokens_per_record < 1:
-            raise ValueError(
+            raise UserError(
                 "`tokens_per_record` must be positive. "
                 f"Received: tokens_per_record={self.tokens_per_record}"
             )
 
     @property
-    def dtype(self) -> np.dtype:
-        """The little-endian type of a stored id."""
-        return choose_dtype(len(self.vocabulary))
+    def bytes_per_token(self) -> int:
+        """The bytes of a stored id."""
+        return count_id_bytes(len(self.vocabulary))
 
     @property
     def record_bytes(self) -> int:
         """The bytes of a full record with its frame."""
-        return self.tokens_per_record * self.dtype.itemsize + FRAME_BYTES
+        return self.tokens_per_record * self.bytes_per_token + FRAME_BYTES
+
+    def iterate_files(self) -> Iterator[Shard | Documents]:
+        """Yields every file of the splits."""
+        for shards in self.splits.values():
+            yield from shards
+        yield from self.documents.values()
 
     def count_tokens(self, split: str) -> int:
         """Returns the number of tokens of a split."""
@@ -112,17 +137,20 @@ class RecordsInfo:
 
     def dumps(self) -> str:
         """Returns the text of `records.json`."""
-        splits = {
+        splits: dict[str, dict[str, Any]] = {
             name: {"tokens": self.count_tokens(name), "shards": [vars(shard) for shard in shards]}
             for name, shards in self.splits.items()
         }
+        for name, documents in self.documents.items():
+            splits[name]["documents"] = vars(documents)
         data = {
             "format_version": FORMAT_VERSION,
             "created_by": f"txl_tf {__version__}",
             "dataset": self.dataset,
+            "made_from": dict(self.made_from),
             "level": self.vocabulary.level,
             "cutoffs": list(self.cutoffs),
-            "dtype": self.dtype.name,
+            "bytes_per_token": self.bytes_per_token,
             "tokens_per_record": self.tokens_per_record,
             "splits": splits,
             "vocabulary": self.vocabulary.to_json(),
@@ -170,28 +198,62 @@ class RecordsInfo:
             cutoffs=tuple(data["cutoffs"]),
             tokens_per_record=data["tokens_per_record"],
             splits=splits,
+            documents={
+                name: Documents(**split["documents"])
+                for name, split in data["splits"].items()
+                if "documents" in split
+            },
+            made_from=data["made_from"],
         )
-        for shard in itertools.chain(*splits.values()):
-            if PurePath(shard.file).name != shard.file:
-                raise ValueError(f"a shard must lie in the folder, received {shard.file!r}")
-        if data["dtype"] != info.dtype.name:
+        _check_numbers(info)
+        for file in info.iterate_files():
+            if PurePath(file.file).name != file.file:
+                raise ValueError(f"a shard must lie in the folder, received {file.file!r}")
+        if data["bytes_per_token"] != info.bytes_per_token:
             raise ValueError(
-                f"{len(info.vocabulary)} symbols are stored as {info.dtype.name}, "
-                f"received {data['dtype']}"
+                f"ids of {len(info.vocabulary)} symbols have {info.bytes_per_token} bytes, "
+                f"received {data['bytes_per_token']}"
             )
         for name, split in data["splits"].items():
+            if not set(split) <= _SPLIT_KEYS:
+                raise ValueError(f"{name!r} has the keys {sorted(split)}")
             if split["tokens"] != info.count_tokens(name):
                 raise ValueError(f"the shards of {name!r} do not hold its {split['tokens']} tokens")
         return info
 
 
-def choose_dtype(n_symbols: int) -> np.dtype:
-    """Returns the smallest little-endian unsigned type that holds the ids of `n_symbols`.
+def _check_numbers(info: RecordsInfo) -> None:
+    sizes = (
+        value
+        for file in info.iterate_files()
+        for key, value in vars(file).items()
+        if key not in ("file", "sha256")
+    )
+    for number in (info.tokens_per_record, *info.cutoffs, *sizes):
+        if type(number) is not int or number < 0:
+            raise ValueError(f"a number of tokens or bytes is {number!r}")
 
-    >>> choose_dtype(256).name, choose_dtype(257).name
-    ('uint8', 'uint16')
+
+def count_id_bytes(n_symbols: int) -> int:
+    """Returns the bytes that hold each id of `n_symbols`: 1, 2, 3 or 4.
+
+    >>> count_id_bytes(256), count_id_bytes(257), count_id_bytes(267735)
+    (1, 2, 3)
     """
-    return np.min_scalar_type(max(n_symbols - 1, 0)).newbyteorder("<")
+    return max(1, -(-(n_symbols - 1).bit_length() // 8))
+
+
+def pack_ids(ids: np.ndarray, n_bytes: int) -> np.ndarray:
+    """Returns ids, (n,) of integers, as they are stored, (n, n_bytes) uint8."""
+    return ids.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :n_bytes]
+
+
+def unpack_ids(payload: bytes, n_bytes: int) -> np.ndarray:
+    """Returns what `pack_ids` packed, (n,) int32."""
+    packed = np.frombuffer(payload, np.uint8).reshape(-1, n_bytes)
+    ids = np.zeros((len(packed), 4), np.uint8)
+    ids[:, :n_bytes] = packed
+    return ids.view("<i4")[:, 0]
 
 
 def hash_file(file: BinaryIO) -> str:
@@ -200,6 +262,12 @@ def hash_file(file: BinaryIO) -> str:
     while block := file.read(2**24):
         digest.update(block)
     return digest.hexdigest()
+
+
+def pack_record(payload: bytes) -> bytes:
+    """Returns a payload in the frame of a TFRecord."""
+    length = struct.pack("<Q", len(payload))
+    return b"".join((length, _pack_crc(length), payload, _pack_crc(payload)))
 
 
 def unpack_record(frame: bytes, n_bytes: int) -> bytes | None:
@@ -214,15 +282,12 @@ def unpack_record(frame: bytes, n_bytes: int) -> bytes | None:
     """
     if len(frame) != n_bytes + FRAME_BYTES:
         return None
-    length, length_crc = struct.unpack_from("<QI", frame)
     payload = frame[HEADER_BYTES:-FOOTER_BYTES]
-    (payload_crc,) = struct.unpack_from("<I", frame, len(frame) - FOOTER_BYTES)
-    is_whole = (
-        length == n_bytes
-        and length_crc == _mask_crc(google_crc32c.value(frame[:8]))
-        and payload_crc == _mask_crc(google_crc32c.value(payload))
-    )
-    return payload if is_whole else None
+    return payload if frame == pack_record(payload) else None
+
+
+def _pack_crc(data: bytes) -> bytes:
+    return struct.pack("<I", _mask_crc(google_crc32c.value(data)))
 
 
 def _mask_crc(crc: int) -> int:

@@ -1,22 +1,26 @@
 """The symbols of a data set and their ids."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
+from txl_tf.data.codec import Codec, Encoded
+from txl_tf.data.codes import CodeCodec
+from txl_tf.data.subwords import BYTES, FIRST_BYTE, NEWLINE, UNKNOWN, SubwordCodec
+from txl_tf.data.words import WHITE_SPACE, WordCodec
 from txl_tf.errors import UserError
 
-Level = Literal["byte", "char", "word"]
+Level = Literal["byte", "char", "word", "subword"]
 LEVELS: tuple[str, ...] = get_args(Level)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The symbols of a text, in id order: bytes, characters or words.
+    """The symbols of a text, in id order, and how a text is split into them.
 
     >>> vocabulary = Vocabulary("char", ("_", "e", "s"), space="_")
     >>> vocabulary.encode("see es")
@@ -24,45 +28,66 @@ class Vocabulary:
     >>> vocabulary.decode([2, 1, 1, 0, 1, 2])
     'see es'
 
+    Levels "byte", "char" and "subword" are lossless: `decode` gives back what `encode` was given,
+    bar `lower_case` and unknown symbols. At level "word", white space is not kept but for line
+    breaks, and those only with a `line_end`.
+
     Args:
         level: "byte": a symbol is the decimal number of a byte, "10"; "char": it is one character
-            (a Unicode code point); "word": it is a word, and a text is split on white space.
+            (a Unicode code point); "word": it is a word, and a text is split on white space;
+            "subword": it is a piece of a word, and a SentencePiece model splits a text.
         symbols: The symbols; the place of a symbol is its id.
         space: At level "char", the symbol that stands for the space (U+0020); text8 uses "_".
             The character "_" itself is then unknown. `None`: the space is a symbol as any other.
+        unknown: At levels "char" and "word", the symbol that stands for all that are not known.
+            `None`: those are an error.
+        lower_case: At levels "word" and "subword", whether texts are put into lower case.
+        line_start: At level "word", the symbol that stands before each line.
+        line_end: At level "word", the symbol that stands for a line break.
+        sentencepiece: At level "subword", the SentencePiece model, base64.
 
     Raises:
-        ValueError: If the level is unknown, or a symbol is empty, repeated or not of its level.
+        UserError: If the level is unknown, a symbol is empty, repeated or not of its level, or
+            another argument is against its rule.
     """
 
     level: Level
     symbols: tuple[str, ...]
     space: str | None = None
+    unknown: str | None = None
+    lower_case: bool = False
+    line_start: str | None = None
+    line_end: str | None = None
+    sentencepiece: str | None = None
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
-            raise ValueError(f"`level` must be one of {LEVELS}. Received: level={self.level!r}")
-        _check_symbols(self.level, self.symbols)
-        if self.space is not None and (self.level != "char" or self.space not in self.symbols):
-            raise ValueError(
-                "`space` must be one of the symbols of a vocabulary of characters. "
-                f"Received: space={self.space!r}, level={self.level!r}"
+            raise UserError(f"`level` must be one of {LEVELS}. Received: level={self.level!r}")
+        for name, levels in _LEVELS_OF_FIELD.items():
+            value = getattr(self, name)
+            if value and self.level not in levels:
+                raise UserError(
+                    f"`{name}` is for level {' or '.join(map(repr, levels))}. "
+                    f"Received: {name}={value!r}, level={self.level!r}"
+                )
+        if (self.level == "subword") != (self.sentencepiece is not None):
+            raise UserError(
+                "`sentencepiece` must be given at level 'subword'. "
+                f"Received: sentencepiece={self.sentencepiece!r}, level={self.level!r}"
             )
+        _check_symbols(self.level, self.symbols)
+        for name in ("space", "unknown", "line_start", "line_end"):
+            value = getattr(self, name)
+            if value is not None and value not in self._id_of_symbol:
+                raise UserError(f"`{name}` must be one of the symbols. Received: {name}={value!r}")
         if self.space not in (None, " ") and " " in self.symbols:
-            raise ValueError(
+            raise UserError(
                 "`symbols` must not hold ' ' where `space` stands for it. "
                 f"Received: space={self.space!r}"
             )
 
     @classmethod
-    def learn(
-        cls,
-        level: Level,
-        texts: Iterable[str | bytes],
-        *,
-        space: str | None = None,
-        every_byte: bool = False,
-    ) -> Self:
+    def learn(cls, level: Level, texts: Iterable[str | bytes], **options: Any) -> Self:
         """Counts the symbols of `texts`; ids go by falling count.
 
         Equal counts keep the order of first appearance.
@@ -71,38 +96,23 @@ class Vocabulary:
         ('b', 'a', 'c')
 
         Args:
-            level: "byte", "char" or "word".
+            level: "byte", "char", "word" or "subword".
             texts: The texts, in order; `bytes` are read as UTF-8. Each is split into words by
-                itself.
-            space: As in the class; it must not occur in the texts. It becomes a symbol only if
-                they hold a space.
-            every_byte: At level "byte", also add the bytes that do not occur, last and in byte
-                order, so that every text can be encoded.
+                itself, and is whole lines at level "subword".
+            **options: As in `txl_tf.data.learning.LearningOptions`.
 
         Returns:
             The vocabulary of all symbols that occur.
 
         Raises:
-            ValueError: If `every_byte` is asked for at another level, or `space` occurs.
+            ValueError: If an option is not for this level.
+            UserError: If `space` occurs, `max_symbols` leaves no room for the special symbols, or
+                subwords cannot be learnt from the texts.
         """
-        if every_byte and level != "byte":
-            raise ValueError(f"`every_byte` needs level='byte'. Received: level={level!r}")
-        counts: Counter[Any] = Counter()
-        for text in texts:
-            if level == "byte":
-                counts.update(_to_bytes(text))
-            else:
-                counts.update(_to_str(text) if level == "char" else _to_str(text).split())
-        # most_common sorts stably, and a Counter keeps the order of first appearance.
-        symbols = [symbol for symbol, _ in counts.most_common()]
-        if space is not None:
-            if space in counts:
-                raise ValueError(f"`space` must not occur in `texts`. Received: space={space!r}")
-            symbols = [space if symbol == " " else symbol for symbol in symbols]
-            space = space if " " in counts else None
-        if every_byte:
-            symbols += [byte for byte in range(256) if byte not in counts]
-        return cls(level, tuple(map(str, symbols)), space)
+        from txl_tf.data.learning import LearningOptions, learn_fields
+
+        encoded = (_to_bytes(level, text) for text in texts)
+        return cls(level, **learn_fields(level, encoded, LearningOptions(**options)))
 
     def __len__(self) -> int:
         return len(self.symbols)
@@ -111,36 +121,21 @@ class Vocabulary:
         """Turns a text into ids.
 
         Args:
-            text: The text. A `str` is encoded as UTF-8 at level "byte"; `bytes` are decoded as
-                UTF-8 at the other levels.
+            text: The text. A `str` is encoded as UTF-8; `bytes` must be UTF-8 unless the level is
+                "byte".
 
         Returns:
             The ids, (n,) int32.
 
         Raises:
-            UserError: If a symbol is not in the vocabulary. The offset it names counts symbols:
-                bytes, characters or words.
+            UserError: If a symbol is not in the vocabulary, which has none for those. The offset
+                it names counts symbols: bytes, characters or words.
+            UnicodeError: If the text cannot be decoded, or encoded, as UTF-8.
         """
-        if self.level == "word":
-            words = _to_str(text).split()
-            ids = np.fromiter((self._id_of_word.get(word, -1) for word in words), np.int32)
-        else:
-            codes = self._to_codes(text)
-            # "clip": the table's last entry, -1, is for all codes above the highest known.
-            ids = self._id_of_code.take(codes, mode="clip")
-        if ids.size and ids.min() < 0:
-            offset = int(ids.argmin())
-            if self.level == "byte":
-                unknown = f"byte {codes[offset]}"
-            elif self.level == "char":
-                unknown = f"character {chr(codes[offset])!r}"
-            else:
-                unknown = f"word {words[offset]!r}"
-            raise UserError(
-                f"`text` must hold known symbols only ({len(self)} {self.level}s are known). "
-                f"Received: {unknown} at offset {offset}"
-            )
-        return ids
+        encoded = self.codec.encode(_to_bytes(self.level, text))
+        if encoded.unknown and self.unknown is None:
+            raise UserError(self._describe_unknown(encoded))
+        return encoded.ids
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Turns ids into a text.
@@ -149,83 +144,91 @@ class Vocabulary:
             ids: The ids, (n,) of integers.
 
         Returns:
-            The text. At level "byte", bytes that are no UTF-8 become U+FFFD; at level "word", the
-            words are joined with spaces.
+            The text. At levels "byte" and "subword", bytes that are no UTF-8 become U+FFFD; at
+            level "word", the words are joined with spaces, and lines end where `line_end` is, or
+            without one where `line_start` follows a word.
 
         Raises:
             ValueError: If an id is out of range, or `ids` are not a row of integers.
         """
-        if self.level == "byte":
-            return self.decode_bytes(ids).decode("utf-8", errors="replace")
-        checked = self._check_ids(ids)
-        if self.level == "word":
-            return " ".join(self.symbols[i] for i in checked)
-        return self._codes[checked].tobytes().decode("utf-32-le", errors="surrogatepass")
+        errors = "surrogatepass" if self.level in ("char", "word") else "replace"
+        return self.codec.decode(self._check_ids(ids)).decode("utf-8", errors=errors)
 
     def decode_bytes(self, ids: Sequence[int] | np.ndarray) -> bytes:
-        """Turns ids of a byte-level vocabulary into the bytes they stand for.
+        """Turns ids into the bytes they stand for.
 
         Args:
             ids: The ids, (n,) of integers.
 
         Returns:
-            The bytes, exactly as they were before `encode`.
+            The bytes, at level "byte" exactly as they were before `encode`; else UTF-8, though a
+            cut of subwords may end inside a character.
 
         Raises:
-            ValueError: If the level is not "byte", an id is out of range, or `ids` are not a row
-                of integers.
+            ValueError: If an id is out of range, or `ids` are not a row of integers.
         """
-        if self.level != "byte":
-            raise ValueError(f"`decode_bytes` needs level='byte'. Received: level={self.level!r}")
-        return self._codes[self._check_ids(ids)].astype(np.uint8).tobytes()
+        return self.codec.decode(self._check_ids(ids))
+
+    @cached_property
+    def codec(self) -> Codec:
+        """What encodes and decodes at this level."""
+        unknown_id = -1 if self.unknown is None else self._id_of_symbol[self.unknown]
+        if self.level == "byte":
+            return CodeCodec([int(symbol) for symbol in self.symbols], is_bytes=True)
+        if self.level == "char":
+            characters = (" " if symbol == self.space else symbol for symbol in self.symbols)
+            codes = [ord(character) for character in characters]
+            return CodeCodec(codes, is_bytes=False, unknown_id=unknown_id)
+        if self.level == "word":
+            return WordCodec(
+                self.symbols,
+                lower_case=self.lower_case,
+                unknown_id=unknown_id,
+                line_start=self.line_start,
+                line_end=self.line_end,
+            )
+        assert self.sentencepiece is not None
+        return SubwordCodec(self.symbols, self.sentencepiece, lower_case=self.lower_case)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the vocabulary as a JSON object."""
-        return {"level": self.level, "space": self.space, "symbols": list(self.symbols)}
+        """Returns the vocabulary as a JSON object; what is `None` or false may be left out."""
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        data["symbols"] = list(data.pop("symbols"))  # last: they are many
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Reads what `to_json` returned.
 
         Args:
-            data: An object with the keys "level", "space" and "symbols".
+            data: An object with the names of the class's arguments.
 
         Returns:
             The vocabulary.
 
         Raises:
-            ValueError: If a key is missing or unknown, or a value is against the class's rules.
+            ValueError: If "level" or "symbols" is missing, a key is unknown, or a value is against
+                the class's rules.
         """
-        known = {"level", "space", "symbols"}
-        if set(data) != known:
+        known = {field.name for field in fields(cls)}
+        if not {"level", "symbols"} <= set(data) <= known:
             raise ValueError(
-                f"A vocabulary must have the keys {sorted(known)}. Received: {sorted(data)}"
+                f"A vocabulary must have the keys 'level' and 'symbols', and of {sorted(known)} "
+                f"what it needs. Received: {sorted(data)}"
             )
-        return cls(data["level"], tuple(data["symbols"]), data["space"])
+        return cls(**{**data, "symbols": tuple(data["symbols"])})
 
     @cached_property
-    def _codes(self) -> np.ndarray:
-        """The byte or code point of each id, (V,) uint32."""
-        if self.level == "byte":
-            return np.array([int(symbol) for symbol in self.symbols], np.uint32)
-        characters = (" " if symbol == self.space else symbol for symbol in self.symbols)
-        return np.array([ord(character) for character in characters], np.uint32)
-
-    @cached_property
-    def _id_of_code(self) -> np.ndarray:
-        """The id of each byte or code point up to the highest known, and -1 once more, int32."""
-        table = np.full(int(self._codes.max(initial=0)) + 2, -1, np.int32)
-        table[self._codes] = np.arange(len(self), dtype=np.int32)
-        return table
-
-    @cached_property
-    def _id_of_word(self) -> dict[str, int]:
+    def _id_of_symbol(self) -> dict[str, int]:
         return {symbol: i for i, symbol in enumerate(self.symbols)}
 
-    def _to_codes(self, text: str | bytes) -> np.ndarray:
-        if self.level == "byte":
-            return np.frombuffer(_to_bytes(text), np.uint8)
-        return np.frombuffer(_to_str(text).encode("utf-32-le", errors="surrogatepass"), "<u4")
+    def _describe_unknown(self, encoded: Encoded) -> str:
+        examples = ", ".join(map(repr, list(encoded.unknown)[:3]))
+        return (
+            f"`text` must hold known symbols only ({len(self)} {self.level}s are known). "
+            f"Received: {encoded.unknown.total()} unknown ({examples}), the first at offset "
+            f"{int(encoded.ids.argmin())}"
+        )
 
     def _check_ids(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         array = np.asarray(ids)
@@ -246,29 +249,50 @@ class Vocabulary:
         return array
 
 
-def _to_bytes(text: str | bytes) -> bytes:
-    return text.encode("utf-8") if isinstance(text, str) else text
+_LEVELS_OF_FIELD = {
+    "space": ("char",),
+    "unknown": ("char", "word"),
+    "lower_case": ("word", "subword"),
+    "line_start": ("word",),
+    "line_end": ("word",),
+    "sentencepiece": ("subword",),
+}
 
 
-def _to_str(text: str | bytes) -> str:
-    return text if isinstance(text, str) else text.decode("utf-8")
+def _to_bytes(level: str, text: str | bytes) -> bytes:
+    """Returns a text as bytes, which at all levels but "byte" are checked to be UTF-8."""
+    if isinstance(text, str):
+        # A lone surrogate is a character, but nothing that tensorflow takes.
+        return text.encode("utf-8", errors="surrogatepass" if level == "char" else "strict")
+    if level != "byte":
+        text.decode("utf-8")
+    return text
 
 
 def _check_symbols(level: str, symbols: tuple[str, ...]) -> None:
     if len(set(symbols)) < len(symbols):
         repeated = next(symbol for symbol, count in Counter(symbols).items() if count > 1)
-        raise ValueError(f"`symbols` must all differ. Received twice: {repeated!r}")
-    rule, is_of_level = {
+        raise UserError(f"`symbols` must all differ. Received twice: {repeated!r}")
+    rules: dict[str, tuple[str, Callable[[str], bool]]] = {
         "byte": ("the decimal number of a byte", _is_byte),
         "char": ("one character", lambda symbol: len(symbol) == 1),
-        "word": ("a word without white space", lambda symbol: symbol.split() == [symbol]),
-    }[level]
+        "word": ("a word without white space", _is_word),
+        "subword": ("a piece of a text", bool),
+    }
+    rule, is_of_level = rules[level]
     for i, symbol in enumerate(symbols):
         if not is_of_level(symbol):
-            raise ValueError(
-                f"Each of `symbols` must be {rule}. Received: {symbol!r} as symbol {i}"
-            )
+            raise UserError(f"Each of `symbols` must be {rule}. Received: {symbol!r} as symbol {i}")
+    if level == "subword" and symbols[: FIRST_BYTE + 256] != (UNKNOWN, NEWLINE, *BYTES):
+        raise UserError(
+            f"`symbols` of subwords must begin with {UNKNOWN!r}, {NEWLINE!r} and the 256 bytes. "
+            f"Received: {symbols[:3]}, ..."
+        )
 
 
 def _is_byte(symbol: str) -> bool:
     return symbol.isdecimal() and int(symbol) < 256 and str(int(symbol)) == symbol
+
+
+def _is_word(symbol: str) -> bool:
+    return bool(symbol) and not WHITE_SPACE.search(symbol)

@@ -1,0 +1,187 @@
+"""Speed and memory of making records, on synthetic corpora of full size.
+
+python -m benchmarks.prepare
+
+Runs `data_prep/make_tfrecords.py` in a process of its own, once on a few bytes for its start-up,
+once on the corpus. Memory is the peak resident set of the process with all that it imports.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from absl import flags
+
+from txl_tf.data.reading import open_records
+from txl_tf.errors import UserError
+from txl_tf.program import define_flag, run_program
+
+PROGRAM = Path(__file__).parents[1] / "data_prep" / "make_tfrecords.py"
+LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz ", np.uint8)
+N_WORDS = 300_000  # different ones
+WORDS_PER_LINE = 25
+_BLOCK = 2**20  # bytes or words made at once
+
+
+class Case(NamedTuple):
+    """A data set to make.
+
+    Attributes:
+        dataset: What `--dataset` is.
+        level: What its symbols are; for text only.
+        share: Its size, as a share of `--words` or `--characters`.
+    """
+
+    dataset: str
+    level: str = ""
+    share: float = 1.0
+
+
+CASES = {
+    "text8": Case("text8"),
+    "enwik8": Case("enwik8"),
+    "words": Case("text", "word"),
+    "subwords": Case("text", "subword", share=0.1),
+}
+
+
+class Measured(NamedTuple):
+    """What a process took: seconds, seconds of its CPUs, and its peak resident set in bytes."""
+
+    seconds: float
+    cpu_seconds: float
+    memory: int
+
+
+def make_text8(size: int) -> Iterator[bytes]:
+    """Yields random letters and spaces."""
+    generator = np.random.default_rng(0)
+    for start in range(0, size, _BLOCK):
+        count = min(_BLOCK, size - start)
+        yield LETTERS[generator.integers(0, len(LETTERS), count)].tobytes()
+
+
+def make_enwik8(size: int) -> Iterator[bytes]:
+    """Yields random bytes, as many different ones as in enwik8, in lines and pages."""
+    page = b"\n  </page>\n  <page>\n"
+    generator = np.random.default_rng(0)
+    for start in range(0, size, _BLOCK):
+        text = bytearray(generator.integers(32, 237, min(_BLOCK, size - start), np.uint8))
+        for place in range(0, len(text) - len(page), 4096):
+            text[place : place + len(page)] = page
+        yield bytes(text)
+
+
+def make_words(n_words: int) -> Iterator[bytes]:
+    """Yields lines of words whose frequencies follow Zipf's law."""
+    generator = np.random.default_rng(0)
+    letters = LETTERS[generator.integers(0, 26, (N_WORDS, 16))]
+    lengths = np.clip(generator.normal(5 + 0.8 * np.log10(np.arange(1, N_WORDS + 1)), 1.5), 1, 16)
+    words = [
+        row[:length].tobytes() for row, length in zip(letters, lengths.astype(int), strict=True)
+    ]
+    shares = np.cumsum(1 / (np.arange(N_WORDS) + 2.7))
+    for start in range(0, n_words, _BLOCK):
+        count = min(_BLOCK, n_words - start)
+        ids = np.searchsorted(shares, generator.random(count) * shares[-1])
+        chosen = [words[i] for i in ids.tolist()]
+        for place in range(0, count, WORDS_PER_LINE):
+            yield b" ".join(chosen[place : place + WORDS_PER_LINE]) + b"\n"
+
+
+def write_raw(folder: Path, case: Case, size: int) -> list[str]:
+    """Writes the raw files of a case, and returns the flags that name them."""
+    folder.mkdir(parents=True)
+    if case.dataset == "text":
+        path = folder / "words.txt"
+        with path.open("wb") as file:
+            file.writelines(make_words(size))
+        return [f"--train={path}", f"--level={case.level}"]
+    with (folder / case.dataset).open("wb") as file:
+        file.writelines((make_text8 if case.dataset == "text8" else make_enwik8)(size))
+    held_out = size // 20
+    return [f"--raw_dir={folder}", f"--valid_size={held_out}", f"--test_size={held_out}"]
+
+
+def measure_process(command: list[str]) -> Measured:
+    """Runs a command.
+
+    Raises:
+        UserError: If it fails.
+    """
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None
+    output = process.stdout.read().decode("utf-8", "replace")
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    if status:
+        raise UserError(f"{' '.join(command)} failed: {output}")
+    return Measured(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+def measure_case(name: str, size: int, folder: Path, num_workers: int) -> str:
+    """Makes a data set and returns a line of the table."""
+    case = CASES[name]
+    runs = {}
+    for part, n in (("start", 2000), ("full", size)):
+        raw = folder / f"{name}-{part}"
+        command = [
+            sys.executable,
+            str(PROGRAM),
+            f"--dataset={case.dataset}",
+            f"--data_dir={raw / 'records'}",
+            f"--num_workers={num_workers}",
+            *write_raw(raw, case, n),
+            *(["--max_symbols=400"] if case.level == "subword" else []),
+        ]
+        runs[part] = measure_process(command)
+    records = open_records(folder / f"{name}-full" / "records")
+    n_tokens = sum(records.n_tokens(split) for split in records.splits)
+    n_bytes = sum(path.stat().st_size for path in Path(records.data_dir).iterdir())
+    seconds = runs["full"].seconds - runs["start"].seconds
+    cpu_seconds = runs["full"].cpu_seconds - runs["start"].cpu_seconds
+    return (
+        f"{name:<9} {size:>12,} {n_tokens:>12,} {runs['start'].seconds:>9.1f} {seconds:>8.1f} "
+        f"{n_tokens / seconds / 1e6:>9.2f} {n_tokens / cpu_seconds / 1e6:>14.2f} "
+        f"{runs['full'].memory / 1e6:>10,.0f} {n_bytes / n_tokens:>11.3f}"
+    )
+
+
+def print_speeds(options: flags.FlagValues) -> None:
+    """Makes the data sets and prints a line for each."""
+    print(
+        f"{'data set':<9} {'size':>12} {'tokens':>12} {'start-up s':>9} {'rest s':>7} "
+        f"{'M tokens/s':>9} {'M tokens/CPU s':>14} {'memory, MB':>10} {'bytes/token':>11}"
+    )
+    for name in options.cases:
+        if name not in CASES:
+            raise flags.Error(f"unknown case {name!r}. Known: {', '.join(CASES)}")
+        size = int(CASES[name].share * (options.words if CASES[name].level else options.characters))
+        folder = Path(tempfile.mkdtemp(prefix="prepare-", dir=options.folder))
+        try:
+            print(measure_case(name, size, folder, options.num_workers), flush=True)
+        finally:
+            shutil.rmtree(folder)
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    options = flags.FlagValues()
+    define_flag(options, "cases", list, list(CASES), f"Of {', '.join(CASES)}.")
+    define_flag(options, "characters", int, 100_000_000, "Of text8, and bytes of enwik8.")
+    define_flag(options, "words", int, 100_000_000, "Words; subwords are learnt from a tenth.")
+    define_flag(options, "num_workers", int, os.cpu_count() or 1, "Pieces to work on at once.")
+    define_flag(options, "folder", str, None, "Where to put the corpora, a few GB. [default: /tmp]")
+    return run_program(str(__doc__), options, print_speeds, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

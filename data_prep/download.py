@@ -1,0 +1,200 @@
+"""How the published files of the data sets get to `--raw_dir`: downloaded and checked."""
+
+import glob
+import hashlib
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pooch
+import requests
+from archives import Archive
+from tqdm import tqdm
+
+from txl_tf.errors import UserError
+
+SUMS_FILE = "SHA256SUMS"
+_TIMEOUT = 30  # seconds, to connect and for each piece
+_BLOCK_SIZE = 2**18
+_LEFTOVER_AGE = 24 * 60 * 60  # seconds
+# Some servers turn away the name that Python's clients give themselves.
+_HEADERS = {"User-Agent": "txl_tf", "Accept-Encoding": "identity"}
+
+
+class DownloadError(UserError):
+    """A published file that cannot be had, or that is not what was published."""
+
+
+def fetch(archive: Archive, raw_dir: Path) -> Path:
+    """Gets a published file, from `raw_dir` if it is there, else from the network.
+
+    A SHA-256 that is not publicly known is recorded in `raw_dir`/SHA256SUMS when the file is used
+    for the first time, and compared from then on; `sha256sum -c` reads that file.
+
+    Args:
+        archive: The file.
+        raw_dir: The folder that it is put into, made if it is missing.
+
+    Returns:
+        Its path.
+
+    Raises:
+        DownloadError: If the file there is another one than expected, or no mirror gives it.
+    """
+    path = raw_dir / archive.name
+    expected = replace(archive, sha256=archive.sha256 or _read_sums(raw_dir).get(archive.name))
+    if not path.is_file():
+        _download(expected, raw_dir)
+    elif fault := _find_fault(path, expected):
+        hint = "Delete it and run again."
+        if expected.sha256 and not archive.sha256:
+            hint += f" If it was changed on purpose, delete its line in `{raw_dir / SUMS_FILE}`."
+        raise DownloadError(f"`{path}` is another file than expected: {fault}. {hint}")
+    if not expected.sha256:
+        _record_sum(path)
+    return path
+
+
+def _download(archive: Archive, raw_dir: Path) -> None:
+    failures = []
+    with work_aside(raw_dir, archive.name) as aside:
+        for url in archive.urls:
+            print(f"Downloading {url}")
+            fault = _try_mirror(url, aside / archive.name, archive)
+            if fault is None:
+                (aside / archive.name).replace(raw_dir / archive.name)
+                return
+            print(f"{url} failed: {fault}")
+            failures.append(f"{url} ({fault})")
+    raise DownloadError(
+        f"`{archive.name}` could not be downloaded: {'; '.join(failures)}. "
+        f"Get it from there in another way and put it into `{raw_dir}`."
+    )
+
+
+def _try_mirror(url: str, path: Path, archive: Archive) -> str | None:
+    """Downloads a file from one place.
+
+    Args:
+        url: The place.
+        path: Where to.
+        archive: The file.
+
+    Returns:
+        `None` if it is there now, else why not.
+
+    Raises:
+        DownloadError: If it could not be written.
+    """
+    try:
+        _transfer(url, path, archive)
+    except (requests.RequestException, ValueError) as error:  # ValueError: senseless headers
+        return _find_cause(error)
+    except OSError as error:
+        raise DownloadError(
+            f"`{archive.name}` could not be downloaded into `{path.parents[1]}`: {error}"
+        ) from error
+    return _find_fault(path, archive)
+
+
+def _transfer(url: str, path: Path, archive: Archive) -> None:
+    """Writes what a URL answers to a file, with a progress bar."""
+    total = archive.size or 1  # of the answer in the end; without one, pooch uses no bar
+    with tqdm(
+        total=total, desc=archive.name, unit="B", unit_scale=True, leave=False, disable=None
+    ) as bar:
+        load = pooch.HTTPDownloader(
+            progressbar=bar,
+            chunk_size=_BLOCK_SIZE,
+            timeout=_TIMEOUT,
+            headers=_HEADERS,
+            hooks={"response": _keep_bytes},
+        )
+        load(url, str(path), None)
+
+
+def _keep_bytes(response: Any, **_: Any) -> None:
+    """Has the body of a response taken as it is."""
+    # Many a server calls a .tgz file gzip-encoded; the client would write it uncompressed.
+    response.raw.headers.pop("Content-Encoding", None)
+    # urllib3 1 takes a body that ends early for a whole one.
+    response.raw.enforce_content_length = True
+
+
+def _find_fault(path: Path, archive: Archive) -> str | None:
+    """Returns in which way a file is not the published one; `None` if it is."""
+    size = path.stat().st_size
+    if archive.size is not None and size != archive.size:
+        return f"it has {size:,} bytes instead of {archive.size:,}"
+    if not archive.sha256:
+        return None
+    sha256 = _hash_file(path)
+    if sha256 != archive.sha256.lower():
+        return f"its SHA-256 is {sha256} instead of {archive.sha256}"
+    return None
+
+
+def _find_cause(error: Exception) -> str:
+    """Returns the message at the bottom of an error of the network, without addresses."""
+    while True:
+        inner = (*error.args, getattr(error, "reason", None), error.__cause__)
+        cause = next((item for item in inner if isinstance(item, Exception)), None)
+        if cause is None:
+            return str(error).split(" for url:")[0] or type(error).__name__
+        error = cause
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_sums(raw_dir: Path) -> dict[str, str]:
+    """Returns the SHA-256 of each file that SHA256SUMS names."""
+    path = raw_dir / SUMS_FILE
+    if not path.is_file():
+        return {}
+    # "*" is how sha256sum marks a file that it read as binary.
+    lines = re.findall(r"(?m)^([0-9A-Fa-f]{64}) [ *](.+)$", path.read_text("utf-8", "replace"))
+    return {name: sha256.lower() for sha256, name in lines}
+
+
+def _record_sum(path: Path) -> None:
+    """Adds a file to SHA256SUMS, or says why it cannot."""
+    sums, sha256 = path.with_name(SUMS_FILE), _hash_file(path)
+    try:
+        text = sums.read_text("utf-8", "replace") if sums.is_file() else ""
+        lines = [*text.splitlines(), f"{sha256}  {path.name}"]
+        with work_aside(path.parent, SUMS_FILE) as aside:
+            (aside / SUMS_FILE).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+            (aside / SUMS_FILE).replace(sums)
+    except OSError as error:  # a folder that others own must do, too
+        print(f"The SHA-256 of `{path}` is not recorded: {error}", file=sys.stderr)
+    else:
+        print(f"No SHA-256 of `{path}` is published; `{sums}` records the one it has.")
+
+
+@contextmanager
+def work_aside(folder: Path, name: str) -> Iterator[Path]:
+    """Yields a new folder in `folder` and removes it at the end, whatever happens.
+
+    A killed program leaves it behind: it goes when the same file is worked on a day later. Before,
+    it may be another program's.
+
+    Args:
+        folder: The folder, made if it is missing.
+        name: The file that is worked on; it begins the new folder's name.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob(f"{glob.escape(name)}.part-*"):
+        if time.time() - leftover.stat().st_mtime > _LEFTOVER_AGE:
+            shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=f"{name}.part-") as aside:
+        yield Path(aside)

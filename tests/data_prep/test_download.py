@@ -1,0 +1,295 @@
+import errno
+import gzip
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import time
+
+import download
+import pooch
+import pytest
+from archives import ARCHIVES
+from download import Archive, DownloadError, fetch
+
+CONTENT = b"banana\n" * 1009
+SIZE = len(CONTENT)
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+OTHER = CONTENT[::-1]
+NAME = "fruit.zip"
+
+
+def list_files(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def make_archive(*urls, size=SIZE, sha256=SHA256):
+    return Archive(NAME, urls, size, sha256)
+
+
+def fail_to_fetch(archive, raw_dir):
+    """Returns the message of the one error that is expected, which must be one line."""
+    with pytest.raises(DownloadError) as caught:
+        fetch(archive, raw_dir)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+# Downloading
+
+
+def test_a_missing_file_is_downloaded(serve, tmp_path):
+    path = fetch(make_archive(serve("/fruit")), tmp_path / "raw" / "fruit")
+    assert path == tmp_path / "raw" / "fruit" / NAME
+    assert path.read_bytes() == CONTENT
+    assert list_files(path.parent) == [NAME]
+
+
+def test_a_file_that_is_there_needs_no_network(server, serve, tmp_path):
+    archive = make_archive(serve("/fruit"))
+    fetch(archive, tmp_path)
+    assert fetch(archive, tmp_path).read_bytes() == CONTENT
+    assert server.requested == ["/fruit"]
+
+
+def test_a_file_that_the_user_put_there_needs_no_network(tmp_path, closed_url):
+    (tmp_path / NAME).write_bytes(CONTENT)
+    assert fetch(make_archive(closed_url), tmp_path) == tmp_path / NAME
+
+
+def test_hexadecimal_digits_may_be_capitals(tmp_path):
+    (tmp_path / NAME).write_bytes(CONTENT)
+    assert fetch(make_archive(sha256=SHA256.upper()), tmp_path)
+
+
+def test_a_mirror_with_a_wrong_hash_gives_way_to_the_next(serve, tmp_path, capsys):
+    urls = serve("/wrong", OTHER), serve("/right")
+    path = fetch(make_archive(*urls), tmp_path)
+    assert path.read_bytes() == CONTENT
+    found = hashlib.sha256(OTHER).hexdigest()
+    line = f"{urls[0]} failed: its SHA-256 is {found} instead of {SHA256}\n"
+    assert line in capsys.readouterr().out
+
+
+def test_a_mirror_with_a_wrong_size_gives_way_to_the_next(serve, tmp_path, capsys):
+    urls = serve("/wrong", b"<html>"), serve("/right")
+    assert fetch(make_archive(*urls), tmp_path).read_bytes() == CONTENT
+    assert "it has 6 bytes instead of 7,063" in capsys.readouterr().out
+
+
+def test_a_mirror_that_lacks_the_file_gives_way_to_the_next(server, serve, tmp_path, capsys):
+    urls = serve("/gone", b"sorry", status=404), serve("/right")
+    assert fetch(make_archive(*urls), tmp_path).read_bytes() == CONTENT
+    assert server.requested == ["/gone", "/right"]
+    assert f"{urls[0]} failed: 404 Client Error: Not Found\n" in capsys.readouterr().out
+
+
+def test_later_mirrors_are_left_alone(server, serve, tmp_path):
+    fetch(make_archive(serve("/first"), serve("/second")), tmp_path)
+    assert server.requested == ["/first"]
+
+
+def test_a_redirection_is_followed(serve, tmp_path):
+    url = serve("/old", b"", status=301, Location=serve("/new"))
+    assert fetch(make_archive(url), tmp_path).read_bytes() == CONTENT
+
+
+def test_no_network_ends_as_a_line_that_says_what_to_do(closed_url, tmp_path, capsys):
+    message = fail_to_fetch(make_archive(closed_url), tmp_path)
+    assert message == (
+        f"`{NAME}` could not be downloaded: {closed_url} ([Errno {errno.ECONNREFUSED}] Connection "
+        f"refused). Get it from there in another way and put it into `{tmp_path}`."
+    )
+    out, err = capsys.readouterr()
+    assert f"{closed_url} failed: " in out
+    assert err == ""
+    assert list_files(tmp_path) == []
+
+
+def test_the_line_names_every_mirror(serve, closed_url, tmp_path):
+    urls = serve("/gone", status=404), closed_url, serve("/wrong", OTHER)
+    message = fail_to_fetch(make_archive(*urls), tmp_path)
+    assert re.findall(r"http\S+", message) == list(urls)
+    assert list_files(tmp_path) == []
+
+
+@pytest.mark.parametrize("size", [SIZE, None])
+def test_a_body_that_ends_early_is_not_accepted(serve, tmp_path, size):
+    url = serve("/cut", CONTENT[:-1], Content_Length=str(SIZE))
+    message = fail_to_fetch(make_archive(url, size=size, sha256=None), tmp_path)
+    assert "IncompleteRead(7062 bytes read, 1 more expected)" in message
+    assert list_files(tmp_path) == []
+
+
+def test_a_mirror_that_is_silent_gives_way(server, serve, tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "_TIMEOUT", 0.05)
+    server.may_answer.clear()
+    message = fail_to_fetch(make_archive(serve("/silent")), tmp_path)
+    assert "timed out" in message
+    assert list_files(tmp_path) == []
+
+
+def test_a_senseless_length_is_a_failure_of_the_mirror(serve, tmp_path):
+    url = serve("/odd", Content_Length="many")
+    assert "many" in fail_to_fetch(make_archive(url), tmp_path)
+
+
+def test_a_file_is_kept_as_it_is_sent(server, serve, tmp_path):
+    body = gzip.compress(CONTENT)
+    url = serve("/fruit.tgz", body, Content_Encoding="x-gzip")
+    path = fetch(Archive("fruit.tgz", (url,), size=len(body)), tmp_path)
+    assert path.read_bytes() == body
+    assert server.headers[0]["Accept-Encoding"] == "identity"
+
+
+def break_off(error):
+    def call(self, url, path, pooch):
+        with open(path, "wb") as file:
+            file.write(CONTENT[:101])
+        raise error
+
+    return call
+
+
+def test_an_interruption_goes_on_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", break_off(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        fetch(make_archive("http://host/fruit"), tmp_path)
+    assert list_files(tmp_path) == []
+
+
+def test_a_full_disk_ends_as_a_line_and_leaves_nothing(tmp_path, monkeypatch):
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", break_off(full))
+    message = fail_to_fetch(make_archive("http://host/a", "http://host/b"), tmp_path)
+    assert message == (
+        f"`{NAME}` could not be downloaded into `{tmp_path}`: [Errno 28] No space left on device"
+    )
+    assert list_files(tmp_path) == []
+
+
+def test_a_file_is_under_its_name_only_once_it_is_whole(serve, tmp_path, monkeypatch):
+    seen = []
+
+    def look(path, archive):
+        seen.append((path.read_bytes(), (tmp_path / NAME).exists()))
+
+    monkeypatch.setattr(download, "_find_fault", look)
+    fetch(make_archive(serve("/fruit")), tmp_path)
+    assert seen == [(CONTENT, False)]
+
+
+def test_what_a_killed_program_left_is_not_taken(serve, tmp_path):
+    left = tmp_path / f"{NAME}.part-abc"
+    left.mkdir()
+    (left / NAME).write_bytes(CONTENT[:53])
+    assert fetch(make_archive(serve("/fruit")), tmp_path).read_bytes() == CONTENT
+    assert left.exists()  # it may be another program's, at work
+
+
+def test_what_a_killed_program_left_a_day_ago_goes(serve, tmp_path):
+    left = tmp_path / f"{NAME}.part-abc"
+    left.mkdir()
+    (left / NAME).write_bytes(CONTENT[:53])
+    long_ago = time.time() - 90_000
+    os.utime(left, (long_ago, long_ago))
+    fetch(make_archive(serve("/fruit")), tmp_path)
+    assert list_files(tmp_path) == [NAME]
+
+
+# Files that are there
+
+
+def test_a_file_of_another_size_is_refused(server, serve, tmp_path):
+    (tmp_path / NAME).write_bytes(CONTENT[:-1])
+    message = fail_to_fetch(make_archive(serve("/fruit")), tmp_path)
+    assert message == (
+        f"`{tmp_path / NAME}` is another file than expected: it has 7,062 bytes instead of 7,063. "
+        "Delete it and run again."
+    )
+    assert server.requested == []
+    assert (tmp_path / NAME).exists()
+
+
+def test_a_file_with_another_hash_is_refused(tmp_path):
+    (tmp_path / NAME).write_bytes(OTHER)
+    message = fail_to_fetch(make_archive("http://host/fruit"), tmp_path)
+    found = hashlib.sha256(OTHER).hexdigest()
+    assert f"its SHA-256 is {found} instead of {SHA256}. Delete it and run again." in message
+
+
+def test_a_published_hash_is_not_recorded(serve, tmp_path):
+    fetch(make_archive(serve("/fruit")), tmp_path)
+    assert not (tmp_path / "SHA256SUMS").exists()
+
+
+def test_a_hash_that_is_not_published_is_recorded(serve, tmp_path, capsys):
+    fetch(make_archive(serve("/fruit"), sha256=None), tmp_path)
+    assert (tmp_path / "SHA256SUMS").read_text() == f"{SHA256}  {NAME}\n"
+    assert "SHA256SUMS` records the one it has" in capsys.readouterr().out
+    assert list_files(tmp_path) == ["SHA256SUMS", NAME]
+
+
+@pytest.mark.skipif(not shutil.which("sha256sum"), reason="needs the program of GNU")
+def test_sha256sum_reads_the_record(tmp_path):
+    (tmp_path / NAME).write_bytes(CONTENT)
+    fetch(make_archive(sha256=None), tmp_path)
+    checked = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=tmp_path, capture_output=True)
+    assert checked.stdout.decode() == f"{NAME}: OK\n"
+
+
+def test_the_record_keeps_its_other_lines(tmp_path):
+    other = f"{'0' * 64} *vegetable.zip"
+    (tmp_path / "SHA256SUMS").write_text(other)
+    (tmp_path / NAME).write_bytes(CONTENT)
+    fetch(make_archive(sha256=None), tmp_path)
+    assert (tmp_path / "SHA256SUMS").read_text() == f"{other}\n{SHA256}  {NAME}\n"
+
+
+def test_a_file_that_changed_since_it_was_recorded_is_refused(tmp_path):
+    archive = make_archive("http://host/fruit", sha256=None)
+    (tmp_path / NAME).write_bytes(CONTENT)
+    fetch(archive, tmp_path)
+    (tmp_path / NAME).write_bytes(OTHER)
+    message = fail_to_fetch(archive, tmp_path)
+    assert f"instead of {SHA256}. Delete it and run again. If it was changed on purpose" in message
+    assert (tmp_path / "SHA256SUMS").read_text() == f"{SHA256}  {NAME}\n"
+
+
+def test_a_new_download_is_compared_with_the_record(serve, tmp_path):
+    archive = make_archive(serve("/fruit", OTHER), sha256=None)
+    (tmp_path / "SHA256SUMS").write_text(f"{SHA256} *{NAME}\n")
+    assert f"instead of {SHA256}" in fail_to_fetch(archive, tmp_path)
+    assert list_files(tmp_path) == ["SHA256SUMS"]
+
+
+def test_a_file_can_be_used_where_nothing_can_be_recorded(tmp_path, monkeypatch, capsys):
+    def refuse(folder, name):
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    monkeypatch.setattr(download, "work_aside", refuse)
+    (tmp_path / NAME).write_bytes(CONTENT)
+    assert fetch(make_archive(sha256=None), tmp_path)
+    assert "is not recorded: [Errno 13] Permission denied" in capsys.readouterr().err
+
+
+# The table
+
+
+def list_archives():
+    return [
+        pytest.param(archive, id=f"{dataset}-{archive.name}")
+        for dataset, group in ARCHIVES.items()
+        for archive in group
+    ]
+
+
+@pytest.mark.parametrize("archive", list_archives())
+def test_a_published_file_has_mirrors_and_a_hash(archive):
+    assert archive.urls
+    assert all(re.fullmatch(r"https?://[\w./~%-]+", url) for url in archive.urls)
+    assert len(set(archive.urls)) == len(archive.urls)
+    assert re.fullmatch(r"[0-9a-f]{64}", archive.sha256)
+    assert all(url.endswith(archive.name) for url in archive.urls)

@@ -1,0 +1,153 @@
+import zipfile
+
+import corpora
+import pytest
+from raw_files import (
+    CorpusError,
+    cut_raw,
+    find_layout,
+    find_raw,
+    make_source,
+    parse_enwik8,
+    parse_text8,
+)
+
+from txl_tf.data.text_files import TextFile
+
+TEXT8, ENWIK8, WT2 = (corpora.CORPORA[name] for name in ("text8", "enwik8", "wt2"))
+
+
+def read(source):
+    return b"".join(source.iterate_texts())
+
+
+def write(path, data):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def test_the_test_split_is_last_and_the_valid_split_before_it(tmp_path):
+    file = TextFile(write(tmp_path / "enwik8", bytes(range(100))))
+    cut = cut_raw(ENWIK8, file, valid_size=7, test_size=5)
+    texts = {
+        name: read(make_source(ENWIK8, (part,), is_release=False)) for name, part in cut.items()
+    }
+    assert texts == {
+        "train": bytes(range(88)),
+        "valid": bytes(range(88, 95)),
+        "test": bytes(range(95, 100)),
+    }
+
+
+@pytest.mark.parametrize("n_spaces", [0, 1, 700])
+def test_the_splits_of_text8_are_stripped(tmp_path, n_spaces):
+    space = b" " * n_spaces
+    text = space + b"ab" + space + b"c" * 7 + b"d" * (11 - n_spaces % 11) + space
+    file = TextFile(write(tmp_path / "text8", text))
+    held_out = len(text) - 2 * n_spaces - 2 - 7
+    cut = cut_raw(TEXT8, file, valid_size=7, test_size=held_out)
+    train, valid, _ = (read(make_source(TEXT8, (part,), is_release=False)) for part in cut.values())
+    assert (train, valid) == (b"ab", b"c" * 7)
+
+
+def test_a_split_of_spaces_is_empty(tmp_path):
+    file = TextFile(write(tmp_path / "text8", b"abc" + b" " * 1009))
+    cut = cut_raw(TEXT8, file, valid_size=3, test_size=1006)
+    assert cut["test"].size == 0
+
+
+@pytest.mark.parametrize("sizes", [(90, 10), (99, 2)])
+def test_something_must_be_left_for_training(tmp_path, sizes):
+    file = TextFile(write(tmp_path / "enwik8", bytes(100)))
+    with pytest.raises(CorpusError, match=r"must be below the size of the raw file.*100 bytes"):
+        cut_raw(ENWIK8, file, valid_size=sizes[0], test_size=sizes[1])
+
+
+def test_an_archive_is_as_good_as_the_file(tmp_path):
+    with zipfile.ZipFile(tmp_path / "enwik8.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("other", b"no")
+        archive.writestr("enwik8", bytes(range(100)))
+    (file,) = find_raw(tmp_path, "enwik8.zip!enwik8")
+    cut = cut_raw(ENWIK8, file, valid_size=7, test_size=5)
+    assert read(make_source(ENWIK8, (cut["valid"],), is_release=False)) == bytes(range(88, 95))
+
+
+@pytest.mark.parametrize("pattern", ["{}.txt", "wiki.{}.tokens", "wikitext-2/wiki.{}.tokens"])
+def test_files_are_found_in_each_layout(tmp_path, pattern):
+    for split in corpora.SPLITS:
+        write(tmp_path / pattern.format(split), split.encode())
+    found = find_layout(WT2, tmp_path)
+    assert {
+        split: read(make_source(WT2, files, is_release=False)) for split, files in found.items()
+    } == {split: f"{split}\n".encode() for split in corpora.SPLITS}
+
+
+def test_wikitext_is_read_from_its_archive(tmp_path):
+    with zipfile.ZipFile(tmp_path / "wikitext-2-v1.zip", "w") as archive:
+        for split in corpora.SPLITS:
+            archive.writestr(f"wikitext-2/wiki.{split}.tokens", split)
+    found = find_layout(WT2, tmp_path)
+    assert found["valid"] == (
+        TextFile(tmp_path / "wikitext-2-v1.zip", "wikitext-2/wiki.valid.tokens"),
+    )
+
+
+def test_a_layout_that_is_not_whole_is_not_taken(tmp_path):
+    for split in ("train", "valid"):
+        write(tmp_path / f"{split}.txt", b"a")
+    assert find_layout(WT2, tmp_path) is None
+
+
+def test_the_training_files_of_lm1b_come_in_the_order_of_their_names(tmp_path):
+    for index in (11, 2, 7):
+        write(tmp_path / f"news.en-{index:05d}-of-00100", b"a")
+    assert [file.path.name[8:13] for file in find_raw(tmp_path, "news.en-*")] == [
+        "00002",
+        "00007",
+        "00011",
+    ]
+
+
+def test_text8_must_be_one_character_at_a_time():
+    with pytest.raises(CorpusError, match=r"one character at a time: b'ab'"):
+        parse_text8(b"a ab")
+
+
+def test_a_raw_text8_must_not_hold_the_symbol_of_the_space(tmp_path):
+    source = make_source(TEXT8, (TextFile(write(tmp_path / "text8", b"a_b")),), is_release=False)
+    with pytest.raises(CorpusError, match=r"not text8: it holds '_'"):
+        read(source)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"32 10", b" \n"),
+        (b"\n 65 \n \n 66", b"\nA\n\nB"),
+        (b"65 \n", b"A\n"),
+        (b"65\n", b"A"),
+        (b"255 0", b"\xff\0"),
+    ],
+)
+def test_a_line_break_among_numbers_is_byte_10(text, expected):
+    assert parse_enwik8(text) == expected
+
+
+@pytest.mark.parametrize("text", [b"256", b"a", b"-1", b"065"])
+def test_enwik8_must_be_numbers_of_bytes(text):
+    with pytest.raises(CorpusError, match=r"not enwik8 as the 2019 release wrote it.*b'"):
+        parse_enwik8(text)
+
+
+def test_enwik8_in_numbers_may_be_cut_anywhere(tmp_path, monkeypatch):
+    numbers = " ".join("\n" if byte == 10 else str(byte) for byte in bytes(range(256)) * 3)
+    file = TextFile(write(tmp_path / "train.txt", numbers.encode()))
+    blocks = TextFile.iterate_blocks
+    monkeypatch.setattr(TextFile, "iterate_blocks", lambda self: blocks(self, 5))
+    assert read(make_source(ENWIK8, (file,), is_release=True)) == bytes(range(256)) * 3
+
+
+def test_newlines_are_dropped_on_request(tmp_path):
+    file = TextFile(write(tmp_path / "enwik8", b"a\n\nb\n"))
+    assert read(make_source(ENWIK8, (file,), is_release=False, drop_newlines=True)) == b"ab"

@@ -1,0 +1,224 @@
+"""`--dataset text`: the user's own files."""
+
+import gzip
+import json
+import re
+
+import make_tfrecords
+import numpy as np
+import pytest
+
+from txl_tf.data import open_records, read_ids
+
+TEXT = "the cat sat\non the mat\n\nthe Ünd\n"
+
+
+def call(folder, *arguments):
+    flags = [f"--data_dir={folder / 'records'}", *arguments]
+    return make_tfrecords.main(["make_tfrecords.py", "--dataset=text", *map(str, flags)])
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Returns a folder with a training and a validation text, and the flags for them."""
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "b.txt").write_text("the mat\n")
+    return tmp_path, [f"--train={tmp_path}/a.txt", f"--valid={tmp_path}/b.txt"]
+
+
+def read_text(folder, split):
+    return open_records(folder).vocabulary.decode(read_ids(folder, split))
+
+
+@pytest.mark.parametrize("level", ["byte", "char"])
+def test_bytes_and_characters_come_back(files, level):
+    folder, flags = files
+    assert call(folder, *flags, f"--level={level}") == 0
+    assert read_text(folder / "records", "train") == TEXT
+    assert read_text(folder / "records", "valid") == "the mat\n"
+
+
+def test_words_come_back_with_their_lines(files):
+    folder, flags = files
+    assert call(folder, *flags, "--level=word") == 0
+    assert read_text(folder / "records", "train") == TEXT
+    assert open_records(folder / "records").vocabulary.symbols[:2] == ("<eos>", "the")
+
+
+def test_subwords_come_back(files):
+    folder, flags = files
+    assert call(folder, *flags, "--level=subword", "--max_symbols=280") == 0
+    assert read_text(folder / "records", "train") == TEXT
+    assert open_records(folder / "records").vocabulary.level == "subword"
+
+
+def test_byte_level_knows_every_byte(files):
+    folder, flags = files
+    assert call(folder, *flags) == 0
+    assert len(open_records(folder / "records").vocabulary) == 256
+
+
+def test_many_files_of_many_kinds_are_read_in_order(tmp_path):
+    (tmp_path / "c.txt").write_text("third")
+    with gzip.open(tmp_path / "b.txt.gz", "wt") as file:
+        file.write("second ")
+    (tmp_path / "a.txt").write_text("first ")
+    assert call(tmp_path, f"--train={tmp_path}/[ab].txt*,{tmp_path}/c.txt") == 0
+    assert read_text(tmp_path / "records", "train") == "first second third"
+    starts = open_records(tmp_path / "records").split("train").document_starts
+    assert starts.tolist() == [0, 6, 13]
+
+
+@pytest.mark.parametrize(
+    ("flags", "starts"),
+    [
+        (["--documents=none"], []),
+        (["--documents=file"], [0]),
+        (["--documents=line"], [0, 12, 23, 24]),
+        (["--documents=blank_line"], [0, 24]),
+        (["--document_separator=on the mat"], [0, 23]),
+    ],
+)
+def test_documents_begin_where_they_are_said_to(files, flags, starts):
+    folder, arguments = files
+    assert call(folder, *arguments, "--level=char", *flags) == 0
+    assert open_records(folder / "records").split("train").document_starts.tolist() == starts
+
+
+@pytest.mark.parametrize("level", ["char", "word"])
+def test_unknown_symbols_are_counted_and_refused(files, level, capsys):
+    folder, flags = files
+    (folder / "b.txt").write_text("dog q dog\n")
+    assert call(folder, *flags, f"--level={level}") == 1
+    error = capsys.readouterr().err
+    counted = "3 words, 2 different ones" if level == "word" else "3 chars, 2 different ones"
+    assert f"valid: {counted}, are not in the vocabulary" in error
+    assert "--unknown" in error
+    assert not (folder / "records").exists()
+
+
+def test_unknown_words_become_the_symbol_for_them(files, capsys):
+    folder, flags = files
+    (folder / "b.txt").write_text("the dog\n")
+    assert call(folder, *flags, "--level=word", "--unknown=<unk>") == 0
+    assert "valid: 1 unknown (33.33%) became <unk>" in capsys.readouterr().out
+    assert read_text(folder / "records", "valid") == "the <unk>\n"
+
+
+def test_a_special_symbol_for_unknown_words_is_used(files):
+    folder, flags = files
+    (folder / "b.txt").write_text("the dog\n")
+    assert call(folder, *flags, "--level=word", "--special=<unk>") == 0
+    assert read_text(folder / "records", "valid") == "the <unk>\n"
+
+
+def test_rare_words_are_left_out(files, capsys):
+    folder, flags = files
+    flags = [*flags, "--level=word", "--unknown=<unk>"]
+    assert call(folder, *flags, "--min_count=2") == 0
+    assert open_records(folder / "records").vocabulary.symbols == ("<eos>", "<unk>", "the")
+    assert call(folder, *flags, "--max_symbols=4", "--overwrite") == 0
+    assert open_records(folder / "records").vocabulary.symbols == ("<eos>", "<unk>", "the", "cat")
+
+
+def test_words_are_put_into_lower_case_on_request(files):
+    folder, flags = files
+    assert call(folder, *flags, "--level=word", "--lower_case", "--line_end=") == 0
+    vocabulary = open_records(folder / "records").vocabulary
+    assert "ünd" in vocabulary.symbols
+    assert vocabulary.decode(vocabulary.encode("THE\nÜND")) == "the ünd"
+
+
+def test_a_vocabulary_can_be_brought(files):
+    folder, flags = files
+    (folder / "v.txt").write_text("<unk> 0\nmat 7\nthe 5\n<eos>\n")
+    assert call(folder, *flags, "--level=word", f"--vocab_file={folder}/v.txt") == 0
+    assert read_ids(folder / "records", "valid").tolist() == [2, 1, 3]
+
+
+def test_the_vocabulary_of_a_run_can_be_brought(files):
+    folder, flags = files
+    data = {"level": "char", "symbols": ["e", "t"], "unknown": "e"}
+    (folder / "v.json").write_text(json.dumps(data))
+    assert call(folder, *flags, "--level=char", f"--vocab_file={folder}/v.json") == 0
+    np.testing.assert_array_equal(read_ids(folder / "records", "valid"), [1, 0, 0, 0, 0, 0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\n\nb\n", "`.*v.txt` is no vocabulary: line 2 is blank"),
+        ("a\nb\na 3\n", "`.*v.txt` is no vocabulary: lines 1 and 3 both hold 'a'"),
+        ("", "line 1 is blank"),
+        ("a\n", "`line_end` must be one of the symbols"),
+    ],
+)
+def test_a_vocabulary_file_with_faults_is_refused(files, text, message, capsys):
+    folder, flags = files
+    (folder / "v.txt").write_text(text)
+    assert call(folder, *flags, "--level=word", f"--vocab_file={folder}/v.txt") == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert re.search(message, error)
+
+
+@pytest.mark.parametrize(
+    ("content", "flags", "message"),
+    [
+        (b"ab\xffc\n", ["--level=char"], r"a.txt`, line 2, byte offset 6: byte 0xff, which is not"),
+        (b"a\0b\n", ["--level=word"], r"a.txt`, line 2, byte offset 5: a NUL byte"),
+    ],
+)
+def test_what_is_no_text_is_named_with_its_place(files, content, flags, message, capsys):
+    folder, arguments = files
+    (folder / "a.txt").write_bytes(b"one\n" + content)
+    assert call(folder, *arguments, *flags) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_bytes_that_are_not_utf8_are_replaced_on_request(files):
+    folder, flags = files
+    (folder / "a.txt").write_bytes(b"the mat\n\xff")
+    assert call(folder, *flags, "--level=char", "--encoding_errors=replace") == 0
+    assert read_text(folder / "records", "train") == "the mat\n\ufffd"
+
+
+@pytest.mark.parametrize("level", ["byte", "char", "word"])
+def test_an_empty_split_is_refused(files, level, capsys):
+    folder, flags = files
+    (folder / "b.txt").write_text("")
+    assert call(folder, *flags, f"--level={level}") == 1
+    assert "valid is empty" in capsys.readouterr().err
+    assert not (folder / "records").exists()
+
+
+@pytest.mark.parametrize("level", ["char", "word", "subword"])
+def test_an_empty_training_text_is_refused(files, level, capsys):
+    folder, flags = files
+    (folder / "a.txt").write_text("\n" if level == "subword" else "")
+    assert call(folder, *flags, f"--level={level}") == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "there is no" in error or "nothing to learn from" in error or "train is empty" in error
+
+
+def test_a_pattern_that_matches_nothing_is_refused(files, capsys):
+    folder, flags = files
+    assert call(folder, *flags, f"--test={folder}/*.md") == 1
+    assert f"no file matches '{folder}/*.md'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("level", ["byte", "char", "word", "subword"])
+def test_the_number_of_workers_changes_nothing(files, level, monkeypatch):
+    folder, flags = files
+    monkeypatch.setattr("txl_tf.data.text_files.CHUNK_BYTES", 17)
+    (folder / "a.txt").write_text("".join(f"w{i % 97} und Üb{i % 7}\n" for i in range(997)))
+    (folder / "b.txt").write_text("w5 und\n")
+    contents = []
+    for workers in (1, 3):
+        arguments = [*flags, f"--level={level}", f"--num_workers={workers}", "--overwrite"]
+        sizes = ["--max_symbols=300"] if level == "subword" else []
+        assert call(folder, *arguments, *sizes) == 0
+        paths = sorted((folder / "records").iterdir())
+        contents.append([(path.name, path.read_bytes()) for path in paths])
+    assert contents[0] == contents[1]

@@ -1,0 +1,216 @@
+import errno
+import io
+import os
+import tarfile
+
+import pytest
+import unpacking
+from download import DownloadError
+from unpacking import unpack
+
+FILES = {
+    "./pie/data/apple.txt": b"apple\n" * 101,
+    "./pie/data/pear.txt": b"pear\n" * 103,
+    "./pie/README": b"eat\n",
+}
+UNPACKED = ["pie", "pie/README", "pie/data", "pie/data/apple.txt", "pie/data/pear.txt"]
+
+
+def list_files(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def make_tar(path, files, **member):
+    """Writes an archive; `member` are the attributes of a last one, called "odd"."""
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+        if member:
+            info = tarfile.TarInfo("odd")
+            for key, value in member.items():
+                setattr(info, key, value)
+            archive.addfile(info)
+    return path
+
+
+def make(folder, kind, files):
+    return make_tar(folder / f"pie.{kind}", files)
+
+
+def fail_to_unpack(archive, tmp_path, members=None):
+    with pytest.raises(DownloadError) as caught:
+        unpack(archive, tmp_path / "out", members)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert list_files(tmp_path) in ([archive.name], sorted([archive.name, "out"]))
+    return message
+
+
+KINDS = pytest.mark.parametrize("kind", ["tgz", "tar.gz"])
+
+
+@KINDS
+def test_an_archive_is_unpacked(kind, tmp_path):
+    unpack(make(tmp_path, kind, FILES), tmp_path / "out")
+    assert list_files(tmp_path / "out") == UNPACKED
+    for name, content in FILES.items():
+        assert (tmp_path / "out" / name).read_bytes() == content
+
+
+@KINDS
+def test_members_are_chosen_by_their_paths(kind, tmp_path):
+    archive = make(tmp_path, kind, FILES)
+    unpack(archive, tmp_path, lambda name: name == "pie/data/pear.txt")
+    assert list_files(tmp_path) == sorted([archive.name, "pie", "pie/data", "pie/data/pear.txt"])
+
+
+@KINDS
+def test_unpacking_adds_to_what_is_there(kind, tmp_path):
+    archive = make(tmp_path, kind, FILES)
+    unpack(archive, tmp_path / "out", lambda name: name.endswith("apple.txt"))
+    (tmp_path / "out" / "pie" / "README").write_text("old")
+    (tmp_path / "out" / "pie" / "own").write_text("mine")
+    unpack(archive, tmp_path / "out")
+    assert list_files(tmp_path / "out") == sorted([*UNPACKED, "pie/own"])
+    assert (tmp_path / "out" / "pie" / "README").read_bytes() == b"eat\n"
+
+
+@KINDS
+def test_an_archive_without_the_members_is_refused(kind, tmp_path):
+    archive = make(tmp_path, kind, FILES)
+    message = fail_to_unpack(archive, tmp_path, lambda name: name == "plum.txt")
+    assert message == f"`{archive}` holds none of the files that were expected in it"
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "name",
+    ["../evil", "pie/../../evil", "/evil", "..\\evil", "C:\\evil", "C:evil", "\\\\host\\evil"],
+)
+def test_a_member_that_leaves_the_folder_is_refused(kind, name, tmp_path):
+    archive = make(tmp_path, kind, {**FILES, name: b"evil"})
+    message = fail_to_unpack(archive, tmp_path)
+    assert message == f"`{archive}` is not safe to unpack: {name!r} leaves the folder"
+    assert not (tmp_path / "out").exists()  # nothing was written, not even aside
+
+
+@pytest.mark.parametrize(
+    ("member", "reason"),
+    [
+        ({"type": tarfile.SYMTYPE, "linkname": "../../evil"}, "outside the destination"),
+        ({"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}, "absolute path"),
+        ({"type": tarfile.LNKTYPE, "linkname": "../../evil"}, "outside the destination"),
+        ({"type": tarfile.CHRTYPE}, "special file"),
+        ({"type": tarfile.FIFOTYPE}, "special file"),
+    ],
+)
+def test_a_link_out_of_the_folder_or_a_device_is_refused(member, reason, tmp_path):
+    archive = make_tar(tmp_path / "pie.tgz", FILES, **member)
+    message = fail_to_unpack(archive, tmp_path)
+    assert message.startswith(f"`{archive}` is not safe to unpack: 'odd' ")
+    assert reason in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_link_within_the_folder_is_unpacked(tmp_path):
+    archive = make_tar(
+        tmp_path / "pie.tgz", FILES, type=tarfile.SYMTYPE, linkname="pie/data/apple.txt"
+    )
+    unpack(archive, tmp_path / "out")
+    assert (tmp_path / "out" / "odd").read_bytes() == FILES["./pie/data/apple.txt"]
+
+
+def test_an_odd_member_that_is_not_wanted_does_no_harm(tmp_path):
+    archive = make_tar(
+        tmp_path / "pie.tgz", {**FILES, "../evil": b""}, type=tarfile.SYMTYPE, linkname="/etc"
+    )
+    unpack(archive, tmp_path / "out", lambda name: name.startswith("pie/"))
+    assert list_files(tmp_path / "out") == UNPACKED
+
+
+@KINDS
+@pytest.mark.parametrize("damage", ["cut", "changed", "another"])
+def test_a_damaged_archive_is_refused(kind, damage, tmp_path):
+    archive = make(tmp_path, kind, FILES)
+    content = bytearray(archive.read_bytes())
+    if damage == "cut":
+        content = content[: len(content) // 2]
+    elif damage == "changed":
+        content[len(content) // 3] ^= 0xFF
+    else:
+        content = b"<html>We are down.</html>" * 101
+    archive.write_bytes(content)
+    message = fail_to_unpack(archive, tmp_path)
+    assert message.startswith(f"`{archive}` is damaged: ")
+    assert message.endswith("; delete it and run again")
+
+
+def test_the_checksum_at_the_end_of_a_tar_file_is_compared(tmp_path):
+    archive = make(tmp_path, "tgz", FILES)
+    content = bytearray(archive.read_bytes())
+    content[-8] ^= 1
+    archive.write_bytes(content)
+    assert "CRC check failed" in fail_to_unpack(archive, tmp_path)
+
+
+def test_an_archive_that_is_missing_ends_as_a_line(tmp_path):
+    with pytest.raises(DownloadError, match=r"pie.tgz.* could not be unpacked .* No such file"):
+        unpack(tmp_path / "pie.tgz", tmp_path)
+
+
+def break_copying(monkeypatch, error):
+    """Lets the first file be written, and half of the second."""
+    calls = []
+
+    def copy(source, target, *args, **kwargs):
+        calls.append(target)
+        content = source.read()
+        target.write(content if len(calls) == 1 else content[: len(content) // 2])
+        if len(calls) == 2:
+            raise error
+
+    monkeypatch.setattr("tarfile.copyfileobj", copy)
+
+
+@KINDS
+def test_a_full_disk_while_unpacking_leaves_nothing(kind, tmp_path, monkeypatch):
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    archive = make(tmp_path, kind, FILES)
+    break_copying(monkeypatch, full)
+    message = fail_to_unpack(archive, tmp_path)
+    assert message == (
+        f"`{archive}` could not be unpacked into `{tmp_path / 'out'}`: "
+        "[Errno 28] No space left on device"
+    )
+
+
+@KINDS
+def test_an_interrupted_unpacking_leaves_nothing(kind, tmp_path, monkeypatch):
+    archive = make(tmp_path, kind, FILES)
+    break_copying(monkeypatch, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        unpack(archive, tmp_path / "out")
+    assert list_files(tmp_path / "out") == []
+
+
+@KINDS
+def test_files_are_under_their_names_only_once_they_are_whole(kind, tmp_path, monkeypatch):
+    """A killed program cleans nothing up: what it leaves must not look like the files."""
+    archive = make(tmp_path, kind, FILES)
+    seen = []
+
+    def look(source, folder):
+        seen.extend(path for path in list_files(folder) if ".part-" not in path)
+        assert list_files(source) == UNPACKED
+
+    monkeypatch.setattr(unpacking, "_move_files", look)
+    unpack(archive, tmp_path / "out")
+    assert seen == []
+
+
+def test_a_python_without_the_filter_is_refused(tmp_path, monkeypatch):
+    archive = make(tmp_path, "tgz", FILES)
+    monkeypatch.delattr(tarfile, "data_filter")
+    assert "Python must be 3.11.4 or later" in fail_to_unpack(archive, tmp_path)

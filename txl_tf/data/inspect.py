@@ -1,0 +1,159 @@
+"""Shows what a data set holds, and checks every byte of it.
+
+python -m txl_tf.data.inspect data/wt103
+"""
+
+import itertools
+import sys
+import textwrap
+from collections.abc import Iterator
+
+import numpy as np
+from absl import flags
+from tqdm import tqdm
+
+from txl_tf.data.reading import Records, Split, open_records, verify_records
+from txl_tf.program import define_flag, run_program
+
+_N_TOKENS = 2**22  # read at a time
+_N_SYMBOLS = 8
+_WIDTH = 96
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(str(__doc__), define_flags(), inspect_records, argv, positional="data_dir")
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, not yet read."""
+    options = flags.FlagValues()
+    define_flag(options, "data_dir", str, None, "The folder of the data set.", required=True)
+    define_flag(
+        options, "split", str, None, "The split to show the beginning of. [default: the first]"
+    )
+    define_flag(options, "lines", int, 5, "How many lines of it to show.", lower_bound=0)
+    define_flag(options, "verify", bool, True, "Read all tokens and check all checksums.")
+    return options
+
+
+def inspect_records(options: flags.FlagValues) -> None:
+    """Prints what the data set holds.
+
+    Raises:
+        RecordError: If it is missing, damaged or has no such split.
+    """
+    records = open_records(options.data_dir)
+    sample = records.split(options.split or records.splits[0])
+    if options.verify:
+        verify_records(options.data_dir)
+    for line in describe_records(records):
+        print(line)
+    print()
+    rows = [describe_split(records, name, count=options.verify) for name in records.splits]
+    for line in format_table(rows):
+        print(line)
+    if options.lines:
+        print(f"\n{sample.name} begins:")
+        for line in decode_lines(records, sample, options.lines):
+            print(f"  {line}")
+    print()
+    if options.verify:
+        print("All checksums are right.")
+    else:
+        print("Checksums and tokens were not read: --verify=false.")
+
+
+def describe_records(records: Records) -> Iterator[str]:
+    """Yields lines on the data set as a whole."""
+    vocabulary = records.vocabulary
+    yield f"{records.data_dir}: {records.dataset}"
+    arguments = records.made_from.get("arguments", {})
+    yield from textwrap.wrap(
+        "made with " + ", ".join(f"{name}={value}" for name, value in arguments.items() if value),
+        _WIDTH,
+        subsequent_indent="  ",
+    )
+    options = {
+        name: getattr(vocabulary, name)
+        for name in ("space", "unknown", "lower_case", "line_start", "line_end")
+    }
+    notes = "".join(f", {name}={value!r}" for name, value in options.items() if value)
+    yield f"vocabulary: {len(vocabulary):,} {vocabulary.level}s{notes}"
+    head = [repr(symbol) for symbol in vocabulary.symbols[:_N_SYMBOLS]]
+    tail = [repr(symbol) for symbol in vocabulary.symbols[_N_SYMBOLS:][-_N_SYMBOLS:]]
+    yield from textwrap.wrap(
+        f"symbols: {' '.join(head)} ... {' '.join(tail)}", _WIDTH, subsequent_indent="  "
+    )
+    if records.cutoffs:
+        yield f"cutoffs: {', '.join(f'{cutoff:,}' for cutoff in records.cutoffs)}"
+
+
+def describe_split(records: Records, name: str, *, count: bool) -> dict[str, str]:
+    """Returns the row of a split in the table.
+
+    Args:
+        records: The data set.
+        name: The split.
+        count: Whether to read all tokens and count the symbols.
+    """
+    split = records.split(name)
+    row = {
+        "split": name,
+        "tokens": f"{len(split):,}",
+        "documents": f"{records.n_documents(name):,}",
+        "bytes": f"{records.n_bytes(name):,}",
+        "bytes/token": f"{records.n_bytes(name) / max(len(split), 1):.3f}",
+    }
+    if count:
+        counts = count_ids(split, len(records.vocabulary))
+        row["symbols used"] = f"{np.count_nonzero(counts):,}"
+        unknown = records.vocabulary.unknown
+        if unknown is not None:
+            share = counts[records.vocabulary.symbols.index(unknown)] / max(len(split), 1)
+            row["unknown"] = f"{share:.3%}"
+    return row
+
+
+def count_ids(split: Split, n_symbols: int) -> np.ndarray:
+    """Returns how often each id occurs in a split, (n_symbols,) int64."""
+    counts = np.zeros(n_symbols, np.int64)
+    with tqdm(total=len(split), desc=split.name, unit_scale=True, disable=None, leave=False) as bar:
+        for start in range(0, len(split), _N_TOKENS):
+            ids = split.read(start, min(start + _N_TOKENS, len(split)))
+            counts += np.bincount(ids, minlength=n_symbols)
+            bar.update(len(ids))
+    return counts
+
+
+def format_table(rows: list[dict[str, str]]) -> Iterator[str]:
+    """Yields the lines of a table; the first column is set to the left, the others to the right."""
+    names = list(rows[0])
+    cells = [names, *(list(row.values()) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        first, *others = (
+            cell.ljust(width) if index == 0 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        yield "  ".join([first, *others])
+
+
+def decode_lines(records: Records, split: Split, n_lines: int) -> list[str]:
+    """Returns the first lines of a split as text; long ones are broken.
+
+    Args:
+        records: The data set.
+        split: The split.
+        n_lines: How many.
+    """
+    ids = split.read(0, min(len(split), n_lines * _WIDTH))
+    text = records.vocabulary.decode(ids)
+    lines = itertools.chain.from_iterable(
+        textwrap.wrap(line, _WIDTH - 2, drop_whitespace=False) or [""] for line in text.split("\n")
+    )
+    return list(itertools.islice(lines, n_lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
