@@ -10,7 +10,7 @@ CONFIGS = [
     ModelConfig(n_token=23, cutoffs=(5, 11), div_val=2, untie_r=True, init="uniform"),
     AttentionSpan(mem_len=7, same_length=True, clamp_len=5),
     TrainConfig(learning_rate=1e-3, warmup_steps=11, train_steps=13, seed=3, clamp_len=17),
-    EvalConfig(eval_batch_size=2, tgt_len=3, mem_len=0, same_length=True),
+    EvalConfig(eval_batch_size=2, tgt_len=3, mem_len=0, same_length=True, reset_at_documents=True),
 ]
 BY_CLASS = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
 
@@ -131,6 +131,13 @@ def test_training_that_cannot_be_is_an_error(fields, message):
 def test_an_evaluation_that_cannot_be_is_an_error(name):
     with pytest.raises(UserError, match=rf"`{name}` must be an integer >= 1. Received: {name}=0"):
         EvalConfig(**{name: 0})
+
+
+@pytest.mark.parametrize("cls", [TrainConfig, EvalConfig])
+def test_memory_runs_on_over_documents_unless_asked_otherwise(cls):
+    assert cls.from_json({"tgt_len": 3}).reset_at_documents is False
+    with pytest.raises(UserError, match=r"`reset_at_documents` must be true or false.*=1"):
+        cls(reset_at_documents=1)
 
 
 @pytest.mark.parametrize("cls", [TrainConfig, EvalConfig])

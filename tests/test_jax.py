@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden_cases import NAMES, load_case
+from jax_documents import CONFIG, read_segments
 
+from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import SCOPE, list_entries, load_model
 
-SCRIPT = Path(__file__).with_name("jax_golden.py")
-ROOT = SCRIPT.parents[1]
+FOLDER = Path(__file__).parent
 # float32, summed in another order; the golden numbers themselves hold 2e-5 and 1e-4.
 LOSS_TOLERANCE = 2e-5
 GRADIENT_TOLERANCE = 1e-4
@@ -21,7 +22,8 @@ def test_numbers_on_jax_are_those_of_the_2019_code(name, tmp_path):
     """Losses, memories, gradients and evaluations, in a process without tensorflow."""
     case = load_case(name)
     entries = list(list_entries(load_model(case.checkpoint, case.config)))
-    results = run_on_jax(name, {entry.target.path: entry.target for entry in entries}, tmp_path)
+    weights = {entry.target.path: entry.target for entry in entries}
+    results = run_on_jax("jax_golden.py", weights, tmp_path, name)
     assert results["backend"] == "jax"
     assert "txl_tf" in results["modules"]
     assert "tensorflow" not in results["modules"]
@@ -38,10 +40,24 @@ def test_numbers_on_jax_are_those_of_the_2019_code(name, tmp_path):
     assert compared == results.keys() - {"backend", "modules"}
 
 
-def run_on_jax(name, weights, folder):
-    """Returns what jax_golden.py computes for a case with these weights."""
+def test_documents_on_jax_are_those_on_tensorflow(tmp_path):
+    """Hidden states and memory of two segments in which documents begin."""
+    model = TransformerXL(CONFIG, seed=3)
+    weights = {variable.path: variable for variable in model.trainable_variables}
+    results = run_on_jax("jax_documents.py", weights, tmp_path)
+    expected = read_segments(model, model)
+    assert results.keys() == expected.keys()
+    for key, states in expected.items():
+        # Hidden states of the order of 1, three layers in float32.
+        np.testing.assert_allclose(results[key], states, rtol=0, atol=2e-5, err_msg=key)
+    without = read_segments(model, lambda *args, **kwargs: model(*args, span=kwargs["span"]))
+    assert np.abs(without["hidden_1"] - expected["hidden_1"]).max() > 1e-2
+
+
+def run_on_jax(script, weights, folder, *arguments):
+    """Returns what a script of this folder computes with these weights."""
     np.savez(folder / "weights.npz", **weights)
-    search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    search = os.pathsep.join(filter(None, [str(FOLDER.parent), os.environ.get("PYTHONPATH")]))
     environment = {
         "KERAS_BACKEND": "jax",
         "JAX_PLATFORMS": "cpu",
@@ -49,7 +65,13 @@ def run_on_jax(name, weights, folder):
         "PYTHONPATH": search,
     }
     ran = subprocess.run(
-        [sys.executable, SCRIPT, name, folder / "weights.npz", folder / "results.npz"],
+        [
+            sys.executable,
+            FOLDER / script,
+            *arguments,
+            folder / "weights.npz",
+            folder / "results.npz",
+        ],
         env=os.environ | environment,
         capture_output=True,
         text=True,

@@ -7,6 +7,7 @@ from absl import flags
 from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data import RecordError, Vocabulary, open_records, write_records
+from txl_tf.errors import UserError
 from txl_tf.program import parse_flags
 from txl_tf.train_command import define_flags, make_configs, make_eval_config, run
 
@@ -162,6 +163,26 @@ def test_evaluation_flags_change_the_evaluation_alone(records):
     assert evaluation == EvalConfig(31, 37, True, 41, 43)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "preset", "expected"),
+    [
+        ([], None, (False, False)),
+        (["--reset_at_documents"], None, (True, True)),
+        (["--reset_at_documents"], "text8_base", (True, False)),
+        (["--eval_reset_at_documents"], None, (False, True)),
+        (["--reset_at_documents", "--noeval_reset_at_documents"], None, (True, False)),
+    ],
+)
+def test_documents_are_reset_as_their_flags_say(records, arguments, preset, expected):
+    _, training, evaluation = configure(records, *arguments, preset=preset)
+    assert (training.reset_at_documents, evaluation.reset_at_documents) == expected
+
+
+def test_without_training_the_flag_of_training_resets_the_evaluation():
+    options = read_flags("--do_train=false", "--reset_at_documents")
+    assert make_eval_config(options, EvalConfig()) == EvalConfig(reset_at_documents=True)
+
+
 def test_an_evaluation_flag_wins_where_the_other_is_given_too(records):
     _, training, evaluation = configure(records, "--tgt_len=31", "--eval_tgt_len=29")
     assert (training.tgt_len, evaluation.tgt_len) == (31, 29)
@@ -203,6 +224,11 @@ def fail_to_make_strategy():
         ),
         (["--tgt_len=0"], flags.Error, r"`tgt_len` must be an integer >= 1"),
         (["--eval_clamp_len=0"], flags.Error, r"`clamp_len` must be -1 \(off\) or positive"),
+        (
+            ["--do_eval", "--eval_reset_at_documents"],
+            UserError,
+            r"data set with document boundaries; .*data has none in split valid",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_it_starts(records, arguments, error, message):

@@ -234,6 +234,8 @@ class _ReadingConfig(_Config):
     mem_len: int = 70
     same_length: bool = False
     clamp_len: int = -1
+    # By keyword only: it then moves no field of the classes below.
+    reset_at_documents: bool = dataclasses.field(default=False, kw_only=True)
 
     @property
     def span(self) -> AttentionSpan:
@@ -242,6 +244,7 @@ class _ReadingConfig(_Config):
 
     def _check_reading(self) -> None:
         self._check_integers(1, "tgt_len")
+        self._check_booleans("reset_at_documents")
         self.span  # noqa: B018  checks the rest
 
 
@@ -260,6 +263,8 @@ class TrainConfig(_ReadingConfig):
         mem_len: memory length M; 0 for no memory.
         same_length: every query sees M + 1 keys.
         clamp_len: distances beyond it count as equal to it; -1 for no limit.
+        reset_at_documents: a document sees nothing of the one before it: the memory is emptied
+            where it begins.
         seed: of the initial weights, the dropout and the epochs' offsets.
 
     Raises:
@@ -300,6 +305,8 @@ class EvalConfig(_ReadingConfig):
         mem_len: memory length M; 0 for no memory.
         same_length: every query sees M + 1 keys; the paper's results use it.
         clamp_len: distances beyond it count as equal to it; -1 for no limit.
+        reset_at_documents: a document sees nothing of the one before it: the memory is emptied
+            where it begins. The paper's results do without.
 
     Raises:
         UserError: a value is out of its range.

@@ -11,6 +11,7 @@ from txl_tf.layers import (
     AdaptiveSoftmax,
     DecoderLayer,
     Dropout,
+    compare_documents,
     make_attention_mask,
     make_position_table,
     update_memory,
@@ -25,6 +26,11 @@ class TransformerXL(keras.Model):
     attended to, as in the 2019 release; no gradient flows into it. The caller carries it from
     segment to segment. All weights exist after construction.
 
+    With `document_starts`, whatever comes before a document is an empty memory to it: nothing of
+    it is seen, and no gradient flows there. With `span.same_length` its hidden states are then
+    those that it has when it is read alone, wherever it begins in a segment; otherwise the empty
+    states before it are as many as its place has.
+
     Args:
         config: `ModelConfig`.
         seed: of the initial weights and the dropout masks; `None` for another each time.
@@ -35,14 +41,16 @@ class TransformerXL(keras.Model):
         span: `AttentionSpan`; its `mem_len` is the memory's. `None`: the memory's length, every
             query sees all before it, no clamping.
         training: whether to drop.
+        document_starts: (B, T) bool, true where a token of `ids` begins a document; `None` where
+            the text runs on.
 
     Returns:
         hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
         memory: the new memory, of the same shapes as the old one.
 
     Raises:
-        ValueError: `span.mem_len` is not the length of the memory, or the shape of `ids` is not
-            fixed when a function is traced.
+        ValueError: `span.mem_len` is not the length of the memory, `document_starts` has not the
+            shape of `ids`, or that is not fixed when a function is traced.
 
     >>> config = ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6, n_head=2, d_head=3,
     ...                      d_inner=7)
@@ -108,10 +116,13 @@ class TransformerXL(keras.Model):
     def _add_bias(self, name, shape):
         return self.add_weight(name=name, shape=shape, initializer=self._bias_initializer)
 
-    def call(self, ids, memory, span=None, training=False):
-        span = _check_call(ids, memory, span)
+    def call(self, ids, memory, span=None, training=False, document_starts=None):
+        span = _check_call(ids, memory, span, document_starts)
         tgt_len, mem_len = ids.shape[1], span.mem_len
         mask = make_attention_mask(tgt_len, mem_len, same_length=span.same_length)
+        same_document = None
+        if document_starts is not None:
+            same_document = compare_documents(document_starts, mem_len)
         positions = make_position_table(
             mem_len + tgt_len, self.config.d_model, clamp_len=span.clamp_len
         )
@@ -119,9 +130,10 @@ class TransformerXL(keras.Model):
         hidden = self.dropout(self.embedding(ids), training=training)
         new_memory = []
         for index, (layer, old) in enumerate(zip(self.decoder_layers, memory, strict=True)):
-            new_memory.append(update_memory(old, hidden))
+            new_memory.append(update_memory(old, hidden, same_document))
             biases = self._get_biases(index)
-            hidden = layer(hidden, old, positions, *biases, mask, training=training)
+            inputs = (hidden, old, positions, *biases, mask, same_document)
+            hidden = layer(*inputs, training=training)
         return self.dropout(hidden, training=training), tuple(new_memory)
 
     def _get_biases(self, index):
@@ -209,10 +221,15 @@ def _make_initializer(config, std, seeds):
     return keras.initializers.RandomNormal(0.0, std, seed=seeds)
 
 
-def _check_call(ids, memory, span):
+def _check_call(ids, memory, span, document_starts):
     """Returns the span of a call, whose shapes must be known and agree."""
     if None in ids.shape:
         raise ValueError(f"`ids` must have a fixed shape (B, T). Received: {tuple(ids.shape)}")
+    if document_starts is not None and tuple(document_starts.shape) != tuple(ids.shape):
+        raise ValueError(
+            "`document_starts` must have the shape of `ids`. "
+            f"Received: {tuple(document_starts.shape)}, ids {tuple(ids.shape)}"
+        )
     mem_len = memory[0].shape[1]
     if span is None:
         return AttentionSpan(mem_len)

@@ -84,6 +84,8 @@ def run(options: flags.FlagValues, make_strategy: Callable[[], "tf.distribute.St
     from txl_tf.training.run_folder import RunConfig, read_run_config
 
     if do_train:
+        if do_eval and evaluation.reset_at_documents:
+            job.check_documents(records, options.eval_split)  # now, not after the training
         config = RunConfig(records.dataset, model, training, evaluation)
         job.train(
             make_strategy(),
@@ -142,7 +144,11 @@ def make_configs(
         training, evaluation = TrainConfig(), None
     training = override(training, options)
     if evaluation is None:
-        evaluation = EvalConfig(tgt_len=training.tgt_len, **dataclasses.asdict(training.span))
+        evaluation = EvalConfig(
+            tgt_len=training.tgt_len,
+            reset_at_documents=training.reset_at_documents,
+            **dataclasses.asdict(training.span),
+        )
     return override(model, options), training, make_eval_config(options, evaluation)
 
 

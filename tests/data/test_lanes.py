@@ -10,8 +10,9 @@ from txl_tf.data.writing import write_records
 class Positions:
     """A split in which every token is its own position."""
 
-    def __init__(self, n_tokens):
+    def __init__(self, n_tokens, document_starts=()):
         self._n_tokens = n_tokens
+        self.document_starts = np.array(document_starts, np.int64)
 
     def __len__(self):
         return self._n_tokens
@@ -21,8 +22,13 @@ class Positions:
         return np.arange(start, stop, dtype=np.int32)
 
 
-def make_lanes(n_tokens=211, n_lanes=3, tgt_len=7, seed=0):
-    return TrainingLanes(Positions(n_tokens), n_lanes=n_lanes, tgt_len=tgt_len, seed=seed)
+# The last one is behind the last input: no lane reads it.
+STARTS = (0, 2, 3, 29, 30, 31, 97, 98, 139, 210, 227, 228)
+
+
+def make_lanes(n_tokens=211, n_lanes=3, tgt_len=7, seed=0, document_starts=()):
+    split = Positions(n_tokens, document_starts)
+    return TrainingLanes(split, n_lanes=n_lanes, tgt_len=tgt_len, seed=seed)
 
 
 def test_an_epoch_has_all_the_whole_steps_that_fit():
@@ -112,13 +118,40 @@ def test_training_sizes_must_be_positive(name):
         make_lanes(**{name: 0})
 
 
+@pytest.mark.parametrize("method", ["read", "read_document_starts"])
 @pytest.mark.parametrize(
     ("step", "n_steps", "message"),
     [(-1, 1, "`step` must not be negative"), (0, 0, "`n_steps` must be positive")],
 )
-def test_read_needs_steps_that_are(step, n_steps, message):
+def test_read_needs_steps_that_are(method, step, n_steps, message):
     with pytest.raises(ValueError, match=message):
-        make_lanes().read(step, n_steps)
+        getattr(make_lanes(), method)(step, n_steps)
+
+
+def test_documents_begin_where_their_first_token_is_an_input():
+    lanes = make_lanes(n_tokens=229, document_starts=STARTS)
+    ids = lanes.read(0, 37)[..., :-1]
+    expected = np.isin(ids, STARTS)
+    assert expected.any(axis=(0, 1)).all()  # at every place of a segment
+    expected[:: lanes.steps_per_epoch, :, 0] = True
+    starts = lanes.read_document_starts(0, 37)
+    assert starts.dtype == bool
+    np.testing.assert_array_equal(starts, expected)
+
+
+def test_without_documents_a_lane_starts_anew_with_every_epoch_alone():
+    lanes = make_lanes(n_tokens=229)
+    expected = np.zeros((37, 3, 7), bool)
+    expected[:: lanes.steps_per_epoch, :, 0] = True
+    np.testing.assert_array_equal(lanes.read_document_starts(0, 37), expected)
+
+
+def test_document_starts_of_any_step_and_rows_equal_those_of_all():
+    lanes = make_lanes(n_tokens=229, document_starts=STARTS)
+    everything = lanes.read_document_starts(0, 37)
+    for step, n_steps in [(0, 1), (9, 2), (13, 1), (8, 23), (36, 1)]:
+        found = lanes.read_document_starts(step, n_steps, rows=slice(1, 3))
+        np.testing.assert_array_equal(found, everything[step : step + n_steps, 1:3])
 
 
 @pytest.mark.parametrize(
@@ -131,15 +164,18 @@ def test_every_token_but_the_first_is_a_target_once(n_tokens, n_lanes, tgt_len):
     assert sorted(np.concatenate(targets).tolist()) == list(range(1, n_tokens))
 
 
+EVALUATED = (0, 5, 6, 31, 42, 101, 102)  # the last one is no input
+
+
 @pytest.fixture(params=[(5, 7), (61, 3)])
 def evaluation(request):
     n_lanes, tgt_len = request.param
-    return EvaluationLanes(Positions(103), n_lanes=n_lanes, tgt_len=tgt_len)
+    return EvaluationLanes(Positions(103, EVALUATED), n_lanes=n_lanes, tgt_len=tgt_len)
 
 
 def test_evaluation_segments_have_one_shape(evaluation):
     for segment in evaluation:
-        for array, dtype in zip(segment, (np.int32, np.int32, bool), strict=True):
+        for array, dtype in zip(segment, (np.int32, np.int32, bool, bool), strict=True):
             assert array.shape == (evaluation.n_lanes, evaluation.tgt_len)
             assert array.dtype == dtype
 
@@ -161,6 +197,15 @@ def test_evaluation_pads_with_0(evaluation):
     for segment in evaluation:
         assert not segment.ids[~segment.mask].any()
         assert not segment.targets[~segment.mask].any()
+
+
+def test_documents_of_an_evaluation_begin_where_their_first_token_is_an_input(evaluation):
+    found = []
+    for segment in evaluation:
+        is_start = np.isin(segment.ids, EVALUATED) & segment.mask  # padding is 0, and no start
+        np.testing.assert_array_equal(segment.document_starts, is_start)
+        found += segment.ids[segment.document_starts].tolist()
+    assert sorted(found) == [0, 5, 6, 31, 42, 101]
 
 
 def test_len_is_the_number_of_evaluation_segments(evaluation):

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers import make_attention_mask, update_memory
+from txl_tf.layers import compare_documents, make_attention_mask, update_memory
 
 BATCH, LENGTH, WIDTH = 2, 5, 3
+STARTS = np.array([[0, 0, 1, 0, 1], [1, 0, 0, 0, 0]], bool)
 
 
 @pytest.mark.parametrize("same_length", [False, True])
@@ -48,3 +49,49 @@ def test_memory_keeps_its_dtype(mem_len):
     memory = tf.zeros((BATCH, mem_len, WIDTH), "float32")
     updated = update_memory(memory, tf.ones((BATCH, LENGTH, WIDTH), "bfloat16"))
     assert updated.dtype == tf.float32
+
+
+def number_documents(mem_len):
+    """The number of the document of each state of memory and segment, counted by hand."""
+    numbers = np.zeros((BATCH, mem_len + LENGTH), int)
+    for row, t in np.argwhere(STARTS):
+        numbers[row, mem_len + t :] += 1
+    return numbers
+
+
+@pytest.mark.parametrize("mem_len", [0, 3, 7])
+def test_keys_are_of_the_document_of_a_query_if_none_begins_between_them(mem_len):
+    numbers = number_documents(mem_len)
+    expected = numbers[:, mem_len:, None] == numbers[:, None, :]
+    same_document = compare_documents(tf.constant(STARTS), mem_len)
+    assert same_document.dtype == tf.bool
+    np.testing.assert_array_equal(same_document, expected)
+
+
+@pytest.mark.parametrize("mem_len", [0, 1, 3, 5, 7, 11])
+def test_memory_holds_zeros_for_all_but_the_last_document(mem_len):
+    rng = np.random.default_rng(3)
+    memory = rng.normal(size=(BATCH, mem_len, WIDTH)).astype("float32")
+    hidden = rng.normal(size=(BATCH, LENGTH, WIDTH)).astype("float32")
+    same_document = compare_documents(tf.constant(STARTS), mem_len)
+    updated = update_memory(tf.constant(memory), tf.constant(hidden), same_document)
+    numbers = number_documents(mem_len)
+    states = np.concatenate([memory, hidden], axis=1)
+    states[numbers != numbers[:, -1:]] = 0
+    np.testing.assert_array_equal(updated, states[:, LENGTH:])
+
+
+@pytest.mark.parametrize("mem_len", [0, 3, 5, 7])
+def test_memory_of_documents_carries_no_gradient(mem_len):
+    memory, hidden = tf.ones((BATCH, mem_len, WIDTH)), tf.ones((BATCH, LENGTH, WIDTH))
+    with tf.GradientTape() as tape:
+        tape.watch([memory, hidden])
+        updated = update_memory(memory, hidden, compare_documents(tf.constant(STARTS), mem_len))
+    assert tape.gradient(updated, [memory, hidden]) == [None, None]
+
+
+def test_memory_of_documents_keeps_its_dtype():
+    same_document = compare_documents(tf.constant(STARTS), 7)
+    memory = tf.zeros((BATCH, 7, WIDTH), "bfloat16")
+    hidden = tf.ones((BATCH, LENGTH, WIDTH), "float32")
+    assert update_memory(memory, hidden, same_document).dtype == tf.bfloat16

@@ -30,8 +30,18 @@ def make_inputs(*, same_length=False):
     return *tensors, make_attention_mask(QUERIES, MEMORY, same_length=same_length)
 
 
-def attend_by_hand(attention, hidden, memory, positions, u, v, *, same_length):
-    """The four terms of the paper, one query, key and head at a time, in float64."""
+DOCUMENTS = np.array([[0] * 6 + [1, 1], [0] * 5 + [1, 1, 2]])  # of each key
+SAME_DOCUMENT = DOCUMENTS[:, MEMORY:, None] == DOCUMENTS[:, None, :]
+ALL_SAME = np.ones((BATCH, QUERIES, KEYS), bool)
+
+
+def attend_by_hand(
+    attention, hidden, memory, positions, u, v, *, same_length, same_document=ALL_SAME
+):
+    """The four terms of the paper, one query, key and head at a time, in float64.
+
+    A state of another document is zeros.
+    """
     kernels = (attention.qkv_kernel, attention.r_kernel, attention.o_kernel)
     qkv, r, o, hidden, memory, positions, u, v = (
         np.asarray(array, "float64") for array in (*kernels, hidden, memory, positions, u, v)
@@ -45,11 +55,11 @@ def attend_by_hand(attention, hidden, memory, positions, u, v, *, same_length):
         query, scores = hidden[b, i] @ w_q[:, n], []
         for j in seen:
             distance = i + MEMORY - j
-            key = states[b, j] @ w_k[:, n]
+            key = same_document[b, i, j] * states[b, j] @ w_k[:, n]
             place = positions[KEYS - 1 - distance] @ w_r[:, n]
             scores.append(query @ key + query @ place + u[n] @ key + v[n] @ place)
         weights = np.exp(np.array(scores) / np.sqrt(HEAD_SIZE))
-        values = states[b, seen] @ w_v[:, n]
+        values = same_document[b, i, seen, None] * states[b, seen] @ w_v[:, n]
         attended[b, i, n] = weights @ values / weights.sum()
     return attended.reshape(BATCH, QUERIES, HEADS * HEAD_SIZE) @ o
 
@@ -59,6 +69,23 @@ def test_attention_has_the_four_terms_of_the_paper(same_length):
     attention, (*tensors, mask) = make_attention(), make_inputs(same_length=same_length)
     expected = attend_by_hand(attention, *tensors, same_length=same_length)
     np.testing.assert_allclose(attention(*tensors, mask), expected, **CLOSE)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["plain", "compiled"])
+@pytest.mark.parametrize("same_length", [False, True])
+def test_keys_of_other_documents_are_zeros_that_are_attended_to(same_length, jit):
+    attention, (*tensors, mask) = make_attention(), make_inputs(same_length=same_length)
+    expected = attend_by_hand(
+        attention, *tensors, same_length=same_length, same_document=SAME_DOCUMENT
+    )
+    attend = tf.function(attention, jit_compile=jit)
+    same_document = tf.constant(SAME_DOCUMENT)
+    np.testing.assert_allclose(attend(*tensors, mask, same_document), expected, **CLOSE)
+
+
+def test_with_one_document_nothing_changes():
+    attention, inputs = make_attention(), make_inputs()
+    np.testing.assert_array_equal(attention(*inputs, tf.constant(ALL_SAME)), attention(*inputs))
 
 
 def test_memory_and_segment_equal_one_long_segment():

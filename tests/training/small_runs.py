@@ -38,8 +38,9 @@ TRAINING = txl_tf.TrainConfig(
 class Text:
     """Tokens in memory, with the interface of a split."""
 
-    def __init__(self, ids):
+    def __init__(self, ids, document_starts=()):
         self.ids = np.asarray(ids, np.int32)
+        self.document_starts = np.array(document_starts, np.int64)
 
     def __len__(self):
         return len(self.ids)
@@ -49,6 +50,9 @@ class Text:
 
 
 TEXT = Text(np.random.default_rng(5).integers(0, N_TOKEN, 499))
+# The same tokens as documents of 1 to 12 tokens: shorter than the memory, and longer.
+DOCUMENTS = Text(TEXT.ids, np.cumsum(np.random.default_rng(7).integers(1, 13, 70)))
+RESETTING = dataclasses.replace(TRAINING, reset_at_documents=True)
 
 
 def make_lanes(config=TRAINING, text=TEXT):

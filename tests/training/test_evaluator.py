@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -80,6 +81,40 @@ def test_lanes_without_a_token_change_nothing(model):
     expected = sum(sum_nll(model, lane, config.span, 5) for lane in cut_lanes(11, text.ids))
     score = evaluate(model, text, config)
     assert score == (pytest.approx(expected, rel=1e-6), 7)  # float32
+
+
+DOCUMENTS = Text(TEXT.ids, (0, 4, 5, 17, 35, 112))  # the last one is a target alone
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["plain", "compiled"])
+@pytest.mark.parametrize("tgt_len", [5, 31])
+def test_documents_are_scored_as_if_each_was_read_alone(model, tgt_len, jit):
+    config = make_config(eval_batch_size=1, tgt_len=tgt_len, reset_at_documents=True)
+    # The last token of a document predicts the first of the next.
+    documents = [
+        DOCUMENTS.ids[start : end + 1]
+        for start, end in itertools.pairwise(DOCUMENTS.document_starts)
+    ]
+    expected = sum(sum_nll(model, ids, config.span, 7) for ids in documents)
+    score = evaluate(model, DOCUMENTS, config, jit_compile=jit)
+    assert score == (pytest.approx(expected, rel=1e-6), len(TEXT) - 1)  # float32
+    assert abs(score.nats - evaluate(model, TEXT, config).nats) > 0.1
+
+
+def test_documents_are_scored_in_any_lane(model):
+    # A lane begins with an empty memory: so do these documents.
+    ids = np.tile(TEXT.ids[:14], 6)
+    text = Text(np.append(ids, ids[0]), range(0, 84, 14))
+    scores = [
+        evaluate(model, text, make_config(eval_batch_size=n_lanes, reset_at_documents=True))
+        for n_lanes in (1, 2, 3)
+    ]
+    for score in scores[1:]:
+        assert score == (pytest.approx(scores[0].nats, rel=1e-6), 84)  # float32
+
+
+def test_without_resetting_documents_change_nothing(model):
+    assert evaluate(model, DOCUMENTS, make_config()) == evaluate(model, TEXT, make_config())
 
 
 def test_a_compiled_evaluation_equals_an_uncompiled_one(model):

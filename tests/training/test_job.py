@@ -9,6 +9,7 @@ from small_runs import MODEL, N_TOKEN, TRAINING
 
 import txl_tf
 from txl_tf.data import Vocabulary, open_records, write_records
+from txl_tf.data.shards import TokenChunk
 from txl_tf.errors import UserError
 from txl_tf.training import job
 from txl_tf.training.checkpoint import list_checkpoints
@@ -23,13 +24,22 @@ CONFIG = RunConfig(
 )
 
 
-def make_records(folder, vocabulary=WORDS, n_tokens=199):
+RESETTING = dataclasses.replace(
+    CONFIG,
+    training=dataclasses.replace(CONFIG.training, reset_at_documents=True),
+    evaluation=dataclasses.replace(CONFIG.evaluation, reset_at_documents=True),
+)
+
+
+def make_records(folder, vocabulary=WORDS, n_tokens=199, document_starts=()):
     ids = np.random.default_rng(7).integers(0, N_TOKEN, n_tokens)
+    starts = np.array(document_starts, np.int64)
+    chunks = TokenChunk(ids, starts), TokenChunk(ids[:61], starts[starts < 61])
     write_records(
         folder,
         dataset="words",
         vocabulary=vocabulary,
-        splits={"train": [ids], "valid": [ids[:61]]},
+        splits={"train": chunks[:1], "valid": chunks[1:]},
         tokens_per_record=31,
     )
     return open_records(folder)
@@ -147,3 +157,28 @@ def test_a_batch_that_replicas_cannot_share_leaves_no_folder(two_replicas, recor
     with pytest.raises(UserError, match=r"Received: train_batch_size=7, 2 replicas"):
         train(two_replicas, records, tmp_path / "run", config)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_on_documents_is_trained_and_evaluated_by_document(one_replica, tmp_path, capsys):
+    records = make_records(tmp_path / "data", document_starts=range(0, 199, 7))
+    settings = {"model_dir": str(tmp_path / "run"), "split": "valid", "jit_compile": False}
+    train(one_replica, records, tmp_path / "run", RESETTING)
+    (score,) = job.evaluate(records, RESETTING, **settings)
+    assert "clamp_len -1, 2 lanes, reset_at_documents true.\n" in capsys.readouterr().out
+    (other,) = job.evaluate(records, CONFIG, **settings)
+    assert "clamp_len -1, 2 lanes.\n" in capsys.readouterr().out
+    assert score.tokens == other.tokens == 60
+    assert score.nats != other.nats
+
+
+def test_documents_that_are_not_known_leave_no_folder(one_replica, records, tmp_path):
+    message = r"^`reset_at_documents` needs a .* boundaries; .*data has none in split train$"
+    with pytest.raises(UserError, match=message):
+        train(one_replica, records, tmp_path / "run", RESETTING)
+    assert not (tmp_path / "run").exists()
+
+
+def test_documents_that_are_not_known_are_not_evaluated(records, tmp_path):
+    make_run_folder(str(tmp_path / "run"), RESETTING, records.vocabulary)
+    with pytest.raises(UserError, match=r"boundaries; .*data has none in split valid$"):
+        job.evaluate(records, RESETTING, model_dir=str(tmp_path / "run"), split="valid")

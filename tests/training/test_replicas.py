@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from small_runs import (
     BATCH,
+    DOCUMENTS,
     DROPPING,
     MODEL,
+    RESETTING,
     TGT_LEN,
     TRAINING,
     Text,
@@ -83,6 +85,23 @@ def test_each_replica_keeps_the_memory_of_its_lanes(one_run, two_run):
             rows = slice(replica * BATCH // 2, (replica + 1) * BATCH // 2)
             # The hidden states differ as the weights do; those of two lanes differ by 1.
             np.testing.assert_allclose(part, whole[rows], atol=1e-3)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["uncompiled", "jit"])
+def test_two_replicas_empty_the_memory_where_one_does(one_replica, two_replicas, jit):
+    lanes = make_lanes(RESETTING, DOCUMENTS)
+    one, two = (
+        make_trainer(strategy, config=RESETTING, jit_compile=jit)
+        for strategy in (one_replica, two_replicas)
+    )
+    one_run, two_run = (run_steps(trainer, [3, 11], lanes) for trainer in (one, two))
+    # Sums in another order, float32, carried through 11 steps.
+    np.testing.assert_allclose(two_run.nats, one_run.nats, rtol=1e-5)
+    np.testing.assert_allclose(two_run.grad_norm, one_run.grad_norm, rtol=1e-5)
+    for (whole,), parts in zip(read_memory(one), read_memory(two), strict=True):
+        empty = np.all(whole == 0, axis=-1)
+        assert 0 < empty.mean() < 1
+        np.testing.assert_array_equal(np.all(np.concatenate(parts) == 0, axis=-1), empty)
 
 
 @pytest.fixture(scope="module")

@@ -169,6 +169,20 @@ def test_a_config_with_a_wrong_value_is_refused(folder):
         read_run_config(str(folder))
 
 
+def test_a_config_from_before_documents_runs_on_over_them(folder):
+    path = folder / "config.json"
+    content = json.loads(path.read_text())
+    for part in ("training", "evaluation"):
+        del content[part]["reset_at_documents"]
+    path.write_text(json.dumps(content))
+    assert read_run_config(str(folder)) == CONFIG
+    other = dataclasses.replace(
+        CONFIG, training=dataclasses.replace(TRAINING, reset_at_documents=True)
+    )
+    with pytest.raises(UserError, match="reset_at_documents is False there and True here"):
+        check_config(str(folder), other)
+
+
 def test_a_config_without_a_part_is_refused(folder):
     path = folder / "config.json"
     content = json.loads(path.read_text())

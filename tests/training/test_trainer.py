@@ -5,10 +5,13 @@ import pytest
 import tensorflow as tf
 from small_runs import (
     BATCH,
+    DOCUMENTS,
     DROPPING,
     MEM_LEN,
     MODEL,
     N_TOKEN,
+    RESETTING,
+    TEXT,
     TGT_LEN,
     TRAINING,
     Text,
@@ -102,6 +105,51 @@ def test_an_interval_tells_of_each_step(uneven_run):
     expected = [float(trainer.optimizer._learning_rate(step)) for step in range(7)]
     np.testing.assert_allclose(interval.learning_rate, expected, rtol=1e-6)
     assert interval.learning_rate[0] == 0
+
+
+@pytest.fixture(scope="module")
+def resetting_run(one_replica):
+    """Steps of two epochs on documents that see nothing of each other, with dropout."""
+    trainer = make_trainer(one_replica, DROPPING, RESETTING)
+    return run_steps(trainer, [1, 19], make_lanes(RESETTING, DOCUMENTS)), trainer
+
+
+def test_resetting_steps_equal_a_plain_loop_of_steps(resetting_run):
+    model = txl_tf.TransformerXL(DROPPING, seed=TRAINING.seed)
+    optimizer = txl_tf.training.make_optimizer(TRAINING)
+    memory, span, nats = model.initial_memory(BATCH, MEM_LEN), TRAINING.span, []
+    lanes, positions = make_lanes(), make_lanes(text=Text(np.arange(len(TEXT))))
+    assert lanes.steps_per_epoch < 19
+    for step in range(19):
+        (segment,) = lanes.read(step)
+        starts = np.isin(positions.read(step)[0, :, :-1], DOCUMENTS.document_starts)
+        if step == lanes.steps_per_epoch:  # the text is another one there
+            memory = model.initial_memory(BATCH, MEM_LEN)
+        ids, targets = tf.constant(segment[:, :-1]), tf.constant(segment[:, 1:])
+        result, memory = txl_tf.training.train_step(
+            model, optimizer, ids, targets, memory, span=span, document_starts=tf.constant(starts)
+        )
+        nats.append(float(result.nats))
+    # Eager and traced operations are fused otherwise: float32 rounding over 19 steps.
+    np.testing.assert_allclose(resetting_run[0].nats, nats, rtol=1e-4)
+
+
+def test_resetting_steps_are_traced_once(resetting_run):
+    assert resetting_run[1]._run_steps.experimental_get_tracing_count() == 1
+
+
+def test_resetting_changes_the_loss_of_documents(one_replica, resetting_run):
+    trainer = make_trainer(one_replica, DROPPING)
+    plain = run_steps(trainer, [3], make_lanes(text=DOCUMENTS))
+    # The same tokens and masks, and about the same weights: the rate is still small.
+    assert np.abs(plain.nats - resetting_run[0].nats[:3]).max() > 1
+
+
+def test_without_resetting_documents_are_not_asked_for(one_replica, single_run):
+    text = Text(TEXT.ids)
+    del text.document_starts
+    found = run_steps(make_trainer(one_replica, DROPPING), [7], make_lanes(text=text))
+    np.testing.assert_array_equal(found.nats, single_run[0].nats)
 
 
 def test_a_model_without_memory_trains(one_replica):

@@ -20,6 +20,29 @@ class Tokens(Protocol):
         """Returns the ids from `start` up to `stop`, (stop - start,) int32."""
         ...
 
+    @property
+    def document_starts(self) -> np.ndarray:
+        """The positions at which documents begin, (k,) int64, rising; none if none are known."""
+        ...
+
+
+class _Stretch(NamedTuple):
+    """Inputs that follow each other in the split: segments of one lane in one epoch.
+
+    Attributes:
+        steps: The steps whose inputs they are, counted from the first that is read.
+        row: The row of the lane among those that are read.
+        start: Position of the first input.
+        stop: Position behind the last input, where the last target is.
+        is_first: Whether an epoch begins with it.
+    """
+
+    steps: slice
+    row: int
+    start: int
+    stop: int
+    is_first: bool
+
 
 class TrainingLanes:
     """Batches for training: B contiguous stretches of a split, read T tokens a step.
@@ -72,24 +95,54 @@ class TrainingLanes:
             ValueError: If `step` is negative or `n_steps` is not positive.
             RecordError: If a record that was read is damaged.
         """
-        if step < 0:
-            raise ValueError(f"`step` must not be negative. Received: step={step}")
-        _check_positive(n_steps=n_steps)
+        _check_steps(step, n_steps)
         lanes = range(*rows.indices(self.n_lanes))
         segments = np.empty((n_steps, len(lanes), self.tgt_len + 1), np.int32)  # (steps, B, T + 1)
+        for stretch in self._find_stretches(step, n_steps, lanes):
+            ids = self._split.read(stretch.start, stretch.stop + 1)
+            # Neighbouring segments share a token: the last target is the next input.
+            segments[stretch.steps, stretch.row, :-1] = ids[:-1].reshape(-1, self.tgt_len)
+            segments[stretch.steps, stretch.row, -1] = ids[self.tgt_len :: self.tgt_len]
+        return segments
+
+    def read_document_starts(
+        self, step: int, n_steps: int = 1, rows: slice = slice(None)
+    ) -> np.ndarray:
+        """Tells which inputs have nothing to do with what their lane read before.
+
+        Args:
+            step: As in `read`.
+            n_steps: As in `read`.
+            rows: As in `read`.
+
+        Returns:
+            (n_steps, rows, T) bool, true where a document begins, and at the first input of an
+            epoch, which stands elsewhere in the text.
+
+        Raises:
+            ValueError: If `step` is negative or `n_steps` is not positive.
+        """
+        _check_steps(step, n_steps)
+        lanes = range(*rows.indices(self.n_lanes))
+        starts = np.empty((n_steps, len(lanes), self.tgt_len), bool)
+        for stretch in self._find_stretches(step, n_steps, lanes):
+            found = _find_document_starts(self._split, stretch.start, stretch.stop)
+            found[0] |= stretch.is_first
+            starts[stretch.steps, stretch.row] = found.reshape(-1, self.tgt_len)
+        return starts
+
+    def _find_stretches(self, step: int, n_steps: int, lanes: range) -> Iterator[_Stretch]:
+        """Yields where the inputs of some steps lie in the split."""
         done = 0
         while done < n_steps:
             epoch, first = divmod(step + done, self.steps_per_epoch)
             count = min(n_steps - done, self.steps_per_epoch - first)
             offset = self._draw_offset(epoch) + first * self.tgt_len
+            steps = slice(done, done + count)
             for row, lane in enumerate(lanes):
                 start = offset + lane * self._lane_len
-                ids = self._split.read(start, start + count * self.tgt_len + 1)
-                # Neighbouring segments share a token: the last target is the next input.
-                segments[done : done + count, row, :-1] = ids[:-1].reshape(count, self.tgt_len)
-                segments[done : done + count, row, -1] = ids[self.tgt_len :: self.tgt_len]
+                yield _Stretch(steps, row, start, start + count * self.tgt_len, first == 0)
             done += count
-        return segments
 
     def _draw_offset(self, epoch: int) -> int:
         """Draws the position at which an epoch's first lane starts."""
@@ -104,11 +157,13 @@ class Segment(NamedTuple):
         ids: The inputs, (B, T) int32.
         targets: The tokens one to the right, (B, T) int32.
         mask: Where `targets` counts, (B, T) bool; elsewhere ids and targets are 0.
+        document_starts: Where `ids` begins a document, (B, T) bool.
     """
 
     ids: np.ndarray
     targets: np.ndarray
     mask: np.ndarray
+    document_starts: np.ndarray
 
 
 class EvaluationLanes:
@@ -149,9 +204,8 @@ class EvaluationLanes:
 
     def _read_segment(self, index: int) -> Segment:
         shape = (self.n_lanes, self.tgt_len)
-        segment = Segment(
-            np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(shape, bool)
-        )
+        dtypes = (np.int32, np.int32, bool, bool)
+        segment = Segment(*(np.zeros(shape, dtype) for dtype in dtypes))
         for lane in range(self.n_lanes):
             start = lane * self._lane_len + index * self.tgt_len
             end = min((lane + 1) * self._lane_len, self._n_targets)
@@ -161,7 +215,24 @@ class EvaluationLanes:
                 segment.ids[lane, :count] = ids[:-1]
                 segment.targets[lane, :count] = ids[1:]
                 segment.mask[lane, :count] = True
+                starts = _find_document_starts(self._split, start, start + count)
+                segment.document_starts[lane, :count] = starts
         return segment
+
+
+def _find_document_starts(split: Tokens, start: int, stop: int) -> np.ndarray:
+    """Tells which of the tokens from `start` up to `stop` begin a document, (n,) bool."""
+    positions = split.document_starts
+    low, high = np.searchsorted(positions, (start, stop))
+    is_start = np.zeros(stop - start, bool)
+    is_start[positions[low:high] - start] = True
+    return is_start
+
+
+def _check_steps(step: int, n_steps: int) -> None:
+    if step < 0:
+        raise ValueError(f"`step` must not be negative. Received: step={step}")
+    _check_positive(n_steps=n_steps)
 
 
 def _check_positive(**values: int) -> None:

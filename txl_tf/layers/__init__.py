@@ -5,7 +5,7 @@ from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import Dropout
 from txl_tf.layers.feed_forward import FeedForward
-from txl_tf.layers.memory import make_attention_mask, update_memory
+from txl_tf.layers.memory import compare_documents, make_attention_mask, update_memory
 from txl_tf.layers.positions import make_position_table
 from txl_tf.layers.relative_attention import RelativeAttention, left_shift
 
@@ -16,6 +16,7 @@ __all__ = [
     "Dropout",
     "FeedForward",
     "RelativeAttention",
+    "compare_documents",
     "left_shift",
     "make_attention_mask",
     "make_position_table",

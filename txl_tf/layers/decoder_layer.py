@@ -31,6 +31,7 @@ class DecoderLayer(keras.layers.Layer):
         content_bias: (N, H) u.
         position_bias: (N, H) v.
         mask: (T, S) bool, true where a query sees a key.
+        same_document: (B, T, S) bool, true where a key is of the query's document; `None`: all.
         training: whether to drop.
 
     Returns:
@@ -96,9 +97,20 @@ class DecoderLayer(keras.layers.Layer):
         ):
             part.build(hidden_shape)
 
-    def call(self, hidden, memory, positions, content_bias, position_bias, mask, training=False):
+    def call(
+        self,
+        hidden,
+        memory,
+        positions,
+        content_bias,
+        position_bias,
+        mask,
+        same_document=None,
+        training=False,
+    ):
+        biases = (content_bias, position_bias)
         attended = self.attention(
-            hidden, memory, positions, content_bias, position_bias, mask, training=training
+            hidden, memory, positions, *biases, mask, same_document, training=training
         )
         hidden = self.attention_norm(hidden + self.dropout(attended, training=training))
         changed = self.feed_forward(hidden, training=training)

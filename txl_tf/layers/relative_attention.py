@@ -18,7 +18,8 @@ class RelativeAttention(keras.layers.Layer):
     which holds the four terms (a) content, (b) content and position, (c) global content bias u,
     (d) global position bias v. The position term is computed for all distances at once and moved
     into place by `left_shift` (appendix B). No gradient flows into the memory. A memory of zeros
-    is attended to: its keys are 0, its position term is not.
+    is attended to: its keys are 0, its position term is not. A key of another document than the
+    query's counts as such a state: its content terms and its value are 0, whatever it holds.
 
     Args:
         n_head: number of heads N.
@@ -34,6 +35,8 @@ class RelativeAttention(keras.layers.Layer):
         content_bias: (N, H) u.
         position_bias: (N, H) v.
         mask: (T, S) bool, true where a query sees a key.
+        same_document: (B, T, S) bool from `compare_documents`, true where a key is of the query's
+            document; `None`: all are.
         training: whether to drop attention weights.
 
     Returns:
@@ -70,15 +73,29 @@ class RelativeAttention(keras.layers.Layer):
         self.r_kernel = add_kernel("r_kernel", d_model, d_heads)
         self.o_kernel = add_kernel("o_kernel", d_heads, d_model)
 
-    def call(self, hidden, memory, positions, content_bias, position_bias, mask, training=False):
+    def call(
+        self,
+        hidden,
+        memory,
+        positions,
+        content_bias,
+        position_bias,
+        mask,
+        same_document=None,
+        training=False,
+    ):
         query, keys, values = self._project(hidden, memory)
         distance_keys = self._split_heads(ops.matmul(positions, self.r_kernel))  # (S, N, H)
         scale = self.d_head**-0.5
         content = ops.einsum("btnh,bsnh->bnts", (query + content_bias) * scale, keys)
+        if same_document is not None:
+            content = ops.where(same_document[:, None], content, 0)
         position = ops.einsum("btnh,snh->bnts", (query + position_bias) * scale, distance_keys)
         scores = ops.cast(content + left_shift(position), "float32")  # (B, N, T, S)
         weights = ops.softmax(ops.where(mask, scores, MASKED_SCORE), axis=-1)
         weights = self.dropout(ops.cast(weights, values.dtype), training=training)
+        if same_document is not None:
+            weights = ops.where(same_document[:, None], weights, 0)
         attended = ops.einsum("bnts,bsnh->btnh", weights, values)
         attended = ops.reshape(attended, (*hidden.shape[:2], self.n_head * self.d_head))
         return ops.matmul(attended, self.o_kernel)

@@ -47,6 +47,10 @@ class Evaluator:
     the padding is not counted. Each lane starts with an empty memory, so fewer lanes give a
     slightly lower loss. It runs on one device.
 
+    With `reset_at_documents` a document sees nothing of the one before it. The first token of a
+    document is still a target, of the last token of the document before: all but the split's
+    first count once.
+
     Args:
         model: the model; its weights may change between two scores.
         config: lanes, segment and span.
@@ -95,6 +99,9 @@ class Evaluator:
 
     def _compute_nats(self, segment: Segment, memory: Memory) -> tuple[tf.Tensor, Memory]:
         """Returns the sum of the losses of a segment, () float64, and the new memory."""
-        hidden, memory = self.model(segment.ids, memory, span=self.config.span, training=False)
+        starts = segment.document_starts if self.config.reset_at_documents else None
+        hidden, memory = self.model(
+            segment.ids, memory, span=self.config.span, training=False, document_starts=starts
+        )
         nats = tf.where(segment.mask, self.model.nll(hidden, segment.targets), 0.0)
         return tf.reduce_sum(tf.cast(nats, tf.float64)), memory

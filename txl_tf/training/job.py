@@ -52,10 +52,12 @@ def train(
         jit_compile: whether XLA compiles the model.
 
     Raises:
-        UserError: the folder holds another run, the split is too short, a record is damaged, the
-            loss is not finite, or a checkpoint cannot be saved or restored.
+        UserError: the folder holds another run, the split is too short or knows no documents, a
+            record is damaged, the loss is not finite, or a checkpoint cannot be saved or restored.
     """
     training = config.training
+    if training.reset_at_documents:
+        check_documents(records, "train")
     lanes = TrainingLanes(
         records.split("train"),
         n_lanes=training.train_batch_size,
@@ -128,10 +130,12 @@ def evaluate(
         The scores, in the order of the steps.
 
     Raises:
-        UserError: the run has another vocabulary or model, there is no such checkpoint, or a
-            record is damaged.
+        UserError: the run has another vocabulary or model, there is no such checkpoint, the split
+            knows no documents, or a record is damaged.
     """
     check_vocabulary(model_dir, records.vocabulary)
+    if config.evaluation.reset_at_documents:
+        check_documents(records, split)
     if first_step is None:
         path = checkpoint or find_checkpoint(model_dir)
         checkpoints = [(read_step(path), path)]
@@ -165,16 +169,30 @@ def evaluate(
     return scores
 
 
+def check_documents(records: Records, split: str) -> None:
+    """Checks that a split knows where its documents begin.
+
+    Raises:
+        UserError: it does not, or there is no such split.
+    """
+    if not len(records.split(split).document_starts):
+        raise UserError(
+            "`reset_at_documents` needs a data set with document boundaries; "
+            f"{records.data_dir} has none in split {split}"
+        )
+
+
 def describe_evaluation(config: EvalConfig) -> str:
     """Returns how a split is scored, for people.
 
     >>> describe_evaluation(EvalConfig(80, 2100, clamp_len=820, eval_batch_size=2))
     'tgt_len 80, mem_len 2100, same_length false, clamp_len 820, 2 lanes'
     """
+    reset = ", reset_at_documents true" if config.reset_at_documents else ""
     return (
         f"tgt_len {config.tgt_len}, mem_len {config.mem_len}, "
         f"same_length {str(config.same_length).lower()}, clamp_len {config.clamp_len}, "
-        f"{config.eval_batch_size} lanes"
+        f"{config.eval_batch_size} lanes{reset}"
     )
 
 

@@ -36,6 +36,7 @@ def train_step(
     memory: Memory,
     *,
     span: AttentionSpan,
+    document_starts: tf.Tensor | None = None,
     compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]] | None = None,
 ) -> tuple[StepResult, Memory]:
     """Changes the weights by one step on one segment.
@@ -51,6 +52,8 @@ def train_step(
         targets: (B, T) int32, `ids` one to the right in the text.
         memory: from `model.initial_memory` or the step before.
         span: what the model sees; its `mem_len` is the memory's.
+        document_starts: (B, T) bool, where `ids` begins a document, which sees nothing of what
+            was before it; `None` where the text runs on.
         compute: stands in for `compute_gradients`, to compile it.
 
     Returns:
@@ -59,7 +62,9 @@ def train_step(
     replica = tf.distribute.get_replica_context()
     model.set_dropout_seed(optimizer.iterations, stream=replica.replica_id_in_sync_group)
     compute = compute or compute_gradients
-    nats, gradients, memory = compute(model, ids, targets, memory, span=span)
+    nats, gradients, memory = compute(
+        model, ids, targets, memory, span=span, document_starts=document_starts
+    )
     if replica.num_replicas_in_sync > 1:
         gradients = replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
     result = StepResult(
@@ -79,6 +84,7 @@ def compute_gradients(
     memory: Memory,
     *,
     span: AttentionSpan,
+    document_starts: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, list[tf.Tensor], Memory]:
     """Runs the model forward and backward on one segment.
 
@@ -88,13 +94,16 @@ def compute_gradients(
         targets: (B, T) int32, `ids` one to the right in the text.
         memory: from `model.initial_memory` or the segment before.
         span: what the model sees.
+        document_starts: (B, T) bool, where `ids` begins a document, or `None`.
 
     Returns:
         The sum of the losses in nats, () float32; the gradients of their mean, dense, in the
         order of `model.trainable_variables`; the new memory.
     """
     with tf.GradientTape() as tape:
-        hidden, memory = model(ids, memory, span=span, training=True)
+        hidden, memory = model(
+            ids, memory, span=span, training=True, document_starts=document_starts
+        )
         nats = model.nll(hidden, targets)
         loss = tf.reduce_mean(nats)
     gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])

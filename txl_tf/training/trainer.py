@@ -100,14 +100,22 @@ class Trainer:
         """
         calls = list(itertools.pairwise((self.step, *stops)))
         n_padded = max(stop - start for start, stop in calls)
-        for segments in _read_ahead(lanes, calls):
-            yield self.run(segments, n_padded=n_padded)
+        for segments, document_starts in _read_ahead(lanes, calls, self.config.reset_at_documents):
+            yield self.run(segments, document_starts, n_padded=n_padded)
 
-    def run(self, segments: np.ndarray, *, n_padded: int = 0) -> Interval:
+    def run(
+        self,
+        segments: np.ndarray,
+        document_starts: np.ndarray | None = None,
+        *,
+        n_padded: int = 0,
+    ) -> Interval:
         """Runs a step on each segment.
 
         Args:
             segments: (n, B, T + 1) int32 ids, inputs and targets overlapping.
+            document_starts: (n, B, T) bool, where an input begins a document, which sees nothing
+                of what was before it; `None` where the text runs on.
             n_padded: the call is padded to so many segments, of which nothing is computed: a
                 call of another length would be traced and compiled anew.
 
@@ -116,9 +124,10 @@ class Trainer:
         """
         start, n_steps = self.step, len(segments)
         padding = max(0, n_padded - n_steps)
-        segments = np.pad(segments, ((0, padding), (0, 0), (0, 0)))
         try:
-            values = self._run_steps(self._distribute(segments), tf.constant(n_steps)).numpy()
+            batch = self._distribute(segments, padding)
+            starts = None if document_starts is None else self._distribute(document_starts, padding)
+            values = self._run_steps(batch, starts, tf.constant(n_steps)).numpy()
         except tf.errors.ResourceExhaustedError as error:
             raise UserError(
                 "the device has too little memory for this model and batch: try a smaller "
@@ -134,21 +143,24 @@ class Trainer:
             )
         return interval
 
-    def _distribute(self, segments: np.ndarray) -> tf.Tensor:
-        """Hands each replica its rows, (n, B/R, T + 1)."""
+    def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
+        """Hands each replica its rows of (n, B, ...), with steps of zeros behind: (n, B/R, ...)."""
+        steps = np.pad(steps, ((0, padding), (0, 0), (0, 0)))
 
         def take_rows(context: Any) -> tf.Tensor:
             first = context.replica_id_in_sync_group * self.rows
-            return tf.constant(segments[:, first : first + self.rows])
+            return tf.constant(steps[:, first : first + self.rows])
 
         return self.strategy.experimental_distribute_values_from_function(take_rows)
 
     @tf.function
-    def _run_steps(self, segments: tf.Tensor, n_steps: tf.Tensor) -> tf.Tensor:
+    def _run_steps(
+        self, segments: tf.Tensor, document_starts: tf.Tensor | None, n_steps: tf.Tensor
+    ) -> tf.Tensor:
         """Returns nats, tokens, gradient norm and learning rate of each step, (n, 4) float32."""
         table = tf.TensorArray(tf.float32, size=n_steps, element_shape=(4,))
         for index in tf.range(n_steps):
-            results = self.strategy.run(self._run_replica, args=(segments, index))
+            results = self.strategy.run(self._run_replica, args=(segments, document_starts, index))
             sums = [
                 self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
                 for value in (results.nats, results.tokens)
@@ -160,7 +172,9 @@ class Trainer:
             table = table.write(index, tf.stack(sums + equals))
         return table.stack()
 
-    def _run_replica(self, segments: tf.Tensor, index: tf.Tensor) -> StepResult:
+    def _run_replica(
+        self, segments: tf.Tensor, document_starts: tf.Tensor | None, index: tf.Tensor
+    ) -> StepResult:
         segment = segments[index]  # (B/R, T + 1)
         memory = keras.tree.map_structure(lambda variable: variable.read_value(), self._memory)
         result, memory = train_step(
@@ -170,18 +184,29 @@ class Trainer:
             segment[:, 1:],
             memory,
             span=self.config.span,
+            document_starts=None if document_starts is None else document_starts[index],
             compute=self._compute,
         )
         keras.tree.map_structure(lambda variable, new: variable.assign(new), self._memory, memory)
         return result
 
 
-def _read_ahead(lanes: TrainingLanes, calls: list[tuple[int, int]]) -> Iterator[np.ndarray]:
-    """Yields the segments of the steps of each call, with one call's read ahead in a thread."""
+def _read_ahead(
+    lanes: TrainingLanes, calls: list[tuple[int, int]], with_documents: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Yields the segments of each call and where documents begin there, or `None`.
+
+    One call's are read ahead in a thread.
+    """
+
+    def read(step: int, n_steps: int) -> tuple[np.ndarray, np.ndarray | None]:
+        starts = lanes.read_document_starts(step, n_steps) if with_documents else None
+        return lanes.read(step, n_steps), starts
+
     with ThreadPoolExecutor(1) as reader:
         ready = None
         for start, stop in calls:
-            ahead = reader.submit(lanes.read, start, stop - start)
+            ahead = reader.submit(read, start, stop - start)
             if ready:
                 yield ready.result()
             ready = ahead
