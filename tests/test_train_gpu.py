@@ -243,7 +243,7 @@ def test_damaged_records_are_one_line(data_dir, tmp_path, capsys, damage, messag
         (["--reset_at_documents"], "has none in split train"),
         (["--do_train=false", "--do_eval"], "holds no run: "),
         (["--warm_start_path=none/ckpt-3"], "checkpoint none/ckpt-3 cannot be restored: "),
-        (["--learning_rate=1e30"], "is not finite at step 1:"),
+        (["--learning_rate=1e30"], "is not finite at step 11: more than max_bad_steps=10 in a row"),
     ],
 )
 def test_what_cannot_be_run_is_one_line(data_dir, tmp_path, capsys, arguments, message):

@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import flags
 
-from txl_tf.errors import UserError
+from txl_tf.errors import StoppedError, UserError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -34,7 +34,7 @@ def run_program(
 
     Returns:
         The exit status: 0; 1 if the program failed; 2 if the command line is wrong; 130 if it
-        was interrupted from the keyboard.
+        was interrupted from the keyboard; else that of a `StoppedError`.
     """
     name = os.path.basename(argv[0])
     if {"--help", "-h", "--helpfull", "--helpshort"} & set(argv[1:]):
@@ -54,6 +54,8 @@ def run_program(
         return _fail(name, error, EXIT_USAGE)
     except (UserError, OSError) as error:
         return _fail(name, error, EXIT_FAILED)
+    except StoppedError as stop:
+        return _fail(name, stop, stop.status)
     except KeyboardInterrupt:
         return _fail(name, "interrupted", EXIT_INTERRUPTED)
     return 0

@@ -15,11 +15,12 @@ from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.reading import Records, open_records
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag
+from txl_tf.run_options import RunOptions
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig)
+Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions)
 Result = TypeVar("Result")
 
 _EVAL_PREFIX = "eval_"
@@ -43,11 +44,9 @@ def define_flags() -> flags.FlagValues:
     define("start_eval_steps", int, 10_000, "First checkpoint for --do_eval_only.")
     define("max_eval_batch", int, -1, "Batches to evaluate; -1 for all.", lower_bound=-1)
     define("warm_start_path", str, None, "Checkpoint whose weights a new run starts from.")
-    define("iterations", int, 500, "Steps in a call, and between log lines.", lower_bound=1)
-    define("save_steps", int, 10_000, "Steps between checkpoints.", lower_bound=1)
     define("tie_weight", bool, True, "Embedding and softmax share weights: always true.")
     define("jit", bool, True, "Compile the model with XLA.")
-    for config in (ModelConfig, TrainConfig, EvalConfig):
+    for config in (RunOptions, ModelConfig, TrainConfig, EvalConfig):
         _define_config_flags(options, config)
     return options
 
@@ -75,25 +74,27 @@ def run(options: flags.FlagValues, make_strategy: Callable[[], "tf.distribute.St
         raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
     preset = _answer_as_flags(presets.get, options.preset) if options.preset else None
     records = open_records(options.data_dir)
-    for split in ["train"] * do_train + [options.eval_split] * do_eval:
+    needs_eval = do_eval or (do_train and options.eval_every > 0)
+    for split in ["train"] * do_train + [options.eval_split] * needs_eval:
         records.split(split)  # raises if it is missing
     if do_train:
         model, training, evaluation = _answer_as_flags(make_configs, options, records, preset)
+        run_options = _answer_as_flags(override, RunOptions(), options)
 
     from txl_tf.training import job
     from txl_tf.training.run_folder import RunConfig, read_run_config
 
     if do_train:
-        if do_eval and evaluation.reset_at_documents:
+        if needs_eval and evaluation.reset_at_documents:
             job.check_documents(records, options.eval_split)  # now, not after the training
         config = RunConfig(records.dataset, model, training, evaluation)
         job.train(
             make_strategy(),
             records,
             config,
+            run_options,
             model_dir=options.model_dir,
-            iterations=options.iterations,
-            save_steps=options.save_steps,
+            eval_split=options.eval_split,
             warm_start_path=options.warm_start_path,
             jit_compile=options.jit,
         )

@@ -3,7 +3,6 @@
 import dataclasses
 
 import numpy as np
-import tensorflow as tf
 
 import txl_tf
 from txl_tf.data import TrainingLanes
@@ -74,19 +73,9 @@ def run_steps(trainer, stops, lanes=None):
 
 def read_memory(trainer):
     """Returns the memory, for each layer the values of each replica."""
-    local = trainer.strategy.experimental_local_results
-    return [[value.numpy() for value in local(variable)] for variable in trainer._memory]
-
-
-def copy_memory(source, target):
-    """Gives one trainer the memory of another with as many replicas."""
-    for old, new in zip(source._memory, target._memory, strict=True):
-        for value, variable in zip(
-            source.strategy.experimental_local_results(old),
-            target.strategy.experimental_local_results(new),
-            strict=True,
-        ):
-            variable.assign(tf.identity(value))
+    return [
+        np.split(states.numpy(), len(states) // trainer.rows) for states in trainer.memory.gather()
+    ]
 
 
 def read_variables(trainer):

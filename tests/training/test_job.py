@@ -11,6 +11,7 @@ import txl_tf
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.data.shards import TokenChunk
 from txl_tf.errors import UserError
+from txl_tf.run_options import RunOptions
 from txl_tf.training import job
 from txl_tf.training.checkpoint import list_checkpoints
 from txl_tf.training.run_folder import RunConfig, make_run_folder
@@ -51,8 +52,11 @@ def records(tmp_path):
 
 
 def train(strategy, records, model_dir, config=CONFIG, **kwargs):
-    settings = {"iterations": 2, "save_steps": 3, "jit_compile": False, **kwargs}
-    job.train(strategy, records, config, model_dir=str(model_dir), **settings)
+    names = [field.name for field in dataclasses.fields(RunOptions)]
+    given = {name: kwargs.pop(name) for name in names if name in kwargs}
+    options = RunOptions(**{"iterations": 2, "save_steps": 3, **given})
+    settings = {"model_dir": str(model_dir), "jit_compile": False, **kwargs}
+    job.train(strategy, records, config, options, **settings)
 
 
 def read_log_steps(model_dir):
@@ -88,7 +92,7 @@ def test_a_run_that_was_stopped_goes_on_from_its_last_checkpoint(
             train(one_replica, records, model_dir)
     capsys.readouterr()
     train(one_replica, records, model_dir)
-    assert "Goes on from step 3;" in capsys.readouterr().out
+    assert "Goes on from step 3." in capsys.readouterr().out
     assert read_log_steps(model_dir) == [2, 3, 4, 6, 7]  # 4 stands there once
 
 

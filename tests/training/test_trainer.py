@@ -23,7 +23,6 @@ from small_runs import (
 )
 
 import txl_tf
-from txl_tf.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -161,18 +160,52 @@ def test_a_model_without_memory_trains(one_replica):
     assert nats[-1] < 0.5 * nats[0]
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_and_the_step_is_named(one_replica):
-    config = dataclasses.replace(TRAINING, learning_rate=1e30, warmup_steps=0)
-    trainer = make_trainer(one_replica, config=config)
-    # The update of step 0 makes the weights so large that step 1 overflows.
-    with pytest.raises(UserError, match=r"not finite at step 1: a lower learning_rate"):
-        run_steps(trainer, [3])
+def spoil(trainer, monkeypatch, *, steps, nats=True):
+    """Lets gradients, and maybe losses, of some steps be not finite."""
+    compute = trainer._compute
+
+    def spoiled(model, ids, targets, memory, **kwargs):
+        loss, gradients, memory = compute(model, ids, targets, memory, **kwargs)
+        is_bad = tf.reduce_any(trainer.optimizer.iterations.value == tf.constant(steps, tf.int64))
+        factor = tf.where(is_bad, np.nan, 1.0)
+        memory = tuple(states * (factor if nats else 1.0) for states in memory)
+        return loss * (factor if nats else 1.0), [factor * grad for grad in gradients], memory
+
+    monkeypatch.setattr(trainer, "_compute", spoiled)
 
 
-def test_the_step_that_is_named_counts_from_the_start_of_the_run(one_replica):
+def test_a_step_that_is_not_finite_changes_nothing_but_the_count(one_replica, monkeypatch):
     trainer = make_trainer(one_replica)
-    calls = trainer.train(make_lanes(), [2, 4])
-    next(calls)
-    trainer.model.content_bias.assign(np.full(trainer.model.content_bias.shape, np.nan))
-    with pytest.raises(UserError, match="not finite at step 2:"):
-        next(calls)
+    run_steps(trainer, [4])
+    before, memory = read_variables(trainer), read_memory(trainer)
+    spoil(trainer, monkeypatch, steps=[4, 5])
+    interval = run_steps(trainer, [6])
+    after = read_variables(trainer)
+    assert after.pop("adam/iteration") == before.pop("adam/iteration") + 2 == trainer.step
+    for path in before:
+        np.testing.assert_array_equal(after[path], before[path], err_msg=path)
+    np.testing.assert_array_equal(read_memory(trainer), memory)
+    assert not interval.is_good.any()
+
+
+def test_steps_after_one_that_is_not_finite_are_made(two_replicas, monkeypatch):
+    trainer = make_trainer(two_replicas)
+    spoil(trainer, monkeypatch, steps=[2])
+    interval = run_steps(trainer, [5])
+    assert interval.is_good.tolist() == [True, True, False, True, True]
+    assert np.isfinite(interval.nats[3:]).all()
+
+
+def test_the_memory_of_a_finite_loss_is_kept_though_its_step_is_skipped(one_replica, monkeypatch):
+    trainer, other = make_trainer(one_replica), make_trainer(one_replica)
+    spoil(trainer, monkeypatch, steps=[0], nats=False)
+    run_steps(trainer, [1])
+    run_steps(other, [1])  # its memory is of the same initial weights
+    np.testing.assert_array_equal(read_memory(trainer), read_memory(other))
+
+
+def test_calls_are_split_to_take_about_as_long_as_they_may(one_replica):
+    trainer = make_trainer(one_replica)
+    calls = list(trainer.train(make_lanes(), [9, 13], call_seconds=1e-9))
+    assert [call.step for call in calls] == list(range(1, 14))
+    assert trainer._run_steps.experimental_get_tracing_count() == 1

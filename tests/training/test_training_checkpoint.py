@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 from small_runs import (
     DROPPING,
+    MEM_LEN,
     MODEL,
     TRAINING,
-    copy_memory,
     make_trainer,
     perturb,
     read_memory,
@@ -25,6 +25,7 @@ from txl_tf.training.checkpoint import (
     load_weights,
     read_step,
 )
+from txl_tf.training.replica_memory import ReplicaMemory
 
 # Every kind of weight: several bins, projections, biases of each layer.
 ADAPTIVE = dataclasses.replace(
@@ -39,13 +40,15 @@ class Bare:
         self.model = txl_tf.TransformerXL(model, seed=3)
         self.optimizer = txl_tf.training.make_optimizer(TRAINING)
         self.optimizer.build(self.model.trainable_variables)
+        strategy = tf.distribute.get_strategy()
+        self.memory = ReplicaMemory(strategy, self.model, TRAINING.train_batch_size, MEM_LEN)
 
     def set_step(self, step):
         self.optimizer.iterations.assign(step)
 
 
 def make_checkpointer(model_dir, run, **kwargs):
-    return Checkpointer(str(model_dir), run.model, run.optimizer, **kwargs)
+    return Checkpointer(str(model_dir), run.model, run.optimizer, run.memory, **kwargs)
 
 
 def save_steps(checkpointer, run, steps):
@@ -88,7 +91,6 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, one_re
     make_checkpointer(tmp_path, first).save()
     perturb(second)
     make_checkpointer(tmp_path, second).restore()
-    copy_memory(first, second)
     found = run_steps(second, [6])
     np.testing.assert_array_equal(found.nats, expected.nats[3:])
     np.testing.assert_array_equal(found.grad_norm, expected.grad_norm[3:])
@@ -109,6 +111,80 @@ def test_two_replicas_restore_what_one_saved(tmp_path, two_replicas):
     for variable in trainer.model.weights + trainer.optimizer.variables:
         for local in two_replicas.experimental_local_results(variable.value):
             np.testing.assert_array_equal(local.numpy(), expected[variable.path])
+
+
+@pytest.mark.parametrize("order", ["one, then two", "two, then one"])
+def test_a_run_goes_on_with_another_number_of_replicas(order, tmp_path, one_replica, two_replicas):
+    strategies = [one_replica, two_replicas] if order[:3] == "one" else [two_replicas, one_replica]
+    whole, first = (make_trainer(strategies[0]) for _ in range(2))
+    second = make_trainer(strategies[1])
+    expected = run_steps(whole, [7])
+    run_steps(first, [3])
+    make_checkpointer(tmp_path, first).save()
+    make_checkpointer(tmp_path, second).restore()
+    np.testing.assert_array_equal(
+        np.concatenate(read_memory(second)[1]), np.concatenate(read_memory(first)[1])
+    )
+    # The order in which two replicas add up is another one.
+    np.testing.assert_allclose(run_steps(second, [7]).nats, expected.nats[3:], rtol=1e-5)
+
+
+def cut(path):
+    os.truncate(path, os.path.getsize(path) // 2)
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [cut, flip, os.remove])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "ckpt-5.data-00000-of-00001",
+        "ckpt-5.memory-00000-of-00001.data-00000-of-00001",
+        "ckpt-5.memory-00000-of-00001.index",
+    ],
+)
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(saved, damage, part):
+    model_dir, _, _ = saved
+    folder = model_dir / "checkpoints"
+    damage(folder / part)
+    lines = []
+    run = Bare()
+    perturb(run)
+    assert make_checkpointer(model_dir, run, warn=lines.append).restore() == 2
+    assert [step for step, _ in list_checkpoints(str(model_dir))] == [2]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"Checkpoint {folder}/ckpt-5 is damaged and was set aside: ")
+    assert (folder / "damaged-ckpt-5.index").exists()
+
+
+@pytest.mark.parametrize("damage", [cut, flip])
+def test_a_damaged_index_is_set_aside(saved, damage):
+    model_dir, _, _ = saved
+    damage(model_dir / "checkpoints" / "ckpt-5.index")
+    assert make_checkpointer(model_dir, Bare(), warn=lambda line: None).restore() == 2
+
+
+def test_a_run_all_of_whose_checkpoints_are_damaged_is_refused(saved):
+    model_dir, _, _ = saved
+    for step in (2, 5):
+        cut(model_dir / "checkpoints" / f"ckpt-{step}.data-00000-of-00001")
+    with pytest.raises(UserError, match="holds no checkpoint that can be read"):
+        make_checkpointer(model_dir, Bare(), warn=lambda line: None).restore()
+
+
+def test_what_killed_saves_left_is_removed_by_the_next_one(saved):
+    model_dir, run, checkpointer = saved
+    folder = model_dir / "checkpoints"
+    for name in ("ckpt-7.memory-00000-of-00001.index", "ckpt-7.data-00000-of-00001"):
+        (folder / name).write_bytes(b"half")
+    (folder / "ckpt-7_temp").mkdir()
+    save_steps(checkpointer, run, [11])
+    assert not list(folder.glob("ckpt-7*"))
 
 
 def test_weights_alone_are_loaded(saved):
@@ -183,7 +259,7 @@ def test_a_resumed_run_keeps_as_many_checkpoints(tmp_path):
     save_steps(make_checkpointer(tmp_path, run, keep=2), run, [2, 3])
     save_steps(make_checkpointer(tmp_path, run, keep=2), run, [5, 7])
     assert [step for step, _ in list_checkpoints(str(tmp_path))] == [5, 7]
-    assert len(list((tmp_path / "checkpoints").glob("ckpt-*.index"))) == 2
+    assert len(list((tmp_path / "checkpoints").glob("ckpt-?.index"))) == 2
 
 
 @pytest.mark.parametrize(("path", "step"), [("runs/a-3/ckpt-17", 17), ("ckpt-0", 0)])

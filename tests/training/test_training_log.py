@@ -10,7 +10,16 @@ from txl_tf.training.evaluator import Score
 from txl_tf.training.log import TrainingLog, format_score, write_evaluation
 from txl_tf.training.trainer import Interval
 
-KEYS = {"step", "loss_nats", "bpc", "perplexity", "grad_norm", "learning_rate", "tokens_per_second"}
+KEYS = {
+    "step",
+    "loss_nats",
+    "bpc",
+    "perplexity",
+    "grad_norm",
+    "learning_rate",
+    "tokens_per_second",
+    "bad_steps",
+}
 
 
 def make_interval(step):

@@ -1,32 +1,46 @@
 """Saving and restoring a run.
 
-A checkpoint is the files `checkpoints/ckpt-STEP.*` of a run folder. tensorflow writes its `.index`
-last, so one that has an index is whole; no other file says which there are.
+A checkpoint is the files `checkpoints/ckpt-STEP.*` of a run folder: first those of the memory, then
+weights and optimizer, whose `.index` tensorflow writes last of all. So one that has an index is
+whole; no other file says which there are. Position in the data and random states are functions of
+the step.
 """
 
 import os
 import re
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.training.files import explain, explain_errors
+from txl_tf.training.files import explain, explain_errors, list_names
+from txl_tf.training.memory_files import MemoryFileError, read_memory, write_memory
 from txl_tf.training.optimizer import read_step_count
+from txl_tf.training.replica_memory import ReplicaMemory
 
 CHECKPOINTS_NAME = "checkpoints"
 PREFIX = "ckpt"
+# What reading a file raises that is cut, changed or missing; and what has other causes.
+DAMAGE = (tf.errors.OpError, MemoryFileError, IndexError, RuntimeError)
+NO_DAMAGE = (
+    tf.errors.PermissionDeniedError,
+    tf.errors.ResourceExhaustedError,
+    tf.errors.UnavailableError,
+)
 
 
 class Checkpointer:
-    """The checkpoints of a run: weights, optimizer and step.
+    """The checkpoints of a run: weights, optimizer, step and memory.
 
     Args:
         model_dir: run folder.
         model: the model.
         optimizer: built; its `iterations` is the step.
+        memory: of all lanes.
         keep: how many of the newest checkpoints stay.
+        warn: called with a line on a checkpoint that is set aside.
     """
 
     def __init__(
@@ -34,30 +48,52 @@ class Checkpointer:
         model_dir: str,
         model: TransformerXL,
         optimizer: keras.optimizers.Optimizer,
+        memory: ReplicaMemory,
         *,
         keep: int = 5,
+        warn: Callable[[str], None] = print,
     ):
         self.model_dir = model_dir
         self.model = model
         self.optimizer = optimizer
+        self.memory = memory
         self.keep = keep
+        self.warn = warn
         self._checkpoint = tf.train.Checkpoint(
             weights=_name_variables(model.weights), optimizer=_name_variables(optimizer.variables)
         )
 
     def restore(self) -> int:
-        """Restores the newest checkpoint, if there is one, and returns the step: 0 if not.
+        """Restores the newest checkpoint that can be read; returns the step, 0 if there is none.
+
+        One that is damaged is set aside, its files called `damaged-ckpt-STEP.*`.
 
         Raises:
-            UserError: the checkpoint cannot be read or is of another model.
+            UserError: a checkpoint is of another model, or none of those there can be read.
         """
         checkpoints = list_checkpoints(self.model_dir)
+        for _, path in reversed(checkpoints):
+            try:
+                _check_weights(path, self.model)  # another model would lack a memory too
+                memory = read_memory(path, self.model.config.n_layer, self.memory.lanes)
+                _restore(self._checkpoint, self.model, path)
+            except NO_DAMAGE as error:
+                raise UserError(f"checkpoint {path} cannot be read: {explain(error)}") from error
+            except DAMAGE as error:
+                _set_aside(path)
+                self.warn(f"Checkpoint {path} is damaged and was set aside: {explain(error)}")
+                continue
+            self.memory.load(memory)
+            return read_step_count(self.optimizer)
         if checkpoints:
-            _restore(self._checkpoint, self.model, checkpoints[-1][1])
-        return read_step_count(self.optimizer)
+            raise UserError(f"`{self.model_dir}` holds no checkpoint that can be read")
+        return 0
 
-    def save(self) -> str:
+    def save(self, *, keep_step: int | None = None) -> str:
         """Saves a checkpoint named after the step, removes old ones, and returns its path.
+
+        Args:
+            keep_step: step of an older checkpoint that stays.
 
         Raises:
             UserError: it could not be written; the older checkpoints are as they were.
@@ -65,6 +101,9 @@ class Checkpointer:
         step = read_step_count(self.optimizer)
         path = os.path.join(self.model_dir, CHECKPOINTS_NAME, f"{PREFIX}-{step}")
         try:
+            with explain_errors(path):
+                tf.io.gfile.makedirs(os.path.dirname(path))
+            write_memory(path, self.memory.gather(), first_row=self.memory.lanes.start)
             self._checkpoint.write(path)
         except (tf.errors.OpError, OSError) as error:
             _remove(path)
@@ -73,15 +112,17 @@ class Checkpointer:
             raise UserError(
                 f"checkpoint {path} could not be saved: {explain(error)}; {newest}"
             ) from error
-        for _, old in list_checkpoints(self.model_dir)[: -self.keep]:
-            _remove(old)
+        for old_step, old in list_checkpoints(self.model_dir)[: -self.keep]:
+            if old_step != keep_step:
+                _remove(old)
+        _remove_torn(self.model_dir)
         return path
 
 
 def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
     """Returns step and path of the whole checkpoints of a run, the oldest first."""
     folder = os.path.join(model_dir, CHECKPOINTS_NAME)
-    indices = (re.fullmatch(rf"{PREFIX}-(\d+)\.index", name) for name in _list_names(folder))
+    indices = (re.fullmatch(rf"{PREFIX}-(\d+)\.index", name) for name in list_names(folder))
     steps = sorted(int(match[1]) for match in indices if match)
     return [(step, os.path.join(folder, f"{PREFIX}-{step}")) for step in steps]
 
@@ -116,7 +157,10 @@ def load_weights(model: TransformerXL, path: str) -> None:
     Raises:
         UserError: the checkpoint cannot be read or is of another model.
     """
-    _restore(tf.train.Checkpoint(weights=_name_variables(model.weights)), model, path)
+    try:
+        _restore(tf.train.Checkpoint(weights=_name_variables(model.weights)), model, path)
+    except DAMAGE as error:
+        raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
 
 
 def _name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
@@ -131,14 +175,18 @@ def _name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
 
 
 def _restore(checkpoint: tf.train.Checkpoint, model: TransformerXL, path: str) -> None:
+    """Restores what a checkpoint of tensorflow tracks.
+
+    Raises:
+        UserError: it is of another model or cannot be opened.
+        Exception: one of `DAMAGE`.
+    """
     try:
         _check_weights(path, model)
         status = checkpoint.read(path)
         status.assert_existing_objects_matched()
         status.expect_partial()
-    except UserError:
-        raise
-    except (tf.errors.OpError, ValueError, IndexError, AssertionError) as error:
+    except AssertionError as error:
         raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
 
 
@@ -169,17 +217,31 @@ def _check_weights(path: str, model: TransformerXL) -> None:
         )
 
 
+def _set_aside(path: str) -> None:
+    """Gives the files of a checkpoint a name under which nothing looks for them."""
+    folder, name = os.path.split(path)
+    with explain_errors(path):
+        for part in sorted(list_names(folder), reverse=True):
+            if part.startswith(f"{name}."):
+                target = os.path.join(folder, f"damaged-{part}")
+                tf.io.gfile.rename(os.path.join(folder, part), target, overwrite=True)
+
+
+def _remove_torn(model_dir: str) -> None:
+    """Removes what saves left that were killed: files of checkpoints without an index."""
+    folder = os.path.join(model_dir, CHECKPOINTS_NAME)
+    whole = {os.path.basename(path) for _, path in list_checkpoints(model_dir)}
+    found = (re.match(rf"{PREFIX}-\d+(?=[._])", name) for name in list_names(folder))
+    for name in {match[0] for match in found if match} - whole:
+        _remove(os.path.join(folder, name))
+
+
 def _remove(path: str) -> None:
     """Removes the files of a checkpoint, the index first, and what an interrupted save left."""
     folder, name = os.path.split(path)
     with explain_errors(path):
-        for part in sorted(_list_names(folder), reverse=True):
+        for part in sorted(list_names(folder), reverse=True):
             if part.startswith(f"{name}."):
                 tf.io.gfile.remove(os.path.join(folder, part))
         if tf.io.gfile.exists(f"{path}_temp"):
             tf.io.gfile.rmtree(f"{path}_temp")
-
-
-def _list_names(folder: str) -> list[str]:
-    with explain_errors(folder):
-        return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []

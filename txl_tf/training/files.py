@@ -11,6 +11,16 @@ import tensorflow as tf
 from txl_tf.errors import UserError
 
 
+def list_names(folder: str) -> list[str]:
+    """Returns the names in a folder; none if there is no such folder.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with explain_errors(folder):
+        return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+
+
 def read_json(path: str) -> Any:
     """Returns the content of a JSON file.
 
@@ -49,6 +59,28 @@ def append_json_line(path: str, content: dict[str, Any]) -> None:
     """
     with explain_errors(path), tf.io.gfile.GFile(path, "a") as file:
         file.write(json.dumps(content) + "\n")
+
+
+def drop_lines_after(path: str, step: int) -> None:
+    """Removes the JSON lines of later steps, and one that was cut when a run was killed.
+
+    Raises:
+        UserError: the file cannot be read or written.
+    """
+    if not tf.io.gfile.exists(path):
+        return
+    with explain_errors(path), tf.io.gfile.GFile(path, "r") as file:
+        text = file.read()
+    kept = [line + "\n" for line in text.splitlines() if _is_whole_and_before(line, step)]
+    if "".join(kept) != text:
+        write_text(path, "".join(kept))
+
+
+def _is_whole_and_before(line: str, step: int) -> bool:
+    try:
+        return json.loads(line)["step"] <= step
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return False  # cut off when the run was killed
 
 
 def explain(error: Exception) -> str:

@@ -10,6 +10,7 @@ from txl_tf.data.lanes import TrainingLanes
 from txl_tf.data.reading import Records
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
+from txl_tf.run_options import RunOptions
 from txl_tf.training.checkpoint import (
     Checkpointer,
     find_checkpoint,
@@ -19,6 +20,7 @@ from txl_tf.training.checkpoint import (
 )
 from txl_tf.training.evaluator import Evaluator, Score
 from txl_tf.training.log import TrainingLog, format_score, write_evaluation
+from txl_tf.training.loop import TrainingLoop, describe_end
 from txl_tf.training.run_folder import (
     RunConfig,
     check_run_folder,
@@ -26,34 +28,39 @@ from txl_tf.training.run_folder import (
     make_run_folder,
 )
 from txl_tf.training.trainer import Trainer
+from txl_tf.training.validation import Validation
 
 
 def train(
     strategy: tf.distribute.Strategy,
     records: Records,
     config: RunConfig,
+    options: RunOptions,
     *,
     model_dir: str,
-    iterations: int,
-    save_steps: int,
+    eval_split: str = "valid",
     warm_start_path: str | None = None,
     jit_compile: bool = True,
 ) -> None:
     """Trains to the end of the schedule, from the newest checkpoint if the run has one.
 
+    Asked to stop by a signal, it finishes the call of the device, a few seconds, and saves.
+
     Args:
         strategy: where to train.
         records: the data set; its split "train" is read.
         config: the run's.
+        options: when to log, save, evaluate and stop.
         model_dir: run folder.
-        iterations: steps in a call of the device, and between log lines.
-        save_steps: steps between checkpoints; the last step is saved too.
+        eval_split: split of the evaluations in training.
         warm_start_path: checkpoint whose weights a run without checkpoints starts from.
         jit_compile: whether XLA compiles the model.
 
     Raises:
         UserError: the folder holds another run, the split is too short or knows no documents, a
-            record is damaged, the loss is not finite, or a checkpoint cannot be saved or restored.
+            record is damaged, too many steps in a row were not finite, or a checkpoint cannot be
+            saved or restored.
+        StoppedError: the run was asked to stop, or its hours are over; it has saved.
     """
     training = config.training
     if training.reset_at_documents:
@@ -66,7 +73,13 @@ def train(
     )
     check_run_folder(model_dir, config, records.vocabulary)
     trainer = Trainer(strategy, config.model, training, jit_compile=jit_compile)
-    checkpointer = Checkpointer(model_dir, trainer.model, trainer.optimizer)
+    checkpointer = Checkpointer(
+        model_dir,
+        trainer.model,
+        trainer.optimizer,
+        trainer.memory,
+        keep=options.keep_checkpoints,
+    )
     first_step = checkpointer.restore()
     devices = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
     print(
@@ -75,7 +88,7 @@ def train(
     )
     if first_step:
         ignored = " --warm_start_path is for new runs: not used." if warm_start_path else ""
-        print(f"Goes on from step {first_step}; the memory starts empty.{ignored}")
+        print(f"Goes on from step {first_step}.{ignored}")
     elif warm_start_path:
         load_weights(trainer.model, warm_start_path)
         print(f"Starts with the weights of {warm_start_path}.")
@@ -83,24 +96,20 @@ def train(
         print(f"All {training.train_steps} steps are done.")
         return
     make_run_folder(model_dir, config, records.vocabulary)
-    log = TrainingLog(model_dir, first_step=first_step, train_steps=training.train_steps)
-    stops = _list_stops(first_step, training.train_steps, iterations, save_steps)
-    with tqdm(total=training.train_steps, initial=first_step, unit="step", disable=None) as bar:
-        for interval in trainer.train(lanes, stops):
-            bar.update(interval.step - bar.n)
-            bar.write(log.write_training(interval))
-            if interval.step % save_steps == 0 or interval.step == training.train_steps:
-                bar.write(f"Saved {checkpointer.save()}")
-
-
-def _list_stops(first_step: int, train_steps: int, iterations: int, save_steps: int) -> list[int]:
-    """Returns the steps at which a call ends: to log, to save, or for good.
-
-    >>> _list_stops(0, 11, 5, 4)
-    [4, 5, 8, 10, 11]
-    """
-    stops = {*range(0, train_steps, iterations), *range(0, train_steps, save_steps), train_steps}
-    return sorted(stop for stop in stops if stop > first_step)
+    validation = Validation(model_dir, first_step=first_step, patience=options.patience)
+    if validation.is_over:
+        print(describe_end(validation, options))
+        return
+    evaluator = Evaluator(trainer.model, config.evaluation, jit_compile=jit_compile)
+    TrainingLoop(
+        trainer,
+        checkpointer,
+        TrainingLog(model_dir, first_step=first_step, train_steps=training.train_steps),
+        validation,
+        options,
+        evaluate=lambda: evaluator.score(records.split(eval_split)),
+        eval_split=eval_split,
+    ).run(lanes)
 
 
 def evaluate(

@@ -1,6 +1,5 @@
 """What a training run says while it goes on: lines, JSON lines, TensorBoard."""
 
-import json
 import math
 import os
 import time
@@ -10,7 +9,7 @@ import tensorflow as tf
 
 from txl_tf.config import EvalConfig
 from txl_tf.training.evaluator import Score
-from txl_tf.training.files import append_json_line, explain_errors, write_text
+from txl_tf.training.files import append_json_line, drop_lines_after, explain_errors
 from txl_tf.training.run_folder import EVALUATIONS_NAME, EVENTS_NAME, LOG_NAME
 from txl_tf.training.trainer import Interval
 
@@ -30,7 +29,7 @@ class TrainingLog:
     def __init__(self, model_dir: str, *, first_step: int, train_steps: int):
         self.train_steps = train_steps
         self._path = os.path.join(model_dir, LOG_NAME)
-        _drop_lines_after(self._path, first_step)
+        drop_lines_after(self._path, first_step)
         self._events_path = os.path.join(model_dir, EVENTS_NAME)
         with explain_errors(self._events_path):
             self._events = tf.summary.create_file_writer(self._events_path)
@@ -39,31 +38,50 @@ class TrainingLog:
     def write_training(self, interval: Interval) -> str:
         """Logs an interval: means over its steps, gradient norm and learning rate of the last.
 
+        Steps that were skipped are counted as `bad_steps` and left out of the means.
+
         Returns:
             The line for people.
         """
         now = time.perf_counter()
         seconds, steps = now - self._last_time, interval.step - self._last_step
         self._last_step, self._last_time = interval.step, now
-        tokens = float(interval.tokens.sum())
-        nats = float(interval.nats.sum()) / tokens
-        record = {
+        record: dict[str, Any] = {
             "step": interval.step,
-            "loss_nats": nats,
-            "bpc": nats / math.log(2),
-            "perplexity": math.exp(min(nats, 700.0)),
-            "grad_norm": float(interval.grad_norm[-1]),
             "learning_rate": float(interval.learning_rate[-1]),
-            "tokens_per_second": tokens / seconds,
+            "tokens_per_second": float(interval.tokens.sum()) / seconds,
+            "bad_steps": int((~interval.is_good).sum()),
         }
+        if interval.is_good.any():
+            good = interval.is_good
+            nats = float(interval.nats[good].sum()) / float(interval.tokens[good].sum())
+            record |= {
+                "loss_nats": nats,
+                "bpc": nats / math.log(2),
+                "perplexity": math.exp(min(nats, 700.0)),
+                "grad_norm": float(interval.grad_norm[good][-1]),
+            }
         self._write("train", record)
         seconds_left = (self.train_steps - interval.step) * seconds / steps
-        return (
-            f"step {interval.step}/{self.train_steps} | loss {nats:.4f} | "
-            f"bpc {record['bpc']:.4f} | ppl {record['perplexity']:.5g} | "
-            f"grad norm {record['grad_norm']:.3g} | lr {record['learning_rate']:.3g} | "
-            f"{record['tokens_per_second']:,.0f} tokens/s | {format_seconds(seconds_left)} left"
-        )
+        return self._format(record, seconds_left)
+
+    def _format(self, record: dict[str, Any], seconds_left: float) -> str:
+        parts = [f"step {record['step']}/{self.train_steps}"]
+        if "loss_nats" in record:
+            parts += [
+                f"loss {record['loss_nats']:.4f}",
+                f"bpc {record['bpc']:.4f}",
+                f"ppl {record['perplexity']:.5g}",
+                f"grad norm {record['grad_norm']:.3g}",
+            ]
+        if record["bad_steps"]:
+            parts.append(f"{record['bad_steps']} steps skipped, not finite")
+        parts += [
+            f"lr {record['learning_rate']:.3g}",
+            f"{record['tokens_per_second']:,.0f} tokens/s",
+            f"{format_seconds(seconds_left)} left",
+        ]
+        return " | ".join(parts)
 
     def _write(self, group: str, record: dict[str, Any]) -> None:
         append_json_line(self._path, record)
@@ -115,20 +133,3 @@ def write_evaluation(
         "evaluation": config.to_json(),
     }
     append_json_line(os.path.join(model_dir, EVALUATIONS_NAME), record)
-
-
-def _drop_lines_after(path: str, step: int) -> None:
-    if not tf.io.gfile.exists(path):
-        return
-    with explain_errors(path), tf.io.gfile.GFile(path, "r") as file:
-        text = file.read()
-    kept = [line + "\n" for line in text.splitlines() if _is_whole_and_before(line, step)]
-    if "".join(kept) != text:
-        write_text(path, "".join(kept))
-
-
-def _is_whole_and_before(line: str, step: int) -> bool:
-    try:
-        return json.loads(line)["step"] <= step
-    except (json.JSONDecodeError, KeyError, TypeError):
-        return False  # cut off when the run was killed

@@ -45,14 +45,28 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class ReducedAdam(keras.optimizers.Adam):
-    """Adam that takes gradients which are the same on every replica.
+    """Adam that takes gradients which are the same on every replica, and may skip a step.
 
     Keras' optimizers clip the gradients of each replica first and add them up afterwards. The
     training step reduces them itself, before the clipping, so this optimizer must not.
+
+    Where `is_good` is false nothing but the step count changes. A branch would do, too, but
+    replicas cannot update variables inside one.
     """
+
+    is_good: Any = None  # () bool tensor, set before `apply`; `None`: it is
 
     def _all_reduce_sum_gradients(self, grads_and_vars: list) -> list:
         return grads_and_vars
+
+    def assign_add(self, variable: Any, value: Any) -> None:
+        super().assign_add(variable, self._skip(value))
+
+    def assign_sub(self, variable: Any, value: Any) -> None:
+        super().assign_sub(variable, self._skip(value))
+
+    def _skip(self, value: Any) -> Any:
+        return value if self.is_good is None else ops.where(self.is_good, value, 0)
 
 
 def make_optimizer(config: TrainConfig) -> ReducedAdam:

@@ -18,7 +18,8 @@ class StepResult(NamedTuple):
     Args:
         nats: () float32, the sum of the losses of this replica's tokens.
         tokens: () float32, their number.
-        grad_norm: () float32, the global norm of the gradients before clipping.
+        grad_norm: () float32, the global norm of the gradients before clipping; not finite where
+            the step was skipped.
         learning_rate: () float32, the one used.
     """
 
@@ -43,7 +44,8 @@ def train_step(
 
     Under `tf.distribute` it is called in a replica, with the replica's rows: the gradients are
     averaged over the replicas before they are clipped, so any number of replicas makes the step
-    that one would make with all rows.
+    that one would make with all rows. A step whose gradients are not finite is skipped: nothing
+    but the optimizer's step count changes, and the memory if the loss was finite.
 
     Args:
         model: built, as its constructor leaves it.
@@ -62,7 +64,7 @@ def train_step(
     replica = tf.distribute.get_replica_context()
     model.set_dropout_seed(optimizer.iterations, stream=replica.replica_id_in_sync_group)
     compute = compute or compute_gradients
-    nats, gradients, memory = compute(
+    nats, gradients, new_memory = compute(
         model, ids, targets, memory, span=span, document_starts=document_starts
     )
     if replica.num_replicas_in_sync > 1:
@@ -73,7 +75,15 @@ def train_step(
         grad_norm=tf.linalg.global_norm(gradients),
         learning_rate=tf.identity(optimizer.learning_rate),
     )
+    # The norm is of the averaged gradients: all replicas skip a step, or none.
+    optimizer.is_good = tf.math.is_finite(result.grad_norm)
+    gradients = [tf.where(optimizer.is_good, gradient, 0.0) for gradient in gradients]
     optimizer.apply(gradients, model.trainable_variables)
+    optimizer.is_good = None  # a tensor of this trace means nothing elsewhere
+    is_known = tf.math.is_finite(nats)  # a memory of a loss that is not would spoil the next
+    memory = keras.tree.map_structure(
+        lambda states, old: tf.where(is_known, states, old), new_memory, memory
+    )
     return result, memory
 
 

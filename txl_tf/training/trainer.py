@@ -1,11 +1,11 @@
 """Many training steps a call, with memory carried, on any number of replicas."""
 
-import itertools
+import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -15,6 +15,8 @@ from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.training.files import explain
 from txl_tf.training.optimizer import make_optimizer, read_step_count
+from txl_tf.training.pace import Pace
+from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.step import StepResult, compute_gradients, train_step
 
 
@@ -35,13 +37,22 @@ class Interval(NamedTuple):
     grad_norm: np.ndarray
     learning_rate: np.ndarray
 
+    @property
+    def is_good(self) -> np.ndarray:
+        """Which steps were made, (n,) bool; the others were skipped, not being finite."""
+        return np.isfinite(self.nats) & np.isfinite(self.grad_norm)
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Returns one interval of several that follow each other."""
+        arrays = zip(*(part[1:] for part in parts), strict=True)
+        return cls(parts[-1].step, *(np.concatenate(values) for values in arrays))
+
 
 class Trainer:
     """Model, optimizer and memory on the replicas of a strategy, and the loop over the steps.
 
-    Each replica holds its rows of the memory in variables of its own, which never leave the
-    device: replica r has the lanes r B/R to (r+1) B/R, so any number of replicas sees the same
-    text with the same memory. The loop over the steps of a call runs inside one `tf.function`.
+    The loop over the steps of a call runs inside one `tf.function`.
 
     Args:
         strategy: of `tf.distribute`.
@@ -74,9 +85,7 @@ class Trainer:
             self.model = TransformerXL(model_config, seed=config.seed)
             self.optimizer = make_optimizer(config)
             self.optimizer.build(self.model.trainable_variables)
-            self._memory = keras.tree.map_structure(
-                _make_replica_variable, self.model.initial_memory(self.rows, config.mem_len)
-            )
+        self.memory = ReplicaMemory(strategy, self.model, self.rows, config.mem_len)
         # Compiled inside the replica function: with several replicas on CPUs, XLA cannot compile
         # around it. Reduction, clipping and update stay outside.
         self._compute = tf.function(compute_gradients, jit_compile=jit_compile, autograph=False)
@@ -86,7 +95,13 @@ class Trainer:
         """Number of steps done."""
         return read_step_count(self.optimizer)
 
-    def train(self, lanes: TrainingLanes, stops: Sequence[int]) -> Iterator[Interval]:
+    def train(
+        self,
+        lanes: TrainingLanes,
+        stops: Sequence[int],
+        *,
+        call_seconds: float = math.inf,
+    ) -> Iterator[Interval]:
         """Runs the steps up to each stop, in one call of the device each, and yields their numbers.
 
         The segments of the next call are read while the replicas work on this one's.
@@ -94,14 +109,29 @@ class Trainer:
         Args:
             lanes: the training split.
             stops: ascending steps, the first above `step`.
+            call_seconds: about how long a call may take; those that would take longer are split.
 
         Raises:
-            UserError: a loss is not finite; the step is named.
+            UserError: the device's memory is full, or a record is damaged.
         """
-        calls = list(itertools.pairwise((self.step, *stops)))
-        n_padded = max(stop - start for start, stop in calls)
-        for segments, document_starts in _read_ahead(lanes, calls, self.config.reset_at_documents):
-            yield self.run(segments, document_starts, n_padded=n_padded)
+        pace = Pace(self.step, stops, call_seconds)
+        with ThreadPoolExecutor(1) as reader:
+            calls = deque([reader.submit(self._read, lanes, *pace.plan())])
+            while calls:
+                segments, document_starts = calls.popleft().result()
+                if not pace.is_planned:
+                    calls.append(reader.submit(self._read, lanes, *pace.plan()))
+                with pace.measure(len(segments)):
+                    interval = self.run(segments, document_starts, n_padded=pace.longest)
+                yield interval
+
+    def _read(
+        self, lanes: TrainingLanes, start: int, n_steps: int
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Returns the segments of a call and where documents begin there, or `None`."""
+        is_reset = self.config.reset_at_documents
+        starts = lanes.read_document_starts(start, n_steps) if is_reset else None
+        return lanes.read(start, n_steps), starts
 
     def run(
         self,
@@ -120,7 +150,7 @@ class Trainer:
                 call of another length would be traced and compiled anew.
 
         Raises:
-            UserError: a loss is not finite (the step is named), or the device's memory is full.
+            UserError: the device's memory is full.
         """
         start, n_steps = self.step, len(segments)
         padding = max(0, n_padded - n_steps)
@@ -133,15 +163,7 @@ class Trainer:
                 "the device has too little memory for this model and batch: try a smaller "
                 f"train_batch_size, tgt_len or mem_len ({explain(error)})"
             ) from error
-        interval = Interval(start + n_steps, *values.T)
-        finite = np.isfinite(interval.nats) & np.isfinite(interval.grad_norm)
-        if not finite.all():
-            step = start + int(np.argmin(finite))
-            raise UserError(
-                f"the loss or its gradient is not finite at step {step}: "
-                "a lower learning_rate or more warmup_steps may help"
-            )
-        return interval
+        return Interval(start + n_steps, *values.T)
 
     def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
         """Hands each replica its rows of (n, B, ...), with steps of zeros behind: (n, B/R, ...)."""
@@ -176,49 +198,15 @@ class Trainer:
         self, segments: tf.Tensor, document_starts: tf.Tensor | None, index: tf.Tensor
     ) -> StepResult:
         segment = segments[index]  # (B/R, T + 1)
-        memory = keras.tree.map_structure(lambda variable: variable.read_value(), self._memory)
         result, memory = train_step(
             self.model,
             self.optimizer,
             segment[:, :-1],
             segment[:, 1:],
-            memory,
+            self.memory.read(),
             span=self.config.span,
             document_starts=None if document_starts is None else document_starts[index],
             compute=self._compute,
         )
-        keras.tree.map_structure(lambda variable, new: variable.assign(new), self._memory, memory)
+        self.memory.assign(memory)
         return result
-
-
-def _read_ahead(
-    lanes: TrainingLanes, calls: list[tuple[int, int]], with_documents: bool
-) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """Yields the segments of each call and where documents begin there, or `None`.
-
-    One call's are read ahead in a thread.
-    """
-
-    def read(step: int, n_steps: int) -> tuple[np.ndarray, np.ndarray | None]:
-        starts = lanes.read_document_starts(step, n_steps) if with_documents else None
-        return lanes.read(step, n_steps), starts
-
-    with ThreadPoolExecutor(1) as reader:
-        ready = None
-        for start, stop in calls:
-            ahead = reader.submit(read, start, stop - start)
-            if ready:
-                yield ready.result()
-            ready = ahead
-        if ready:
-            yield ready.result()
-
-
-def _make_replica_variable(initial: tf.Tensor) -> tf.Variable:
-    """Makes a variable that each replica has a value of its own of."""
-    return tf.Variable(
-        initial,
-        trainable=False,
-        synchronization=tf.VariableSynchronization.ON_READ,
-        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-    )

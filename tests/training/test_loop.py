@@ -1,0 +1,200 @@
+"""What happens between the steps of a run: saving, evaluating, stopping, going on."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+from small_runs import TRAINING
+from test_job import CONFIG, make_records, read_log_steps, train
+
+from txl_tf.errors import StoppedError, UserError
+from txl_tf.training import loop
+from txl_tf.training.checkpoint import list_checkpoints
+from txl_tf.training.evaluator import Score
+from txl_tf.training.trainer import Trainer
+
+
+@pytest.fixture
+def records(tmp_path):
+    return make_records(tmp_path / "data")
+
+
+def read_losses(model_dir):
+    lines = (model_dir / "log.jsonl").read_text().splitlines()
+    return {line["step"]: line["loss_nats"] for line in map(json.loads, lines)}
+
+
+def list_steps(model_dir):
+    return [step for step, _ in list_checkpoints(str(model_dir))]
+
+
+@pytest.fixture
+def send(monkeypatch):
+    """Returns a function that has a signal come in after a step."""
+
+    def send(number, step):
+        run = Trainer.run
+
+        def run_and_send(trainer, *args, **kwargs):
+            interval = run(trainer, *args, **kwargs)
+            if interval.step == step:
+                os.kill(os.getpid(), number)
+            return interval
+
+        monkeypatch.setattr(Trainer, "run", run_and_send)
+
+    return send
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_the_step_and_stops(
+    number, status, send, one_replica, records, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(loop, "CALL_SECONDS", 1e-9)
+    send(number, 5)
+    handler = signal.getsignal(number)
+    with pytest.raises(StoppedError, match=f"{signal.Signals(number).name} at step 5") as stop:
+        train(one_replica, records, tmp_path / "run", iterations=7, save_steps=7)
+    assert stop.value.status == status
+    assert list_steps(tmp_path / "run") == [5]
+    assert signal.getsignal(number) is handler
+
+
+def test_a_run_that_was_stopped_by_a_signal_goes_on_bit_for_bit(
+    send, one_replica, records, tmp_path, monkeypatch
+):
+    train(one_replica, records, tmp_path / "whole", iterations=1)
+    with monkeypatch.context():
+        send(signal.SIGTERM, 5)
+        with pytest.raises(StoppedError):
+            train(one_replica, records, tmp_path / "run", iterations=1, save_steps=7)
+    monkeypatch.undo()
+    train(one_replica, records, tmp_path / "run", iterations=1, save_steps=7)
+    assert read_losses(tmp_path / "run") == read_losses(tmp_path / "whole")
+
+
+def test_a_second_signal_stops_at_once(send, one_replica, records, tmp_path, monkeypatch):
+    send(signal.SIGINT, 2)
+    monkeypatch.setattr(loop.TrainingLog, "write_training", lambda *_: os.kill(os.getpid(), 2))
+    with pytest.raises(KeyboardInterrupt):
+        train(one_replica, records, tmp_path / "run")
+
+
+def test_a_run_stops_when_its_hours_are_over(one_replica, records, tmp_path):
+    with pytest.raises(StoppedError, match="stopped by max_hours at step 1") as stop:
+        train(one_replica, records, tmp_path / "run", max_hours=1e-9)
+    assert stop.value.status == 3
+    assert list_steps(tmp_path / "run") == [1]
+
+
+def test_a_run_that_ends_at_its_last_step_was_not_stopped(send, one_replica, records, tmp_path):
+    send(signal.SIGTERM, 7)
+    train(one_replica, records, tmp_path / "run")
+    assert list_steps(tmp_path / "run")[-1] == 7
+
+
+@pytest.fixture
+def scores(monkeypatch):
+    """Lets evaluations give the losses that a test puts into the list, in order."""
+    losses = []
+    monkeypatch.setattr(
+        "txl_tf.training.evaluator.Evaluator.score", lambda *_: Score(11 * losses.pop(0), 11)
+    )
+    return losses
+
+
+def test_evaluations_in_training_are_written_down(one_replica, records, tmp_path, capsys):
+    train(one_replica, records, tmp_path / "run", eval_every=3)
+    lines = (tmp_path / "run" / "validation.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [line["step"] for line in found] == [3, 6, 7]
+    assert {line["tokens"] for line in found} == {60}
+    assert "valid at step 6: loss " in capsys.readouterr().out
+
+
+def test_evaluations_change_nothing_of_the_training(one_replica, records, tmp_path):
+    for name, every in (("with", 2), ("without", 0)):
+        train(one_replica, records, tmp_path / name, eval_every=every, iterations=1)
+    assert read_losses(tmp_path / "with") == read_losses(tmp_path / "without")
+
+
+def test_the_best_checkpoint_is_kept(scores, one_replica, records, tmp_path):
+    scores += [5.0, 2.0, 3.0, 4.0, 4.0, 4.0, 4.0]
+    train(one_replica, records, tmp_path / "run", eval_every=1, keep_checkpoints=1, save_steps=1)
+    assert list_steps(tmp_path / "run") == [2, 7]
+
+
+def test_a_best_step_is_saved_though_it_is_not_time(scores, one_replica, records, tmp_path):
+    scores += [5.0, 2.0, 3.0, 4.0]
+    train(one_replica, records, tmp_path / "run", eval_every=2, save_steps=7)
+    assert list_steps(tmp_path / "run") == [2, 4, 7]
+
+
+def test_training_ends_when_its_patience_is_over(scores, one_replica, records, tmp_path, capsys):
+    scores += [5.0, 2.0, 3.0, 2.0]
+    train(one_replica, records, tmp_path / "run", eval_every=1, patience=2, iterations=1)
+    assert read_log_steps(tmp_path / "run") == [1, 2, 3, 4]
+    assert "2 evaluations without a better one than that of step 2" in capsys.readouterr().out
+    train(one_replica, records, tmp_path / "run", eval_every=1, patience=2, iterations=1)
+    assert read_log_steps(tmp_path / "run") == [1, 2, 3, 4]
+
+
+def test_a_resumed_run_forgets_the_evaluations_that_it_makes_again(
+    send, scores, one_replica, records, tmp_path, monkeypatch
+):
+    scores += [5.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
+    train(one_replica, records, tmp_path / "run", eval_every=1, save_steps=3)
+    for path in (tmp_path / "run" / "checkpoints").glob("ckpt-[67].*"):
+        path.unlink()
+    scores += [1.0] * 7
+    train(one_replica, records, tmp_path / "run", eval_every=1, save_steps=3)
+    lines = (tmp_path / "run" / "validation.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def spoil(monkeypatch, steps):
+    """Has some steps reported as not finite."""
+    run = Trainer.run
+
+    def run_and_spoil(trainer, *args, **kwargs):
+        interval = run(trainer, *args, **kwargs)
+        first = interval.step - len(interval.nats)
+        is_bad = np.isin(np.arange(first, interval.step), steps)
+        return interval._replace(grad_norm=np.where(is_bad, np.nan, interval.grad_norm))
+
+    monkeypatch.setattr(Trainer, "run", run_and_spoil)
+
+
+def test_bad_steps_are_counted_in_the_log(one_replica, records, tmp_path, monkeypatch, capsys):
+    spoil(monkeypatch, [2, 3, 5])
+    train(one_replica, records, tmp_path / "run", max_bad_steps=2)
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    counts = {line["step"]: line["bad_steps"] for line in map(json.loads, lines)}
+    assert counts == {2: 0, 3: 1, 4: 1, 6: 1, 7: 0}
+    assert "1 steps skipped, not finite" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("iterations", [1, 7])
+def test_too_many_bad_steps_in_a_row_end_the_run_and_the_step_is_named(
+    iterations, one_replica, records, tmp_path, monkeypatch
+):
+    spoil(monkeypatch, [1, 3, 4, 5])
+    with pytest.raises(UserError, match="not finite at step 5: more than max_bad_steps=2"):
+        train(
+            one_replica,
+            records,
+            tmp_path / "run",
+            max_bad_steps=2,
+            iterations=iterations,
+            save_steps=3,
+        )
+    assert list_steps(tmp_path / "run") == [3]
+
+
+def test_bad_steps_apart_do_not_end_the_run(one_replica, records, tmp_path, monkeypatch):
+    spoil(monkeypatch, [0, 1, 3, 4, 6])
+    train(one_replica, records, tmp_path / "run", max_bad_steps=2)
+    assert CONFIG.training.train_steps == list_steps(tmp_path / "run")[-1]
+    assert TRAINING.train_steps != CONFIG.training.train_steps

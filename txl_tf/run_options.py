@@ -1,0 +1,40 @@
+"""How a run is driven: what its numbers do not depend on."""
+
+from dataclasses import dataclass
+
+from txl_tf.errors import UserError
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """When a run logs, saves, evaluates and stops.
+
+    Args:
+        iterations: steps between log lines, and the most in one call of the device.
+        save_steps: steps between checkpoints; the last step is saved too.
+        keep_checkpoints: how many of the newest checkpoints stay, beside the best by evaluation.
+        eval_every: steps between evaluations in training; 0 for none.
+        patience: evaluations without a new best after which training ends; 0 for no end.
+        max_bad_steps: steps in a row whose gradients may be not finite; they are skipped.
+        max_hours: hours after which a run saves and stops, to be called again; 0 for no limit.
+
+    Raises:
+        UserError: a value is out of its range.
+    """
+
+    iterations: int = 500
+    save_steps: int = 10_000
+    keep_checkpoints: int = 5
+    eval_every: int = 0
+    patience: int = 0
+    max_bad_steps: int = 10
+    max_hours: float = 0.0
+
+    def __post_init__(self) -> None:
+        minimums = {"iterations": 1, "save_steps": 1, "keep_checkpoints": 1}
+        for name, value in vars(self).items():
+            minimum = minimums.get(name, 0)
+            if value < minimum:
+                raise UserError(f"`{name}` must be at least {minimum}. Received: {name}={value}")
+        if self.patience and not self.eval_every:
+            raise UserError("`patience` needs `eval_every`. Received: eval_every=0")

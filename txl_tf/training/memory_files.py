@@ -1,0 +1,91 @@
+"""The memory of a run in its checkpoints: the states of each lane, in files of each process.
+
+A file `PREFIX.memory-PART-of-PARTS` is a checkpoint of tensorflow's own format, whose tensors are
+called `layer_I/rows_START_STOP` after the lanes that they hold. Lanes, not replicas: a run may go
+on with another number of those.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from txl_tf.errors import UserError
+from txl_tf.training.files import list_names
+
+
+class MemoryFileError(UserError):
+    """Files of a memory that are missing or do not hold every lane."""
+
+
+def write_memory(
+    prefix: str, memory: Sequence[tf.Tensor], *, first_row: int, part: int = 0, n_parts: int = 1
+) -> None:
+    """Writes the lanes that this process holds.
+
+    Args:
+        prefix: path of the checkpoint.
+        memory: for each layer (rows, M, D).
+        first_row: the first of these lanes.
+        part: the process.
+        n_parts: how many processes there are.
+    """
+    names = [
+        f"layer_{index}/rows_{first_row}_{first_row + states.shape[0]}"
+        for index, states in enumerate(memory)
+    ]
+    path = f"{prefix}.memory-{part:05d}-of-{n_parts:05d}"
+    tf.raw_ops.SaveV2(
+        prefix=path, tensor_names=names, shape_and_slices=[""] * len(names), tensors=list(memory)
+    )
+
+
+def read_memory(prefix: str, n_layer: int, rows: range) -> list[tf.Tensor]:
+    """Reads some lanes, whichever processes wrote them.
+
+    Args:
+        prefix: path of the checkpoint.
+        n_layer: how many layers the model has.
+        rows: the lanes, one after the other.
+
+    Returns:
+        For each layer (rows, M, D).
+
+    Raises:
+        MemoryFileError: a file is missing, or a lane is in none.
+        tf.errors.OpError: a file is damaged.
+    """
+    readers = [tf.train.load_checkpoint(path) for path in _find_parts(prefix)]
+    memory = []
+    for layer in range(n_layer):
+        pieces = []
+        for reader in readers:
+            for name in reader.get_variable_to_shape_map():
+                match = re.fullmatch(rf"layer_{layer}/rows_(\d+)_(\d+)", name)
+                if match:
+                    pieces.append((int(match[1]), int(match[2]), reader, name))
+        memory.append(_join_rows(prefix, sorted(pieces, key=lambda piece: piece[0]), rows))
+    return memory
+
+
+def _join_rows(prefix: str, pieces: list, rows: range) -> tf.Tensor:
+    """Returns the states of some lanes out of pieces (first lane, end, reader, name)."""
+    found, place = [], rows.start
+    for start, stop, reader, name in pieces:
+        if start <= place < min(stop, rows.stop):
+            found.append(reader.get_tensor(name)[place - start : rows.stop - start])
+            place = min(stop, rows.stop)
+    if place < rows.stop:
+        raise MemoryFileError(f"the memory of {prefix} lacks lane {place}")
+    return tf.concat(found, axis=0)
+
+
+def _find_parts(prefix: str) -> list[str]:
+    folder, name = os.path.split(prefix)
+    pattern = re.compile(re.escape(name) + r"\.memory-(\d+)-of-(\d+)\.index")
+    matches = [match for match in map(pattern.fullmatch, list_names(folder)) if match]
+    n_parts = {int(match[2]) for match in matches}
+    if len(n_parts) != 1 or n_parts != {len(matches)}:
+        raise MemoryFileError(f"the memory of {prefix} is not whole: {len(matches)} files")
+    return sorted(os.path.join(folder, match[0].removesuffix(".index")) for match in matches)

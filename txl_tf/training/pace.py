@@ -1,0 +1,53 @@
+"""How many steps to make in a call of the device."""
+
+import collections
+import contextlib
+import itertools
+import math
+import time
+from collections.abc import Iterator, Sequence
+
+
+class Pace:
+    """Plans the calls of the device: to each stop, but no longer than some seconds.
+
+    Args:
+        step: where to begin.
+        stops: ascending steps.
+        call_seconds: about how long a call may take.
+    """
+
+    def __init__(self, step: int, stops: Sequence[int], call_seconds: float):
+        self._step = step
+        self._stops = collections.deque(stops)
+        self._call_seconds = call_seconds
+        # Of the first calls nothing is known but that they are traced and compiled.
+        self._is_limited = math.isfinite(call_seconds)
+        self._seconds_per_step = math.inf
+        self._n_measured = 0
+        bounds = itertools.pairwise((step, *stops))
+        self.longest = max(stop - start for start, stop in bounds)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the last call is planned."""
+        return not self._stops
+
+    def plan(self) -> tuple[int, int]:
+        """Returns the first step and the number of steps of the next call."""
+        start, room = self._step, self._stops[0] - self._step
+        if self._is_limited:
+            room = min(room, max(1, int(self._call_seconds / self._seconds_per_step)))
+        self._step += room
+        if self._step == self._stops[0]:
+            self._stops.popleft()
+        return start, room
+
+    @contextlib.contextmanager
+    def measure(self, n_steps: int) -> Iterator[None]:
+        """Measures a call of some steps."""
+        start = time.perf_counter()
+        yield
+        self._n_measured += 1
+        if self._n_measured > 1:  # the first one was compiled
+            self._seconds_per_step = (time.perf_counter() - start) / n_steps

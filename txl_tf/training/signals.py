@@ -1,0 +1,43 @@
+"""Being asked to stop: Ctrl-C, and the notice that comes before a machine is taken away."""
+
+import signal
+from types import FrameType, TracebackType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignals:
+    """Takes note of the first signal to stop, so that a run can save; the second one stops it.
+
+    A context manager; outside of it signals act as before. In threads other than the main one,
+    which get no signals, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "StopSignals":
+        for number in SIGNALS:
+            try:
+                self._previous[number] = signal.signal(number, self._note)
+            except ValueError:  # not the main thread
+                break
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous.clear()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            raise KeyboardInterrupt
+        self.received = signal.Signals(number)
+        print(f"{self.received.name}: saves after these steps; once more stops at once.")
