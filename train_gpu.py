@@ -6,22 +6,25 @@ python train_gpu.py --preset text8_base --data_dir data/text8 --model_dir runs/t
 import sys
 from typing import Any
 
-from txl_tf.program import run_program
+from absl import flags
+
+from txl_tf.program import define_flag, run_program
 from txl_tf.train_command import define_flags, run
 
 
-def make_strategy() -> Any:
+def make_strategy(options: flags.FlagValues) -> Any:
     """Returns a MirroredStrategy; tensorflow is imported once the flags have been read."""
     from txl_tf.training.strategy import make_gpu_strategy
 
-    return make_gpu_strategy()
+    return make_gpu_strategy(num_gpus=options.num_gpus, cpu_replicas=options.cpu_replicas)
 
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(
-        str(__doc__), define_flags(), lambda options: run(options, make_strategy), argv
-    )
+    options = define_flags()
+    define_flag(options, "num_gpus", int, None, "GPUs to use. [default: all]", lower_bound=0)
+    define_flag(options, "cpu_replicas", int, 1, "Replicas on the CPU, to try out.", lower_bound=1)
+    return run_program(str(__doc__), options, lambda options: run(options, make_strategy), argv)
 
 
 if __name__ == "__main__":

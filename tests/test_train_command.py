@@ -205,7 +205,7 @@ def test_with_training_the_flags_of_training_leave_the_evaluation():
     assert make_eval_config(options, EvalConfig(mem_len=7)).mem_len == 7
 
 
-def fail_to_make_strategy():
+def fail_to_make_strategy(options):
     raise AssertionError("nothing may start")
 
 

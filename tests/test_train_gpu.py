@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import train_gpu
 import txl_tf
+from tests.soak import kill_resume
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.training.checkpoint import list_checkpoints, load_weights
 from txl_tf.training.evaluator import Evaluator
@@ -102,6 +103,25 @@ def test_the_program_trains_and_evaluates_from_the_command_line(data_dir, tmp_pa
     assert [step for step, _ in read_scores(done.stdout)] == [12]
     assert f"{N_VALID - 1} tokens" in done.stdout
     assert [record["step"] for record in read_log(tmp_path / "run")] == [4, 8, 12]
+
+
+def test_replicas_on_the_cpu_train_as_one(data_dir, tmp_path):
+    arguments = ("--dropout=0", "--dropatt=0", "--train_batch_size=6", "--tgt_len=3")
+    for count in ("1", "2"):
+        assert run_main(data_dir, tmp_path / count, *arguments, f"--cpu_replicas={count}") == 0
+    losses = [[line["loss_nats"] for line in read_log(tmp_path / count)] for count in ("1", "2")]
+    np.testing.assert_allclose(*losses, rtol=1e-5)  # their sums are made in another order
+
+
+def test_more_gpus_than_there_are_is_one_line(data_dir, tmp_path, capsys):
+    assert run_main(data_dir, tmp_path / "run", "--num_gpus=97") == 1
+    assert "`num_gpus`=97, but this machine has" in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_killed_run_goes_on_bit_for_bit(capsys):
+    assert kill_resume.main(["kill_resume.py", "--kills=1", "--steps=60"]) == 0
+    assert "1 kills" in capsys.readouterr().out
 
 
 def test_a_wrong_flag_is_answered_without_tensorflow():

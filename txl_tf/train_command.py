@@ -46,17 +46,21 @@ def define_flags() -> flags.FlagValues:
     define("warm_start_path", str, None, "Checkpoint whose weights a new run starts from.")
     define("tie_weight", bool, True, "Embedding and softmax share weights: always true.")
     define("jit", bool, True, "Compile the model with XLA.")
+    define("deterministic", bool, False, "Use only operations that give the same bits each time.")
     for config in (RunOptions, ModelConfig, TrainConfig, EvalConfig):
         _define_config_flags(options, config)
     return options
 
 
-def run(options: flags.FlagValues, make_strategy: Callable[[], "tf.distribute.Strategy"]) -> None:
+def run(
+    options: flags.FlagValues,
+    make_strategy: Callable[[flags.FlagValues], "tf.distribute.Strategy"],
+) -> None:
     """Trains and evaluates as the flags say.
 
     Args:
         options: the flags, read.
-        make_strategy: makes the strategy to train with.
+        make_strategy: makes the strategy to train with, from the flags.
 
     Raises:
         flags.Error: flags that contradict each other.
@@ -84,12 +88,14 @@ def run(options: flags.FlagValues, make_strategy: Callable[[], "tf.distribute.St
     from txl_tf.training import job
     from txl_tf.training.run_folder import RunConfig, read_run_config
 
+    if options.deterministic:
+        job.make_deterministic(options.seed)
     if do_train:
         if needs_eval and evaluation.reset_at_documents:
             job.check_documents(records, options.eval_split)  # now, not after the training
         config = RunConfig(records.dataset, model, training, evaluation)
         job.train(
-            make_strategy(),
+            make_strategy(options),
             records,
             config,
             run_options,

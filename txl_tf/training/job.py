@@ -2,6 +2,7 @@
 
 import functools
 
+import keras
 import tensorflow as tf
 from tqdm import tqdm
 
@@ -176,6 +177,16 @@ def evaluate(
         )
         scores.append(score)
     return scores
+
+
+def make_deterministic(seed: int) -> None:
+    """Has tensorflow use only operations that give the same bits each time, for this process.
+
+    Args:
+        seed: of the generators that such operations demand; nothing here draws from them.
+    """
+    keras.utils.set_random_seed(seed)
+    tf.config.experimental.enable_op_determinism()
 
 
 def check_documents(records: Records, split: str) -> None:

@@ -1,0 +1,27 @@
+import pytest
+import tensorflow as tf
+
+from txl_tf.errors import UserError
+from txl_tf.training.strategy import Worker, get_worker, make_gpu_strategy
+
+
+def test_more_gpus_than_there_are_is_refused():
+    n_gpus = len(tf.config.list_physical_devices("GPU"))
+    with pytest.raises(UserError, match=f"`num_gpus`={n_gpus + 3}, but .* has {n_gpus} GPUs"):
+        make_gpu_strategy(num_gpus=n_gpus + 3)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_cpu_is_divided_into_replicas(count):
+    strategy = make_gpu_strategy(num_gpus=0, cpu_replicas=count)
+    assert strategy.num_replicas_in_sync == count
+
+
+def test_a_cpu_in_use_cannot_be_divided_further():
+    tf.config.list_logical_devices("CPU")  # now it is
+    with pytest.raises(UserError, match="the CPU cannot be divided any more: "):
+        make_gpu_strategy(num_gpus=0, cpu_replicas=5)
+
+
+def test_one_process_is_the_only_worker(two_replicas):
+    assert get_worker(two_replicas) == Worker(0, 1)
