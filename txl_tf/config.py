@@ -10,6 +10,7 @@ from typing import Any, Self
 from txl_tf.errors import UserError
 
 INITIALIZERS = ("normal", "uniform")
+PRECISIONS = ("float32", "bfloat16")
 
 
 class _Config:
@@ -259,6 +260,9 @@ class TrainConfig(_ReadingConfig):
         min_lr_ratio: the last learning rate over the peak.
         clip: the largest global norm of the gradients.
         train_batch_size: lanes B over all replicas.
+        accumulate_steps: parts that a replica's lanes are divided into, computed one after the
+            other, to fit the device; the same steps bar dropout.
+        precision: of hidden states, memory and products: float32 or bfloat16.
         tgt_len: segment length T.
         mem_len: memory length M; 0 for no memory.
         same_length: every query sees M + 1 keys.
@@ -278,6 +282,8 @@ class TrainConfig(_ReadingConfig):
     clip: float = 0.25
     train_batch_size: int = 60
     seed: int = 0
+    accumulate_steps: int = 1
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         self._check_reals("learning_rate", "min_lr_ratio", "clip")
@@ -285,7 +291,10 @@ class TrainConfig(_ReadingConfig):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
         self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]", "min_lr_ratio")
         self._check_integers(0, "warmup_steps", "seed")
-        self._check_integers(1, "train_steps", "train_batch_size")
+        self._check_integers(1, "train_steps", "train_batch_size", "accumulate_steps")
+        self._check(
+            self.precision in PRECISIONS, f"`precision` must be one of {PRECISIONS}", "precision"
+        )
         self._check(
             self.warmup_steps <= self.train_steps,
             "`warmup_steps` must not exceed `train_steps`",

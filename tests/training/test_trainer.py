@@ -23,6 +23,7 @@ from small_runs import (
 )
 
 import txl_tf
+from txl_tf.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +159,67 @@ def test_a_model_without_memory_trains(one_replica):
     text = Text(np.tile(np.arange(N_TOKEN), 30))  # each token tells the next
     nats = run_steps(make_trainer(one_replica, MODEL, config), [40], make_lanes(config, text)).nats
     assert nats[-1] < 0.5 * nats[0]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_accumulated_steps_equal_those_of_the_whole_batch(jit_compile, one_replica):
+    runs = []
+    for parts in (1, 3):
+        config = dataclasses.replace(RESETTING, accumulate_steps=parts)
+        trainer = make_trainer(one_replica, config=config, jit_compile=jit_compile)
+        runs.append((run_steps(trainer, [9], make_lanes(config, DOCUMENTS)), read_memory(trainer)))
+    (one, memory), (three, memory_of_three) = runs
+    # The gradients of the parts are added up in another order: float32 rounding over 9 steps.
+    np.testing.assert_allclose(three.nats, one.nats, rtol=1e-5)
+    np.testing.assert_allclose(three.grad_norm, one.grad_norm, rtol=1e-4)
+    np.testing.assert_allclose(memory_of_three, memory, atol=1e-4)
+
+
+def test_parts_of_a_batch_drop_different_entries(one_replica):
+    # The same lane six times: without dropout all parts would have one loss.
+    same = Text(np.tile(TEXT.ids[:61], 20))
+    config = dataclasses.replace(TRAINING, accumulate_steps=2, train_steps=3)
+    seen = []
+    trainer = make_trainer(one_replica, DROPPING, config)
+    compute = trainer._compute
+    segment = np.repeat(make_lanes(config, same).read(0)[:, :1], BATCH, axis=1)
+
+    def watch(*args, **kwargs):
+        result = compute(*args, **kwargs)
+        seen.append(result[0])
+        return result
+
+    result, _ = txl_tf.training.train_step(
+        trainer.model,
+        trainer.optimizer,
+        tf.constant(segment[0, :, :-1]),
+        tf.constant(segment[0, :, 1:]),
+        trainer.model.initial_memory(BATCH, MEM_LEN),
+        span=config.span,
+        accumulate_steps=2,
+        compute=watch,
+    )
+    assert float(seen[0]) != float(seen[1])
+    np.testing.assert_allclose(float(seen[0] + seen[1]), float(result.nats), rtol=1e-6)
+
+
+def test_lanes_that_cannot_be_divided_into_parts_are_refused(two_replicas):
+    config = dataclasses.replace(TRAINING, accumulate_steps=2)
+    with pytest.raises(UserError, match="3 lanes a replica, accumulate_steps=2"):
+        make_trainer(two_replicas, config=config)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_bfloat16_trains_nearly_as_float32(jit_compile, one_replica):
+    runs = {}
+    for precision in ("float32", "bfloat16"):
+        config = dataclasses.replace(TRAINING, precision=precision, learning_rate=1e-2)
+        trainer = make_trainer(one_replica, config=config, jit_compile=jit_compile)
+        runs[precision] = run_steps(trainer, [21]).nats
+        assert all(weight.dtype == "float32" for weight in trainer.model.weights)
+        assert trainer.memory.gather()[0].dtype.name == precision
+    # bfloat16 has 8 bits: 0.4 percent.
+    np.testing.assert_allclose(runs["bfloat16"], runs["float32"], rtol=0.01)
 
 
 def spoil(trainer, monkeypatch, *, steps, nats=True):

@@ -1,6 +1,6 @@
 """One training step on one replica."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -38,6 +38,7 @@ def train_step(
     *,
     span: AttentionSpan,
     document_starts: tf.Tensor | None = None,
+    accumulate_steps: int = 1,
     compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]] | None = None,
 ) -> tuple[StepResult, Memory]:
     """Changes the weights by one step on one segment.
@@ -56,17 +57,29 @@ def train_step(
         span: what the model sees; its `mem_len` is the memory's.
         document_starts: (B, T) bool, where `ids` begins a document, which sees nothing of what
             was before it; `None` where the text runs on.
+        accumulate_steps: parts that the rows are divided into, one computed after the other: less
+            memory of the device, and the same step bar dropout.
         compute: stands in for `compute_gradients`, to compile it.
 
     Returns:
         A `StepResult` and the new memory.
     """
     replica = tf.distribute.get_replica_context()
-    model.set_dropout_seed(optimizer.iterations, stream=replica.replica_id_in_sync_group)
     compute = compute or compute_gradients
-    nats, gradients, new_memory = compute(
-        model, ids, targets, memory, span=span, document_starts=document_starts
-    )
+    sums: list[tf.Tensor] = []
+    memories = []
+    inputs = _split_rows((ids, targets, memory, document_starts), accumulate_steps)
+    for part, (part_ids, part_targets, part_memory, part_starts) in enumerate(inputs):
+        stream = replica.replica_id_in_sync_group * accumulate_steps + part
+        model.set_dropout_seed(optimizer.iterations, stream=stream)
+        part_nats, gradients, part_memory = compute(
+            model, part_ids, part_targets, part_memory, span=span, document_starts=part_starts
+        )
+        values = [part_nats, *(gradient / accumulate_steps for gradient in gradients)]
+        sums = list(map(tf.add, sums, values)) if sums else values
+        memories.append(part_memory)
+    nats, *gradients = sums
+    new_memory = keras.tree.map_structure(lambda *states: tf.concat(states, axis=0), *memories)
     if replica.num_replicas_in_sync > 1:
         gradients = replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
     result = StepResult(
@@ -85,6 +98,20 @@ def train_step(
         lambda states, old: tf.where(is_known, states, old), new_memory, memory
     )
     return result, memory
+
+
+def _split_rows(inputs: Any, n_parts: int) -> Iterator[Any]:
+    """Yields the parts of a nest of tensors (B, ...), each of B / n_parts rows."""
+    if n_parts == 1:
+        yield inputs
+        return
+    for part in range(n_parts):
+
+        def take(tensor: tf.Tensor, part: int = part) -> tf.Tensor:
+            rows = tensor.shape[0] // n_parts
+            return tensor[part * rows : (part + 1) * rows]
+
+        yield keras.tree.map_structure(lambda x: None if x is None else take(x), inputs)
 
 
 def compute_gradients(

@@ -19,6 +19,9 @@ from txl_tf.training.pace import Pace
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.step import StepResult, compute_gradients, train_step
 
+# Weights, optimizer and losses are float32 in both.
+DTYPE_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
 
 class Interval(NamedTuple):
     """The steps of one call, each array of shape (n,).
@@ -61,7 +64,7 @@ class Trainer:
         jit_compile: whether XLA compiles forward and backward pass.
 
     Raises:
-        UserError: the batch is not divisible by the replicas.
+        UserError: the batch is not divisible by the replicas and `accumulate_steps`.
     """
 
     def __init__(
@@ -81,8 +84,15 @@ class Trainer:
         self.strategy = strategy
         self.config = config
         self.rows = config.train_batch_size // n_replicas
+        if self.rows % config.accumulate_steps:
+            raise UserError(
+                "the lanes of a replica must be divisible by `accumulate_steps`. Received: "
+                f"{self.rows} lanes a replica, accumulate_steps={config.accumulate_steps}"
+            )
         with strategy.scope():
-            self.model = TransformerXL(model_config, seed=config.seed)
+            self.model = TransformerXL(
+                model_config, seed=config.seed, dtype=DTYPE_POLICIES[config.precision]
+            )
             self.optimizer = make_optimizer(config)
             self.optimizer.build(self.model.trainable_variables)
         self.memory = ReplicaMemory(strategy, self.model, self.rows, config.mem_len)
@@ -206,6 +216,7 @@ class Trainer:
             self.memory.read(),
             span=self.config.span,
             document_starts=None if document_starts is None else document_starts[index],
+            accumulate_steps=self.config.accumulate_steps,
             compute=self._compute,
         )
         self.memory.assign(memory)
