@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from txl_tf.errors import UserError
+from txl_tf.training.files import explain
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,31 @@ def make_gpu_strategy(
     if cpu_replicas > 1:
         _divide_cpu(cpu_replicas)
     return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(cpu_replicas)])
+
+
+def make_tpu_strategy(
+    tpu: str, *, zone: str | None = None, project: str | None = None
+) -> tf.distribute.TPUStrategy:
+    """Returns a strategy over all cores of a TPU.
+
+    Args:
+        tpu: its name; "local" on a TPU VM; or an address, "grpc://10.0.0.2:8470".
+        zone: its zone in the cloud; `None` for this machine's.
+        project: its project in the cloud; `None` for this machine's.
+
+    Raises:
+        UserError: it cannot be found, or not be started.
+    """
+    tried = f"tpu={tpu!r}, tpu_zone={zone!r}, gcp_project={project!r}"
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu, zone, project)
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+    # The resolver asks the cloud by other packages, each with errors of its own.
+    except Exception as error:
+        reason = explain(error) or type(error).__name__
+        raise UserError(f"no TPU was found with {tried}: {reason}") from error
 
 
 def _divide_cpu(n_devices: int) -> None:

@@ -1,0 +1,75 @@
+"""The program for TPUs, with the chip replaced by logical devices of the CPU."""
+
+import numpy as np
+import pytest
+from test_train_gpu import make_arguments, read_log, write_data
+
+import train_gpu
+import train_tpu
+from txl_tf.training import strategy
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    return write_data(tmp_path / "data")
+
+
+def run_main(data_dir, model_dir, *more):
+    arguments = make_arguments(data_dir, model_dir, "--tpu=v5", "--dropout=0", "--dropatt=0", *more)
+    return train_tpu.main(["train_tpu.py", *arguments])
+
+
+def test_a_tpu_trains_as_a_gpu_does(data_dir, tmp_path, monkeypatch):
+    """The resolver and the strategy are replaced: everything but the chip."""
+    asked = []
+
+    def make(tpu, *, zone, project):
+        asked.append((tpu, zone, project))
+        return strategy.make_gpu_strategy(num_gpus=0, cpu_replicas=2)
+
+    monkeypatch.setattr(strategy, "make_tpu_strategy", make)
+    batch = ("--train_batch_size=6", "--tgt_len=3")
+    cloud = ("--tpu_zone=us-a", "--gcp_project=mine")
+    assert run_main(data_dir, tmp_path / "tpu", *batch, *cloud) == 0
+    arguments = make_arguments(data_dir, tmp_path / "gpu", "--dropout=0", "--dropatt=0", *batch)
+    assert train_gpu.main(["train_gpu.py", *arguments]) == 0
+    assert asked == [("v5", "us-a", "mine")]
+    losses = [[line["loss_nats"] for line in read_log(tmp_path / name)] for name in ("tpu", "gpu")]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_a_tpu_that_is_not_there_is_one_line_that_says_what_was_tried(
+    data_dir, tmp_path, capsys, monkeypatch
+):
+    def fail(*_):
+        raise RuntimeError("the name cannot be resolved\nmore lines")
+
+    monkeypatch.setattr("tensorflow.distribute.cluster_resolver.TPUClusterResolver", fail)
+    assert run_main(data_dir, tmp_path / "run") == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "train_tpu.py: no TPU was found with tpu='v5', tpu_zone=None, gcp_project=None: "
+        "the name cannot be resolved"
+    )
+
+
+def test_a_tpu_must_be_named(data_dir, tmp_path, capsys):
+    arguments = make_arguments(data_dir, tmp_path / "run")
+    assert train_tpu.main(["train_tpu.py", *arguments]) == 2
+    assert "--tpu must be given" in capsys.readouterr().err
+
+
+def test_both_programs_have_the_same_flags_but_for_the_devices(monkeypatch):
+    seen = {}
+
+    def note(name):
+        def run_program(_description, options, _main, _argv):
+            seen[name] = set(options)
+            return 0
+
+        return run_program
+
+    for name, program in (("gpu", train_gpu), ("tpu", train_tpu)):
+        monkeypatch.setattr(program, "run_program", note(name))
+        program.main([name])
+    assert seen["tpu"] - seen["gpu"] == {"tpu", "tpu_zone", "gcp_project"}
+    assert seen["gpu"] - seen["tpu"] == {"num_gpus", "cpu_replicas"}

@@ -1,0 +1,33 @@
+"""Trains and evaluates a Transformer-XL on a TPU.
+
+python train_tpu.py --tpu=name --preset wt103_large --data_dir gs://bucket/wt103 --model_dir gs://bucket/run
+"""
+
+import sys
+from typing import Any
+
+from absl import flags
+
+from txl_tf.program import define_flag, run_program
+from txl_tf.train_command import define_flags, run
+
+
+def make_strategy(options: flags.FlagValues) -> Any:
+    """Returns a TPUStrategy; tensorflow is imported once the flags have been read."""
+    from txl_tf.training.strategy import make_tpu_strategy
+
+    return make_tpu_strategy(options.tpu, zone=options.tpu_zone, project=options.gcp_project)
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    options = define_flags()
+    text = "Name of the TPU, its grpc:// address, or local on a TPU VM."
+    define_flag(options, "tpu", str, None, text, required=True)
+    define_flag(options, "tpu_zone", str, None, "Its zone. [default: this machine's]")
+    define_flag(options, "gcp_project", str, None, "Its project. [default: this machine's]")
+    return run_program(str(__doc__), options, lambda options: run(options, make_strategy), argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
