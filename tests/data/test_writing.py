@@ -1,12 +1,6 @@
 import errno
 import json
-import os
 import resource
-import signal
-import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +11,6 @@ from txl_tf.data.records import RecordError
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.writing import write_records
 
-ROOT = Path(__file__).parents[2]
 LETTERS = Vocabulary("char", tuple("abcdefg"))
 IDS = np.random.default_rng(5).integers(0, 7, 101)
 
@@ -207,109 +200,6 @@ def test_what_it_was_made_from_is_remembered(tmp_path):
     write(tmp_path, made_from={"arguments": {"level": "char"}, "files": [["a", 3]]})
     made_from = open_records(tmp_path).made_from
     assert made_from == {"arguments": {"level": "char"}, "files": [["a", 3]]}
-
-
-def make_left(folder, *names):
-    """Makes the folder of a run that writes, or was killed."""
-    left = folder / f".writing-{'-'.join(map(str, names))}"
-    left.mkdir()
-    (left / "train-00000").write_bytes(b"half")
-    return left
-
-
-@pytest.fixture(scope="module")
-def dead_pid():
-    """The number of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
-def test_what_a_killed_run_left_is_removed(tmp_path, dead_pid):
-    left = make_left(tmp_path, socket.gethostname(), dead_pid, "a_b1")
-    write(tmp_path)
-    assert not left.exists()
-
-
-def test_what_a_running_process_writes_is_kept(tmp_path):
-    left = make_left(tmp_path, socket.gethostname(), os.getppid(), "a_b1")
-    write(tmp_path)
-    assert list_files(left) == ["train-00000"]
-
-
-@pytest.mark.parametrize("host", ["{}-1", "1-{}", "{}x", "elsewhere"])
-def test_what_another_machine_writes_is_kept(tmp_path, dead_pid, host):
-    left = make_left(tmp_path, host.format(socket.gethostname()), dead_pid, "a_b1")
-    write(tmp_path)
-    assert list_files(left) == ["train-00000"]
-
-
-@pytest.mark.parametrize("names", [("mine",), ("a", "b"), ("a", "b", "c"), ()])
-def test_a_folder_with_a_name_of_another_kind_is_kept(tmp_path, names):
-    left = make_left(tmp_path, *names)
-    write(tmp_path)
-    assert left.exists()
-
-
-# Writes a data set of 8 files and kills itself: after the first chunk, or before a file is moved.
-KILLED = """
-import os, signal, sys
-import numpy as np
-from txl_tf.data import Vocabulary, write_records
-
-folder, n_moved = sys.argv[1], int(sys.argv[2])
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def iterate_chunks():
-    yield np.full(83, 5)
-    if n_moved < 0:
-        die()
-    yield np.full(18, 6)
-
-def move(source, target, moved=[]):
-    if len(moved) == n_moved:
-        die()
-    moved.append(os.rename(source, target))
-
-os.replace = move
-splits = {"train": iterate_chunks(), "valid": [np.full(13, 3)]}
-write_records(folder, dataset="letters", vocabulary=Vocabulary("char", tuple("abcdefg")),
-              splits=splits, tokens_per_record=11, tokens_per_shard=37, overwrite=True)
-"""
-
-
-def run_killed(folder, n_moved):
-    ran = subprocess.run([sys.executable, "-c", KILLED, str(folder), str(n_moved)], cwd=ROOT)
-    assert ran.returncode == -signal.SIGKILL
-
-
-# Four shards of train and one of valid are moved, then vocab.txt, then records.json.
-@pytest.mark.parametrize("n_moved", [-1, 0, 3, 6])
-def test_a_killed_first_write_leaves_no_data_set(tmp_path, n_moved):
-    run_killed(tmp_path / "new", n_moved)
-    with pytest.raises(RecordError, match="holds no records"):
-        read_ids(tmp_path / "new", "train")
-
-
-@pytest.mark.parametrize("n_moved", [-1, 0, 3, 6])
-def test_a_killed_overwrite_leaves_the_older_data_set_whole(tmp_path, n_moved):
-    write(tmp_path)
-    run_killed(tmp_path, n_moved)
-    verify_records(tmp_path)
-    np.testing.assert_array_equal(read_ids(tmp_path, "train"), IDS)
-
-
-@pytest.mark.parametrize("n_moved", [-1, 3])
-def test_writing_again_after_a_kill_leaves_nothing_of_it(tmp_path, n_moved):
-    run_killed(tmp_path, n_moved)
-    assert any(path.name.startswith(".writing-") for path in tmp_path.iterdir())
-    chunks = [np.repeat([5, 6], [83, 18])]
-    info = write(tmp_path, splits={"train": chunks, "valid": [np.full(13, 3)]})
-    verify_records(tmp_path)
-    files = [file.file for file in info.iterate_files()]
-    assert list_files(tmp_path) == sorted([*files, "records.json", "vocab.txt"])
 
 
 def test_the_json_says_who_made_it(tmp_path):

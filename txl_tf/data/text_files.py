@@ -6,6 +6,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -60,24 +61,12 @@ class TextFile:
         Raises:
             TextError: If the file cannot be unpacked.
         """
-        try:
-            with self._open() as file:
-                _skip(file, self.start)
-                left = self.stop - self.start if self.stop is not None else None
-                while block := file.read(size if left is None else min(size, left)):
-                    yield block
-                    left = left if left is None else left - len(block)
-        except (
-            EOFError,
-            lzma.LZMAError,
-            zlib.error,
-            gzip.BadGzipFile,
-            zipfile.BadZipFile,
-        ) as error:
-            raise TextError(f"`{self}` is damaged: {error}") from error
-        except (NotImplementedError, RuntimeError) as error:
-            # Of a .zip: a compression that Python does not know, or a password.
-            raise TextError(f"`{self}` cannot be unpacked: {error}") from error
+        with _tell_damage(str(self)), self._open() as file:
+            _skip(file, self.start)
+            left = self.stop - self.start if self.stop is not None else None
+            while block := file.read(size if left is None else min(size, left)):
+                yield block
+                left = left if left is None else left - len(block)
 
     def _open(self) -> IO[bytes]:
         if self.member is not None:
@@ -250,14 +239,25 @@ def _count_bytes(lead: int) -> int:
     return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
+@contextmanager
+def _tell_damage(name: str) -> Iterator[None]:
+    """Turns the errors of unpacking a file into those of its user."""
+    try:
+        yield
+    except RuntimeError as error:
+        # Of a .zip: a password, or a compression that Python does not know.
+        raise TextError(f"`{name}` cannot be unpacked: {error}") from error
+    except (EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, OSError) as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise  # it is missing, or may not be read
+        raise TextError(f"`{name}` is damaged: {error}") from error
+
+
 def _list_texts(path: Path) -> list[TextFile]:
     if path.suffix != ".zip":
         return [TextFile(path)]
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = sorted(name for name in archive.namelist() if not name.endswith("/"))
-    except zipfile.BadZipFile as error:
-        raise TextError(f"`{path}` is damaged: {error}") from error
+    with _tell_damage(str(path)), zipfile.ZipFile(path) as archive:
+        members = sorted(name for name in archive.namelist() if not name.endswith("/"))
     if not members:
         raise TextError(f"`{path}` holds no file.")
     return [TextFile(path, member) for member in members]
@@ -268,6 +268,8 @@ def _open_plain(path: Path) -> IO[bytes]:
 
 
 def _open_gzip(path: Path) -> IO[bytes]:
+    if not path.stat().st_size:
+        raise EOFError("it is empty")  # which Python takes for no text
     return cast(IO[bytes], gzip.open(path, "rb"))
 
 

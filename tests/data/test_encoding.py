@@ -1,0 +1,273 @@
+import itertools
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from txl_tf.data.documents import RULES, DocumentFinder
+from txl_tf.data.encoding import check_unknown, encode_source, shuffle_documents
+from txl_tf.data.shards import TokenChunk
+from txl_tf.data.text_files import Chunk
+from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.errors import UserError
+
+TEXT = "文字 é\n\nzwölf 🜁 ja\nnein\n\n\né ja\n \n\nja zwölf"
+VOCABULARIES = {
+    "byte": Vocabulary.learn("byte", [TEXT, " ="], every_byte=True),
+    "char": Vocabulary.learn("char", [TEXT, " ="]),
+    "word": Vocabulary.learn("word", [TEXT, " ="], line_end="</s>"),
+    "words": Vocabulary.learn("word", [TEXT, " ="]),  # blank lines have no tokens
+    "marked": Vocabulary.learn("word", [TEXT, " ="], line_start="<S>", line_end="<S>"),
+    "subword": Vocabulary.learn("subword", [TEXT * 3, " ="], max_symbols=281),
+}
+
+
+class Pieces:
+    """The chunks of a text that was cut at lines, one file or many."""
+
+    def __init__(self, *files, n_lines=10**6):
+        self.files = files
+        self.n_lines = n_lines
+        self.size = sum(len(text.encode()) for text in files)
+
+    def iterate_chunks(self):
+        for text in self.files:
+            lines = re.findall(r"[^\n]*\n|[^\n]+$", text)
+            for place in range(0, len(lines), self.n_lines):
+                piece = "".join(lines[place : place + self.n_lines])
+                yield Chunk(piece.encode(), place == 0, True)
+
+
+def encode(source, vocabulary, rule="blank_line", n_threads=1, unknown=None):
+    """Returns the ids of a text, and where its documents begin."""
+    chunks = encode_source(
+        source,
+        vocabulary,
+        documents=DocumentFinder(rule, "ja" if rule == "separator" else None),
+        unknown=Counter() if unknown is None else unknown,
+        n_threads=n_threads,
+    )
+    return join(chunks)
+
+
+def join(chunks):
+    """Returns the ids of some chunks, and where documents begin in them."""
+    ids, starts = [], []
+    for chunk in chunks:
+        assert (chunk.document_starts < len(chunk.ids)).all()
+        starts += (chunk.document_starts + len(ids)).tolist()
+        ids += chunk.ids.tolist()
+    return ids, starts
+
+
+@pytest.mark.parametrize("level", VOCABULARIES)
+def test_documents_begin_at_the_tokens_of_their_text(level):
+    vocabulary = VOCABULARIES[level]
+    ids, starts = encode(Pieces(TEXT), vocabulary)
+    assert ids == vocabulary.encode(TEXT).tolist()
+    offsets = [TEXT.index(begin) for begin in ("文", "zwölf", "é ja", "ja zwölf")]
+    assert starts == [len(vocabulary.encode(TEXT[:offset])) for offset in offsets]
+
+
+@pytest.mark.parametrize("n_lines", [1, 3])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("level", VOCABULARIES)
+def test_chunks_change_nothing(level, rule, n_lines):
+    files = ("\n\n" + TEXT + "\n\n", "\n", "\n \n = ja = \nja\n", TEXT)
+    vocabulary = VOCABULARIES[level]
+    whole = encode(Pieces(*files), vocabulary, rule)
+    assert encode(Pieces(*files, n_lines=n_lines), vocabulary, rule) == whole
+
+
+@pytest.mark.parametrize("n_threads", [2, 5])
+@pytest.mark.parametrize("level", VOCABULARIES)
+def test_threads_change_nothing(level, n_threads):
+    source = Pieces(*[TEXT] * 5, n_lines=2)
+    vocabulary = VOCABULARIES[level]
+    assert encode(source, vocabulary, n_threads=n_threads) == encode(source, vocabulary)
+
+
+def test_a_document_that_begins_in_blank_lines_begins_with_the_next_token():
+    chunks = list(
+        encode_source(
+            Pieces("é ja\n", "\n", "\n", "ja é\n", "nein\n", n_lines=1),
+            VOCABULARIES["words"],
+            documents=DocumentFinder("file"),
+            unknown=Counter(),
+        )
+    )
+    assert [len(chunk.ids) for chunk in chunks] == [2, 0, 0, 2, 1]
+    assert [chunk.document_starts.tolist() for chunk in chunks] == [[0], [], [], [0], [0]]
+
+
+def test_a_document_without_tokens_is_none():
+    source = Pieces("ja\n\n\n\nja\n", "\n", "ja\n\n")
+    ids, starts = encode(source, VOCABULARIES["words"], "line")
+    assert len(ids) == 3
+    assert starts == [0, 1, 2]
+
+
+def test_a_document_may_begin_within_a_chunk_and_at_its_end():
+    ids, starts = encode(Pieces("ja\nnein\n\n", "ja"), VOCABULARIES["words"], "line")
+    assert len(ids) == 3
+    assert starts == [0, 1, 2]
+
+
+@pytest.mark.parametrize("level", VOCABULARIES)
+def test_without_a_rule_no_document_begins(level):
+    assert encode(Pieces(TEXT, TEXT), VOCABULARIES[level], "none")[1] == []
+
+
+def test_a_text_without_lines_has_no_chunk():
+    assert encode(Pieces("", ""), VOCABULARIES["word"]) == ([], [])
+
+
+def test_ids_are_int32_and_starts_int64():
+    (chunk,) = encode_source(
+        Pieces(TEXT),
+        VOCABULARIES["char"],
+        documents=DocumentFinder("none"),
+        unknown=Counter(),
+    )
+    assert (chunk.ids.dtype, chunk.document_starts.dtype) == (np.int32, np.int64)
+
+
+def test_progress_is_in_bytes():
+    reported = []
+    source = Pieces(TEXT, TEXT, n_lines=3)
+    chunks = encode_source(
+        source,
+        VOCABULARIES["word"],
+        documents=DocumentFinder("none"),
+        unknown=Counter(),
+        report=reported.append,
+    )
+    assert len(list(chunks)) == len(reported)
+    assert sum(reported) == source.size
+
+
+@pytest.mark.parametrize(
+    ("level", "counts"),
+    [
+        ("byte", {"98": 2, "97": 1}),
+        ("char", {"b": 2, "🜁": 2}),
+        ("word", {"cat": 2, "hat": 2, "🜁🜁": 1}),
+    ],
+)
+def test_unknown_symbols_are_counted_over_all_chunks(level, counts):
+    texts = {
+        "byte": ("c", "cb\nca\n", "bcc"),
+        "char": ("c", "cb\nc🜁\n", "bc🜁"),
+        "word": ("c", "cat c\nhat 🜁🜁\n", "hat c cat"),
+    }
+    learnt, *files = texts[level]
+    vocabulary = Vocabulary.learn(level, [learnt + "\n"])
+    unknown = Counter()
+    encode(Pieces(*files, n_lines=1), vocabulary, unknown=unknown)
+    assert unknown == counts
+
+
+def test_unknown_symbols_become_the_one_for_them():
+    vocabulary = Vocabulary("word", ("<unk>", "c"), unknown="<unk>")
+    unknown = Counter()
+    ids, _ = encode(Pieces("cat c\nhat c\n"), vocabulary, unknown=unknown)
+    assert ids == [0, 1, 0, 1]
+    assert unknown == {"cat": 1, "hat": 1}
+    check_unknown(unknown, vocabulary, "valid")
+
+
+def test_unknown_symbols_are_told_by_count():
+    vocabulary = VOCABULARIES["word"]
+    unknown = Counter({"a": 3, "b": 1700, "c": 7, "d": 5})
+    with pytest.raises(
+        UserError,
+        match=r"^valid: 1,715 words, 4 different ones, are not in the vocabulary of \d+: "
+        r"'b' \(1,700x\), 'c' \(7x\), 'd' \(5x\)\. ",
+    ):
+        check_unknown(unknown, vocabulary, "valid")
+
+
+def test_a_text_without_unknown_symbols_passes():
+    check_unknown(Counter(), VOCABULARIES["word"], "valid")
+
+
+@settings(max_examples=151, deadline=None, derandomize=True)
+@given(
+    level=st.sampled_from(["byte", "char", "word"]),
+    text=st.text(alphabet="ab é🜁\n", max_size=23),
+    has_unknown=st.booleans(),
+)
+def test_a_text_gives_its_exact_ids_or_an_error(level, text, has_unknown):
+    known = {"byte": ("32", "97", "195"), "char": ("a", "é", "\n"), "word": ("a", "é", "ab")}
+    symbols = known[level]
+    unknown = symbols[0] if has_unknown and level != "byte" else None
+    vocabulary = Vocabulary(level, symbols, unknown=unknown)
+    wanted = {"byte": map(str, text.encode()), "char": text, "word": text.split()}[level]
+    place_of_symbol = {symbol: place for place, symbol in enumerate(symbols)}
+    ids = [place_of_symbol.get(symbol, 0 if unknown else -1) for symbol in wanted]
+    if -1 in ids:
+        with pytest.raises(UserError, match=rf" {ids.count(-1)} unknown .* {ids.index(-1)}$"):
+            vocabulary.encode(text)
+    else:
+        assert vocabulary.encode(text).tolist() == ids
+
+
+def make_documents(n_documents, seed):
+    """Makes documents of 1 to 7 tokens, each token the number of its document, in odd chunks."""
+    lengths = np.random.default_rng(seed).integers(1, 8, n_documents)
+    ids = np.repeat(np.arange(n_documents), lengths)
+    starts = np.cumsum(lengths) - lengths
+    bounds = [0, 1, 13, 13, 47, len(ids)]
+    return [
+        TokenChunk(ids[low:high], starts[(starts >= low) & (starts < high)] - low)
+        for low, high in itertools.pairwise(bounds)
+    ], lengths
+
+
+def shuffle(chunks, seed=(3,), n_shuffles=1):
+    return [join([chunk]) for chunk in shuffle_documents(chunks, seed=seed, n_shuffles=n_shuffles)]
+
+
+def test_documents_are_shuffled_whole():
+    chunks, lengths = make_documents(53, seed=5)
+    ((ids, starts),) = shuffle(chunks)
+    documents = np.split(np.array(ids), starts[1:])
+    assert starts[0] == 0
+    order = [document[0] for document in documents]
+    assert sorted(order) == list(range(53))
+    assert order != list(range(53))
+    for number, document in zip(order, documents, strict=True):
+        np.testing.assert_array_equal(document, np.full(lengths[number], number))
+
+
+def test_tokens_keep_their_order_within_a_document():
+    ids, starts = np.arange(101), np.array([0, 7, 18, 31, 60])
+    ((shuffled, new_starts),) = shuffle([TokenChunk(ids, starts)])
+    documents = sorted(np.split(np.array(shuffled), new_starts[1:]), key=lambda one: one[0])
+    np.testing.assert_array_equal(np.concatenate(documents), ids)
+    assert sorted(document[0] for document in documents) == starts.tolist()
+
+
+def test_the_seed_decides_the_order():
+    chunks, _ = make_documents(53, seed=5)
+    assert shuffle(chunks, seed=(3, 1)) == shuffle(chunks, seed=(3, 1))
+    assert shuffle(chunks, seed=(3, 1)) != shuffle(chunks, seed=(3, 2))
+
+
+def test_each_shuffle_has_another_order():
+    chunks, _ = make_documents(53, seed=5)
+    shuffles = shuffle(chunks, n_shuffles=5)
+    assert len({tuple(ids) for ids, _ in shuffles}) == 5
+
+
+def test_more_shuffles_begin_with_the_same():
+    chunks, _ = make_documents(53, seed=5)
+    assert shuffle(chunks, n_shuffles=5)[:2] == shuffle(chunks, n_shuffles=2)
+
+
+@pytest.mark.parametrize("chunks", [[], [TokenChunk(np.zeros(0, np.int32))]])
+def test_no_documents_may_be_shuffled(chunks):
+    assert [ids for ids, _ in shuffle(chunks)] == [[]] * len(chunks)

@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+
+from txl_tf.data.inspect import main
+from txl_tf.data.shards import TokenChunk
+from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.writing import write_records
+
+TEXT = "the cat sat\non the mat\n\nthe <unk> sat on the dog\n"
+WORDS = Vocabulary.learn("word", [TEXT], line_end="</s>", unknown="<unk>")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    ids = WORDS.encode(TEXT)
+    write_records(
+        tmp_path / "words",
+        dataset="cats",
+        vocabulary=WORDS,
+        splits={"train": [TokenChunk(ids, np.array([0, 9]))], "valid": [ids[:5]], "test": []},
+        cutoffs=(2, 3),
+        made_from={"arguments": {"dataset": "text", "level": "word"}},
+    )
+    return tmp_path / "words"
+
+
+def run(capsys, *arguments):
+    """Returns the exit status, what was printed, and what was told as an error."""
+    status = main(["inspect", *map(str, arguments)])
+    output = capsys.readouterr()
+    return status, output.out, output.err
+
+
+def list_row(text, split):
+    return next(line.split() for line in text.splitlines() if line.startswith(f"{split} "))
+
+
+def test_a_data_set_is_described(folder, capsys):
+    status, text, _ = run(capsys, folder)
+    assert status == 0
+    assert f"{folder}: cats\n" in text
+    assert "made with dataset=text, level=word\n" in text
+    assert "vocabulary: 8 words, unknown='<unk>', line_end='</s>'\n" in text
+    assert "cutoffs: 2, 3\n" in text
+
+
+def test_each_split_has_a_row(folder, capsys):
+    _, text, _ = run(capsys, folder)
+    names = ["split", "tokens", "documents", "bytes", "bytes/token", "symbols", "used", "unknown"]
+    assert list_row(text, "split") == names
+    assert list_row(text, "train") == ["train", "16", "2", "32", "2.000", "8", "6.250%"]
+    assert list_row(text, "valid") == ["valid", "5", "0", "21", "4.200", "5", "0.000%"]
+
+
+def test_an_empty_split_has_a_row(folder, capsys):
+    _, text, _ = run(capsys, folder)
+    assert list_row(text, "test") == ["test", "0", "0", "0", "0.000", "0", "0.000%"]
+
+
+def test_the_first_lines_are_shown(folder, capsys):
+    _, text, _ = run(capsys, folder, "--lines=2")
+    assert "train begins:\n  the cat sat\n  on the mat\n\nAll" in text
+
+
+def test_the_lines_are_those_of_the_split_that_is_named(folder, capsys):
+    _, text, _ = run(capsys, folder, "--split=valid")
+    assert "valid begins:\n  the cat sat\n  on\n" in text
+
+
+def test_checksums_are_verified_unless_told(folder, capsys):
+    (path,) = folder.glob("train*.tfrecords")
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    status, _, error = run(capsys, folder)
+    assert status == 1
+    assert f"`{path}`: expected SHA-256 " in error
+    assert error.count("\n") == 1
+    status, text, _ = run(capsys, folder, "--verify=false", "--split=valid")
+    assert status == 0
+    assert "Checksums and tokens were not read" in text
+
+
+def test_a_folder_without_records_is_told_in_one_line(tmp_path, capsys):
+    status, _, error = run(capsys, tmp_path)
+    assert status == 1
+    assert f"`{tmp_path}` holds no records." in error
+
+
+def test_an_unknown_split_is_told_in_one_line(folder, capsys):
+    status, _, error = run(capsys, folder, "--split=dev")
+    assert status == 1
+    assert "has no split 'dev'; it has train, valid, test." in error

@@ -1,0 +1,160 @@
+import pytest
+
+from txl_tf.data.learning import LearningOptions, choose_symbols, learn_fields
+from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.errors import UserError
+
+# In order of first appearance; "c" and "a" are equally frequent, as are "d", "e" and "<unk>".
+COUNTS = {"d": 2, "c": 5, "b": 7, "a": 5, "e": 2, "<unk>": 2, "f": 1}
+
+
+def choose(**options):
+    return " ".join(choose_symbols(COUNTS, LearningOptions(**options)))
+
+
+def learn(level, *texts, **options):
+    """Returns the vocabulary, and what the user is told."""
+    lines = []
+    encoded = [text.encode() for text in texts]
+    fields = learn_fields(level, encoded, LearningOptions(**options), report=lines.append)
+    return Vocabulary(level, **fields), lines
+
+
+def test_symbols_fall_by_count_and_ties_keep_first_appearance():
+    assert choose() == "b c a d e <unk> f"
+
+
+def test_special_symbols_come_first_whether_they_occur_or_not():
+    assert choose(special=("x", "a", "<s>")) == "x a <s> b c d e <unk> f"
+
+
+def test_marks_of_lines_are_special():
+    found = choose(special=("x",), line_start="<s>", line_end="</s>")
+    assert found == "x <s> </s> b c a d e <unk> f"
+
+
+def test_a_special_symbol_that_is_given_twice_is_one():
+    found = choose(special=("x", "<S>"), line_start="<S>", line_end="<S>")
+    assert found == "x <S> b c a d e <unk> f"
+
+
+def test_an_unknown_symbol_that_does_not_occur_follows_the_special_ones():
+    assert choose(special=("x",), unknown="?") == "x ? b c a d e <unk> f"
+
+
+def test_an_unknown_symbol_that_occurs_has_the_place_of_its_count():
+    assert choose(special=("x",), unknown="<unk>") == "x b c a d e <unk> f"
+
+
+def test_an_unknown_symbol_may_be_special():
+    assert choose(special=("<unk>",), unknown="<unk>") == "<unk> b c a d e f"
+
+
+@pytest.mark.parametrize(("min_count", "expected"), [(2, "b c a d e <unk>"), (5, "b c a"), (8, "")])
+def test_rare_symbols_are_left_out(min_count, expected):
+    assert choose(min_count=min_count) == expected
+
+
+def test_special_symbols_may_be_rare():
+    assert choose(special=("f",), min_count=5) == "f b c a"
+
+
+def test_the_unknown_symbol_may_be_rare():
+    assert choose(unknown="<unk>", min_count=5) == "b c a <unk>"
+
+
+@pytest.mark.parametrize(("max_symbols", "expected"), [(1, "b"), (3, "b c a"), (97, choose())])
+def test_the_most_frequent_symbols_are_kept(max_symbols, expected):
+    assert choose(max_symbols=max_symbols) == expected
+
+
+def test_special_symbols_and_the_unknown_one_count_among_the_most():
+    assert choose(special=("x",), line_end="y", unknown="?", max_symbols=5) == "x y ? b c"
+
+
+@pytest.mark.parametrize(("max_symbols", "expected"), [(3, "b c <unk>"), (1, "<unk>")])
+def test_the_unknown_symbol_takes_the_last_place(max_symbols, expected):
+    assert choose(unknown="<unk>", max_symbols=max_symbols) == expected
+
+
+@pytest.mark.parametrize("unknown", ["?", "<unk>"])
+def test_there_must_be_room_for_special_symbols_and_the_unknown_one(unknown):
+    with pytest.raises(UserError, match=r"at least 3, .* Received: max_symbols=2"):
+        choose(special=("x",), line_end="y", unknown=unknown, max_symbols=2)
+
+
+def test_the_user_is_told_how_many_symbols_are_left_out():
+    _, lines = learn("word", "b b c a a", min_count=2, special=("x", "y"))
+    assert lines == ["1 symbols were left out."]
+
+
+def test_the_user_is_not_told_that_none_is_left_out():
+    _, lines = learn("word", "b b c a a", special=("x", "a"))
+    assert lines == []
+
+
+def test_characters_may_be_few():
+    vocabulary, _ = learn("char", "aaabbc", "c?", unknown="?", min_count=2, max_symbols=3)
+    assert vocabulary.symbols == ("a", "b", "?")
+    assert vocabulary.decode(vocabulary.encode("abcd")) == "ab??"
+
+
+def test_every_byte_follows_those_that_occur():
+    vocabulary, _ = learn("byte", "\2\2\1", every_byte=True)
+    rest = [str(byte) for byte in range(256) if byte not in (1, 2)]
+    assert vocabulary.symbols == ("2", "1", *rest)
+
+
+def test_the_space_has_the_place_of_its_count():
+    vocabulary, _ = learn("char", "a b b  ", space="_")
+    assert vocabulary == Vocabulary("char", ("_", "b", "a"), space="_")
+
+
+def test_the_space_may_be_left_out_as_rare():
+    vocabulary, _ = learn("char", "aab b ab", space="_", max_symbols=1)
+    assert vocabulary == Vocabulary("char", ("a",))
+
+
+def test_the_symbol_for_the_space_must_not_occur():
+    with pytest.raises(UserError, match=r"`space` must not occur in `texts`.*space='_'"):
+        learn("char", "a _", space="_")
+
+
+def test_words_are_learnt_in_lower_case():
+    vocabulary, _ = learn("word", "The the cat", lower_case=True)
+    assert vocabulary == Vocabulary("word", ("the", "cat"), lower_case=True)
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_threads_change_nothing(n_threads):
+    texts = [f"w{i % 7} w{i % 11} x{i}\n".encode() for i in range(101)]
+    options = LearningOptions(line_end="</s>", unknown="<unk>", max_symbols=23)
+    one, many = (learn_fields("word", texts, options, n_threads=n) for n in (1, n_threads))
+    assert one == many
+
+
+@pytest.mark.parametrize(
+    ("level", "option", "levels"),
+    [
+        ("char", {"special": ("a",)}, "'word'"),
+        ("byte", {"min_count": 2}, "'char' or 'word'"),
+        ("subword", {"min_count": 2}, "'char' or 'word'"),
+        ("byte", {"max_symbols": 2}, "'char' or 'word' or 'subword'"),
+        ("word", {"space": "_"}, "'char'"),
+        ("word", {"every_byte": True}, "'byte'"),
+        ("subword", {"unknown": "<unk>"}, "'char' or 'word'"),
+        ("char", {"lower_case": True}, "'word' or 'subword'"),
+        ("subword", {"line_start": "<s>"}, "'word'"),
+        ("subword", {"line_end": "</s>"}, "'word'"),
+    ],
+)
+def test_an_option_of_another_level_is_refused(level, option, levels):
+    (name,) = option
+    with pytest.raises(ValueError, match=rf"`{name}` needs level={levels}. Received: .*'{level}'"):
+        learn(level, "a", **option)
+
+
+@pytest.mark.parametrize("name", ["min_count", "max_symbols"])
+def test_counts_must_be_positive(name):
+    with pytest.raises(ValueError, match=rf"`{name}` must be positive\. Received: {name}=0"):
+        learn("word", "a", **{name: 0})

@@ -1,0 +1,185 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from txl_tf.data.text_files import (
+    TextError,
+    TextFile,
+    TextSource,
+    cut_blocks,
+    find_cut,
+    find_files,
+)
+
+FUZZ = settings(max_examples=301, deadline=None, derandomize=True)
+LEVELS = ["byte", "char", "word", "subword"]
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Lets files be read in blocks of 13 bytes."""
+    monkeypatch.setattr(TextFile.iterate_blocks, "__defaults__", (13,))
+
+
+def read(path, level="byte", **options):
+    """Returns the text of a file, or of some."""
+    return b"".join(TextSource(find_files([str(path)]), level, **options).iterate_texts())
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_chunks_tell_where_files_and_lines_begin(tmp_path, small_chunks, level):
+    (tmp_path / "a").write_bytes(b"one two\nthree\nfour five six seven\n")
+    (tmp_path / "b").write_bytes(b"eight")
+    chunks = list(TextSource(find_files([f"{tmp_path}/*"]), level).iterate_chunks())
+    before = b"\n"
+    for chunk in chunks:
+        assert chunk.begins_file == chunk.text.startswith((b"one", b"eight"))
+        assert chunk.begins_line == (chunk.begins_file or before.endswith(b"\n"))
+        before = chunk.text
+
+
+@pytest.mark.parametrize(("level", "expected"), [("word", b"a\nb\n"), ("char", b"ab\n")])
+def test_a_missing_line_break_is_added_at_level_word_alone(tmp_path, level, expected):
+    (tmp_path / "1").write_bytes(b"a")
+    (tmp_path / "2").write_bytes(b"")
+    (tmp_path / "3").write_bytes(b"b\n")
+    assert read(tmp_path / "*", level) == expected
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("level", ["word", "subword"])
+def test_long_lines_are_cut_before_a_space(tmp_path, level):
+    (tmp_path / "a").write_bytes(b"one two three four five six seven eight\nnine ten")
+    texts = list(TextSource(find_files([f"{tmp_path}/a"]), level).iterate_texts())
+    assert texts[:4] == [b"one two", b" three four five", b" six seven", b" eight\n"]
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "place"),
+    [
+        (b"a b\nc d", "byte", 4),
+        (b"a b\nc d", "char", 4),
+        (b"a b\nc d", "word", 4),
+        (b"a b c", "byte", 5),
+        (b"a b c", "char", 5),
+        (b"a b c", "subword", 3),
+        (b" abc", "word", 0),
+        (b"abc", "word", 0),
+        ("abé".encode(), "char", 4),
+        ("abé".encode()[:-1], "char", 2),
+        ("a文".encode()[:-1], "char", 1),
+        ("a🜁".encode()[:-1], "char", 1),
+        ("a🜁".encode()[:-3], "char", 1),
+        ("a🜁".encode(), "char", 5),
+        ("文".encode()[1:], "char", 0),
+        (b"", "char", 0),
+    ],
+)
+def test_a_text_is_cut_behind_a_line_or_where_its_level_allows(text, level, place):
+    assert find_cut(text, level) == place
+
+
+def cut(text, sizes, level):
+    """Cuts a text into blocks of some sizes over and over, and these where they may be."""
+
+    def iterate_blocks():
+        place = index = 0
+        while place < len(text):
+            yield text[place : place + sizes[index % len(sizes)]]
+            place, index = place + sizes[index % len(sizes)], index + 1
+
+    return list(cut_blocks(iterate_blocks(), level))
+
+
+SIZES = st.lists(st.integers(1, 11), min_size=1, max_size=5)
+ANY_TEXT = st.text(alphabet=st.sampled_from("a é文🜁\n"), max_size=41).map(str.encode)
+
+
+@FUZZ
+@given(text=st.binary(max_size=41), sizes=SIZES, level=st.sampled_from(LEVELS))
+def test_pieces_of_any_bytes_give_the_whole(text, sizes, level):
+    assert b"".join(cut(text, sizes, level)) == text
+
+
+@FUZZ
+@given(text=ANY_TEXT, sizes=SIZES, level=st.sampled_from(["char", "word", "subword"]))
+def test_no_character_is_cut(text, sizes, level):
+    for piece in cut(text, sizes, level):
+        piece.decode("utf-8")
+
+
+@FUZZ
+@given(text=ANY_TEXT, sizes=SIZES, level=st.sampled_from(["word", "subword"]))
+def test_no_word_is_cut(text, sizes, level):
+    pieces = cut(text, sizes, level)
+    assert [word for piece in pieces for word in piece.split()] == text.split()
+
+
+@FUZZ
+@given(text=st.binary(max_size=41), sizes=SIZES, level=st.sampled_from(["char", "word"]))
+def test_what_is_replaced_does_not_depend_on_the_blocks(text, sizes, level):
+    replaced = [piece.decode("utf-8", errors="replace") for piece in cut(text, sizes, level)]
+    assert "".join(replaced) == text.decode("utf-8", errors="replace")
+
+
+BROKEN = b"one\ntwo and three\n" + "fünf \xff sechs\n".encode("latin-1")
+
+
+@pytest.mark.parametrize("blocks", [13, 2**22])
+@pytest.mark.parametrize("level", ["char", "word", "subword"])
+def test_what_is_no_utf8_is_named_with_line_and_offset(tmp_path, monkeypatch, level, blocks):
+    monkeypatch.setattr(TextFile.iterate_blocks, "__defaults__", (blocks,))
+    (tmp_path / "a").write_bytes(BROKEN)
+    with pytest.raises(
+        TextError,
+        match=rf"`{tmp_path}/a`, line 3, byte offset 19: byte 0xfc, which is not UTF-8 .*=replace",
+    ):
+        read(tmp_path / "a", level)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_an_error_far_within_a_stretch_is_named_by_its_place_in_the_file(tmp_path):
+    (tmp_path / "a").write_bytes(b"skipped\n" + b"line\n" * 211 + b"ab\xffc\n")
+    source = TextSource((TextFile(tmp_path / "a", start=8),), "char")
+    with pytest.raises(TextError, match=r"line 212, byte offset 1065: byte 0xff, which is not"):
+        list(source.iterate_chunks())
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_what_is_no_utf8_can_be_replaced(tmp_path):
+    (tmp_path / "a").write_bytes(BROKEN)
+    found = read(tmp_path / "a", "char", encoding_errors="replace")
+    assert found == "one\ntwo and three\nf\ufffdnf \ufffd sechs\n".encode()
+
+
+@pytest.mark.parametrize("encoding_errors", ["strict", "replace"])
+def test_bytes_need_no_utf8(tmp_path, encoding_errors):
+    (tmp_path / "a").write_bytes(BROKEN)
+    assert read(tmp_path / "a", "byte", encoding_errors=encoding_errors) == BROKEN
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("encoding_errors", ["strict", "replace"])
+def test_a_nul_is_no_part_of_a_word(tmp_path, encoding_errors):
+    (tmp_path / "a").write_bytes(b"one\ntwo and three\nfi\0ve\n")
+    with pytest.raises(TextError, match=r"line 3, byte offset 20: a NUL byte, .* is it a text\?"):
+        read(tmp_path / "a", "word", encoding_errors=encoding_errors)
+
+
+@pytest.mark.parametrize("level", ["byte", "char", "subword"])
+def test_a_nul_is_a_character(tmp_path, level):
+    (tmp_path / "a").write_bytes(b"a\0b\n")
+    assert read(tmp_path / "a", level) == b"a\0b\n"
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_parser_gets_pieces_that_end_at_a_space(tmp_path):
+    (tmp_path / "a").write_bytes(b"101 102 103 104 105 106 107 108\n109")
+    pieces = []
+
+    def parse(text):
+        pieces.append(text)
+        return bytes(map(int, text.split()))
+
+    assert read(tmp_path / "a", "byte", parse=parse) == b"efghijklm"
+    assert pieces == [b"101 102 103", b" 104 105 106", b" 107 108\n", b"109"]

@@ -1,0 +1,108 @@
+import json
+
+import numpy as np
+import pytest
+
+from txl_tf.data.learning import LearningOptions
+from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.vocabulary_file import read_vocabulary_file
+from txl_tf.data.writing import write_records
+from txl_tf.errors import UserError
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Writes a file and reads it as a vocabulary."""
+
+    def read(text, level="word", name="vocab.txt", unknown=None, **options):
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        return read_vocabulary_file(tmp_path / name, level, LearningOptions(**options), unknown)
+
+    return read
+
+
+@pytest.mark.parametrize("text", ["b\na\n文字\n", "b\na\n文字", "b\r\na\r\n文字\r\n"])
+def test_a_line_is_a_symbol(read, text):
+    assert read(text) == Vocabulary("word", ("b", "a", "文字"))
+
+
+def test_the_first_word_of_a_line_counts(read):
+    assert read("the 5\n  a\t3\nof\u30002\n").symbols == ("the", "a", "of")
+
+
+def test_options_are_those_of_the_vocabulary(read):
+    options = {"lower_case": True, "line_start": "<s>", "line_end": "</s>"}
+    found = read("a\n<s>\n</s>\n?\n", unknown="?", **options)
+    assert found == Vocabulary("word", ("a", "<s>", "</s>", "?"), unknown="?", **options)
+
+
+@pytest.mark.parametrize("name", ["unknown", "line_start", "line_end"])
+def test_symbols_with_a_meaning_must_be_in_the_file(read, name):
+    with pytest.raises(UserError, match=rf"vocab.txt` is no vocabulary: `{name}` must be one of"):
+        read("a\nb\n", **{name: "c"})
+
+
+@pytest.mark.parametrize(("text", "line"), [("a\n\nb\n", 2), ("\n", 1), ("", 1), ("a\n \t\n", 2)])
+def test_a_blank_line_is_named(read, text, line):
+    with pytest.raises(UserError, match=rf"vocab.txt` is no vocabulary: line {line} is blank"):
+        read(text)
+
+
+def test_a_symbol_that_is_there_twice_is_named_with_both_lines(read):
+    with pytest.raises(UserError, match="no vocabulary: lines 2 and 5 both hold 'b'"):
+        read("a\nb 7\nc\nd\nb 2\n")
+
+
+def test_a_file_that_is_no_utf8_is_refused(read):
+    with pytest.raises(UserError, match=r"vocab.txt` is no vocabulary: .* can't decode byte 0xff"):
+        read(b"a\n\xff\n")
+
+
+@pytest.mark.parametrize("level", ["byte", "char", "subword"])
+def test_a_symbol_a_line_is_for_words(read, level):
+    with pytest.raises(UserError, match=r"is for level 'word'; others need a \.json"):
+        read("a\n", level=level)
+
+
+VOCABULARIES = {
+    "byte": Vocabulary.learn("byte", ["ab"], every_byte=True),
+    "char": Vocabulary.learn("char", ["a bé"], space="_", unknown="a"),
+    "word": Vocabulary.learn("word", ["a b"], line_end="</s>", lower_case=True),
+    "subword": Vocabulary.learn("subword", ["the cat sat\n" * 3], max_symbols=269),
+}
+
+
+@pytest.mark.parametrize("level", VOCABULARIES)
+def test_a_json_gives_the_vocabulary_of_a_run(read, level):
+    text = json.dumps(VOCABULARIES[level].to_json())
+    assert read(text, level, "vocabulary.json") == VOCABULARIES[level]
+
+
+def test_a_json_has_its_own_options(read):
+    text = json.dumps(VOCABULARIES["word"].to_json())
+    found = read(text, "word", "v.json", lower_case=False, line_start="<s>")
+    assert found == VOCABULARIES["word"]
+
+
+def test_a_json_of_another_level_is_refused(read):
+    with pytest.raises(UserError, match=r"v.json` is no vocabulary: it has chars, not words"):
+        read(json.dumps(VOCABULARIES["char"].to_json()), "word", "v.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "5", "null", '"word"', '{"level": "word"}', '["level", "symbols"]']
+    + [f'{{"level": "word", "symbols": {symbols}}}' for symbols in ("5", "[1]", "[[]]", "[null]")]
+    + ['{"level": ["word"], "symbols": ["a"]}', '{"level": "byte", "symbols": [7]}'],
+)
+def test_a_json_of_something_else_is_refused(read, text):
+    with pytest.raises(UserError, match=r"v.json` is no vocabulary: "):
+        read(text, "word", "v.json")
+
+
+def test_vocab_txt_of_records_gives_their_words(tmp_path):
+    words = Vocabulary.learn("word", ["naïve a\x1cb 文字\u200bc </s> \ufeffd"], line_end="</s>")
+    ids = np.arange(len(words))
+    write_records(tmp_path, dataset="words", vocabulary=words, splits={"train": [ids]})
+    options = LearningOptions(line_end="</s>")
+    assert read_vocabulary_file(tmp_path / "vocab.txt", "word", options) == words
