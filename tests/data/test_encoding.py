@@ -90,6 +90,30 @@ def test_threads_change_nothing(level, n_threads):
     assert encode(source, vocabulary, n_threads=n_threads) == encode(source, vocabulary)
 
 
+class Blocks:
+    """The chunks of a file whose lines are longer than a chunk."""
+
+    size = None
+
+    def __init__(self, *texts):
+        self.texts = texts
+
+    def iterate_chunks(self):
+        begins_line = True
+        for index, text in enumerate(self.texts):
+            yield Chunk(text.encode(), index == 0, begins_line)
+            begins_line = text.endswith("\n")
+
+
+@pytest.mark.parametrize("level", VOCABULARIES)
+def test_a_line_that_is_cut_into_chunks_has_its_ids(level):
+    texts = ("ja ja", " nein", " zwölf\n", "ja", " ja\n", "nein")
+    vocabulary = VOCABULARIES[level]
+    ids, starts = encode(Blocks(*texts), vocabulary, "line")
+    assert ids == vocabulary.encode("".join(texts)).tolist()
+    assert starts == [0] + [len(vocabulary.encode("".join(texts[:n]))) for n in (3, 5)]
+
+
 def test_a_document_that_begins_in_blank_lines_begins_with_the_next_token():
     chunks = list(
         encode_source(

@@ -54,13 +54,8 @@ def _count_words(texts: Iterable[bytes], *, lower_case: bool, n_threads: int) ->
 
     The table is made anew when the words have doubled, so that after a while it knows most.
     """
-    counter = _WordCounter()
-
-    def look_up(text: bytes) -> tuple[np.ndarray, Any]:
-        words = split_words([text], lower_case=lower_case).flat_values
-        return counter.look_up(words)
-
-    for counts, others in map_ordered(look_up, texts, n_threads):
+    counter = _WordCounter(lower_case=lower_case)
+    for counts, others in map_ordered(counter.look_up, texts, n_threads):
         counter.add(counts, others)
     return counter.finish()
 
@@ -68,16 +63,17 @@ def _count_words(texts: Iterable[bytes], *, lower_case: bool, n_threads: int) ->
 class _WordCounter:
     """The words seen so far, in order of first appearance, and how often."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lower_case: bool) -> None:
+        self._lower_case = lower_case
         self._index: dict[bytes, int] = {}
         self._counts = np.zeros(1024, np.int64)
         self._n_in_table = 0
-        self._table: Any = None
+        self._table = make_table([])
+        self._split_in_graph = self._make_graph()
 
-    def look_up(self, words: Any) -> tuple[np.ndarray, Any]:
+    def look_up(self, text: bytes) -> tuple[np.ndarray, np.ndarray]:
         """Returns the counts of the words that the table knows, and the other words."""
-        if self._table is None:
-            return np.zeros(0, np.int64), words.numpy()
+        words = self._split_in_graph(text)
         found = self._table.lookup(words).numpy()
         is_known = found >= 0
         # Only the others become objects of Python.
@@ -103,3 +99,12 @@ class _WordCounter:
         """Returns the words and their counts."""
         words = (word.decode("utf-8") for word in self._index)
         return dict(zip(words, self._counts.tolist(), strict=False))
+
+    def _make_graph(self) -> Any:
+        """Returns a graph that splits a text; Python leaves other threads alone meanwhile."""
+        import tensorflow as tf
+
+        def split(text: Any) -> Any:
+            return split_words(text[None], lower_case=self._lower_case).flat_values
+
+        return tf.function(split, input_signature=[tf.TensorSpec([], tf.string)], autograph=False)

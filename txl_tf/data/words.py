@@ -37,7 +37,12 @@ def split_words(lines: Tensor, *, lower_case: bool = False) -> Tensor:
     if lower_case:
         lines = put_into_lower_case(lines)
     # tensorflow-text takes white space for one byte, and leaves the others to the word before.
-    lines = tf.strings.regex_replace(lines, f"[{_WIDE_SPACES}]", " ")
+    is_ascii = tf.reduce_all(tf.strings.length(lines) == tf.strings.length(lines, "UTF8_CHAR"))
+    lines = tf.cond(
+        is_ascii,
+        lambda: tf.identity(lines),
+        lambda: tf.strings.regex_replace(lines, f"[{_WIDE_SPACES}]", " "),
+    )
     return tf_text.WhitespaceTokenizer().tokenize(lines)
 
 
@@ -88,14 +93,13 @@ class WordCodec:
         self, text: bytes, offsets: np.ndarray = NO_OFFSETS, *, begins_line: bool = True
     ) -> Encoded:
         """See `Codec.encode`."""
-        lines, words = self._split([text])
-        found = self._table.lookup(words.flat_values)
-        unknown = count_words(words.flat_values[found < 0])
-        marked = self._mark_lines(lines, words.with_flat_values(found), begins_line)
-        ids = marked.flat_values.numpy()
+        ids, row_splits, others = (
+            result.numpy() for result in self._encode_in_graph(text, begins_line)
+        )
+        unknown = Counter(word.decode("utf-8") for word in others.tolist())
         if unknown and self._unknown_id >= 0:
             ids = np.where(ids < 0, np.int32(self._unknown_id), ids)
-        return Encoded(ids, locate_lines(text, offsets, marked.row_splits), unknown)
+        return Encoded(ids, locate_lines(text, offsets, row_splits), unknown)
 
     def make_resource(self) -> Any:
         """See `Codec.make_resource`: the table of words."""
@@ -129,8 +133,24 @@ class WordCodec:
         return "".join(parts).encode("utf-8", errors="surrogatepass")
 
     @cached_property
-    def _table(self) -> Any:
-        return self.make_resource()
+    def _encode_in_graph(self) -> Any:
+        """Returns the ids, the ids before each line, and the words that are not known.
+
+        Python waits for a graph as a whole, and leaves other threads alone meanwhile.
+        """
+        import tensorflow as tf
+
+        table = self.make_resource()
+
+        def encode(text: Tensor, begins_line: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            lines, words = self._split(text[None])
+            found = table.lookup(words.flat_values)
+            marked = self._mark_lines(lines, words.with_flat_values(found), begins_line)
+            others = tf.boolean_mask(words.flat_values, found < 0)
+            return marked.flat_values, marked.row_splits, others
+
+        signature = [tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.bool)]
+        return tf.function(encode, input_signature=signature, autograph=False)
 
     def _split(self, texts: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the lines, ragged (n, lines), and the words of all of them, (lines, words)."""
@@ -139,7 +159,7 @@ class WordCodec:
         lines = tf.strings.split(texts, "\n")
         return lines, split_words(lines.flat_values, lower_case=self._lower_case)
 
-    def _mark_lines(self, lines: Tensor, ids: Tensor, begins_line: bool) -> Tensor:
+    def _mark_lines(self, lines: Tensor, ids: Tensor, begins_line: Tensor | bool) -> Tensor:
         """Adds the marks to the ids of each line, ragged (lines, ids) int32.
 
         Args:
@@ -156,11 +176,10 @@ class WordCodec:
             tf.ones_like(lines.flat_values, tf.bool), last[:, None], tf.zeros_like(last, tf.bool)
         )
         begins = tf.logical_or(is_finished, lines.flat_values != "")
-        if not begins_line:
-            first = lines.row_splits[:-1]
-            begins = tf.tensor_scatter_nd_update(
-                begins, first[:, None], tf.zeros_like(first, tf.bool)
-            )
+        first = lines.row_splits[:-1]
+        begins = tf.tensor_scatter_nd_update(
+            begins, first[:, None], tf.logical_and(tf.gather(begins, first), begins_line)
+        )
         parts = [ids]
         if self._line_start is not None:
             parts.insert(0, _repeat_mark(self._symbols.index(self._line_start), begins))
@@ -173,15 +192,11 @@ def make_table(symbols: Sequence[str | bytes]) -> Any:
     """Returns a table from words to their places in `symbols`, int32; others are -1."""
     import tensorflow as tf
 
+    keys = list(symbols) or [" "]  # tensorflow wants one; no word is a space
     pairs = tf.lookup.KeyValueTensorInitializer(
-        tf.constant(list(symbols), tf.string), tf.range(len(symbols), dtype=tf.int32)
+        tf.constant(keys, tf.string), tf.range(len(keys), dtype=tf.int32)
     )
     return tf.lookup.StaticHashTable(pairs, -1)
-
-
-def count_words(words: Tensor) -> Counter[str]:
-    """Counts words, (n,) string, in order of first appearance."""
-    return Counter(word.decode("utf-8") for word in words.numpy().tolist())
 
 
 def locate_lines(text: bytes, offsets: np.ndarray, row_splits: Tensor) -> np.ndarray:
