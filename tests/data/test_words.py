@@ -215,3 +215,11 @@ def test_words_of_a_graph_are_those_of_encode():
         tf.constant(texts)
     )
     assert found.to_list() == [vocabulary.encode(text).tolist() for text in texts]
+
+
+def test_a_long_text_is_encoded_by_a_graph_that_finds_its_table_filled():
+    codec = Vocabulary("word", ("b", "a")).codec
+    text = b"a b " * 20_011  # long enough to be worth a graph
+    for _ in range(2):
+        np.testing.assert_array_equal(codec.encode(text).ids, [1, 0] * 20_011)
+    assert not tf.is_symbolic_tensor(codec._table.resource_handle)

@@ -1,13 +1,14 @@
 """Counting the symbols of texts, piece by piece."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from txl_tf.data.codes import read_codes
 from txl_tf.data.parallel import map_ordered
-from txl_tf.data.words import make_table, split_words
+from txl_tf.data.words import is_worth_a_graph, make_table, split_words
 
 _N_CODES = {"byte": 256, "char": 0x110000}
 
@@ -69,11 +70,11 @@ class _WordCounter:
         self._counts = np.zeros(1024, np.int64)
         self._n_in_table = 0
         self._table = make_table([])
-        self._split_in_graph = self._make_graph()
 
     def look_up(self, text: bytes) -> tuple[np.ndarray, np.ndarray]:
         """Returns the counts of the words that the table knows, and the other words."""
-        words = self._split_in_graph(text)
+        split = self._split_in_graph if is_worth_a_graph(text) else self._split
+        words = split(text)
         found = self._table.lookup(words).numpy()
         is_known = found >= 0
         # Only the others become objects of Python.
@@ -100,11 +101,14 @@ class _WordCounter:
         words = (word.decode("utf-8") for word in self._index)
         return dict(zip(words, self._counts.tolist(), strict=False))
 
-    def _make_graph(self) -> Any:
-        """Returns a graph that splits a text; Python leaves other threads alone meanwhile."""
+    def _split(self, text: Any) -> Any:
         import tensorflow as tf
 
-        def split(text: Any) -> Any:
-            return split_words(text[None], lower_case=self._lower_case).flat_values
+        return split_words(tf.reshape(text, [1]), lower_case=self._lower_case).flat_values
 
-        return tf.function(split, input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
+    @cached_property
+    def _split_in_graph(self) -> Any:
+        import tensorflow as tf
+
+        signature = [tf.TensorSpec([], tf.string)]
+        return tf.function(self._split, input_signature=signature, autograph=False)

@@ -93,9 +93,8 @@ class WordCodec:
         self, text: bytes, offsets: np.ndarray = NO_OFFSETS, *, begins_line: bool = True
     ) -> Encoded:
         """See `Codec.encode`."""
-        ids, row_splits, others = (
-            result.numpy() for result in self._encode_in_graph(text, begins_line)
-        )
+        encode = self._encode_in_graph if is_worth_a_graph(text) else self._encode_eagerly
+        ids, row_splits, others = (result.numpy() for result in encode(text, begins_line))
         unknown = Counter(word.decode("utf-8") for word in others.tolist())
         if unknown and self._unknown_id >= 0:
             ids = np.where(ids < 0, np.int32(self._unknown_id), ids)
@@ -133,24 +132,27 @@ class WordCodec:
         return "".join(parts).encode("utf-8", errors="surrogatepass")
 
     @cached_property
-    def _encode_in_graph(self) -> Any:
-        """Returns the ids, the ids before each line, and the words that are not known.
+    def _table(self) -> Any:
+        return self.make_resource()
 
-        Python waits for a graph as a whole, and leaves other threads alone meanwhile.
-        """
+    def _encode_eagerly(self, text: Tensor, begins_line: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the ids, the ids before each line, and the words that are not known."""
         import tensorflow as tf
 
-        table = self.make_resource()
+        with tf.init_scope():  # a table that is made in a graph is filled at each call
+            table = self._table
+        lines, words = self._split(tf.reshape(text, [1]))
+        found = table.lookup(words.flat_values)
+        marked = self._mark_lines(lines, words.with_flat_values(found), begins_line)
+        others = tf.boolean_mask(words.flat_values, found < 0)
+        return marked.flat_values, marked.row_splits, others
 
-        def encode(text: Tensor, begins_line: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            lines, words = self._split(text[None])
-            found = table.lookup(words.flat_values)
-            marked = self._mark_lines(lines, words.with_flat_values(found), begins_line)
-            others = tf.boolean_mask(words.flat_values, found < 0)
-            return marked.flat_values, marked.row_splits, others
+    @cached_property
+    def _encode_in_graph(self) -> Any:
+        import tensorflow as tf
 
         signature = [tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.bool)]
-        return tf.function(encode, input_signature=signature, autograph=False)
+        return tf.function(self._encode_eagerly, input_signature=signature, autograph=False)
 
     def _split(self, texts: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the lines, ragged (n, lines), and the words of all of them, (lines, words)."""
@@ -186,6 +188,14 @@ class WordCodec:
         if self._line_end is not None:
             parts.append(_repeat_mark(self._symbols.index(self._line_end), is_finished))
         return tf.concat(parts, axis=1)
+
+
+def is_worth_a_graph(text: bytes) -> bool:
+    """Tells whether to trace a graph for a text, which takes a quarter of a second.
+
+    Python waits for a graph as a whole, and leaves other threads alone meanwhile.
+    """
+    return len(text) > 2**16
 
 
 def make_table(symbols: Sequence[str | bytes]) -> Any:
