@@ -33,6 +33,7 @@ class Corpus:
         tokens: The tokens of each split of the published set, where they are known.
         symbols: The symbols of the published set; 0 if it has no such number.
         shuffled: Whether the documents of each training file are shuffled.
+        train_files: The training files of the published set; 0 if it has no such number.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Corpus:
     tokens: Mapping[str, int] = field(default_factory=dict)
     symbols: int = 0
     shuffled: bool = False
+    train_files: int = 0
 
 
 def _lay_out(pattern: str) -> dict[str, str]:
@@ -150,6 +152,7 @@ CORPORA = {
             cutoffs=(60_000, 100_000, 640_000),
             symbols=793_470,
             shuffled=True,
+            train_files=99,
         ),
         Corpus(
             "pydoc",

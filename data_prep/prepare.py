@@ -50,6 +50,9 @@ def prepare_plan(
     """
     vocabulary = plan.vocabulary or learn_vocabulary(plan, num_workers)
     vocabulary = choose_unknown(vocabulary, plan.corpus.unknown)
+    n_files = len(plan.files.get("train", ()))
+    if plan.corpus.train_files not in (0, n_files):
+        print(_describe_count(plan.corpus, "training files", n_files, plan.corpus.train_files))
     if plan.corpus.symbols not in (0, len(vocabulary)):
         print(_describe_count(plan.corpus, "vocabulary", len(vocabulary), plan.corpus.symbols))
     return write_records(

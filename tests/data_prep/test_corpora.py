@@ -84,6 +84,12 @@ def test_lm1b_holds_every_sentence_once_for_each_shuffle(tmp_path):
     assert sentences[:third] != sentences[third : 2 * third]
 
 
+def test_training_files_of_lm1b_that_are_missing_are_told(tmp_path, capsys):
+    make("lm1b", GOLDEN / "lm1b", tmp_path)
+    line = "lm1b, training files: 3; the published set has 99."
+    assert line in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("flags", [["--num_workers=1"], ["--num_workers=3"], ["--seed=0"]])
 def test_lm1b_does_not_depend_on_the_workers(flags, tmp_path):
     for folder, given in (("a", ["--num_workers=2"]), ("b", flags)):
