@@ -108,7 +108,7 @@ def learn_subwords(texts: Iterable[bytes], n_symbols: int) -> LearntSubwords:
         import sentencepiece
     except ImportError as error:
         raise UserError(
-            "level 'subword' needs the package sentencepiece: pip install 'txl_tf[subword]'"
+            "level 'subword' needs the package sentencepiece: pip install sentencepiece"
         ) from error
     lines, stride = sample_lines(texts, _SAMPLE_BYTES)
     model = io.BytesIO()
