@@ -1,3 +1,4 @@
+import pytest
 import tensorflow as tf
 
 # Two logical CPUs stand in for two devices. This must come before tensorflow starts its devices, so
@@ -5,3 +6,15 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
+
+
+# One strategy of each kind for all tests of a process: the collective operations of two over the
+# same devices would be taken for each other's.
+@pytest.fixture(scope="session")
+def two_replicas():
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+@pytest.fixture(scope="session")
+def one_replica():
+    return tf.distribute.MirroredStrategy(["CPU:0"])

@@ -19,13 +19,13 @@ def run_main(data_dir, model_dir, *more):
     return train_tpu.main(["train_tpu.py", *arguments])
 
 
-def test_a_tpu_trains_as_a_gpu_does(data_dir, tmp_path, monkeypatch):
+def test_a_tpu_trains_as_a_gpu_does(data_dir, tmp_path, monkeypatch, two_replicas):
     """The resolver and the strategy are replaced: everything but the chip."""
     asked = []
 
     def make(tpu, *, zone, project):
         asked.append((tpu, zone, project))
-        return strategy.make_gpu_strategy(num_gpus=0, cpu_replicas=2)
+        return two_replicas
 
     monkeypatch.setattr(strategy, "make_tpu_strategy", make)
     batch = ("--train_batch_size=6", "--tgt_len=3")
