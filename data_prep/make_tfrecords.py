@@ -18,10 +18,11 @@ from plan import Plan, plan_corpus, plan_pydoc, plan_text
 from prepare import prepare_plan
 
 from txl_tf.data.documents import RULES
+from txl_tf.data.learning import LEVELS_OF_OPTION
 from txl_tf.data.reading import open_records
 from txl_tf.data.records import JSON_NAME, RecordError, RecordsInfo
 from txl_tf.data.vocabulary import LEVELS
-from txl_tf.program import define_flag, run_program
+from txl_tf.program import define_flag, parse_cutoffs, run_program
 
 _TEXT = "text"
 _PUBLIC = tuple(name for name, corpus in CORPORA.items() if corpus.layouts)
@@ -40,15 +41,8 @@ _DATASETS_OF_FLAG = {
     **dict.fromkeys(("min_count", "max_symbols", "special", "unknown", "lower_case"), (_TEXT,)),
     **dict.fromkeys(("line_end", "vocab_file", "cutoffs"), (_TEXT,)),
 }
-# And for `--dataset text`, the levels.
-_LEVELS_OF_FLAG = {
-    "min_count": ("char", "word"),
-    "max_symbols": ("char", "word", "subword"),
-    "special": ("word",),
-    "unknown": ("char", "word"),
-    "lower_case": ("word", "subword"),
-    "line_end": ("word",),
-}
+# Of `--dataset text`; a level may lack some.
+_LEARNING_FLAGS = ("min_count", "max_symbols", "special", "unknown", "lower_case", "line_end")
 # They change where or how fast, not what is made.
 _NOT_REMEMBERED = ("data_dir", "raw_dir", "overwrite", "num_workers", "vocab_file", *SPLITS)
 
@@ -127,7 +121,8 @@ def _check_text_flags(options: flags.FlagValues) -> None:
     _check_choice(options, "documents", RULES[:-1])
     if not options.train:
         raise flags.Error("--dataset=text needs --train, its files")
-    for name, levels in _LEVELS_OF_FLAG.items():
+    for name in _LEARNING_FLAGS:
+        levels = LEVELS_OF_OPTION[name]
         if options[name].present and options.level not in levels:
             raise flags.Error(
                 f"flag --{name} is for --level={' or '.join(levels)}. "
@@ -139,10 +134,7 @@ def _check_text_flags(options: flags.FlagValues) -> None:
                 raise flags.Error(f"flag --{name} is for a new vocabulary, not with --vocab_file")
     if options.document_separator is not None and options["documents"].present:
         raise flags.Error("--documents and --document_separator exclude each other")
-    try:
-        [int(cutoff) for cutoff in options.cutoffs or ()]
-    except ValueError as error:
-        raise flags.Error(f"--cutoffs must be integers. Received: {options.cutoffs}") from error
+    parse_cutoffs(options.cutoffs or [])
 
 
 def _check_choice(options: flags.FlagValues, name: str, choices: tuple[str, ...]) -> None:

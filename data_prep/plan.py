@@ -14,6 +14,7 @@ from txl_tf.data.learning import LearningOptions
 from txl_tf.data.text_files import Chunk, TextFile, TextSource, find_files
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.vocabulary_file import read_vocabulary_file
+from txl_tf.program import parse_cutoffs
 
 # Words that stand for unknown ones by common use.
 _UNKNOWN = ("<unk>", "<UNK>")
@@ -137,7 +138,7 @@ def plan_text(options: flags.FlagValues) -> Plan:
         unknown=options.unknown,
         documents=rule,
         separator=options.document_separator,
-        cutoffs=tuple(map(int, options.cutoffs or ())),
+        cutoffs=parse_cutoffs(options.cutoffs or []),
     )
     sources = {
         split: TextSource(found, level, options.encoding_errors) for split, found in files.items()

@@ -115,6 +115,21 @@ def parse_flags(
         raise flags.Error(f"flags only are expected. Received: {' '.join(rest)}")
 
 
+def parse_cutoffs(texts: list[str]) -> tuple[int, ...]:
+    """Returns the ids in a list of texts.
+
+    >>> parse_cutoffs(["20000", "40000"])
+    (20000, 40000)
+
+    Raises:
+        flags.Error: a text is no integer.
+    """
+    try:
+        return tuple(int(text) for text in texts)
+    except ValueError as error:
+        raise flags.Error(f"--cutoffs must be integers. Received: {','.join(texts)}") from error
+
+
 def _fail(name: str, error: object, status: int) -> int:
     print(f"{name}: " + " ".join(str(error).split()), file=sys.stderr)
     return status

@@ -14,7 +14,7 @@ from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.reading import Records, open_records
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag
+from txl_tf.program import define_flag, parse_cutoffs
 from txl_tf.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -177,21 +177,6 @@ def override(config: Config, options: flags.FlagValues, *, prefix: str | None = 
             value: Any = options[flag].value
             given[name] = parse_cutoffs(value) if name == "cutoffs" else value
     return dataclasses.replace(config, **given)
-
-
-def parse_cutoffs(texts: list[str]) -> tuple[int, ...]:
-    """Returns the ids in a list of texts.
-
-    >>> parse_cutoffs(["20000", "40000"])
-    (20000, 40000)
-
-    Raises:
-        flags.Error: a text is no integer.
-    """
-    try:
-        return tuple(int(text) for text in texts)
-    except ValueError as error:
-        raise flags.Error(f"--cutoffs must be integers. Received: {','.join(texts)}") from error
 
 
 def _define_config_flags(options: flags.FlagValues, config: type) -> None:

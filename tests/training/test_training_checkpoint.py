@@ -344,3 +344,15 @@ def test_a_save_that_was_killed_is_no_checkpoint(saved):
     # The index is written last: without it the data are not whole.
     (model_dir / "checkpoints" / "ckpt-7.data-00000-of-00001").write_bytes(b"half")
     assert make_checkpointer(model_dir, Bare()).restore() == 5
+
+
+def test_an_old_checkpoint_loses_its_index_first(saved, monkeypatch):
+    _, run, checkpointer = saved
+    removed, remove = [], tf.io.gfile.remove
+    monkeypatch.setattr(
+        tf.io.gfile, "remove", lambda path: (removed.append(os.path.basename(path)), remove(path))
+    )
+    checkpointer.keep = 2
+    save_steps(checkpointer, run, [7])
+    assert removed[0] == "ckpt-2.index"
+    assert len(removed) == 4  # with the weights, and the two files of the memory

@@ -6,8 +6,18 @@ from typing import Any
 
 from txl_tf.data.counting import count_symbols
 from txl_tf.data.subwords import DEFAULT_SYMBOLS, learn_subwords
+from txl_tf.data.vocabulary import LEVELS_OF_FIELD
 from txl_tf.data.words import put_into_lower_case
 from txl_tf.errors import UserError
+
+# The levels that each option is for.
+LEVELS_OF_OPTION: dict[str, tuple[str, ...]] = {
+    "special": ("word",),
+    "min_count": ("char", "word"),
+    "max_symbols": ("char", "word", "subword"),
+    "every_byte": ("byte",),
+    **LEVELS_OF_FIELD,
+}
 
 
 @dataclass(frozen=True)
@@ -139,19 +149,8 @@ def choose_symbols(counts: dict[str, int], options: LearningOptions) -> list[str
 
 
 def _check_options(level: str, options: LearningOptions) -> None:
-    rules = {
-        "special": ("word",),
-        "min_count": ("char", "word"),
-        "max_symbols": ("char", "word", "subword"),
-        "space": ("char",),
-        "every_byte": ("byte",),
-        "unknown": ("char", "word"),
-        "lower_case": ("word", "subword"),
-        "line_start": ("word",),
-        "line_end": ("word",),
-    }
-    for name, levels in rules.items():
-        value = getattr(options, name)
+    for name, value in vars(options).items():
+        levels = LEVELS_OF_OPTION[name]
         if value != getattr(LearningOptions, name) and level not in levels:
             raise ValueError(
                 f"`{name}` needs level={' or '.join(map(repr, levels))}. Received: level={level!r}"

@@ -137,6 +137,7 @@ class Records:
     def __init__(self, data_dir: str, info: RecordsInfo) -> None:
         self.data_dir = data_dir
         self._info = info
+        self._splits = {name: Split(data_dir, name, info) for name in info.splits}
 
     @property
     def dataset(self) -> str:
@@ -161,7 +162,7 @@ class Records:
     @property
     def splits(self) -> tuple[str, ...]:
         """The names of the splits."""
-        return tuple(self._info.splits)
+        return tuple(self._splits)
 
     def n_documents(self, split: str) -> int:
         """Returns the number of documents of a split; 0 if its boundaries are not known."""
@@ -186,11 +187,11 @@ class Records:
         Raises:
             RecordError: If there is no such split.
         """
-        if name not in self._info.splits:
+        if name not in self._splits:
             raise RecordError(
                 f"`{self.data_dir}` has no split {name!r}; it has {', '.join(self.splits)}."
             )
-        return Split(self.data_dir, name, self._info)
+        return self._splits[name]
 
 
 def open_records(data_dir: str | os.PathLike[str]) -> Records:
@@ -240,8 +241,7 @@ def verify_records(data_dir: str | os.PathLike[str]) -> None:
         RecordError: As `open_records`, or if a shard is not the one that was written.
     """
     folder = os.fspath(data_dir)
-    open_records(folder)
-    for listed in _read_info(folder).iterate_files():
+    for listed in open_records(folder)._info.iterate_files():
         path = join_path(folder, listed.file)
         with open_file(path) as file:
             found = hash_file(file)

@@ -3,9 +3,9 @@
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def write_split(
     record = next(records, None)
     while record is not None:
         n_bytes = 0
-        with _HashedFile(folder / f"{name}-{len(written):05d}") as file:
+        with closing(_HashedFile(folder / f"{name}-{len(written):05d}")) as file:
             for _ in range(records_per_shard):
                 file.write(pack_record(record))
                 n_bytes += len(record)
@@ -101,19 +101,16 @@ def _check_ids(name: str, ids: np.ndarray, position: int, n_symbols: int) -> Non
     )
 
 
-@dataclass
 class _HashedFile:
     """A file that is hashed as it is written, and then gets a name with its hash."""
 
-    path: Path
-
-    def __enter__(self) -> "_HashedFile":
-        self._file = open(self.path, "wb")
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("wb")
         self._digest = hashlib.sha256()
         self._size = 0
-        return self
 
-    def __exit__(self, *error: Any) -> None:
+    def close(self) -> None:
         self._file.close()
 
     def write(self, data: bytes) -> None:
@@ -159,13 +156,13 @@ class _DocumentsFile:
         """Closes the file, if there is one, and returns what it holds."""
         if self._file is None:
             return None
-        self._file.write(self._packer.flush())
-        self._file.__exit__()
+        with closing(self._file):
+            self._file.write(self._packer.flush())
         return Documents(*self._file.rename("", ".zlib", self._count))
 
     def _write(self, starts: np.ndarray) -> None:
         if self._file is None:
-            self._file = _HashedFile(self._path).__enter__()
+            self._file = _HashedFile(self._path)
         gaps = np.diff(starts, prepend=self._last)
         self._last = int(starts[-1])
         self._count += len(starts)

@@ -63,7 +63,7 @@ class Vocabulary:
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
             raise UserError(f"`level` must be one of {LEVELS}. Received: level={self.level!r}")
-        for name, levels in _LEVELS_OF_FIELD.items():
+        for name, levels in LEVELS_OF_FIELD.items():
             value = getattr(self, name)
             if value and self.level not in levels:
                 raise UserError(
@@ -249,7 +249,7 @@ class Vocabulary:
         return array
 
 
-_LEVELS_OF_FIELD = {
+LEVELS_OF_FIELD = {
     "space": ("char",),
     "unknown": ("char", "word"),
     "lower_case": ("word", "subword"),

@@ -76,7 +76,7 @@ class Checkpointer:
             try:
                 _check_weights(path, self.model)  # another model would lack a memory too
                 memory = read_memory(path, self.model.config.n_layer, self.memory.lanes)
-                _restore(self._checkpoint, self.model, path)
+                _restore(self._checkpoint, path)
             except NO_DAMAGE as error:
                 raise UserError(f"checkpoint {path} cannot be read: {explain(error)}") from error
             except DAMAGE as error:
@@ -158,7 +158,8 @@ def load_weights(model: TransformerXL, path: str) -> None:
         UserError: the checkpoint cannot be read or is of another model.
     """
     try:
-        _restore(tf.train.Checkpoint(weights=_name_variables(model.weights)), model, path)
+        _check_weights(path, model)
+        _restore(tf.train.Checkpoint(weights=_name_variables(model.weights)), path)
     except DAMAGE as error:
         raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
 
@@ -174,15 +175,14 @@ def _name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
     return named
 
 
-def _restore(checkpoint: tf.train.Checkpoint, model: TransformerXL, path: str) -> None:
+def _restore(checkpoint: tf.train.Checkpoint, path: str) -> None:
     """Restores what a checkpoint of tensorflow tracks.
 
     Raises:
-        UserError: it is of another model or cannot be opened.
+        UserError: it tracks less.
         Exception: one of `DAMAGE`.
     """
     try:
-        _check_weights(path, model)
         status = checkpoint.read(path)
         status.assert_existing_objects_matched()
         status.expect_partial()
@@ -217,14 +217,20 @@ def _check_weights(path: str, model: TransformerXL) -> None:
         )
 
 
+def _list_parts(path: str) -> list[str]:
+    """Returns the files of a checkpoint, the index first: without it the others are none."""
+    folder, name = os.path.split(path)
+    parts = [part for part in list_names(folder) if part.startswith(f"{name}.")]
+    parts.sort(key=lambda part: part != f"{name}.index")
+    return [os.path.join(folder, part) for part in parts]
+
+
 def _set_aside(path: str) -> None:
     """Gives the files of a checkpoint a name under which nothing looks for them."""
-    folder, name = os.path.split(path)
     with explain_errors(path):
-        for part in sorted(list_names(folder), reverse=True):
-            if part.startswith(f"{name}."):
-                target = os.path.join(folder, f"damaged-{part}")
-                tf.io.gfile.rename(os.path.join(folder, part), target, overwrite=True)
+        for part in _list_parts(path):
+            folder, name = os.path.split(part)
+            tf.io.gfile.rename(part, os.path.join(folder, f"damaged-{name}"), overwrite=True)
 
 
 def _remove_torn(model_dir: str) -> None:
@@ -238,10 +244,8 @@ def _remove_torn(model_dir: str) -> None:
 
 def _remove(path: str) -> None:
     """Removes the files of a checkpoint, the index first, and what an interrupted save left."""
-    folder, name = os.path.split(path)
     with explain_errors(path):
-        for part in sorted(list_names(folder), reverse=True):
-            if part.startswith(f"{name}."):
-                tf.io.gfile.remove(os.path.join(folder, part))
+        for part in _list_parts(path):
+            tf.io.gfile.remove(part)
         if tf.io.gfile.exists(f"{path}_temp"):
             tf.io.gfile.rmtree(f"{path}_temp")

@@ -61,19 +61,23 @@ def append_json_line(path: str, content: dict[str, Any]) -> None:
         file.write(json.dumps(content) + "\n")
 
 
-def drop_lines_after(path: str, step: int) -> None:
+def drop_lines_after(path: str, step: int) -> list[dict[str, Any]]:
     """Removes the JSON lines of later steps, and one that was cut when a run was killed.
+
+    Returns:
+        The objects that stay; none if there is no such file.
 
     Raises:
         UserError: the file cannot be read or written.
     """
     if not tf.io.gfile.exists(path):
-        return
+        return []
     with explain_errors(path), tf.io.gfile.GFile(path, "r") as file:
         text = file.read()
     kept = [line + "\n" for line in text.splitlines() if _is_whole_and_before(line, step)]
     if "".join(kept) != text:
         write_text(path, "".join(kept))
+    return [json.loads(line) for line in kept]
 
 
 def _is_whole_and_before(line: str, step: int) -> bool:

@@ -195,7 +195,8 @@ def check_documents(records: Records, split: str) -> None:
     Raises:
         UserError: it does not, or there is no such split.
     """
-    if not len(records.split(split).document_starts):
+    records.split(split)  # raises if there is none
+    if not records.n_documents(split):
         raise UserError(
             "`reset_at_documents` needs a data set with document boundaries; "
             f"{records.data_dir} has none in split {split}"

@@ -64,11 +64,11 @@ class TrainingLoop:
             StoppedError: the run was asked to stop, or its hours are over; it has saved.
         """
         start = time.monotonic()
-        first_step, stops = self._trainer.step, self._list_stops()
+        first_step, stops = self._trainer.step, self._find_stops()
         parts: list[Interval] = []
         bar = tqdm(total=self._train_steps, initial=first_step, unit="step", disable=None)
         with bar, StopSignals() as signals:
-            for interval in self._trainer.train(lanes, stops, call_seconds=CALL_SECONDS):
+            for interval in self._trainer.train(lanes, sorted(stops), call_seconds=CALL_SECONDS):
                 bar.update(interval.step - bar.n)
                 self._count_bad(interval)
                 parts.append(interval)
@@ -90,12 +90,13 @@ class TrainingLoop:
                         status,
                     )
 
-    def _list_stops(self) -> list[int]:
-        """Returns the steps at which something is done, ascending."""
+    def _find_stops(self) -> set[int]:
+        """Returns the steps to come at which something is done."""
         options, last = self._options, self._train_steps
         intervals = [options.iterations, options.save_steps, options.eval_every]
         stops = {step for every in intervals if every for step in range(0, last, every)} | {last}
-        return sorted(stop for stop in stops if stop > self._trainer.step)
+        first_step = self._trainer.step
+        return {stop for stop in stops if stop > first_step}
 
     def _act(self, step: int, write: Callable[[str], None]) -> bool:
         """Evaluates and saves where it is time to; returns whether training is over."""

@@ -21,9 +21,7 @@ class Pace:
         self._step = step
         self._stops = collections.deque(stops)
         self._call_seconds = call_seconds
-        # Of the first calls nothing is known but that they are traced and compiled.
-        self._is_limited = math.isfinite(call_seconds)
-        self._seconds_per_step = math.inf
+        self._seconds_per_step = math.inf  # nothing is known of the first calls
         self._n_measured = 0
         bounds = itertools.pairwise((step, *stops))
         self.longest = max(stop - start for start, stop in bounds)
@@ -36,7 +34,7 @@ class Pace:
     def plan(self) -> tuple[int, int]:
         """Returns the first step and the number of steps of the next call."""
         start, room = self._step, self._stops[0] - self._step
-        if self._is_limited:
+        if math.isfinite(self._call_seconds):
             room = min(room, max(1, int(self._call_seconds / self._seconds_per_step)))
         self._step += room
         if self._step == self._stops[0]:

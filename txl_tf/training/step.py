@@ -75,11 +75,15 @@ def train_step(
         part_nats, gradients, part_memory = compute(
             model, part_ids, part_targets, part_memory, span=span, document_starts=part_starts
         )
-        values = [part_nats, *(gradient / accumulate_steps for gradient in gradients)]
-        sums = list(map(tf.add, sums, values)) if sums else values
         memories.append(part_memory)
+        if accumulate_steps > 1:
+            gradients = [gradient / accumulate_steps for gradient in gradients]
+        values = [part_nats, *gradients]
+        sums = list(map(tf.add, sums, values)) if sums else values
     nats, *gradients = sums
-    new_memory = keras.tree.map_structure(lambda *states: tf.concat(states, axis=0), *memories)
+    new_memory = memories[0]
+    if accumulate_steps > 1:
+        new_memory = keras.tree.map_structure(lambda *parts: tf.concat(parts, axis=0), *memories)
     if replica.num_replicas_in_sync > 1:
         gradients = replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
     result = StepResult(

@@ -1,9 +1,8 @@
 """Many training steps a call, with memory carried, on any number of replicas."""
 
 import math
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -126,11 +125,11 @@ class Trainer:
         """
         pace = Pace(self.step, stops, call_seconds)
         with ThreadPoolExecutor(1) as reader:
-            calls = deque([reader.submit(self._read, lanes, *pace.plan())])
-            while calls:
-                segments, document_starts = calls.popleft().result()
-                if not pace.is_planned:
-                    calls.append(reader.submit(self._read, lanes, *pace.plan()))
+            ahead: Future | None = reader.submit(self._read, lanes, *pace.plan())
+            while ahead:
+                segments, document_starts = ahead.result()
+                is_last = pace.is_planned
+                ahead = None if is_last else reader.submit(self._read, lanes, *pace.plan())
                 with pace.measure(len(segments)):
                     interval = self.run(segments, document_starts, n_padded=pace.longest)
                 yield interval

@@ -1,13 +1,9 @@
 """Evaluations while a run trains: the best step, and when to give up."""
 
-import json
 import os
-from typing import Any
-
-import tensorflow as tf
 
 from txl_tf.training.evaluator import Score
-from txl_tf.training.files import append_json_line, drop_lines_after, explain_errors
+from txl_tf.training.files import append_json_line, drop_lines_after
 
 VALIDATION_NAME = "validation.jsonl"
 
@@ -27,8 +23,8 @@ class Validation:
     def __init__(self, model_dir: str, *, first_step: int, patience: int):
         self._path = os.path.join(model_dir, VALIDATION_NAME)
         self._patience = patience
-        drop_lines_after(self._path, first_step)
-        self._scores = [(line["step"], line["loss_nats"]) for line in _read_lines(self._path)]
+        kept = drop_lines_after(self._path, first_step)
+        self._scores = [(line["step"], line["loss_nats"]) for line in kept]
 
     def add(self, step: int, split: str, score: Score) -> bool:
         """Adds a score and returns whether it is the best so far."""
@@ -50,10 +46,3 @@ class Validation:
         if not self._patience or not steps:
             return False
         return len(steps) - 1 - steps.index(self.best_step) >= self._patience
-
-
-def _read_lines(path: str) -> list[dict[str, Any]]:
-    if not tf.io.gfile.exists(path):
-        return []
-    with explain_errors(path), tf.io.gfile.GFile(path, "r") as file:
-        return [json.loads(line) for line in file.read().splitlines()]
