@@ -11,8 +11,9 @@ PACKAGE = ROOT / "txl_tf"
 PARTS = {
     "errors": set(),
     "version": set(),
-    "config": set(),
-    "run_options": set(),
+    "config_base": set(),
+    "config": {"config_base"},
+    "run_options": {"config_base"},
     "presets": {"config"},
     "layers": {"config"},
     "model": {"config", "layers"},
@@ -26,6 +27,7 @@ STANDARD_LIBRARY = set(sys.stdlib_module_names)
 OUTSIDE = {  # of other packages; those that are not named here may import what they need
     "errors": set(),
     "version": set(),
+    "config_base": set(),
     "config": set(),
     "run_options": set(),
     "presets": set(),

@@ -1,76 +1,16 @@
 """Hyper-parameters as frozen, checked dataclasses with the names of the 2019 release."""
 
 import dataclasses
-import difflib
 import itertools
-import json
-import math
-from typing import Any, Self
 
-from txl_tf.errors import UserError
+from txl_tf.config_base import Config
 
 INITIALIZERS = ("normal", "uniform")
 PRECISIONS = ("float32", "bfloat16")
 
 
-class _Config:
-    """JSON both ways for a frozen dataclass; unknown keys are an error."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict that `json.dump` takes."""
-        return dataclasses.asdict(self)  # type: ignore[call-overload]
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any] | str) -> Self:
-        """Makes the config from a dict or a JSON text.
-
-        Raises:
-            UserError: it is no object, a key is no field (the nearest field is named), a field is
-                missing, or a value is out of range.
-        """
-        try:
-            fields = json.loads(content) if isinstance(content, str) else content
-        except json.JSONDecodeError as error:
-            raise UserError(f"{cls.__name__} cannot be read: {error}") from error
-        if not isinstance(fields, dict):
-            raise UserError(f"{cls.__name__} must be an object. Received: {fields!r}")
-        known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        for key in fields:
-            if key not in known:
-                nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-                raise UserError(f"{cls.__name__} has no field `{key}`. Did you mean `{nearest}`?")
-        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-            if field.default is dataclasses.MISSING and field.name not in fields:
-                raise UserError(f"{cls.__name__} lacks the field `{field.name}`")
-        return cls(**fields)
-
-    def _check(self, holds: bool, rule: str, *names: str) -> None:
-        if not holds:
-            received = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
-            raise UserError(f"{rule}. Received: {received}")
-
-    def _check_integers(self, minimum: int, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            is_integer = isinstance(value, int) and not isinstance(value, bool)
-            self._check(
-                is_integer and value >= minimum, f"`{name}` must be an integer >= {minimum}", name
-            )
-
-    def _check_reals(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            is_real = isinstance(value, int | float) and not isinstance(value, bool)
-            self._check(is_real and math.isfinite(value), f"`{name}` must be a finite number", name)
-
-    def _check_booleans(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            self._check(isinstance(value, bool), f"`{name}` must be true or false", name)
-
-
 @dataclasses.dataclass(frozen=True)
-class ModelConfig(_Config):
+class ModelConfig(Config):
     """What fixes the weights of a Transformer-XL, and its dropout and initialisation.
 
     Args:
@@ -200,7 +140,7 @@ class ModelConfig(_Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class AttentionSpan(_Config):
+class AttentionSpan(Config):
     """How far a model looks back. No weight depends on it: train with one, evaluate with another.
 
     Args:
@@ -228,7 +168,7 @@ class AttentionSpan(_Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class _ReadingConfig(_Config):
+class _ReadingConfig(Config):
     """How a text is read: segment and span."""
 
     tgt_len: int = 70

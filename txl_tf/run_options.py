@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from txl_tf.errors import UserError
+from txl_tf.config_base import Config
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunOptions(Config):
     """When a run logs, saves, evaluates and stops.
 
     Args:
@@ -31,10 +31,13 @@ class RunOptions:
     max_hours: float = 0.0
 
     def __post_init__(self) -> None:
-        minimums = {"iterations": 1, "save_steps": 1, "keep_checkpoints": 1}
-        for name, value in vars(self).items():
-            minimum = minimums.get(name, 0)
-            if value < minimum:
-                raise UserError(f"`{name}` must be at least {minimum}. Received: {name}={value}")
-        if self.patience and not self.eval_every:
-            raise UserError("`patience` needs `eval_every`. Received: eval_every=0")
+        self._check_integers(1, "iterations", "save_steps", "keep_checkpoints")
+        self._check_integers(0, "eval_every", "patience", "max_bad_steps")
+        self._check_reals("max_hours")
+        self._check(self.max_hours >= 0, "`max_hours` must not be negative", "max_hours")
+        self._check(
+            self.eval_every > 0 or not self.patience,
+            "`patience` needs `eval_every`",
+            "patience",
+            "eval_every",
+        )

@@ -3,12 +3,10 @@ import os
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from small_checkpoints import Bare, make_checkpointer, save_steps
 from small_runs import (
     DROPPING,
-    MEM_LEN,
     MODEL,
-    TRAINING,
     make_trainer,
     perturb,
     read_memory,
@@ -19,51 +17,16 @@ from small_runs import (
 import txl_tf
 from txl_tf.errors import UserError
 from txl_tf.training.checkpoint import (
-    Checkpointer,
     find_checkpoint,
     list_checkpoints,
     load_weights,
     read_step,
 )
-from txl_tf.training.replica_memory import ReplicaMemory
 
 # Every kind of weight: several bins, projections, biases of each layer.
 ADAPTIVE = dataclasses.replace(
     MODEL, n_layer=2, cutoffs=(7, 13), div_val=2, untie_r=True, dropout=0.0
 )
-
-
-class Bare:
-    """Model and optimizer without a trainer: they can be saved, and cost no trace."""
-
-    def __init__(self, model=MODEL):
-        self.model = txl_tf.TransformerXL(model, seed=3)
-        self.optimizer = txl_tf.training.make_optimizer(TRAINING)
-        self.optimizer.build(self.model.trainable_variables)
-        strategy = tf.distribute.get_strategy()
-        self.memory = ReplicaMemory(strategy, self.model, TRAINING.train_batch_size, MEM_LEN)
-
-    def set_step(self, step):
-        self.optimizer.iterations.assign(step)
-
-
-def make_checkpointer(model_dir, run, **kwargs):
-    return Checkpointer(str(model_dir), run.model, run.optimizer, run.memory, **kwargs)
-
-
-def save_steps(checkpointer, run, steps):
-    for step in steps:
-        run.set_step(step)
-        checkpointer.save()
-
-
-@pytest.fixture
-def saved(tmp_path):
-    """A run folder with checkpoints of steps 2 and 5, and what made them."""
-    run = Bare()
-    checkpointer = make_checkpointer(tmp_path, run)
-    save_steps(checkpointer, run, [2, 5])
-    return tmp_path, run, checkpointer
 
 
 @pytest.mark.parametrize("config", [MODEL, ADAPTIVE], ids=["one_bin", "adaptive"])
@@ -127,64 +90,6 @@ def test_a_run_goes_on_with_another_number_of_replicas(order, tmp_path, one_repl
     )
     # The order in which two replicas add up is another one.
     np.testing.assert_allclose(run_steps(second, [7]).nats, expected.nats[3:], rtol=1e-5)
-
-
-def cut(path):
-    os.truncate(path, os.path.getsize(path) // 2)
-
-
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize("damage", [cut, flip, os.remove])
-@pytest.mark.parametrize(
-    "part",
-    [
-        "ckpt-5.data-00000-of-00001",
-        "ckpt-5.memory-00000-of-00001.data-00000-of-00001",
-        "ckpt-5.memory-00000-of-00001.index",
-    ],
-)
-def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(saved, damage, part):
-    model_dir, _, _ = saved
-    folder = model_dir / "checkpoints"
-    damage(folder / part)
-    lines = []
-    run = Bare()
-    perturb(run)
-    assert make_checkpointer(model_dir, run, warn=lines.append).restore() == 2
-    assert [step for step, _ in list_checkpoints(str(model_dir))] == [2]
-    assert len(lines) == 1
-    assert lines[0].startswith(f"Checkpoint {folder}/ckpt-5 is damaged and was set aside: ")
-    assert (folder / "damaged-ckpt-5.index").exists()
-
-
-@pytest.mark.parametrize("damage", [cut, flip])
-def test_a_damaged_index_is_set_aside(saved, damage):
-    model_dir, _, _ = saved
-    damage(model_dir / "checkpoints" / "ckpt-5.index")
-    assert make_checkpointer(model_dir, Bare(), warn=lambda line: None).restore() == 2
-
-
-def test_a_run_all_of_whose_checkpoints_are_damaged_is_refused(saved):
-    model_dir, _, _ = saved
-    for step in (2, 5):
-        cut(model_dir / "checkpoints" / f"ckpt-{step}.data-00000-of-00001")
-    with pytest.raises(UserError, match="holds no checkpoint that can be read"):
-        make_checkpointer(model_dir, Bare(), warn=lambda line: None).restore()
-
-
-def test_what_killed_saves_left_is_removed_by_the_next_one(saved):
-    model_dir, run, checkpointer = saved
-    folder = model_dir / "checkpoints"
-    for name in ("ckpt-7.memory-00000-of-00001.index", "ckpt-7.data-00000-of-00001"):
-        (folder / name).write_bytes(b"half")
-    (folder / "ckpt-7_temp").mkdir()
-    save_steps(checkpointer, run, [11])
-    assert not list(folder.glob("ckpt-7*"))
 
 
 def test_weights_alone_are_loaded(saved):
@@ -270,89 +175,3 @@ def test_the_step_is_read_from_the_name(path, step):
 def test_a_name_without_a_step_is_refused():
     with pytest.raises(UserError, match="'model-5/weights' does not end in a step"):
         read_step("model-5/weights")
-
-
-def fill_disk(*_, **__):
-    raise tf.errors.ResourceExhaustedError(None, None, "No space left on device\nmore lines")
-
-
-def write_half(path):
-    """Returns a write that leaves what one on a full disk leaves."""
-
-    def write(_):
-        os.makedirs(f"{path}_temp")
-        for part in (f"{path}.data-00000-of-00001", f"{path}_temp/part-00000-of-00001.index"):
-            with open(part, "w") as file:
-                file.write("half")
-        fill_disk()
-
-    return write
-
-
-@pytest.fixture
-def failed(saved, monkeypatch):
-    """The folder after a third save that failed halfway, its files before, and the message."""
-    model_dir, run, checkpointer = saved
-    folder = model_dir / "checkpoints"
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    monkeypatch.setattr(checkpointer._checkpoint, "write", write_half(folder / "ckpt-7"))
-    run.set_step(7)
-    with pytest.raises(UserError, match="could not be saved") as error:
-        checkpointer.save()
-    return model_dir, before, str(error.value)
-
-
-def test_a_failed_save_names_the_newest_whole_checkpoint(failed):
-    model_dir, _, message = failed
-    folder = model_dir / "checkpoints"
-    assert message == (
-        f"checkpoint {folder}/ckpt-7 could not be saved: No space left on device; "
-        f"the newest whole one is {folder}/ckpt-5"
-    )
-
-
-def test_a_failed_save_leaves_the_older_checkpoints_alone_in_the_folder(failed):
-    model_dir, before, _ = failed
-    found = list((model_dir / "checkpoints").rglob("*"))
-    assert {path.name: path.read_bytes() for path in found if path.is_file()} == before
-
-
-def test_a_failed_first_save_says_that_there_is_no_older_one(tmp_path, monkeypatch):
-    run = Bare()
-    checkpointer = make_checkpointer(tmp_path, run)
-    monkeypatch.setattr(checkpointer._checkpoint, "write", fill_disk)
-    with pytest.raises(UserError, match="No space left on device; there is no older one"):
-        checkpointer.save()
-
-
-def test_after_a_failed_save_the_next_one_succeeds(saved, monkeypatch):
-    model_dir, run, checkpointer = saved
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            checkpointer._checkpoint, "write", write_half(model_dir / "checkpoints/ckpt-7")
-        )
-        run.set_step(7)
-        with pytest.raises(UserError, match="could not be saved"):
-            checkpointer.save()
-    checkpointer.save()
-    fresh = Bare()
-    assert make_checkpointer(model_dir, fresh).restore() == 7
-
-
-def test_a_save_that_was_killed_is_no_checkpoint(saved):
-    model_dir, _, _ = saved
-    # The index is written last: without it the data are not whole.
-    (model_dir / "checkpoints" / "ckpt-7.data-00000-of-00001").write_bytes(b"half")
-    assert make_checkpointer(model_dir, Bare()).restore() == 5
-
-
-def test_an_old_checkpoint_loses_its_index_first(saved, monkeypatch):
-    _, run, checkpointer = saved
-    removed, remove = [], tf.io.gfile.remove
-    monkeypatch.setattr(
-        tf.io.gfile, "remove", lambda path: (removed.append(os.path.basename(path)), remove(path))
-    )
-    checkpointer.keep = 2
-    save_steps(checkpointer, run, [7])
-    assert removed[0] == "ckpt-2.index"
-    assert len(removed) == 4  # with the weights, and the two files of the memory

@@ -1,0 +1,122 @@
+"""The model's weights: how many, how they begin, how they come back."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_model import BATCH, make_config, make_ids, make_model
+
+from txl_tf.model import TransformerXL
+
+BRANCHES = {
+    "one bin": {},
+    "one bin, projected": {"d_embed": 7},
+    "one bin, div_val": {"div_val": 2},
+    "one table": {"cutoffs": (5, 12)},
+    "one table, projected": {"cutoffs": (5, 12), "d_embed": 7},
+    "one table, shared": {"cutoffs": (5, 12), "d_embed": 7, "proj_share_all_but_first": True},
+    "tables": {"cutoffs": (5, 12), "div_val": 2},
+    "tables, shared": {"cutoffs": (5, 12), "div_val": 2, "proj_share_all_but_first": True},
+    "tables, not same dim": {"cutoffs": (5, 12), "div_val": 2, "proj_same_dim": False},
+    "tables, embedding wider": {"cutoffs": (5, 12), "div_val": 3, "d_embed": 13},
+    "untied biases": {"untie_r": True},
+}
+
+
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_parameters_are_as_many_as_the_config_says(branch):
+    config = make_config(**BRANCHES[branch])
+    assert TransformerXL(config).count_params() == config.count_parameters()
+
+
+def test_all_weights_exist_after_construction():
+    model = TransformerXL(make_config(cutoffs=(5, 12), div_val=2, untie_r=True))
+    before = [variable.path for variable in model.variables]
+    score = tf.function(model.nll)
+    score(model(make_ids(), model.initial_memory(BATCH, 7))[0], tf.constant(make_ids()))
+    assert before == [variable.path for variable in model.variables]
+    assert len(set(before)) == len(before)
+
+
+def test_a_model_comes_back_from_its_config():
+    model = make_model(cutoffs=(5, 12), div_val=2, untie_r=True)
+    again = TransformerXL.from_config(model.get_config())
+    assert again.config == model.config
+    again.set_weights(model.get_weights())
+    hidden, other = (each(make_ids(), each.initial_memory(BATCH, 7))[0] for each in (model, again))
+    np.testing.assert_array_equal(hidden, other)
+
+
+def test_a_seed_fixes_the_weights():
+    first, second, other = (TransformerXL(make_config(), seed=seed) for seed in (5, 5, 6))
+    for one, same in zip(first.weights, second.weights, strict=True):
+        np.testing.assert_array_equal(one, same)
+    assert np.abs(first.content_bias - other.content_bias).max() > 0
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_layers_start_from_weights_of_their_own(seed):
+    model = TransformerXL(make_config(), seed=seed)
+    kernels = [np.asarray(layer.attention.qkv_kernel) for layer in model.decoder_layers]
+    for first, second in itertools.combinations(kernels, 2):
+        assert np.abs(first - second).max() > 0
+
+
+def test_normal_weights_start_with_the_spreads_of_the_config():
+    config = make_config(
+        n_token=997, d_model=62, d_embed=58, cutoffs=(211,), init_std=0.03, proj_init_std=0.007
+    )
+    model = TransformerXL(config, seed=3)
+    small = [model.embedding.projections[0], model.softmax.projections[0]]
+    large = [model.embedding.tables[0], model.decoder_layers[0].attention.qkv_kernel]
+    large.append(model.decoder_layers[2].feed_forward.outer.kernel)
+    for weights, spread in [(small, 0.007), (large, 0.03)]:
+        for weight in weights:
+            # 1,000 draws and more: the standard deviation is known to 3 %, four times less.
+            np.testing.assert_allclose(np.std(weight), spread, rtol=0.12)
+
+
+def test_uniform_weights_stay_within_the_range_of_the_config():
+    config = dataclasses.replace(make_config(cutoffs=(5,), div_val=2), init="uniform")
+    model = TransformerXL(dataclasses.replace(config, init_range=0.07), seed=3)
+    weights = [model.embedding.tables[0], model.softmax.projections[0], model.content_bias]
+    for weight in weights:
+        assert 0.05 < np.abs(weight).max() <= 0.07
+
+
+WORDS = {"cutoffs": (5, 12), "div_val": 2, "d_embed": 8}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_word_models_train_with_weights_of_less_than_float32(dtype):
+    model = TransformerXL(make_config(**WORDS), seed=1, dtype=dtype)
+
+    @tf.function
+    def compute():
+        with tf.GradientTape() as tape:
+            hidden, _ = model(make_ids(), model.initial_memory(BATCH, 3))
+            nll = model.nll(hidden, make_ids())
+        return tape.gradient(nll, [variable.value for variable in model.trainable_variables])
+
+    assert all(np.isfinite(tf.cast(grad, "float32")).all() for grad in compute())
+
+
+def test_projections_start_independent_of_the_tables():
+    embedding = TransformerXL(make_config(**WORDS), seed=1).embedding
+    table, projection = np.ravel(embedding.tables[0]), np.ravel(embedding.projections[0])
+    size = min(table.size, projection.size)  # 40 draws: chance stays below 0.6
+    assert abs(np.corrcoef(table[:size], projection[:size])[0, 1]) < 0.6
+
+
+def test_a_model_comes_back_with_its_dtype_policy():
+    model = TransformerXL(make_config(), dtype="mixed_bfloat16")
+    assert TransformerXL.from_config(model.get_config()).compute_dtype == "bfloat16"
+
+
+def test_a_shape_that_is_not_fixed_is_an_error():
+    model = make_model()
+    read_text = tf.function(lambda ids: model(ids, model.initial_memory(BATCH, 3))[0])
+    with pytest.raises(ValueError, match=r"`ids` must have a fixed shape .*Received: \(2, None\)"):
+        read_text.get_concrete_function(tf.TensorSpec((BATCH, None), "int32"))

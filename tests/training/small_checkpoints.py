@@ -1,0 +1,38 @@
+"""What the tests of checkpoints share."""
+
+import tensorflow as tf
+from small_runs import (
+    MEM_LEN,
+    MODEL,
+    TRAINING,
+)
+
+import txl_tf
+from txl_tf.training.checkpoint import (
+    Checkpointer,
+)
+from txl_tf.training.replica_memory import ReplicaMemory
+
+
+class Bare:
+    """Model and optimizer without a trainer: they can be saved, and cost no trace."""
+
+    def __init__(self, model=MODEL):
+        self.model = txl_tf.TransformerXL(model, seed=3)
+        self.optimizer = txl_tf.training.make_optimizer(TRAINING)
+        self.optimizer.build(self.model.trainable_variables)
+        strategy = tf.distribute.get_strategy()
+        self.memory = ReplicaMemory(strategy, self.model, TRAINING.train_batch_size, MEM_LEN)
+
+    def set_step(self, step):
+        self.optimizer.iterations.assign(step)
+
+
+def make_checkpointer(model_dir, run, **kwargs):
+    return Checkpointer(str(model_dir), run.model, run.optimizer, run.memory, **kwargs)
+
+
+def save_steps(checkpointer, run, steps):
+    for step in steps:
+        run.set_step(step)
+        checkpointer.save()
