@@ -7,6 +7,7 @@ from txl_tf.config_base import Config
 
 INITIALIZERS = ("normal", "uniform")
 PRECISIONS = ("float32", "bfloat16")
+REDUCE_DTYPES = ("float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +92,7 @@ class ModelConfig(Config):
             self._check(0 <= getattr(self, name) < 1, f"`{name}` must be in [0, 1)", name)
         for name in ("init_std", "proj_init_std", "init_range"):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
-        self._check(self.init in INITIALIZERS, f"`init` must be one of {INITIALIZERS}", "init")
+        self._check_choice("init", INITIALIZERS)
 
     @property
     def bins(self) -> tuple[tuple[int, int], ...]:
@@ -203,6 +204,8 @@ class TrainConfig(_ReadingConfig):
         accumulate_steps: parts that a replica's lanes are divided into, computed one after the
             other, to fit the device; the same steps bar dropout.
         precision: of hidden states, memory and products: float32 or bfloat16.
+        reduce_dtype: of the gradients while replicas average them: float32, or bfloat16 for half
+            the traffic.
         tgt_len: segment length T.
         mem_len: memory length M; 0 for no memory.
         same_length: every query sees M + 1 keys.
@@ -224,6 +227,7 @@ class TrainConfig(_ReadingConfig):
     seed: int = 0
     accumulate_steps: int = 1
     precision: str = "float32"
+    reduce_dtype: str = "float32"
 
     def __post_init__(self) -> None:
         self._check_reals("learning_rate", "min_lr_ratio", "clip")
@@ -232,9 +236,8 @@ class TrainConfig(_ReadingConfig):
         self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]", "min_lr_ratio")
         self._check_integers(0, "warmup_steps", "seed")
         self._check_integers(1, "train_steps", "train_batch_size", "accumulate_steps")
-        self._check(
-            self.precision in PRECISIONS, f"`precision` must be one of {PRECISIONS}", "precision"
-        )
+        self._check_choice("precision", PRECISIONS)
+        self._check_choice("reduce_dtype", REDUCE_DTYPES)
         self._check(
             self.warmup_steps <= self.train_steps,
             "`warmup_steps` must not exceed `train_steps`",

@@ -63,3 +63,6 @@ class Config:
         for name in names:
             value = getattr(self, name)
             self._check(isinstance(value, bool), f"`{name}` must be true or false", name)
+
+    def _check_choice(self, name: str, choices: tuple[str, ...]) -> None:
+        self._check(getattr(self, name) in choices, f"`{name}` must be one of {choices}", name)

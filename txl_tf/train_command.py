@@ -20,6 +20,8 @@ from txl_tf.run_options import RunOptions
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from txl_tf.training.run_folder import RunConfig
+
 Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions)
 Result = TypeVar("Result")
 
@@ -68,6 +70,53 @@ def run(
     """
     do_train = options.do_train and not options.do_eval_only
     do_eval = options.do_eval or options.do_eval_only
+    _check_flags(options, do_train=do_train, do_eval=do_eval)
+    preset = _answer_as_flags(presets.get, options.preset) if options.preset else None
+    records = open_records(options.data_dir)
+    needs_eval = do_eval or (do_train and options.eval_every > 0)
+    for split in ["train"] * do_train + [options.eval_split] * needs_eval:
+        records.split(split)  # raises if it is missing
+    if do_train:
+        configs = _answer_as_flags(make_configs, options, records, preset)
+        run_options = _answer_as_flags(override, RunOptions(), options)
+
+    from txl_tf.training import job
+    from txl_tf.training.run_folder import RunConfig
+
+    if options.deterministic:
+        job.make_deterministic(options.seed)
+    if not do_train:
+        if not job.is_chief():
+            print("Nothing to do for this process: the chief evaluates.")
+            return
+        _evaluate(options, records, _read_config(options, preset))
+        return
+    config = RunConfig(records.dataset, *configs)
+    if needs_eval and config.evaluation.reset_at_documents:
+        job.check_documents(records, options.eval_split)  # now, not after the training
+    strategy = make_strategy(options)
+    job.train(
+        strategy,
+        records,
+        config,
+        run_options,
+        model_dir=options.model_dir,
+        eval_split=options.eval_split,
+        warm_start_path=options.warm_start_path,
+        jit_compile=options.jit,
+    )
+    if do_eval:
+        with job.wait_for_chief(strategy) as is_chief:
+            if is_chief:
+                _evaluate(options, records, config)
+
+
+def _check_flags(options: flags.FlagValues, *, do_train: bool, do_eval: bool) -> None:
+    """Checks flags that no config holds.
+
+    Raises:
+        flags.Error: they contradict each other.
+    """
     if not options.tie_weight:
         raise flags.Error("--tie_weight=false: the softmax always has the embedding's weights")
     if not do_train and not do_eval:
@@ -76,55 +125,37 @@ def run(
         raise flags.Error("--eval_ckpt_path is for --do_eval: --do_eval_only takes all checkpoints")
     if options.max_eval_batch == 0:
         raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
-    preset = _answer_as_flags(presets.get, options.preset) if options.preset else None
-    records = open_records(options.data_dir)
-    needs_eval = do_eval or (do_train and options.eval_every > 0)
-    for split in ["train"] * do_train + [options.eval_split] * needs_eval:
-        records.split(split)  # raises if it is missing
-    if do_train:
-        model, training, evaluation = _answer_as_flags(make_configs, options, records, preset)
-        run_options = _answer_as_flags(override, RunOptions(), options)
 
+
+def _read_config(options: flags.FlagValues, preset: presets.Preset | None) -> "RunConfig":
+    """Returns the config of a run that is there, to be evaluated as the flags say."""
+    from txl_tf.training.run_folder import read_run_config
+
+    found = read_run_config(options.model_dir)
+    n_token = found.model.n_token
+    base = dataclasses.replace(preset.model, n_token=n_token) if preset else found.model
+    model = _answer_as_flags(override, base, options)
+    evaluation = _answer_as_flags(
+        make_eval_config, options, preset.evaluation if preset else found.evaluation
+    )
+    # A model with other weights than the run's is refused when these are loaded.
+    return dataclasses.replace(found, model=model, evaluation=evaluation)
+
+
+def _evaluate(options: flags.FlagValues, records: Records, config: "RunConfig") -> None:
+    """Evaluates the checkpoints that the flags name."""
     from txl_tf.training import job
-    from txl_tf.training.run_folder import RunConfig, read_run_config
 
-    if options.deterministic:
-        job.make_deterministic(options.seed)
-    if do_train:
-        if needs_eval and evaluation.reset_at_documents:
-            job.check_documents(records, options.eval_split)  # now, not after the training
-        config = RunConfig(records.dataset, model, training, evaluation)
-        job.train(
-            make_strategy(options),
-            records,
-            config,
-            run_options,
-            model_dir=options.model_dir,
-            eval_split=options.eval_split,
-            warm_start_path=options.warm_start_path,
-            jit_compile=options.jit,
-        )
-    else:
-        found = read_run_config(options.model_dir)
-        n_token = found.model.n_token
-        base = dataclasses.replace(preset.model, n_token=n_token) if preset else found.model
-        model = _answer_as_flags(override, base, options)
-        evaluation = _answer_as_flags(
-            make_eval_config, options, preset.evaluation if preset else found.evaluation
-        )
-        # A model with other weights than the run's is refused when these are loaded.
-        config = dataclasses.replace(found, model=model, evaluation=evaluation)
-    if do_eval:
-        job.evaluate(
-            records,
-            config,
-            model_dir=options.model_dir,
-            split=options.eval_split,
-            checkpoint=options.eval_ckpt_path,
-            first_step=options.start_eval_steps if options.do_eval_only else None,
-            max_segments=options.max_eval_batch if options.max_eval_batch > 0 else None,
-            jit_compile=options.jit,
-        )
+    job.evaluate(
+        records,
+        config,
+        model_dir=options.model_dir,
+        split=options.eval_split,
+        checkpoint=options.eval_ckpt_path,
+        first_step=options.start_eval_steps if options.do_eval_only else None,
+        max_segments=options.max_eval_batch if options.max_eval_batch > 0 else None,
+        jit_compile=options.jit,
+    )
 
 
 def _answer_as_flags(call: Callable[..., Result], *arguments: Any) -> Result:

@@ -12,6 +12,7 @@ from txl_tf.training.checkpoint import (
     Checkpointer,
 )
 from txl_tf.training.replica_memory import ReplicaMemory
+from txl_tf.training.workers import Workers
 
 
 class Bare:
@@ -29,7 +30,8 @@ class Bare:
 
 
 def make_checkpointer(model_dir, run, **kwargs):
-    return Checkpointer(str(model_dir), run.model, run.optimizer, run.memory, **kwargs)
+    workers = Workers(tf.distribute.get_strategy())
+    return Checkpointer(str(model_dir), run.model, run.optimizer, run.memory, workers, **kwargs)
 
 
 def save_steps(checkpointer, run, steps):

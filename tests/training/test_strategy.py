@@ -1,8 +1,10 @@
+import json
+
 import pytest
 import tensorflow as tf
 
 from txl_tf.errors import UserError
-from txl_tf.training.strategy import Worker, get_worker, make_gpu_strategy
+from txl_tf.training.strategy import make_gpu_strategy
 
 
 def test_more_gpus_than_there_are_is_refused():
@@ -23,5 +25,9 @@ def test_a_cpu_in_use_cannot_be_divided_further():
         make_gpu_strategy(num_gpus=0, cpu_replicas=5)
 
 
-def test_one_process_is_the_only_worker(two_replicas):
-    assert get_worker(two_replicas) == Worker(0, 1)
+def test_replicas_on_the_cpu_are_for_one_process(monkeypatch):
+    cluster = {"worker": ["a:1", "b:1"]}
+    task = {"type": "worker", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    with pytest.raises(UserError, match="`cpu_replicas`=2 is for a run of one process"):
+        make_gpu_strategy(num_gpus=0, cpu_replicas=2)

@@ -6,11 +6,13 @@ whole; no other file says which there are. Position in the data and random state
 the step.
 """
 
+import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import UserError
@@ -19,6 +21,7 @@ from txl_tf.training.files import explain, explain_errors, list_names
 from txl_tf.training.memory_files import MemoryFileError, read_memory, write_memory
 from txl_tf.training.optimizer import read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
+from txl_tf.training.workers import Workers
 
 CHECKPOINTS_NAME = "checkpoints"
 PREFIX = "ckpt"
@@ -38,7 +41,9 @@ class Checkpointer:
         model_dir: run folder.
         model: the model.
         optimizer: built; its `iterations` is the step.
-        memory: of all lanes.
+        memory: of the lanes of this process.
+        workers: the processes of the run; each calls `restore` and `save` as the others do, writes
+            the memory of its own lanes, and the chief all else, last.
         keep: how many of the newest checkpoints stay.
         warn: called with a line on a checkpoint that is set aside.
     """
@@ -49,6 +54,7 @@ class Checkpointer:
         model: TransformerXL,
         optimizer: keras.optimizers.Optimizer,
         memory: ReplicaMemory,
+        workers: Workers,
         *,
         keep: int = 5,
         warn: Callable[[str], None] = print,
@@ -57,6 +63,7 @@ class Checkpointer:
         self.model = model
         self.optimizer = optimizer
         self.memory = memory
+        self.workers = workers
         self.keep = keep
         self.warn = warn
         self._checkpoint = tf.train.Checkpoint(
@@ -71,23 +78,46 @@ class Checkpointer:
         Raises:
             UserError: a checkpoint is of another model, or none of those there can be read.
         """
-        checkpoints = list_checkpoints(self.model_dir)
-        for _, path in reversed(checkpoints):
-            try:
-                _check_weights(path, self.model)  # another model would lack a memory too
-                memory = read_memory(path, self.model.config.n_layer, self.memory.lanes)
-                _restore(self._checkpoint, path)
-            except NO_DAMAGE as error:
-                raise UserError(f"checkpoint {path} cannot be read: {explain(error)}") from error
-            except DAMAGE as error:
+        n_damaged = 0
+        while True:
+            found = list_checkpoints(self.model_dir)
+            newest = found[-1][0] if found else -1
+            (step,) = map(int, self.workers.broadcast([newest]))
+            if step < 0:
+                break
+            path = self._make_path(step)
+            damage = self._read(path)
+            damaged = np.flatnonzero(self.workers.gather([damage is not None]))
+            if not damaged.size:
+                if self.workers.is_chief:
+                    _remove_torn(self.model_dir)
+                self.workers.wait()
+                return read_step_count(self.optimizer)
+            n_damaged += 1
+            if self.workers.is_chief:
                 _set_aside(path)
-                self.warn(f"Checkpoint {path} is damaged and was set aside: {explain(error)}")
-                continue
-            self.memory.load(memory)
-            return read_step_count(self.optimizer)
-        if checkpoints:
+                reason = damage or f"{self.workers.name(damaged[0])} cannot read it"
+                self.warn(f"Checkpoint {path} is damaged and was set aside: {reason}")
+            self.workers.wait()
+        if n_damaged:
             raise UserError(f"`{self.model_dir}` holds no checkpoint that can be read")
         return 0
+
+    def _read(self, path: str) -> str | None:
+        """Reads a checkpoint into model, optimizer and memory; returns how it is damaged."""
+        try:
+            _check_weights(path, self.model)  # another model would lack a memory too
+            memory = read_memory(path, self.model.config.n_layer, self.memory.lanes)
+            _restore(self._checkpoint, path)
+        except NO_DAMAGE as error:
+            raise UserError(f"checkpoint {path} cannot be read: {explain(error)}") from error
+        except DAMAGE as error:
+            return explain(error)
+        self.memory.load(memory)
+        return None
+
+    def _make_path(self, step: int) -> str:
+        return os.path.join(self.model_dir, CHECKPOINTS_NAME, f"{PREFIX}-{step}")
 
     def save(self, *, keep_step: int | None = None) -> str:
         """Saves a checkpoint named after the step, removes old ones, and returns its path.
@@ -98,25 +128,40 @@ class Checkpointer:
         Raises:
             UserError: it could not be written; the older checkpoints are as they were.
         """
-        step = read_step_count(self.optimizer)
-        path = os.path.join(self.model_dir, CHECKPOINTS_NAME, f"{PREFIX}-{step}")
-        try:
+        path = self._make_path(read_step_count(self.optimizer))
+        with self._explain_failure(path):
             with explain_errors(path):
                 tf.io.gfile.makedirs(os.path.dirname(path))
-            write_memory(path, self.memory.gather(), first_row=self.memory.lanes.start)
-            self._checkpoint.write(path)
-        except (tf.errors.OpError, OSError) as error:
+            write_memory(
+                path,
+                self.memory.gather(),
+                first_row=self.memory.lanes.start,
+                part=self.workers.index,
+                n_parts=self.workers.count,
+            )
+        self.workers.wait()  # for all parts: the index, written last, says that it is whole
+        if self.workers.is_chief:
+            with self._explain_failure(path):
+                self._checkpoint.write(path)
+            for old_step, old in list_checkpoints(self.model_dir)[: -self.keep]:
+                if old_step != keep_step:
+                    _remove(old)
+            _remove_torn(self.model_dir)
+        self.workers.wait()  # no run ends before its last checkpoint is whole
+        return path
+
+    @contextlib.contextmanager
+    def _explain_failure(self, path: str) -> Iterator[None]:
+        """Turns what a failed save raises into a `UserError`; nothing of it stays."""
+        try:
+            yield
+        except (tf.errors.OpError, OSError, UserError) as error:
             _remove(path)
             kept = list_checkpoints(self.model_dir)
             newest = f"the newest whole one is {kept[-1][1]}" if kept else "there is no older one"
             raise UserError(
                 f"checkpoint {path} could not be saved: {explain(error)}; {newest}"
             ) from error
-        for old_step, old in list_checkpoints(self.model_dir)[: -self.keep]:
-            if old_step != keep_step:
-                _remove(old)
-        _remove_torn(self.model_dir)
-        return path
 
 
 def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:

@@ -1,8 +1,13 @@
 """A run from records to checkpoints, and its evaluation: what the programs do."""
 
+import contextlib
 import functools
+import json
+import zlib
+from collections.abc import Iterator
 
 import keras
+import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
@@ -19,9 +24,10 @@ from txl_tf.training.checkpoint import (
     load_weights,
     read_step,
 )
+from txl_tf.training.cluster import Cluster
 from txl_tf.training.evaluator import Evaluator, Score
 from txl_tf.training.log import TrainingLog, format_score, write_evaluation
-from txl_tf.training.loop import TrainingLoop, describe_end
+from txl_tf.training.loop import TrainingLoop
 from txl_tf.training.run_folder import (
     RunConfig,
     check_run_folder,
@@ -30,6 +36,7 @@ from txl_tf.training.run_folder import (
 )
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.validation import Validation
+from txl_tf.training.workers import Workers
 
 
 def train(
@@ -59,8 +66,8 @@ def train(
 
     Raises:
         UserError: the folder holds another run, the split is too short or knows no documents, a
-            record is damaged, too many steps in a row were not finite, or a checkpoint cannot be
-            saved or restored.
+            record is damaged, too many steps in a row were not finite, a checkpoint cannot be
+            saved or restored, or another process of the run is gone or was given other flags.
         StoppedError: the run was asked to stop, or its hours are over; it has saved.
     """
     training = config.training
@@ -73,20 +80,19 @@ def train(
         seed=training.seed,
     )
     check_run_folder(model_dir, config, records.vocabulary)
+    workers = Workers(strategy)
+    _check_agreement(workers, records, config, options)
     trainer = Trainer(strategy, config.model, training, jit_compile=jit_compile)
     checkpointer = Checkpointer(
         model_dir,
         trainer.model,
         trainer.optimizer,
         trainer.memory,
+        workers,
         keep=options.keep_checkpoints,
     )
     first_step = checkpointer.restore()
-    devices = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
-    print(
-        f"{config.model.count_parameters():,} parameters on {devices}, {trainer.rows} lanes each; "
-        f"{len(records.split('train')):,} tokens, {lanes.steps_per_epoch:,} steps an epoch"
-    )
+    _describe_start(strategy, trainer, records, lanes)
     if first_step:
         ignored = " --warm_start_path is for new runs: not used." if warm_start_path else ""
         print(f"Goes on from step {first_step}.{ignored}")
@@ -96,21 +102,80 @@ def train(
     if first_step >= training.train_steps:
         print(f"All {training.train_steps} steps are done.")
         return
-    make_run_folder(model_dir, config, records.vocabulary)
-    validation = Validation(model_dir, first_step=first_step, patience=options.patience)
-    if validation.is_over:
-        print(describe_end(validation, options))
+    log, validation = None, None
+    if workers.is_chief:
+        make_run_folder(model_dir, config, records.vocabulary)
+        log = TrainingLog(model_dir, first_step=first_step, train_steps=training.train_steps)
+        validation = Validation(model_dir, first_step=first_step, patience=options.patience)
+    (is_over,) = workers.broadcast([validation is not None and validation.is_over])
+    if is_over:
+        print(validation.describe_end() if validation else "The chief ends the run.")
         return
     evaluator = Evaluator(trainer.model, config.evaluation, jit_compile=jit_compile)
     TrainingLoop(
         trainer,
         checkpointer,
-        TrainingLog(model_dir, first_step=first_step, train_steps=training.train_steps),
+        log,
         validation,
         options,
         evaluate=lambda: evaluator.score(records.split(eval_split)),
         eval_split=eval_split,
     ).run(lanes)
+
+
+def is_chief() -> bool:
+    """Tells whether this process is the one that evaluates, of those that TF_CONFIG names."""
+    cluster = Cluster.from_environment()
+    return cluster is None or cluster.index == 0
+
+
+@contextlib.contextmanager
+def wait_for_chief(strategy: tf.distribute.Strategy) -> Iterator[bool]:
+    """Tells whether this process is the chief; the others wait at the end for what it does.
+
+    Were they to end before, tensorflow would stop the chief, too.
+    """
+    workers = Workers(strategy)
+    yield workers.is_chief
+    workers.wait()
+
+
+def _check_agreement(
+    workers: Workers, records: Records, config: RunConfig, options: RunOptions
+) -> None:
+    """Checks that all processes of a run were given the same.
+
+    Raises:
+        UserError: one was given another config, options or records; it is named.
+    """
+    tokens = {split: len(records.split(split)) for split in records.splits}
+    text = json.dumps([config.to_json(), options.to_json(), tokens])
+    sums = workers.gather([zlib.crc32(text.encode())])[:, 0]
+    for index in np.flatnonzero(sums != sums[0]).tolist():
+        raise UserError(
+            f"{workers.name(index)} was started with other flags, or on other records, than "
+            f"{workers.name(0)}: all processes of a run need the same"
+        )
+
+
+def _describe_start(
+    strategy: tf.distribute.Strategy, trainer: Trainer, records: Records, lanes: TrainingLanes
+) -> None:
+    """Prints what is trained, and where."""
+    workers = trainer.workers
+    names = [name.rpartition("device:")[2] for name in strategy.extended.worker_devices]
+    if workers.count > 1:
+        print(
+            f"Process {workers.index + 1} of {workers.count}, {workers.name(workers.index)}: lanes "
+            f"{trainer.memory.lanes.start} to {trainer.memory.lanes.stop - 1} of {lanes.n_lanes}"
+            + ("" if workers.is_chief else f"; {workers.name(0)} reports.")
+        )
+    if workers.is_chief:
+        print(
+            f"{trainer.model.config.count_parameters():,} parameters on {', '.join(names)}, "
+            f"{trainer.rows} lanes each; {len(records.split('train')):,} tokens, "
+            f"{lanes.steps_per_epoch:,} steps an epoch"
+        )
 
 
 def evaluate(

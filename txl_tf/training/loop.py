@@ -1,5 +1,6 @@
 """The loop of a run: steps, and between them what is logged, saved, evaluated and decided."""
 
+import signal
 import time
 from collections.abc import Callable
 
@@ -26,8 +27,8 @@ class TrainingLoop:
     Args:
         trainer: restored.
         checkpointer: its checkpoints.
-        log: of the run.
-        validation: of the run.
+        log: of the run; `None` where another process keeps it.
+        validation: of the run; `None` where another process keeps it.
         options: when to log, save, evaluate and stop.
         evaluate: scores the split of the evaluations.
         eval_split: its name.
@@ -37,8 +38,8 @@ class TrainingLoop:
         self,
         trainer: Trainer,
         checkpointer: Checkpointer,
-        log: TrainingLog,
-        validation: Validation,
+        log: TrainingLog | None,
+        validation: Validation | None,
         options: RunOptions,
         *,
         evaluate: Callable[[], Score],
@@ -51,6 +52,7 @@ class TrainingLoop:
         self._options = options
         self._evaluate = evaluate
         self._eval_split = eval_split
+        self._workers = trainer.workers
         self._train_steps = trainer.config.train_steps
         self._saved_step = trainer.step
         self._bad_in_a_row = 0
@@ -66,29 +68,40 @@ class TrainingLoop:
         start = time.monotonic()
         first_step, stops = self._trainer.step, self._find_stops()
         parts: list[Interval] = []
-        bar = tqdm(total=self._train_steps, initial=first_step, unit="step", disable=None)
+        is_chief = self._workers.is_chief
+        is_silent = None if is_chief else True  # None: unless it is no terminal
+        bar = tqdm(total=self._train_steps, initial=first_step, unit="step", disable=is_silent)
+        write: Callable[[str], None] = bar.write if is_chief else _say_nothing
         with bar, StopSignals() as signals:
             for interval in self._trainer.train(lanes, sorted(stops), call_seconds=CALL_SECONDS):
                 bar.update(interval.step - bar.n)
                 self._count_bad(interval)
                 parts.append(interval)
                 hours = (time.monotonic() - start) / 3600
-                is_late = 0 < self._options.max_hours <= hours
-                is_stopped = (signals.received or is_late) and interval.step < self._train_steps
+                stop_signal, is_late = self._agree_to_stop(signals.received, hours)
+                is_stopped = (stop_signal or is_late) and interval.step < self._train_steps
                 if interval.step in stops or is_stopped:
-                    bar.write(self._log.write_training(Interval.join(parts)))
+                    if self._log is not None:
+                        write(self._log.write_training(Interval.join(parts)))
                     parts.clear()
-                if interval.step in stops and self._act(interval.step, bar.write):
+                if interval.step in stops and self._act(interval.step, write):
                     return
                 if is_stopped:
-                    self._save(interval.step, bar.write)
-                    reason = signals.received.name if signals.received else "max_hours"
-                    status = 128 + signals.received if signals.received else EXIT_OUT_OF_TIME
+                    self._save(interval.step, write)
+                    reason = stop_signal.name if stop_signal else "max_hours"
                     raise StoppedError(
                         f"stopped by {reason} at step {interval.step}, which is saved: the same "
                         "command goes on from there",
-                        status,
+                        128 + stop_signal if stop_signal else EXIT_OUT_OF_TIME,
                     )
+
+    def _agree_to_stop(
+        self, received: signal.Signals | None, hours: float
+    ) -> tuple[signal.Signals | None, bool]:
+        """Returns the signal to stop that some process received, and whether the hours are over."""
+        is_late = 0 < self._options.max_hours <= hours
+        numbers, late = self._workers.gather([received or 0, is_late]).T
+        return signal.Signals(int(numbers.max())) if numbers.any() else None, bool(late.any())
 
     def _find_stops(self) -> set[int]:
         """Returns the steps to come at which something is done."""
@@ -103,22 +116,31 @@ class TrainingLoop:
         is_last = step == self._train_steps
         is_over = False
         if self._options.eval_every and (step % self._options.eval_every == 0 or is_last):
-            score = self._evaluate()
-            is_best = self._validation.add(step, self._eval_split, score)
-            write(f"{self._eval_split} at step {step}: {format_score(score)}{' | best' * is_best}")
-            is_over = self._validation.is_over
+            is_best, is_over = self._validate(step, write)
             if is_best:
                 self._save(step, write)
         if step % self._options.save_steps == 0 or is_last or is_over:
             self._save(step, write)
-        if is_over:
-            write(describe_end(self._validation, self._options))
         return is_over
+
+    def _validate(self, step: int, write: Callable[[str], None]) -> tuple[bool, bool]:
+        """Evaluates; returns whether the step is the best so far, and whether to give up."""
+        is_best = is_over = False
+        if self._validation is not None:
+            score = self._evaluate()
+            is_best = self._validation.add(step, self._eval_split, score)
+            is_over = self._validation.is_over
+            write(f"{self._eval_split} at step {step}: {format_score(score)}{' | best' * is_best}")
+            if is_over:
+                write(self._validation.describe_end())
+        is_best, is_over = map(bool, self._workers.broadcast([is_best, is_over]))
+        return is_best, is_over
 
     def _save(self, step: int, write: Callable[[str], None]) -> None:
         if self._saved_step == step:
             return
-        path = self._checkpointer.save(keep_step=self._validation.best_step)
+        best_step = self._validation.best_step if self._validation else None
+        path = self._checkpointer.save(keep_step=best_step)
         self._saved_step = step
         write(f"Saved {path}")
 
@@ -142,9 +164,5 @@ class TrainingLoop:
             self._bad_in_a_row = 0
 
 
-def describe_end(validation: Validation, options: RunOptions) -> str:
-    """Returns why a run that lost its patience ends."""
-    return (
-        f"Ends here: {options.patience} evaluations without a better one than that of step "
-        f"{validation.best_step}, whose checkpoint is kept."
-    )
+def _say_nothing(line: str) -> None:
+    """Stands in for a line's way to the terminal: one process speaks for all."""

@@ -1,11 +1,9 @@
 """How many steps to make in a call of the device."""
 
 import collections
-import contextlib
 import itertools
 import math
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 
 class Pace:
@@ -41,11 +39,8 @@ class Pace:
             self._stops.popleft()
         return start, room
 
-    @contextlib.contextmanager
-    def measure(self, n_steps: int) -> Iterator[None]:
-        """Measures a call of some steps."""
-        start = time.perf_counter()
-        yield
+    def note(self, seconds: float, n_steps: int) -> None:
+        """Takes note of how long a call of some steps took."""
         self._n_measured += 1
         if self._n_measured > 1:  # the first one was compiled
-            self._seconds_per_step = (time.perf_counter() - start) / n_steps
+            self._seconds_per_step = seconds / n_steps

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.model import TransformerXL
-from txl_tf.training.strategy import get_worker
+from txl_tf.training.workers import Workers
 
 Memory = Any  # a nest of tensors that only the model opens
 
@@ -34,7 +34,7 @@ class ReplicaMemory:
                 _make_variable, model.initial_memory(rows, mem_len)
             )
         n_local = len(self._list_values(keras.tree.flatten(self._variables)[0]))
-        first = get_worker(strategy).index * n_local * rows
+        first = Workers(strategy).index * n_local * rows
         self._rows = rows
         self.lanes = range(first, first + n_local * rows)
 

@@ -11,12 +11,16 @@ from txl_tf.model import TransformerXL
 
 Memory = Any  # a nest of tensors that only the model opens
 
+# Gradients are copied into packs to be reduced: one for most models, some for the largest, whose
+# copy would need much of the device's memory.
+PACK_BYTES = 256 * 2**20
+
 
 class StepResult(NamedTuple):
     """What a training step reports.
 
     Args:
-        nats: () float32, the sum of the losses of this replica's tokens.
+        nats: () float32, the sum of the losses of all replicas' tokens.
         tokens: () float32, their number.
         grad_norm: () float32, the global norm of the gradients before clipping; not finite where
             the step was skipped.
@@ -39,6 +43,7 @@ def train_step(
     span: AttentionSpan,
     document_starts: tf.Tensor | None = None,
     accumulate_steps: int = 1,
+    reduce_dtype: str = "float32",
     compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]] | None = None,
 ) -> tuple[StepResult, Memory]:
     """Changes the weights by one step on one segment.
@@ -59,6 +64,8 @@ def train_step(
             was before it; `None` where the text runs on.
         accumulate_steps: parts that the rows are divided into, one computed after the other: less
             memory of the device, and the same step bar dropout.
+        reduce_dtype: of the gradients while they are averaged: float32, or bfloat16 for half the
+            traffic.
         compute: stands in for `compute_gradients`, to compile it.
 
     Returns:
@@ -80,15 +87,16 @@ def train_step(
             gradients = [gradient / accumulate_steps for gradient in gradients]
         values = [part_nats, *gradients]
         sums = list(map(tf.add, sums, values)) if sums else values
-    nats, *gradients = sums
+    n_replicas = replica.num_replicas_in_sync
+    if n_replicas > 1:
+        sums = _average(replica, sums, reduce_dtype)
+    mean_nats, *gradients = sums
     new_memory = memories[0]
     if accumulate_steps > 1:
         new_memory = keras.tree.map_structure(lambda *parts: tf.concat(parts, axis=0), *memories)
-    if replica.num_replicas_in_sync > 1:
-        gradients = replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
     result = StepResult(
-        nats=nats,
-        tokens=tf.cast(tf.size(targets), tf.float32),
+        nats=mean_nats * n_replicas,
+        tokens=tf.cast(tf.size(targets) * n_replicas, tf.float32),
         grad_norm=tf.linalg.global_norm(gradients),
         learning_rate=tf.identity(optimizer.learning_rate),
     )
@@ -97,11 +105,24 @@ def train_step(
     gradients = [tf.where(optimizer.is_good, gradient, 0.0) for gradient in gradients]
     optimizer.apply(gradients, model.trainable_variables)
     optimizer.is_good = None  # a tensor of this trace means nothing elsewhere
-    is_known = tf.math.is_finite(nats)  # a memory of a loss that is not would spoil the next
+    is_known = tf.math.is_finite(mean_nats)  # a memory of a loss that is not would spoil the next
     memory = keras.tree.map_structure(
         lambda states, old: tf.where(is_known, states, old), new_memory, memory
     )
     return result, memory
+
+
+def _average(
+    replica: tf.distribute.ReplicaContext, values: list[tf.Tensor], dtype: str
+) -> list[tf.Tensor]:
+    """Averages the loss and the gradients over the replicas, packed into one reduction."""
+    options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=PACK_BYTES)
+    mean = tf.distribute.ReduceOp.MEAN
+    if dtype == "float32":
+        return replica.all_reduce(mean, values, options)
+    nats, *gradients = values  # the loss is a report: it keeps its precision
+    gradients = replica.all_reduce(mean, [tf.cast(grad, dtype) for grad in gradients], options)
+    return [replica.all_reduce(mean, nats), *(tf.cast(grad, tf.float32) for grad in gradients)]
 
 
 def _split_rows(inputs: Any, n_parts: int) -> Iterator[Any]:

@@ -1,51 +1,60 @@
 """Where a run takes place."""
 
-from dataclasses import dataclass
-
 import tensorflow as tf
 
 from txl_tf.errors import UserError
+from txl_tf.training.cluster import Cluster
 from txl_tf.training.files import explain
-
-
-@dataclass(frozen=True)
-class Worker:
-    """A process of a run.
-
-    Args:
-        index: its number, from 0 on; 0 writes what the run shares.
-        count: how many there are.
-    """
-
-    index: int
-    count: int
 
 
 def make_gpu_strategy(
     *, num_gpus: int | None = None, cpu_replicas: int = 1
-) -> tf.distribute.MirroredStrategy:
+) -> tf.distribute.MirroredStrategy | tf.distribute.MultiWorkerMirroredStrategy:
     """Returns a strategy over GPUs of this machine; over its CPU where there is none.
+
+    Where TF_CONFIG names several processes it spans all of them, and waits until all have begun.
 
     Args:
         num_gpus: how many GPUs, 0 for the CPU; `None` for all there are.
         cpu_replicas: on the CPU, into how many logical devices it is divided: to try out what
-            several GPUs would compute.
+            several GPUs would compute. One process alone can do so.
 
     Raises:
-        UserError: there are fewer GPUs, or the CPU was in use before and cannot be divided.
+        UserError: there are fewer GPUs, TF_CONFIG cannot be used, or the CPU was in use before and
+            cannot be divided.
     """
-    names = [gpu.name for gpu in tf.config.list_physical_devices("GPU")]
-    if num_gpus is not None and num_gpus > len(names):
-        raise UserError(f"`num_gpus`={num_gpus}, but this machine has {len(names)} GPUs")
+    cluster = Cluster.from_environment()
+    gpus = tf.config.list_physical_devices("GPU")
+    if num_gpus is not None and num_gpus > len(gpus):
+        raise UserError(f"`num_gpus`={num_gpus}, but this machine has {len(gpus)} GPUs")
     if num_gpus is None:
-        num_gpus = len(names)
-    if num_gpus:
+        num_gpus = len(gpus)
+    if num_gpus and cpu_replicas > 1:
+        raise UserError(f"`cpu_replicas` is for the CPU: pass num_gpus=0, not {num_gpus}")
+    if cluster:
         if cpu_replicas > 1:
-            raise UserError(f"`cpu_replicas` is for the CPU: pass num_gpus=0, not {num_gpus}")
+            raise UserError(f"`cpu_replicas`={cpu_replicas} is for a run of one process")
+        return _make_cluster_strategy(cluster, gpus[:num_gpus])
+    if num_gpus:
         return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(num_gpus)])
     if cpu_replicas > 1:
         _divide_cpu(cpu_replicas)
     return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(cpu_replicas)])
+
+
+def _make_cluster_strategy(
+    cluster: Cluster, gpus: list[tf.config.PhysicalDevice]
+) -> tf.distribute.MultiWorkerMirroredStrategy:
+    """Returns a strategy over all processes of a cluster, each with some GPUs or its CPU."""
+    others = [address for address in cluster.addresses if address != cluster.address]
+    print(f"Waits for the other processes of the run: {', '.join(others)}")
+    tf.config.set_visible_devices(gpus, "GPU")
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except tf.errors.OpError as error:
+        raise UserError(
+            f"the processes of the run cannot be joined at {cluster.address}: {explain(error)}"
+        ) from error
 
 
 def make_tpu_strategy(
@@ -82,14 +91,3 @@ def _divide_cpu(n_devices: int) -> None:
     except RuntimeError as error:
         if len(tf.config.list_logical_devices("CPU")) < n_devices:
             raise UserError(f"the CPU cannot be divided any more: {error}") from error
-
-
-def get_worker(strategy: tf.distribute.Strategy) -> Worker:
-    """Returns which process of a run this is."""
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return Worker(0, 1)
-    resolver = strategy.cluster_resolver
-    tasks = resolver.cluster_spec().as_dict()
-    n_chiefs = len(tasks.get("chief", []))
-    index = resolver.task_id + (n_chiefs if resolver.task_type == "worker" else 0)
-    return Worker(index, n_chiefs + len(tasks.get("worker", [])))

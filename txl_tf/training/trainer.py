@@ -1,6 +1,7 @@
 """Many training steps a call, with memory carried, on any number of replicas."""
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Self
@@ -17,6 +18,7 @@ from txl_tf.training.optimizer import make_optimizer, read_step_count
 from txl_tf.training.pace import Pace
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.step import StepResult, compute_gradients, train_step
+from txl_tf.training.workers import Workers
 
 # Weights, optimizer and losses are float32 in both.
 DTYPE_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
@@ -81,6 +83,7 @@ class Trainer:
                 f"Received: train_batch_size={config.train_batch_size}, {n_replicas} replicas"
             )
         self.strategy = strategy
+        self.workers = Workers(strategy)
         self.config = config
         self.rows = config.train_batch_size // n_replicas
         if self.rows % config.accumulate_steps:
@@ -121,7 +124,8 @@ class Trainer:
             call_seconds: about how long a call may take; those that would take longer are split.
 
         Raises:
-            UserError: the device's memory is full, or a record is damaged.
+            UserError: the device's memory is full, a record is damaged, or another process is
+                gone.
         """
         pace = Pace(self.step, stops, call_seconds)
         with ThreadPoolExecutor(1) as reader:
@@ -130,17 +134,21 @@ class Trainer:
                 segments, document_starts = ahead.result()
                 is_last = pace.is_planned
                 ahead = None if is_last else reader.submit(self._read, lanes, *pace.plan())
-                with pace.measure(len(segments)):
-                    interval = self.run(segments, document_starts, n_padded=pace.longest)
+                begin = time.perf_counter()
+                interval = self.run(segments, document_starts, n_padded=pace.longest)
+                # All processes must plan the same calls, so the chief's clock counts.
+                (seconds,) = self.workers.broadcast([time.perf_counter() - begin])
+                pace.note(seconds, len(segments))
                 yield interval
 
     def _read(
         self, lanes: TrainingLanes, start: int, n_steps: int
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Returns the segments of a call and where documents begin there, or `None`."""
+        """Returns this process' segments of a call, and where documents begin there or `None`."""
         is_reset = self.config.reset_at_documents
-        starts = lanes.read_document_starts(start, n_steps) if is_reset else None
-        return lanes.read(start, n_steps), starts
+        rows = slice(self.memory.lanes.start, self.memory.lanes.stop)
+        starts = lanes.read_document_starts(start, n_steps, rows) if is_reset else None
+        return lanes.read(start, n_steps, rows), starts
 
     def run(
         self,
@@ -152,21 +160,23 @@ class Trainer:
         """Runs a step on each segment.
 
         Args:
-            segments: (n, B, T + 1) int32 ids, inputs and targets overlapping.
-            document_starts: (n, B, T) bool, where an input begins a document, which sees nothing
+            segments: (n, B_p, T + 1) int32 ids, inputs and targets overlapping, of the lanes B_p
+                that this process has; of all, B, if there is no other.
+            document_starts: (n, B_p, T) bool, where an input begins a document, which sees nothing
                 of what was before it; `None` where the text runs on.
             n_padded: the call is padded to so many segments, of which nothing is computed: a
                 call of another length would be traced and compiled anew.
 
         Raises:
-            UserError: the device's memory is full.
+            UserError: the device's memory is full, or another process is gone.
         """
         start, n_steps = self.step, len(segments)
         padding = max(0, n_padded - n_steps)
         try:
             batch = self._distribute(segments, padding)
             starts = None if document_starts is None else self._distribute(document_starts, padding)
-            values = self._run_steps(batch, starts, tf.constant(n_steps)).numpy()
+            with self.workers.explain_losses():
+                values = self._run_steps(batch, starts, tf.constant(n_steps)).numpy()
         except tf.errors.ResourceExhaustedError as error:
             raise UserError(
                 "the device has too little memory for this model and batch: try a smaller "
@@ -175,11 +185,11 @@ class Trainer:
         return Interval(start + n_steps, *values.T)
 
     def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
-        """Hands each replica its rows of (n, B, ...), with steps of zeros behind: (n, B/R, ...)."""
+        """Hands each replica its rows of (n, B_p, ...), with steps of zeros behind."""
         steps = np.pad(steps, ((0, padding), (0, 0), (0, 0)))
 
         def take_rows(context: Any) -> tf.Tensor:
-            first = context.replica_id_in_sync_group * self.rows
+            first = context.replica_id_in_sync_group * self.rows - self.memory.lanes.start
             return tf.constant(steps[:, first : first + self.rows])
 
         return self.strategy.experimental_distribute_values_from_function(take_rows)
@@ -192,15 +202,8 @@ class Trainer:
         table = tf.TensorArray(tf.float32, size=n_steps, element_shape=(4,))
         for index in tf.range(n_steps):
             results = self.strategy.run(self._run_replica, args=(segments, document_starts, index))
-            sums = [
-                self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
-                for value in (results.nats, results.tokens)
-            ]
-            equals = [  # on all replicas
-                self.strategy.experimental_local_results(value)[0]
-                for value in (results.grad_norm, results.learning_rate)
-            ]
-            table = table.write(index, tf.stack(sums + equals))
+            values = [self.strategy.experimental_local_results(value)[0] for value in results]
+            table = table.write(index, tf.stack(values))  # the same on all replicas
         return table.stack()
 
     def _run_replica(
@@ -216,6 +219,7 @@ class Trainer:
             span=self.config.span,
             document_starts=None if document_starts is None else document_starts[index],
             accumulate_steps=self.config.accumulate_steps,
+            reduce_dtype=self.config.reduce_dtype,
             compute=self._compute,
         )
         self.memory.assign(memory)

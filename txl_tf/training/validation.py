@@ -46,3 +46,10 @@ class Validation:
         if not self._patience or not steps:
             return False
         return len(steps) - 1 - steps.index(self.best_step) >= self._patience
+
+    def describe_end(self) -> str:
+        """Returns why a run that lost its patience ends."""
+        return (
+            f"Ends here: {self._patience} evaluations without a better one than that of step "
+            f"{self.best_step}, whose checkpoint is kept."
+        )

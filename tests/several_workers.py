@@ -1,0 +1,30 @@
+"""Runs a program as several processes of one training run, each as a host of its own."""
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+
+def find_addresses(count: int) -> list[str]:
+    """Returns addresses on this machine that are free."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    return addresses
+
+
+def start_workers(commands: list[list[str]], logs: list[Path]) -> list[subprocess.Popen]:
+    """Starts a process of the run for each command, whose log takes all that it prints."""
+    cluster = {"worker": find_addresses(len(logs))}
+    processes = []
+    for index, (command, log) in enumerate(zip(commands, logs, strict=True)):
+        task = {"type": "worker", "index": index}
+        environment = os.environ | {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
+        with log.open("w") as output:
+            processes.append(
+                subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+            )
+    return processes

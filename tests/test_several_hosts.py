@@ -1,0 +1,176 @@
+"""Several replicas and processes, as on several hosts: the same losses, also when one is lost."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from several_workers import start_workers
+from test_train_gpu import make_arguments, read_log, write_data
+
+PROGRAM = str(Path(__file__).parents[1] / "train_gpu.py")
+MINUTE = 60.0
+
+
+class Run:
+    """A run of two processes, and what they print."""
+
+    def __init__(self, data_dir, folder, *flags, steps):
+        self.model_dir = folder / "run"
+        self._logs = [folder / "chief.txt", folder / "worker.txt"]
+        shape = ("--train_batch_size=12", f"--train_steps={steps}", "--iterations=1")
+        arguments = make_arguments(data_dir, self.model_dir, *shape, *flags)
+        self.command = [sys.executable, PROGRAM, *arguments]
+
+    def start(self, *commands):
+        self.processes = start_workers(commands or [self.command] * 2, self._logs)
+
+    def finish(self):
+        """Waits for the end; returns the exit statuses and the outputs."""
+        statuses = [process.wait(timeout=5 * MINUTE) for process in self.processes]
+        outputs = [log.read_text() for log in self._logs]
+        return SimpleNamespace(statuses=statuses, outputs=outputs)
+
+    def send(self, index, number, *, at_step):
+        """Sends a signal to a process once the run has logged a step; returns when."""
+        while not any(line["step"] >= at_step for line in self._read_log()):
+            if any(process.poll() is not None for process in self.processes):
+                raise AssertionError(self.finish())
+            time.sleep(0.01)
+        self.processes[index].send_signal(number)
+        return time.monotonic()
+
+    def _read_log(self):
+        try:
+            return read_log(self.model_dir)
+        except (FileNotFoundError, json.JSONDecodeError):  # a line is being written
+            return []
+
+
+def read_losses(model_dir):
+    return [line["loss_nats"] for line in read_log(model_dir)]
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data") / "data")
+
+
+@pytest.fixture(scope="module")
+def plain(data_dir, tmp_path_factory):
+    """Runs of two processes, and of one with 1, 2 and 4 replicas: no dropout, evaluated."""
+    folder = tmp_path_factory.mktemp("plain")
+    flags = ("--dropout=0", "--dropatt=0", "--eval_every=20", "--do_eval")
+    two = Run(data_dir, folder, *flags, steps=50)
+    two.start()
+    end = two.finish()
+    assert end.statuses == [0, 0], end.outputs
+    alone = {}
+    for replicas in (1, 2, 4):
+        alone[replicas] = folder / str(replicas)
+        more = [f"--model_dir={alone[replicas]}", f"--cpu_replicas={replicas}"]
+        subprocess.run([*two.command, *more], check=True, capture_output=True)
+    return SimpleNamespace(two=two.model_dir, alone=alone, outputs=end.outputs)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+def test_two_processes_make_the_losses_of_one(plain, replicas):
+    losses = [read_losses(folder) for folder in (plain.two, plain.alone[replicas])]
+    assert len(losses[0]) == 50
+    # Sums in another order, float32, carried through 50 steps.
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_two_processes_come_to_the_score_of_one(plain):
+    for name in ("validation.jsonl", "evaluations.jsonl"):
+        texts = [(folder / name).read_text() for folder in (plain.two, plain.alone[1])]
+        two, one = ([json.loads(line) for line in text.splitlines()] for text in texts)
+        assert [line["step"] for line in two] == [line["step"] for line in one]
+        # As the losses.
+        scores = [[line["loss_nats"] for line in lines] for lines in (two, one)]
+        np.testing.assert_allclose(*scores, rtol=1e-5)
+
+
+def test_the_chief_alone_reports(plain):
+    chief, worker = plain.outputs
+    assert "Process 1 of 2, worker 0" in chief
+    assert "lanes 0 to 5 of 12" in chief
+    assert "step 50/50" in chief
+    assert "valid at step 50" in chief
+    assert "Process 2 of 2, worker 1" in worker
+    assert "lanes 6 to 11 of 12" in worker
+    assert "step 50/50" not in worker
+    assert "valid at step" not in worker
+
+
+def test_each_process_saves_the_memory_of_its_lanes(plain):
+    names = {path.name for path in plain.two.glob("checkpoints/ckpt-50.*")}
+    assert {f"ckpt-50.memory-0000{index}-of-00002.index" for index in (0, 1)} <= names
+
+
+STEPS = 300
+
+
+@pytest.fixture(scope="module")
+def lives(data_dir, tmp_path_factory):
+    """A run with dropout left alone; the same one, losing a process, asked to stop, and ended."""
+    flags = ("--deterministic", "--save_steps=20")
+    whole, broken = (
+        Run(data_dir, tmp_path_factory.mktemp(name), *flags, steps=STEPS)
+        for name in ("whole", "broken")
+    )
+    whole.start()
+    assert whole.finish().statuses == [0, 0]
+    broken.start()
+    killed_at = broken.send(1, signal.SIGKILL, at_step=25)
+    lost = broken.finish()
+    lost.seconds = time.monotonic() - killed_at
+    broken.start()
+    broken.send(1, signal.SIGTERM, at_step=90)
+    stopped = broken.finish()
+    broken.start()
+    ended = broken.finish()
+    assert ended.statuses == [0, 0], ended.outputs
+    return SimpleNamespace(
+        whole=whole.model_dir, broken=broken.model_dir, lost=lost, stopped=stopped, ended=ended
+    )
+
+
+def test_a_process_that_dies_stops_the_others_within_a_minute_by_its_name(lives):
+    assert lives.lost.statuses == [1, -signal.SIGKILL]
+    assert lives.lost.seconds < MINUTE  # what is promised, not a measure of speed
+    last = lives.lost.outputs[0].splitlines()[-1]
+    assert last.startswith("train_gpu.py: no answer from worker 1 (127.0.0.1:")
+
+
+def test_a_process_that_is_asked_to_stop_has_all_save_and_stop(lives):
+    assert lives.stopped.statuses == [128 + signal.SIGTERM] * 2
+    for output in lives.stopped.outputs:
+        assert "stopped by SIGTERM at step" in output.splitlines()[-1]
+    step = read_stop(lives.stopped.outputs[0])
+    assert f"Goes on from step {step}." in lives.ended.outputs[0]
+    assert read_stop(lives.stopped.outputs[1]) == step
+
+
+def read_stop(output):
+    return int(output.rpartition("at step ")[2].partition(",")[0])
+
+
+def test_a_run_that_lost_a_process_goes_on_bit_for_bit(lives):
+    losses = [read_losses(folder) for folder in (lives.whole, lives.broken)]
+    assert len(losses[0]) == STEPS
+    assert losses[0] == losses[1]
+
+
+def test_processes_with_different_flags_are_told(data_dir, tmp_path):
+    run = Run(data_dir, tmp_path, steps=50)
+    run.start(run.command, [*run.command, "--learning_rate=0.02"])
+    end = run.finish()
+    assert end.statuses == [1, 1]
+    for output in end.outputs:
+        assert "was started with other flags, or on other records" in output.splitlines()[-1]

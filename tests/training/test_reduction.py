@@ -1,0 +1,79 @@
+"""Gradients are averaged over replicas in one reduction, packed, if asked in half the bytes."""
+
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+from small_runs import MODEL, TRAINING, make_trainer, read_variables, run_steps
+
+from txl_tf.errors import UserError
+
+HALF = dataclasses.replace(TRAINING, reduce_dtype="bfloat16")
+
+
+@pytest.fixture(scope="module")
+def float_run(two_replicas):
+    trainer = make_trainer(two_replicas)
+    return run_steps(trainer, [5]), trainer
+
+
+@pytest.fixture(scope="module")
+def half_run(two_replicas):
+    trainer = make_trainer(two_replicas, config=HALF)
+    return run_steps(trainer, [5]), trainer
+
+
+def count_reductions(trainer):
+    """Returns how many reductions each replica makes in a step, by type."""
+    (function,) = trainer._run_steps._list_all_concrete_functions()
+    graph = function.graph.as_graph_def()
+    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+    found = collections.Counter(
+        node.attr["T"].type for node in nodes if node.op.startswith("CollectiveReduce")
+    )
+    return sorted(count / 2 for count in found.values())
+
+
+def test_a_step_makes_one_reduction(float_run):
+    assert count_reductions(float_run[1]) == [1]
+
+
+def test_in_half_the_bytes_the_loss_is_reduced_apart(half_run):
+    assert count_reductions(half_run[1]) == [1, 1]
+
+
+def test_half_the_bytes_give_nearly_the_same_steps(float_run, half_run):
+    half, whole = half_run[0], float_run[0]
+    # bfloat16 has 8 bits: each gradient is off by up to 1/256, their norm by less.
+    np.testing.assert_allclose(half.grad_norm, whole.grad_norm, rtol=1 / 256)
+    assert (half.grad_norm != whole.grad_norm).all()
+    np.testing.assert_allclose(half.nats, whole.nats, rtol=1e-2)
+    assert half.nats[0] == whole.nats[0]  # the loss itself is not rounded
+
+
+def test_weights_and_moments_stay_in_float32(half_run):
+    variables = half_run[1].model.weights + half_run[1].optimizer.variables
+    floats = {variable.dtype for variable in variables} - {"int32", "int64"}
+    assert floats == {"float32"}
+
+
+def test_replicas_agree_after_a_rounded_reduction(half_run):
+    trainer = half_run[1]
+    for weight in trainer.model.weights:
+        first, second = trainer.strategy.experimental_local_results(weight.value)
+        np.testing.assert_array_equal(first.numpy(), second.numpy(), err_msg=weight.path)
+
+
+def test_one_replica_rounds_nothing(one_replica):
+    runs = [make_trainer(one_replica, MODEL, config) for config in (TRAINING, HALF)]
+    losses = [run_steps(trainer, [3]).nats for trainer in runs]
+    np.testing.assert_array_equal(*losses)
+    whole, half = map(read_variables, runs)
+    for path in whole:
+        np.testing.assert_array_equal(half[path], whole[path], err_msg=path)
+
+
+def test_another_type_is_refused():
+    with pytest.raises(UserError, match=r"`reduce_dtype` must be one of .* reduce_dtype='float16'"):
+        dataclasses.replace(TRAINING, reduce_dtype="float16")

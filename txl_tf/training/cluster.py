@@ -1,0 +1,95 @@
+"""The hosts of a run, as the environment variable TF_CONFIG names them."""
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any, Self
+
+from txl_tf.errors import UserError
+
+VARIABLE = "TF_CONFIG"
+JOBS = ("chief", "worker")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The processes of a run on several hosts.
+
+    Args:
+        tasks: each one's job and number in it, `("worker", 0)`; the first is the chief.
+        addresses: each one's `host:port`.
+        index: which of them this process is.
+    """
+
+    tasks: tuple[tuple[str, int], ...]
+    addresses: tuple[str, ...]
+    index: int
+
+    @property
+    def address(self) -> str:
+        """This process' `host:port`."""
+        return self.addresses[self.index]
+
+    @classmethod
+    def from_environment(cls) -> Self | None:
+        """Reads TF_CONFIG; `None` where it is not set, or names one process or none.
+
+        Raises:
+            UserError: it cannot be read, or this process is not in it; the message says why.
+        """
+        text = os.environ.get(VARIABLE, "")
+        cluster = cls.from_json(text) if text else None
+        return cluster if cluster and len(cluster.tasks) > 1 else None
+
+    @classmethod
+    def from_json(cls, text: str) -> Self | None:
+        """Reads the text of TF_CONFIG; `None` where it names no cluster.
+
+        Args:
+            text: `{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker",
+                "index": 0}}`; a `chief` may stand beside the workers.
+
+        Raises:
+            UserError: it cannot be read, or this process is not in it; the message says why.
+        """
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"`{VARIABLE}` is no JSON: {error}. Received: {text!r}") from error
+        _check(isinstance(content, dict), "must be an object", content)
+        if not content.get("cluster"):
+            return None
+        jobs, task = content["cluster"], content.get("task")
+        _check(
+            isinstance(jobs, dict) and all(map(_is_list_of_addresses, jobs.values())),
+            "must name lists of host:port by their job in `cluster`",
+            jobs,
+        )
+        _check(set(jobs) <= set(JOBS), f"may name the jobs {' and '.join(JOBS)} alone", list(jobs))
+        _check(len(jobs.get("chief", ())) <= 1, "may name one chief", jobs)
+        tasks = tuple((job, index) for job in JOBS for index in range(len(jobs.get(job, ()))))
+        addresses = tuple(address for job in JOBS for address in jobs.get(job, ()))
+        _check(len(set(addresses)) == len(addresses), "names an address twice", addresses)
+        _check(
+            isinstance(task, dict) and {"type", "index"} <= set(task),
+            'must say which process this is, as `"task": {"type": "worker", "index": 0}`',
+            task,
+        )
+        try:  # some launchers write the index as a text
+            me = (task["type"], int(task["index"]))
+        except (TypeError, ValueError):
+            me = (task["type"], task["index"])
+        known = ", ".join(f"{job} {index}" for job, index in tasks)
+        _check(me in tasks, f"names a task that is not in its cluster ({known})", task)
+        return cls(tasks, addresses, tasks.index(me))
+
+
+def _is_list_of_addresses(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(address, str) and address.rpartition(":")[2].isdecimal() for address in value
+    )
+
+
+def _check(holds: bool, rule: str, received: Any) -> None:
+    if not holds:
+        raise UserError(f"`{VARIABLE}` {rule}. Received: {json.dumps(received)}")
