@@ -1,18 +1,29 @@
 """Speed of training: tokens per second, beside the matrix peak of the machine in the same run.
 
-python -m benchmarks.train_step
+python -m benchmarks.train_step --replicas 1,2
+
+The batch is the same for any number of replicas, so "times 1" is what they gain; on a CPU all of
+them share its cores, and the loss is what they cost. "Outside" is the share of a run, from its
+records to its log, in which no step was computed.
 """
 
+import contextlib
+import multiprocessing
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import flags
 
 from txl_tf.config import ModelConfig, TrainConfig
+from txl_tf.data import Vocabulary, open_records, write_records
+from txl_tf.data.lanes import TrainingLanes
+from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
 
 
@@ -51,6 +62,7 @@ SHAPES = {
     "small": Shape(6, 256, 8, 1024, 128, 128, 8, 27),
     "enwik8_base": Shape(12, 512, 8, 2048, 128, 128, 2, 205),
 }
+CALL_SECONDS = 5.0  # as training has it
 MATRIX = 2048  # rows and columns of the product that measures the peak
 
 
@@ -81,17 +93,95 @@ def measure_peak(seconds: float = 1.0) -> float:
     return 2 * MATRIX**3 / min(repeat(lambda: multiply(matrix, matrix).numpy(), seconds))
 
 
-def measure_step(shape: Shape, *, dropout: float, jit_compile: bool, seconds: float) -> float:
-    """Returns the median seconds of a training step, as the training program runs it."""
+class Figures(NamedTuple):
+    """What was measured of a shape and a number of replicas.
+
+    Args:
+        step_seconds: median seconds of a step in a run.
+        outside: share of the run in which no step was computed.
+        memory_bytes: the most that the run took.
+        peak: FLOP/s of a large matrix product, in the same process.
+    """
+
+    step_seconds: float
+    outside: float
+    memory_bytes: int
+    peak: float
+
+
+def measure(
+    shape: Shape, replicas: int, *, dropout: float, jit_compile: bool, seconds: float
+) -> Figures:
+    """Measures a run; in a process of its own, since devices cannot be divided anew."""
+    import tensorflow as tf
+
+    from txl_tf.training.gauges import measure_peak_memory
     from txl_tf.training.strategy import make_gpu_strategy
     from txl_tf.training.trainer import Trainer
 
+    has_gpus = bool(tf.config.list_physical_devices("GPU"))
+    strategy = make_gpu_strategy(
+        num_gpus=replicas * has_gpus, cpu_replicas=1 if has_gpus else replicas
+    )
+    before = measure_peak()
     model, training = shape.make_configs(dropout)
-    trainer = Trainer(make_gpu_strategy(), model, training, jit_compile=jit_compile)
-    generator = np.random.default_rng(0)
-    shape_of_ids = (1, shape.batch_size, shape.tgt_len + 1)
-    segments = generator.integers(0, shape.n_token, shape_of_ids, np.int32)
-    return statistics.median(repeat(lambda: trainer.run(segments), seconds))
+    trainer = Trainer(strategy, model, training, jit_compile=jit_compile)
+    with tempfile.TemporaryDirectory() as folder, make_lanes(shape, folder) as lanes:
+        step_seconds, outside = measure_run(trainer, lanes, folder, seconds)
+    memory_bytes = measure_peak_memory(strategy)
+    return Figures(step_seconds, outside, memory_bytes, max(before, measure_peak()))
+
+
+@contextlib.contextmanager
+def make_lanes(shape: Shape, folder: str) -> Iterator[TrainingLanes]:
+    """Makes the lanes of a data set on disk: a run reads its records as it goes on."""
+    ids = np.random.default_rng(0).integers(0, shape.n_token, 2_000_000, np.int32)
+    vocabulary = Vocabulary("word", tuple(map(str, range(shape.n_token))))
+    write_records(folder, dataset="noise", vocabulary=vocabulary, splits={"train": [ids]})
+    split = open_records(folder).split("train")
+    yield TrainingLanes(split, n_lanes=shape.batch_size, tgt_len=shape.tgt_len)
+
+
+def measure_run(
+    trainer: Any, lanes: TrainingLanes, folder: str, seconds: float
+) -> tuple[float, float]:
+    """Trains for some seconds; returns the median seconds of a step and the share outside of them.
+
+    A call of the device takes some seconds, and a line of the log follows it, as in training.
+    """
+    from txl_tf.training.log import TrainingLog
+
+    inside: list[float] = []
+    run_steps = trainer._run_steps
+
+    def run_timed(*arguments: Any) -> Any:
+        start = time.perf_counter()
+        values = run_steps(*arguments)
+        values.numpy()  # on an accelerator the call returns before it is done
+        inside.append(time.perf_counter() - start)
+        return values
+
+    log = TrainingLog(folder, first_step=0, train_steps=trainer.config.train_steps)
+    n_steps = _find_steps_a_call(trainer, lanes)
+    begin = trainer.step
+    trainer._run_steps = run_timed
+    n_calls = 1 + max(3, round(seconds / CALL_SECONDS))
+    ends = []
+    for interval in trainer.train(lanes, [begin + n_steps * (k + 1) for k in range(n_calls)]):
+        log.write_training(interval, trainer.read_gauges())
+        ends.append(time.perf_counter())
+    del inside[0]  # the first call waits for its records, and the first line is compiled
+    wall = ends[-1] - ends[0]
+    return statistics.median(inside) / n_steps, 1 - sum(inside) / wall
+
+
+def _find_steps_a_call(trainer: Any, lanes: TrainingLanes) -> int:
+    """Returns how many steps to make in a call; traces and compiles before."""
+    trainer.run(lanes.read(0))
+    took = min(repeat(lambda: trainer.run(lanes.read(0)), 1.0))
+    n_steps = max(1, min(500, int(CALL_SECONDS / took)))
+    trainer.run(lanes.read(0, n_steps))
+    return n_steps
 
 
 def repeat(call: Callable[[], object], seconds: float) -> list[float]:
@@ -107,25 +197,53 @@ def repeat(call: Callable[[], object], seconds: float) -> list[float]:
 
 
 def print_speeds(options: flags.FlagValues) -> None:
-    """Measures the shapes and prints a line each."""
-    print(f"{'shape':<12} {'ms/step':>9} {'tokens/s':>9} {'GFLOP/s':>8} {'peak':>8} {'share':>6}")
+    """Measures the shapes with each number of replicas, and prints a line each.
+
+    Raises:
+        UserError: the replicas are no numbers.
+    """
+    try:
+        counts = [int(text) for text in options.replicas]
+    except ValueError as error:
+        raise UserError(f"`replicas` must be numbers. Received: {options.replicas}") from error
+    print(
+        f"{'shape':<12} {'replicas':>8} {'ms/step':>9} {'tokens/s':>9} {'times 1':>8} "
+        f"{'GFLOP/s':>8} {'peak':>8} {'share':>6} {'outside':>8} {'memory':>8}"
+    )
     for name, shape in SHAPES.items():
-        before = measure_peak()
-        step = measure_step(
-            shape, dropout=options.dropout, jit_compile=options.jit, seconds=options.seconds
-        )
-        peak = max(before, measure_peak())
-        flops = count_flops(shape) / step
-        print(
-            f"{name:<12} {1e3 * step:>9.1f} {shape.batch_size * shape.tgt_len / step:>9,.0f} "
-            f"{flops / 1e9:>8.1f} {peak / 1e9:>8.1f} {flops / peak:>6.1%}",
-            flush=True,
-        )
+        first = 0.0
+        for count in counts:
+            figures = _measure_apart(shape, count, options)
+            tokens = shape.batch_size * shape.tgt_len / figures.step_seconds
+            first = first or tokens
+            flops = count_flops(shape) / figures.step_seconds
+            print(
+                f"{name:<12} {count:>8} {1e3 * figures.step_seconds:>9.1f} {tokens:>9,.0f} "
+                f"{tokens / first:>8.2f} {flops / 1e9:>8.1f} {figures.peak / 1e9:>8.1f} "
+                f"{flops / figures.peak:>6.1%} {figures.outside:>8.2%} "
+                f"{figures.memory_bytes / 2**20:>5,.0f} MB",
+                flush=True,
+            )
+
+
+def _measure_apart(shape: Shape, replicas: int, options: flags.FlagValues) -> Figures:
+    """Measures in a new process."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(
+            measure,
+            shape,
+            replicas,
+            dropout=options.dropout,
+            jit_compile=options.jit,
+            seconds=options.seconds,
+        ).result()
 
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
+    define_flag(options, "replicas", list, ["1"], "Numbers of replicas, the first to compare with.")
     define_flag(options, "seconds", float, 20.0, "How long to measure each.", lower_bound=0.0)
     define_flag(options, "dropout", float, 0.1, "Rate of the dropout.")
     define_flag(options, "jit", bool, True, "Compile the model with XLA.")

@@ -21,7 +21,7 @@ def start_workers(commands: list[list[str]], logs: list[Path]) -> list[subproces
     cluster = {"worker": find_addresses(len(logs))}
     processes = []
     for index, (command, log) in enumerate(zip(commands, logs, strict=True)):
-        task = {"type": "worker", "index": index}
+        task = {"type": "worker", "index": index}  # one process alone is no cluster
         environment = os.environ | {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
         with log.open("w") as output:
             processes.append(

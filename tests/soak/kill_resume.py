@@ -1,6 +1,8 @@
 """Kills a training run at random moments and compares what it becomes with one left alone.
 
 python -m tests.soak.kill_resume --kills 50
+python -m tests.soak.kill_resume --kills 50 --replicas 2
+python -m tests.soak.kill_resume --kills 50 --workers 2
 
 Run by hand: it takes about ten seconds a kill. The run saves at every step, so that many kills fall
 into a save. After each one the same command is given again. In the end every logged loss must equal
@@ -20,6 +22,7 @@ from pathlib import Path
 
 from absl import flags
 
+from tests.several_workers import start_workers
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
 
@@ -52,7 +55,29 @@ def read_losses(folder: Path) -> dict[int, float]:
     return {line["step"]: line["loss_nats"] for line in map(json.loads, lines)}
 
 
-def kill_once(command: list[str], folder: Path, wait: float, log: Path) -> bool:
+def start(folder: Path, options: flags.FlagValues) -> list[subprocess.Popen]:
+    """Starts the processes of the run; what each prints is in `output-INDEX` beside the folder."""
+    logs = [folder.parent / f"output-{index}" for index in range(options.workers)]
+    return start_workers([make_command(folder, options)] * options.workers, logs)
+
+
+def read_outputs(folder: Path) -> str:
+    """Returns what the processes printed last."""
+    return "".join(path.read_text() for path in sorted(folder.parent.glob("output-*")))
+
+
+def run_to_the_end(folder: Path, options: flags.FlagValues) -> None:
+    """Trains until the run is done.
+
+    Raises:
+        UserError: it failed.
+    """
+    statuses = [process.wait() for process in start(folder, options)]
+    if any(statuses):
+        raise UserError(f"the run failed with {statuses}: {read_outputs(folder)[-2000:]}")
+
+
+def kill_once(folder: Path, wait: float, options: flags.FlagValues) -> bool:
     """Starts a run, lets it go on for a while once it saves, and kills it.
 
     Returns:
@@ -62,18 +87,19 @@ def kill_once(command: list[str], folder: Path, wait: float, log: Path) -> bool:
         UserError: it failed by itself.
     """
     before = set(folder.glob("checkpoints/*"))
-    with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        while process.poll() is None and set(folder.glob("checkpoints/*")) <= before:
-            time.sleep(0.001)
-        time.sleep(wait)
+    processes = start(folder, options)
+    while all(each.poll() is None for each in processes):
+        if not set(folder.glob("checkpoints/*")) <= before:
+            break
+        time.sleep(0.001)
+    time.sleep(wait)
+    for process in processes:
         process.send_signal(signal.SIGKILL)
-        status = process.wait()
-    if status == 0:
-        return True
-    if status != -signal.SIGKILL:
-        raise UserError(f"the run failed with status {status}: {log.read_text()[-2000:]}")
-    return False
+    statuses = [process.wait() for process in processes]
+    failed = set(statuses) - {0, -signal.SIGKILL}
+    if failed:
+        raise UserError(f"the run failed with {statuses}: {read_outputs(folder)[-2000:]}")
+    return statuses[0] == 0
 
 
 def is_torn(folder: Path) -> bool:
@@ -94,19 +120,16 @@ def soak(options: flags.FlagValues) -> None:
         root = Path(name)
         make = ["data_prep/make_tfrecords.py", "--dataset=pydoc", f"--data_dir={root / 'records'}"]
         subprocess.run([sys.executable, *make], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-        whole, killed, log = root / "whole", root / "killed", root / "output"
-        subprocess.run(make_command(whole, options), check=True, stdout=subprocess.DEVNULL)
+        whole, killed = root / "whole", root / "killed"
+        run_to_the_end(whole, options)
         kills = n_in_a_save = n_aside = 0
         while kills < options.kills:
-            is_over = kill_once(
-                make_command(killed, options), killed, generator.random() * options.seconds, log
-            )
-            if is_over:
+            if kill_once(killed, generator.random() * options.seconds, options):
                 break
             kills += 1
             n_in_a_save += is_torn(killed)
-            n_aside += "was set aside" in log.read_text()
-        subprocess.run(make_command(killed, options), check=True, stdout=subprocess.DEVNULL)
+            n_aside += "was set aside" in read_outputs(killed)
+        run_to_the_end(killed, options)
         expected, found = read_losses(whole), read_losses(killed)
         differing = [step for step in expected if found.get(step) != expected[step]]
         print(
@@ -124,6 +147,7 @@ def main(argv: list[str]) -> int:
     define_flag(options, "steps", int, 2000, "Steps of the run.", lower_bound=1)
     define_flag(options, "seconds", float, 1.0, "The longest wait before a kill.")
     define_flag(options, "replicas", int, 1, "Logical replicas on the CPU.", lower_bound=1)
+    define_flag(options, "workers", int, 1, "Processes of the run, as on hosts.", lower_bound=1)
     define_flag(options, "seed", int, 0, "Of the moments.")
     return run_program(str(__doc__), options, soak, argv)
 

@@ -80,8 +80,8 @@ def test_a_run_that_was_stopped_goes_on_from_its_last_checkpoint(
 ):
     model_dir, write = tmp_path / "run", job.TrainingLog.write_training
 
-    def stop(log, interval):
-        line = write(log, interval)
+    def stop(log, interval, gauges):
+        line = write(log, interval, gauges)
         if interval.step == 4:
             raise StoppedError
         return line

@@ -19,7 +19,9 @@ KEYS = {
     "learning_rate",
     "tokens_per_second",
     "bad_steps",
+    "parameter_norm",
 }
+GAUGES = {"parameter_norm": 7.5}
 
 
 def make_interval(step):
@@ -33,7 +35,7 @@ def make_interval(step):
 
 def write_steps(model_dir, steps, *, first_step=0):
     log = TrainingLog(str(model_dir), first_step=first_step, train_steps=17)
-    return [log.write_training(make_interval(step)) for step in steps]
+    return [log.write_training(make_interval(step), GAUGES) for step in steps]
 
 
 def read_log(model_dir):

@@ -3,6 +3,7 @@
 import math
 import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -35,10 +36,14 @@ class TrainingLog:
             self._events = tf.summary.create_file_writer(self._events_path)
         self._last_step, self._last_time = first_step, time.perf_counter()
 
-    def write_training(self, interval: Interval) -> str:
+    def write_training(self, interval: Interval, gauges: Mapping[str, float]) -> str:
         """Logs an interval: means over its steps, gradient norm and learning rate of the last.
 
         Steps that were skipped are counted as `bad_steps` and left out of the means.
+
+        Args:
+            interval: the steps.
+            gauges: what else was read at its end, by name.
 
         Returns:
             The line for people.
@@ -51,6 +56,7 @@ class TrainingLog:
             "learning_rate": float(interval.learning_rate[-1]),
             "tokens_per_second": float(interval.tokens.sum()) / seconds,
             "bad_steps": int((~interval.is_good).sum()),
+            **gauges,
         }
         if interval.is_good.any():
             good = interval.is_good

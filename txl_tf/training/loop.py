@@ -82,7 +82,8 @@ class TrainingLoop:
                 is_stopped = (stop_signal or is_late) and interval.step < self._train_steps
                 if interval.step in stops or is_stopped:
                     if self._log is not None:
-                        write(self._log.write_training(Interval.join(parts)))
+                        gauges = self._trainer.read_gauges()
+                        write(self._log.write_training(Interval.join(parts), gauges))
                     parts.clear()
                 if interval.step in stops and self._act(interval.step, write):
                     return

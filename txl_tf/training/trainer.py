@@ -14,6 +14,7 @@ from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.training.files import explain
+from txl_tf.training.gauges import measure_norm, measure_peak_memory
 from txl_tf.training.optimizer import make_optimizer, read_step_count
 from txl_tf.training.pace import Pace
 from txl_tf.training.replica_memory import ReplicaMemory
@@ -106,6 +107,13 @@ class Trainer:
     def step(self) -> int:
         """Number of steps done."""
         return read_step_count(self.optimizer)
+
+    def read_gauges(self) -> dict[str, float]:
+        """Returns the norm of the weights and the most bytes of memory so far, by name."""
+        return {
+            "parameter_norm": measure_norm(self.model.trainable_variables),
+            "peak_memory_bytes": measure_peak_memory(self.strategy),
+        }
 
     def train(
         self,

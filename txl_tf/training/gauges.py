@@ -1,0 +1,29 @@
+"""What a run weighs: the norm of its weights, and the memory that it takes."""
+
+import resource
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+
+def measure_norm(variables: Sequence[keras.Variable]) -> float:
+    """Returns the global norm of some weights, outside of any replica."""
+    return float(_compute_norm([tf.convert_to_tensor(variable) for variable in variables]))
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _compute_norm(values: list[tf.Tensor]) -> tf.Tensor:
+    return tf.linalg.global_norm(values)
+
+
+def measure_peak_memory(strategy: tf.distribute.Strategy) -> int:
+    """Returns the bytes that a run has taken at most so far.
+
+    That is the fullest device of this process; on a CPU the whole process, with tensorflow itself.
+    """
+    devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
+    if any(device.device_type == "CPU" for device in devices):
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
+    infos = (tf.config.experimental.get_memory_info(device.to_string()) for device in devices)
+    return max(info["peak"] for info in infos)
