@@ -212,7 +212,8 @@ class TrainConfig(_ReadingConfig):
         clamp_len: distances beyond it count as equal to it; -1 for no limit.
         reset_at_documents: a document sees nothing of the one before it: the memory is emptied
             where it begins.
-        ema: decay a step of a moving average of the weights; 0 for none.
+        ema: decay a step of a moving average of the weights, which evaluations then use; 0 for
+            none.
         seed: of the initial weights, the dropout and the epochs' offsets.
 
     Raises:
