@@ -15,6 +15,8 @@ RECIPES = {
     "text8_large": "24 1024 8 128 3072; 768 768 64; 2.5e-4 4000 400000; .15 .15; 128 3800 1000",
     "wt103_base": "16 410 10 41 2100; 150 150 60; 2.5e-4 0 400000; .1 0; 64 640 400",
     "wt103_large": "18 1024 16 64 4096; 384 384 128; 2.5e-4 16000 4000000; .2 .2; 128 1600 1000",
+    "wt103_base_lamb": "16 512 8 64 2048; 192 192 256; .01 1000 40000; .1 0; 64 640 400",
+    "wt103_large_lamb": "18 1024 16 64 4096; 384 384 128; .01 16000 100000; .2 .2; 128 1600 1000",
     "lm1b_base": "18 1024 8 128 4096; 256 256 256; 2.5e-4 0 400000; .1 0; 32 128 -1",
     "lm1b_large": "24 1280 16 80 8192; 32 32 512; 1e-4 30000 1200000; .05 .05; 32 128 -1",
 }
@@ -48,6 +50,8 @@ def test_models_are_as_large_as_those_of_the_2019_code(name, n_token, count):
         ("text8_large", 27),
         ("wt103_base", 267_735),
         ("wt103_large", 267_735),
+        ("wt103_base_lamb", 267_735),
+        ("wt103_large_lamb", 267_735),
         ("lm1b_base", 793_470),
         ("lm1b_large", 793_470),
     ],
@@ -77,9 +81,38 @@ def test_published_recipes_evaluate_with_the_same_length(name):
     assert presets.model(name).d_embed == presets.model(name).d_model
 
 
-@pytest.mark.parametrize("name", ["wt103_large", "lm1b_large"])
+@pytest.mark.parametrize("name", ["wt103_large", "wt103_large_lamb", "lm1b_large"])
 def test_the_largest_word_models_start_from_smaller_weights(name):
     assert presets.model(name).init_std == 0.005
+
+
+@pytest.mark.parametrize(
+    ("name", "figure", "div_val", "last_rate"),
+    [("wt103_base_lamb", "23.24", 1, 0.001), ("wt103_large_lamb", "18.17", 4, 0.0001)],
+)
+def test_recipes_with_lamb_are_those_of_their_vendor(name, figure, div_val, last_rate):
+    recipe = presets.get(name)
+    model, training = recipe.model, recipe.training
+    assert recipe.published.startswith(f"{figure} perplexity (NVIDIA's figure")
+    assert (training.optimizer, training.weight_decay, training.clip) == ("lamb", 0.0, 0.25)
+    assert training.learning_rate * training.min_lr_ratio == pytest.approx(last_rate)
+    assert model.cutoffs == (19_997, 39_997, 199_997)
+    assert model.div_val == div_val
+    assert not model.untie_r
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if "lamb" not in name])
+def test_recipes_of_the_paper_train_with_its_adam(name):
+    training = presets.get(name).training
+    assert (training.optimizer, training.min_lr_ratio, training.clip) == ("adam", 0.004, 0.25)
+
+
+def test_the_base_model_of_the_vendor_has_the_parameters_that_its_shape_gives():
+    attention = 4 * 512 * 512 + 512 * 512 + 2 * 512  # q k v o, r, LayerNorm
+    feed_forward = 2 * 512 * 2048 + 2048 + 512 + 2 * 512
+    softmax = 267_735 * 513 + 3 * 513  # tied tables and biases; clusters
+    count = 16 * (attention + feed_forward) + softmax + 2 * 512  # u and v of all layers
+    assert presets.model("wt103_base_lamb").count_parameters() == count
 
 
 def test_every_recipe_but_the_demos_is_checked_here():

@@ -8,6 +8,7 @@ from txl_tf.config_base import Config
 INITIALIZERS = ("normal", "uniform")
 PRECISIONS = ("float32", "bfloat16")
 REDUCE_DTYPES = ("float32", "bfloat16")
+OPTIMIZERS = ("adam", "adamw", "lamb")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,6 +201,8 @@ class TrainConfig(_ReadingConfig):
         train_steps: all steps; the cosine ends there.
         min_lr_ratio: the last learning rate over the peak.
         clip: the largest global norm of the gradients.
+        optimizer: adam, adamw or lamb; LAMB is for large batches.
+        weight_decay: of adamw and lamb, times the learning rate; on matrices alone.
         train_batch_size: lanes B over all replicas.
         accumulate_steps: parts that a replica's lanes are divided into, computed one after the
             other, to fit the device; the same steps bar dropout.
@@ -212,6 +215,8 @@ class TrainConfig(_ReadingConfig):
         clamp_len: distances beyond it count as equal to it; -1 for no limit.
         reset_at_documents: a document sees nothing of the one before it: the memory is emptied
             where it begins.
+        ema: decay a step of a moving average of the weights, which evaluations then use; 0 for
+            none.
         seed: of the initial weights, the dropout and the epochs' offsets.
 
     Raises:
@@ -228,9 +233,13 @@ class TrainConfig(_ReadingConfig):
     accumulate_steps: int = 1
     precision: str = "float32"
     reduce_dtype: str = "float32"
+    optimizer: str = "adam"
+    weight_decay: float = 0.0
+    ema: float = 0.0
 
     def __post_init__(self) -> None:
         self._check_reals("learning_rate", "min_lr_ratio", "clip")
+        self._check_optimizer()
         for name in ("learning_rate", "clip"):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
         self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]", "min_lr_ratio")
@@ -245,6 +254,20 @@ class TrainConfig(_ReadingConfig):
             "train_steps",
         )
         self._check_reading()
+
+    def _check_optimizer(self) -> None:
+        self._check_reals("weight_decay", "ema")
+        self._check(
+            self.optimizer in OPTIMIZERS, f"`optimizer` must be one of {OPTIMIZERS}", "optimizer"
+        )
+        self._check(self.weight_decay >= 0, "`weight_decay` must not be negative", "weight_decay")
+        self._check(
+            self.optimizer != "adam" or not self.weight_decay,
+            "`weight_decay` must be 0 with adam, which has none: adamw and lamb do",
+            "weight_decay",
+            "optimizer",
+        )
+        self._check(0 <= self.ema < 1, "`ema` must be in [0, 1)", "ema")
 
 
 @dataclasses.dataclass(frozen=True)

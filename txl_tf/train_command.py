@@ -46,6 +46,7 @@ def define_flags() -> flags.FlagValues:
     define("start_eval_steps", int, 10_000, "First checkpoint for --do_eval_only.")
     define("max_eval_batch", int, -1, "Batches to evaluate; -1 for all.", lower_bound=-1)
     define("warm_start_path", str, None, "Checkpoint whose weights a new run starts from.")
+    define("use_ema", bool, True, "Take averaged weights where a checkpoint has them; see --ema.")
     define("tie_weight", bool, True, "Embedding and softmax share weights: always true.")
     define("jit", bool, True, "Compile the model with XLA.")
     define("deterministic", bool, False, "Use only operations that give the same bits each time.")
@@ -103,6 +104,7 @@ def run(
         model_dir=options.model_dir,
         eval_split=options.eval_split,
         warm_start_path=options.warm_start_path,
+        use_ema=options.use_ema,
         jit_compile=options.jit,
     )
     if do_eval:
@@ -154,6 +156,7 @@ def _evaluate(options: flags.FlagValues, records: Records, config: "RunConfig") 
         checkpoint=options.eval_ckpt_path,
         first_step=options.start_eval_steps if options.do_eval_only else None,
         max_segments=options.max_eval_batch if options.max_eval_batch > 0 else None,
+        use_ema=options.use_ema,
         jit_compile=options.jit,
     )
 

@@ -133,6 +133,7 @@ def test_an_evaluation_is_written_with_how_it_came_about(tmp_path):
     for step in (5, 7):
         score = Score(nats=step * math.log(2), tokens=10)
         kwargs = {"checkpoint": f"ckpt-{step}", "step": step, "is_whole": step == 5}
+        kwargs["is_averaged"] = step == 7
         write_evaluation(str(tmp_path), score, config, split="test", **kwargs)
     lines = (tmp_path / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
@@ -140,6 +141,7 @@ def test_an_evaluation_is_written_with_how_it_came_about(tmp_path):
             "split": "test",
             "is_whole": step == 5,
             "checkpoint": f"ckpt-{step}",
+            "is_averaged": step == 7,
             "step": step,
             "loss_nats": pytest.approx(step * math.log(2) / 10),
             "bpc": pytest.approx(step / 10),

@@ -4,6 +4,9 @@ A checkpoint is the files `checkpoints/ckpt-STEP.*` of a run folder: first those
 weights and optimizer, whose `.index` tensorflow writes last of all. So one that has an index is
 whole; no other file says which there are. Position in the data and random states are functions of
 the step.
+
+Averages of the weights are named after these, in a group of their own: to evaluate them, no
+optimizer is needed.
 """
 
 import contextlib
@@ -19,7 +22,7 @@ from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.training.files import explain, explain_errors, list_names
 from txl_tf.training.memory_files import MemoryFileError, read_memory, write_memory
-from txl_tf.training.optimizer import read_step_count
+from txl_tf.training.optimizer import ReducedOptimizer, read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.workers import Workers
 
@@ -35,7 +38,7 @@ NO_DAMAGE = (
 
 
 class Checkpointer:
-    """The checkpoints of a run: weights, optimizer, step and memory.
+    """The checkpoints of a run: weights, their averages, optimizer, step and memory.
 
     Args:
         model_dir: run folder.
@@ -52,7 +55,7 @@ class Checkpointer:
         self,
         model_dir: str,
         model: TransformerXL,
-        optimizer: keras.optimizers.Optimizer,
+        optimizer: ReducedOptimizer,
         memory: ReplicaMemory,
         workers: Workers,
         *,
@@ -66,9 +69,7 @@ class Checkpointer:
         self.workers = workers
         self.keep = keep
         self.warn = warn
-        self._checkpoint = tf.train.Checkpoint(
-            weights=_name_variables(model.weights), optimizer=_name_variables(optimizer.variables)
-        )
+        self._checkpoint = tf.train.Checkpoint(**_group_variables(model, optimizer))
 
     def restore(self) -> int:
         """Restores the newest checkpoint that can be read; returns the step, 0 if there is none.
@@ -196,17 +197,42 @@ def find_checkpoint(model_dir: str) -> str:
     return checkpoints[-1][1]
 
 
-def load_weights(model: TransformerXL, path: str) -> None:
+def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) -> bool:
     """Restores the weights alone from a checkpoint, `.../ckpt-STEP`.
+
+    Args:
+        model: gets them.
+        path: of the checkpoint.
+        use_averages: take their averages where the checkpoint has any.
+
+    Returns:
+        Whether they are averages.
 
     Raises:
         UserError: the checkpoint cannot be read or is of another model.
     """
     try:
-        _check_weights(path, model)
-        _restore(tf.train.Checkpoint(weights=_name_variables(model.weights)), path)
+        group = "averages" if use_averages and _read_shapes(path, "averages") else "weights"
+        _check_weights(path, model, group)
+        _restore(tf.train.Checkpoint(**{group: _name_variables(model.weights)}), path)
     except DAMAGE as error:
         raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
+    return group == "averages"
+
+
+def _group_variables(
+    model: TransformerXL, optimizer: ReducedOptimizer
+) -> dict[str, dict[str, tf.Variable]]:
+    """Returns the variables of a checkpoint by group and path, each once."""
+    averages = {weight.path: average for weight, average in optimizer.averages}
+    own = {id(average) for average in averages.values()}
+    rest = [variable for variable in optimizer.variables if id(variable) not in own]
+    groups = {"weights": _name_variables(model.weights), "optimizer": _name_variables(rest)}
+    if averages:
+        groups["averages"] = {
+            path.replace("/", "."): average.value for path, average in averages.items()
+        }
+    return groups
 
 
 def _name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
@@ -235,18 +261,23 @@ def _restore(checkpoint: tf.train.Checkpoint, path: str) -> None:
         raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
 
 
-def _check_weights(path: str, model: TransformerXL) -> None:
-    """Checks that a checkpoint has the weights of a model, no more and no less.
-
-    tensorflow would say nothing of those that the checkpoint alone has.
-    """
-    key = re.compile(r"weights/(.*)/\.ATTRIBUTES/VARIABLE_VALUE")  # a dot in a name is doubled
+def _read_shapes(path: str, group: str) -> dict[str, list[int]]:
+    """Returns the shapes of a group's variables by the names that they have in a checkpoint."""
+    key = re.compile(rf"{group}/(.*)/\.ATTRIBUTES/VARIABLE_VALUE")  # a dot in a name is doubled
     shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-    found = {
+    return {
         match[1].replace("..", "."): shape
         for match, shape in ((key.fullmatch(name), shape) for name, shape in shapes.items())
         if match
     }
+
+
+def _check_weights(path: str, model: TransformerXL, group: str = "weights") -> None:
+    """Checks that a checkpoint has the weights of a model, no more and no less.
+
+    tensorflow would say nothing of those that the checkpoint alone has.
+    """
+    found = _read_shapes(path, group)
     wanted = {
         name: list(variable.shape) for name, variable in _name_variables(model.weights).items()
     }

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes import TrainingLanes
-from txl_tf.data.reading import Records
+from txl_tf.data.reading import Records, Split
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.run_options import RunOptions
@@ -28,6 +28,7 @@ from txl_tf.training.cluster import Cluster
 from txl_tf.training.evaluator import Evaluator, Score
 from txl_tf.training.log import TrainingLog, format_score, write_evaluation
 from txl_tf.training.loop import TrainingLoop
+from txl_tf.training.optimizer import ReducedOptimizer
 from txl_tf.training.run_folder import (
     RunConfig,
     check_run_folder,
@@ -36,6 +37,7 @@ from txl_tf.training.run_folder import (
 )
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.validation import Validation
+from txl_tf.training.weight_average import use_averages
 from txl_tf.training.workers import Workers
 
 
@@ -48,6 +50,7 @@ def train(
     model_dir: str,
     eval_split: str = "valid",
     warm_start_path: str | None = None,
+    use_ema: bool = True,
     jit_compile: bool = True,
 ) -> None:
     """Trains to the end of the schedule, from the newest checkpoint if the run has one.
@@ -62,6 +65,7 @@ def train(
         model_dir: run folder.
         eval_split: split of the evaluations in training.
         warm_start_path: checkpoint whose weights a run without checkpoints starts from.
+        use_ema: evaluate, and start from, averages of the weights where there are any.
         jit_compile: whether XLA compiles the model.
 
     Raises:
@@ -97,8 +101,7 @@ def train(
         ignored = " --warm_start_path is for new runs: not used." if warm_start_path else ""
         print(f"Goes on from step {first_step}.{ignored}")
     elif warm_start_path:
-        load_weights(trainer.model, warm_start_path)
-        print(f"Starts with the weights of {warm_start_path}.")
+        _start_from(warm_start_path, trainer, use_ema=use_ema)
     if first_step >= training.train_steps:
         print(f"All {training.train_steps} steps are done.")
         return
@@ -112,13 +115,16 @@ def train(
         print(validation.describe_end() if validation else "The chief ends the run.")
         return
     evaluator = Evaluator(trainer.model, config.evaluation, jit_compile=jit_compile)
+    averaging = trainer.optimizer if use_ema and training.ema else None
+    if options.eval_every and training.ema:
+        print(f"Evaluates the {_name_weights(is_averaged=use_ema)}: ema {training.ema}.")
     TrainingLoop(
         trainer,
         checkpointer,
         log,
         validation,
         options,
-        evaluate=lambda: evaluator.score(records.split(eval_split)),
+        evaluate=lambda: _score(evaluator, records.split(eval_split), averaging),
         eval_split=eval_split,
     ).run(lanes)
 
@@ -187,6 +193,7 @@ def evaluate(
     checkpoint: str | None = None,
     first_step: int | None = None,
     max_segments: int | None = None,
+    use_ema: bool = True,
     jit_compile: bool = True,
 ) -> list[Score]:
     """Evaluates checkpoints of a run, prints their scores and adds them to `evaluations.jsonl`.
@@ -199,6 +206,7 @@ def evaluate(
         checkpoint: path of the checkpoint; `None` for the newest.
         first_step: evaluate every checkpoint from this step on.
         max_segments: segments of each lane to score; `None` for all.
+        use_ema: take the averages of the weights where a checkpoint has them.
         jit_compile: whether XLA compiles the model.
 
     Returns:
@@ -224,13 +232,14 @@ def evaluate(
     tokens = records.split(split)
     scores = []
     for step, path in checkpoints:
-        load_weights(model, path)
+        is_averaged = load_weights(model, path, use_averages=use_ema)
         with tqdm(desc=split, unit="segment", disable=None) as bar:
             report = functools.partial(_show_score, bar)
             score = evaluator.score(tokens, max_segments=max_segments, report=report)
         is_whole = score.tokens == len(tokens) - 1
         cut = "" if is_whole else f" of {len(tokens) - 1:,}"
-        print(f"{split} at step {step}: {format_score(score)}{cut}")
+        weights = ", averaged weights" if is_averaged else ""
+        print(f"{split} at step {step}{weights}: {format_score(score)}{cut}")
         write_evaluation(
             model_dir,
             score,
@@ -239,6 +248,7 @@ def evaluate(
             checkpoint=path,
             step=step,
             is_whole=is_whole,
+            is_averaged=is_averaged,
         )
         scores.append(score)
     return scores
@@ -280,6 +290,23 @@ def describe_evaluation(config: EvalConfig) -> str:
         f"same_length {str(config.same_length).lower()}, clamp_len {config.clamp_len}, "
         f"{config.eval_batch_size} lanes{reset}"
     )
+
+
+def _start_from(path: str, trainer: Trainer, *, use_ema: bool) -> None:
+    """Gives a new run the weights of a checkpoint, and says which."""
+    is_averaged = load_weights(trainer.model, path, use_averages=use_ema)
+    trainer.optimizer.restart_averages()
+    print(f"Starts with the {_name_weights(is_averaged=is_averaged)} of {path}.")
+
+
+def _score(evaluator: Evaluator, tokens: Split, averaging: ReducedOptimizer | None) -> Score:
+    """Scores a split in training, with the averages of an optimizer in the weights' place."""
+    with use_averages(averaging) if averaging else contextlib.nullcontext():
+        return evaluator.score(tokens)
+
+
+def _name_weights(*, is_averaged: bool) -> str:
+    return "averaged weights" if is_averaged else "weights"
 
 
 def _show_score(bar: tqdm, done: int, total: int, score: Score) -> None:

@@ -125,12 +125,14 @@ def write_evaluation(
     checkpoint: str,
     step: int,
     is_whole: bool,
+    is_averaged: bool,
 ) -> None:
     """Adds a score to the run's `evaluations.jsonl`, with how it came about."""
     record = {
         "split": split,
         "is_whole": is_whole,  # all of the split was scored
         "checkpoint": checkpoint,
+        "is_averaged": is_averaged,  # of the moving averages of its weights
         "step": step,
         "loss_nats": score.nats_per_token,
         "bpc": score.bpc,

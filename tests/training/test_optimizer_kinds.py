@@ -1,0 +1,227 @@
+"""Adam, AdamW and LAMB against their formulas; decay, skipped steps and averages."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_runs import MODEL, TRAINING, make_trainer, read_variables, run_steps
+
+import txl_tf
+from txl_tf.training.optimizer import make_optimizer
+
+KINDS = pytest.mark.parametrize("kind", ["adam", "adamw", "lamb"])
+DECAYING = pytest.mark.parametrize("kind", ["adamw", "lamb"])
+SHAPES = {"kernel": (3, 5), "table": (7, 2), "bias": (11,), "gamma": (2,), "content_bias": (2, 3)}
+DECAYED = {"kernel", "table"}
+RATE, DECAY, CLIP, EMA = 0.1, 0.3, 13.0, 0.7
+
+
+def make_config(kind, **changes):
+    """A schedule with another rate at every step; Adam has no decay."""
+    fields = {"optimizer": kind, "weight_decay": 0.0 if kind == "adam" else DECAY, "clip": CLIP}
+    fields |= {"learning_rate": RATE, "train_steps": 17, "min_lr_ratio": 0.5}
+    return txl_tf.TrainConfig(**fields | changes)
+
+
+def make_values(scale=1.0):
+    rng = np.random.default_rng(3)
+    return {name: scale * rng.normal(size=shape) for name, shape in SHAPES.items()}
+
+
+def make_gradients(n_steps):
+    """Gradients whose norm is above the clipping in every other step; some are near epsilon."""
+    rng, steps = np.random.default_rng(5), []
+    for step in range(n_steps):
+        scale = (0.1, 7.0)[step % 2]
+        gradients = {name: scale * rng.normal(size=shape) for name, shape in SHAPES.items()}
+        steps.append(gradients | {"gamma": [1e-6, 1e-8] * gradients["gamma"]})
+    return steps
+
+
+def make_start():
+    """Weights with a norm of 0 (the bias), above 10 (the table) and between."""
+    values = make_values()
+    return values | {"bias": 0 * values["bias"], "table": 7 * values["table"]}
+
+
+def make_weights(values):
+    return [keras.Variable(value, name=name, dtype="float32") for name, value in values.items()]
+
+
+def clip(gradients):
+    norm = np.sqrt(sum(np.sum(gradient**2) for gradient in gradients.values()))
+    return {name: gradient * min(1, CLIP / norm) for name, gradient in gradients.items()}, norm
+
+
+def compute_update(kind, name, weight, m, v, t, rate):
+    """Returns what a step takes off a weight, by the papers."""
+    decay = DECAY if name in DECAYED and kind != "adam" else 0.0
+    if kind != "lamb":  # Adam of TensorFlow 1: epsilon beside the root that is not yet corrected
+        adam = np.sqrt(1 - 0.999**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 1e-8)
+        return rate * (adam + decay * weight)
+    update = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-6) + decay * weight
+    norm = np.linalg.norm(weight)
+    ratio = min(norm, 10.0) / np.linalg.norm(update) if norm > 0 else 1.0
+    return rate * ratio * update
+
+
+def simulate(kind, values, all_gradients, schedule):
+    """Returns weights, and their averages, after each of the steps, in float64."""
+    m, v = ({name: np.zeros(shape) for name, shape in SHAPES.items()} for _ in range(2))
+    weights, averages, history = dict(values), dict(values), []
+    for step, gradients in enumerate(all_gradients):
+        for name, gradient in clip(gradients)[0].items():
+            m[name] = 0.9 * m[name] + 0.1 * gradient
+            v[name] = 0.999 * v[name] + 0.001 * gradient**2
+            weight, rate = weights[name], float(schedule(step))
+            weights[name] = weight - compute_update(
+                kind, name, weight, m[name], v[name], step + 1, rate
+            )
+            averages[name] = EMA * averages[name] + (1 - EMA) * weights[name]
+        history.append((dict(weights), dict(averages)))
+    return history
+
+
+def take_steps(optimizer, weights, all_gradients, is_good=None):
+    for gradients in all_gradients:
+        optimizer.is_good = is_good
+        optimizer.apply([tf.constant(gradients[w.name], tf.float32) for w in weights], weights)
+        optimizer.is_good = None
+
+
+def compare(variable, expected):
+    # float32; the first values of 1 - .999**t have 4 digits, and steps are up to 1.
+    np.testing.assert_allclose(
+        variable.numpy(), expected, rtol=1e-4, atol=2e-5, err_msg=variable.path
+    )
+
+
+@KINDS
+def test_steps_are_those_of_the_papers(kind):
+    values, gradients = make_start(), make_gradients(7)
+    norms = [clip(step)[1] for step in gradients]
+    assert min(norms) < CLIP < max(norms)
+    weights, optimizer = make_weights(values), make_optimizer(make_config(kind))
+    expected = simulate(kind, values, gradients, optimizer._learning_rate)
+    for step in range(7):
+        take_steps(optimizer, weights, gradients[step : step + 1])
+        for weight in weights:
+            compare(weight, expected[step][0][weight.name])
+
+
+@KINDS
+def test_averages_follow_their_recursion_from_the_first_weights_on(kind):
+    values, gradients = make_start(), make_gradients(7)
+    weights, optimizer = make_weights(values), make_optimizer(make_config(kind, ema=EMA))
+    take_steps(optimizer, weights, gradients)
+    expected = simulate(kind, values, gradients, optimizer._learning_rate)[-1][1]
+    assert [weight for weight, _ in optimizer.averages] == weights
+    for weight, average in optimizer.averages:
+        compare(average, expected[weight.name])
+
+
+@KINDS
+@pytest.mark.parametrize("n_steps", [0, 3])
+def test_a_skipped_step_changes_nothing_but_the_count(kind, n_steps):
+    weights, optimizer = make_weights(make_start()), make_optimizer(make_config(kind, ema=EMA))
+    optimizer.build(weights)
+    take_steps(optimizer, weights, make_gradients(n_steps))
+    before = {variable.path: variable.numpy() for variable in optimizer.variables + weights}
+    take_steps(optimizer, weights, make_gradients(1), is_good=tf.constant(False))
+    after = {variable.path: variable.numpy() for variable in optimizer.variables + weights}
+    assert after.pop(f"{kind}/iteration") == before.pop(f"{kind}/iteration") + 1
+    for path, value in before.items():
+        np.testing.assert_array_equal(after[path], value, err_msg=path)
+
+
+@KINDS
+def test_a_step_that_is_good_is_made(kind):
+    runs = []
+    for is_good in (None, tf.constant(True)):
+        weights, optimizer = make_weights(make_start()), make_optimizer(make_config(kind, ema=EMA))
+        take_steps(optimizer, weights, make_gradients(3), is_good)
+        runs.append([variable.numpy() for variable in optimizer.variables + weights])
+    for one, other in zip(*runs, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@DECAYING
+def test_matrices_of_the_model_decay_alone(kind):
+    config = dataclasses.replace(MODEL, cutoffs=(7, 13), div_val=2, untie_r=True)
+    model, optimizer = txl_tf.TransformerXL(config, seed=3), make_optimizer(make_config(kind))
+    weights = model.trainable_variables
+    for weight in weights:
+        weight.assign(np.ones(weight.shape))
+    optimizer.apply([tf.zeros(weight.shape) for weight in weights], weights)
+    decayed = {weight.path for weight in weights if weight.numpy().max() < 1}
+    kinds = ("kernel", "table_", "projection_", "cluster_weight")
+    assert decayed == {w.path for w in weights if w.name.startswith(kinds) or "_kernel" in w.name}
+    kept = {weight.name for weight in weights if np.all(weight.numpy() == 1)}
+    biases = {"bias", "bias_0", "bias_1", "bias_2", "cluster_bias", "content_bias", "position_bias"}
+    assert kept == biases | {"gamma", "beta"}
+
+
+def test_variables_of_adam_have_the_names_that_they_always_had():
+    weights, optimizer = make_weights(make_start()), make_optimizer(make_config("adam"))
+    optimizer.build(weights)
+    slots = [f"adam/{name}_{slot}" for name in SHAPES for slot in ("momentum", "velocity")]
+    assert [variable.path for variable in optimizer.variables] == ["adam/iteration", *slots]
+
+
+@pytest.mark.parametrize("make_variable", [tf.Variable, keras.Variable])
+def test_averages_begin_once_where_a_function_builds_the_optimizer(make_variable):
+    weight, optimizer = make_variable([2.0]), make_optimizer(make_config("adamw", ema=EMA))
+    step = tf.function(lambda: optimizer.apply([tf.constant([0.5])], [weight]))
+    expected = weight.numpy()
+    for _ in range(3):
+        step()
+        expected = EMA * expected + (1 - EMA) * weight.numpy()
+    ((_, average),) = optimizer.averages
+    np.testing.assert_allclose(average.numpy(), expected, rtol=1e-6)  # float32
+
+
+def test_averages_begin_again_at_the_weights():
+    weights, optimizer = make_weights(make_start()), make_optimizer(make_config("lamb", ema=EMA))
+    take_steps(optimizer, weights, make_gradients(3))
+    optimizer.restart_averages()
+    for weight, average in optimizer.averages:
+        np.testing.assert_array_equal(average.numpy(), weight.numpy(), err_msg=weight.name)
+
+
+@pytest.fixture(scope="module", params=["adamw", "lamb"])
+def runs(request, one_replica, two_replicas):
+    """The trainers of one and of two replicas after the same steps."""
+    config = dataclasses.replace(
+        TRAINING, optimizer=request.param, weight_decay=0.1, ema=0.9, learning_rate=1e-2
+    )
+    trainers = [make_trainer(strategy, config=config) for strategy in (one_replica, two_replicas)]
+    intervals = [run_steps(trainer, [5, 11]) for trainer in trainers]
+    return trainers, intervals
+
+
+def test_two_replicas_make_the_steps_of_one(runs):
+    _, (one, two) = runs
+    # Sums in another order, float32, carried through 11 steps.
+    np.testing.assert_allclose(two.nats, one.nats, rtol=1e-5)
+    np.testing.assert_allclose(two.grad_norm, one.grad_norm, rtol=1e-4)
+
+
+def test_two_replicas_arrive_at_the_weights_and_averages_of_one(runs):
+    (one, two), _ = runs
+    found, expected = read_variables(two), read_variables(one)
+    averages = {path for path in found if path.endswith("_average")}
+    assert len(averages) == len(one.model.trainable_variables)
+    for path in averages | {weight.path for weight in one.model.weights}:
+        # Where a gradient is rounding errors alone, it makes steps up to the rate, 1e-2.
+        difference = np.abs(found[path] - expected[path])
+        assert difference.max() < 1e-3, path
+        assert difference.mean() < 1e-4, path
+
+
+def test_both_replicas_hold_the_same_weights_and_averages(runs):
+    (_, two), _ = runs
+    for variable in two.model.weights + two.optimizer.variables:
+        first, second = two.strategy.experimental_local_results(variable.value)
+        np.testing.assert_array_equal(first.numpy(), second.numpy(), err_msg=variable.path)
