@@ -6,7 +6,7 @@ import itertools
 from txl_tf.config_base import Config
 
 INITIALIZERS = ("normal", "uniform")
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16", "float16")
 REDUCE_DTYPES = ("float32", "bfloat16")
 OPTIMIZERS = ("adam", "adamw", "lamb")
 
@@ -206,7 +206,8 @@ class TrainConfig(_ReadingConfig):
         train_batch_size: lanes B over all replicas.
         accumulate_steps: parts that a replica's lanes are divided into, computed one after the
             other, to fit the device; the same steps bar dropout.
-        precision: of hidden states, memory and products: float32 or bfloat16.
+        precision: of hidden states, memory and products: float32, bfloat16, or float16 with a
+            scaled loss.
         reduce_dtype: of the gradients while replicas average them: float32, or bfloat16 for half
             the traffic.
         tgt_len: segment length T.
@@ -257,9 +258,7 @@ class TrainConfig(_ReadingConfig):
 
     def _check_optimizer(self) -> None:
         self._check_reals("weight_decay", "ema")
-        self._check(
-            self.optimizer in OPTIMIZERS, f"`optimizer` must be one of {OPTIMIZERS}", "optimizer"
-        )
+        self._check_choice("optimizer", OPTIMIZERS)
         self._check(self.weight_decay >= 0, "`weight_decay` must not be negative", "weight_decay")
         self._check(
             self.optimizer != "adam" or not self.weight_decay,

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from txl_tf.config import TrainConfig
+from txl_tf.training.loss_scale import LossScale
 
 
 class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
@@ -57,11 +58,15 @@ class ReducedOptimizer(keras.optimizers.Optimizer):
     Weight decay is for matrices: biases, the gains of LayerNorm and the biases u and v of the
     relative attention are left alone, as is usual.
 
+    With `scales_loss` the loss is scaled for float16, by a factor that adapts; see `LossScale`.
+
     With `use_ema` an average follows each weight: it begins as the weight, and a step that is made
     has `average = ema_momentum * average + (1 - ema_momentum) * weight`.
     """
 
     is_good: Any = None  # () bool tensor, set before `apply`; `None`: it is
+    scales_loss = False  # set before it is built
+    loss_scale: LossScale | None = None
 
     def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
@@ -69,6 +74,8 @@ class ReducedOptimizer(keras.optimizers.Optimizer):
         self.exclude_from_weight_decay([weight for weight in variables if not _takes_decay(weight)])
         super().build(variables)
         self.restart_averages()
+        if self.scales_loss:
+            self.loss_scale = LossScale(self.add_variable)
 
     @property
     def averages(self) -> list[tuple[keras.Variable, keras.Variable]]:
@@ -181,7 +188,7 @@ def make_optimizer(config: TrainConfig) -> ReducedOptimizer:
         config.learning_rate, config.warmup_steps, config.train_steps, config.min_lr_ratio
     )
     optimizers = {"adam": ReducedAdam, "adamw": ReducedAdamW, "lamb": ReducedLamb}
-    return optimizers[config.optimizer](
+    optimizer = optimizers[config.optimizer](
         schedule,
         beta_1=0.9,
         beta_2=0.999,
@@ -192,6 +199,8 @@ def make_optimizer(config: TrainConfig) -> ReducedOptimizer:
         ema_momentum=config.ema,
         name=config.optimizer,
     )
+    optimizer.scales_loss = config.precision == "float16"
+    return optimizer
 
 
 def read_step_count(optimizer: keras.optimizers.Optimizer) -> int:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from txl_tf.config import AttentionSpan
 from txl_tf.model import TransformerXL
+from txl_tf.training.optimizer import ReducedOptimizer
 
 Memory = Any  # a nest of tensors that only the model opens
 
@@ -22,8 +23,8 @@ class StepResult(NamedTuple):
     Args:
         nats: () float32, the sum of the losses of all replicas' tokens.
         tokens: () float32, their number.
-        grad_norm: () float32, the global norm of the gradients before clipping; not finite where
-            the step was skipped.
+        grad_norm: () float32, the global norm of the gradients before clipping, of the loss as it
+            is; not finite where the step was skipped.
         learning_rate: () float32, the one used.
     """
 
@@ -35,7 +36,7 @@ class StepResult(NamedTuple):
 
 def train_step(
     model: TransformerXL,
-    optimizer: keras.optimizers.Optimizer,
+    optimizer: ReducedOptimizer,
     ids: tf.Tensor,
     targets: tf.Tensor,
     memory: Memory,
@@ -73,6 +74,7 @@ def train_step(
     """
     replica = tf.distribute.get_replica_context()
     compute = compute or compute_gradients
+    loss_scale = optimizer.loss_scale.read() if optimizer.loss_scale else None
     sums: list[tf.Tensor] = []
     memories = []
     inputs = _split_rows((ids, targets, memory, document_starts), accumulate_steps)
@@ -80,7 +82,13 @@ def train_step(
         stream = replica.replica_id_in_sync_group * accumulate_steps + part
         model.set_dropout_seed(optimizer.iterations, stream=stream)
         part_nats, gradients, part_memory = compute(
-            model, part_ids, part_targets, part_memory, span=span, document_starts=part_starts
+            model,
+            part_ids,
+            part_targets,
+            part_memory,
+            span=span,
+            document_starts=part_starts,
+            loss_scale=loss_scale,
         )
         memories.append(part_memory)
         if accumulate_steps > 1:
@@ -91,6 +99,8 @@ def train_step(
     if n_replicas > 1:
         sums = _average(replica, sums, reduce_dtype)
     mean_nats, *gradients = sums
+    if loss_scale is not None:
+        gradients = [gradient / loss_scale for gradient in gradients]
     new_memory = memories[0]
     if accumulate_steps > 1:
         new_memory = keras.tree.map_structure(lambda *parts: tf.concat(parts, axis=0), *memories)
@@ -104,6 +114,8 @@ def train_step(
     optimizer.is_good = tf.math.is_finite(result.grad_norm)
     gradients = [tf.where(optimizer.is_good, gradient, 0.0) for gradient in gradients]
     optimizer.apply(gradients, model.trainable_variables)
+    if optimizer.loss_scale:
+        optimizer.loss_scale.adapt(optimizer.is_good)
     optimizer.is_good = None  # a tensor of this trace means nothing elsewhere
     is_known = tf.math.is_finite(mean_nats)  # a memory of a loss that is not would spoil the next
     memory = keras.tree.map_structure(
@@ -147,6 +159,7 @@ def compute_gradients(
     *,
     span: AttentionSpan,
     document_starts: tf.Tensor | None = None,
+    loss_scale: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, list[tf.Tensor], Memory]:
     """Runs the model forward and backward on one segment.
 
@@ -157,6 +170,7 @@ def compute_gradients(
         memory: from `model.initial_memory` or the segment before.
         span: what the model sees.
         document_starts: (B, T) bool, where `ids` begins a document, or `None`.
+        loss_scale: () float32, by which the gradients are multiplied, or `None`.
 
     Returns:
         The sum of the losses in nats, () float32; the gradients of their mean, dense, in the
@@ -168,6 +182,8 @@ def compute_gradients(
         )
         nats = model.nll(hidden, targets)
         loss = tf.reduce_mean(nats)
+        if loss_scale is not None:
+            loss *= loss_scale
     gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
     # The embedding's gradient comes as slices, whose norm would count repeated tokens apart.
     return tf.reduce_sum(nats), [tf.convert_to_tensor(grad) for grad in gradients], memory

@@ -21,8 +21,12 @@ from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.step import StepResult, compute_gradients, train_step
 from txl_tf.training.workers import Workers
 
-# Weights, optimizer and losses are float32 in both.
-DTYPE_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+# Weights, optimizer and losses are float32 in all.
+DTYPE_POLICIES = {
+    "float32": "float32",
+    "bfloat16": "mixed_bfloat16",
+    "float16": "mixed_float16",
+}
 
 
 class Interval(NamedTuple):
@@ -109,11 +113,14 @@ class Trainer:
         return read_step_count(self.optimizer)
 
     def read_gauges(self) -> dict[str, float]:
-        """Returns the norm of the weights and the most bytes of memory so far, by name."""
-        return {
+        """Returns the norm of the weights, the most bytes of memory so far, the loss scale."""
+        gauges = {
             "parameter_norm": measure_norm(self.model.trainable_variables),
             "peak_memory_bytes": measure_peak_memory(self.strategy),
         }
+        if self.optimizer.loss_scale:
+            gauges["loss_scale"] = float(self.optimizer.loss_scale.read())
+        return gauges
 
     def train(
         self,

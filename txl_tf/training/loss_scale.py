@@ -1,0 +1,53 @@
+"""Scaling of the loss, so that small gradients do not vanish in float16."""
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+FIRST_SCALE = 2.0**15
+GROWTH_STEPS = 2000
+
+
+class LossScale:
+    """A factor of the loss that follows what the gradients can take.
+
+    The gradients are computed of the loss times the factor, and divided by it once the replicas
+    have averaged them. Where they are not finite then, the step is skipped on all replicas and the
+    factor is halved; after `GROWTH_STEPS` good steps in a row it is doubled. As a power of 2 it
+    changes no bit of a gradient that float16 can hold.
+
+    Args:
+        add_variable: makes a variable that is saved with the optimizer.
+
+    References:
+        Micikevicius et al. 2018, https://arxiv.org/abs/1710.03740, section 3.2.
+    """
+
+    def __init__(self, add_variable: Callable[..., keras.Variable]):
+        shared = {"shape": (), "aggregation": "only_first_replica"}
+        self._factor = add_variable(
+            name="loss_scale",
+            initializer=keras.initializers.Constant(FIRST_SCALE),
+            dtype="float32",
+            **shared,
+        )
+        self._n_good = add_variable(
+            name="loss_scale_good_steps", initializer="zeros", dtype="int32", **shared
+        )
+
+    def read(self) -> tf.Tensor:
+        """Returns the factor, () float32."""
+        return tf.convert_to_tensor(self._factor)
+
+    def adapt(self, is_good: tf.Tensor) -> None:
+        """Changes the factor after a step, inside a replica.
+
+        Args:
+            is_good: () bool, whether the averaged gradients were finite; the same on all replicas.
+        """
+        factor, n_good = self.read(), tf.convert_to_tensor(self._n_good) + 1
+        is_grown = tf.logical_and(is_good, n_good >= GROWTH_STEPS)
+        grown = tf.where(is_grown, factor * 2, factor)
+        self._factor.assign(tf.where(is_good, grown, tf.maximum(factor / 2, 1.0)))
+        self._n_good.assign(tf.where(tf.logical_and(is_good, n_good < GROWTH_STEPS), n_good, 0))
