@@ -120,6 +120,7 @@ def test_a_span_that_cannot_be_is_an_error(cls, fields, message):
         ({"train_batch_size": 0}, r"`train_batch_size` must be an integer >= 1"),
         ({"tgt_len": 0}, r"`tgt_len` must be an integer >= 1. Received: tgt_len=0"),
         ({"seed": -1}, r"`seed` must be an integer >= 0. Received: seed=-1"),
+        ({"remat": 1}, r"`remat` must be true or false. Received: remat=1"),
     ],
 )
 def test_training_that_cannot_be_is_an_error(fields, message):

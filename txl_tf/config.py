@@ -203,6 +203,8 @@ class TrainConfig(_ReadingConfig):
         accumulate_steps: parts that a replica's lanes are divided into, computed one after the
             other, to fit the device; the same steps bar dropout.
         precision: of hidden states, memory and products: float32 or bfloat16.
+        remat: compute the inside of each layer anew in the backward pass instead of keeping it:
+            less memory of the device, more time, the same steps.
         tgt_len: segment length T.
         mem_len: memory length M; 0 for no memory.
         same_length: every query sees M + 1 keys.
@@ -224,6 +226,7 @@ class TrainConfig(_ReadingConfig):
     seed: int = 0
     accumulate_steps: int = 1
     precision: str = "float32"
+    remat: bool = False
 
     def __post_init__(self) -> None:
         self._check_reals("learning_rate", "min_lr_ratio", "clip")
@@ -232,6 +235,7 @@ class TrainConfig(_ReadingConfig):
         self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]", "min_lr_ratio")
         self._check_integers(0, "warmup_steps", "seed")
         self._check_integers(1, "train_steps", "train_batch_size", "accumulate_steps")
+        self._check_booleans("remat")
         self._check(
             self.precision in PRECISIONS, f"`precision` must be one of {PRECISIONS}", "precision"
         )
