@@ -30,10 +30,10 @@ def make_config(**changes):
     return ModelConfig(**fields | changes)
 
 
-def make_model(*, dtype=None, **changes):
+def make_model(*, dtype=None, remat=False, **changes):
     """Returns a model whose weights are all random and large enough to matter."""
     model, rng = (
-        TransformerXL(make_config(**changes), seed=1, dtype=dtype),
+        TransformerXL(make_config(**changes), seed=1, remat=remat, dtype=dtype),
         np.random.default_rng(7),
     )
     for variable in model.trainable_variables:

@@ -126,6 +126,7 @@ def test_a_span_that_cannot_be_is_an_error(cls, fields, message):
         ({"weight_decay": float("nan")}, r"`weight_decay` must be a finite number"),
         ({"ema": 1.0}, r"`ema` must be in \[0, 1\). Received: ema=1.0"),
         ({"ema": -0.1}, r"`ema` must be in \[0, 1\). Received: ema=-0.1"),
+        ({"remat": 1}, r"`remat` must be true or false. Received: remat=1"),
     ],
 )
 def test_training_that_cannot_be_is_an_error(fields, message):

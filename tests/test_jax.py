@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from golden_cases import NAMES, load_case
 from jax_documents import CONFIG, read_segments
+from jax_remat import CONFIG as DROPPING
 
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import SCOPE, list_entries, load_model
@@ -52,6 +53,25 @@ def test_documents_on_jax_are_those_on_tensorflow(tmp_path):
         np.testing.assert_allclose(results[key], states, rtol=0, atol=2e-5, err_msg=key)
     without = read_segments(model, lambda *args, **kwargs: model(*args, span=kwargs["span"]))
     assert np.abs(without["hidden_1"] - expected["hidden_1"]).max() > 1e-2
+
+
+def test_remat_on_jax_changes_no_loss_memory_mask_or_gradient(tmp_path):
+    model = TransformerXL(DROPPING, seed=3)
+    weights = {variable.path: variable for variable in model.trainable_variables}
+    results = run_on_jax("jax_remat.py", weights, tmp_path)
+    assert results.pop("plain/barriers") == 0
+    assert results.pop("remat/barriers") >= DROPPING.n_layer  # before each second computation
+    names = [key.removeprefix("plain/") for key in results if key.startswith("plain/")]
+    assert {f"gradient/{path}" for path in weights} < set(names)
+    assert len(results) == 2 * len(names)
+    for name in names:
+        expected = results[f"plain/{name}"]
+        scale = np.abs(expected).max()
+        assert scale > 0, name
+        # Of the largest entry: float32, summed in another order.
+        np.testing.assert_allclose(
+            results[f"remat/{name}"], expected, rtol=0, atol=1e-5 * scale, err_msg=name
+        )
 
 
 def run_on_jax(script, weights, folder, *arguments):

@@ -179,8 +179,9 @@ def test_the_memory_of_the_first_layer_is_the_embedding_after_dropout():
     np.testing.assert_allclose(kept[kept != 0], 2 * embedded[kept != 0], rtol=1e-6)
 
 
-def test_a_step_draws_as_many_masks_as_its_seed_reserves():
-    model = make_model(dropout=0.25, dropatt=0.5)
+@pytest.mark.parametrize("remat", [False, True])
+def test_a_step_draws_as_many_masks_as_its_seed_reserves(remat):
+    model = make_model(dropout=0.25, dropatt=0.5, remat=remat)
     model.set_dropout_seed(5)
     model(make_ids(), model.initial_memory(BATCH, 7), training=True)
     used = np.asarray(model.seed_generator.state)

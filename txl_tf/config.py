@@ -210,6 +210,8 @@ class TrainConfig(_ReadingConfig):
             scaled loss.
         reduce_dtype: of the gradients while replicas average them: float32, or bfloat16 for half
             the traffic.
+        remat: compute the inside of each layer anew in the backward pass instead of keeping it:
+            less memory of the device, more time, the same steps.
         tgt_len: segment length T.
         mem_len: memory length M; 0 for no memory.
         same_length: every query sees M + 1 keys.
@@ -237,6 +239,7 @@ class TrainConfig(_ReadingConfig):
     optimizer: str = "adam"
     weight_decay: float = 0.0
     ema: float = 0.0
+    remat: bool = False
 
     def __post_init__(self) -> None:
         self._check_reals("learning_rate", "min_lr_ratio", "clip")
@@ -248,6 +251,7 @@ class TrainConfig(_ReadingConfig):
         self._check_integers(1, "train_steps", "train_batch_size", "accumulate_steps")
         self._check_choice("precision", PRECISIONS)
         self._check_choice("reduce_dtype", REDUCE_DTYPES)
+        self._check_booleans("remat")
         self._check(
             self.warmup_steps <= self.train_steps,
             "`warmup_steps` must not exceed `train_steps`",

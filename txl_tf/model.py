@@ -11,6 +11,7 @@ from txl_tf.layers import (
     AdaptiveSoftmax,
     DecoderLayer,
     Dropout,
+    DropoutSeeds,
     compare_documents,
     make_attention_mask,
     make_position_table,
@@ -34,6 +35,8 @@ class TransformerXL(keras.Model):
     Args:
         config: `ModelConfig`.
         seed: of the initial weights and the dropout masks; `None` for another each time.
+        remat: of each layer only the inputs are kept for the backward pass, which computes the
+            rest anew, with the same dropout masks (Chen et al. 2016): less memory, more time.
 
     Call arguments:
         ids: (B, T) int32 in [0, V).
@@ -62,13 +65,16 @@ class TransformerXL(keras.Model):
 
     References:
         Dai et al. 2019, https://arxiv.org/abs/1901.02860.
+        Chen et al. 2016, Training deep nets with sublinear memory cost,
+        https://arxiv.org/abs/1604.06174.
     """
 
-    def __init__(self, config, *, seed=None, name="transformer_xl", **kwargs):
+    def __init__(self, config, *, seed=None, remat=False, name="transformer_xl", **kwargs):
         super().__init__(name=name, **kwargs)
         self.config = config
+        self.remat = remat
         self.seed = random.randrange(2**31) if seed is None else seed
-        self.seed_generator = keras.random.SeedGenerator(self.seed, name="dropout_seed")
+        self.seed_generator = DropoutSeeds(self.seed, name="dropout_seed")
         # One stream for all weights: two of the same seed would make projections of tables.
         seeds = keras.random.SeedGenerator(self.seed)
         initializer = _make_initializer(config, config.init_std, seeds)
@@ -131,17 +137,30 @@ class TransformerXL(keras.Model):
         new_memory = []
         for index, (layer, old) in enumerate(zip(self.decoder_layers, memory, strict=True)):
             new_memory.append(update_memory(old, hidden, same_document))
-            biases = self._get_biases(index)
-            inputs = (hidden, old, positions, *biases, mask, same_document)
-            hidden = layer(*inputs, training=training)
+            tensors = (hidden, old, positions, *self._get_biases(index))
+            hidden = self._run_layer(layer, tensors, (mask, same_document), training)
         return self.dropout(hidden, training=training), tuple(new_memory)
+
+    def _run_layer(self, layer, tensors, masks, training):
+        """Returns the hidden states after a layer; its backward pass may compute them anew."""
+        if not self.remat:
+            return layer(*tensors, *masks, training=training)
+        seed = self.seed_generator.reserve(layer.n_draws if training else 0)
+
+        def run(zero, *tensors):
+            # The seeds come by `zero`, as all else that is computed anew: from seeds that are the
+            # same in both passes a compiler would make the masks once, and keep them.
+            with self.seed_generator.draw_from(seed + ops.cast(zero, seed.dtype)):
+                return layer(*tensors, *masks, training=training)
+
+        return keras.remat(run)(ops.zeros(()), *tensors)
 
     def _get_biases(self, index):
         """Returns u and v (N, H) of a layer."""
         biases = (self.content_bias, self.position_bias)
-        if self.config.untie_r:
-            return tuple(ops.convert_to_tensor(bias)[index] for bias in biases)
-        return tuple(ops.convert_to_tensor(bias) for bias in biases)
+        # A slice, be it of all: handed to `keras.remat` as a variable, its gradient counts twice.
+        part = index if self.config.untie_r else ...
+        return tuple(ops.convert_to_tensor(bias)[part] for bias in biases)
 
     def initial_memory(self, batch_size, mem_len):
         """Returns the memory before the first segment: zeros, which are attended to.
@@ -206,6 +225,7 @@ class TransformerXL(keras.Model):
         return {
             "config": self.config.to_json(),
             "seed": self.seed,
+            "remat": self.remat,
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
         }

@@ -12,9 +12,9 @@ import txl_tf
 ADAPTIVE = dataclasses.replace(DROPPING, cutoffs=(7, 13), div_val=2, untie_r=True)
 
 
-def compile_step(model_config, *, dtype, config=RESETTING):
+def compile_step(model_config, *, dtype, remat=False, config=RESETTING):
     """Returns the HLO of forward and backward pass, clipping, update and memory of one replica."""
-    model = txl_tf.TransformerXL(model_config, seed=3, dtype=dtype)
+    model = txl_tf.TransformerXL(model_config, seed=3, remat=remat, dtype=dtype)
     optimizer = txl_tf.training.make_optimizer(config)
     optimizer.build(model.trainable_variables)
 
@@ -40,15 +40,16 @@ def compile_step(model_config, *, dtype, config=RESETTING):
 @pytest.fixture(
     scope="module",
     params=[
-        (DROPPING, "float32"),
-        (ADAPTIVE, "float32"),
-        (ADAPTIVE, "mixed_bfloat16"),
+        (DROPPING, "float32", False),
+        (ADAPTIVE, "float32", False),
+        (ADAPTIVE, "mixed_bfloat16", False),
+        (DROPPING, "float32", True),
     ],
-    ids=["one_bin", "adaptive", "bfloat16"],
+    ids=["one_bin", "adaptive", "bfloat16", "remat"],
 )
 def hlo(request):
-    model_config, dtype = request.param
-    return compile_step(model_config, dtype=dtype)
+    model_config, dtype, remat = request.param
+    return compile_step(model_config, dtype=dtype, remat=remat)
 
 
 def test_the_step_has_static_shapes_only(hlo):

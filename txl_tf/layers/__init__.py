@@ -3,7 +3,7 @@
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
 from txl_tf.layers.decoder_layer import DecoderLayer
-from txl_tf.layers.dropout import Dropout
+from txl_tf.layers.dropout import Dropout, DropoutSeeds
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.memory import compare_documents, make_attention_mask, update_memory
 from txl_tf.layers.positions import make_position_table
@@ -14,6 +14,7 @@ __all__ = [
     "AdaptiveSoftmax",
     "DecoderLayer",
     "Dropout",
+    "DropoutSeeds",
     "FeedForward",
     "RelativeAttention",
     "compare_documents",

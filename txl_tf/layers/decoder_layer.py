@@ -88,6 +88,12 @@ class DecoderLayer(keras.layers.Layer):
             epsilon=LAYER_NORM_EPSILON, dtype=self.dtype_policy, name=name
         )
 
+    @property
+    def n_draws(self):
+        """How many masks of dropout a call in training draws."""
+        rates = self.arguments["dropout"], self.arguments["dropatt"]
+        return 3 * bool(rates[0]) + bool(rates[1])
+
     def build(self, hidden_shape, *_):
         for part in (
             self.attention,

@@ -1,6 +1,9 @@
 """Dropout from a seed generator that all layers of a model share."""
 
+import contextlib
+
 import keras
+from keras import ops
 
 
 class Dropout(keras.layers.Layer):
@@ -40,6 +43,50 @@ class Dropout(keras.layers.Layer):
 
     def get_config(self):
         return super().get_config() | {"rate": self.rate}
+
+
+class DropoutSeeds(keras.random.SeedGenerator):
+    """A seed generator whose seeds can be drawn a second time.
+
+    What is computed anew in the backward pass must drop what it dropped before. So its seeds are
+    set aside once, by `reserve`, and drawn from there each time that it is computed, by
+    `draw_from`, which changes no variable. They are the seeds that `next` would have given.
+
+    >>> seeds = DropoutSeeds(3)
+    >>> first = seeds.reserve(2)
+    >>> with seeds.draw_from(first):
+    ...     drawn = [ops.convert_to_numpy(seeds.next()).tolist() for _ in range(2)]
+    >>> drawn, ops.convert_to_numpy(seeds.next()).tolist()
+    ([[3, 0], [3, 1]], [3, 2])
+    """
+
+    _reserved = None  # the next seed within `draw_from`
+
+    def reserve(self, count):
+        """Returns the seed that is next, (2,) integers, and passes over `count` seeds."""
+        first = self.state.value * 1  # a copy, as the variable changes
+        self.state.assign(_advance(first, count))
+        return first
+
+    @contextlib.contextmanager
+    def draw_from(self, first):
+        """Has `next` give `first` and the seeds that follow it, in a `with` block."""
+        self._reserved = first
+        try:
+            yield
+        finally:
+            self._reserved = None
+
+    def next(self, ordered=True):
+        """Returns a seed, (2,) integers, and passes over it."""
+        if self._reserved is None:
+            return super().next(ordered)
+        seed, self._reserved = self._reserved, _advance(self._reserved, 1)
+        return seed
+
+
+def _advance(seed, count):
+    return seed + ops.convert_to_tensor([0, count], seed.dtype)
 
 
 def as_seed_generator(seed):

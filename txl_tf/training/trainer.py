@@ -98,7 +98,10 @@ class Trainer:
             )
         with strategy.scope():
             self.model = TransformerXL(
-                model_config, seed=config.seed, dtype=DTYPE_POLICIES[config.precision]
+                model_config,
+                seed=config.seed,
+                remat=config.remat,
+                dtype=DTYPE_POLICIES[config.precision],
             )
             self.optimizer = make_optimizer(config)
             self.optimizer.build(self.model.trainable_variables)
@@ -194,8 +197,9 @@ class Trainer:
                 values = self._run_steps(batch, starts, tf.constant(n_steps)).numpy()
         except tf.errors.ResourceExhaustedError as error:
             raise UserError(
-                "the device has too little memory for this model and batch: try a smaller "
-                f"train_batch_size, tgt_len or mem_len ({explain(error)})"
+                "the device has too little memory for this model and batch: try remat, more "
+                "accumulate_steps, or a smaller train_batch_size, tgt_len or mem_len "
+                f"({explain(error)})"
             ) from error
         return Interval(start + n_steps, *values.T)
 
