@@ -18,10 +18,12 @@ from plan import Plan, plan_corpus, plan_pydoc, plan_text
 from prepare import prepare_plan
 
 from txl_tf.data.documents import RULES
+from txl_tf.data.files import is_remote
 from txl_tf.data.learning import LEVELS_OF_OPTION
 from txl_tf.data.reading import open_records
-from txl_tf.data.records import JSON_NAME, RecordError, RecordsInfo
+from txl_tf.data.records import RecordError, RecordsInfo
 from txl_tf.data.vocabulary import LEVELS
+from txl_tf.data.writing import holds_records
 from txl_tf.program import define_flag, parse_cutoffs, run_program
 
 _TEXT = "text"
@@ -148,10 +150,10 @@ def make_records(options: flags.FlagValues) -> None:
     """Makes the data set that the flags describe, and prints what it holds."""
     check_flags(options)
     start = time.monotonic()
-    data_dir = Path(options.data_dir or f"data/{options.dataset}")
+    data_dir = options.data_dir or f"data/{options.dataset}"
     plan = find_plan(options)
     arguments = describe_arguments(options)
-    if not options.overwrite and (data_dir / JSON_NAME).exists():
+    if not options.overwrite and holds_records(data_dir):
         check_done(data_dir, arguments, plan)
         print(f"`{data_dir}` was made with the same arguments before: nothing to do.")
         return
@@ -209,11 +211,11 @@ def describe_arguments(options: flags.FlagValues) -> dict[str, Any]:
     }
 
 
-def check_done(data_dir: Path, arguments: dict[str, Any], plan: Plan | None) -> None:
+def check_done(data_dir: str, arguments: dict[str, Any], plan: Plan | None) -> None:
     """Checks that the data set in a folder is the one that would be made.
 
     Args:
-        data_dir: The folder.
+        data_dir: The folder, or an address.
         arguments: The flags.
         plan: The files; `None` if they are not there any more, which changes nothing.
 
@@ -250,6 +252,13 @@ def print_summary(info: RecordsInfo) -> None:
 
 
 def _get_raw_dir(options: flags.FlagValues) -> Path:
+    """Returns the folder of the raw files.
+
+    Raises:
+        flags.Error: it is an address: `Path` would make a folder here of that name.
+    """
+    if is_remote(options.raw_dir or ""):
+        raise flags.Error(f"--raw_dir must be a folder here. Received: {options.raw_dir}")
     return Path(options.raw_dir or f"raw/{options.dataset}")
 
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from corpora import Corpus
@@ -26,7 +25,7 @@ _NEAR = 0.01
 
 def prepare_plan(
     plan: Plan,
-    data_dir: Path,
+    data_dir: str,
     *,
     made_from: Mapping[str, Any],
     num_workers: int,
@@ -36,7 +35,7 @@ def prepare_plan(
 
     Args:
         plan: What to make.
-        data_dir: Where to write.
+        data_dir: Where to write: a folder, or an address.
         made_from: What to remember in the records.
         num_workers: How many pieces of text to work on at once.
         overwrite: Whether to replace a data set that is there.

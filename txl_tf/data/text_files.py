@@ -12,6 +12,7 @@ from glob import glob
 from pathlib import Path
 from typing import IO, Literal, NamedTuple, cast
 
+from txl_tf.data.files import is_remote
 from txl_tf.errors import UserError
 
 EncodingErrors = Literal["strict", "replace"]
@@ -185,6 +186,8 @@ def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
         # A file may be called "a[1].txt".
         found = [expanded] if os.path.isfile(expanded) else sorted(glob(expanded, recursive=True))
         files = [path for path in found if os.path.isfile(path)]
+        if is_remote(pattern):
+            raise TextError(f"texts are read from files here: copy {pattern!r} first.")
         if not files:
             raise TextError(f"no file matches {pattern!r}.")
         paths.update(dict.fromkeys(files))

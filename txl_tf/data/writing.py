@@ -12,6 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from txl_tf.data.files import (
+    get_size,
+    is_remote,
+    join_path,
+    open_file,
+    remove_file,
+    upload_files,
+)
 from txl_tf.data.records import (
     JSON_NAME,
     VOCABULARY_NAME,
@@ -43,9 +51,12 @@ def write_records(
     Everything is written into a temporary folder inside `data_dir` first. If the run is
     interrupted or the disk is full, an older data set in `data_dir` is as it was. A run that is
     killed leaves its `.writing-*` folder behind, which nothing reads; the next one removes it.
+    What goes to a remote `data_dir` is written here first and copied when it is whole, the listing
+    in `records.json` last.
 
     Args:
-        data_dir: The folder to write to; made if missing.
+        data_dir: The folder to write to, or an address such as "gs://bucket/folder"; made if
+            missing.
         dataset: The name of the data set.
         vocabulary: Its symbols.
         splits: For each split, chunks of ids in order, read one at a time: integer arrays of any
@@ -64,7 +75,7 @@ def write_records(
         ValueError: If an id is not in the vocabulary, or another argument is against its rule.
         OSError: If the files cannot be written.
     """
-    folder = Path(data_dir)
+    folder = os.fspath(data_dir)
     check_replaceable(folder, overwrite=overwrite)
     for name in splits:
         if not name.isidentifier():
@@ -90,6 +101,11 @@ def write_records(
     return info
 
 
+def holds_records(data_dir: str | os.PathLike[str]) -> bool:
+    """Tells whether there is a data set in a folder, or at an address."""
+    return get_size(join_path(os.fspath(data_dir), JSON_NAME)) is not None
+
+
 def check_replaceable(data_dir: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Checks that a data set may be written to a folder.
 
@@ -100,7 +116,7 @@ def check_replaceable(data_dir: str | os.PathLike[str], *, overwrite: bool) -> N
     Raises:
         RecordError: If `data_dir` holds a data set and `overwrite` is False.
     """
-    if (Path(data_dir) / JSON_NAME).exists() and not overwrite:
+    if holds_records(data_dir) and not overwrite:
         raise RecordError(
             f"`{data_dir}` already holds a data set; choose another folder, or pass "
             "`overwrite=True` (--overwrite) to replace it."
@@ -113,8 +129,13 @@ def _iterate_chunks(chunks: Iterable[np.ndarray | TokenChunk]) -> Iterator[Token
 
 
 @contextmanager
-def _make_aside(folder: Path) -> Iterator[Path]:
+def _make_aside(data_dir: str) -> Iterator[Path]:
     """Makes a folder to write in, which is removed in the end, with those of killed runs."""
+    if is_remote(data_dir):
+        with tempfile.TemporaryDirectory() as name:
+            yield Path(name)
+        return
+    folder = Path(data_dir)
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     _remove_left(folder)
@@ -152,21 +173,28 @@ def _is_running(pid: int) -> bool:
     return True
 
 
-def _move_into_place(aside: Path, folder: Path, info: RecordsInfo) -> None:
+def _move_into_place(aside: Path, folder: str, info: RecordsInfo) -> None:
     """Moves a finished data set from `aside` to `folder`, then removes the shards it replaces."""
     replaced = _find_files(folder)
     files = {file.file for file in info.iterate_files()}
-    for file in (*sorted(files), VOCABULARY_NAME, JSON_NAME):
-        os.replace(aside / file, folder / file)
-    for file in replaced - files:
-        (folder / file).unlink(missing_ok=True)
+    names = (*sorted(files), VOCABULARY_NAME, JSON_NAME)
+    if is_remote(folder):
+        upload_files(aside, folder, names)
+    else:
+        for name in names:
+            os.replace(aside / name, join_path(folder, name))
+    for name in replaced - files:
+        remove_file(join_path(folder, name))
 
 
-def _find_files(folder: Path) -> set[str]:
+def _find_files(folder: str) -> set[str]:
     """Returns the files that `records.json` in `folder` lists, if it can be read."""
+    if not holds_records(folder):
+        return set()
     try:
-        info = RecordsInfo.loads((folder / JSON_NAME).read_bytes())
-    except (FileNotFoundError, RecordError):
+        with open_file(join_path(folder, JSON_NAME)) as file:
+            info = RecordsInfo.loads(file.read())
+    except RecordError:
         return set()
     return {file.file for file in info.iterate_files()}
 

@@ -21,6 +21,15 @@ def list_names(folder: str) -> list[str]:
         return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
 
 
+def open_checkpoint(path: str) -> Any:
+    """Opens a checkpoint of tensorflow by its exact path, to read tensors by name.
+
+    `tf.train.load_checkpoint` would look for it by a pattern first, which not all remote file
+    systems know.
+    """
+    return tf.compat.v1.train.NewCheckpointReader(path)
+
+
 def read_json(path: str) -> Any:
     """Returns the content of a JSON file.
 
