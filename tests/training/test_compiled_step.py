@@ -9,10 +9,11 @@ from small_runs import BATCH, DROPPING, MEM_LEN, RESETTING, TGT_LEN
 
 import txl_tf
 
+LAMB = dataclasses.replace(RESETTING, optimizer="lamb", weight_decay=0.1, ema=0.9)
 ADAPTIVE = dataclasses.replace(DROPPING, cutoffs=(7, 13), div_val=2, untie_r=True)
 
 
-def compile_step(model_config, *, dtype, config=RESETTING):
+def compile_step(model_config, *, dtype, config):
     """Returns the HLO of forward and backward pass, clipping, update and memory of one replica."""
     model = txl_tf.TransformerXL(model_config, seed=3, dtype=dtype)
     optimizer = txl_tf.training.make_optimizer(config)
@@ -40,15 +41,16 @@ def compile_step(model_config, *, dtype, config=RESETTING):
 @pytest.fixture(
     scope="module",
     params=[
-        (DROPPING, "float32"),
-        (ADAPTIVE, "float32"),
-        (ADAPTIVE, "mixed_bfloat16"),
+        (DROPPING, "float32", RESETTING),
+        (ADAPTIVE, "float32", RESETTING),
+        (ADAPTIVE, "mixed_bfloat16", RESETTING),
+        (DROPPING, "float32", LAMB),
     ],
-    ids=["one_bin", "adaptive", "bfloat16"],
+    ids=["one_bin", "adaptive", "bfloat16", "lamb"],
 )
 def hlo(request):
-    model_config, dtype = request.param
-    return compile_step(model_config, dtype=dtype)
+    model_config, dtype, config = request.param
+    return compile_step(model_config, dtype=dtype, config=config)
 
 
 def test_the_step_has_static_shapes_only(hlo):

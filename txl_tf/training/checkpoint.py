@@ -107,7 +107,7 @@ class Checkpointer:
             write_memory(path, self.memory.gather(), first_row=self.memory.lanes.start)
             self._checkpoint.write(path)
         except (tf.errors.OpError, OSError) as error:
-            _remove(path)
+            remove_checkpoint(path)
             kept = list_checkpoints(self.model_dir)
             newest = f"the newest whole one is {kept[-1][1]}" if kept else "there is no older one"
             raise UserError(
@@ -115,7 +115,7 @@ class Checkpointer:
             ) from error
         for old_step, old in list_checkpoints(self.model_dir)[: -self.keep]:
             if old_step != keep_step:
-                _remove(old)
+                remove_checkpoint(old)
         _remove_torn(self.model_dir)
         return path
 
@@ -167,7 +167,7 @@ def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) 
         UserError: the checkpoint cannot be read or is of another model.
     """
     try:
-        group = "averages" if use_averages and _read_shapes(path, "averages") else "weights"
+        group = "averages" if use_averages and read_shapes(path, "averages") else "weights"
         _check_weights(path, model, group)
         _restore(tf.train.Checkpoint(**{group: _name_variables(model.weights)}), path)
     except DAMAGE as error:
@@ -216,9 +216,18 @@ def _restore(checkpoint: tf.train.Checkpoint, path: str) -> None:
         raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
 
 
-def _read_shapes(path: str, group: str) -> dict[str, list[int]]:
-    """Returns the shapes of a group's variables by the names that they have in a checkpoint."""
-    key = re.compile(rf"{group}/(.*)/\.ATTRIBUTES/VARIABLE_VALUE")  # a dot in a name is doubled
+def make_key(group: str, name: str) -> str:
+    """Returns what a variable of a group is called in the files of a checkpoint."""
+    return f"{group}/{name.replace('.', '..')}/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def read_shapes(path: str, group: str) -> dict[str, list[int]]:
+    """Returns the shapes of a group of variables by name; none if there is no such group.
+
+    Raises:
+        Exception: one of `DAMAGE`.
+    """
+    key = re.compile(re.escape(make_key(group, "NAME")).replace("NAME", "(.*)"))
     shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
     return {
         match[1].replace("..", "."): shape
@@ -232,7 +241,7 @@ def _check_weights(path: str, model: TransformerXL, group: str = "weights") -> N
 
     tensorflow would say nothing of those that the checkpoint alone has.
     """
-    found = _read_shapes(path, group)
+    found = read_shapes(path, group)
     wanted = {
         name: list(variable.shape) for name, variable in _name_variables(model.weights).items()
     }
@@ -270,10 +279,10 @@ def _remove_torn(model_dir: str) -> None:
     whole = {os.path.basename(path) for _, path in list_checkpoints(model_dir)}
     found = (re.match(rf"{PREFIX}-\d+(?=[._])", name) for name in list_names(folder))
     for name in {match[0] for match in found if match} - whole:
-        _remove(os.path.join(folder, name))
+        remove_checkpoint(os.path.join(folder, name))
 
 
-def _remove(path: str) -> None:
+def remove_checkpoint(path: str) -> None:
     """Removes the files of a checkpoint, the index first, and what an interrupted save left."""
     with explain_errors(path):
         for part in _list_parts(path):

@@ -3,6 +3,7 @@
 MODEL_DIR/config.json         model, training and evaluation, data set
 MODEL_DIR/vocabulary.json     symbols in id order
 MODEL_DIR/checkpoints/        weights, optimizer, step
+MODEL_DIR/averaged/           means of the weights of several checkpoints
 MODEL_DIR/log.jsonl           one object a logged step
 MODEL_DIR/events/             the same for TensorBoard
 """
