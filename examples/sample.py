@@ -32,7 +32,8 @@ def define_flags() -> flags.FlagValues:
 def print_sample(options: flags.FlagValues) -> None:
     """Loads the newest checkpoint of a run and prints a text that begins with the prompt."""
     from txl_tf.model import TransformerXL
-    from txl_tf.training.checkpoint import find_checkpoint, load_weights
+    from txl_tf.training.checkpoint_files import find_checkpoint
+    from txl_tf.training.checkpoint_weights import load_weights
     from txl_tf.training.run_folder import read_run_config, read_run_vocabulary
 
     config = read_run_config(options.model_dir)

@@ -1,9 +1,13 @@
 """Averages of weights, from the command line to the scores."""
 
 import re
+import shlex
 
 import pytest
 from test_train_gpu import run_main, write_data
+
+import train_gpu
+from txl_tf.training import average
 
 
 @pytest.fixture(scope="module")
@@ -16,13 +20,17 @@ def finished(tmp_path_factory):
     return folder
 
 
+def read_scores(out):
+    """Returns what the weights are called and their loss, of each score of step 12."""
+    found = re.findall(r"^valid at step 12(.*): loss ([\d.]+) nats", out, flags=re.MULTILINE)
+    return [(weights, float(loss)) for weights, loss in found]
+
+
 def evaluate(folder, capsys, *arguments):
-    """Returns what the weights are called and their loss, as printed."""
     arguments = ("--do_train=false", "--do_eval", *arguments)
     assert run_main(folder / "data", folder / "run", *arguments) == 0
-    out = capsys.readouterr().out
-    ((weights, loss),) = re.findall(r"^valid at step 12(.*): loss ([\d.]+) nats", out, re.MULTILINE)
-    return weights, float(loss)
+    (score,) = read_scores(capsys.readouterr().out)
+    return score
 
 
 def test_the_flag_of_the_averages_chooses_the_weights_that_are_evaluated(finished, capsys):
@@ -38,3 +46,15 @@ def test_the_flag_of_the_averages_chooses_those_that_a_run_is_judged_by(finished
     arguments = ("--ema=0.9", "--eval_every=6", "--use_ema=false", "--train_steps=6")
     assert run_main(finished / "data", tmp_path / "run", *arguments) == 0
     assert "Evaluates the weights: ema 0.9." in capsys.readouterr().out
+
+
+def test_an_average_of_checkpoints_is_evaluated_by_the_command_that_is_printed(finished, capsys):
+    assert average.main(["average.py", str(finished / "run"), "--steps=4,12"]) == 0
+    command = capsys.readouterr().out.splitlines()[-1]
+    command = command.replace("DATA_DIR", str(finished / "data"))
+    python, *arguments = shlex.split(command)
+    assert (python, arguments[0]) == ("python", "train_gpu.py")
+    assert train_gpu.main([*arguments, "--nojit"]) == 0
+    ((weights, loss),) = read_scores(capsys.readouterr().out)
+    assert weights == ""
+    assert loss != evaluate(finished, capsys, "--use_ema=false")[1]

@@ -15,7 +15,8 @@ import train_gpu
 import txl_tf
 from tests.soak import kill_resume
 from txl_tf.data import Vocabulary, open_records, write_records
-from txl_tf.training.checkpoint import list_checkpoints, load_weights
+from txl_tf.training.checkpoint_files import list_checkpoints
+from txl_tf.training.checkpoint_weights import load_weights
 from txl_tf.training.evaluator import Evaluator
 from txl_tf.training.run_folder import read_run_config
 

@@ -8,9 +8,7 @@ from small_runs import (
 )
 
 import txl_tf
-from txl_tf.training.checkpoint import (
-    Checkpointer,
-)
+from txl_tf.training.checkpoint import Checkpointer
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.workers import Workers
 

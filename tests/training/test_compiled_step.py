@@ -9,12 +9,13 @@ from small_runs import BATCH, DROPPING, MEM_LEN, RESETTING, TGT_LEN
 
 import txl_tf
 
+LAMB = dataclasses.replace(RESETTING, optimizer="lamb", weight_decay=0.1, ema=0.9)
 ADAPTIVE = dataclasses.replace(DROPPING, cutoffs=(7, 13), div_val=2, untie_r=True)
 
 
-def compile_step(model_config, *, dtype, remat=False, config=RESETTING):
+def compile_step(model_config, *, dtype, config):
     """Returns the HLO of forward and backward pass, clipping, update and memory of one replica."""
-    model = txl_tf.TransformerXL(model_config, seed=3, remat=remat, dtype=dtype)
+    model = txl_tf.TransformerXL(model_config, seed=3, remat=config.remat, dtype=dtype)
     optimizer = txl_tf.training.make_optimizer(config)
     optimizer.build(model.trainable_variables)
 
@@ -40,16 +41,17 @@ def compile_step(model_config, *, dtype, remat=False, config=RESETTING):
 @pytest.fixture(
     scope="module",
     params=[
-        (DROPPING, "float32", False),
-        (ADAPTIVE, "float32", False),
-        (ADAPTIVE, "mixed_bfloat16", False),
-        (DROPPING, "float32", True),
+        (DROPPING, "float32", RESETTING),
+        (ADAPTIVE, "float32", RESETTING),
+        (ADAPTIVE, "mixed_bfloat16", RESETTING),
+        (DROPPING, "float32", LAMB),
+        (DROPPING, "float32", dataclasses.replace(RESETTING, remat=True)),
     ],
-    ids=["one_bin", "adaptive", "bfloat16", "remat"],
+    ids=["one_bin", "adaptive", "bfloat16", "lamb", "remat"],
 )
 def hlo(request):
-    model_config, dtype, remat = request.param
-    return compile_step(model_config, dtype=dtype, remat=remat)
+    model_config, dtype, config = request.param
+    return compile_step(model_config, dtype=dtype, config=config)
 
 
 def test_the_step_has_static_shapes_only(hlo):

@@ -10,9 +10,7 @@ from small_runs import (
 )
 
 from txl_tf.errors import UserError
-from txl_tf.training.checkpoint import (
-    list_checkpoints,
-)
+from txl_tf.training.checkpoint_files import list_checkpoints
 
 
 def cut(path):

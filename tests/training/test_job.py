@@ -13,7 +13,7 @@ from txl_tf.data.shards import TokenChunk
 from txl_tf.errors import UserError
 from txl_tf.run_options import RunOptions
 from txl_tf.training import job
-from txl_tf.training.checkpoint import list_checkpoints
+from txl_tf.training.checkpoint_files import list_checkpoints
 from txl_tf.training.run_folder import RunConfig, make_run_folder
 
 WORDS = Vocabulary("word", tuple(f"w{index}" for index in range(N_TOKEN)))

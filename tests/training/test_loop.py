@@ -11,7 +11,7 @@ from test_job import CONFIG, make_records, read_log_steps, train
 
 from txl_tf.errors import StoppedError, UserError
 from txl_tf.training import loop
-from txl_tf.training.checkpoint import list_checkpoints
+from txl_tf.training.checkpoint_files import list_checkpoints
 from txl_tf.training.evaluator import Score
 from txl_tf.training.trainer import Trainer
 

@@ -16,12 +16,9 @@ from small_runs import (
 
 import txl_tf
 from txl_tf.errors import UserError
-from txl_tf.training.checkpoint import (
-    find_checkpoint,
-    list_checkpoints,
-    load_weights,
-    read_step,
-)
+from txl_tf.training.checkpoint_average import save_weights
+from txl_tf.training.checkpoint_files import find_checkpoint, list_checkpoints, read_step
+from txl_tf.training.checkpoint_weights import load_weights
 
 # Every kind of weight: several bins, projections, biases of each layer.
 ADAPTIVE = dataclasses.replace(
@@ -107,16 +104,33 @@ def test_weights_alone_are_loaded(saved):
 def test_a_checkpoint_of_another_model_is_refused(saved, change):
     model_dir, _, _ = saved
     model = txl_tf.TransformerXL(dataclasses.replace(MODEL, **change))
-    with pytest.raises(UserError, match=r"ckpt-5 is of another model: .+") as error:
+    ((name, value),) = change.items()
+    field = f"{name} is {getattr(MODEL, name)!r} there and {value!r} here"
+    with pytest.raises(UserError, match=f"ckpt-5 is of another model: {field}$"):
         load_weights(model, find_checkpoint(str(model_dir)))
-    assert "\n" not in str(error.value)
+
+
+def test_a_model_that_differs_in_dropout_alone_takes_the_weights(saved):
+    model_dir, _, _ = saved
+    model = txl_tf.TransformerXL(dataclasses.replace(MODEL, dropout=0.5))
+    load_weights(model, find_checkpoint(str(model_dir)))
+
+
+def test_weights_without_a_config_are_compared_by_their_shapes(tmp_path):
+    run, path = Bare(), str(tmp_path / "ckpt-3")
+    names = {weight.path.replace("/", "."): weight.numpy() for weight in run.model.weights}
+    save_weights(path, names)
+    load_weights(run.model, path)
+    deeper = txl_tf.TransformerXL(dataclasses.replace(MODEL, n_layer=3))
+    with pytest.raises(UserError, match=r"another model: .*layer_2.* is missing there and \["):
+        load_weights(deeper, path)
 
 
 def test_a_run_is_not_restored_from_a_checkpoint_of_another_model(saved):
     model_dir, _, _ = saved
     deeper = Bare(dataclasses.replace(MODEL, n_layer=3))
     with pytest.raises(
-        UserError, match=r"ckpt-5 is of another model: .*layer_2.* is missing there"
+        UserError, match="ckpt-5 is of another model: n_layer is 2 there and 3 here"
     ):
         make_checkpointer(model_dir, deeper).restore()
 

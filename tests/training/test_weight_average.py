@@ -13,7 +13,8 @@ from test_job import CONFIG, make_records, train
 import txl_tf
 from txl_tf.errors import UserError
 from txl_tf.training import job
-from txl_tf.training.checkpoint import find_checkpoint, list_checkpoints, load_weights
+from txl_tf.training.checkpoint_files import find_checkpoint, list_checkpoints
+from txl_tf.training.checkpoint_weights import load_weights
 from txl_tf.training.evaluator import Evaluator
 from txl_tf.training.weight_average import use_averages
 

@@ -1,6 +1,25 @@
-"""Training: optimizer, step, and the loops around them."""
+"""Training: optimizer, step, and the loops around them.
 
-from txl_tf.training.optimizer import make_optimizer
-from txl_tf.training.step import StepResult, train_step
+The parts are imported when they are first used: the programs here read their flags before that.
+"""
 
-__all__ = ["StepResult", "make_optimizer", "train_step"]
+import importlib
+from typing import Any
+
+_PLACES = {
+    "StepResult": "txl_tf.training.step",
+    "make_optimizer": "txl_tf.training.optimizer",
+    "train_step": "txl_tf.training.step",
+}
+
+__all__ = [*_PLACES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        return getattr(importlib.import_module(_PLACES[name]), name)
+    raise AttributeError(f"module 'txl_tf.training' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,35 +1,40 @@
 """Saving and restoring a run.
 
-A checkpoint is the files `checkpoints/ckpt-STEP.*` of a run folder: first those of the memory, then
-weights and optimizer, whose `.index` tensorflow writes last of all. So one that has an index is
-whole; no other file says which there are. Position in the data and random states are functions of
-the step.
-
-Averages of the weights are named after these, in a group of their own: to evaluate them, no
-optimizer is needed.
+Position in the data and random states are functions of the step, so a checkpoint needs to hold
+weights, their averages, optimizer and memory alone; and the config of the model, to tell what is
+wrong with that of another one.
 """
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterator
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.training.files import explain, explain_errors, list_names
-from txl_tf.training.memory_files import MemoryFileError, read_memory, write_memory
+from txl_tf.training.checkpoint_files import (
+    CHECKPOINTS_NAME,
+    PREFIX,
+    list_checkpoints,
+    remove_checkpoint,
+    remove_torn,
+    set_aside,
+)
+from txl_tf.training.checkpoint_weights import (
+    DAMAGE,
+    check_weights,
+    group_variables,
+    restore_variables,
+)
+from txl_tf.training.files import explain, explain_errors
+from txl_tf.training.memory_files import read_memory, write_memory
 from txl_tf.training.optimizer import ReducedOptimizer, read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.workers import Workers
 
-CHECKPOINTS_NAME = "checkpoints"
-PREFIX = "ckpt"
-# What reading a file raises that is cut, changed or missing; and what has other causes.
-DAMAGE = (tf.errors.OpError, MemoryFileError, IndexError, RuntimeError)
+# What reading raises for other causes than damage: the checkpoint stays where it is.
 NO_DAMAGE = (
     tf.errors.PermissionDeniedError,
     tf.errors.ResourceExhaustedError,
@@ -69,7 +74,7 @@ class Checkpointer:
         self.workers = workers
         self.keep = keep
         self.warn = warn
-        self._checkpoint = tf.train.Checkpoint(**_group_variables(model, optimizer))
+        self._checkpoint = tf.train.Checkpoint(**group_variables(model, optimizer))
 
     def restore(self) -> int:
         """Restores the newest checkpoint that can be read; returns the step, 0 if there is none.
@@ -91,12 +96,12 @@ class Checkpointer:
             damaged = np.flatnonzero(self.workers.gather([damage is not None]))
             if not damaged.size:
                 if self.workers.is_chief:
-                    _remove_torn(self.model_dir)
+                    remove_torn(self.model_dir)
                 self.workers.wait()
                 return read_step_count(self.optimizer)
             n_damaged += 1
             if self.workers.is_chief:
-                _set_aside(path)
+                set_aside(path)
                 reason = damage or f"{self.workers.name(damaged[0])} cannot read it"
                 self.warn(f"Checkpoint {path} is damaged and was set aside: {reason}")
             self.workers.wait()
@@ -107,9 +112,9 @@ class Checkpointer:
     def _read(self, path: str) -> str | None:
         """Reads a checkpoint into model, optimizer and memory; returns how it is damaged."""
         try:
-            _check_weights(path, self.model)  # another model would lack a memory too
+            check_weights(path, self.model)  # another model would lack a memory too
             memory = read_memory(path, self.model.config.n_layer, self.memory.lanes)
-            _restore(self._checkpoint, path)
+            restore_variables(self._checkpoint, path)
         except NO_DAMAGE as error:
             raise UserError(f"checkpoint {path} cannot be read: {explain(error)}") from error
         except DAMAGE as error:
@@ -146,8 +151,8 @@ class Checkpointer:
                 self._checkpoint.write(path)
             for old_step, old in list_checkpoints(self.model_dir)[: -self.keep]:
                 if old_step != keep_step:
-                    _remove(old)
-            _remove_torn(self.model_dir)
+                    remove_checkpoint(old)
+            remove_torn(self.model_dir)
         self.workers.wait()  # no run ends before its last checkpoint is whole
         return path
 
@@ -157,171 +162,9 @@ class Checkpointer:
         try:
             yield
         except (tf.errors.OpError, OSError, UserError) as error:
-            _remove(path)
+            remove_checkpoint(path)
             kept = list_checkpoints(self.model_dir)
             newest = f"the newest whole one is {kept[-1][1]}" if kept else "there is no older one"
             raise UserError(
                 f"checkpoint {path} could not be saved: {explain(error)}; {newest}"
             ) from error
-
-
-def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
-    """Returns step and path of the whole checkpoints of a run, the oldest first."""
-    folder = os.path.join(model_dir, CHECKPOINTS_NAME)
-    indices = (re.fullmatch(rf"{PREFIX}-(\d+)\.index", name) for name in list_names(folder))
-    steps = sorted(int(match[1]) for match in indices if match)
-    return [(step, os.path.join(folder, f"{PREFIX}-{step}")) for step in steps]
-
-
-def read_step(path: str) -> int:
-    """Returns the step in the name of a checkpoint, `.../ckpt-STEP`.
-
-    Raises:
-        UserError: the name does not end in a step.
-    """
-    match = re.search(r"-(\d+)$", path)
-    if not match:
-        raise UserError(f"{path!r} does not end in a step, as in ckpt-1000")
-    return int(match[1])
-
-
-def find_checkpoint(model_dir: str) -> str:
-    """Returns the path of the newest checkpoint of a run.
-
-    Raises:
-        UserError: there is none.
-    """
-    checkpoints = list_checkpoints(model_dir)
-    if not checkpoints:
-        raise UserError(f"`{model_dir}` holds no checkpoint")
-    return checkpoints[-1][1]
-
-
-def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) -> bool:
-    """Restores the weights alone from a checkpoint, `.../ckpt-STEP`.
-
-    Args:
-        model: gets them.
-        path: of the checkpoint.
-        use_averages: take their averages where the checkpoint has any.
-
-    Returns:
-        Whether they are averages.
-
-    Raises:
-        UserError: the checkpoint cannot be read or is of another model.
-    """
-    try:
-        group = "averages" if use_averages and _read_shapes(path, "averages") else "weights"
-        _check_weights(path, model, group)
-        _restore(tf.train.Checkpoint(**{group: _name_variables(model.weights)}), path)
-    except DAMAGE as error:
-        raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
-    return group == "averages"
-
-
-def _group_variables(
-    model: TransformerXL, optimizer: ReducedOptimizer
-) -> dict[str, dict[str, tf.Variable]]:
-    """Returns the variables of a checkpoint by group and path, each once."""
-    averages = {weight.path: average for weight, average in optimizer.averages}
-    own = {id(average) for average in averages.values()}
-    rest = [variable for variable in optimizer.variables if id(variable) not in own]
-    groups = {"weights": _name_variables(model.weights), "optimizer": _name_variables(rest)}
-    if averages:
-        groups["averages"] = {
-            path.replace("/", "."): average.value for path, average in averages.items()
-        }
-    return groups
-
-
-def _name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
-    """Returns the variables by their paths, the names that they have in a checkpoint.
-
-    `tf.train.Checkpoint(model)` would silently save the few that are attributes of the model: it
-    does not look into the lists in which Keras layers hold others.
-    """
-    named = {variable.path.replace("/", "."): variable.value for variable in variables}
-    assert len(named) == len(variables), "paths of variables must differ"
-    return named
-
-
-def _restore(checkpoint: tf.train.Checkpoint, path: str) -> None:
-    """Restores what a checkpoint of tensorflow tracks.
-
-    Raises:
-        UserError: it tracks less.
-        Exception: one of `DAMAGE`.
-    """
-    try:
-        status = checkpoint.read(path)
-        status.assert_existing_objects_matched()
-        status.expect_partial()
-    except AssertionError as error:
-        raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
-
-
-def _read_shapes(path: str, group: str) -> dict[str, list[int]]:
-    """Returns the shapes of a group's variables by the names that they have in a checkpoint."""
-    key = re.compile(rf"{group}/(.*)/\.ATTRIBUTES/VARIABLE_VALUE")  # a dot in a name is doubled
-    shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-    return {
-        match[1].replace("..", "."): shape
-        for match, shape in ((key.fullmatch(name), shape) for name, shape in shapes.items())
-        if match
-    }
-
-
-def _check_weights(path: str, model: TransformerXL, group: str = "weights") -> None:
-    """Checks that a checkpoint has the weights of a model, no more and no less.
-
-    tensorflow would say nothing of those that the checkpoint alone has.
-    """
-    found = _read_shapes(path, group)
-    wanted = {
-        name: list(variable.shape) for name, variable in _name_variables(model.weights).items()
-    }
-    differences = [
-        f"{name} is {found.get(name, 'missing')} there and {wanted.get(name, 'missing')} here"
-        for name in sorted(found.keys() | wanted.keys())
-        if found.get(name) != wanted.get(name)
-    ]
-    if differences:
-        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
-        raise UserError(
-            f"checkpoint {path} is of another model: {'; '.join(differences[:3])}{more}"
-        )
-
-
-def _list_parts(path: str) -> list[str]:
-    """Returns the files of a checkpoint, the index first: without it the others are none."""
-    folder, name = os.path.split(path)
-    parts = [part for part in list_names(folder) if part.startswith(f"{name}.")]
-    parts.sort(key=lambda part: part != f"{name}.index")
-    return [os.path.join(folder, part) for part in parts]
-
-
-def _set_aside(path: str) -> None:
-    """Gives the files of a checkpoint a name under which nothing looks for them."""
-    with explain_errors(path):
-        for part in _list_parts(path):
-            folder, name = os.path.split(part)
-            tf.io.gfile.rename(part, os.path.join(folder, f"damaged-{name}"), overwrite=True)
-
-
-def _remove_torn(model_dir: str) -> None:
-    """Removes what saves left that were killed: files of checkpoints without an index."""
-    folder = os.path.join(model_dir, CHECKPOINTS_NAME)
-    whole = {os.path.basename(path) for _, path in list_checkpoints(model_dir)}
-    found = (re.match(rf"{PREFIX}-\d+(?=[._])", name) for name in list_names(folder))
-    for name in {match[0] for match in found if match} - whole:
-        _remove(os.path.join(folder, name))
-
-
-def _remove(path: str) -> None:
-    """Removes the files of a checkpoint, the index first, and what an interrupted save left."""
-    with explain_errors(path):
-        for part in _list_parts(path):
-            tf.io.gfile.remove(part)
-        if tf.io.gfile.exists(f"{path}_temp"):
-            tf.io.gfile.rmtree(f"{path}_temp")

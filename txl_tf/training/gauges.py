@@ -12,7 +12,7 @@ def measure_norm(variables: Sequence[keras.Variable]) -> float:
     return float(_compute_norm([tf.convert_to_tensor(variable) for variable in variables]))
 
 
-@tf.function(jit_compile=True, autograph=False)
+@tf.function(autograph=False)
 def _compute_norm(values: list[tf.Tensor]) -> tf.Tensor:
     return tf.linalg.global_norm(values)
 

@@ -17,13 +17,9 @@ from txl_tf.data.reading import Records, Split
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.run_options import RunOptions
-from txl_tf.training.checkpoint import (
-    Checkpointer,
-    find_checkpoint,
-    list_checkpoints,
-    load_weights,
-    read_step,
-)
+from txl_tf.training.checkpoint import Checkpointer
+from txl_tf.training.checkpoint_files import find_checkpoint, list_checkpoints, read_step
+from txl_tf.training.checkpoint_weights import load_weights
 from txl_tf.training.cluster import Cluster
 from txl_tf.training.evaluator import Evaluator, Score
 from txl_tf.training.log import TrainingLog, format_score, write_evaluation

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from txl_tf.errors import UserError
-from txl_tf.training.files import list_names
+from txl_tf.training.files import list_names, open_checkpoint
 
 
 class MemoryFileError(UserError):
@@ -56,7 +56,7 @@ def read_memory(prefix: str, n_layer: int, rows: range) -> list[tf.Tensor]:
         MemoryFileError: a file is missing, or a lane is in none.
         tf.errors.OpError: a file is damaged.
     """
-    readers = [tf.train.load_checkpoint(path) for path in _find_parts(prefix)]
+    readers = [open_checkpoint(path) for path in _find_parts(prefix)]
     memory = []
     for layer in range(n_layer):
         pieces = []

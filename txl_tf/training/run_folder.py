@@ -3,6 +3,7 @@
 MODEL_DIR/config.json         model, training and evaluation, data set
 MODEL_DIR/vocabulary.json     symbols in id order
 MODEL_DIR/checkpoints/        weights, optimizer, step
+MODEL_DIR/averaged/           means of the weights of several checkpoints
 MODEL_DIR/log.jsonl           one object a logged step
 MODEL_DIR/events/             the same for TensorBoard
 """
@@ -14,6 +15,7 @@ from typing import Any, Self
 import tensorflow as tf
 
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config_base import list_differences
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.training.files import explain_errors, read_json, write_json
@@ -153,11 +155,7 @@ def check_config(model_dir: str, config: RunConfig) -> None:
         UserError: it has another one; each difference is named.
     """
     old, new = map(_flatten, (read_run_config(model_dir), config))
-    differences = [
-        f"{name} is {old[name]!r} there and {new[name]!r} here"
-        for name in new
-        if old.get(name) != new[name]
-    ]
+    differences = list_differences(old, new)
     if differences:
         raise UserError(
             f"`{model_dir}` holds a run with another config: {'; '.join(differences)}. "

@@ -1,0 +1,82 @@
+"""Addresses in the place of folders: tensorflow's ram:// stands in for gs:// and the like."""
+
+import json
+
+import make_tfrecords
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_train_gpu import run_main, write_data
+
+from txl_tf.data import open_records, read_ids
+from txl_tf.data.records import RecordError
+from txl_tf.data.writing import holds_records
+from txl_tf.training import average
+
+
+@pytest.fixture
+def address(tmp_path):
+    """A place that no other test has; it is emptied in the end."""
+    name = f"ram://{tmp_path.name}"
+    yield name
+    if tf.io.gfile.exists(name):
+        tf.io.gfile.rmtree(name)
+
+
+def read_losses(model_dir):
+    with tf.io.gfile.GFile(f"{model_dir}/log.jsonl") as file:
+        lines = map(json.loads, file.read().splitlines())
+        return {line["step"]: line["loss_nats"] for line in lines}
+
+
+def test_a_data_set_at_an_address_is_that_of_a_folder(address, tmp_path):
+    write_data(tmp_path / "here")
+    write_data(f"{address}/data")
+    assert open_records(f"{address}/data").splits == ("train", "valid")
+    for split in ("train", "valid"):
+        there = read_ids(f"{address}/data", split)
+        np.testing.assert_array_equal(there, read_ids(tmp_path / "here", split))
+    assert not list(tmp_path.glob("ram:*"))
+
+
+def test_a_data_set_at_an_address_is_not_overwritten_unasked(address):
+    write_data(f"{address}/data")
+    with pytest.raises(RecordError, match=f"`{address}/data` already holds a data set"):
+        write_data(f"{address}/data")
+
+
+def test_a_run_at_an_address_trains_goes_on_and_is_averaged(address, tmp_path, capsys):
+    data_dir, model_dir = write_data(tmp_path / "data"), f"{address}/run"
+    more = ("--save_steps=4", "--eval_every=6", "--do_eval", "--keep_checkpoints=2")
+    assert run_main(data_dir, model_dir, *more, "--max_hours=1e-9") == 3
+    assert run_main(data_dir, model_dir, *more) == 0
+    assert "Goes on from step 1." in capsys.readouterr().out
+    assert run_main(data_dir, tmp_path / "whole", *more) == 0
+    there, here = read_losses(model_dir), read_losses(str(tmp_path / "whole"))
+    assert [there[step] for step in (6, 8, 12)] == [here[step] for step in (6, 8, 12)]
+    for name in ("checkpoints/ckpt-8.index", "checkpoints/ckpt-12.index", "evaluations.jsonl"):
+        assert tf.io.gfile.exists(f"{model_dir}/{name}")
+    assert not tf.io.gfile.exists(f"{model_dir}/checkpoints/ckpt-1.index")  # not among the newest
+    assert average.main(["average.py", model_dir, "--last=2"]) == 0
+    assert tf.io.gfile.exists(f"{model_dir}/averaged/ckpt-12.index")
+    assert not list(tmp_path.glob("ram:*"))
+
+
+def test_raw_files_and_texts_must_be_here(capsys):
+    arguments = ["make_tfrecords.py", "--dataset=text8", "--raw_dir=gs://bucket/raw"]
+    assert make_tfrecords.main(arguments) == 2
+    assert "--raw_dir must be a folder here. Received: gs://bucket/raw" in capsys.readouterr().err
+    arguments = ["make_tfrecords.py", "--dataset=text", "--train=gs://bucket/a.txt", "--level=byte"]
+    assert make_tfrecords.main(arguments) == 1
+    assert "copy 'gs://bucket/a.txt' first" in capsys.readouterr().err
+
+
+def test_the_program_writes_to_an_address(address, tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("one two\n" * 50)
+    arguments = ["make_tfrecords.py", "--dataset=text", f"--train={text}", f"--valid={text}"]
+    arguments += ["--level=byte", f"--data_dir={address}/data"]
+    assert make_tfrecords.main(arguments) == 0
+    assert holds_records(f"{address}/data")
+    assert make_tfrecords.main(arguments) == 0
+    assert "nothing to do" in capsys.readouterr().out

@@ -1,0 +1,242 @@
+"""The mean of checkpoints, and the program that writes it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_checkpoints import Bare, make_checkpointer
+from test_job import CONFIG, WORDS
+from test_weight_average import AVERAGING
+
+import txl_tf
+from txl_tf.training import average
+from txl_tf.training.checkpoint_files import list_checkpoints
+from txl_tf.training.checkpoint_weights import load_weights
+from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.run_folder import make_run_folder
+
+STEPS = (2, 3, 5, 7)
+LARGE = {3: 2.0**24, 7: -(2.0**24)}  # sums in float32 would lose the rest
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a run, and by step the weights of its checkpoints."""
+    folder = tmp_path_factory.mktemp("averaged") / "run"
+    make_run_folder(str(folder), CONFIG, WORDS)
+    bare, rng, weights = Bare(CONFIG.model), np.random.default_rng(5), {}
+    checkpointer = make_checkpointer(folder, bare)
+    for step in STEPS:
+        for weight in bare.model.weights:
+            weight.assign(rng.normal(size=weight.shape) + LARGE.get(step, 0.0))
+        bare.set_step(step)
+        checkpointer.save()
+        weights[step] = {weight.path: weight.numpy() for weight in bare.model.weights}
+    return folder, weights
+
+
+@pytest.fixture
+def folder(run, tmp_path):
+    """A copy of the run, to be changed."""
+    return shutil.copytree(run[0], tmp_path / "run")
+
+
+def call(folder, *arguments):
+    return average.main(["average.py", f"--model_dir={folder}", *arguments])
+
+
+def list_files(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "steps"),
+    [
+        ([], STEPS),
+        (["--last=3"], STEPS[1:]),
+        (["--steps=7,3"], (3, 7)),
+        (["--last=97"], STEPS),
+    ],
+)
+def test_an_average_is_the_mean_of_the_checkpoints(run, folder, arguments, steps, capsys):
+    assert call(folder, *arguments) == 0
+    listed = ", ".join(map(str, steps))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == (
+        f"Averages the weights of {len(steps)} checkpoints of {folder}: steps {listed}."
+    )
+    path = folder / "averaged" / "ckpt-7"
+    assert lines[1] == f"Saved {path}. To evaluate it:"
+    model = txl_tf.TransformerXL(CONFIG.model, seed=11)
+    assert load_weights(model, str(path)) is False
+    for weight in model.weights:
+        expected = np.mean([np.float64(run[1][step][weight.path]) for step in steps], axis=0)
+        # Rounded to float32 once; the sums in float64 may have another order.
+        np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-7, atol=1e-8)
+
+
+def test_the_newest_of_the_steps_that_are_averaged_names_the_file(folder):
+    assert call(folder, "--steps=2,5") == 0
+    assert (folder / "averaged" / "ckpt-5.index").exists()
+
+
+def test_an_average_holds_weights_alone(folder):
+    assert call(folder) == 0
+    path = str(folder / "averaged" / "ckpt-7")
+    names = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    assert {name.split("/")[0] for name in names} == {"weights", "_CHECKPOINTABLE_OBJECT_GRAPH"}
+    assert sorted(os.listdir(folder / "averaged")) == ["ckpt-7.data-00000-of-00001", "ckpt-7.index"]
+
+
+def test_the_checkpoints_of_the_run_stay_as_they_are(run, folder):
+    before = list_files(folder)
+    assert call(folder) == 0
+    after = list_files(folder / "checkpoints")
+    assert after == {name: before[name] for name in after}
+    assert [step for step, _ in list_checkpoints(str(folder))] == list(STEPS)
+
+
+def test_an_average_is_not_overwritten_unasked(folder, capsys):
+    assert call(folder, "--last=2") == 0
+    before = list_files(folder)
+    assert call(folder, "--last=3") == 1
+    path = folder / "averaged" / "ckpt-7"
+    message = f"average.py: {path} is there already: `overwrite` would replace it\n"
+    assert capsys.readouterr().err == message
+    assert list_files(folder) == before
+
+
+def test_an_average_is_overwritten_when_asked(run, folder):
+    assert call(folder, "--last=2") == 0
+    before = list_files(folder / "averaged")
+    assert call(folder, "--last=3", "--overwrite") == 0
+    after = list_files(folder / "averaged")
+    assert before.keys() == after.keys()
+    assert before["ckpt-7.data-00000-of-00001"] != after["ckpt-7.data-00000-of-00001"]
+
+
+def test_moving_averages_are_left_out_and_that_is_said(folder, capsys):
+    bare = Bare(CONFIG.model)
+    bare.optimizer = make_optimizer(AVERAGING)
+    bare.optimizer.build(bare.model.trainable_variables)
+    for weight in bare.model.weights:
+        weight.assign(weight.numpy() + 1)
+    for step in (11, 13):
+        bare.set_step(step)
+        make_checkpointer(folder, bare).save()
+    assert call(folder, "--last=2") == 0
+    assert "\nTheir moving averages, of --ema, are left out.\n" in capsys.readouterr().out
+    model = txl_tf.TransformerXL(CONFIG.model, seed=11)
+    load_weights(model, str(folder / "averaged" / "ckpt-13"))
+    for weight, expected in zip(model.weights, bare.model.weights, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), expected.numpy(), err_msg=weight.path)
+
+
+def cut(path):
+    os.truncate(path, os.path.getsize(path) // 2)
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [cut, flip])
+@pytest.mark.parametrize("part", ["ckpt-5.data-00000-of-00001", "ckpt-5.index"])
+def test_a_damaged_checkpoint_is_one_line_and_nothing_is_written(folder, damage, part, capsys):
+    damage(folder / "checkpoints" / part)
+    assert call(folder) == 1
+    message = capsys.readouterr().err
+    path = folder / "checkpoints" / "ckpt-5"
+    assert message.startswith(f"average.py: checkpoint {path} cannot be read: ")
+    assert message.count("\n") == 1
+    assert not (folder / "averaged").exists()
+
+
+def keep_one(folder):
+    for path in (folder / "checkpoints").glob("ckpt-[235].*"):
+        path.unlink()
+
+
+def remove_config(folder):
+    (folder / "config.json").unlink()
+
+
+def change_model(folder):
+    deeper = Bare(CONFIG.model.from_json({**CONFIG.model.to_json(), "n_layer": 2}))
+    deeper.set_step(11)
+    make_checkpointer(folder, deeper).save()
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "status", "message"),
+    [
+        (remove_config, [], 1, "`FOLDER` holds no run: config.json is missing"),
+        (
+            keep_one,
+            [],
+            1,
+            "2 or more checkpoints of `FOLDER` are needed for an average. Received: 1",
+        ),
+        (
+            None,
+            ["--steps=5"],
+            1,
+            "2 or more checkpoints of `FOLDER` are needed for an average. Rec",
+        ),
+        (None, ["--steps=5,5"], 1, "2 or more checkpoints of `FOLDER` are needed for an average."),
+        (
+            None,
+            ["--steps=5,13,11"],
+            1,
+            "`FOLDER` holds no checkpoint of step 11. There are: 2, 3, 5, 7",
+        ),
+        (
+            change_model,
+            [],
+            1,
+            "checkpoints FOLDER/checkpoints/ckpt-2 and FOLDER/checkpoints/ckpt-11",
+        ),
+        (None, ["--steps=5,x"], 2, "--steps must be integers. Received: 5,x"),
+        (None, ["--steps=5,7", "--last=2"], 2, "--last and --steps: pass one of them"),
+        (None, ["--last=1"], 2, "flag --last=1: 1 is not integer >= 2"),
+    ],
+)
+def test_what_cannot_be_averaged_is_one_line(folder, change, arguments, status, message, capsys):
+    if change:
+        change(folder)
+    assert call(folder, *arguments) == status
+    found = capsys.readouterr().err.replace(str(folder), "FOLDER")
+    assert found.startswith(f"average.py: {message}")
+    assert found.count("\n") == 1
+    assert not (folder / "averaged").exists()
+
+
+def fill_disk(_, path):
+    (Path(path).parent / "ckpt-7.data-00000-of-00001").write_text("half")
+    raise tf.errors.ResourceExhaustedError(None, None, "No space left on device\nmore lines")
+
+
+def test_an_average_that_cannot_be_written_leaves_nothing(folder, monkeypatch, capsys):
+    monkeypatch.setattr(tf.train.Checkpoint, "write", fill_disk)
+    assert call(folder) == 1
+    path = folder / "averaged" / "ckpt-7"
+    message = f"average.py: checkpoint {path} could not be saved: No space left on device\n"
+    assert capsys.readouterr().err == message
+    assert os.listdir(folder / "averaged") == []
+
+
+def test_a_wrong_flag_is_answered_without_tensorflow():
+    code = (
+        "import sys; from txl_tf.training import average; "
+        "status = average.main(['x', '--stepz=1']); "
+        "sys.exit('tensorflow was imported' if 'tensorflow' in sys.modules else status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "x: unknown flag --stepz. Did you mean --steps?\n")

@@ -1,0 +1,73 @@
+"""Averages the weights of checkpoints of a run into one that can be evaluated.
+
+python -m txl_tf.training.average --model_dir runs/wt103 --last 5
+"""
+
+import shlex
+import sys
+
+from absl import flags
+
+from txl_tf.program import define_flag, run_program
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(str(__doc__), define_flags(), average_run, argv, positional="model_dir")
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, not yet read."""
+    options = flags.FlagValues()
+    define_flag(options, "model_dir", str, None, "Folder of the run.", required=True)
+    define_flag(options, "last", int, 5, "How many of its newest checkpoints.", lower_bound=2)
+    define_flag(options, "steps", list, None, "Steps of the checkpoints, instead of --last.")
+    define_flag(options, "overwrite", bool, False, "Replace an average that is there.")
+    return options
+
+
+def average_run(options: flags.FlagValues) -> None:
+    """Averages checkpoints, and prints which, where to, and how to evaluate the outcome.
+
+    Raises:
+        flags.Error: flags that contradict each other, or steps that are no integers.
+        UserError: no run, too few checkpoints, or one that cannot be read or written.
+    """
+    if options.steps is not None and options["last"].present:
+        raise flags.Error("--last and --steps: pass one of them")
+    steps = None if options.steps is None else parse_steps(options.steps)
+
+    from txl_tf.training import checkpoint_average
+
+    model_dir = options.model_dir
+    chosen = checkpoint_average.choose_checkpoints(model_dir, last=options.last, steps=steps)
+    paths = [path for _, path in chosen]
+    listed = ", ".join(str(step) for step, _ in chosen)
+    print(f"Averages the weights of {len(chosen)} checkpoints of {model_dir}: steps {listed}.")
+    path = checkpoint_average.find_place(model_dir, chosen[-1][0], overwrite=options.overwrite)
+    weights = checkpoint_average.average_weights(paths)
+    if checkpoint_average.has_moving_averages(paths):
+        print("Their moving averages, of --ema, are left out.")
+    checkpoint_average.save_weights(path, weights)
+    places = [f"--model_dir={shlex.quote(model_dir)}", f"--eval_ckpt_path={shlex.quote(path)}"]
+    print(f"Saved {path}. To evaluate it:")
+    print(f"python train_gpu.py --data_dir=DATA_DIR {' '.join(places)} --do_train=false --do_eval")
+
+
+def parse_steps(texts: list[str]) -> list[int]:
+    """Returns the steps in a list of texts.
+
+    >>> parse_steps(["1000", "2000"])
+    [1000, 2000]
+
+    Raises:
+        flags.Error: a text is no integer.
+    """
+    try:
+        return [int(text) for text in texts]
+    except ValueError as error:
+        raise flags.Error(f"--steps must be integers. Received: {','.join(texts)}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,131 @@
+"""The variables in a checkpoint, by group and name.
+
+Weights, their averages and the optimizer are groups; a variable is called after its path.
+"""
+
+import json
+import re
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from txl_tf.config_base import list_differences
+from txl_tf.errors import UserError
+from txl_tf.model import TransformerXL
+from txl_tf.training.files import explain, open_checkpoint
+from txl_tf.training.memory_files import MemoryFileError
+from txl_tf.training.optimizer import ReducedOptimizer
+
+# What reading a file raises that is cut, changed or missing.
+DAMAGE = (tf.errors.OpError, MemoryFileError, IndexError, RuntimeError)
+_CONFIG_NAME = "config"
+
+
+def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) -> bool:
+    """Restores the weights alone from a checkpoint, `.../ckpt-STEP`.
+
+    Args:
+        model: gets them.
+        path: of the checkpoint.
+        use_averages: take their averages where the checkpoint has any.
+
+    Returns:
+        Whether they are averages.
+
+    Raises:
+        UserError: the checkpoint cannot be read or is of another model.
+    """
+    try:
+        group = "averages" if use_averages and read_shapes(path, "averages") else "weights"
+        check_weights(path, model, group)
+        restore_variables(tf.train.Checkpoint(**{group: name_variables(model.weights)}), path)
+    except DAMAGE as error:
+        raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
+    return group == "averages"
+
+
+def group_variables(
+    model: TransformerXL, optimizer: ReducedOptimizer
+) -> dict[str, dict[str, tf.Variable]]:
+    """Returns the variables of a checkpoint by group and path, each once."""
+    averages = {weight.path: average for weight, average in optimizer.averages}
+    own = {id(average) for average in averages.values()}
+    rest = [variable for variable in optimizer.variables if id(variable) not in own]
+    groups = {"weights": name_variables(model.weights), "optimizer": name_variables(rest)}
+    if averages:
+        groups["averages"] = {
+            path.replace("/", "."): average.value for path, average in averages.items()
+        }
+    groups[_CONFIG_NAME] = {"model": tf.Variable(json.dumps(model.config.to_json()))}
+    return groups
+
+
+def _read_config(path: str) -> dict[str, Any]:
+    """Returns the config of the model in a checkpoint; empty where there is none."""
+    reader, key = open_checkpoint(path), make_key(_CONFIG_NAME, "model")
+    return json.loads(reader.get_tensor(key)) if reader.has_tensor(key) else {}
+
+
+def name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
+    """Returns the variables by their paths, the names that they have in a checkpoint.
+
+    `tf.train.Checkpoint(model)` would silently save the few that are attributes of the model: it
+    does not look into the lists in which Keras layers hold others.
+    """
+    named = {variable.path.replace("/", "."): variable.value for variable in variables}
+    assert len(named) == len(variables), "paths of variables must differ"
+    return named
+
+
+def restore_variables(checkpoint: tf.train.Checkpoint, path: str) -> None:
+    """Restores what a checkpoint of tensorflow tracks.
+
+    Raises:
+        UserError: it tracks less.
+        Exception: one of `DAMAGE`.
+    """
+    try:
+        status = checkpoint.read(path)
+        status.assert_existing_objects_matched()
+        status.expect_partial()
+    except AssertionError as error:
+        raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
+
+
+def make_key(group: str, name: str) -> str:
+    """Returns what a variable of a group is called in the files of a checkpoint."""
+    return f"{group}/{name.replace('.', '..')}/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def read_shapes(path: str, group: str) -> dict[str, list[int]]:
+    """Returns the shapes of a group of variables by name; none if there is no such group.
+
+    Raises:
+        Exception: one of `DAMAGE`.
+    """
+    key = re.compile(re.escape(make_key(group, "NAME")).replace("NAME", "(.*)"))
+    shapes = open_checkpoint(path).get_variable_to_shape_map()
+    return {
+        match[1].replace("..", "."): shape
+        for match, shape in ((key.fullmatch(name), shape) for name, shape in shapes.items())
+        if match
+    }
+
+
+def check_weights(path: str, model: TransformerXL, group: str = "weights") -> None:
+    """Checks that a checkpoint has the weights of a model, no more and no less.
+
+    tensorflow would say nothing of those that the checkpoint alone has.
+    """
+    found = read_shapes(path, group)
+    wanted = {
+        name: list(variable.shape) for name, variable in name_variables(model.weights).items()
+    }
+    if found != wanted:
+        fields = list_differences(_read_config(path), model.config.to_json())
+        differences = fields or list_differences(found, wanted)
+        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+        raise UserError(
+            f"checkpoint {path} is of another model: {'; '.join(differences[:3])}{more}"
+        )
