@@ -70,6 +70,7 @@ def train(
         records.split("train"),
         n_lanes=training.train_batch_size,
         tgt_len=training.tgt_len,
+        tgt_len_schedule=training.tgt_len_schedule,
         seed=training.seed,
     )
     check_run_folder(model_dir, config, records.vocabulary)
@@ -85,7 +86,7 @@ def train(
     devices = ", ".join(name.rpartition("device:")[2] for name in strategy.extended.worker_devices)
     print(
         f"{config.model.count_parameters():,} parameters on {devices}, {trainer.rows} lanes each; "
-        f"{len(records.split('train')):,} tokens, {lanes.steps_per_epoch:,} steps an epoch"
+        f"{len(records.split('train')):,} tokens, {describe_epoch(lanes)}"
     )
     if first_step:
         ignored = " --warm_start_path is for new runs: not used." if warm_start_path else ""
@@ -201,6 +202,18 @@ def check_documents(records: Records, split: str) -> None:
             "`reset_at_documents` needs a data set with document boundaries; "
             f"{records.data_dir} has none in split {split}"
         )
+
+
+def describe_epoch(lanes: TrainingLanes) -> str:
+    """Returns how long an epoch is, for people."""
+    if not lanes.changes:
+        return f"{lanes.steps_per_epoch:,} steps an epoch"
+    ends = [f" up to step {step:,}" for step in lanes.changes]
+    stages = [
+        f"{lanes.lane_len // stage.tgt_len:,} steps with segments of {stage.tgt_len}{end}"
+        for stage, end in zip(lanes.stages, [*ends, ""], strict=True)
+    ]
+    return f"an epoch of {lanes.n_lanes * lanes.lane_len:,} takes {', '.join(stages)}"
 
 
 def describe_evaluation(config: EvalConfig) -> str:
