@@ -10,6 +10,7 @@ CONFIGS = [
     ModelConfig(n_token=23, cutoffs=(5, 11), div_val=2, untie_r=True, init="uniform"),
     AttentionSpan(mem_len=7, same_length=True, clamp_len=5),
     TrainConfig(learning_rate=1e-3, warmup_steps=11, train_steps=13, seed=3, clamp_len=17),
+    TrainConfig(tgt_len=5, tgt_len_schedule=((3, 2), (6, 3)), train_steps=7, remat=True),
     EvalConfig(eval_batch_size=2, tgt_len=3, mem_len=0, same_length=True, reset_at_documents=True),
 ]
 BY_CLASS = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
@@ -35,6 +36,11 @@ def test_equal_configs_are_one_key(config):
 
 def test_cutoffs_may_come_as_a_list():
     assert ModelConfig(n_token=23, cutoffs=[5, 11]) == ModelConfig(n_token=23, cutoffs=(5, 11))
+
+
+def test_a_schedule_may_come_as_lists():
+    config = TrainConfig(tgt_len=5, tgt_len_schedule=[[3, 2], [6, 3]])
+    assert config == TrainConfig(tgt_len=5, tgt_len_schedule=((3, 2), (6, 3)))
 
 
 @pytest.mark.parametrize(
@@ -126,6 +132,15 @@ def test_a_span_that_cannot_be_is_an_error(cls, fields, message):
         ({"weight_decay": float("nan")}, r"`weight_decay` must be a finite number"),
         ({"ema": 1.0}, r"`ema` must be in \[0, 1\). Received: ema=1.0"),
         ({"ema": -0.1}, r"`ema` must be in \[0, 1\). Received: ema=-0.1"),
+        ({"tgt_len_schedule": 3}, r"`tgt_len_schedule` must be pairs .* tgt_len_schedule=3"),
+        ({"tgt_len_schedule": [3]}, r"`tgt_len_schedule` must be pairs .*=\(3,\)"),
+        ({"tgt_len_schedule": ((3, 2, 1),)}, r"`tgt_len_schedule` must be pairs"),
+        ({"tgt_len_schedule": ((6, 2), (3, 2))}, r"`tgt_len_schedule` must .* ascending steps"),
+        ({"tgt_len_schedule": ((3, 2),), "tgt_len": 5}, r"nearest steps that fit: 5$"),
+        (
+            {"tgt_len_schedule": ((5, 7),), "train_steps": 5, "tgt_len": 7},
+            r"at steps below `train_steps`\. .*=\(\(5, 7\),\), train_steps=5",
+        ),
         ({"remat": 1}, r"`remat` must be true or false. Received: remat=1"),
     ],
 )

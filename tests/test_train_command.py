@@ -122,6 +122,26 @@ def test_cutoffs_that_are_no_integers_are_refused(records):
         configure(records, "--cutoffs=7,x")
 
 
+def test_a_schedule_of_segment_lengths_leaves_the_evaluation_its_last_length(records):
+    _, training, evaluation = configure(
+        records, "--tgt_len_schedule=2000:32,6000:64", "--tgt_len=128"
+    )
+    assert training == TrainConfig(tgt_len=128, tgt_len_schedule=((2000, 32), (6000, 64)))
+    assert evaluation == EvalConfig(tgt_len=128)
+
+
+def test_an_empty_schedule_by_hand_is_none(records):
+    assert configure(records, "--tgt_len_schedule=")[1] == TrainConfig()
+
+
+@pytest.mark.parametrize("text", ["32", "2000:", "2000:32:1", "2000:x", "2e3:32", "2000:32,"])
+def test_what_is_no_schedule_is_refused(records, text):
+    with pytest.raises(
+        flags.Error, match=rf"--tgt_len_schedule must be pairs STEP:LENGTH, .*Received: {text}$"
+    ):
+        configure(records, f"--tgt_len_schedule={text}")
+
+
 def test_a_preset_is_taken_whole_but_for_the_tokens(records):
     preset = presets.get("text8_large")
     model, training, evaluation = configure(records, preset="text8_large")
@@ -223,6 +243,7 @@ def fail_to_make_strategy(options):
             r"`d_model` must be divisible by 2\. .*=511",
         ),
         (["--tgt_len=0"], flags.Error, r"`tgt_len` must be an integer >= 1"),
+        (["--tgt_len_schedule=7:32"], flags.Error, r"The nearest steps that fit: 35$"),
         (["--eval_clamp_len=0"], flags.Error, r"`clamp_len` must be -1 \(off\) or positive"),
         (
             ["--do_eval", "--eval_reset_at_documents"],

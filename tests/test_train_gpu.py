@@ -128,6 +128,22 @@ def test_a_killed_run_goes_on_bit_for_bit(capsys):
     assert "1 kills" in capsys.readouterr().out
 
 
+def test_a_schedule_that_cannot_be_read_is_one_line(data_dir, tmp_path, capsys):
+    assert run_main(data_dir, tmp_path / "run", "--tgt_len_schedule=4-2") == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "train_gpu.py: --tgt_len_schedule must be pairs STEP:LENGTH, as in 2000:32,6000:64. "
+        "Received: 4-2"
+    ]
+
+
+def test_segments_get_longer_on_the_command_line(data_dir, tmp_path, capsys):
+    arguments = ("--tgt_len_schedule=2:5,6:2", "--tgt_len=3", "--remat")
+    assert run_main(data_dir, tmp_path / "run", *arguments) == 0
+    assert ", 30 steps with segments of 3\n" in capsys.readouterr().out
+    training = read_run_config(str(tmp_path / "run")).training
+    assert (training.tgt_len_schedule, training.remat) == (((2, 5), (6, 2)), True)
+
+
 def test_a_wrong_flag_is_answered_without_tensorflow():
     code = (
         "import sys, train_gpu; status = train_gpu.main(['train_gpu.py', '--n_layers=3']); "

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 
 from txl_tf.config_base import Config
+from txl_tf.stages import make_stages
 
 INITIALIZERS = ("normal", "uniform")
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -213,6 +214,8 @@ class TrainConfig(_ReadingConfig):
         remat: compute the inside of each layer anew in the backward pass instead of keeping it:
             less memory of the device, more time, the same steps.
         tgt_len: segment length T.
+        tgt_len_schedule: other lengths to begin with, as pairs of a step and the length up to it
+            (2000:32,6000:64 on the command line); empty for one length throughout.
         mem_len: memory length M; 0 for no memory.
         same_length: every query sees M + 1 keys.
         clamp_len: distances beyond it count as equal to it; -1 for no limit.
@@ -240,8 +243,14 @@ class TrainConfig(_ReadingConfig):
     weight_decay: float = 0.0
     ema: float = 0.0
     remat: bool = False
+    tgt_len_schedule: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.tgt_len_schedule, list):  # as JSON has it
+            pairs = (
+                tuple(pair) if isinstance(pair, list) else pair for pair in self.tgt_len_schedule
+            )
+            object.__setattr__(self, "tgt_len_schedule", tuple(pairs))
         self._check_reals("learning_rate", "min_lr_ratio", "clip")
         self._check_optimizer()
         for name in ("learning_rate", "clip"):
@@ -259,6 +268,13 @@ class TrainConfig(_ReadingConfig):
             "train_steps",
         )
         self._check_reading()
+        *_, last = make_stages(self.tgt_len_schedule, self.tgt_len)
+        self._check(
+            last.first_step < self.train_steps,
+            "`tgt_len_schedule` must change the length at steps below `train_steps`",
+            "tgt_len_schedule",
+            "train_steps",
+        )
 
     def _check_optimizer(self) -> None:
         self._check_reals("weight_decay", "ema")

@@ -130,6 +130,25 @@ def parse_cutoffs(texts: list[str]) -> tuple[int, ...]:
         raise flags.Error(f"--cutoffs must be integers. Received: {','.join(texts)}") from error
 
 
+def parse_schedule(texts: list[str]) -> tuple[tuple[int, int], ...]:
+    """Returns the pairs of a step and a length in a list of texts.
+
+    >>> parse_schedule(["2000:32", "6000:64"])
+    ((2000, 32), (6000, 64))
+
+    Raises:
+        flags.Error: a text is no such pair.
+    """
+    try:
+        pairs = [text.split(":") for text in texts]
+        return tuple((int(step), int(length)) for step, length in pairs)
+    except ValueError as error:
+        raise flags.Error(
+            "--tgt_len_schedule must be pairs STEP:LENGTH, as in 2000:32,6000:64. "
+            f"Received: {','.join(texts)}"
+        ) from error
+
+
 def _fail(name: str, error: object, status: int) -> int:
     print(f"{name}: " + " ".join(str(error).split()), file=sys.stderr)
     return status

@@ -14,7 +14,7 @@ from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.reading import Records, open_records
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, parse_cutoffs
+from txl_tf.program import define_flag, parse_cutoffs, parse_schedule
 from txl_tf.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions)
 Result = TypeVar("Result")
 
 _EVAL_PREFIX = "eval_"
+_PARSERS: dict[str, Callable[[list[str]], Any]] = {  # of fields that are lists of texts as flags
+    "cutoffs": parse_cutoffs,
+    "tgt_len_schedule": parse_schedule,
+}
 
 
 def define_flags() -> flags.FlagValues:
@@ -209,7 +213,7 @@ def override(config: Config, options: flags.FlagValues, *, prefix: str | None = 
     for name, flag in _name_flags(type(config), prefix).items():
         if options[flag].present:
             value: Any = options[flag].value
-            given[name] = parse_cutoffs(value) if name == "cutoffs" else value
+            given[name] = _PARSERS[name](value) if name in _PARSERS else value
     return dataclasses.replace(config, **given)
 
 

@@ -56,7 +56,11 @@ RESETTING = dataclasses.replace(TRAINING, reset_at_documents=True)
 
 def make_lanes(config=TRAINING, text=TEXT):
     return TrainingLanes(
-        text, n_lanes=config.train_batch_size, tgt_len=config.tgt_len, seed=config.seed
+        text,
+        n_lanes=config.train_batch_size,
+        tgt_len=config.tgt_len,
+        tgt_len_schedule=config.tgt_len_schedule,
+        seed=config.seed,
     )
 
 

@@ -3,12 +3,15 @@
 Letters: B lanes, T tokens of a segment, n tokens of the split.
 """
 
+import bisect
+import math
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from txl_tf.errors import UserError
+from txl_tf.stages import Stage, make_stages
 
 
 class Tokens(Protocol):
@@ -53,56 +56,85 @@ class TrainingLanes:
     are others in every epoch. All of it is arithmetic in the step: reading starts at any step at
     once, and nothing but the step needs to be saved.
 
+    With a schedule T changes, and the text runs on over the change. For T in Lc stands the least
+    common multiple of all lengths, so that an epoch ends with a whole segment of any of them.
+
     Args:
         split: The tokens.
         n_lanes: B, the rows of a batch over all replicas.
         tgt_len: T, the tokens of a segment.
+        tgt_len_schedule: Pairs of a step and the length of the segments up to it; from the last of
+            these steps on it is `tgt_len`.
         seed: Seed of the epochs' offsets.
 
     Raises:
-        UserError: If the split is too short to give each lane one segment.
+        UserError: If the split is too short to give each lane one segment of each length, or the
+            schedule is not one that `make_stages` takes.
     """
 
-    def __init__(self, split: Tokens, *, n_lanes: int, tgt_len: int, seed: int = 0) -> None:
+    def __init__(
+        self,
+        split: Tokens,
+        *,
+        n_lanes: int,
+        tgt_len: int,
+        tgt_len_schedule: tuple[tuple[int, int], ...] = (),
+        seed: int = 0,
+    ) -> None:
         _check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
         n_targets = max(len(split) - 1, 0)
         self.n_lanes = n_lanes
         self.tgt_len = tgt_len
         self.seed = seed
-        self.steps_per_epoch = n_targets // (n_lanes * tgt_len)
-        if self.steps_per_epoch == 0:
+        self.stages = make_stages(tgt_len_schedule, tgt_len)
+        unit = math.lcm(*(stage.tgt_len for stage in self.stages))
+        self.lane_len = n_targets // (n_lanes * unit) * unit
+        if self.lane_len == 0:
+            if tgt_len_schedule:
+                raise UserError(
+                    f"`n_lanes` * {unit} must be below the tokens of the split: {unit} is the "
+                    "least common multiple of `tgt_len` and the lengths of `tgt_len_schedule`. "
+                    f"Received: n_lanes={n_lanes}, tgt_len={tgt_len}, "
+                    f"tgt_len_schedule={tgt_len_schedule}, {len(split)} tokens."
+                )
             raise UserError(
                 "`n_lanes` * `tgt_len` must be below the tokens of the split. "
                 f"Received: n_lanes={n_lanes}, tgt_len={tgt_len}, {len(split)} tokens. "
                 f"{n_lanes} lanes leave room for tgt_len={n_targets // n_lanes}."
             )
+        self.steps_per_epoch = self.lane_len // tgt_len
         self._split = split
-        self._lane_len = self.steps_per_epoch * tgt_len
-        self._n_spare = n_targets - n_lanes * self._lane_len
+        self._n_spare = n_targets - n_lanes * self.lane_len
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """The steps at which the length of the segments changes, ascending."""
+        return tuple(stage.first_step for stage in self.stages[1:])
 
     def read(self, step: int, n_steps: int = 1, rows: slice = slice(None)) -> np.ndarray:
         """Reads the segments of some steps.
 
         Args:
             step: The first step, counted from the start of training; steps run on over epochs.
-            n_steps: How many steps.
+            n_steps: How many steps, of one length all.
             rows: The lanes to read; a worker reads only its own.
 
         Returns:
             The ids, (n_steps, rows, T + 1) int32: inputs are `[..., :-1]`, targets `[..., 1:]`.
 
         Raises:
-            ValueError: If `step` is negative or `n_steps` is not positive.
+            ValueError: If `step` is negative, `n_steps` is not positive, or the length changes
+                within the steps.
             RecordError: If a record that was read is damaged.
         """
-        _check_steps(step, n_steps)
+        stage = self._find_stage(step, n_steps)
         lanes = range(*rows.indices(self.n_lanes))
-        segments = np.empty((n_steps, len(lanes), self.tgt_len + 1), np.int32)  # (steps, B, T + 1)
-        for stretch in self._find_stretches(step, n_steps, lanes):
+        segments = np.empty((n_steps, len(lanes), stage.tgt_len + 1), np.int32)  # (steps, B, T + 1)
+        for stretch in self._find_stretches(stage, step, n_steps, lanes):
             ids = self._split.read(stretch.start, stretch.stop + 1)
             # Neighbouring segments share a token: the last target is the next input.
-            segments[stretch.steps, stretch.row, :-1] = ids[:-1].reshape(-1, self.tgt_len)
-            segments[stretch.steps, stretch.row, -1] = ids[self.tgt_len :: self.tgt_len]
+            segments[stretch.steps, stretch.row, :-1] = ids[:-1].reshape(-1, stage.tgt_len)
+            segments[stretch.steps, stretch.row, -1] = ids[stage.tgt_len :: stage.tgt_len]
         return segments
 
     def read_document_starts(
@@ -120,28 +152,43 @@ class TrainingLanes:
             epoch, which stands elsewhere in the text.
 
         Raises:
-            ValueError: If `step` is negative or `n_steps` is not positive.
+            ValueError: As `read`.
         """
-        _check_steps(step, n_steps)
+        stage = self._find_stage(step, n_steps)
         lanes = range(*rows.indices(self.n_lanes))
-        starts = np.empty((n_steps, len(lanes), self.tgt_len), bool)
-        for stretch in self._find_stretches(step, n_steps, lanes):
+        starts = np.empty((n_steps, len(lanes), stage.tgt_len), bool)
+        for stretch in self._find_stretches(stage, step, n_steps, lanes):
             found = _find_document_starts(self._split, stretch.start, stretch.stop)
             found[0] |= stretch.is_first
-            starts[stretch.steps, stretch.row] = found.reshape(-1, self.tgt_len)
+            starts[stretch.steps, stretch.row] = found.reshape(-1, stage.tgt_len)
         return starts
 
-    def _find_stretches(self, step: int, n_steps: int, lanes: range) -> Iterator[_Stretch]:
-        """Yields where the inputs of some steps lie in the split."""
+    def _find_stage(self, step: int, n_steps: int) -> Stage:
+        """Returns the stage of some steps."""
+        if step < 0:
+            raise ValueError(f"`step` must not be negative. Received: step={step}")
+        _check_positive(n_steps=n_steps)
+        first, last = (bisect.bisect(self.changes, each) for each in (step, step + n_steps - 1))
+        if first != last:
+            raise ValueError(
+                "the steps of one read must have one length, which changes at step "
+                f"{self.changes[first]}. Received: step={step}, n_steps={n_steps}"
+            )
+        return self.stages[first]
+
+    def _find_stretches(
+        self, stage: Stage, step: int, n_steps: int, lanes: range
+    ) -> Iterator[_Stretch]:
+        """Yields where the inputs of some steps of a stage lie in the split."""
         done = 0
         while done < n_steps:
-            epoch, first = divmod(step + done, self.steps_per_epoch)
-            count = min(n_steps - done, self.steps_per_epoch - first)
-            offset = self._draw_offset(epoch) + first * self.tgt_len
+            epoch, first = divmod(stage.count_tokens(step + done), self.lane_len)
+            count = min(n_steps - done, (self.lane_len - first) // stage.tgt_len)
+            offset = self._draw_offset(epoch) + first
             steps = slice(done, done + count)
             for row, lane in enumerate(lanes):
-                start = offset + lane * self._lane_len
-                yield _Stretch(steps, row, start, start + count * self.tgt_len, first == 0)
+                start = offset + lane * self.lane_len
+                yield _Stretch(steps, row, start, start + count * stage.tgt_len, first == 0)
             done += count
 
     def _draw_offset(self, epoch: int) -> int:
@@ -227,12 +274,6 @@ def _find_document_starts(split: Tokens, start: int, stop: int) -> np.ndarray:
     is_start = np.zeros(stop - start, bool)
     is_start[positions[low:high] - start] = True
     return is_start
-
-
-def _check_steps(step: int, n_steps: int) -> None:
-    if step < 0:
-        raise ValueError(f"`step` must not be negative. Received: step={step}")
-    _check_positive(n_steps=n_steps)
 
 
 def _check_positive(**values: int) -> None:

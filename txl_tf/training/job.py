@@ -77,6 +77,7 @@ def train(
         records.split("train"),
         n_lanes=training.train_batch_size,
         tgt_len=training.tgt_len,
+        tgt_len_schedule=training.tgt_len_schedule,
         seed=training.seed,
     )
     check_run_folder(model_dir, config, records.vocabulary)
@@ -176,7 +177,7 @@ def _describe_start(
         print(
             f"{trainer.model.config.count_parameters():,} parameters on {', '.join(names)}, "
             f"{trainer.rows} lanes each; {len(records.split('train')):,} tokens, "
-            f"{lanes.steps_per_epoch:,} steps an epoch"
+            f"{describe_epoch(lanes)}"
         )
 
 
@@ -272,6 +273,18 @@ def check_documents(records: Records, split: str) -> None:
             "`reset_at_documents` needs a data set with document boundaries; "
             f"{records.data_dir} has none in split {split}"
         )
+
+
+def describe_epoch(lanes: TrainingLanes) -> str:
+    """Returns how long an epoch is, for people."""
+    if not lanes.changes:
+        return f"{lanes.steps_per_epoch:,} steps an epoch"
+    ends = [f" up to step {step:,}" for step in lanes.changes]
+    stages = [
+        f"{lanes.lane_len // stage.tgt_len:,} steps with segments of {stage.tgt_len}{end}"
+        for stage, end in zip(lanes.stages, [*ends, ""], strict=True)
+    ]
+    return f"an epoch of {lanes.n_lanes * lanes.lane_len:,} takes {', '.join(stages)}"
 
 
 def describe_evaluation(config: EvalConfig) -> str:

@@ -134,7 +134,8 @@ class Trainer:
     ) -> Iterator[Interval]:
         """Runs the steps up to each stop, in one call of the device each, and yields their numbers.
 
-        The segments of the next call are read while the replicas work on this one's.
+        A call ends, too, where the length of the segments changes. The segments of the next call
+        are read while the replicas work on this one's.
 
         Args:
             lanes: the training split.
@@ -145,7 +146,7 @@ class Trainer:
             UserError: the device's memory is full, a record is damaged, or another process is
                 gone.
         """
-        pace = Pace(self.step, stops, call_seconds)
+        pace = Pace(self.step, stops, call_seconds, changes=lanes.changes)
         with ThreadPoolExecutor(1) as reader:
             ahead: Future | None = reader.submit(self._read, lanes, *pace.plan())
             while ahead:
