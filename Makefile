@@ -26,7 +26,7 @@ setup: .venv/installed-dev
 	@if [ -e .git ]; then $(BIN)/pre-commit install; fi
 
 test: .venv/installed-dev
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check

@@ -20,7 +20,7 @@ PARTS = {
     "layers": {"config"},
     "model": {"config", "layers"},
     "data": {"config", "stages"},
-    "training": {"config", "run_options", "presets", "layers", "model", "data"},
+    "training": {"config", "config_base", "run_options", "presets", "layers", "model", "data"},
     "inference": {"config", "layers", "model", "data"},
     "release": {"config", "model", "data"},
     "analysis": {"config", "model", "data", "inference"},

@@ -173,7 +173,7 @@ def test_a_finished_run_says_so_and_changes_nothing(run_copy, capsys):
 def read_weights(model_dir):
     reader = tf.train.load_checkpoint(list_checkpoints(str(model_dir))[-1][1])
     names = sorted(name for name in reader.get_variable_to_shape_map() if "VARIABLE_VALUE" in name)
-    return [reader.get_tensor(name) for name in names]
+    return [np.asarray(reader.get_tensor(name)) for name in names]
 
 
 def test_an_evaluation_alone_takes_its_own_spans(finished, capsys):

@@ -85,20 +85,20 @@ def run(
         configs = _answer_as_flags(make_configs, options, records, preset)
         run_options = _answer_as_flags(override, RunOptions(), options)
 
-    from txl_tf.training import job
+    from txl_tf.training import evaluation, job
     from txl_tf.training.run_folder import RunConfig
 
     if options.deterministic:
         job.make_deterministic(options.seed)
     if not do_train:
-        if not job.is_chief():
+        if not evaluation.is_chief():
             print("Nothing to do for this process: the chief evaluates.")
             return
         _evaluate(options, records, _read_config(options, preset))
         return
     config = RunConfig(records.dataset, *configs)
     if needs_eval and config.evaluation.reset_at_documents:
-        job.check_documents(records, options.eval_split)  # now, not after the training
+        evaluation.check_documents(records, options.eval_split)  # now, not after the training
     strategy = make_strategy(options)
     job.train(
         strategy,
@@ -150,9 +150,9 @@ def _read_config(options: flags.FlagValues, preset: presets.Preset | None) -> "R
 
 def _evaluate(options: flags.FlagValues, records: Records, config: "RunConfig") -> None:
     """Evaluates the checkpoints that the flags name."""
-    from txl_tf.training import job
+    from txl_tf.training import evaluation
 
-    job.evaluate(
+    evaluation.evaluate(
         records,
         config,
         model_dir=options.model_dir,

@@ -1,6 +1,7 @@
 import errno
 import json
 import resource
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,7 +139,7 @@ def test_records_json_is_moved_last(tmp_path, monkeypatch):
     moved = []
 
     def move(source, target):
-        moved.append(target.name)
+        moved.append(Path(target).name)
         source.rename(target)
 
     monkeypatch.setattr("os.replace", move)

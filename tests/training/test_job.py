@@ -12,7 +12,7 @@ from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.data.shards import TokenChunk
 from txl_tf.errors import UserError
 from txl_tf.run_options import RunOptions
-from txl_tf.training import job
+from txl_tf.training import evaluation, job
 from txl_tf.training.checkpoint_files import list_checkpoints
 from txl_tf.training.run_folder import RunConfig, make_run_folder
 
@@ -103,7 +103,7 @@ def test_a_warm_start_begins_with_the_weights_at_step_0(one_replica, records, tm
     config = dataclasses.replace(CONFIG, training=dataclasses.replace(TRAINING, train_steps=5))
     train(one_replica, records, tmp_path / "two", config, save_steps=1, warm_start_path=path)
     scores = [
-        job.evaluate(
+        evaluation.evaluate(
             records,
             CONFIG,
             model_dir=str(tmp_path / folder),
@@ -144,7 +144,7 @@ def test_a_run_does_not_go_on_with_another_vocabulary(
 def test_a_run_is_not_evaluated_with_another_vocabulary(records, other_records, tmp_path):
     make_run_folder(str(tmp_path / "run"), CONFIG, records.vocabulary)
     with pytest.raises(UserError, match="records with another vocabulary"):
-        job.evaluate(other_records, CONFIG, model_dir=str(tmp_path / "run"), split="valid")
+        evaluation.evaluate(other_records, CONFIG, model_dir=str(tmp_path / "run"), split="valid")
 
 
 def test_a_split_too_short_for_the_lanes_leaves_no_folder(one_replica, tmp_path):
@@ -167,9 +167,9 @@ def test_a_run_on_documents_is_trained_and_evaluated_by_document(one_replica, tm
     records = make_records(tmp_path / "data", document_starts=range(0, 199, 7))
     settings = {"model_dir": str(tmp_path / "run"), "split": "valid", "jit_compile": False}
     train(one_replica, records, tmp_path / "run", RESETTING)
-    (score,) = job.evaluate(records, RESETTING, **settings)
+    (score,) = evaluation.evaluate(records, RESETTING, **settings)
     assert "clamp_len -1, 2 lanes, reset_at_documents true.\n" in capsys.readouterr().out
-    (other,) = job.evaluate(records, CONFIG, **settings)
+    (other,) = evaluation.evaluate(records, CONFIG, **settings)
     assert "clamp_len -1, 2 lanes.\n" in capsys.readouterr().out
     assert score.tokens == other.tokens == 60
     assert score.nats != other.nats
@@ -185,4 +185,4 @@ def test_documents_that_are_not_known_leave_no_folder(one_replica, records, tmp_
 def test_documents_that_are_not_known_are_not_evaluated(records, tmp_path):
     make_run_folder(str(tmp_path / "run"), RESETTING, records.vocabulary)
     with pytest.raises(UserError, match=r"boundaries; .*data has none in split valid$"):
-        job.evaluate(records, RESETTING, model_dir=str(tmp_path / "run"), split="valid")
+        evaluation.evaluate(records, RESETTING, model_dir=str(tmp_path / "run"), split="valid")

@@ -57,8 +57,12 @@ def group_variables(
         groups["averages"] = {
             path.replace("/", "."): average.value for path, average in averages.items()
         }
-    groups[_CONFIG_NAME] = {"model": tf.Variable(json.dumps(model.config.to_json()))}
+    groups[_CONFIG_NAME] = {"model": tf.Variable(_write_config(model))}
     return groups
+
+
+def _write_config(model: TransformerXL) -> str:
+    return json.dumps(model.config.to_json())
 
 
 def _read_config(path: str) -> dict[str, Any]:
@@ -123,7 +127,7 @@ def check_weights(path: str, model: TransformerXL, group: str = "weights") -> No
         name: list(variable.shape) for name, variable in name_variables(model.weights).items()
     }
     if found != wanted:
-        fields = list_differences(_read_config(path), model.config.to_json())
+        fields = list_differences(_read_config(path), json.loads(_write_config(model)))
         differences = fields or list_differences(found, wanted)
         more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
         raise UserError(
