@@ -10,6 +10,7 @@ from small_runs import (
 )
 
 from txl_tf.errors import UserError
+from txl_tf.training import memory_files
 from txl_tf.training.checkpoint_files import list_checkpoints
 
 
@@ -155,3 +156,24 @@ def test_an_old_checkpoint_loses_its_index_first(saved, monkeypatch):
     save_steps(checkpointer, run, [7])
     assert removed[0] == "ckpt-2.index"
     assert len(removed) == 4  # with the weights, and the two files of the memory
+
+
+def test_a_checkpoint_that_another_process_sees_is_not_taken_for_damaged(saved, monkeypatch):
+    model_dir, _, checkpointer = saved
+    before = sorted(model_dir.glob("checkpoints/*"))
+    monkeypatch.setattr(checkpointer.workers, "broadcast", lambda _: [7.0])  # the chief's newest
+    with pytest.raises(UserError, match=r"ckpt-7 is not here: .* need the same `model_dir`"):
+        checkpointer.restore()
+    assert sorted(model_dir.glob("checkpoints/*")) == before
+
+
+def test_a_checkpoint_without_the_memory_of_a_process_is_not_completed(saved, monkeypatch):
+    model_dir, run, checkpointer = saved
+    monkeypatch.setattr(checkpointer.workers, "count", 2)
+    monkeypatch.setattr(checkpointer.workers, "wait", lambda: None)
+    monkeypatch.setattr(memory_files, "PATIENCE", 0.0)
+    run.set_step(7)
+    with pytest.raises(UserError, match="only 1 of 2 processes have written into this folder"):
+        checkpointer.save()
+    assert [step for step, _ in list_checkpoints(str(model_dir))] == [2, 5]
+    assert not list(model_dir.glob("checkpoints/ckpt-7*"))

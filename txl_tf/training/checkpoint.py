@@ -29,7 +29,7 @@ from txl_tf.training.checkpoint_weights import (
     restore_variables,
 )
 from txl_tf.training.files import explain, explain_errors
-from txl_tf.training.memory_files import read_memory, write_memory
+from txl_tf.training.memory_files import check_parts, read_memory, write_memory
 from txl_tf.training.optimizer import ReducedOptimizer, read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.workers import Workers
@@ -40,6 +40,8 @@ NO_DAMAGE = (
     tf.errors.ResourceExhaustedError,
     tf.errors.UnavailableError,
 )
+
+_SHARED = "all processes of a run need the same `model_dir`, a folder that they share"
 
 
 class Checkpointer:
@@ -111,6 +113,8 @@ class Checkpointer:
 
     def _read(self, path: str) -> str | None:
         """Reads a checkpoint into model, optimizer and memory; returns how it is damaged."""
+        if not tf.io.gfile.exists(f"{path}.index"):  # the chief has seen it
+            raise UserError(f"{path} is not here: {_SHARED}")
         try:
             check_weights(path, self.model)  # another model would lack a memory too
             memory = read_memory(path, self.model.config.n_layer, self.memory.lanes)
@@ -148,6 +152,7 @@ class Checkpointer:
         self.workers.wait()  # for all parts: the index, written last, says that it is whole
         if self.workers.is_chief:
             with self._explain_failure(path):
+                check_parts(path, self.workers.count)
                 self._checkpoint.write(path)
             for old_step, old in list_checkpoints(self.model_dir)[: -self.keep]:
                 if old_step != keep_step:

@@ -76,7 +76,9 @@ def train(
     )
     check_run_folder(model_dir, config, records.vocabulary)
     workers = Workers(strategy)
-    _check_agreement(workers, records, config, options)
+    tokens = {split: len(records.split(split)) for split in records.splits}
+    settings = (config.to_json(), options.to_json(), eval_split, warm_start_path, use_ema)
+    _check_agreement(workers, json.dumps([*settings, jit_compile, tokens]))
     trainer = Trainer(strategy, config.model, training, jit_compile=jit_compile)
     checkpointer = Checkpointer(
         model_dir,
@@ -88,11 +90,7 @@ def train(
     )
     first_step = checkpointer.restore()
     _describe_start(strategy, trainer, records, lanes)
-    if first_step:
-        ignored = " --warm_start_path is for new runs: not used." if warm_start_path else ""
-        print(f"Goes on from step {first_step}.{ignored}")
-    elif warm_start_path:
-        _start_from(warm_start_path, trainer, use_ema=use_ema)
+    _warm_up(trainer, first_step, warm_start_path, use_ema=use_ema)
     if first_step >= training.train_steps:
         print(f"All {training.train_steps} steps are done.")
         return
@@ -131,17 +129,13 @@ def wait_for_chief(strategy: tf.distribute.Strategy) -> Iterator[bool]:
     workers.wait()
 
 
-def _check_agreement(
-    workers: Workers, records: Records, config: RunConfig, options: RunOptions
-) -> None:
+def _check_agreement(workers: Workers, settings: str) -> None:
     """Checks that all processes of a run were given the same.
 
     Raises:
-        UserError: one was given another config, options or records; it is named.
+        UserError: one was given other settings; it is named.
     """
-    tokens = {split: len(records.split(split)) for split in records.splits}
-    text = json.dumps([config.to_json(), options.to_json(), tokens])
-    sums = workers.gather([zlib.crc32(text.encode())])[:, 0]
+    sums = workers.gather([zlib.crc32(settings.encode())])[:, 0]
     for index in np.flatnonzero(sums != sums[0]).tolist():
         raise UserError(
             f"{workers.name(index)} was started with other flags, or on other records, than "
@@ -191,11 +185,17 @@ def describe_epoch(lanes: TrainingLanes) -> str:
     return f"an epoch of {lanes.n_lanes * lanes.lane_len:,} takes {', '.join(stages)}"
 
 
-def _start_from(path: str, trainer: Trainer, *, use_ema: bool) -> None:
-    """Gives a new run the weights of a checkpoint, and says which."""
-    is_averaged = load_weights(trainer.model, path, use_averages=use_ema)
-    trainer.optimizer.restart_averages()
-    print(f"Starts with the {_name_weights(is_averaged=is_averaged)} of {path}.")
+def _warm_up(
+    trainer: Trainer, first_step: int, warm_start_path: str | None, *, use_ema: bool
+) -> None:
+    """Gives a new run the weights of a checkpoint, and says where any run begins."""
+    if first_step:
+        ignored = " --warm_start_path is for new runs: not used." if warm_start_path else ""
+        print(f"Goes on from step {first_step}.{ignored}")
+    elif warm_start_path:
+        is_averaged = load_weights(trainer.model, warm_start_path, use_averages=use_ema)
+        trainer.optimizer.restart_averages()
+        print(f"Starts with the {_name_weights(is_averaged=is_averaged)} of {warm_start_path}.")
 
 
 def _score(evaluator: Evaluator, tokens: Split, averaging: ReducedOptimizer | None) -> Score:

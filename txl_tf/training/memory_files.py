@@ -7,12 +7,15 @@ on with another number of those.
 
 import os
 import re
+import time
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from txl_tf.errors import UserError
 from txl_tf.training.files import list_names, open_checkpoint
+
+PATIENCE = 60.0  # seconds within which a network's file system shows the files of other hosts
 
 
 class MemoryFileError(UserError):
@@ -39,6 +42,26 @@ def write_memory(
     tf.raw_ops.SaveV2(
         prefix=path, tensor_names=names, shape_and_slices=[""] * len(names), tensors=list(memory)
     )
+
+
+def check_parts(prefix: str, n_parts: int) -> None:
+    """Checks that the files of all processes are there.
+
+    Args:
+        prefix: path of the checkpoint.
+        n_parts: how many processes there are.
+
+    Raises:
+        MemoryFileError: some are not.
+    """
+    end = time.monotonic() + PATIENCE
+    while len(found := _list_parts(prefix)) < n_parts:
+        if time.monotonic() > end:
+            raise MemoryFileError(
+                f"only {len(found)} of {n_parts} processes have written into this folder: all need "
+                "the same `model_dir`, one that they share"
+            )
+        time.sleep(1.0)
 
 
 def read_memory(prefix: str, n_layer: int, rows: range) -> list[tf.Tensor]:
@@ -81,11 +104,18 @@ def _join_rows(prefix: str, pieces: list, rows: range) -> tf.Tensor:
     return tf.concat(found, axis=0)
 
 
-def _find_parts(prefix: str) -> list[str]:
+def _list_parts(prefix: str) -> list[re.Match[str]]:
+    """Returns the names of the files that are there, with part and number of parts as groups."""
     folder, name = os.path.split(prefix)
     pattern = re.compile(re.escape(name) + r"\.memory-(\d+)-of-(\d+)\.index")
-    matches = [match for match in map(pattern.fullmatch, list_names(folder)) if match]
+    return [match for match in map(pattern.fullmatch, list_names(folder)) if match]
+
+
+def _find_parts(prefix: str) -> list[str]:
+    """Returns the paths of all parts, in order."""
+    matches = _list_parts(prefix)
     n_parts = {int(match[2]) for match in matches}
     if len(n_parts) != 1 or n_parts != {len(matches)}:
         raise MemoryFileError(f"the memory of {prefix} is not whole: {len(matches)} files")
+    folder = os.path.dirname(prefix)
     return sorted(os.path.join(folder, match[0].removesuffix(".index")) for match in matches)

@@ -1,6 +1,7 @@
 """One training step on one replica."""
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -73,39 +74,22 @@ def train_step(
         A `StepResult` and the new memory.
     """
     replica = tf.distribute.get_replica_context()
-    compute = compute or compute_gradients
-    loss_scale = optimizer.loss_scale.read() if optimizer.loss_scale else None
-    sums: list[tf.Tensor] = []
-    memories = []
-    inputs = _split_rows((ids, targets, memory, document_starts), accumulate_steps)
-    for part, (part_ids, part_targets, part_memory, part_starts) in enumerate(inputs):
-        stream = replica.replica_id_in_sync_group * accumulate_steps + part
-        model.set_dropout_seed(optimizer.iterations, stream=stream)
-        part_nats, gradients, part_memory = compute(
-            model,
-            part_ids,
-            part_targets,
-            part_memory,
-            span=span,
-            document_starts=part_starts,
-            loss_scale=loss_scale,
-        )
-        memories.append(part_memory)
-        if accumulate_steps > 1:
-            gradients = [gradient / accumulate_steps for gradient in gradients]
-        values = [part_nats, *gradients]
-        sums = list(map(tf.add, sums, values)) if sums else values
     n_replicas = replica.num_replicas_in_sync
+    loss_scale = optimizer.loss_scale.read() if optimizer.loss_scale else None
+    compute = functools.partial(compute or compute_gradients, span=span, loss_scale=loss_scale)
+    streams = [
+        replica.replica_id_in_sync_group * accumulate_steps + part
+        for part in range(accumulate_steps)
+    ]
+    inputs = (ids, targets, memory, document_starts)
+    means, new_memory = _compute_parts(compute, model, optimizer.iterations, streams, inputs)
     if n_replicas > 1:
-        sums = _average(replica, sums, reduce_dtype)
-    mean_nats, *gradients = sums
+        means = _average(replica, means, reduce_dtype)
+    nats, *gradients = means
     if loss_scale is not None:
         gradients = [gradient / loss_scale for gradient in gradients]
-    new_memory = memories[0]
-    if accumulate_steps > 1:
-        new_memory = keras.tree.map_structure(lambda *parts: tf.concat(parts, axis=0), *memories)
     result = StepResult(
-        nats=mean_nats * n_replicas,
+        nats=nats * n_replicas,
         tokens=tf.cast(tf.size(targets) * n_replicas, tf.float32),
         grad_norm=tf.linalg.global_norm(gradients),
         learning_rate=tf.identity(optimizer.learning_rate),
@@ -117,11 +101,41 @@ def train_step(
     if optimizer.loss_scale:
         optimizer.loss_scale.adapt(optimizer.is_good)
     optimizer.is_good = None  # a tensor of this trace means nothing elsewhere
-    is_known = tf.math.is_finite(mean_nats)  # a memory of a loss that is not would spoil the next
+    is_known = tf.math.is_finite(nats)  # a memory of a loss that is not would spoil the next
     memory = keras.tree.map_structure(
         lambda states, old: tf.where(is_known, states, old), new_memory, memory
     )
     return result, memory
+
+
+def _compute_parts(
+    compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]],
+    model: TransformerXL,
+    step: tf.Tensor,
+    streams: Sequence[tf.Tensor],
+    inputs: Any,
+) -> tuple[list[tf.Tensor], Memory]:
+    """Runs the parts of a batch, one after the other, each with dropout masks of its own.
+
+    Returns:
+        The sum of the losses and the gradients of their mean; the new memory of all rows.
+    """
+    sums: list[tf.Tensor] = []
+    memories = []
+    for stream, (ids, targets, memory, starts) in zip(
+        streams, _split_rows(inputs, len(streams)), strict=True
+    ):
+        model.set_dropout_seed(step, stream=stream)
+        nats, gradients, memory = compute(model, ids, targets, memory, document_starts=starts)
+        memories.append(memory)
+        if len(streams) > 1:
+            gradients = [gradient / len(streams) for gradient in gradients]
+        values = [nats, *gradients]
+        sums = list(map(tf.add, sums, values)) if sums else values
+    if len(streams) == 1:
+        return sums, memories[0]
+    joined = keras.tree.map_structure(lambda *parts: tf.concat(parts, axis=0), *memories)
+    return sums, joined
 
 
 def _average(
