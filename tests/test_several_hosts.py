@@ -174,3 +174,16 @@ def test_processes_with_different_flags_are_told(data_dir, tmp_path):
     assert end.statuses == [1, 1]
     for output in end.outputs:
         assert "was started with other flags, or on other records" in output.splitlines()[-1]
+
+
+def test_a_process_that_waits_for_others_in_vain_can_be_interrupted(data_dir, tmp_path):
+    run = Run(data_dir, tmp_path, steps=50)
+    idle = [sys.executable, "-c", "import time; time.sleep(600)"]
+    run.start(run.command, idle)
+    while "Waits for the other processes" not in (tmp_path / "chief.txt").read_text():
+        assert run.processes[0].poll() is None
+        time.sleep(0.1)
+    time.sleep(2)  # it says so before it waits
+    run.processes[0].send_signal(signal.SIGINT)
+    assert run.processes[0].wait(timeout=MINUTE) == -signal.SIGINT
+    run.processes[1].kill()

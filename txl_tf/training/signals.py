@@ -1,6 +1,8 @@
 """Being asked to stop: Ctrl-C, and the notice that comes before a machine is taken away."""
 
+import contextlib
 import signal
+from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -41,3 +43,17 @@ class StopSignals:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
         print(f"{self.received.name}: saves after these steps; once more stops at once.")
+
+
+@contextlib.contextmanager
+def end_on_interrupt() -> Iterator[None]:
+    """Lets Ctrl-C end the process at once, where tensorflow waits and lets no Python run."""
+    try:
+        previous = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

@@ -5,6 +5,7 @@ import tensorflow as tf
 from txl_tf.errors import UserError
 from txl_tf.training.cluster import Cluster
 from txl_tf.training.files import explain
+from txl_tf.training.signals import end_on_interrupt
 
 
 def make_gpu_strategy(
@@ -47,10 +48,11 @@ def _make_cluster_strategy(
 ) -> tf.distribute.MultiWorkerMirroredStrategy:
     """Returns a strategy over all processes of a cluster, each with some GPUs or its CPU."""
     others = [address for address in cluster.addresses if address != cluster.address]
-    print(f"Waits for the other processes of the run: {', '.join(others)}")
+    print(f"Waits for the other processes of the run: {', '.join(others)} (Ctrl-C to give up)")
     tf.config.set_visible_devices(gpus, "GPU")
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        with end_on_interrupt():
+            return tf.distribute.MultiWorkerMirroredStrategy()
     except tf.errors.OpError as error:
         raise UserError(
             f"the processes of the run cannot be joined at {cluster.address}: {explain(error)}"
