@@ -42,7 +42,8 @@ def print_sample(options: flags.FlagValues) -> None:
     if not prompt.size:
         raise UserError("`prompt` must hold at least one token. Received: an empty text")
     model = TransformerXL(config.model)
-    load_weights(model, find_checkpoint(options.model_dir))
+    if load_weights(model, find_checkpoint(options.model_dir)):
+        print("With the averaged weights:")
     tokens = sample_tokens(
         model,
         config.evaluation.span,
