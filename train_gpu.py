@@ -1,5 +1,7 @@
 """Trains and evaluates a Transformer-XL on all GPUs of this machine, or on its CPU.
 
+With TF_CONFIG set it is one process of a run on several hosts.
+
 python train_gpu.py --preset text8_base --data_dir data/text8 --model_dir runs/text8
 """
 

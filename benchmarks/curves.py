@@ -1,7 +1,7 @@
 """Loss curves of runs that should agree: any number of replicas, or any precision.
 
 python -m benchmarks.curves --compare replicas --output docs/replicas.png
-python -m benchmarks.curves --compare precision --output docs/precision.png
+python -m benchmarks.curves --compare precision --output precision.png
 
 Trains the demo's model once for each variant on the demo's corpus, prints how far each run is from
 the first one, and draws all of them. It takes some minutes.
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from tests.several_workers import start_workers
+from benchmarks.several_workers import start_workers
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
 

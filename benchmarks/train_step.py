@@ -99,13 +99,13 @@ class Figures(NamedTuple):
     Args:
         step_seconds: median seconds of a step in a run.
         outside: share of the run in which no step was computed.
-        memory_bytes: the most that the run took.
+        memory_bytes: the most that the run took, where that is known.
         peak: FLOP/s of a large matrix product, in the same process.
     """
 
     step_seconds: float
     outside: float
-    memory_bytes: int
+    memory_bytes: int | None
     peak: float
 
 
@@ -204,8 +204,10 @@ def print_speeds(options: flags.FlagValues) -> None:
     """
     try:
         counts = [int(text) for text in options.replicas]
-    except ValueError as error:
-        raise UserError(f"`replicas` must be numbers. Received: {options.replicas}") from error
+    except ValueError:
+        counts = []
+    if not counts or min(counts) < 1:
+        raise UserError(f"`replicas` must be integers >= 1. Received: {options.replicas}")
     print(
         f"{'shape':<12} {'replicas':>8} {'ms/step':>9} {'tokens/s':>9} {'times 1':>8} "
         f"{'GFLOP/s':>8} {'peak':>8} {'share':>6} {'outside':>8} {'memory':>8}"
@@ -221,7 +223,7 @@ def print_speeds(options: flags.FlagValues) -> None:
                 f"{name:<12} {count:>8} {1e3 * figures.step_seconds:>9.1f} {tokens:>9,.0f} "
                 f"{tokens / first:>8.2f} {flops / 1e9:>8.1f} {figures.peak / 1e9:>8.1f} "
                 f"{flops / figures.peak:>6.1%} {figures.outside:>8.2%} "
-                f"{figures.memory_bytes / 2**20:>5,.0f} MB",
+                f"{(figures.memory_bytes or 0) / 2**20:>5,.0f} MB",
                 flush=True,
             )
 

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from several_workers import start_workers
 from test_train_gpu import make_arguments, read_log, write_data
+
+from benchmarks.several_workers import start_workers
 
 PROGRAM = str(Path(__file__).parents[1] / "train_gpu.py")
 MINUTE = 60.0
@@ -189,3 +190,15 @@ def test_a_process_that_waits_for_others_in_vain_can_be_interrupted(data_dir, tm
     run.processes[0].send_signal(signal.SIGINT)
     assert run.processes[0].wait(timeout=MINUTE) == -signal.SIGINT
     run.processes[1].kill()
+
+
+def test_sigterm_ends_a_process_that_has_joined_the_others(tmp_path):
+    """tensorflow would take it for itself, and do nothing."""
+    code = (
+        "import os, signal, time; from txl_tf.training.strategy import make_gpu_strategy; "
+        "strategy = make_gpu_strategy(num_gpus=0); print(strategy.num_replicas_in_sync); "
+        "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
+    )
+    logs = [tmp_path / "0", tmp_path / "1"]
+    processes = start_workers([[sys.executable, "-c", code]] * 2, logs)
+    assert [process.wait(timeout=MINUTE) for process in processes] == [-signal.SIGTERM] * 2

@@ -4,6 +4,7 @@ tensorflow is imported after the flags have been read: a wrong one is answered a
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -110,11 +111,18 @@ def run(
         warm_start_path=options.warm_start_path,
         use_ema=options.use_ema,
         jit_compile=options.jit,
+        settings=_write_settings(options),
     )
     if do_eval:
         with job.wait_for_chief(strategy) as is_chief:
             if is_chief:
                 _evaluate(options, records, config)
+
+
+def _write_settings(options: flags.FlagValues) -> str:
+    """Returns all flags but the folders, which hosts may know by other paths, as a text."""
+    values = options.flag_values_dict()
+    return json.dumps({name: values[name] for name in values if not name.endswith("_dir")})
 
 
 def _check_flags(options: flags.FlagValues, *, do_train: bool, do_eval: bool) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from absl import flags
 
-from tests.several_workers import start_workers
+from benchmarks.several_workers import start_workers
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
 

@@ -177,3 +177,33 @@ def test_a_checkpoint_without_the_memory_of_a_process_is_not_completed(saved, mo
         checkpointer.save()
     assert [step for step, _ in list_checkpoints(str(model_dir))] == [2, 5]
     assert not list(model_dir.glob("checkpoints/ckpt-7*"))
+
+
+def test_a_folder_of_damaged_checkpoints_starts_nothing_anew(saved):
+    """Also when it is asked again: a launcher would begin at step 0, and empty the log."""
+    model_dir, _, checkpointer = saved
+    for path in model_dir.glob("checkpoints/*.index"):
+        cut(path)
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"no checkpoint that can be read: move .*damaged-\*"):
+            checkpointer.restore()
+
+
+def test_parts_of_a_killed_first_save_do_not_mix_with_those_of_fewer_processes(tmp_path):
+    run = Bare()
+    run.set_step(5)
+    checkpointer = make_checkpointer(tmp_path, run)
+    (tmp_path / "checkpoints").mkdir()
+    prefix = str(tmp_path / "checkpoints" / "ckpt-5")
+    memory_files.write_memory(prefix, run.memory.gather(), first_row=0, part=0, n_parts=2)
+    assert checkpointer.restore() == 0
+    checkpointer.save()
+    assert make_checkpointer(tmp_path, Bare()).restore() == 5
+
+
+def test_parts_of_another_number_of_processes_are_not_counted(saved, monkeypatch):
+    prefix = str(saved[0] / "checkpoints" / "ckpt-5")
+    monkeypatch.setattr(memory_files, "PATIENCE", 0.0)
+    with pytest.raises(memory_files.MemoryFileError, match="only 0 of 2 processes"):
+        memory_files.check_parts(prefix, 2)
+    memory_files.check_parts(prefix, 1)

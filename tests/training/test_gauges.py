@@ -7,6 +7,7 @@ import tensorflow as tf
 from small_runs import make_trainer, read_variables, run_steps
 
 from txl_tf.training import gauges
+from txl_tf.training import trainer as trainer_module
 from txl_tf.training.gauges import measure_peak_memory
 
 
@@ -23,6 +24,16 @@ def test_memory_on_a_cpu_is_that_of_the_process(one_replica):
     (line,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     # The kernel counts some pages late.
     assert measure_peak_memory(one_replica) == pytest.approx(1024 * int(line), rel=0.05)
+
+
+def test_memory_of_a_device_elsewhere_is_left_out(one_replica, monkeypatch):
+    class Remote:
+        extended = type("", (), {"worker_devices": ("/job:worker/task:0/device:TPU:0",)})
+
+    assert measure_peak_memory(Remote()) is None
+    trainer = make_trainer(one_replica)
+    monkeypatch.setattr(trainer_module, "measure_peak_memory", lambda _: None)
+    assert set(trainer.read_gauges()) == {"parameter_norm"}
 
 
 def test_memory_on_gpus_is_that_of_the_fullest(monkeypatch):

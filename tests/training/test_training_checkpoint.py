@@ -16,6 +16,7 @@ from small_runs import (
 
 import txl_tf
 from txl_tf.errors import UserError
+from txl_tf.training import checkpoint
 from txl_tf.training.checkpoint_average import save_weights
 from txl_tf.training.checkpoint_files import find_checkpoint, list_checkpoints, read_step
 from txl_tf.training.checkpoint_weights import load_weights
@@ -108,6 +109,22 @@ def test_a_checkpoint_of_another_model_is_refused(saved, change):
     field = f"{name} is {getattr(MODEL, name)!r} there and {value!r} here"
     with pytest.raises(UserError, match=f"ckpt-5 is of another model: {field}$"):
         load_weights(model, find_checkpoint(str(model_dir)))
+
+
+def test_fields_that_shape_no_weight_are_not_named(saved):
+    model_dir, _, _ = saved
+    other = dataclasses.replace(MODEL, n_layer=3, dropout=0.5, dropatt=0.5, init_std=0.1)
+    with pytest.raises(UserError, match=r"another model: n_layer is 2 there and 3 here$"):
+        load_weights(txl_tf.TransformerXL(other), find_checkpoint(str(model_dir)))
+
+
+def test_a_checkpoint_without_a_config_is_restored(tmp_path, monkeypatch):
+    """Those of older versions have none."""
+    monkeypatch.setattr(checkpoint, "make_config_group", lambda _: {})
+    run = Bare()
+    save_steps(make_checkpointer(tmp_path, run), run, [2])
+    monkeypatch.undo()
+    assert make_checkpointer(tmp_path, Bare()).restore() == 2
 
 
 def test_a_model_that_differs_in_dropout_alone_takes_the_weights(saved):

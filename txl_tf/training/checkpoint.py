@@ -16,7 +16,9 @@ from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.training.checkpoint_files import (
     CHECKPOINTS_NAME,
+    DAMAGED,
     PREFIX,
+    has_set_aside,
     list_checkpoints,
     remove_checkpoint,
     remove_torn,
@@ -26,6 +28,7 @@ from txl_tf.training.checkpoint_weights import (
     DAMAGE,
     check_weights,
     group_variables,
+    make_config_group,
     restore_variables,
 )
 from txl_tf.training.files import explain, explain_errors
@@ -76,7 +79,9 @@ class Checkpointer:
         self.workers = workers
         self.keep = keep
         self.warn = warn
-        self._checkpoint = tf.train.Checkpoint(**group_variables(model, optimizer))
+        variables = group_variables(model, optimizer)
+        self._checkpoint = tf.train.Checkpoint(**variables, **make_config_group(model))
+        self._restored = tf.train.Checkpoint(**variables)
 
     def restore(self) -> int:
         """Restores the newest checkpoint that can be read; returns the step, 0 if there is none.
@@ -86,7 +91,8 @@ class Checkpointer:
         Raises:
             UserError: a checkpoint is of another model, or none of those there can be read.
         """
-        n_damaged = 0
+        if self.workers.is_chief:
+            remove_torn(self.model_dir)  # other processes may have begun them: parts would mix
         while True:
             found = list_checkpoints(self.model_dir)
             newest = found[-1][0] if found else -1
@@ -97,18 +103,18 @@ class Checkpointer:
             damage = self._read(path)
             damaged = np.flatnonzero(self.workers.gather([damage is not None]))
             if not damaged.size:
-                if self.workers.is_chief:
-                    remove_torn(self.model_dir)
-                self.workers.wait()
                 return read_step_count(self.optimizer)
-            n_damaged += 1
             if self.workers.is_chief:
                 set_aside(path)
                 reason = damage or f"{self.workers.name(damaged[0])} cannot read it"
                 self.warn(f"Checkpoint {path} is damaged and was set aside: {reason}")
             self.workers.wait()
-        if n_damaged:
-            raise UserError(f"`{self.model_dir}` holds no checkpoint that can be read")
+        (has_damaged,) = self.workers.broadcast([has_set_aside(self.model_dir)])
+        if has_damaged:
+            raise UserError(
+                f"`{self.model_dir}` holds no checkpoint that can be read: move its "
+                f"{CHECKPOINTS_NAME}/{DAMAGED}* away to start anew"
+            )
         return 0
 
     def _read(self, path: str) -> str | None:
@@ -118,7 +124,7 @@ class Checkpointer:
         try:
             check_weights(path, self.model)  # another model would lack a memory too
             memory = read_memory(path, self.model.config.n_layer, self.memory.lanes)
-            restore_variables(self._checkpoint, path)
+            restore_variables(self._restored, path)
         except NO_DAMAGE as error:
             raise UserError(f"checkpoint {path} cannot be read: {explain(error)}") from error
         except DAMAGE as error:

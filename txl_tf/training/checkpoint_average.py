@@ -92,7 +92,7 @@ def find_place(model_dir: str, step: int, *, overwrite: bool = False) -> str:
     """
     path = os.path.join(model_dir, AVERAGED_NAME, f"{PREFIX}-{step}")
     if tf.io.gfile.exists(f"{path}.index") and not overwrite:
-        raise UserError(f"{path} is there already: `overwrite` would replace it")
+        raise UserError(f"{path} is there already: --overwrite would replace it")
     return path
 
 

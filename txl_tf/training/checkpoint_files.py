@@ -15,6 +15,7 @@ from txl_tf.training.files import explain_errors, list_names
 
 CHECKPOINTS_NAME = "checkpoints"
 PREFIX = "ckpt"
+DAMAGED = "damaged-"  # begins the names of files that are set aside
 
 
 def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
@@ -62,7 +63,13 @@ def set_aside(path: str) -> None:
     with explain_errors(path):
         for part in _list_parts(path):
             folder, name = os.path.split(part)
-            tf.io.gfile.rename(part, os.path.join(folder, f"damaged-{name}"), overwrite=True)
+            tf.io.gfile.rename(part, os.path.join(folder, f"{DAMAGED}{name}"), overwrite=True)
+
+
+def has_set_aside(model_dir: str) -> bool:
+    """Tells whether there are files that `set_aside` has named."""
+    names = list_names(os.path.join(model_dir, CHECKPOINTS_NAME))
+    return any(name.startswith(DAMAGED) for name in names)
 
 
 def remove_torn(model_dir: str) -> None:

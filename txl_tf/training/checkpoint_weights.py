@@ -20,6 +20,7 @@ from txl_tf.training.optimizer import ReducedOptimizer
 # What reading a file raises that is cut, changed or missing.
 DAMAGE = (tf.errors.OpError, MemoryFileError, IndexError, RuntimeError)
 _CONFIG_NAME = "config"
+_SHAPELESS = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
 
 
 def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) -> bool:
@@ -57,12 +58,18 @@ def group_variables(
         groups["averages"] = {
             path.replace("/", "."): average.value for path, average in averages.items()
         }
-    groups[_CONFIG_NAME] = {"model": tf.Variable(_write_config(model))}
     return groups
 
 
+def make_config_group(model: TransformerXL) -> dict[str, dict[str, tf.Variable]]:
+    """Returns what tells the config of a model from that of another one, in a checkpoint."""
+    return {_CONFIG_NAME: {"model": tf.Variable(_write_config(model))}}
+
+
 def _write_config(model: TransformerXL) -> str:
-    return json.dumps(model.config.to_json())
+    """Returns the fields of a config that shape the weights, as a text."""
+    fields = model.config.to_json()
+    return json.dumps({name: fields[name] for name in fields if name not in _SHAPELESS})
 
 
 def _read_config(path: str) -> dict[str, Any]:

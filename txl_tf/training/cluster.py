@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -85,9 +86,12 @@ class Cluster:
 
 
 def _is_list_of_addresses(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(address, str) and address.rpartition(":")[2].isdecimal() for address in value
-    )
+    return isinstance(value, list) and all(map(_is_address, value))
+
+
+def _is_address(value: Any) -> bool:
+    match = re.fullmatch(r".+:(\d{1,5})", value) if isinstance(value, str) else None
+    return match is not None and 1 <= int(match[1]) <= 65535
 
 
 def _check(holds: bool, rule: str, received: Any) -> None:

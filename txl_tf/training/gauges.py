@@ -17,13 +17,17 @@ def _compute_norm(values: list[tf.Tensor]) -> tf.Tensor:
     return tf.linalg.global_norm(values)
 
 
-def measure_peak_memory(strategy: tf.distribute.Strategy) -> int:
-    """Returns the bytes that a run has taken at most so far.
+def measure_peak_memory(strategy: tf.distribute.Strategy) -> int | None:
+    """Returns the bytes that a run has taken at most so far; `None` where that is not known.
 
     That is the fullest device of this process; on a CPU the whole process, with tensorflow itself.
+    Of a device that another process has, as a TPU may be, tensorflow says nothing.
     """
     devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
     if any(device.device_type == "CPU" for device in devices):
         return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
-    infos = (tf.config.experimental.get_memory_info(device.to_string()) for device in devices)
+    try:
+        infos = [tf.config.experimental.get_memory_info(device.to_string()) for device in devices]
+    except (ValueError, tf.errors.OpError):
+        return None
     return max(info["peak"] for info in infos)

@@ -42,6 +42,7 @@ def train(
     warm_start_path: str | None = None,
     use_ema: bool = True,
     jit_compile: bool = True,
+    settings: str = "",
 ) -> None:
     """Trains to the end of the schedule, from the newest checkpoint if the run has one.
 
@@ -57,6 +58,7 @@ def train(
         warm_start_path: checkpoint whose weights a run without checkpoints starts from.
         use_ema: evaluate, and start from, averages of the weights where there are any.
         jit_compile: whether XLA compiles the model.
+        settings: what else must be the same in all processes of the run.
 
     Raises:
         UserError: the folder holds another run, the split is too short or knows no documents, a
@@ -77,9 +79,10 @@ def train(
     check_run_folder(model_dir, config, records.vocabulary)
     workers = Workers(strategy)
     tokens = {split: len(records.split(split)) for split in records.splits}
-    settings = (config.to_json(), options.to_json(), eval_split, warm_start_path, use_ema)
-    _check_agreement(workers, json.dumps([*settings, jit_compile, tokens]))
-    trainer = Trainer(strategy, config.model, training, jit_compile=jit_compile)
+    numbers = [config.to_json(), options.to_json(), tokens]
+    _check_agreement(workers, json.dumps([numbers, settings]))
+    with workers.explain_losses():
+        trainer = Trainer(strategy, config.model, training, jit_compile=jit_compile)
     checkpointer = Checkpointer(
         model_dir,
         trainer.model,
@@ -92,7 +95,7 @@ def train(
     _describe_start(strategy, trainer, records, lanes)
     _warm_up(trainer, first_step, warm_start_path, use_ema=use_ema)
     if first_step >= training.train_steps:
-        print(f"All {training.train_steps} steps are done.")
+        workers.say(f"All {training.train_steps} steps are done.")
         return
     log, validation = None, None
     if workers.is_chief:
@@ -106,7 +109,7 @@ def train(
     evaluator = Evaluator(trainer.model, config.evaluation, jit_compile=jit_compile)
     averaging = trainer.optimizer if use_ema and training.ema else None
     if options.eval_every and training.ema:
-        print(f"Evaluates the {_name_weights(is_averaged=use_ema)}: ema {training.ema}.")
+        workers.say(f"Evaluates the {_name_weights(is_averaged=use_ema)}: ema {training.ema}.")
     TrainingLoop(
         trainer,
         checkpointer,
@@ -191,11 +194,12 @@ def _warm_up(
     """Gives a new run the weights of a checkpoint, and says where any run begins."""
     if first_step:
         ignored = " --warm_start_path is for new runs: not used." if warm_start_path else ""
-        print(f"Goes on from step {first_step}.{ignored}")
+        trainer.workers.say(f"Goes on from step {first_step}.{ignored}")
     elif warm_start_path:
         is_averaged = load_weights(trainer.model, warm_start_path, use_averages=use_ema)
         trainer.optimizer.restart_averages()
-        print(f"Starts with the {_name_weights(is_averaged=is_averaged)} of {warm_start_path}.")
+        name = _name_weights(is_averaged=is_averaged)
+        trainer.workers.say(f"Starts with the {name} of {warm_start_path}.")
 
 
 def _score(evaluator: Evaluator, tokens: Split, averaging: ReducedOptimizer | None) -> Score:

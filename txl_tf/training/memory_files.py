@@ -55,7 +55,10 @@ def check_parts(prefix: str, n_parts: int) -> None:
         MemoryFileError: some are not.
     """
     end = time.monotonic() + PATIENCE
-    while len(found := _list_parts(prefix)) < n_parts:
+    while True:
+        found = [match for match in _list_parts(prefix) if int(match[2]) == n_parts]
+        if len(found) == n_parts:
+            return
         if time.monotonic() > end:
             raise MemoryFileError(
                 f"only {len(found)} of {n_parts} processes have written into this folder: all need "

@@ -47,13 +47,18 @@ class StopSignals:
 
 @contextlib.contextmanager
 def end_on_interrupt() -> Iterator[None]:
-    """Lets Ctrl-C end the process at once, where tensorflow waits and lets no Python run."""
+    """Lets Ctrl-C end the process at once, where tensorflow waits and lets no Python run.
+
+    Afterwards SIGTERM ends it, too, as before: tensorflow takes it over when it joins other
+    processes, and would do nothing.
+    """
     try:
-        previous = signal.signal(signal.SIGINT, signal.SIG_DFL)
+        previous = [signal.signal(number, signal.SIG_DFL) for number in SIGNALS]
     except ValueError:  # not the main thread
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in zip(SIGNALS, previous, strict=True):
+            signal.signal(number, handler)

@@ -117,10 +117,10 @@ class Trainer:
 
     def read_gauges(self) -> dict[str, float]:
         """Returns the norm of the weights, the most bytes of memory so far, the loss scale."""
-        gauges = {
-            "parameter_norm": measure_norm(self.model.trainable_variables),
-            "peak_memory_bytes": measure_peak_memory(self.strategy),
-        }
+        gauges = {"parameter_norm": measure_norm(self.model.trainable_variables)}
+        memory_bytes = measure_peak_memory(self.strategy)
+        if memory_bytes is not None:
+            gauges["peak_memory_bytes"] = memory_bytes
         if self.optimizer.loss_scale:
             gauges["loss_scale"] = float(self.optimizer.loss_scale.read())
         return gauges

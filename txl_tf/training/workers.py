@@ -56,6 +56,11 @@ class Workers:
         job, number = self._cluster.tasks[index]
         return f"{job} {number} ({self._cluster.addresses[index]})"
 
+    def say(self, line: str) -> None:
+        """Prints a line that concerns all processes: once, by the chief."""
+        if self.is_chief:
+            print(line)
+
     def gather(self, values: Sequence[float]) -> np.ndarray:
         """Returns what every process passed, (count, n) float64; waits for all of them.
 
@@ -88,11 +93,16 @@ class Workers:
         except LOSSES as error:
             if self.count == 1:
                 raise
-            names = " and ".join(map(self.name, self._find_lost(str(error)))) or "another process"
-            reason = re.search(r"aborted by: (.*)", str(error))
+            lost = " and ".join(map(self.name, self._find_lost(str(error))))
+            found = re.search(r"aborted by: (.*)", str(error))
+            reason = found[1] if found else explain(error)
+            if not lost:
+                raise UserError(
+                    f"this process or another one of the run failed: {reason}"
+                ) from error
             raise UserError(
-                f"no answer from {names} any more: start all processes again, and they go on from "
-                f"the newest checkpoint ({reason[1] if reason else explain(error)})"
+                f"no answer from {lost} any more: start all processes again, and they go on from "
+                f"the newest checkpoint ({reason})"
             ) from error
 
     def _find_lost(self, message: str) -> list[int]:
