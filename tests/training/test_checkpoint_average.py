@@ -106,7 +106,7 @@ def test_an_average_is_not_overwritten_unasked(folder, capsys):
     before = list_files(folder)
     assert call(folder, "--last=3") == 1
     path = folder / "averaged" / "ckpt-7"
-    message = f"average.py: {path} is there already: `overwrite` would replace it\n"
+    message = f"average.py: {path} is there already: --overwrite would replace it\n"
     assert capsys.readouterr().err == message
     assert list_files(folder) == before
 
