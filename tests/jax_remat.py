@@ -5,27 +5,17 @@ memory, the state of the dropout and every gradient, after "plain/" and "remat/"
 each of the two tells the compiler not to merge what is computed twice.
 """
 
+import dataclasses
 import sys
 
 import keras
 import numpy as np
+from jax_documents import CONFIG as PLAIN
 
-from txl_tf.config import AttentionSpan, ModelConfig
+from txl_tf.config import AttentionSpan
 from txl_tf.model import TransformerXL
 
-CONFIG = ModelConfig(
-    n_token=23,
-    n_layer=3,
-    d_model=10,
-    d_embed=10,
-    n_head=3,
-    d_head=7,
-    d_inner=17,
-    dropout=0.25,
-    dropatt=0.5,
-    init="uniform",
-    init_range=0.5,
-)
+CONFIG = dataclasses.replace(PLAIN, dropout=0.25, dropatt=0.5)
 SPAN = AttentionSpan(7)
 IDS = np.arange(10, dtype="int32").reshape(2, 5) * 7 % 23
 STARTS = np.isin(np.arange(10), [3, 7]).reshape(2, 5)

@@ -115,6 +115,21 @@ def parse_flags(
         raise flags.Error(f"flags only are expected. Received: {' '.join(rest)}")
 
 
+def parse_integers(name: str, texts: list[str]) -> tuple[int, ...]:
+    """Returns the integers in the list of texts of a flag.
+
+    >>> parse_integers("steps", ["1000", "2000"])
+    (1000, 2000)
+
+    Raises:
+        flags.Error: a text is no integer; the flag is named.
+    """
+    try:
+        return tuple(int(text) for text in texts)
+    except ValueError as error:
+        raise flags.Error(f"--{name} must be integers. Received: {','.join(texts)}") from error
+
+
 def parse_cutoffs(texts: list[str]) -> tuple[int, ...]:
     """Returns the ids in a list of texts.
 
@@ -124,10 +139,7 @@ def parse_cutoffs(texts: list[str]) -> tuple[int, ...]:
     Raises:
         flags.Error: a text is no integer.
     """
-    try:
-        return tuple(int(text) for text in texts)
-    except ValueError as error:
-        raise flags.Error(f"--cutoffs must be integers. Received: {','.join(texts)}") from error
+    return parse_integers("cutoffs", texts)
 
 
 def parse_schedule(texts: list[str]) -> tuple[tuple[int, int], ...]:

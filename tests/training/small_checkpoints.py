@@ -1,5 +1,7 @@
 """What the tests of checkpoints share."""
 
+import os
+
 import tensorflow as tf
 from small_runs import (
     MEM_LEN,
@@ -36,3 +38,15 @@ def save_steps(checkpointer, run, steps):
     for step in steps:
         run.set_step(step)
         checkpointer.save()
+
+
+def cut(path):
+    """Leaves the first half of a file."""
+    os.truncate(path, os.path.getsize(path) // 2)
+
+
+def flip(path):
+    """Changes a bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_checkpoints import Bare, make_checkpointer
+from small_checkpoints import Bare, cut, flip, make_checkpointer
 from test_job import CONFIG, WORDS
 from test_weight_average import AVERAGING
 
@@ -135,16 +135,6 @@ def test_moving_averages_are_left_out_and_that_is_said(folder, capsys):
     load_weights(model, str(folder / "averaged" / "ckpt-13"))
     for weight, expected in zip(model.weights, bare.model.weights, strict=True):
         np.testing.assert_array_equal(weight.numpy(), expected.numpy(), err_msg=weight.path)
-
-
-def cut(path):
-    os.truncate(path, os.path.getsize(path) // 2)
-
-
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("damage", [cut, flip])

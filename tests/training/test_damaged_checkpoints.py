@@ -4,7 +4,7 @@ import os
 
 import pytest
 import tensorflow as tf
-from small_checkpoints import Bare, make_checkpointer, save_steps
+from small_checkpoints import Bare, cut, flip, make_checkpointer, save_steps
 from small_runs import (
     perturb,
 )
@@ -12,16 +12,6 @@ from small_runs import (
 from txl_tf.errors import UserError
 from txl_tf.training import memory_files
 from txl_tf.training.checkpoint_files import list_checkpoints
-
-
-def cut(path):
-    os.truncate(path, os.path.getsize(path) // 2)
-
-
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("damage", [cut, flip, os.remove])

@@ -8,7 +8,7 @@ import sys
 
 from absl import flags
 
-from txl_tf.program import define_flag, run_program
+from txl_tf.program import define_flag, parse_integers, run_program
 
 
 def main(argv: list[str]) -> int:
@@ -35,7 +35,7 @@ def average_run(options: flags.FlagValues) -> None:
     """
     if options.steps is not None and options["last"].present:
         raise flags.Error("--last and --steps: pass one of them")
-    steps = None if options.steps is None else parse_steps(options.steps)
+    steps = None if options.steps is None else parse_integers("steps", options.steps)
 
     from txl_tf.training import checkpoint_average
 
@@ -52,21 +52,6 @@ def average_run(options: flags.FlagValues) -> None:
     places = [f"--model_dir={shlex.quote(model_dir)}", f"--eval_ckpt_path={shlex.quote(path)}"]
     print(f"Saved {path}. To evaluate it:")
     print(f"python train_gpu.py --data_dir=DATA_DIR {' '.join(places)} --do_train=false --do_eval")
-
-
-def parse_steps(texts: list[str]) -> list[int]:
-    """Returns the steps in a list of texts.
-
-    >>> parse_steps(["1000", "2000"])
-    [1000, 2000]
-
-    Raises:
-        flags.Error: a text is no integer.
-    """
-    try:
-        return [int(text) for text in texts]
-    except ValueError as error:
-        raise flags.Error(f"--steps must be integers. Received: {','.join(texts)}") from error
 
 
 if __name__ == "__main__":
