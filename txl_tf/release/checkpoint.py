@@ -1,9 +1,11 @@
 """Reads the TensorFlow 1 checkpoints of the 2019 release."""
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -12,6 +14,8 @@ from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 
 SCOPE = "transformer/"
+GLOBAL_STEP = "global_step"
+SLOTS = ("Adam", "Adam_1")  # first and second moment
 # What a training checkpoint holds beside the weights.
 OPTIMIZER_STATE = re.compile(r".*/Adam(_1)?$|beta[12]_power$|global_step$")
 
@@ -91,19 +95,70 @@ def load_model(path: str, config: ModelConfig) -> TransformerXL:
         UserError: the checkpoint cannot be read, lacks a weight of the model, holds one that
             the model has no place for, or one of another shape; each is named.
     """
-    model = TransformerXL(config)
-    entries = list(list_entries(model))
-    try:
-        reader = tf.train.load_checkpoint(path)
+    with open_release_checkpoint(path) as reader:
+        model = TransformerXL(config)
+        entries = list(list_entries(model))
         _check_shapes(path, entries, reader.get_variable_to_shape_map())
         for source, target, transform in entries:
             target.assign(transform(reader.get_tensor(SCOPE + source)))
+    return model
+
+
+def read_global_step(path: str) -> int:
+    """Returns how many steps made a checkpoint: what it says, else its name, else 0."""
+    with open_release_checkpoint(path) as reader:
+        if reader.has_tensor(GLOBAL_STEP):
+            return int(reader.get_tensor(GLOBAL_STEP))
+    named = re.search(r"-(\d+)$", path)
+    return int(named[1]) if named else 0
+
+
+def load_optimizer(path: str, model: TransformerXL, optimizer: keras.optimizers.Adam) -> None:
+    """Gives an optimizer the state that a training checkpoint of the release has.
+
+    TensorFlow 1 keeps the powers of beta, Keras computes them from the number of steps.
+
+    Args:
+        path: of the checkpoint without `.index`.
+        model: with the checkpoint's config.
+        optimizer: Adam, built for the model's trainable variables.
+
+    Raises:
+        UserError: the checkpoint cannot be read, or lacks a part of the state, which is named.
+    """
+    weights = [id(weight) for weight in model.trainable_variables]
+    with open_release_checkpoint(path) as reader:
+        for source, target, transform in list_entries(model):
+            place = weights.index(id(target))
+            for slot, states in zip(SLOTS, _list_slots(optimizer), strict=True):
+                name = f"{SCOPE}{source}/{slot}"
+                if not reader.has_tensor(name):
+                    raise UserError(f"{path} does not hold the state of Adam: {name} is missing")
+                states[place].assign(transform(reader.get_tensor(name)))
+        if not reader.has_tensor(GLOBAL_STEP):
+            raise UserError(f"{path} does not hold the state of Adam: {GLOBAL_STEP} is missing")
+        optimizer.iterations.assign(int(reader.get_tensor(GLOBAL_STEP)))
+
+
+def _list_slots(optimizer: keras.optimizers.Adam) -> tuple[list[keras.Variable], ...]:
+    """Returns the moments of all weights in the order of `SLOTS`."""
+    return optimizer._momentums, optimizer._velocities
+
+
+@contextlib.contextmanager
+def open_release_checkpoint(path: str) -> Iterator[Any]:
+    """Opens a checkpoint, of V1 or V2 of the format, to read tensors by name.
+
+    Raises:
+        UserError: it cannot be read, now or while it is open.
+    """
+    try:
+        yield tf.train.load_checkpoint(path)
     except UserError:
         raise
-    except (ValueError, tf.errors.OpError) as error:
-        reason = str(error).splitlines()[0]
+    except (ValueError, RuntimeError, tf.errors.OpError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"No TensorFlow checkpoint can be read at {path}: {reason}") from error
-    return model
 
 
 def _check_shapes(path: str, entries: list[Entry], shapes: dict[str, list[int]]) -> None:
