@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from small_release import write_checkpoint
 
 from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError
@@ -18,22 +19,10 @@ SIZES = {"n_token": 29, "n_layer": 2, "n_head": 3, "d_head": 5, "d_inner": 7}
 FREE = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
 
 
-def write(path, tensors):
-    """Writes a checkpoint as TensorFlow 1 did, and returns its path."""
-    names = sorted(tensors)
-    tf.raw_ops.SaveV2(
-        prefix=str(path),
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[tensors[name] for name in names],
-    )
-    return str(path)
-
-
 def write_model(path, config, **extra):
     entries = list_entries(TransformerXL(config, seed=1))
     tensors = {SCOPE + entry.source: tf.zeros(entry.target.shape) for entry in entries}
-    return write(path, tensors | extra)
+    return write_checkpoint(path, tensors | extra)
 
 
 def list_shapes(config):
@@ -103,7 +92,7 @@ def test_what_is_no_transformer_xl_is_refused(removed, added, message, tmp_path)
     shapes = list_shapes(ModelConfig(**SIZES | {"d_model": 8, "d_embed": 8}))
     del shapes[removed]
     tensors = {SCOPE + name: tf.zeros(shape) for name, shape in (shapes | added).items()}
-    path = write(tmp_path / "m", tensors)
+    path = write_checkpoint(tmp_path / "m", tensors)
     with pytest.raises(UserError, match=message) as error:
         infer_config(path)
     assert str(error.value).startswith(f"{path} is no checkpoint of the 2019 release: ")
