@@ -1,7 +1,7 @@
 """Reads the TensorFlow 1 checkpoints of the 2019 release."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +95,12 @@ def load_model(path: str, config: ModelConfig) -> TransformerXL:
     entries = list(list_entries(model))
     try:
         reader = tf.train.load_checkpoint(path)
-        _check_shapes(path, entries, reader.get_variable_to_shape_map())
+        found = {
+            name: shape
+            for name, shape in reader.get_variable_to_shape_map().items()
+            if not OPTIMIZER_STATE.match(name)
+        }
+        check_shapes(path, {SCOPE + e.source: list(e.target.shape) for e in entries}, found)
         for source, target, transform in entries:
             target.assign(transform(reader.get_tensor(SCOPE + source)))
     except UserError:
@@ -106,16 +111,25 @@ def load_model(path: str, config: ModelConfig) -> TransformerXL:
     return model
 
 
-def _check_shapes(path: str, entries: list[Entry], shapes: dict[str, list[int]]) -> None:
-    names = {SCOPE + entry.source for entry in entries}
-    faults = [f"{name} is missing" for name in sorted(names - shapes.keys())]
-    for name in sorted(shapes.keys() - names):
-        if not OPTIMIZER_STATE.match(name):
-            faults.append(f"{name} {shapes[name]} has no place in the model")
-    for source, target, _ in entries:
-        found, expected = shapes.get(SCOPE + source), list(target.shape)
-        if found is not None and found != expected:
-            faults.append(f"{SCOPE}{source} is {found}, the model needs {expected}")
+def check_shapes(
+    path: str, needed: Mapping[str, list[int]], found: Mapping[str, list[int]]
+) -> None:
+    """Checks that what was saved is the weights of a model, no more and no less.
+
+    Args:
+        path: for the message.
+        needed: shape of each weight of the model, by the name that it was saved under.
+        found: shape of each that was saved.
+
+    Raises:
+        UserError: one is missing, has no place in the model or is of another shape; each is named.
+    """
+    faults = [f"{name} is missing" for name in sorted(needed.keys() - found.keys())]
+    for name in sorted(found.keys() - needed.keys()):
+        faults.append(f"{name} {found[name]} has no place in the model")
+    for name, shape in needed.items():
+        if name in found and found[name] != shape:
+            faults.append(f"{name} is {found[name]}, the model needs {shape}")
     if faults:
         more = f" (and {len(faults) - 8} more)" if len(faults) > 8 else ""
         raise UserError(f"{path} does not fit the config: {'; '.join(faults[:8])}{more}")
