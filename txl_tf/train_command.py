@@ -146,8 +146,9 @@ def _read_config(options: flags.FlagValues, preset: presets.Preset | None) -> "R
     from txl_tf.training.run_folder import read_run_config
 
     found = read_run_config(options.model_dir)
-    n_token = found.model.n_token
-    base = dataclasses.replace(preset.model, n_token=n_token) if preset else found.model
+    # What no preset can know, and no weight shows.
+    own = {name: getattr(found.model, name) for name in ("n_token", "layer_norm_epsilon")}
+    base = dataclasses.replace(preset.model, **own) if preset else found.model
     model = _answer_as_flags(override, base, options)
     evaluation = _answer_as_flags(
         make_eval_config, options, preset.evaluation if preset else found.evaluation

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -98,10 +98,17 @@ def load_model(path: str, config: ModelConfig) -> TransformerXL:
     with open_release_checkpoint(path) as reader:
         model = TransformerXL(config)
         entries = list(list_entries(model))
-        _check_shapes(path, entries, reader.get_variable_to_shape_map())
+        needed = {SCOPE + entry.source: list(entry.target.shape) for entry in entries}
+        check_shapes(path, needed, read_weight_shapes(reader))
         for source, target, transform in entries:
             target.assign(transform(reader.get_tensor(SCOPE + source)))
     return model
+
+
+def read_weight_shapes(reader: Any) -> dict[str, list[int]]:
+    """Returns the shapes of what an open checkpoint holds, but for the optimizer's state."""
+    shapes = reader.get_variable_to_shape_map()
+    return {name: shape for name, shape in shapes.items() if not OPTIMIZER_STATE.match(name)}
 
 
 def read_global_step(path: str) -> int:
@@ -161,16 +168,25 @@ def open_release_checkpoint(path: str) -> Iterator[Any]:
         raise UserError(f"No TensorFlow checkpoint can be read at {path}: {reason}") from error
 
 
-def _check_shapes(path: str, entries: list[Entry], shapes: dict[str, list[int]]) -> None:
-    names = {SCOPE + entry.source for entry in entries}
-    faults = [f"{name} is missing" for name in sorted(names - shapes.keys())]
-    for name in sorted(shapes.keys() - names):
-        if not OPTIMIZER_STATE.match(name):
-            faults.append(f"{name} {shapes[name]} has no place in the model")
-    for source, target, _ in entries:
-        found, expected = shapes.get(SCOPE + source), list(target.shape)
-        if found is not None and found != expected:
-            faults.append(f"{SCOPE}{source} is {found}, the model needs {expected}")
+def check_shapes(
+    path: str, needed: Mapping[str, list[int]], found: Mapping[str, list[int]]
+) -> None:
+    """Checks that what was saved is the weights of a model, no more and no less.
+
+    Args:
+        path: for the message.
+        needed: shape of each weight of the model, by the name that it was saved under.
+        found: shape of each that was saved.
+
+    Raises:
+        UserError: one is missing, has no place in the model or is of another shape; each is named.
+    """
+    faults = [f"{name} is missing" for name in sorted(needed.keys() - found.keys())]
+    for name in sorted(found.keys() - needed.keys()):
+        faults.append(f"{name} {found[name]} has no place in the model")
+    for name, shape in needed.items():
+        if name in found and found[name] != shape:
+            faults.append(f"{name} is {found[name]}, the model needs {shape}")
     if faults:
         more = f" (and {len(faults) - 8} more)" if len(faults) > 8 else ""
         raise UserError(f"{path} does not fit the config: {'; '.join(faults[:8])}{more}")

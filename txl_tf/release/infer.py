@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError
-from txl_tf.release.checkpoint import OPTIMIZER_STATE, SCOPE, open_release_checkpoint
+from txl_tf.release.checkpoint import SCOPE, open_release_checkpoint, read_weight_shapes
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -76,11 +76,11 @@ def infer_config(path: str) -> ModelConfig:
         UserError: it cannot be read, or it is none of the release; what is missing is named.
     """
     with open_release_checkpoint(path) as reader:
-        found = reader.get_variable_to_shape_map()
+        found = read_weight_shapes(reader)
     shapes = {
         name.removeprefix(SCOPE): tuple(shape)
         for name, shape in found.items()
-        if name.startswith(SCOPE) and not OPTIMIZER_STATE.match(name)
+        if name.startswith(SCOPE)
     }
     try:
         return _infer_from_shapes(shapes)

@@ -20,7 +20,15 @@ from txl_tf.training.optimizer import ReducedOptimizer
 # What reading a file raises that is cut, changed or missing.
 DAMAGE = (tf.errors.OpError, MemoryFileError, IndexError, RuntimeError)
 _CONFIG_NAME, _HAS_MEMORY = "config", "has_memory"
-_SHAPELESS = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
+_SHAPELESS = (
+    "dropout",
+    "dropatt",
+    "init",
+    "init_std",
+    "proj_init_std",
+    "init_range",
+    "layer_norm_epsilon",
+)
 
 
 def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) -> bool:
