@@ -38,6 +38,8 @@ def print_sample(options: flags.FlagValues) -> None:
 
     config = read_run_config(options.model_dir)
     vocabulary = read_run_vocabulary(options.model_dir)
+    if vocabulary is None:
+        raise UserError(f"`{options.model_dir}` holds a run without a vocabulary: it knows no text")
     prompt = vocabulary.encode(options.prompt)
     if not prompt.size:
         raise UserError("`prompt` must hold at least one token. Received: an empty text")

@@ -13,7 +13,8 @@ from absl import flags
 
 from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
-from txl_tf.data.reading import Records, open_records
+from txl_tf.data.data_set import DataSet
+from txl_tf.data.reading import open_records
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, parse_cutoffs, parse_schedule
 from txl_tf.run_options import RunOptions
@@ -156,7 +157,7 @@ def _read_config(options: flags.FlagValues, preset: presets.Preset | None) -> "R
     return dataclasses.replace(found, model=model, evaluation=evaluation)
 
 
-def _evaluate(options: flags.FlagValues, records: Records, config: "RunConfig") -> None:
+def _evaluate(options: flags.FlagValues, records: DataSet, config: "RunConfig") -> None:
     """Evaluates the checkpoints that the flags name."""
     from txl_tf.training import evaluation
 
@@ -182,13 +183,13 @@ def _answer_as_flags(call: Callable[..., Result], *arguments: Any) -> Result:
 
 
 def make_configs(
-    options: flags.FlagValues, records: Records, preset: presets.Preset | None
+    options: flags.FlagValues, records: DataSet, preset: presets.Preset | None
 ) -> tuple[ModelConfig, TrainConfig, EvalConfig]:
     """Returns the configs of a new run: the preset's or the defaults, with the flags given by hand.
 
     The records decide the number of tokens, and without a preset the cutoffs.
     """
-    n_token = len(records.vocabulary)
+    n_token = records.n_token
     if preset:
         model = dataclasses.replace(preset.model, n_token=n_token)
         training, evaluation = preset.training, preset.evaluation
