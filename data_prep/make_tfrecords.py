@@ -18,12 +18,13 @@ from plan import Plan, plan_corpus, plan_pydoc, plan_text
 from prepare import prepare_plan
 
 from txl_tf.data.documents import RULES
-from txl_tf.data.files import is_remote
+from txl_tf.data.files import is_remote, join_path
 from txl_tf.data.learning import LEVELS_OF_OPTION
 from txl_tf.data.reading import open_records
 from txl_tf.data.records import RecordError, RecordsInfo
 from txl_tf.data.vocabulary import LEVELS
 from txl_tf.data.writing import holds_records
+from txl_tf.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.program import define_flag, parse_cutoffs, run_program
 
 _TEXT = "text"
@@ -95,6 +96,7 @@ def define_flags() -> flags.FlagValues:
     define("cutoffs", list, None, "ids at which the adaptive softmax starts a new bin.")
     define("num_workers", int, os.cpu_count() or 1, "Pieces to work on at once.", lower_bound=1)
     define("overwrite", bool, False, "Replace the records that are there.")
+    define_legacy_flags(options, PREPARATION_FLAGS)
     return options
 
 
@@ -149,6 +151,7 @@ def _check_choice(options: flags.FlagValues, name: str, choices: tuple[str, ...]
 def make_records(options: flags.FlagValues) -> None:
     """Makes the data set that the flags describe, and prints what it holds."""
     check_flags(options)
+    follow_release(options)
     start = time.monotonic()
     data_dir = options.data_dir or f"data/{options.dataset}"
     plan = find_plan(options)
@@ -168,6 +171,27 @@ def make_records(options: flags.FlagValues) -> None:
     )
     print_summary(info)
     print(f"Wrote `{data_dir}` in {time.monotonic() - start:.1f} seconds.")
+
+
+def follow_release(options: flags.FlagValues) -> None:
+    """Takes a command line of the 2019 release as that did, and prints what its flags change.
+
+    Its --data_dir is the folder of the texts, and records go to `tfrecords` in it; its
+    --num_shuffle is --num_shuffles.
+    """
+    lines = list(describe_legacy_flags(options, PREPARATION_FLAGS))
+    for line in lines:
+        print(line)
+    if options["num_shuffle"].present and not options["num_shuffles"].present:
+        options.num_shuffles = options.num_shuffle
+    if lines and options.data_dir and not options.raw_dir and options.dataset in _PUBLIC:
+        raw_dir = options.data_dir
+        options["raw_dir"].value = raw_dir
+        options["data_dir"].value = join_path(raw_dir, "tfrecords")
+        print(
+            f"As in the 2019 release, texts are looked for in `{options.raw_dir}`, and records go "
+            f"to `{options.data_dir}`; with --raw_dir they go to --data_dir itself."
+        )
 
 
 def find_plan(options: flags.FlagValues) -> Plan | None:

@@ -197,7 +197,7 @@ def test_training_goes_on_with_the_state_of_adam(tmp_path, capsys):
     step = 7
     make_release(tmp_path / "source", step=step, slots=True, **WORDS)
     sizes = ["--dropout=0", "--dropatt=0", f"--train_steps={step + 1}", "--train_batch_size=3"]
-    sizes += ["--tgt_len=5", "--mem_len=5", "--learning_rate=0.01"]
+    sizes += ["--tgt_len=5", "--mem_len=5", "--learning_rate=0.01", "--min_lr_ratio=1"]
     out = tmp_path / "run"
     arguments = ["--splits=train", "--with_optimizer", *sizes]
     assert run("--source", tmp_path / "source", "--out", out, *arguments) == 0
@@ -214,9 +214,8 @@ def test_training_goes_on_with_the_state_of_adam(tmp_path, capsys):
     after = txl_tf.load(out).model.decoder_layers[1].feed_forward.inner.bias.numpy()
     # From the change of the weight and the formula of Adam, with the moments of 2019, follows
     # the gradient of the step: it must be a small one, since the norm is clipped at .25.
-    rate = 0.01 * (0.004 + 0.996 * (1 + np.cos(np.pi * step / (step + 1))) / 2)
-    rate *= np.sqrt(1 - 0.999 ** (step + 1)) / (1 - 0.9 ** (step + 1))
+    rate = 0.01 * np.sqrt(1 - 0.999 ** (step + 1)) / (1 - 0.9 ** (step + 1))
     without_gradient = before - rate * (0.9 * m) / (np.sqrt(0.999 * v) + 1e-8)
     spread = rate * 0.1 * 0.25 / np.sqrt(0.999 * v)
     assert (abs(after - without_gradient) <= 1.1 * spread).all()
-    assert abs(after - before).max() > 1e-4
+    assert abs(after - before).max() > 1e-3

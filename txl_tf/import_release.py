@@ -16,7 +16,7 @@ from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
-from txl_tf.train_command import define_config_flags, override
+from txl_tf.train_command import answer_as_flags, define_config_flags, override
 
 if TYPE_CHECKING:
     from txl_tf.release.importing import Release
@@ -63,7 +63,8 @@ def import_run(options: flags.FlagValues) -> None:
     """
     if (options.source is None) == (options.download is None):
         raise flags.Error("pass --source, or --download and the name of a published model")
-    preset = presets.get(options.recipe) if options.recipe else None
+    if options.recipe:
+        answer_as_flags(presets.get, options.recipe)
     source = options.source
     if options.download:
         from txl_tf.release.published import fetch_model
@@ -109,9 +110,7 @@ def _make_config(
         training, evaluation = preset.training, release.evaluation or preset.evaluation
     return RunConfig(
         release.dataset or "unknown",
-        override(model, options),
-        override(training, options),
-        override(evaluation, options),
+        *(answer_as_flags(override, part, options) for part in (model, training, evaluation)),
     )
 
 

@@ -56,7 +56,7 @@ def test_a_folder_without_a_run_has_no_config(tmp_path):
 
 
 def test_a_folder_without_a_run_has_no_vocabulary(tmp_path):
-    with pytest.raises(UserError, match=r"holds no run: vocabulary\.json is missing"):
+    with pytest.raises(UserError, match=r"holds no run: config\.json is missing"):
         read_run_vocabulary(str(tmp_path))
 
 
@@ -126,6 +126,44 @@ def test_another_vocabulary_is_refused_and_nothing_changes_on_disk(folder):
     with pytest.raises(UserError, match="records with another vocabulary"):
         check_run_folder(str(folder), CONFIG, other)
     assert read_files(folder) == before
+
+
+@pytest.fixture
+def nameless(tmp_path):
+    """The folder of a run that knows ids alone."""
+    path = tmp_path / "runs" / "nameless"
+    make_run_folder(str(path), CONFIG, None)
+    return path
+
+
+def test_a_run_without_a_vocabulary_writes_none(nameless):
+    assert set(read_files(nameless)) == {"config.json"}
+
+
+def test_a_run_without_a_vocabulary_is_read_as_such(nameless):
+    assert read_run_vocabulary(str(nameless)) is None
+
+
+def test_a_run_without_a_vocabulary_reopens(nameless):
+    before = read_files(nameless)
+    check_run_folder(str(nameless), CONFIG, None)
+    assert read_files(nameless) == before
+
+
+def test_a_vocabulary_does_not_fit_a_run_without_one(nameless):
+    with pytest.raises(UserError, match=r"on records with no vocabulary\. Choose another"):
+        check_run_folder(str(nameless), CONFIG, VOCABULARY)
+
+
+def test_records_without_a_vocabulary_do_not_fit_a_run_with_one(folder):
+    with pytest.raises(UserError, match=r"on records with a vocabulary, these have none\. Choose"):
+        check_run_folder(str(folder), CONFIG, None)
+
+
+def test_a_vocabulary_that_an_unfinished_run_left_is_not_taken(folder):
+    (folder / "config.json").unlink()
+    make_run_folder(str(folder), CONFIG, None)
+    assert read_run_vocabulary(str(folder)) is None
 
 
 @pytest.mark.parametrize("text", ["", '{"format_version": 1', "[]", "{}", "\x00", "null"])

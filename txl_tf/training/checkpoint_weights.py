@@ -4,6 +4,7 @@ Weights, their averages and the optimizer are groups; a variable is called after
 """
 
 import json
+import os
 import re
 from typing import Any
 
@@ -20,6 +21,7 @@ from txl_tf.training.optimizer import ReducedOptimizer
 # What reading a file raises that is cut, changed or missing.
 DAMAGE = (tf.errors.OpError, MemoryFileError, IndexError, RuntimeError)
 _CONFIG_NAME, _HAS_MEMORY = "config", "has_memory"
+_RELEASE_SCOPE = "transformer/"  # all weights of the 2019 release are under it
 _SHAPELESS = (
     "dropout",
     "dropatt",
@@ -43,8 +45,9 @@ def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) 
         Whether they are averages.
 
     Raises:
-        UserError: the checkpoint cannot be read or is of another model.
+        UserError: the checkpoint cannot be read, is of another model or of the 2019 release.
     """
+    check_not_release(path)
     try:
         group = "averages" if use_averages and read_shapes(path, "averages") else "weights"
         check_weights(path, model, group)
@@ -52,6 +55,26 @@ def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) 
     except DAMAGE as error:
         raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
     return group == "averages"
+
+
+def check_not_release(path: str) -> None:
+    """Checks that a checkpoint, if it can be read, is not one of the 2019 release.
+
+    Raises:
+        UserError: it is.
+    """
+    try:
+        names = open_checkpoint(path).get_variable_to_shape_map()
+    except DAMAGE:
+        return  # whoever restores it says so
+    if any(name.startswith(_RELEASE_SCOPE) for name in names):
+        # As it is downloaded: NAME/model/model.ckpt-0, beside NAME/data.
+        folder = os.path.dirname(path) or "."
+        source = os.path.dirname(folder) if os.path.basename(folder) == "model" else folder
+        raise UserError(
+            f"{path} is a checkpoint of the 2019 release. Make a run of it first: "
+            f"python -m txl_tf.import_release --source {source or '.'} --out MODEL_DIR"
+        )
 
 
 def group_variables(

@@ -5,7 +5,7 @@ import functools
 from tqdm import tqdm
 
 from txl_tf.config import EvalConfig
-from txl_tf.data.reading import Records
+from txl_tf.data.data_set import DataSet
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.training.checkpoint_files import find_checkpoint, list_checkpoints, read_step
@@ -17,7 +17,7 @@ from txl_tf.training.run_folder import RunConfig, check_vocabulary
 
 
 def evaluate(
-    records: Records,
+    records: DataSet,
     config: RunConfig,
     *,
     model_dir: str,
@@ -86,7 +86,7 @@ def evaluate(
     return scores
 
 
-def check_documents(records: Records, split: str) -> None:
+def check_documents(records: DataSet, split: str) -> None:
     """Checks that a split knows where its documents begin.
 
     Raises:
