@@ -9,6 +9,7 @@ import numpy as np
 import pickled_corpora
 import pytest
 
+from txl_tf.release import pickle_machine
 from txl_tf.release.pickled_names import NAMES, Array
 from txl_tf.release.plain_data import PickleError, Record, make_records_of
 from txl_tf.release.unpickling import read_pickle, read_pickle_file
@@ -345,6 +346,12 @@ def test_a_long_argument_is_not_used_many_times(count):
 
 def test_a_stack_that_grows_and_grows_is_refused():
     assert "its stack holds more than 1,048,576 things" in get_fault(b"N" * 1_200_000 + b".")
+
+
+def test_a_pickle_without_end_is_refused(monkeypatch):
+    monkeypatch.setattr(pickle_machine, "_MAX_OPERATIONS", 2**15)
+    assert read_pickle(b"N0" * (2**14 - 1) + b"N.", NAMES) is None
+    assert "it has more than 32,768 operations" in get_fault(b"N0" * 2**14 + b"N.")
 
 
 def test_a_persistent_id_goes_to_its_handler():

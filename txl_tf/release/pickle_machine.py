@@ -11,6 +11,8 @@ from txl_tf.release.plain_data import Draft, Name, Names, PickleError, check_key
 _NEWEST_PROTOCOL = 5
 _MAX_MARKS = 1000
 _MAX_STACK = 2**20
+# Four times as many as lm1b's 800,000 symbols take: each may make a list of 100 bytes.
+_MAX_OPERATIONS = 2**25
 _OPERATIONS_BETWEEN_CHECKS = 2**14
 _STOP = ord(".")
 _DAMAGED = "it is no pickle, or damaged"
@@ -43,7 +45,7 @@ class PickleMachine(ValueReader):
         self._below: list[list[Any]] = []  # what the stack was, for each mark
         self._memo: dict[int, Any] = {}
         # A call may look at all of its arguments, and they may come from the memo many times.
-        self._work_left = 8 * len(data) + 2**16
+        self._work_left = 2 * len(data) + 2**16
         self._operations: list[Callable[[], None]] = [self._refuse] * 256
         for opcode, operation in operations.items():
             self._operations[ord(opcode)] = MethodType(operation, self)
@@ -59,7 +61,7 @@ class PickleMachine(ValueReader):
         """
         start = 0
         try:
-            while True:
+            for _ in range(_MAX_OPERATIONS // _OPERATIONS_BETWEEN_CHECKS):
                 for _ in range(_OPERATIONS_BETWEEN_CHECKS):
                     start = self._at
                     opcode = self._data[start]
@@ -69,6 +71,7 @@ class PickleMachine(ValueReader):
                     self._operations[opcode]()
                 if len(self._stack) + sum(map(len, self._below)) > _MAX_STACK:
                     raise PickleError(f"its stack holds more than {_MAX_STACK:,} things")
+            raise PickleError(f"it has more than {_MAX_OPERATIONS:,} operations")
         except PickleError as error:
             raise PickleError(f"{error} (at byte {start})") from error
         except IndexError as error:
