@@ -168,12 +168,15 @@ def _read_symbols(attributes: Mapping[str, Any]) -> tuple[str, ...]:
         if type(found) is not int or found != i:
             raise PickleError(f"symbol {i} of its vocabulary, {symbol[:60]!a}, has another id")
         try:
-            texts.append(symbol.decode("utf-8") if type(symbol) is bytes else symbol)
-            texts[-1].encode("utf-8")
+            if type(symbol) is bytes:
+                symbol = symbol.decode("utf-8")
+            else:
+                symbol.encode("utf-8")  # a lone surrogate cannot be
         except UnicodeError as error:
             raise PickleError(
-                f"symbol {i} of its vocabulary is no UTF-8: {symbol[:60]!a}"
+                f"symbol {i} of its vocabulary, {symbol[:60]!a}, is no UTF-8"
             ) from error
+        texts.append(symbol)
     return tuple(texts)
 
 

@@ -11,8 +11,11 @@ from txl_tf.release.plain_data import Draft, Name, Names, PickleError, check_key
 _NEWEST_PROTOCOL = 5
 _MAX_MARKS = 1000
 _MAX_STACK = 2**20
+# Four times as many as lm1b's 800,000 symbols take: each may make a list of 100 bytes.
+_MAX_OPERATIONS = 2**25
 _OPERATIONS_BETWEEN_CHECKS = 2**14
 _STOP = ord(".")
+_DAMAGED = "it is no pickle, or damaged"
 
 LoadPersistent = Callable[[Any], Any]
 Operation = Callable[["PickleMachine"], None]
@@ -42,7 +45,7 @@ class PickleMachine(ValueReader):
         self._below: list[list[Any]] = []  # what the stack was, for each mark
         self._memo: dict[int, Any] = {}
         # A call may look at all of its arguments, and they may come from the memo many times.
-        self._work_left = 8 * len(data) + 2**16
+        self._work_left = 2 * len(data) + 2**16
         self._operations: list[Callable[[], None]] = [self._refuse] * 256
         for opcode, operation in operations.items():
             self._operations[ord(opcode)] = MethodType(operation, self)
@@ -58,7 +61,7 @@ class PickleMachine(ValueReader):
         """
         start = 0
         try:
-            while True:
+            for _ in range(_MAX_OPERATIONS // _OPERATIONS_BETWEEN_CHECKS):
                 for _ in range(_OPERATIONS_BETWEEN_CHECKS):
                     start = self._at
                     opcode = self._data[start]
@@ -68,19 +71,20 @@ class PickleMachine(ValueReader):
                     self._operations[opcode]()
                 if len(self._stack) + sum(map(len, self._below)) > _MAX_STACK:
                     raise PickleError(f"its stack holds more than {_MAX_STACK:,} things")
+            raise PickleError(f"it has more than {_MAX_OPERATIONS:,} operations")
         except PickleError as error:
             raise PickleError(f"{error} (at byte {start})") from error
         except IndexError as error:
-            if self._at >= len(self._data):
+            if self._at >= self._size:
                 raise PickleError("it ends in the middle") from error
-            raise PickleError(f"it takes from an empty stack (at byte {start})") from error
+            raise PickleError(f"{_DAMAGED} (at byte {start})") from error
         except (ArithmeticError, ValueError) as error:
-            raise PickleError(f"it is damaged (at byte {start})") from error
+            raise PickleError(f"{_DAMAGED} (at byte {start})") from error
 
     def _finish(self) -> Any:
         if len(self._stack) != 1 or self._below:
             raise PickleError("it does not end with one object")
-        if self._at < len(self._data):
+        if self._at < self._size:
             raise PickleError("something follows its end")
         return self._stack[0]
 
@@ -147,7 +151,7 @@ class PickleMachine(ValueReader):
     def get(self, index: int) -> None:
         """Pushes what was remembered."""
         if index not in self._memo:
-            raise PickleError(f"its memo holds nothing as {index}")
+            raise PickleError(f"{_DAMAGED}: its memo holds nothing as {index}")
         self._stack.append(self._memo[index])
 
     # Lists, tuples and dicts.
@@ -155,21 +159,21 @@ class PickleMachine(ValueReader):
     def push_tuple(self, count: int) -> None:
         """Makes a tuple of what is on top."""
         if len(self._stack) < count:
-            raise PickleError("it takes from an empty stack")
+            raise PickleError(_DAMAGED)
         self._stack[-count:] = [tuple(self._stack[-count:])]
 
     def extend(self, items: list[Any]) -> None:
         """Appends to the list on top."""
         target = self._stack[-1]
         if type(target) is not list:
-            raise PickleError(f"it appends to a {type(target).__name__}")
+            raise PickleError(f"it appends to a thing of type {type(target).__name__}")
         target += items
 
     def update(self, items: list[Any]) -> None:
         """Adds keys and values, in turns, to the dict on top."""
         target = self._stack[-1]
         if type(target) is not dict:
-            raise PickleError(f"it sets keys of a {type(target).__name__}")
+            raise PickleError(f"it sets keys of a thing of type {type(target).__name__}")
         keys = items[::2]
         check_keys(keys)
         target.update(zip(keys, items[1::2], strict=True))
@@ -243,7 +247,7 @@ class PickleMachine(ValueReader):
         if isinstance(target, Draft):
             target.fill(state)
         elif type(target) is not dict:  # the attributes of an OrderedDict are passed over
-            raise PickleError(f"it sets attributes of a {type(target).__name__}")
+            raise PickleError(f"it sets attributes of a thing of type {type(target).__name__}")
 
     def load(self, identity: Any) -> None:
         """Pushes what the pickle refers to."""

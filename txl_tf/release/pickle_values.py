@@ -28,20 +28,22 @@ class ValueReader:
 
     def __init__(self, data: bytes | mmap.mmap) -> None:
         self._data = data
+        self._size = len(data)
         self._view = memoryview(data)
         self._at = 0
 
     def check_left(self, count: int) -> None:
         """Checks that so many bytes are left."""
-        if count > len(self._data) - self._at:
+        if count > self._size - self._at:
             raise PickleError("it ends in the middle")
 
     def take(self, count: int) -> bytes:
         """Returns the next bytes."""
-        self.check_left(count)
         start = self._at
-        self._at = start + count
-        return self._data[start : self._at]
+        self._at = end = start + count
+        if end > self._size:
+            raise PickleError("it ends in the middle")
+        return self._data[start:end]
 
     def take_big(self, count: int) -> bytes | memoryview:
         """Returns the next bytes, without a copy if they are many."""
@@ -60,7 +62,11 @@ class ValueReader:
 
     def take_number(self, n_bytes: int) -> int:
         """Returns a number that is not negative."""
-        return int.from_bytes(self.take(n_bytes), "little")
+        start = self._at  # as `take`, without a call more: most operations come here
+        self._at = end = start + n_bytes
+        if end > self._size:
+            raise PickleError("it ends in the middle")
+        return int.from_bytes(self._data[start:end], "little")
 
     def take_signed(self) -> int:
         """Returns a number of four bytes."""

@@ -99,7 +99,7 @@ def decode_text(text: Any) -> str:
     if type(text) is str:
         return text
     if type(text) is not bytes:
-        raise PickleError(f"a {type(text).__name__} is where a text should be")
+        raise PickleError(f"what should be a text is of type {type(text).__name__}")
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:

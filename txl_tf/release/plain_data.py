@@ -87,7 +87,7 @@ def check_keys(keys: Iterable[Any]) -> None:
     """
     for key in keys:
         if type(key) is not str and type(key) is not bytes:
-            raise PickleError(f"a key is a {type(key).__name__}, not a string")
+            raise PickleError(f"a key is of type {type(key).__name__}, not a string")
         if len(key) > MAX_KEY_LENGTH:
             raise PickleError(f"a key is longer than {MAX_KEY_LENGTH}")
 
