@@ -211,8 +211,9 @@ def download_plan(options: flags.FlagValues) -> Plan:
     """
     # Imported here: only downloads need what this imports.
     from archives import ARCHIVES
-    from download import fetch
     from unpacking import unpack
+
+    from txl_tf.data.download import fetch
 
     raw_dir = _get_raw_dir(options)
     for archive in ARCHIVES[options.dataset]:

@@ -11,6 +11,7 @@ from txl_tf.data import RecordError, Vocabulary, open_records, write_records
 from txl_tf.errors import UserError
 from txl_tf.program import parse_flags
 from txl_tf.train_command import define_flags, make_configs, make_eval_config, run
+from txl_tf.training.run_folder import RunConfig, make_run_folder
 
 RELEASE_CHECKPOINT = Path(__file__).parent / "golden" / "model" / "char" / "model.ckpt-0"
 # The training program of the 2019 release; flags that concern TPUs alone are left out.
@@ -166,6 +167,15 @@ def test_a_flag_with_the_default_by_hand_wins_over_the_preset_too(records):
     assert model.dropout == 0.1
 
 
+def test_a_run_may_count_its_queries_and_have_another_epsilon(records):
+    arguments = ("--same_length", "--counts_self", "--layer_norm_epsilon=1e-5")
+    model, training, evaluation = configure(records, *arguments)
+    assert model.layer_norm_epsilon == 1e-5
+    assert training.counts_self
+    assert evaluation.counts_self
+    assert not configure(records, *arguments, "--eval_counts_self=false")[2].counts_self
+
+
 def test_without_a_preset_a_run_is_evaluated_as_it_is_trained(records):
     arguments = ("--tgt_len=31", "--mem_len=37", "--same_length", "--clamp_len=41")
     _, _, evaluation = configure(records, *arguments)
@@ -225,6 +235,19 @@ def test_without_training_an_evaluation_flag_wins():
 def test_with_training_the_flags_of_training_leave_the_evaluation():
     options = read_flags("--mem_len=37")
     assert make_eval_config(options, EvalConfig(mem_len=7)).mem_len == 7
+
+
+@pytest.mark.parametrize("preset", [[], ["--preset=text8_base"]], ids=["run", "preset"])
+def test_an_evaluation_has_the_epsilon_of_the_run(preset, records, tmp_path, monkeypatch):
+    model = ModelConfig(n_token=19, layer_norm_epsilon=1e-5)
+    config = RunConfig("words", model, TrainConfig(), EvalConfig())
+    make_run_folder(str(tmp_path / "run"), config, records.vocabulary)
+    seen = []
+    evaluate = "txl_tf.training.evaluation.evaluate"
+    monkeypatch.setattr(evaluate, lambda _, config, **kwargs: seen.append(config))
+    arguments = ("--do_train=false", "--do_eval", f"--model_dir={tmp_path / 'run'}", *preset)
+    run(read_flags(*arguments, data_dir=records.data_dir), fail_to_make_strategy)
+    assert [config.model.layer_norm_epsilon for config in seen] == [1e-5]
 
 
 def fail_to_make_strategy(options):

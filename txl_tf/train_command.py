@@ -6,7 +6,7 @@ tensorflow is imported after the flags have been read: a wrong one is answered a
 import dataclasses
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from absl import flags
@@ -63,7 +63,7 @@ def define_flags() -> flags.FlagValues:
     define("jit", bool, True, "Compile the model with XLA.")
     define("deterministic", bool, False, "Use only operations that give the same bits each time.")
     for config in (RunOptions, ModelConfig, TrainConfig, EvalConfig):
-        _define_config_flags(options, config)
+        define_config_flags(options, config)
     define_legacy_flags(options, TRAINING_FLAGS)
     return options
 
@@ -194,8 +194,9 @@ def _read_config(options: flags.FlagValues, preset: presets.Preset | None) -> "R
     from txl_tf.training.run_folder import read_run_config
 
     found = read_run_config(options.model_dir)
-    n_token = found.model.n_token
-    base = dataclasses.replace(preset.model, n_token=n_token) if preset else found.model
+    # What no preset can know, and no weight shows.
+    own = {name: getattr(found.model, name) for name in ("n_token", "layer_norm_epsilon")}
+    base = dataclasses.replace(preset.model, **own) if preset else found.model
     model = _answer_as_flags(override, base, options)
     evaluation = _answer_as_flags(
         make_eval_config, options, preset.evaluation if preset else found.evaluation
@@ -264,20 +265,30 @@ def make_eval_config(options: flags.FlagValues, config: EvalConfig) -> EvalConfi
 
 
 def override(config: Config, options: flags.FlagValues, *, prefix: str | None = None) -> Config:
-    """Returns the config with those of its fields whose flags were given by hand."""
+    """Returns the config with those of its fields whose flags are there and were given by hand."""
     given: dict[str, Any] = {}
     for name, flag in _name_flags(type(config), prefix).items():
-        if options[flag].present:
+        if flag in options and options[flag].present:
             value: Any = options[flag].value
             given[name] = _PARSERS[name](value) if name in _PARSERS else value
     return dataclasses.replace(config, **given)
 
 
-def _define_config_flags(options: flags.FlagValues, config: type) -> None:
-    """Defines a flag for each field of a config, with its default and its description."""
+def define_config_flags(
+    options: flags.FlagValues, config: type, names: Collection[str] | None = None
+) -> None:
+    """Defines a flag for each field of a config, with its default and its description.
+
+    Args:
+        options: where.
+        config: the class.
+        names: of the fields; `None` for all.
+    """
     texts = _describe_fields(config)
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     for name, flag in _name_flags(config).items():
+        if names is not None and name not in names:
+            continue
         default: Any = defaults[name]
         text, kind = texts[name], type(default)
         if kind is tuple:

@@ -221,6 +221,20 @@ def test_a_config_from_before_documents_runs_on_over_them(folder):
         check_config(str(folder), other)
 
 
+def test_a_config_from_before_the_epsilon_and_the_counted_query_has_those_of_the_release(folder):
+    path = folder / "config.json"
+    content = json.loads(path.read_text())
+    del content["model"]["layer_norm_epsilon"]
+    for part in ("training", "evaluation"):
+        del content[part]["counts_self"]
+    path.write_text(json.dumps(content))
+    assert read_run_config(str(folder)) == CONFIG
+    check_config(str(folder), CONFIG)
+    other = dataclasses.replace(MODEL, cutoffs=(7, 13), layer_norm_epsilon=1e-5)
+    with pytest.raises(UserError, match=r"config: layer_norm_epsilon is 1e-12 there and 1e-05 he"):
+        check_config(str(folder), dataclasses.replace(CONFIG, model=other))
+
+
 def test_a_config_without_a_part_is_refused(folder):
     path = folder / "config.json"
     content = json.loads(path.read_text())

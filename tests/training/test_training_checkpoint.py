@@ -127,7 +127,8 @@ def test_a_checkpoint_of_the_2019_release_is_named_with_what_to_do(tmp_path, pla
 
 def test_fields_that_shape_no_weight_are_not_named(saved):
     model_dir, _, _ = saved
-    other = dataclasses.replace(MODEL, n_layer=3, dropout=0.5, dropatt=0.5, init_std=0.1)
+    shapeless = {"dropout": 0.5, "dropatt": 0.5, "init_std": 0.1, "layer_norm_epsilon": 1e-5}
+    other = dataclasses.replace(MODEL, n_layer=3, **shapeless)
     with pytest.raises(UserError, match=r"another model: n_layer is 2 there and 3 here$"):
         load_weights(txl_tf.TransformerXL(other), find_checkpoint(str(model_dir)))
 
@@ -141,9 +142,10 @@ def test_a_checkpoint_without_a_config_is_restored(tmp_path, monkeypatch):
     assert make_checkpointer(tmp_path, Bare()).restore() == 2
 
 
-def test_a_model_that_differs_in_dropout_alone_takes_the_weights(saved):
+@pytest.mark.parametrize("change", [{"dropout": 0.5}, {"layer_norm_epsilon": 1e-5}])
+def test_a_model_that_differs_in_no_shape_takes_the_weights(saved, change):
     model_dir, _, _ = saved
-    model = txl_tf.TransformerXL(dataclasses.replace(MODEL, dropout=0.5))
+    model = txl_tf.TransformerXL(dataclasses.replace(MODEL, **change))
     load_weights(model, find_checkpoint(str(model_dir)))
 
 

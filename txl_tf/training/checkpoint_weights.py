@@ -20,9 +20,17 @@ from txl_tf.training.optimizer import ReducedOptimizer
 
 # What reading a file raises that is cut, changed or missing.
 DAMAGE = (tf.errors.OpError, MemoryFileError, IndexError, RuntimeError)
-_CONFIG_NAME = "config"
+_CONFIG_NAME, _HAS_MEMORY = "config", "has_memory"
 _RELEASE_SCOPE = "transformer/"  # all weights of the 2019 release are under it
-_SHAPELESS = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
+_SHAPELESS = (
+    "dropout",
+    "dropatt",
+    "init",
+    "init_std",
+    "proj_init_std",
+    "init_range",
+    "layer_norm_epsilon",
+)
 
 
 def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) -> bool:
@@ -84,9 +92,22 @@ def group_variables(
     return groups
 
 
-def make_config_group(model: TransformerXL) -> dict[str, dict[str, tf.Variable]]:
-    """Returns what tells the config of a model from that of another one, in a checkpoint."""
-    return {_CONFIG_NAME: {"model": tf.Variable(_write_config(model))}}
+def make_config_group(
+    model: TransformerXL, *, has_memory: bool = True
+) -> dict[str, dict[str, tf.Variable]]:
+    """Returns what a checkpoint says of itself: the model's config, and whether it has a memory."""
+    values = {"model": _write_config(model), _HAS_MEMORY: has_memory}
+    return {_CONFIG_NAME: {name: tf.Variable(value) for name, value in values.items()}}
+
+
+def holds_memory(path: str) -> bool:
+    """Tells whether a checkpoint has a memory; one that others made has none.
+
+    Raises:
+        Exception: one of `DAMAGE`.
+    """
+    reader, key = open_checkpoint(path), make_key(_CONFIG_NAME, _HAS_MEMORY)
+    return bool(reader.get_tensor(key)) if reader.has_tensor(key) else True
 
 
 def _write_config(model: TransformerXL) -> str:

@@ -105,11 +105,14 @@ def describe_evaluation(config: EvalConfig) -> str:
 
     >>> describe_evaluation(EvalConfig(80, 2100, clamp_len=820, eval_batch_size=2))
     'tgt_len 80, mem_len 2100, same_length false, clamp_len 820, 2 lanes'
+    >>> describe_evaluation(EvalConfig(128, 1600, same_length=True, counts_self=True))
+    'tgt_len 128, mem_len 1600, same_length true, counts_self true, clamp_len -1, 60 lanes'
     """
+    own = ", counts_self true" if config.same_length and config.counts_self else ""
     reset = ", reset_at_documents true" if config.reset_at_documents else ""
     return (
         f"tgt_len {config.tgt_len}, mem_len {config.mem_len}, "
-        f"same_length {str(config.same_length).lower()}, clamp_len {config.clamp_len}, "
+        f"same_length {str(config.same_length).lower()}{own}, clamp_len {config.clamp_len}, "
         f"{config.eval_batch_size} lanes{reset}"
     )
 

@@ -6,6 +6,8 @@ MODEL_DIR/checkpoints/        weights, optimizer, step
 MODEL_DIR/averaged/           means of the weights of several checkpoints
 MODEL_DIR/log.jsonl           one object a logged step
 MODEL_DIR/events/             the same for TensorBoard
+MODEL_DIR/records/            of an import: the splits that came with it
+MODEL_DIR/import.json         of an import: where it comes from
 """
 
 import dataclasses
@@ -27,6 +29,7 @@ CONFIG_NAME = "config.json"
 VOCABULARY_NAME = "vocabulary.json"
 LOG_NAME = "log.jsonl"
 EVENTS_NAME = "events"
+RECORDS_NAME = "records"
 EVALUATIONS_NAME = "evaluations.jsonl"
 
 
