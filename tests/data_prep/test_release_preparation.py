@@ -77,3 +77,17 @@ def test_the_number_of_orders_has_two_names(tmp_path, arguments, same):
         assert call("--dataset=lm1b", *places, *more) == 0
     ids = [read_ids(tmp_path / name, "train") for name in "12"]
     np.testing.assert_array_equal(*ids)
+
+
+def test_a_released_corpus_without_texts_is_named_and_nothing_is_downloaded(tmp_path, capsys):
+    folder = tmp_path / "tf_wt103" / "data"
+    folder.mkdir(parents=True)
+    shutil.copy(GOLDEN / "wt103" / "cache.py2.pkl", folder / "cache.pkl")
+    arguments = ("--dataset=wt103", f"--data_dir={folder}/", "--per_host_test_bsz=16")
+    assert call(*arguments) == 1
+    assert (
+        f"`{folder}` holds a corpus of the 2019 release, cache.pkl, and no texts. Its splits "
+        f"become records with: python -m txl_tf.import_release --source {folder.parent} "
+        "--out MODEL_DIR\n"
+    ) in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["cache.pkl"]
