@@ -7,6 +7,7 @@ python data_prep/make_tfrecords.py --dataset text --train 'a/*.txt.gz' --valid b
 
 import json
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -208,6 +209,7 @@ def download_plan(options: flags.FlagValues) -> Plan:
 
     Raises:
         DownloadError: If they cannot be downloaded or unpacked.
+        RecordError: If their folder holds what the 2019 release made of them instead.
     """
     # Imported here: only downloads need what this imports.
     from archives import ARCHIVES
@@ -216,6 +218,12 @@ def download_plan(options: flags.FlagValues) -> Plan:
     from txl_tf.data.download import fetch
 
     raw_dir = _get_raw_dir(options)
+    if (raw_dir / "cache.pkl").is_file():
+        raise RecordError(
+            f"`{raw_dir}` holds a corpus of the 2019 release, cache.pkl, and no texts. Its splits "
+            f"become records with: python -m txl_tf.import_release "
+            f"--source {shlex.quote(str(raw_dir.parent))} --out MODEL_DIR"
+        )
     for archive in ARCHIVES[options.dataset]:
         path = fetch(archive, raw_dir)
         if path.suffix in (".gz", ".tgz"):

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from txl_tf.data import (
     open_records,
     write_records,
 )
-from txl_tf.release import records as release_records
+from txl_tf.release import load_vocabulary
 from txl_tf.release.records import holds_release_records, open_release_records
 
 GPU_CASES = [
@@ -127,7 +126,12 @@ def test_what_describes_the_data_set_is_read(folder):
     assert (records.splits, records.n_tokens("valid")) == (("train", "valid"), 5996)
     assert records.data_dir == str(folder / "tfrecords")
     assert records.made_from["release2019"]["train"] == f"record_info-train.bsz-{B}.tlen-{T}.json"
-    assert open_release_records(GOLDEN / "lm1b").cutoffs == (60_000, 100_000, 640_000)
+
+
+def test_of_the_cutoffs_those_within_the_vocabulary_are_read(folder):
+    info = {"dataset": "lm1b", "vocab_size": 997, "cutoffs": [0, 60, 100, 997, 6400, 997]}
+    (folder / "corpus-info.json").write_text(json.dumps(info))
+    assert open_release_records(folder).cutoffs == (60, 100)
 
 
 def test_no_documents_are_known(folder):
@@ -226,15 +230,12 @@ def test_a_split_that_is_not_there_is_named(folder):
 
 
 @pytest.mark.parametrize("place", [".", "tfrecords"])
-def test_the_symbols_are_those_of_the_pickled_corpus(folder, monkeypatch, place):
-    vocabulary = Vocabulary("char", tuple("abcdefghijklmnopqrstuvwxy"))
-    (folder / place / "cache.pkl").touch()
-    read = []
-    monkeypatch.setattr(
-        release_records, "_load_vocabulary", lambda path: read.append(path) or vocabulary
-    )
-    assert open_release_records(folder).vocabulary == vocabulary
-    assert [Path(path).resolve() for path in read] == [(folder / place / "cache.pkl").resolve()]
+@pytest.mark.parametrize("python", [2, 3])
+def test_the_symbols_are_those_of_the_pickled_corpus(folder, place, python):
+    shutil.copy(GOLDEN / "text8" / f"cache.py{python}.pkl", folder / place / "cache.pkl")
+    vocabulary = open_release_records(folder).vocabulary
+    assert vocabulary == load_vocabulary(GOLDEN / "text8" / f"cache.py{python}.pkl")
+    assert (vocabulary.level, len(vocabulary)) == ("char", 25)
 
 
 def test_without_a_pickled_corpus_only_the_number_of_symbols_is_known(folder):
@@ -242,9 +243,7 @@ def test_without_a_pickled_corpus_only_the_number_of_symbols_is_known(folder):
     assert (records.vocabulary, records.n_token) == (None, 25)
 
 
-def test_a_pickled_corpus_of_another_size_is_refused(folder, monkeypatch):
-    (folder / "cache.pkl").touch()
-    vocabulary = Vocabulary("char", tuple("abc"))
-    monkeypatch.setattr(release_records, "_load_vocabulary", lambda path: vocabulary)
-    with pytest.raises(RecordError, match=r"cache\.pkl` has 3 symbols, but .*json` says 25\."):
+def test_a_pickled_corpus_of_another_size_is_refused(folder):
+    shutil.copy(GOLDEN / "enwik8" / "cache.py3.pkl", folder / "cache.pkl")
+    with pytest.raises(RecordError, match=r"cache\.pkl` has 64 symbols, but .*json` says 25\."):
         open_release_records(folder)

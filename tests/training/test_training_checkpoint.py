@@ -1,5 +1,7 @@
 import dataclasses
 import os
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from txl_tf.training.checkpoint_average import save_weights
 from txl_tf.training.checkpoint_files import find_checkpoint, list_checkpoints, read_step
 from txl_tf.training.checkpoint_weights import load_weights
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "model"  # of the 2019 release
 # Every kind of weight: several bins, projections, biases of each layer.
 ADAPTIVE = dataclasses.replace(
     MODEL, n_layer=2, cutoffs=(7, 13), div_val=2, untie_r=True, dropout=0.0
@@ -109,6 +112,17 @@ def test_a_checkpoint_of_another_model_is_refused(saved, change):
     field = f"{name} is {getattr(MODEL, name)!r} there and {value!r} here"
     with pytest.raises(UserError, match=f"ckpt-5 is of another model: {field}$"):
         load_weights(model, find_checkpoint(str(model_dir)))
+
+
+@pytest.mark.parametrize(
+    ("place", "source"), [("tf_text8/model", "tf_text8"), ("runs/one", "runs/one")]
+)
+def test_a_checkpoint_of_the_2019_release_is_named_with_what_to_do(tmp_path, place, source):
+    shutil.copytree(GOLDEN / "char", tmp_path / place)
+    path = tmp_path / place / "model.ckpt-0"
+    command = f"python -m txl_tf.import_release --source {tmp_path / source} --out MODEL_DIR"
+    with pytest.raises(UserError, match=rf"is a checkpoint of the 2019 release\..*: {command}$"):
+        load_weights(txl_tf.TransformerXL(MODEL), str(path))
 
 
 def test_fields_that_shape_no_weight_are_not_named(saved):

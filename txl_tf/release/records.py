@@ -22,6 +22,7 @@ import numpy as np
 from txl_tf.data.files import is_remote
 from txl_tf.data.records import RecordError
 from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.release.corpus import load_vocabulary
 from txl_tf.release.record_file import RecordFile
 from txl_tf.release.record_info import (
     Cut,
@@ -214,7 +215,7 @@ def open_release_records(
         The data set.
 
     Raises:
-        RecordError: If there are no such records, or what describes them is missing or wrong.
+        UserError: If there are no such records, or what describes them is missing or wrong.
     """
     for path in (os.fspath(folder), record_info_dir or "", corpus_info_path or ""):
         _check_local(path)
@@ -231,7 +232,7 @@ def open_release_records(
         raise RecordError(f"`{data_dir}` has no {CORPUS_INFO_NAME}, nor has the folder above it.")
     corpus = read_corpus_info(corpus_info)
     cache = _find_file([*places, corpus_info.parent], CACHE_NAME)
-    vocabulary = _load_vocabulary(str(cache)) if cache else None
+    vocabulary = load_vocabulary(cache, corpus.dataset) if cache else None
     if vocabulary is not None and len(vocabulary) != corpus.n_token:
         raise RecordError(
             f"`{cache}` has {len(vocabulary)} symbols, but `{corpus_info}` says {corpus.n_token}."
@@ -251,7 +252,7 @@ def holds_release_records(folder: str | os.PathLike[str]) -> bool:
 
 
 def read_corpus_info(path: str | Path) -> CorpusInfo:
-    """Reads a `corpus-info.json`.
+    """Reads a `corpus-info.json`; of the cutoffs those that lie within the vocabulary.
 
     Raises:
         RecordError: If it cannot be read, or is none.
@@ -264,16 +265,11 @@ def read_corpus_info(path: str | Path) -> CorpusInfo:
             raise ValueError(f"dataset={dataset!r}, vocab_size={n_token!r}")
         if bounds != [] and (bounds[0] != 0 or bounds[-1] != n_token):
             raise ValueError(f"cutoffs={bounds!r}")
-        return CorpusInfo(dataset, n_token, tuple(map(int, bounds[1:-1])))
+        within = tuple(int(cutoff) for cutoff in bounds[1:-1] if cutoff < n_token)
+        return CorpusInfo(dataset, n_token, within)
     except (KeyError, TypeError, ValueError, OSError) as error:
         reason = f"no key {error}" if isinstance(error, KeyError) else error
         raise RecordError(f"`{path}` describes no corpus of the 2019 release: {reason}") from error
-
-
-def _load_vocabulary(path: str) -> Vocabulary:
-    from txl_tf.release.corpus import load_vocabulary
-
-    return load_vocabulary(path)
 
 
 def _find_listings(folder: str) -> str:

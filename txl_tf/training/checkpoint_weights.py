@@ -6,6 +6,7 @@ Weights, their averages and the optimizer are groups; a variable is called after
 import json
 import os
 import re
+import shlex
 from typing import Any
 
 import keras
@@ -73,7 +74,7 @@ def check_not_release(path: str) -> None:
         source = os.path.dirname(folder) if os.path.basename(folder) == "model" else folder
         raise UserError(
             f"{path} is a checkpoint of the 2019 release. Make a run of it first: "
-            f"python -m txl_tf.import_release --source {source or '.'} --out MODEL_DIR"
+            f"python -m txl_tf.import_release --source {shlex.quote(source or '.')} --out MODEL_DIR"
         )
 
 
