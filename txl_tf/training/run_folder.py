@@ -136,12 +136,13 @@ def check_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary) 
 
 
 def check_vocabulary(model_dir: str, vocabulary: Vocabulary) -> None:
-    """Checks that a run has a vocabulary.
+    """Checks that a run has a vocabulary, if it has any.
 
     Raises:
         UserError: the run has another one.
     """
-    if read_run_vocabulary(model_dir) != vocabulary:
+    found = read_run_vocabulary(model_dir)
+    if found is not None and found != vocabulary:
         raise UserError(
             f"`{model_dir}` holds a run on records with another vocabulary. "
             "Choose another --model_dir, or the run's own --data_dir"
