@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from txl_tf.training.run_folder import RunConfig
 
 SOTA = "sota"
+_RECORDS_NAME = "records"  # of the folder in a run that holds records, if there is any
 _SPAN_FLAGS = ("tgt_len", "mem_len", "same_length", "clamp_len", "reset_at_documents")
 
 
@@ -181,7 +182,7 @@ def open_run_records(options: flags.FlagValues) -> Records:
     """
     if options.data_dir:
         return open_records(options.data_dir)
-    folder = join_path(options.run, "records")
+    folder = join_path(options.run, _RECORDS_NAME)
     if get_size(join_path(folder, JSON_NAME)) is None:
         raise UserError(f"`{folder}` holds no records: pass --data_dir, the folder of the records")
     return open_records(folder)

@@ -105,8 +105,9 @@ def test_documents_are_scored_in_any_lane(model):
     # A lane begins with an empty memory: so do these documents.
     ids = np.tile(TEXT.ids[:14], 6)
     text = Text(np.append(ids, ids[0]), range(0, 84, 14))
+    config = make_config(tgt_len=7, reset_at_documents=True)  # lanes begin at documents
     scores = [
-        evaluate(model, text, make_config(eval_batch_size=n_lanes, reset_at_documents=True))
+        evaluate(model, text, dataclasses.replace(config, eval_batch_size=n_lanes))
         for n_lanes in (1, 2, 3)
     ]
     for score in scores[1:]:
