@@ -60,3 +60,8 @@ class DataSet(Protocol):
     def n_documents(self, split: str) -> int:
         """Returns the number of documents of a split; 0 if its boundaries are not known."""
         ...
+
+
+def get_level(data: DataSet) -> str | None:
+    """Returns the level of a data set's vocabulary; `None` if it has none."""
+    return data.vocabulary.level if data.vocabulary else None
