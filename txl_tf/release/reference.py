@@ -272,4 +272,6 @@ def _name_embedding(config: ModelConfig, index: int) -> str:
 
 def _find(variables: Variables, name: str) -> np.ndarray | None:
     """Returns a variable, or `None` where the release has none."""
-    return variables[name] if name in variables else None
+    if name not in variables:
+        return None
+    return variables[name]
