@@ -84,23 +84,13 @@ class RelativeAttention(keras.layers.Layer):
         same_document=None,
         training=False,
     ):
-        query, keys, values = self._project(hidden, memory)
-        distance_keys = self._split_heads(ops.matmul(positions, self.r_kernel))  # (S, N, H)
-        scale = self.d_head**-0.5
-        content = ops.einsum("btnh,bsnh->bnts", (query + content_bias) * scale, keys)
-        if same_document is not None:
-            content = ops.where(same_document[:, None], content, 0)
-        position = ops.einsum("btnh,snh->bnts", (query + position_bias) * scale, distance_keys)
-        scores = ops.cast(content + left_shift(position), "float32")  # (B, N, T, S)
-        weights = ops.softmax(ops.where(mask, scores, MASKED_SCORE), axis=-1)
-        weights = self.dropout(ops.cast(weights, values.dtype), training=training)
-        if same_document is not None:
-            weights = ops.where(same_document[:, None], weights, 0)
-        attended = ops.einsum("bnts,bsnh->btnh", weights, values)
-        attended = ops.reshape(attended, (*hidden.shape[:2], self.n_head * self.d_head))
-        return ops.matmul(attended, self.o_kernel)
+        query, keys, values = self.project(hidden, memory)
+        content = self.score_content(query, keys, content_bias, same_document)
+        position = self.score_position(query, positions, position_bias)
+        weights = self.weigh(content, position, mask)
+        return self.attend(weights, values, same_document, training=training)
 
-    def _project(self, hidden, memory):
+    def project(self, hidden, memory):
         """Returns q (B, T, N, H) and k, v (B, S, N, H)."""
         d_heads = self.n_head * self.d_head
         kernel = ops.convert_to_tensor(self.qkv_kernel)
@@ -113,6 +103,33 @@ class RelativeAttention(keras.layers.Layer):
             keys = ops.concatenate([old_keys, keys], axis=1)
             values = ops.concatenate([old_values, values], axis=1)
         return self._split_heads(query), self._split_heads(keys), self._split_heads(values)
+
+    def score_content(self, query, keys, content_bias, same_document=None):
+        """Returns the terms (a) + (c) of the scores, (B, N, T, S)."""
+        content = ops.einsum("btnh,bsnh->bnts", (query + content_bias) * self.d_head**-0.5, keys)
+        if same_document is not None:
+            content = ops.where(same_document[:, None], content, 0)
+        return content
+
+    def score_position(self, query, positions, position_bias):
+        """Returns the terms (b) + (d) of the scores, (B, N, T, S); no meaning after the query."""
+        distance_keys = self._split_heads(ops.matmul(positions, self.r_kernel))  # (S, N, H)
+        query = (query + position_bias) * self.d_head**-0.5
+        return left_shift(ops.einsum("btnh,snh->bnts", query, distance_keys))
+
+    def weigh(self, content, position, mask):
+        """Returns the weights of the keys for each query, (B, N, T, S) float32."""
+        scores = ops.cast(content + position, "float32")
+        return ops.softmax(ops.where(mask, scores, MASKED_SCORE), axis=-1)
+
+    def attend(self, weights, values, same_document=None, training=False):
+        """Returns the weighted values after the output projection, (B, T, D)."""
+        weights = self.dropout(ops.cast(weights, values.dtype), training=training)
+        if same_document is not None:
+            weights = ops.where(same_document[:, None], weights, 0)
+        attended = ops.einsum("bnts,bsnh->btnh", weights, values)
+        attended = ops.reshape(attended, (*attended.shape[:2], self.n_head * self.d_head))
+        return ops.matmul(attended, self.o_kernel)
 
     def _split_heads(self, tensor):
         return ops.reshape(tensor, (*tensor.shape[:-1], self.n_head, self.d_head))

@@ -1,0 +1,92 @@
+"""The reference in NumPy beside the 2019 code."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from golden_cases import EVALUATIONS, NAMES, load_case, parse_evaluation
+from small_model import LOSS_TOLERANCE
+
+from txl_tf.config import AttentionSpan, ModelConfig
+from txl_tf.release import reference
+
+
+def read_variables(case):
+    reader = tf.train.load_checkpoint(case.checkpoint)
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def trace(case, tgt_len, span, **arguments):
+    """Returns the traces of all segments of the text of a case."""
+    variables, traces = read_variables(case), []
+    memory = reference.make_empty_memory(case.config, len(case.golden["tokens"]), span.mem_len)
+    for ids, targets in case.cut(tgt_len):
+        traces.append(
+            reference.trace_segment(variables, case.config, ids, targets, memory, span, **arguments)
+        )
+        memory = traces[-1].new_memory
+    return traces
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_segments_of_the_reference_are_those_of_the_2019_code(name):
+    case, computed = load_case(name), {}
+    for index, segment in enumerate(trace(case, case.tgt_len, case.span)):
+        computed[f"nll_{index}"] = segment.nll
+        for layer, states in enumerate(segment.new_memory):
+            computed[f"mem_{index}_{layer}"] = states
+    prefixes = ("nll_", "mem_")
+    assert computed.keys() == {key for key in case.golden if key.startswith(prefixes)}
+    for key, value in computed.items():
+        expected = case.golden[key]
+        np.testing.assert_allclose(value, expected, rtol=0, atol=LOSS_TOLERANCE, err_msg=key)
+
+
+@pytest.mark.parametrize(("name", "key"), EVALUATIONS)
+def test_evaluations_of_the_reference_are_those_of_the_2019_code(name, key):
+    case, (tgt_len, span) = load_case(name), parse_evaluation(key)
+    nll = np.concatenate([segment.nll for segment in trace(case, tgt_len, span)], axis=1)
+    np.testing.assert_allclose(nll, case.golden[key], rtol=0, atol=LOSS_TOLERANCE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_distribution_of_a_trace_sums_to_one(name):
+    case = load_case(name)
+    for segment in trace(case, case.tgt_len, case.span):
+        for log_probs in (segment.head, *segment.bins):
+            np.testing.assert_allclose(np.exp(log_probs).sum(axis=-1), 1, rtol=0, atol=1e-12)
+        for layer in segment.layers:
+            np.testing.assert_allclose(layer.weights.sum(axis=-1), 1, rtol=0, atol=1e-12)
+            assert not layer.weights[..., ~layer.mask].any()
+
+
+def test_a_layer_begins_where_the_one_below_it_ended():
+    case = load_case("char")
+    for segment in trace(case, case.tgt_len, case.span):
+        inputs = [segment.embeddings, *(layer.output for layer in segment.layers[:-1])]
+        for states, layer in zip(inputs, segment.layers, strict=True):
+            np.testing.assert_array_equal(layer.hidden, states)
+
+
+def test_the_epsilon_of_layer_norm_is_an_argument():
+    case = load_case("char")
+    release, other = (
+        trace(case, case.tgt_len, case.span, **arguments)[0].layers[0].normed
+        for arguments in ({}, {"epsilon": 0.1})
+    )
+    assert np.abs(release - other).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("same_length", "keys"), [(False, [[0, 1, 2], [0, 1, 2, 3]]), (True, [[0, 1, 2], [1, 2, 3]])]
+)
+def test_a_query_sees_the_memory_and_itself(same_length, keys):
+    span = AttentionSpan(mem_len=2, same_length=same_length)
+    seen = [[key for key in range(4) if reference.sees(query, key, span)] for query in range(2)]
+    assert seen == keys
+
+
+def test_an_id_that_is_in_no_bin_is_refused():
+    config = ModelConfig(n_token=11, cutoffs=(3, 7))
+    assert [reference.find_bin(config, token) for token in (2, 3, 10)] == [(0, 0), (1, 3), (2, 7)]
+    with pytest.raises(IndexError, match=r"id 11 is not in \[0, 11\)"):
+        reference.find_bin(config, 11)

@@ -1,0 +1,260 @@
+"""Compares the terms of a model with those of the reference, on one segment."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from txl_tf.config import AttentionSpan
+from txl_tf.model import TransformerXL
+from txl_tf.release import reference
+from txl_tf.release.reference import LayerTrace, SegmentTrace
+from txl_tf.release.verdict import EMBEDDING, END_TO_END, SOFTMAX, Check
+
+# Of float32 against float64, relative to the largest value of a term: models of D = 1024 show up to
+# 1e-6. Where several terms come together, and from layer to layer, errors add up.
+TOLERANCE, WHOLE_TOLERANCE = 2e-5, 1e-3
+# LayerNorm is compared on small states too: at this size an epsilon of 1e-9 shows.
+SMALL = 1e-3
+
+
+class Comparison:
+    """Compares a model with the trace of one segment.
+
+    The model's own call runs, but each part of it is handed the reference's inputs, and the part
+    above goes on with the reference's outputs: an error shows in its own term alone.
+
+    Args:
+        model: with the weights of the checkpoint, in float32.
+        variables: of the checkpoint, by name.
+        trace: of the segment.
+        span: how far queries looked back.
+        segment: its number.
+        tolerance: the largest difference of a term, relative to its largest value.
+    """
+
+    def __init__(
+        self,
+        model: TransformerXL,
+        variables: reference.Variables,
+        trace: SegmentTrace,
+        span: AttentionSpan,
+        segment: int,
+        tolerance: float,
+    ):
+        self.model, self.variables, self.trace = model, variables, trace
+        self.span, self.segment, self.tolerance = span, segment, tolerance
+        self.checks: list[Check] = []
+
+    def check(
+        self,
+        layer: int | None,
+        term: str,
+        quantity: str,
+        found: Any,
+        expected: np.ndarray,
+        *,
+        scale: float = 0.0,
+        tolerance: float = 0.0,
+    ) -> bool:
+        """Notes how far values are from the reference's, and returns whether they agree.
+
+        What comes of larger values needs their `scale`; what comes of several terms that agree, a
+        wider `tolerance`.
+        """
+        difference = measure_difference(np.asarray(found), expected, scale=scale)
+        agrees = difference <= max(tolerance, self.tolerance)
+        place = (self.span, self.segment, layer, term, quantity)
+        self.checks.append(Check(*place, difference, agrees))
+        return agrees
+
+    def compare_first_memory(self, memory: Sequence[Any]) -> None:
+        """Compares the memory before the first segment with zeros."""
+        for index, (found, layer) in enumerate(zip(memory, self.trace.layers, strict=True)):
+            self.check(index, "memory", "the memory before the text", found, layer.memory)
+
+    def compare(self, ids: np.ndarray, targets: np.ndarray, memory: tuple[np.ndarray, ...]) -> None:
+        """Runs the model's call with the parts replaced by comparisons of them."""
+        model, layers = self.model, self.trace.layers
+        with contextlib.ExitStack() as stack:
+            compare_embedding = functools.partial(self.compare_embedding, model.embedding.call)
+            stack.enter_context(_replace_call(model.embedding, compare_embedding))
+            for index, layer in enumerate(model.decoder_layers):
+                compare_layer = functools.partial(self.compare_layer, index, layer.call)
+                stack.enter_context(_replace_call(layer, compare_layer))
+            hidden, new_memory = model(ids, tuple(map(_as_tensor, memory)), span=self.span)
+        last = layers[-1].output
+        for index, (found, expected) in enumerate(
+            zip(new_memory, self.trace.new_memory, strict=True)
+        ):
+            self.check(index, "memory", "the memory that is kept", found, expected)
+        self.check(len(layers) - 1, "output", "the hidden states that are returned", hidden, last)
+        self.compare_softmax(targets, _as_tensor(last))
+
+    def compare_embedding(self, call: Callable[..., Any], ids: Any) -> Any:
+        """Compares the embeddings bin by bin."""
+        found, expected = np.asarray(call(ids)), self.trace.embeddings
+        ids = np.asarray(ids)
+        for index, (low, high) in enumerate(self.model.config.bins):
+            inside = (low <= ids) & (ids < high)
+            if inside.any():
+                term = f"{EMBEDDING} {index}"
+                self.check(None, term, "embeddings", found[inside], expected[inside])
+        return _as_tensor(expected)
+
+    def compare_layer(
+        self,
+        index: int,
+        call: Callable[..., Any],
+        hidden: Any,
+        memory: Any,
+        positions: Any,
+        content_bias: Any,
+        position_bias: Any,
+        mask: Any,
+        same_document: Any = None,
+        training: bool = False,
+    ) -> Any:
+        """Compares the terms of a layer, and then how it puts them together."""
+        trace, layer = self.trace.layers[index], self.model.decoder_layers[index]
+        start, check = len(self.checks), functools.partial(self.check, index)
+        check("memory", "the memory that is read", memory, trace.memory)
+        check("output", "the input of the layer", hidden, trace.hidden)
+        biases = (content_bias, position_bias)
+        self.compare_attention(index, positions, *biases, mask)
+        scope = f"{reference.PREFIX}layer_{index}"
+        hidden, memory = _as_tensor(trace.hidden), _as_tensor(trace.memory)
+        residual = trace.hidden + trace.attended
+        self.compare_norm(index, layer.attention_norm, f"{scope}/rel_attn", residual)
+        changed = layer.feed_forward(_as_tensor(trace.normed))
+        check("feed-forward", "the feed-forward network's output", changed, trace.changed)
+        residual = trace.normed + trace.changed
+        self.compare_norm(index, layer.feed_forward_norm, f"{scope}/ff", residual)
+        if all(check.agrees for check in self.checks[start:]):
+            whole = {"tolerance": WHOLE_TOLERANCE}
+            arguments = (hidden, memory, positions, *biases, mask, same_document)
+            attended = layer.attention(*arguments, training=training)
+            check("output", "the attention as a whole", attended, trace.attended, **whole)
+            output = call(*arguments, training=training)
+            check("output", "the layer as a whole", output, trace.output, **whole)
+        return _as_tensor(trace.output)
+
+    def compare_attention(
+        self, index: int, positions: Any, content_bias: Any, position_bias: Any, mask: Any
+    ) -> None:
+        """Compares the terms of the attention of a layer."""
+        trace, attention = self.trace.layers[index], self.model.decoder_layers[index].attention
+        check, mem_len = functools.partial(self.check, index), self.span.mem_len
+        tensors = LayerTrace(*map(_as_tensor, trace))
+        queries, keys, values = map(np.asarray, attention.project(tensors.hidden, tensors.memory))
+        check("content", "the queries", queries, trace.queries)
+        # Keys that are wrong in the memory alone are the memory's fault, not the kernel's.
+        for term, name, found, expected in (
+            ("content", "keys", keys, trace.keys),
+            ("output", "values", values, trace.values),
+        ):
+            agrees = check(
+                term, f"the {name} of the segment", found[:, mem_len:], expected[:, mem_len:]
+            )
+            if mem_len:
+                of_memory = (found[:, :mem_len], expected[:, :mem_len])
+                check("memory" if agrees else term, f"the {name} of the memory", *of_memory)
+        content = attention.score_content(tensors.queries, tensors.keys, content_bias)
+        check("content", "the content scores (a) + (c)", content, trace.content)
+        position = np.asarray(attention.score_position(tensors.queries, positions, position_bias))
+        n_queries, n_keys = trace.mask.shape
+        meant = np.arange(n_keys) <= np.arange(n_queries)[:, None] + mem_len
+        shown = np.where(meant, position, 0) if position.shape == trace.position.shape else position
+        check("position", "the position scores (b) + (d)", shown, trace.position)
+        check("mask", "which keys a query sees", mask, trace.mask)
+        weights = attention.weigh(tensors.content, tensors.position, mask)
+        largest = float(np.abs(trace.content + trace.position).max())
+        check("mask", "the weights of the keys", weights, trace.weights, scale=largest)
+        attended = attention.attend(tensors.weights, tensors.values)
+        check("output", "the attention's output", attended, trace.attended)
+
+    def compare_norm(
+        self, index: int, norm: Callable[..., Any], scope: str, states: np.ndarray
+    ) -> None:
+        """Compares a LayerNorm, on the states as they are and where its epsilon would show."""
+        name = f"the {'attention' if scope.endswith('rel_attn') else 'feed-forward'}'s"
+        for factor, size in ((1, ""), (SMALL, f", of {SMALL:g} times the states")):
+            expected = reference.normalize(self.variables, scope, states * factor)
+            found = norm(_as_tensor(states * factor))
+            self.check(index, "LayerNorm", f"{name}{size}", found, expected)
+
+    def compare_softmax(self, targets: np.ndarray, hidden: Any) -> None:
+        """Compares log p of all ids within their bins, of the bins, and of the targets."""
+        log_probs = np.asarray(self.model.log_probs(hidden), np.float64)
+        nll = np.asarray(self.model.nll(hidden, targets))
+        first, head = self.model.config.bins[0][1], self.trace.head
+        expected_inside = (reference.log_softmax(head[..., :first]), *self.trace.bins)
+        expected_bins = [_add_log_probs(head[..., :first]), *np.moveaxis(head[..., first:], -1, 0)]
+        scale = max(float(np.abs(part).max()) for part in expected_inside)
+        check, found_bins = functools.partial(self.check, None, scale=scale), []
+        for index, (low, high) in enumerate(self.model.config.bins):
+            term, part = f"{SOFTMAX} {index}", log_probs[..., low:high]
+            found_bins.append(_add_log_probs(part))
+            inside = part - found_bins[index][..., None]
+            check(term, "log p(id | bin)", inside, expected_inside[index])
+            if index:  # relative to bin 0: a wrong cluster changes the sum of all
+                both = (found_bins, expected_bins)
+                found, expected = (values[index] - values[0] for values in both)
+                check(term, "log p(bin) - log p(bin 0)", found, expected)
+        total = _add_log_probs(log_probs)
+        check(f"{SOFTMAX} 0", "the log of the sum of all p", total, np.zeros_like(total))
+        for index, (low, high) in enumerate(self.model.config.bins):
+            inside = (low <= targets) & (targets < high)
+            if inside.any():
+                found, expected = nll[inside], self.trace.nll[inside]
+                check(f"{SOFTMAX} {index}", "-log p(target)", found, expected)
+
+    def compare_end_to_end(
+        self, ids: np.ndarray, targets: np.ndarray, memory: Sequence[Any]
+    ) -> Sequence[Any]:
+        """Compares the losses of the model left alone, and returns its memory."""
+        hidden, memory = self.model(ids, memory, span=self.span)
+        found, quantity = self.model.nll(hidden, targets), "-log p(target)"
+        self.check(None, END_TO_END, quantity, found, self.trace.nll, tolerance=WHOLE_TOLERANCE)
+        return memory
+
+
+def measure_difference(found: np.ndarray, expected: np.ndarray, *, scale: float = 0.0) -> float:
+    """Returns the largest difference relative to the largest value expected, or a larger scale.
+
+    Infinite if the shapes differ or a value is no number; absolute if all expected are 0.
+
+    >>> measure_difference(np.array([1.0, 3.0]), np.array([1.0, 4.0]))
+    0.25
+    """
+    if found.shape != expected.shape:
+        return float("inf")
+    expected = expected.astype(np.float64)
+    difference = np.max(np.abs(found - expected), initial=0.0)
+    scale = np.max(np.abs(expected), initial=scale) or 1.0
+    return float(difference / scale) if np.isfinite(difference) else float("inf")
+
+
+def _add_log_probs(log_probs: np.ndarray) -> np.ndarray:
+    """Returns the log of the sum of probabilities over the last axis."""
+    largest = log_probs.max(axis=-1)
+    return largest + np.log(np.sum(np.exp(log_probs - largest[..., None]), axis=-1))
+
+
+def _as_tensor(array: np.ndarray) -> Any:
+    """Returns an array in the precision of the model."""
+    dtype = "bool" if array.dtype == bool else "float32"
+    return keras.ops.convert_to_tensor(array, dtype=dtype)
+
+
+@contextlib.contextmanager
+def _replace_call(layer: Any, call: Callable[..., Any]) -> Iterator[None]:
+    """Runs another function than the layer's own when it is called."""
+    layer.call = call
+    try:
+        yield
+    finally:
+        del layer.call

@@ -1,0 +1,277 @@
+"""Transformer-XL as the paper writes it: slow, in float64, in plain NumPy.
+
+It reads the variables of a checkpoint of the 2019 release and shares nothing with the layers of
+this package, so that what it computes can judge them, or any other implementation. It is meant to
+be read beside section 3.3 of the paper: distances are looped over where fast code shifts, the mask
+is asked for each pair of query and key, the memory is put in front of the segment, and each token
+looks for its bin. `trace_segment` returns every term on the way.
+
+Letters: B rows, T tokens of the segment, M states of the memory, S = M + T keys, N heads, H width
+of a head, D `d_model`. Keys are counted from the oldest state of the memory, so query i stands
+behind M + i keys, and the distance from it to key j is i + M - j.
+
+References:
+    Dai et al. 2019, https://arxiv.org/abs/1901.02860.
+    Grave et al. 2017, Efficient softmax approximation for GPUs, https://arxiv.org/abs/1609.04309.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from txl_tf.config import AttentionSpan, ModelConfig
+
+PREFIX = "transformer/"
+EPSILON = 1e-12  # of LayerNorm in the release
+_N_ROWS = 2**14  # of a table that are float64 at a time
+
+Variables = Mapping[str, np.ndarray]
+
+
+class LayerTrace(NamedTuple):
+    """What a layer computes on the way, in order.
+
+    Args:
+        memory: (B, M, D) inputs of this layer before the segment.
+        hidden: (B, T, D) its input.
+        queries: (B, T, N, H).
+        keys: (B, S, N, H).
+        values: (B, S, N, H).
+        content: (B, N, T, S) the terms (a) + (c) of the scores, divided by sqrt(H).
+        position: (B, N, T, S) the terms (b) + (d), divided by sqrt(H); 0 for keys after the query.
+        mask: (T, S) bool, true where a query sees a key.
+        weights: (B, N, T, S) of the keys for each query; they sum to 1.
+        attended: (B, T, D) the weighted values after the output projection.
+        normed: (B, T, D) input and attention together after LayerNorm.
+        changed: (B, T, D) output of the feed-forward network.
+        output: (B, T, D) both together after LayerNorm: the input of the next layer.
+    """
+
+    memory: np.ndarray
+    hidden: np.ndarray
+    queries: np.ndarray
+    keys: np.ndarray
+    values: np.ndarray
+    content: np.ndarray
+    position: np.ndarray
+    mask: np.ndarray
+    weights: np.ndarray
+    attended: np.ndarray
+    normed: np.ndarray
+    changed: np.ndarray
+    output: np.ndarray
+
+
+class SegmentTrace(NamedTuple):
+    """What the model computes of a segment.
+
+    Args:
+        embeddings: (B, T, D) input of the first layer.
+        layers: of each layer.
+        new_memory: (B, M, D) of each layer, for the next segment.
+        head: (B, T, n_0 + k) log p of the ids of bin 0 and, behind them, of the k further bins.
+        bins: (B, T, n_i) log p(id | bin i) of each further bin.
+        nll: (B, T) -log p of each target, in nats.
+    """
+
+    embeddings: np.ndarray
+    layers: tuple[LayerTrace, ...]
+    new_memory: tuple[np.ndarray, ...]
+    head: np.ndarray
+    bins: tuple[np.ndarray, ...]
+    nll: np.ndarray
+
+
+def trace_segment(
+    variables: Variables,
+    config: ModelConfig,
+    ids: np.ndarray,
+    targets: np.ndarray,
+    memory: tuple[np.ndarray, ...],
+    span: AttentionSpan,
+    *,
+    epsilon: float = EPSILON,
+) -> SegmentTrace:
+    """Runs the model on a segment.
+
+    Args:
+        variables: of a checkpoint of the release, by name; each is read when it is needed.
+        config: the model's.
+        ids: (B, T) integers in [0, V).
+        targets: (B, T) integers in [0, V), the ids one to the right.
+        memory: of `make_empty_memory`, or the last segment's `new_memory`.
+        span: how far a query looks back.
+        epsilon: of LayerNorm.
+
+    Returns:
+        All that it computes, in float64.
+    """
+    embeddings = hidden = embed(variables, config, ids)
+    layers, new_memory = [], []
+    for index, states in enumerate(memory):
+        layers.append(trace_layer(variables, config, index, hidden, states, span, epsilon=epsilon))
+        # The memory holds the *inputs* of a layer, the last M of them.
+        new_memory.append(np.concatenate([states, hidden], axis=1)[:, ids.shape[1] :])
+        hidden = layers[-1].output
+    head, bins = compute_log_probs(variables, config, hidden)
+    nll = np.zeros(targets.shape)
+    for place, token in np.ndenumerate(targets):
+        index, low = find_bin(config, token)
+        if index == 0:
+            nll[place] = -head[place][token]
+        else:
+            cluster = config.bins[0][1] + index - 1  # clusters are in order, behind bin 0
+            nll[place] = -(head[place][cluster] + bins[index - 1][place][token - low])
+    return SegmentTrace(embeddings, tuple(layers), tuple(new_memory), head, bins, nll)
+
+
+def make_empty_memory(config: ModelConfig, batch_size: int, mem_len: int) -> tuple[np.ndarray, ...]:
+    """Returns the memory before the first segment: zeros (B, M, D), which are attended to."""
+    return tuple(np.zeros((batch_size, mem_len, config.d_model)) for _ in range(config.n_layer))
+
+
+def find_bin(config: ModelConfig, token: int) -> tuple[int, int]:
+    """Returns the number of the bin that holds an id, and the bin's first id."""
+    for index, (low, high) in enumerate(config.bins):
+        if low <= token < high:
+            return index, low
+    raise IndexError(f"id {token} is not in [0, {config.n_token})")
+
+
+def embed(variables: Variables, config: ModelConfig, ids: np.ndarray) -> np.ndarray:
+    """Returns the embeddings (B, T, D) of ids (B, T), times sqrt(D)."""
+    embedded = np.zeros((*ids.shape, config.d_model))
+    for index, (low, high) in enumerate(config.bins):
+        scope = _name_embedding(config, index)
+        first = low if config.div_val > 1 else 0  # one table for all bins, or one for each
+        table, projection = variables[f"{scope}/lookup_table"], _find(variables, f"{scope}/proj_W")
+        for place, token in np.ndenumerate(ids):
+            if low <= token < high:
+                row = table[token - first].astype(np.float64)
+                embedded[place] = row if projection is None else row @ projection
+    return embedded * np.sqrt(config.d_model)
+
+
+def make_sinusoids(distance: int, config: ModelConfig, clamp_len: int) -> np.ndarray:
+    """Returns R (D,) of a distance: all sines first, then all cosines."""
+    if clamp_len > 0:
+        distance = min(distance, clamp_len)
+    angles = distance / 10000 ** (np.arange(0, config.d_model, 2) / config.d_model)
+    return np.concatenate([np.sin(angles), np.cos(angles)])
+
+
+def sees(query: int, key: int, span: AttentionSpan) -> bool:
+    """Tells whether a query sees a key: with `same_length` its own and the M before it."""
+    distance = query + span.mem_len - key
+    return 0 <= distance <= span.mem_len if span.same_length else distance >= 0
+
+
+def trace_layer(
+    variables: Variables,
+    config: ModelConfig,
+    index: int,
+    hidden: np.ndarray,
+    memory: np.ndarray,
+    span: AttentionSpan,
+    *,
+    epsilon: float = EPSILON,
+) -> LayerTrace:
+    """Runs layer `index` on its input (B, T, D) and memory (B, M, D)."""
+    n_head, d_head, scope = config.n_head, config.d_head, f"{PREFIX}layer_{index}"
+    n_queries, n_keys = hidden.shape[1], memory.shape[1] + hidden.shape[1]
+
+    def split_heads(states: np.ndarray) -> np.ndarray:
+        return states.reshape(*states.shape[:-1], n_head, d_head)
+
+    def read(name: str) -> np.ndarray:
+        return variables[f"{scope}/{name}"].astype(np.float64)
+
+    w_q, w_k, w_v = np.split(read("rel_attn/qkv/kernel"), 3, axis=1)
+    w_r, w_o = read("rel_attn/r/kernel"), read("rel_attn/o/kernel")
+    u, v = (variables[PREFIX + name].astype(np.float64) for name in ("r_w_bias", "r_r_bias"))
+    if config.untie_r:
+        u, v = u[index], v[index]
+
+    states = np.concatenate([memory, hidden], axis=1)
+    queries, keys, values = split_heads(hidden @ w_q), split_heads(states @ w_k), states @ w_v
+    values = split_heads(values)
+    rows = [split_heads(make_sinusoids(k, config, span.clamp_len) @ w_r) for k in range(n_keys)]
+    content, position = np.zeros((2, len(hidden), n_head, n_queries, n_keys))
+    mask = np.zeros((n_queries, n_keys), bool)
+    for i in range(n_queries):
+        for j in range(n_keys):
+            distance = i + span.mem_len - j
+            content[:, :, i, j] = np.sum((queries[:, i] + u) * keys[:, j], axis=-1)
+            if distance >= 0:
+                position[:, :, i, j] = np.sum((queries[:, i] + v) * rows[distance], axis=-1)
+            mask[i, j] = sees(i, j, span)
+    content, position = content / np.sqrt(d_head), position / np.sqrt(d_head)
+    weights = np.exp(log_softmax(np.where(mask, content + position, -np.inf)))
+    attended = np.einsum("bnts,bsnh->btnh", weights, values).reshape(*hidden.shape[:2], -1) @ w_o
+    normed = normalize(variables, f"{scope}/rel_attn", hidden + attended, epsilon=epsilon)
+    inner = np.maximum(normed @ read("ff/layer_1/kernel") + read("ff/layer_1/bias"), 0)
+    changed = inner @ read("ff/layer_2/kernel") + read("ff/layer_2/bias")
+    output = normalize(variables, f"{scope}/ff", normed + changed, epsilon=epsilon)
+    scores = (content, position, mask, weights)
+    return LayerTrace(
+        memory, hidden, queries, keys, values, *scores, attended, normed, changed, output
+    )
+
+
+def normalize(
+    variables: Variables, scope: str, states: np.ndarray, *, epsilon: float = EPSILON
+) -> np.ndarray:
+    """Returns the LayerNorm of states (..., D) with the gamma and beta of a scope."""
+    centred = states - states.mean(axis=-1, keepdims=True)
+    variance = np.mean(centred**2, axis=-1, keepdims=True)
+    gamma, beta = (variables[f"{scope}/LayerNorm/{name}"] for name in ("gamma", "beta"))
+    return centred / np.sqrt(variance + epsilon) * gamma + beta
+
+
+def compute_log_probs(
+    variables: Variables, config: ModelConfig, hidden: np.ndarray
+) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """Returns `head` and `bins` of a `SegmentTrace` for hidden states (B, T, D)."""
+    scope, logits = f"{PREFIX}adaptive_softmax", []
+    for index, (low, high) in enumerate(config.bins):
+        embedding = _name_embedding(config, index)
+        table = variables[f"{embedding}/lookup_table"]  # the embedding's: the weights are tied
+        if config.div_val == 1:
+            table = table[low:high]
+        if not config.cutoffs or (config.proj_share_all_but_first and index > 0):
+            projection = _find(variables, f"{embedding}/proj_W")
+        else:
+            projection = _find(variables, f"{scope}/cutoff_{index}/proj")
+        states = hidden if projection is None else hidden @ projection.astype(np.float64).T
+        bias = "bias" if not config.cutoffs else f"cutoff_{index}/b"
+        logits.append(_multiply_rows(states, table) + variables[f"{scope}/{bias}"])
+        if index == 0 and config.cutoffs:  # the clusters, seen through bin 0's projection
+            clusters = _multiply_rows(states, variables[f"{scope}/cutoff_0/cluster_W"])
+            clusters = clusters + variables[f"{scope}/cutoff_0/cluster_b"]
+            logits[0] = np.concatenate([logits[0], clusters], axis=-1)
+    head, *bins = map(log_softmax, logits)
+    return head, tuple(bins)
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Returns the log of the softmax over the last axis."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=-1, keepdims=True))
+
+
+def _multiply_rows(states: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """Returns the product (..., n) of states (..., E) with each row of a table (n, E)."""
+    parts = [table[start : start + _N_ROWS] for start in range(0, len(table), _N_ROWS)]
+    return np.concatenate([states @ part.astype(np.float64).T for part in parts], axis=-1)
+
+
+def _name_embedding(config: ModelConfig, index: int) -> str:
+    return f"{PREFIX}adaptive_embed" + (f"/cutoff_{index}" if config.div_val > 1 else "")
+
+
+def _find(variables: Variables, name: str) -> np.ndarray | None:
+    """Returns a variable, or `None` where the release has none."""
+    if name not in variables:
+        return None
+    return variables[name]

@@ -1,0 +1,119 @@
+"""What a comparison with the reference found: its checks, as a table and as a verdict."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from txl_tf.config import AttentionSpan
+
+LAYER_TERMS = ("memory", "content", "position", "mask", "output", "LayerNorm", "feed-forward")
+EMBEDDING, SOFTMAX, END_TO_END = "embedding bin", "softmax bin", "end to end"
+# What usually makes a term part, as ports of the release have it.
+HINTS = {
+    "memory": "the memory keeps the inputs of the layer, the last M of them over all segments, not "
+    "its outputs; before the first segment it is zeros, which are attended to",
+    "content": "the columns of the qkv kernel are q, k, v in this order, each head by head; the "
+    "content bias u is r_w_bias, the position bias v is r_r_bias; scores are divided by sqrt(H)",
+    "position": "all sines come first, then all cosines, not interleaved; the first row of the "
+    "table is the largest distance; clamp_len; the left shift; the position bias v is r_r_bias",
+    "mask": "query i sees key j if j <= i + M; with same_length also j >= i, which leaves M + 1 "
+    "keys, not M; the zeros before the first segment are seen",
+    "output": "the columns of the values in the qkv kernel; the output projection has no bias; the "
+    "residual is added before LayerNorm",
+    "LayerNorm": "its epsilon is 1e-12 in the release; it comes after the residual; gamma and beta",
+    "feed-forward": "the activation is relu, between layer_1 and layer_2; both have biases",
+    EMBEDDING: "embeddings are multiplied by sqrt(D); each bin has a table and a projection of its "
+    "own, from E // div_val**i to D; bins begin at the cutoffs",
+    SOFTMAX: "row i - 1 of cluster_W and cluster_b is bin i's: in order; the projection is the "
+    "embedding's (proj_share_all_but_first) or the bin's own, applied as h P^T; the bin's bias",
+    END_TO_END: "every term agrees on the inputs of the reference: how one layer's output reaches "
+    "the next, or the memory the next segment",
+}
+
+
+class Check(NamedTuple):
+    """One comparison of the model with the reference.
+
+    Args:
+        span: how far queries looked back.
+        segment: number of the segment, from 0.
+        layer: number of the layer as in the checkpoint, from 0; `None` outside of the layers.
+        term: one of `HINTS`; "embedding bin" and "softmax bin" with the bin's number behind them.
+        quantity: what was compared.
+        difference: the largest, relative to the largest value of the reference.
+        agrees: whether it is as small as float32 explains.
+    """
+
+    span: AttentionSpan
+    segment: int
+    layer: int | None
+    term: str
+    quantity: str
+    difference: float
+    agrees: bool
+
+    @property
+    def place(self) -> str:
+        """Layer and term, for people."""
+        return self.term if self.layer is None else f"layer {self.layer}, {self.term}"
+
+    @property
+    def hint(self) -> str:
+        """What usually makes this term part."""
+        return HINTS[self.term.rstrip("0123456789 ")]
+
+
+def find_first(checks: list[Check]) -> Check | None:
+    """Returns the first check in the order of the computation that does not agree, if any."""
+    return next((check for check in checks if not check.agrees), None)
+
+
+def describe_verdict(checks: list[Check]) -> Iterator[str]:
+    """Yields the lines that say whether all terms agree, or where they part first, and why."""
+    first = find_first(checks)
+    if first is None:
+        largest = max(checks, key=lambda check: check.difference)
+        yield (
+            f"All terms agree: largest difference {largest.difference:.1e} "
+            f"({largest.place}: {largest.quantity})."
+        )
+        return
+    parted = list(dict.fromkeys(check.place for check in checks if not check.agrees))
+    yield f"They part first at {first.place}: {first.quantity}, by {first.difference:.1e}"
+    yield f"  in segment {first.segment}, {describe_span(first.span)}."
+    yield f"  Usual causes: {first.hint}."
+    if len(parted) > 1:
+        more = f" and {len(parted) - 5} more places" if len(parted) > 5 else ""
+        yield f"  They part at: {'; '.join(parted[:5])}{more}."
+
+
+def describe_span(span: AttentionSpan) -> str:
+    """Returns a span in words."""
+    clamp = f"clamp_len {span.clamp_len}" if span.clamp_len > 0 else "no clamp_len"
+    return f"mem_len {span.mem_len}, {'same_length' if span.same_length else 'plain'}, {clamp}"
+
+
+def format_table(checks: list[Check]) -> Iterator[str]:
+    """Yields a table of the largest difference of each layer and term; `!` marks those that part.
+
+    The bins of the embedding and of the softmax have lines of their own, above and below.
+    """
+    width = max(map(len, LAYER_TERMS)) + 1
+    layers = sorted({check.layer for check in checks if check.layer is not None})
+    bins = list(dict.fromkeys(check.term for check in checks if check.layer is None))
+
+    def format_cell(layer: int | None, term: str) -> str:
+        found = [check for check in checks if (check.layer, check.term) == (layer, term)]
+        if not found:
+            return "-".rjust(width - 1) + " "
+        mark = " " if all(check.agrees for check in found) else "!"
+        return f"{max(check.difference for check in found):.1e}".rjust(width - 1) + mark
+
+    def format_outside(kind: str) -> Iterator[str]:
+        return (f"{term:<15}{format_cell(None, term)}" for term in bins if term.startswith(kind))
+
+    yield from format_outside(EMBEDDING)
+    yield " " * 15 + "".join(term.rjust(width - 1) + " " for term in LAYER_TERMS)
+    for layer in layers:
+        yield f"layer {layer:<9}" + "".join(format_cell(layer, term) for term in LAYER_TERMS)
+    yield from format_outside(SOFTMAX)
+    yield from format_outside(END_TO_END)

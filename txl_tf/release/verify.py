@@ -1,0 +1,151 @@
+"""Compares a model with the reference term by term, and so finds the term that is wrong.
+
+Errors of float32 are of the order of 1e-6 of a term's largest value, those of a wrong term seldom
+below 1e-3.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.config import AttentionSpan, ModelConfig
+from txl_tf.errors import UserError
+from txl_tf.model import TransformerXL
+from txl_tf.release import reference
+from txl_tf.release.comparison import TOLERANCE, Comparison
+from txl_tf.release.verdict import Check
+
+
+class Shape(NamedTuple):
+    """The text that is compared: its size, and what its segments are cut to.
+
+    Args:
+        tgt_len: segment length T.
+        batch_size: rows B.
+        n_segments: how many, with the memory carried from each to the next.
+        seed: of the ids.
+    """
+
+    tgt_len: int = 8
+    batch_size: int = 2
+    n_segments: int = 2
+    seed: int = 0
+
+
+SHAPE = Shape()
+# Memory longer than a segment, so that it keeps states of more than one; distances that are
+# clamped, and others.
+SPANS = (AttentionSpan(12), AttentionSpan(12, same_length=True, clamp_len=7))
+
+
+class CheckpointVariables(Mapping[str, np.ndarray]):
+    """The variables of a checkpoint by name, each read when it is asked for.
+
+    Args:
+        path: of the checkpoint without `.index`.
+
+    Raises:
+        UserError: the checkpoint or a variable cannot be read.
+    """
+
+    def __init__(self, path: str):
+        self._path = path
+        with self._explain_errors():
+            self._reader = tf.train.load_checkpoint(path)
+            self._names = set(self._reader.get_variable_to_shape_map())
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._names:
+            raise UserError(f"{self._path} lacks {name}")
+        with self._explain_errors():
+            return self._reader.get_tensor(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @contextlib.contextmanager
+    def _explain_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, tf.errors.OpError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{self._path} cannot be read: {reason}") from error
+
+
+def draw_text(config: ModelConfig, shape: Shape = SHAPE) -> np.ndarray:
+    """Returns ids (B, n_segments T + 1) in which every bin occurs, as input and as target.
+
+    The first and the last id of a bin come often: there bins are told apart.
+
+    Raises:
+        UserError: the text is shorter than there are bins.
+    """
+    rng = np.random.default_rng(shape.seed)
+    n_ids, n_bins = shape.n_segments * shape.tgt_len + 1, len(config.bins)
+    inner = shape.batch_size * (n_ids - 2)  # all but the first, no target, and the last, no input
+    if inner < n_bins:
+        raise UserError(
+            "`tgt_len` must leave room for every bin in the text. "
+            f"Received: tgt_len={shape.tgt_len}, {n_bins} bins"
+        )
+    bins = rng.integers(n_bins, size=(shape.batch_size, n_ids))
+    bins[:, 1:-1] = rng.permutation(np.arange(inner) % n_bins).reshape(shape.batch_size, -1)
+    low, high = np.array(config.bins).T[:, bins]
+    kinds = rng.integers(4, size=bins.shape)
+    ids = np.where(kinds == 0, low, np.where(kinds == 1, high - 1, rng.integers(low, high)))
+    return ids.astype(np.int32)
+
+
+def compare_model(
+    model: TransformerXL,
+    variables: reference.Variables,
+    *,
+    shape: Shape = SHAPE,
+    spans: Sequence[AttentionSpan] = SPANS,
+    tolerance: float = TOLERANCE,
+) -> list[Check]:
+    """Compares a model with the reference, for each span on some segments with memory.
+
+    Args:
+        model: with the weights of the checkpoint, in float32.
+        variables: of the checkpoint, by name.
+        shape: of the text.
+        spans: how far queries look back.
+        tolerance: the largest difference of a term, relative to its largest value.
+
+    Returns:
+        All checks in the order of the computation.
+
+    Raises:
+        UserError: the text is too short, or the checkpoint cannot be read.
+    """
+    text, length, checks = draw_text(model.config, shape), shape.tgt_len, []
+    was_on = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # its 10 bits are an error here
+    try:
+        for span in spans:
+            memory = reference.make_empty_memory(model.config, shape.batch_size, span.mem_len)
+            own_memory = model.initial_memory(shape.batch_size, span.mem_len)
+            for segment in range(shape.n_segments):
+                ids = text[:, segment * length : (segment + 1) * length]
+                targets = text[:, segment * length + 1 : (segment + 1) * length + 1]
+                trace = reference.trace_segment(variables, model.config, ids, targets, memory, span)
+                comparison = Comparison(model, variables, trace, span, segment, tolerance)
+                if segment == 0:
+                    comparison.compare_first_memory(own_memory)
+                comparison.compare(ids, targets, memory)
+                own_memory = comparison.compare_end_to_end(ids, targets, own_memory)
+                checks += comparison.checks
+                memory = trace.new_memory
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(was_on)
+    return checks

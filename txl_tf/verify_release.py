@@ -1,0 +1,160 @@
+"""Finds the layer and the term in which an imported model differs from the 2019 release.
+
+python -m txl_tf.verify_release --source pretrained_xl/tf_wt103
+
+It computes segments with memory twice, with this package's model and with a slow one in plain NumPy
+that reads the checkpoint's variables, compares all terms, and ends with status 1 if they part.
+"""
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from txl_tf.config import AttentionSpan, ModelConfig
+from txl_tf.config_base import list_differences
+from txl_tf.errors import UserError
+from txl_tf.program import define_flag, run_program
+
+if TYPE_CHECKING:
+    from txl_tf.model import TransformerXL
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    verdicts: list[bool] = []
+
+    def run(options: flags.FlagValues) -> None:
+        verdicts.append(verify_release(options))
+
+    status = run_program(str(__doc__), define_flags(), run, argv, positional="source")
+    return status or int(not all(verdicts))
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, not yet read."""
+    options = flags.FlagValues()
+    define_flag(
+        options,
+        "source",
+        str,
+        None,
+        "Folder of a release, with model/; that folder itself; or a checkpoint, as in "
+        "model/model.ckpt-0.",
+        required=True,
+    )
+    define_flag(
+        options,
+        "run",
+        str,
+        None,
+        "Folder of a run that was imported from it. [default: import the weights now]",
+    )
+    define_flag(options, "tgt_len", int, 8, "Segment length T.", lower_bound=1)
+    define_flag(options, "mem_len", int, 12, "Memory length M.", lower_bound=0)
+    define_flag(
+        options,
+        "same_length",
+        bool,
+        None,
+        "Whether every query sees M + 1 keys. [default: both are compared]",
+    )
+    define_flag(
+        options,
+        "clamp_len",
+        int,
+        None,
+        "Distances beyond it count as equal to it; -1 for no limit. [default: -1, and half of "
+        "--mem_len with --same_length]",
+    )
+    return options
+
+
+def verify_release(options: flags.FlagValues) -> bool:
+    """Compares, prints what was found, and returns whether all terms agree.
+
+    Raises:
+        UserError: no checkpoint, one that cannot be read, or a run of another model.
+    """
+    spans = list_spans(options)
+
+    from txl_tf.release import verdict, verify
+    from txl_tf.release.infer import find_checkpoint, infer_config
+
+    path = find_checkpoint(options.source)
+    config = infer_config(path)
+    shape = verify.Shape(tgt_len=options.tgt_len)
+    print(f"Compares {options.run or 'the imported model'} with {path}:")
+    print(f"  {describe_config(config)};")
+    print(f"  {shape.n_segments} segments of {shape.tgt_len} tokens in {shape.batch_size} rows;")
+    print(f"  {'; '.join(map(verdict.describe_span, spans))}.")
+    model = load_run(options.run, config) if options.run else load_release(path, config)
+    variables = verify.CheckpointVariables(path)
+    checks = verify.compare_model(model, variables, shape=shape, spans=spans)
+    print("Largest differences, relative to the largest value of the term; ! marks what parts:\n")
+    for line in verdict.format_table(checks):
+        print(line.rstrip())
+    print()
+    for line in verdict.describe_verdict(checks):
+        print(line)
+    return verdict.find_first(checks) is None
+
+
+def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:
+    """Returns the spans that the flags ask for."""
+    mem_len, clamp_len = options.mem_len, options.clamp_len
+    kinds = (False, True) if options.same_length is None else (options.same_length,)
+    return [
+        AttentionSpan(
+            mem_len,
+            same_length,
+            clamp_len if clamp_len is not None else max(1, mem_len // 2) if same_length else -1,
+        )
+        for same_length in kinds
+    ]
+
+
+def describe_config(config: ModelConfig) -> str:
+    """Returns what shapes the weights of a model, on a line."""
+    fields = config.to_json() | {"cutoffs": ",".join(map(str, config.cutoffs))}
+    shown = {name: fields[name] for name in fields if name not in _SHAPELESS and fields[name] != ""}
+    return " ".join(f"{name}={value}" for name, value in shown.items())
+
+
+_SHAPELESS = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
+
+
+def load_release(path: str, config: ModelConfig) -> "TransformerXL":
+    """Returns the model with the weights of a checkpoint of the release."""
+    from txl_tf.release import load_model
+
+    return load_model(path, config)
+
+
+def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
+    """Returns the model of a run, with the weights of its newest checkpoint.
+
+    Raises:
+        UserError: the folder holds no run or no checkpoint, or one of another config.
+    """
+    from txl_tf.model import TransformerXL
+    from txl_tf.training.checkpoint_files import find_checkpoint
+    from txl_tf.training.checkpoint_weights import load_weights
+    from txl_tf.training.run_folder import read_run_config
+
+    own = read_run_config(model_dir).model
+    shapeless = {name: getattr(own, name) for name in _SHAPELESS}
+    wanted = dataclasses.replace(config, **shapeless)
+    if own != wanted:
+        differences = list_differences(own.to_json(), wanted.to_json())
+        raise UserError(
+            f"`{model_dir}` is a run of another model than the checkpoint: {'; '.join(differences)}"
+        )
+    model = TransformerXL(own)
+    load_weights(model, find_checkpoint(model_dir))
+    return model
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
