@@ -95,7 +95,7 @@ def test_without_data_the_run_knows_ids_alone(tmp_path, capsys):
     assert lm.vocabulary is None
     assert lm.score([[1, 2, 3]])[0].tokens == 2
     assert not (out / "records").exists()
-    assert "no vocabulary" in capsys.readouterr().out
+    assert "has no vocabulary: the run knows ids" in capsys.readouterr().out
     assert lm.config == config
 
 

@@ -72,7 +72,6 @@ def import_run(options: flags.FlagValues) -> None:
         source = str(fetch_model(options.download, Path(options.raw_dir)))
 
     from txl_tf.release.importing import read_release, write_run
-    from txl_tf.training.run_folder import RECORDS_NAME
 
     release = read_release(source, dataset=options.dataset)
     _describe_release(release)
@@ -92,7 +91,7 @@ def import_run(options: flags.FlagValues) -> None:
         print("To evaluate it:")
         print(f"python -m txl_tf.evaluate --run {shlex.quote(options.out)}{recipe}")
     elif release.vocabulary is None:
-        print(f"Without data/ the run knows ids, not text: no vocabulary, no {RECORDS_NAME}/.")
+        print("The source has no vocabulary: the run knows ids, not text.")
 
 
 def _make_config(

@@ -190,7 +190,8 @@ def describe_evaluation(config: EvalConfig) -> str:
     'tgt_len 128, mem_len 1600, same_length true, counts_self true, clamp_len -1, 60 lanes'
     """
     reset = ", reset_at_documents true" if config.reset_at_documents else ""
-    return f"{describe_span(config)}, {config.eval_batch_size} lanes{reset}"
+    lanes = f"{config.eval_batch_size} lane{'s' * (config.eval_batch_size > 1)}"
+    return f"{describe_span(config)}, {lanes}{reset}"
 
 
 def describe_span(config: EvalConfig) -> str:
