@@ -123,6 +123,12 @@ def test_an_object_of_an_allowed_class_is_a_record(data):
     assert (read.kind, read.attributes) == ("C", {b"a": 7})
 
 
+@pytest.mark.parametrize("state", [b"}U\x01aK\x07sb}b", b"]b", b"N}\x86b"])
+def test_attributes_are_one_dict(state):
+    with pytest.raises(PickleError, match=r"^the attributes of C are not one dict"):
+        read_pickle(b"cx\nC\n)\x81" + state + b".", {("x", "C"): make_records_of("C")})
+
+
 HOSTILE = {
     "os.system": call("os.system", b"(X\x02\x00\x00\x00lst"),
     "posix.system": b"(X\x02\x00\x00\x00lscposix\nsystem\nl.",
@@ -196,6 +202,18 @@ REFUSED = {
     "quotes": (b"S'a\n.", "a string has no quotes"),
     "digits": (b"I1_0\n.", "b'1_0' is no number"),
     "a long line": (b"I" + b"9" * 401 + b"\n.", "it has a number or a name of more than 400"),
+    "many bytes of a number": (
+        b"\x8b\x01\x01\x00\x00" + b"\x01" * 257 + b".",
+        "it has a number of more than 256 bytes",
+    ),
+    "a type with parts": (
+        b"cnumpy\ndtype\nU\x02i8\x85R(K\x03U\x01<)NNJ\xff\xff\xff\xfftb.",
+        "an array holds no plain numbers",
+    ),
+    "an unknown byte order": (
+        b"cnumpy\ndtype\nU\x02i8\x85R(K\x03U\x01=NNNtb.",
+        "an array has an unknown byte order",
+    ),
     "a long name": (b"c" + b"a" * 257 + b"\nb\n.", "it has a number or a name of more than 256"),
     "not latin1": (
         call("_codecs.encode", b"\x8c\x01a\x8c\x05utf-8\x86"),
