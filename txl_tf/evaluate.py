@@ -49,7 +49,7 @@ def define_flags() -> flags.FlagValues:
     define("lanes", int, None, f"Lanes to cut the split into. {of_recipe}", lower_bound=1)
     define("warm_lanes", bool, True, "Warm the lanes; if not, count as the 2019 release did.")
     define(
-        *("warm_len", int, None, "Tokens that warm a lane. [default: twice mem_len]"),
+        *("warm_len", int, None, "Tokens that warm a lane. [default: four times mem_len]"),
         lower_bound=0,
     )
     define("tgt_len", int, None, f"Segment length. {of_recipe}", lower_bound=1)
