@@ -82,23 +82,25 @@ class CheckpointVariables(Mapping[str, np.ndarray]):
 
 
 def draw_text(config: ModelConfig, shape: Shape = SHAPE) -> np.ndarray:
-    """Returns ids (B, n_segments T + 1) in which every bin occurs, as input and as target.
+    """Returns ids (B, n_segments T + 1); in each segment every bin occurs.
 
     The first and the last id of a bin come often: there bins are told apart.
 
     Raises:
-        UserError: the text is shorter than there are bins.
+        UserError: a segment has fewer tokens than there are bins.
     """
-    rng = np.random.default_rng(shape.seed)
-    n_ids, n_bins = shape.n_segments * shape.tgt_len + 1, len(config.bins)
-    inner = shape.batch_size * (n_ids - 2)  # all but the first, no target, and the last, no input
-    if inner < n_bins:
+    rng, n_bins, n_ids = np.random.default_rng(shape.seed), len(config.bins), shape.tgt_len
+    size = shape.batch_size * n_ids
+    if size < n_bins:
         raise UserError(
-            "`tgt_len` must leave room for every bin in the text. "
-            f"Received: tgt_len={shape.tgt_len}, {n_bins} bins"
+            "`tgt_len` must leave room for every bin in a segment. "
+            f"Received: tgt_len={shape.tgt_len} in {shape.batch_size} rows, {n_bins} bins"
         )
-    bins = rng.integers(n_bins, size=(shape.batch_size, n_ids))
-    bins[:, 1:-1] = rng.permutation(np.arange(inner) % n_bins).reshape(shape.batch_size, -1)
+    segments = [
+        rng.permutation(np.arange(size) % n_bins).reshape(shape.batch_size, -1)
+        for _ in range(shape.n_segments + 1)
+    ]
+    bins = np.concatenate(segments, axis=1)[:, : shape.n_segments * n_ids + 1]
     low, high = np.array(config.bins).T[:, bins]
     kinds = rng.integers(4, size=bins.shape)
     ids = np.where(kinds == 0, low, np.where(kinds == 1, high - 1, rng.integers(low, high)))
