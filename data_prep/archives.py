@@ -3,25 +3,7 @@
 Nobody has to trust a mirror, or a connection without encryption: a file counts by its SHA-256.
 """
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Archive:
-    """A published file.
-
-    Args:
-        name: Its name in `raw_dir`.
-        urls: The mirrors, tried in order.
-        size: Its bytes, where publicly known.
-        sha256: Its SHA-256 in hexadecimal digits, where publicly known.
-    """
-
-    name: str
-    urls: tuple[str, ...]
-    size: int | None = None
-    sha256: str | None = None
-
+from txl_tf.data.download import Archive
 
 _MAHONEY = "http://mattmahoney.net/dc"
 _FIT = "https://cs.fit.edu/~mmahoney/compression"

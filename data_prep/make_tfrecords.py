@@ -7,6 +7,7 @@ python data_prep/make_tfrecords.py --dataset text --train 'a/*.txt.gz' --valid b
 
 import json
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -18,12 +19,13 @@ from plan import Plan, plan_corpus, plan_pydoc, plan_text
 from prepare import prepare_plan
 
 from txl_tf.data.documents import RULES
-from txl_tf.data.files import is_remote
+from txl_tf.data.files import is_remote, join_path
 from txl_tf.data.learning import LEVELS_OF_OPTION
 from txl_tf.data.reading import open_records
 from txl_tf.data.records import RecordError, RecordsInfo
 from txl_tf.data.vocabulary import LEVELS
 from txl_tf.data.writing import holds_records
+from txl_tf.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.program import define_flag, parse_cutoffs, run_program
 
 _TEXT = "text"
@@ -95,6 +97,7 @@ def define_flags() -> flags.FlagValues:
     define("cutoffs", list, None, "ids at which the adaptive softmax starts a new bin.")
     define("num_workers", int, os.cpu_count() or 1, "Pieces to work on at once.", lower_bound=1)
     define("overwrite", bool, False, "Replace the records that are there.")
+    define_legacy_flags(options, PREPARATION_FLAGS)
     return options
 
 
@@ -149,6 +152,7 @@ def _check_choice(options: flags.FlagValues, name: str, choices: tuple[str, ...]
 def make_records(options: flags.FlagValues) -> None:
     """Makes the data set that the flags describe, and prints what it holds."""
     check_flags(options)
+    follow_release(options)
     start = time.monotonic()
     data_dir = options.data_dir or f"data/{options.dataset}"
     plan = find_plan(options)
@@ -170,6 +174,27 @@ def make_records(options: flags.FlagValues) -> None:
     print(f"Wrote `{data_dir}` in {time.monotonic() - start:.1f} seconds.")
 
 
+def follow_release(options: flags.FlagValues) -> None:
+    """Takes a command line of the 2019 release as that did, and prints what its flags change.
+
+    Its --data_dir is the folder of the texts, and records go to `tfrecords` in it; its
+    --num_shuffle is --num_shuffles.
+    """
+    lines = list(describe_legacy_flags(options, PREPARATION_FLAGS))
+    for line in lines:
+        print(line)
+    if options["num_shuffle"].present and not options["num_shuffles"].present:
+        options.num_shuffles = options.num_shuffle
+    if lines and options.data_dir and not options.raw_dir and options.dataset in _PUBLIC:
+        raw_dir = options.data_dir
+        options["raw_dir"].value = raw_dir
+        options["data_dir"].value = join_path(raw_dir, "tfrecords")
+        print(
+            f"As in the 2019 release, texts are looked for in `{options.raw_dir}`, and records go "
+            f"to `{options.data_dir}`; with --raw_dir they go to --data_dir itself."
+        )
+
+
 def find_plan(options: flags.FlagValues) -> Plan | None:
     """Returns what the flags describe; `None` if raw files must be downloaded first."""
     if options.dataset == _TEXT:
@@ -184,13 +209,21 @@ def download_plan(options: flags.FlagValues) -> Plan:
 
     Raises:
         DownloadError: If they cannot be downloaded or unpacked.
+        RecordError: If their folder holds what the 2019 release made of them instead.
     """
     # Imported here: only downloads need what this imports.
     from archives import ARCHIVES
-    from download import fetch
     from unpacking import unpack
 
+    from txl_tf.data.download import fetch
+
     raw_dir = _get_raw_dir(options)
+    if (raw_dir / "cache.pkl").is_file():
+        raise RecordError(
+            f"`{raw_dir}` holds a corpus of the 2019 release, cache.pkl, and no texts. Its splits "
+            f"become records with: python -m txl_tf.import_release "
+            f"--source {shlex.quote(str(raw_dir.parent))} --out MODEL_DIR"
+        )
     for archive in ARCHIVES[options.dataset]:
         path = fetch(archive, raw_dir)
         if path.suffix in (".gz", ".tgz"):

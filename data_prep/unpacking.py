@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from download import DownloadError, work_aside
+from txl_tf.data.download import DownloadError, work_aside
 
 _BLOCK_SIZE = 2**18
 

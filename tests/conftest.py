@@ -1,5 +1,6 @@
 import pytest
 import tensorflow as tf
+from served_files import closed_url, serve, server  # noqa: F401  fixtures for all
 
 # Two logical CPUs stand in for two devices. This must come before tensorflow starts its devices, so
 # before any test module is imported; everything else still runs on the first one.

@@ -7,8 +7,8 @@ from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 
 CONFIGS = [
-    ModelConfig(n_token=23, cutoffs=(5, 11), div_val=2, untie_r=True, init="uniform"),
-    AttentionSpan(mem_len=7, same_length=True, clamp_len=5),
+    ModelConfig(n_token=23, cutoffs=(5, 11), div_val=2, untie_r=True, layer_norm_epsilon=1e-5),
+    AttentionSpan(mem_len=7, same_length=True, clamp_len=5, counts_self=True),
     TrainConfig(learning_rate=1e-3, warmup_steps=11, train_steps=13, seed=3, clamp_len=17),
     TrainConfig(tgt_len=5, tgt_len_schedule=((3, 2), (6, 3)), train_steps=7, remat=True),
     EvalConfig(eval_batch_size=2, tgt_len=3, mem_len=0, same_length=True, reset_at_documents=True),
@@ -91,6 +91,8 @@ def test_an_unknown_key_names_the_nearest(cls, key, nearest):
         ({"init_std": 0.0}, r"`init_std` must be positive. Received: init_std=0.0"),
         ({"proj_init_std": -1}, r"`proj_init_std` must be positive"),
         ({"init_range": float("inf")}, r"`init_range` must be a finite number"),
+        ({"layer_norm_epsilon": 0.0}, r"`layer_norm_epsilon` must be positive. Received: .*=0.0"),
+        ({"layer_norm_epsilon": "0"}, r"`layer_norm_epsilon` must be a finite number"),
     ],
 )
 def test_a_model_that_cannot_be_is_an_error(fields, message):
@@ -103,6 +105,11 @@ def test_a_model_that_cannot_be_is_an_error(fields, message):
     [
         ({"mem_len": -1}, r"`mem_len` must be an integer >= 0. Received: mem_len=-1"),
         ({"same_length": 1}, r"`same_length` must be true or false. Received: same_length=1"),
+        ({"counts_self": 1}, r"`counts_self` must be true or false. Received: counts_self=1"),
+        (
+            {"mem_len": 0, "same_length": True, "counts_self": True},
+            r"`mem_len` must be positive with `same_length` and `counts_self`. .*: mem_len=0,",
+        ),
         ({"clamp_len": 0}, r"`clamp_len` must be -1 \(off\) or positive. Received: clamp_len=0"),
         ({"clamp_len": -2}, r"`clamp_len` must be an integer >= -1. Received: clamp_len=-2"),
     ],
@@ -166,6 +173,17 @@ def test_memory_runs_on_over_documents_unless_asked_otherwise(cls):
 def test_a_config_holds_a_span(cls):
     config = cls(mem_len=7, same_length=True, clamp_len=5)
     assert config.span == AttentionSpan(mem_len=7, same_length=True, clamp_len=5)
+    counting = dataclasses.replace(config, counts_self=True)
+    assert counting.span == dataclasses.replace(config.span, counts_self=True)
+
+
+@pytest.mark.parametrize("cls", [AttentionSpan, TrainConfig, EvalConfig])
+def test_a_query_is_not_counted_unless_asked_otherwise(cls):
+    assert cls.from_json({"mem_len": 0, "same_length": True}).counts_self is False
+
+
+def test_a_model_has_the_epsilon_of_the_release_unless_told_otherwise():
+    assert ModelConfig.from_json({"n_token": 23}).layer_norm_epsilon == 1e-12
 
 
 def test_bins_lie_between_the_cutoffs():

@@ -21,8 +21,8 @@ PARTS = {
     "model": {"config", "layers"},
     "data": {"config", "stages"},
     "training": {"config", "config_base", "run_options", "presets", "layers", "model", "data"},
-    "inference": {"config", "layers", "model", "data"},
-    "release": {"config", "model", "data"},
+    "inference": {"config", "presets", "layers", "model", "data", "training"},
+    "release": {"config", "model", "data", "training"},
     "analysis": {"config", "model", "data", "inference"},
 }
 STANDARD_LIBRARY = set(sys.stdlib_module_names)
@@ -40,7 +40,15 @@ OUTSIDE = {  # of other packages; those that are not named here may import what 
 }
 FORBIDDEN_OUTSIDE = {"data": {"keras", "jax"}}
 PROGRAMS = {"data/inspect.py", "training/average.py"}  # in a part, but run by people
-FLAG_FILES = {"program.py", "train_command.py", "verify_release.py"} | PROGRAMS
+FLAG_FILES = PROGRAMS | {
+    "evaluate.py",
+    "export_release.py",
+    "import_release.py",
+    "legacy_flags.py",
+    "program.py",
+    "train_command.py",
+    "verify_release.py",
+}
 
 
 def list_modules(source):

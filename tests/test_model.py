@@ -76,16 +76,17 @@ def test_rows_of_a_batch_know_nothing_of_each_other():
     assert np.abs(before[1] - after[1]).max() > 1e-2
 
 
-def test_same_length_sees_one_key_more_than_the_memory():
+@pytest.mark.parametrize("counts_self", [False, True])
+def test_same_length_sees_as_many_keys_as_the_memory_and_its_own_unless_that_counts(counts_self):
     model, ids = make_model(n_layer=1), make_ids(11)
-    span, seen = AttentionSpan(3, same_length=True), []
+    span, seen = AttentionSpan(3, same_length=True, counts_self=counts_self), []
     before = read(model, ids, 11, span)
     for position in range(11):
         changed = ids.copy()
         changed[:, position] = (changed[:, position] + 1) % VOCABULARY
         seen.append(np.abs(read(model, changed, 11, span) - before).max(axis=(0, 2)) > 1e-4)
     key, query = np.indices((11, 11))
-    np.testing.assert_array_equal(seen, (key <= query) & (query <= key + 3))
+    np.testing.assert_array_equal(seen, (key <= query) & (query <= key + 3 - counts_self))
 
 
 def test_clamping_beyond_the_span_changes_nothing():

@@ -134,3 +134,22 @@ def test_a_preset_gives_its_model():
 def test_an_unknown_preset_names_those_that_there_are(name, message):
     with pytest.raises(UserError, match=message):
         presets.get(name)
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_recipe_is_found_by_its_model(name):
+    model = dataclasses.replace(presets.model(name), dropout=0.5, proj_same_dim=True)
+    assert presets.find(model, name.split("_")[0]) == name
+
+
+def test_the_number_of_tokens_tells_text8_from_enwik8():
+    found = [
+        presets.find(dataclasses.replace(presets.model("text8_large"), n_token=n_token))
+        for n_token in (27, 204, 205)
+    ]
+    assert found == ["text8_large", "enwik8_large", "enwik8_large"]
+
+
+def test_another_model_is_of_no_recipe():
+    other = dataclasses.replace(presets.model("wt103_large"), n_layer=17)
+    assert presets.find(other, "wt103") is None

@@ -1,4 +1,5 @@
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from txl_tf.data import RecordError, Vocabulary, open_records, write_records
 from txl_tf.errors import UserError
 from txl_tf.program import parse_flags
 from txl_tf.train_command import define_flags, make_configs, make_eval_config, run
+from txl_tf.training.run_folder import RunConfig, make_run_folder
 
+RELEASE_CHECKPOINT = Path(__file__).parent / "golden" / "model" / "char" / "model.ckpt-0"
 # The training program of the 2019 release; flags that concern TPUs alone are left out.
 RELEASE_FLAGS = {
     "data_dir": None,
@@ -164,6 +167,15 @@ def test_a_flag_with_the_default_by_hand_wins_over_the_preset_too(records):
     assert model.dropout == 0.1
 
 
+def test_a_run_may_count_its_queries_and_have_another_epsilon(records):
+    arguments = ("--same_length", "--counts_self", "--layer_norm_epsilon=1e-5")
+    model, training, evaluation = configure(records, *arguments)
+    assert model.layer_norm_epsilon == 1e-5
+    assert training.counts_self
+    assert evaluation.counts_self
+    assert not configure(records, *arguments, "--eval_counts_self=false")[2].counts_self
+
+
 def test_without_a_preset_a_run_is_evaluated_as_it_is_trained(records):
     arguments = ("--tgt_len=31", "--mem_len=37", "--same_length", "--clamp_len=41")
     _, _, evaluation = configure(records, *arguments)
@@ -225,6 +237,19 @@ def test_with_training_the_flags_of_training_leave_the_evaluation():
     assert make_eval_config(options, EvalConfig(mem_len=7)).mem_len == 7
 
 
+@pytest.mark.parametrize("preset", [[], ["--preset=text8_base"]], ids=["run", "preset"])
+def test_an_evaluation_has_the_epsilon_of_the_run(preset, records, tmp_path, monkeypatch):
+    model = ModelConfig(n_token=19, layer_norm_epsilon=1e-5)
+    config = RunConfig("words", model, TrainConfig(), EvalConfig())
+    make_run_folder(str(tmp_path / "run"), config, records.vocabulary)
+    seen = []
+    evaluate = "txl_tf.training.evaluation.evaluate"
+    monkeypatch.setattr(evaluate, lambda _, config, **kwargs: seen.append(config))
+    arguments = ("--do_train=false", "--do_eval", f"--model_dir={tmp_path / 'run'}", *preset)
+    run(read_flags(*arguments, data_dir=records.data_dir), fail_to_make_strategy)
+    assert [config.model.layer_norm_epsilon for config in seen] == [1e-5]
+
+
 def fail_to_make_strategy(options):
     raise AssertionError("nothing may start")
 
@@ -235,6 +260,18 @@ def fail_to_make_strategy(options):
         (["--tie_weight=false"], flags.Error, r"--tie_weight=false: the softmax always has"),
         (["--do_train=false"], flags.Error, r"--do_train=false: pass --do_eval or --do_eval_only"),
         (["--max_eval_batch=0"], flags.Error, r"--max_eval_batch must be -1.*Received: 0"),
+        (["--data_format=tfds"], flags.Error, r"must be records or release2019\. Received: tfds"),
+        (
+            ["--do_train=false", "--do_eval", f"--eval_ckpt_path={RELEASE_CHECKPOINT}"],
+            UserError,
+            rf"{RELEASE_CHECKPOINT} is a checkpoint of the 2019 release\. Make a run of it first: "
+            r"python -m txl_tf\.import_release --source .*char --out MODEL_DIR",
+        ),
+        (
+            [f"--warm_start_path={RELEASE_CHECKPOINT}"],
+            UserError,
+            r"is a checkpoint of the 2019 release",
+        ),
         (["--preset=text9_base"], flags.Error, r"'text9_base'\. Did you mean 'text8_base'\?"),
         (["--do_eval", "--eval_split=test"], RecordError, r"no split 'test'; it has train, valid"),
         (
@@ -261,3 +298,24 @@ def test_an_unknown_preset_lists_the_known_ones(records):
     options = read_flags("--preset=xyzzy", data_dir=records.data_dir)
     with pytest.raises(flags.Error, match=f"Known: {', '.join(presets.names())}"):
         run(options, fail_to_make_strategy)
+
+
+def test_what_takes_the_place_of_flags_that_are_not_needed_is_printed(records, capsys):
+    arguments = ("--num_core_per_host=4", "--record_info_dir=x", "--corpus_info_path=y")
+    options = read_flags(*arguments, "--do_eval", "--eval_split=test", data_dir=records.data_dir)
+    with pytest.raises(RecordError, match="no split 'test'"):
+        run(options, fail_to_make_strategy)
+    assert capsys.readouterr().out.splitlines() == [
+        "--num_core_per_host=4: not needed, all GPUs or cores are used; --num_gpus takes fewer.",
+        "--record_info_dir: not needed, it is for --data_format=release2019.",
+        "--corpus_info_path: not needed, it is for --data_format=release2019.",
+    ]
+
+
+def test_empty_places_of_the_release_are_none(records, capsys):
+    options = read_flags(
+        "--record_info_dir=", "--do_eval", "--eval_split=test", data_dir=records.data_dir
+    )
+    with pytest.raises(RecordError, match="no split 'test'"):
+        run(options, fail_to_make_strategy)
+    assert capsys.readouterr().out == ""

@@ -2,9 +2,9 @@
 
 import dataclasses
 import os
+import re
 import shutil
-import sys
-import types
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -13,7 +13,6 @@ from golden_cases import load_case
 import txl_tf
 from txl_tf import verify_release
 from txl_tf.data import Vocabulary
-from txl_tf.errors import UserError
 from txl_tf.release import load_model
 from txl_tf.training.checkpoint_weights import make_config_group, name_variables
 from txl_tf.training.run_folder import RunConfig, make_run_folder
@@ -22,24 +21,12 @@ CASE = load_case("char")
 SMALL = ("--tgt_len=3", "--mem_len=5")
 
 
-@pytest.fixture(autouse=True)
-def source(monkeypatch, tmp_path):
-    """A folder of the release; what tells its newest checkpoint and config is stood in for."""
+@pytest.fixture
+def source(tmp_path):
+    """A folder of the release."""
     folder = tmp_path / "tf_char"
     shutil.copytree(os.path.dirname(CASE.checkpoint), folder / "model")
 
-    def find_checkpoint(source):
-        path = os.path.join(source, "model", "model.ckpt-0")
-        if not os.path.exists(f"{path}.index"):
-            raise UserError(f"`{source}` holds no checkpoint")
-        return path
-
-    def infer_config(path):
-        return dataclasses.replace(CASE.config, dropout=0.1)
-
-    infer = types.ModuleType("txl_tf.release.infer")
-    infer.find_checkpoint, infer.infer_config = find_checkpoint, infer_config
-    monkeypatch.setitem(sys.modules, infer.__name__, infer)
     return folder
 
 
@@ -107,6 +94,12 @@ def test_a_run_is_compared_with_the_weights_that_it_has(source, tmp_path, capsys
     assert "They part first at layer 0, content: " in capsys.readouterr().out
 
 
+def test_a_run_with_another_epsilon_parts_in_layer_norm(source, tmp_path, capsys):
+    model = load_model(CASE.checkpoint, dataclasses.replace(CASE.config, layer_norm_epsilon=1e-5))
+    assert run(source, f"--run={write_run(tmp_path / 'run', model)}") == 1
+    assert "They part first at layer 0, LayerNorm: " in capsys.readouterr().out
+
+
 def test_a_run_of_another_model_is_refused(source, tmp_path, capsys):
     config = dataclasses.replace(CASE.config, d_inner=7, dropout=0.3)
     folder = write_run(tmp_path / "other", txl_tf.TransformerXL(config))
@@ -135,9 +128,20 @@ def test_bad_input_is_one_line(source, capsys, arguments, status, message):
 
 def test_a_source_without_a_checkpoint_is_one_line(tmp_path, capsys):
     assert verify_release.main(["verify_release.py", str(tmp_path)]) == 1
-    assert capsys.readouterr().err == f"verify_release.py: `{tmp_path}` holds no checkpoint\n"
+    assert capsys.readouterr().err.startswith(
+        f"verify_release.py: `{tmp_path}` holds no checkpoint"
+    )
 
 
 def test_help_runs_nothing_and_ends_with_status_0(capsys):
     assert verify_release.main(["verify_release.py", "--help"]) == 0
     assert "--source" in capsys.readouterr().out
+
+
+def test_the_example_of_the_documentation_runs(monkeypatch, capsys):
+    root = Path(__file__).parents[1]
+    text = (root / "docs" / "verifying.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    monkeypatch.chdir(root)
+    exec(example, {})
+    assert capsys.readouterr().out.startswith("(2, 4, 8, 20) 3.")

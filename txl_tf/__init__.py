@@ -12,12 +12,14 @@ from txl_tf.version import __version__
 _PLACES = {
     "AttentionSpan": "txl_tf.config",
     "EvalConfig": "txl_tf.config",
+    "LanguageModel": "txl_tf.inference",
     "ModelConfig": "txl_tf.config",
     "TrainConfig": "txl_tf.config",
     "TransformerXL": "txl_tf.model",
     "UserError": "txl_tf.errors",
+    "load": "txl_tf.inference",
 }
-_SUBMODULES = ("data", "layers", "presets", "release", "training")
+_SUBMODULES = ("data", "inference", "layers", "presets", "release", "training")
 
 __all__ = ["__version__", *_PLACES, *_SUBMODULES]
 

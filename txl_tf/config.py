@@ -37,6 +37,8 @@ class ModelConfig(Config):
         init_std: standard deviation of the weights with "normal".
         proj_init_std: the same for the projections of the embedding and the softmax.
         init_range: weights lie in (-init_range, init_range) with "uniform".
+        layer_norm_epsilon: added to the variance by LayerNorm; 1e-12 in the 2019 release, 1e-5 in
+            Hugging Face transformers.
 
     Raises:
         UserError: a value is out of its range; the message names it.
@@ -64,6 +66,7 @@ class ModelConfig(Config):
     init_std: float = 0.02
     proj_init_std: float = 0.01
     init_range: float = 0.1
+    layer_norm_epsilon: float = 1e-12
 
     def __post_init__(self) -> None:
         if isinstance(self.cutoffs, list):  # as JSON has them
@@ -89,10 +92,11 @@ class ModelConfig(Config):
             "cutoffs",
             "d_embed",
         )
-        self._check_reals("dropout", "dropatt", "init_std", "proj_init_std", "init_range")
+        positive = ("init_std", "proj_init_std", "init_range", "layer_norm_epsilon")
+        self._check_reals("dropout", "dropatt", *positive)
         for name in ("dropout", "dropatt"):
             self._check(0 <= getattr(self, name) < 1, f"`{name}` must be in [0, 1)", name)
-        for name in ("init_std", "proj_init_std", "init_range"):
+        for name in positive:
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
         self._check_choice("init", INITIALIZERS)
 
@@ -151,23 +155,33 @@ class AttentionSpan(Config):
         same_length: every query sees M + 1 keys (else all M of the memory and those of the
             segment up to its own).
         clamp_len: distances beyond it count as equal to it; -1 for no limit.
+        counts_self: with `same_length`, a query's own key is one of the M that it sees, as in
+            Hugging Face transformers; else there are M + 1.
 
     Raises:
-        UserError: a value is out of its range.
+        UserError: a value is out of its range, or a query would see no key.
 
     >>> AttentionSpan(mem_len=2100, same_length=True, clamp_len=820).to_json()
-    {'mem_len': 2100, 'same_length': True, 'clamp_len': 820}
+    {'mem_len': 2100, 'same_length': True, 'clamp_len': 820, 'counts_self': False}
     """
 
     mem_len: int
     same_length: bool = False
     clamp_len: int = -1
+    counts_self: bool = dataclasses.field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         self._check_integers(0, "mem_len")
-        self._check_booleans("same_length")
+        self._check_booleans("same_length", "counts_self")
         self._check_integers(-1, "clamp_len")
         self._check(self.clamp_len != 0, "`clamp_len` must be -1 (off) or positive", "clamp_len")
+        self._check(
+            self.mem_len > 0 or not (self.same_length and self.counts_self),
+            "`mem_len` must be positive with `same_length` and `counts_self`",
+            "mem_len",
+            "same_length",
+            "counts_self",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,11 +194,14 @@ class _ReadingConfig(Config):
     clamp_len: int = -1
     # By keyword only: it then moves no field of the classes below.
     reset_at_documents: bool = dataclasses.field(default=False, kw_only=True)
+    counts_self: bool = dataclasses.field(default=False, kw_only=True)
 
     @property
     def span(self) -> AttentionSpan:
         """How far the model looks back."""
-        return AttentionSpan(self.mem_len, self.same_length, self.clamp_len)
+        return AttentionSpan(
+            self.mem_len, self.same_length, self.clamp_len, counts_self=self.counts_self
+        )
 
     def _check_reading(self) -> None:
         self._check_integers(1, "tgt_len")
@@ -219,6 +236,8 @@ class TrainConfig(_ReadingConfig):
         mem_len: memory length M; 0 for no memory.
         same_length: every query sees M + 1 keys.
         clamp_len: distances beyond it count as equal to it; -1 for no limit.
+        counts_self: with `same_length`, a query's own key is one of the M that it sees, as in
+            Hugging Face transformers; else there are M + 1.
         reset_at_documents: a document sees nothing of the one before it: the memory is emptied
             where it begins.
         ema: decay a step of a moving average of the weights, which evaluations then use; 0 for
@@ -299,6 +318,8 @@ class EvalConfig(_ReadingConfig):
         mem_len: memory length M; 0 for no memory.
         same_length: every query sees M + 1 keys; the paper's results use it.
         clamp_len: distances beyond it count as equal to it; -1 for no limit.
+        counts_self: with `same_length`, a query's own key is one of the M that it sees, as in
+            Hugging Face transformers; else there are M + 1.
         reset_at_documents: a document sees nothing of the one before it: the memory is emptied
             where it begins. The paper's results do without.
 

@@ -94,6 +94,7 @@ class TransformerXL(keras.Model):
                 d_inner=config.d_inner,
                 dropout=config.dropout,
                 dropatt=config.dropatt,
+                layer_norm_epsilon=config.layer_norm_epsilon,
                 kernel_initializer=initializer,
                 seed=self.seed_generator,
                 name=f"layer_{index}",
@@ -125,7 +126,9 @@ class TransformerXL(keras.Model):
     def call(self, ids, memory, span=None, training=False, document_starts=None):
         span = _check_call(ids, memory, span, document_starts)
         tgt_len, mem_len = ids.shape[1], span.mem_len
-        mask = make_attention_mask(tgt_len, mem_len, same_length=span.same_length)
+        mask = make_attention_mask(
+            tgt_len, mem_len, same_length=span.same_length, counts_self=span.counts_self
+        )
         same_document = None
         if document_starts is not None:
             same_document = compare_documents(document_starts, mem_len)

@@ -6,15 +6,17 @@ tensorflow is imported after the flags have been read: a wrong one is answered a
 import dataclasses
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from absl import flags
 
 from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
-from txl_tf.data.reading import Records, open_records
+from txl_tf.data.data_set import DataSet
+from txl_tf.data_formats import DATA_FORMATS, RECORDS, RELEASE, open_data_set
 from txl_tf.errors import UserError
+from txl_tf.legacy_flags import TRAINING_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.program import define_flag, parse_cutoffs, parse_schedule
 from txl_tf.run_options import RunOptions
 
@@ -27,6 +29,8 @@ Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions)
 Result = TypeVar("Result")
 
 _EVAL_PREFIX = "eval_"
+# Where things lie, which hosts may know by other paths.
+_PLACES = ("data_dir", "model_dir", "record_info_dir", "corpus_info_path")
 _PARSERS: dict[str, Callable[[list[str]], Any]] = {  # of fields that are lists of texts as flags
     "cutoffs": parse_cutoffs,
     "tgt_len_schedule": parse_schedule,
@@ -41,6 +45,9 @@ def define_flags() -> flags.FlagValues:
         define_flag(options, name, kind, default, text, **rules)
 
     define("data_dir", str, None, "Folder of the records.", required=True)
+    define("data_format", str, RECORDS, f"What it holds: {' or '.join(DATA_FORMATS)}.")
+    define("record_info_dir", str, None, "release2019: where its record_info-*.json are.")
+    define("corpus_info_path", str, None, "release2019: where its corpus-info.json is.")
     define("model_dir", str, None, "Folder of the run.", required=True)
     define("preset", str, None, f"Recipe to start from: {', '.join(presets.names())}.")
     define("do_train", bool, True, "Whether to train.")
@@ -56,7 +63,8 @@ def define_flags() -> flags.FlagValues:
     define("jit", bool, True, "Compile the model with XLA.")
     define("deterministic", bool, False, "Use only operations that give the same bits each time.")
     for config in (RunOptions, ModelConfig, TrainConfig, EvalConfig):
-        _define_config_flags(options, config)
+        define_config_flags(options, config)
+    define_legacy_flags(options, TRAINING_FLAGS)
     return options
 
 
@@ -77,14 +85,17 @@ def run(
     do_train = options.do_train and not options.do_eval_only
     do_eval = options.do_eval or options.do_eval_only
     _check_flags(options, do_train=do_train, do_eval=do_eval)
-    preset = _answer_as_flags(presets.get, options.preset) if options.preset else None
-    records = open_records(options.data_dir)
+    preset = answer_as_flags(presets.get, options.preset) if options.preset else None
+    for line in describe_legacy_flags(options, TRAINING_FLAGS):
+        print(line)
+    _check_checkpoints(options.eval_ckpt_path, options.warm_start_path)
+    records = _open_data_set(options, preset)
     needs_eval = do_eval or (do_train and options.eval_every > 0)
     for split in ["train"] * do_train + [options.eval_split] * needs_eval:
         records.split(split)  # raises if it is missing
     if do_train:
-        configs = _answer_as_flags(make_configs, options, records, preset)
-        run_options = _answer_as_flags(override, RunOptions(), options)
+        configs = answer_as_flags(make_configs, options, records, preset)
+        run_options = answer_as_flags(override, RunOptions(), options)
 
     from txl_tf.training import evaluation, job
     from txl_tf.training.run_folder import RunConfig
@@ -120,9 +131,9 @@ def run(
 
 
 def _write_settings(options: flags.FlagValues) -> str:
-    """Returns all flags but the folders, which hosts may know by other paths, as a text."""
+    """Returns all flags but those that say where things lie, as a text."""
     values = options.flag_values_dict()
-    return json.dumps({name: values[name] for name in values if not name.endswith("_dir")})
+    return json.dumps({name: values[name] for name in values if name not in _PLACES})
 
 
 def _check_flags(options: flags.FlagValues, *, do_train: bool, do_eval: bool) -> None:
@@ -139,6 +150,43 @@ def _check_flags(options: flags.FlagValues, *, do_train: bool, do_eval: bool) ->
         raise flags.Error("--eval_ckpt_path is for --do_eval: --do_eval_only takes all checkpoints")
     if options.max_eval_batch == 0:
         raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
+    if options.data_format not in DATA_FORMATS:
+        raise flags.Error(
+            f"--data_format must be {' or '.join(DATA_FORMATS)}. Received: {options.data_format}"
+        )
+
+
+def _check_checkpoints(*paths: str | None) -> None:
+    """Checks that checkpoints are not of the 2019 release, before anything else is asked for."""
+    for path in filter(None, paths):
+        from txl_tf.training.checkpoint_weights import check_not_release
+
+        check_not_release(path)
+
+
+def _open_data_set(options: flags.FlagValues, preset: presets.Preset | None) -> DataSet:
+    """Returns the data set that the flags name."""
+    training = preset.training if preset else TrainConfig()
+    evaluation = preset.evaluation if preset else EvalConfig()
+    sizes = {
+        name: options[name].value if options[name].present else getattr(config, name)
+        for name, config in (
+            ("train_batch_size", training),
+            ("eval_batch_size", evaluation),
+            ("tgt_len", training),
+        )
+    }
+    if options.data_format != RELEASE:
+        for name in ("record_info_dir", "corpus_info_path"):
+            if options[name].value:
+                print(f"--{name}: not needed, it is for --data_format={RELEASE}.")
+    return open_data_set(
+        options.data_dir,
+        options.data_format,
+        record_info_dir=options.record_info_dir,
+        corpus_info_path=options.corpus_info_path,
+        **sizes,
+    )
 
 
 def _read_config(options: flags.FlagValues, preset: presets.Preset | None) -> "RunConfig":
@@ -146,17 +194,18 @@ def _read_config(options: flags.FlagValues, preset: presets.Preset | None) -> "R
     from txl_tf.training.run_folder import read_run_config
 
     found = read_run_config(options.model_dir)
-    n_token = found.model.n_token
-    base = dataclasses.replace(preset.model, n_token=n_token) if preset else found.model
-    model = _answer_as_flags(override, base, options)
-    evaluation = _answer_as_flags(
+    # What no preset can know, and no weight shows.
+    own = {name: getattr(found.model, name) for name in ("n_token", "layer_norm_epsilon")}
+    base = dataclasses.replace(preset.model, **own) if preset else found.model
+    model = answer_as_flags(override, base, options)
+    evaluation = answer_as_flags(
         make_eval_config, options, preset.evaluation if preset else found.evaluation
     )
     # A model with other weights than the run's is refused when these are loaded.
     return dataclasses.replace(found, model=model, evaluation=evaluation)
 
 
-def _evaluate(options: flags.FlagValues, records: Records, config: "RunConfig") -> None:
+def _evaluate(options: flags.FlagValues, records: DataSet, config: "RunConfig") -> None:
     """Evaluates the checkpoints that the flags name."""
     from txl_tf.training import evaluation
 
@@ -173,7 +222,7 @@ def _evaluate(options: flags.FlagValues, records: Records, config: "RunConfig") 
     )
 
 
-def _answer_as_flags(call: Callable[..., Result], *arguments: Any) -> Result:
+def answer_as_flags(call: Callable[..., Result], *arguments: Any) -> Result:
     """Calls, and raises what is wrong with the value of a flag as an error of the flags."""
     try:
         return call(*arguments)
@@ -182,13 +231,13 @@ def _answer_as_flags(call: Callable[..., Result], *arguments: Any) -> Result:
 
 
 def make_configs(
-    options: flags.FlagValues, records: Records, preset: presets.Preset | None
+    options: flags.FlagValues, records: DataSet, preset: presets.Preset | None
 ) -> tuple[ModelConfig, TrainConfig, EvalConfig]:
     """Returns the configs of a new run: the preset's or the defaults, with the flags given by hand.
 
     The records decide the number of tokens, and without a preset the cutoffs.
     """
-    n_token = len(records.vocabulary)
+    n_token = records.n_token
     if preset:
         model = dataclasses.replace(preset.model, n_token=n_token)
         training, evaluation = preset.training, preset.evaluation
@@ -216,20 +265,30 @@ def make_eval_config(options: flags.FlagValues, config: EvalConfig) -> EvalConfi
 
 
 def override(config: Config, options: flags.FlagValues, *, prefix: str | None = None) -> Config:
-    """Returns the config with those of its fields whose flags were given by hand."""
+    """Returns the config with those of its fields whose flags are there and were given by hand."""
     given: dict[str, Any] = {}
     for name, flag in _name_flags(type(config), prefix).items():
-        if options[flag].present:
+        if flag in options and options[flag].present:
             value: Any = options[flag].value
             given[name] = _PARSERS[name](value) if name in _PARSERS else value
     return dataclasses.replace(config, **given)
 
 
-def _define_config_flags(options: flags.FlagValues, config: type) -> None:
-    """Defines a flag for each field of a config, with its default and its description."""
+def define_config_flags(
+    options: flags.FlagValues, config: type, names: Collection[str] | None = None
+) -> None:
+    """Defines a flag for each field of a config, with its default and its description.
+
+    Args:
+        options: where.
+        config: the class.
+        names: of the fields; `None` for all.
+    """
     texts = _describe_fields(config)
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     for name, flag in _name_flags(config).items():
+        if names is not None and name not in names:
+            continue
         default: Any = defaults[name]
         text, kind = texts[name], type(default)
         if kind is tuple:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from txl_tf.data.lanes import EvaluationLanes, TrainingLanes
+from txl_tf.data.lanes import TrainingLanes
 from txl_tf.data.reading import open_records
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.writing import write_records
@@ -152,81 +152,6 @@ def test_document_starts_of_any_step_and_rows_equal_those_of_all():
     for step, n_steps in [(0, 1), (9, 2), (13, 1), (8, 23), (36, 1)]:
         found = lanes.read_document_starts(step, n_steps, rows=slice(1, 3))
         np.testing.assert_array_equal(found, everything[step : step + n_steps, 1:3])
-
-
-@pytest.mark.parametrize(
-    ("n_tokens", "n_lanes", "tgt_len"),
-    [(103, 1, 7), (103, 5, 7), (103, 5, 1), (103, 7, 211), (103, 211, 5), (2, 3, 5), (36, 5, 7)],
-)
-def test_every_token_but_the_first_is_a_target_once(n_tokens, n_lanes, tgt_len):
-    lanes = EvaluationLanes(Positions(n_tokens), n_lanes=n_lanes, tgt_len=tgt_len)
-    targets = [segment.targets[segment.mask] for segment in lanes]
-    assert sorted(np.concatenate(targets).tolist()) == list(range(1, n_tokens))
-
-
-EVALUATED = (0, 5, 6, 31, 42, 101, 102)  # the last one is no input
-
-
-@pytest.fixture(params=[(5, 7), (61, 3)])
-def evaluation(request):
-    n_lanes, tgt_len = request.param
-    return EvaluationLanes(Positions(103, EVALUATED), n_lanes=n_lanes, tgt_len=tgt_len)
-
-
-def test_evaluation_segments_have_one_shape(evaluation):
-    for segment in evaluation:
-        for array, dtype in zip(segment, (np.int32, np.int32, bool, bool), strict=True):
-            assert array.shape == (evaluation.n_lanes, evaluation.tgt_len)
-            assert array.dtype == dtype
-
-
-def test_evaluation_targets_are_one_to_the_right(evaluation):
-    for segment in evaluation:
-        np.testing.assert_array_equal(segment.targets - segment.ids, segment.mask)
-
-
-def test_evaluation_rows_go_on_and_pad_only_at_their_end(evaluation):
-    segments = list(evaluation)
-    ids = np.concatenate([segment.ids for segment in segments], axis=1)
-    mask = np.concatenate([segment.mask for segment in segments], axis=1)
-    assert (mask[:, :-1] >= mask[:, 1:]).all()
-    np.testing.assert_array_equal(np.diff(ids)[mask[:, 1:]], 1)
-
-
-def test_evaluation_pads_with_0(evaluation):
-    for segment in evaluation:
-        assert not segment.ids[~segment.mask].any()
-        assert not segment.targets[~segment.mask].any()
-
-
-def test_documents_of_an_evaluation_begin_where_their_first_token_is_an_input(evaluation):
-    found = []
-    for segment in evaluation:
-        is_start = np.isin(segment.ids, EVALUATED) & segment.mask  # padding is 0, and no start
-        np.testing.assert_array_equal(segment.document_starts, is_start)
-        found += segment.ids[segment.document_starts].tolist()
-    assert sorted(found) == [0, 5, 6, 31, 42, 101]
-
-
-def test_len_is_the_number_of_evaluation_segments(evaluation):
-    assert len(evaluation) == len(list(evaluation))
-
-
-def test_evaluation_lanes_can_be_read_again(evaluation):
-    first, again = list(evaluation), list(evaluation)
-    np.testing.assert_array_equal(first[0].ids, again[0].ids)
-
-
-@pytest.mark.parametrize("n_tokens", [0, 1])
-def test_evaluation_needs_a_context_and_a_target(n_tokens):
-    with pytest.raises(ValueError, match=rf"at least 2 tokens.* Received: {n_tokens} tokens"):
-        EvaluationLanes(Positions(n_tokens), n_lanes=3, tgt_len=5)
-
-
-@pytest.mark.parametrize("sizes", [{"n_lanes": 0, "tgt_len": 5}, {"n_lanes": 3, "tgt_len": 0}])
-def test_evaluation_sizes_must_be_positive(sizes):
-    with pytest.raises(ValueError, match="must be positive"):
-        EvaluationLanes(Positions(7), **sizes)
 
 
 def test_lanes_read_records_as_they_read_positions(tmp_path):

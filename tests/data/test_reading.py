@@ -48,6 +48,7 @@ def test_an_opened_data_set_knows_what_was_written(folder):
     assert records.cutoffs == (101, 211)
     assert records.splits == ("train", "valid")
     assert records.n_tokens("train") == len(records.split("train")) == 199
+    assert records.n_token == len(records.vocabulary)
 
 
 def test_read_equals_the_slice_for_any_range(folder):

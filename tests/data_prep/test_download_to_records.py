@@ -7,9 +7,9 @@ import zipfile
 import archives
 import make_tfrecords
 import pytest
-from archives import Archive
 
 from txl_tf.data import open_records, read_ids
+from txl_tf.data.download import Archive
 
 TEXTS = {"train": " a b a\n", "valid": " b\n", "test": " a\n"}
 N_TOKENS = {"train": 4, "valid": 2, "test": 2}

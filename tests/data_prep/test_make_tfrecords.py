@@ -148,7 +148,7 @@ def test_a_second_run_finds_its_work_done(text8, tmp_path, capsys):
 
 
 def test_a_second_run_needs_no_raw_files(text8, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("download.fetch", lambda *_: pytest.fail("downloads"))
+    monkeypatch.setattr("txl_tf.data.download.fetch", lambda *_: pytest.fail("downloads"))
     assert call(*text8) == 0
     text8[1] = f"--raw_dir={tmp_path / 'gone'}"
     assert call(*text8) == 0
@@ -241,7 +241,8 @@ def test_missing_raw_files_are_told_where_to_get_them_and_where_to_put_them(
     tmp_path, capsys, monkeypatch
 ):
     import archives
-    from download import Archive
+
+    from txl_tf.data.download import Archive
 
     nowhere = Archive("text8.zip", ("http://127.0.0.1:9/text8.zip",))
     monkeypatch.setitem(archives.ARCHIVES, "text8", (nowhere,))

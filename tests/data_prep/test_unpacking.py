@@ -5,8 +5,9 @@ import tarfile
 
 import pytest
 import unpacking
-from download import DownloadError
 from unpacking import unpack
+
+from txl_tf.data.download import DownloadError
 
 FILES = {
     "./pie/data/apple.txt": b"apple\n" * 101,

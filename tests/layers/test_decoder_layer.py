@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from txl_tf.layers import DecoderLayer, make_attention_mask, make_position_table
 
@@ -22,9 +23,9 @@ def make_inputs():
     return hidden, memory, positions, bias, -bias, make_attention_mask(QUERIES, MEMORY)
 
 
-def normalize(states, norm):
+def normalize(states, norm, epsilon=1e-12):
     centred = states - states.mean(axis=-1, keepdims=True)
-    scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-12)
+    scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + epsilon)
     return scaled * np.asarray(norm.gamma) + np.asarray(norm.beta)
 
 
@@ -42,13 +43,23 @@ def test_a_state_that_hardly_varies_is_normalised_all_the_same():
     np.testing.assert_allclose(norm(states), normalize(states, norm), rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("epsilon", [1e-5, 0.1])
+def test_the_epsilon_is_added_to_the_variance_in_both_places(epsilon):
+    layer, states = make_layer(layer_norm_epsilon=epsilon), 1e-3 * make_inputs()[0]
+    for norm in (layer.attention_norm, layer.feed_forward_norm):
+        expected = normalize(states, norm, epsilon)
+        np.testing.assert_allclose(norm(states), expected, rtol=0, atol=1e-5)  # float32
+
+
 def test_nothing_is_dropped_outside_training():
     dropping, inputs = make_layer(dropout=0.5, dropatt=0.5), make_inputs()
     np.testing.assert_array_equal(dropping(*inputs, training=False), make_layer()(*inputs))
 
 
 def test_a_layer_comes_back_from_its_config():
-    layer = make_layer(dropout=0.25, dropatt=0.5, kernel_initializer="he_normal")
+    layer = make_layer(
+        dropout=0.25, dropatt=0.5, layer_norm_epsilon=0.1, kernel_initializer="he_normal"
+    )
     config = layer.get_config()
     again = DecoderLayer.from_config(config)
     assert again.get_config() == config

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_release import write_checkpoint
 
 from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError
@@ -25,15 +26,6 @@ def read_config(name):
 def read_weights(name):
     reader = tf.train.load_checkpoint(str(FOLDER / name / "model.ckpt-0"))
     return {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()}
-
-
-def write(path, weights):
-    """Writes a checkpoint as TensorFlow 1 did, and returns its path."""
-    names, tensors = list(weights), [tf.constant(value) for value in weights.values()]
-    tf.raw_ops.SaveV2(
-        prefix=str(path), tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
-    )
-    return str(path)
 
 
 def get_line(error):
@@ -57,7 +49,9 @@ def test_the_state_of_the_optimizer_is_passed_over(tmp_path):
         f"{key}/{slot}": value for key, value in weights.items() for slot in ("Adam", "Adam_1")
     }
     scalars = {"beta1_power": np.float32(0.9), "beta2_power": np.float32(0.999)}
-    path = write(tmp_path / "m", weights | slots | scalars | {"global_step": np.int64(7)})
+    path = write_checkpoint(
+        tmp_path / "m", weights | slots | scalars | {"global_step": np.int64(7)}
+    )
     model = load_model(path, read_config("word_large"))
     for entry in list_entries(model):
         np.testing.assert_array_equal(entry.target, weights[SCOPE + entry.source])
@@ -66,7 +60,7 @@ def test_the_state_of_the_optimizer_is_passed_over(tmp_path):
 def test_a_missing_weight_is_named(tmp_path):
     weights = read_weights("char")
     del weights["transformer/layer_1/ff/layer_2/bias"]
-    path = write(tmp_path / "m", weights)
+    path = write_checkpoint(tmp_path / "m", weights)
     with pytest.raises(UserError, match=r"transformer/layer_1/ff/layer_2/bias is missing") as error:
         load_model(path, read_config("char"))
     assert get_line(error).startswith(f"{path} does not fit the config: ")
@@ -74,7 +68,7 @@ def test_a_missing_weight_is_named(tmp_path):
 
 def test_a_weight_without_a_place_is_named(tmp_path):
     extra = {"transformer/layer_3/rel_attn/o/kernel": np.zeros((3, 5), "float32")}
-    path = write(tmp_path / "m", read_weights("char") | extra)
+    path = write_checkpoint(tmp_path / "m", read_weights("char") | extra)
     message = r"transformer/layer_3/rel_attn/o/kernel \[3, 5\] has no place in the model"
     with pytest.raises(UserError, match=message) as error:
         load_model(path, read_config("char"))
@@ -83,7 +77,7 @@ def test_a_weight_without_a_place_is_named(tmp_path):
 
 def test_a_weight_of_another_shape_is_named(tmp_path):
     other = {"transformer/r_w_bias": np.zeros((8, 4), "float32")}  # transposed
-    path = write(tmp_path / "m", read_weights("char") | other)
+    path = write_checkpoint(tmp_path / "m", read_weights("char") | other)
     message = r"transformer/r_w_bias is \[8, 4\], the model needs \[4, 8\]"
     with pytest.raises(UserError, match=message) as error:
         load_model(path, read_config("char"))

@@ -39,9 +39,9 @@ def sum_nll(model, ids, span, tgt_len):
     return nats
 
 
-def cut_lanes(n_lanes, ids=TEXT.ids):
-    """The lanes of a text, each with the token before its first target."""
-    lane_len = math.ceil((len(ids) - 1) / n_lanes)
+def cut_lanes(n_lanes, ids=TEXT.ids, tgt_len=5):
+    """The lanes of a text, whole segments, each with the token before its first target."""
+    lane_len = math.ceil((len(ids) - 1) / (n_lanes * tgt_len)) * tgt_len
     return [ids[start : start + lane_len + 1] for start in range(0, len(ids) - 1, lane_len)]
 
 
@@ -71,7 +71,7 @@ def test_every_token_but_the_first_counts_once(model, n_lanes, tgt_len):
     ids=["same_length", "causal", "one_segment", "clamped", "no_memory"],
 )
 def test_padding_changes_no_lane(model, config):
-    lanes = cut_lanes(config.eval_batch_size)
+    lanes = cut_lanes(config.eval_batch_size, tgt_len=config.tgt_len)
     expected = sum(sum_nll(model, lane, config.span, config.tgt_len) for lane in lanes)
     assert evaluate(model, TEXT, config).nats == pytest.approx(expected, rel=1e-6)  # float32
 
@@ -105,8 +105,9 @@ def test_documents_are_scored_in_any_lane(model):
     # A lane begins with an empty memory: so do these documents.
     ids = np.tile(TEXT.ids[:14], 6)
     text = Text(np.append(ids, ids[0]), range(0, 84, 14))
+    config = make_config(tgt_len=7, reset_at_documents=True)  # lanes begin at documents
     scores = [
-        evaluate(model, text, make_config(eval_batch_size=n_lanes, reset_at_documents=True))
+        evaluate(model, text, dataclasses.replace(config, eval_batch_size=n_lanes))
         for n_lanes in (1, 2, 3)
     ]
     for score in scores[1:]:

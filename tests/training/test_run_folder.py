@@ -56,7 +56,7 @@ def test_a_folder_without_a_run_has_no_config(tmp_path):
 
 
 def test_a_folder_without_a_run_has_no_vocabulary(tmp_path):
-    with pytest.raises(UserError, match=r"holds no run: vocabulary\.json is missing"):
+    with pytest.raises(UserError, match=r"holds no run: config\.json is missing"):
         read_run_vocabulary(str(tmp_path))
 
 
@@ -128,6 +128,44 @@ def test_another_vocabulary_is_refused_and_nothing_changes_on_disk(folder):
     assert read_files(folder) == before
 
 
+@pytest.fixture
+def nameless(tmp_path):
+    """The folder of a run that knows ids alone."""
+    path = tmp_path / "runs" / "nameless"
+    make_run_folder(str(path), CONFIG, None)
+    return path
+
+
+def test_a_run_without_a_vocabulary_writes_none(nameless):
+    assert set(read_files(nameless)) == {"config.json"}
+
+
+def test_a_run_without_a_vocabulary_is_read_as_such(nameless):
+    assert read_run_vocabulary(str(nameless)) is None
+
+
+def test_a_run_without_a_vocabulary_reopens(nameless):
+    before = read_files(nameless)
+    check_run_folder(str(nameless), CONFIG, None)
+    assert read_files(nameless) == before
+
+
+def test_a_vocabulary_does_not_fit_a_run_without_one(nameless):
+    with pytest.raises(UserError, match=r"on records with no vocabulary\. Choose another"):
+        check_run_folder(str(nameless), CONFIG, VOCABULARY)
+
+
+def test_records_without_a_vocabulary_do_not_fit_a_run_with_one(folder):
+    with pytest.raises(UserError, match=r"on records with a vocabulary, these have none\. Choose"):
+        check_run_folder(str(folder), CONFIG, None)
+
+
+def test_a_vocabulary_that_an_unfinished_run_left_is_not_taken(folder):
+    (folder / "config.json").unlink()
+    make_run_folder(str(folder), CONFIG, None)
+    assert read_run_vocabulary(str(folder)) is None
+
+
 @pytest.mark.parametrize("text", ["", '{"format_version": 1', "[]", "{}", "\x00", "null"])
 def test_a_config_that_cannot_be_read_is_named_in_one_line(folder, text):
     (folder / "config.json").write_text(text)
@@ -181,6 +219,20 @@ def test_a_config_from_before_documents_runs_on_over_them(folder):
     )
     with pytest.raises(UserError, match="reset_at_documents is False there and True here"):
         check_config(str(folder), other)
+
+
+def test_a_config_from_before_the_epsilon_and_the_counted_query_has_those_of_the_release(folder):
+    path = folder / "config.json"
+    content = json.loads(path.read_text())
+    del content["model"]["layer_norm_epsilon"]
+    for part in ("training", "evaluation"):
+        del content[part]["counts_self"]
+    path.write_text(json.dumps(content))
+    assert read_run_config(str(folder)) == CONFIG
+    check_config(str(folder), CONFIG)
+    other = dataclasses.replace(MODEL, cutoffs=(7, 13), layer_norm_epsilon=1e-5)
+    with pytest.raises(UserError, match=r"config: layer_norm_epsilon is 1e-12 there and 1e-05 he"):
+        check_config(str(folder), dataclasses.replace(CONFIG, model=other))
 
 
 def test_a_config_without_a_part_is_refused(folder):

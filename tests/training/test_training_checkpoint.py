@@ -1,5 +1,7 @@
 import dataclasses
 import os
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from txl_tf.training.checkpoint_average import save_weights
 from txl_tf.training.checkpoint_files import find_checkpoint, list_checkpoints, read_step
 from txl_tf.training.checkpoint_weights import load_weights
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "model"  # of the 2019 release
 # Every kind of weight: several bins, projections, biases of each layer.
 ADAPTIVE = dataclasses.replace(
     MODEL, n_layer=2, cutoffs=(7, 13), div_val=2, untie_r=True, dropout=0.0
@@ -111,9 +114,21 @@ def test_a_checkpoint_of_another_model_is_refused(saved, change):
         load_weights(model, find_checkpoint(str(model_dir)))
 
 
+@pytest.mark.parametrize(
+    ("place", "source"), [("tf_text8/model", "tf_text8"), ("runs/one", "runs/one")]
+)
+def test_a_checkpoint_of_the_2019_release_is_named_with_what_to_do(tmp_path, place, source):
+    shutil.copytree(GOLDEN / "char", tmp_path / place)
+    path = tmp_path / place / "model.ckpt-0"
+    command = f"python -m txl_tf.import_release --source {tmp_path / source} --out MODEL_DIR"
+    with pytest.raises(UserError, match=rf"is a checkpoint of the 2019 release\..*: {command}$"):
+        load_weights(txl_tf.TransformerXL(MODEL), str(path))
+
+
 def test_fields_that_shape_no_weight_are_not_named(saved):
     model_dir, _, _ = saved
-    other = dataclasses.replace(MODEL, n_layer=3, dropout=0.5, dropatt=0.5, init_std=0.1)
+    shapeless = {"dropout": 0.5, "dropatt": 0.5, "init_std": 0.1, "layer_norm_epsilon": 1e-5}
+    other = dataclasses.replace(MODEL, n_layer=3, **shapeless)
     with pytest.raises(UserError, match=r"another model: n_layer is 2 there and 3 here$"):
         load_weights(txl_tf.TransformerXL(other), find_checkpoint(str(model_dir)))
 
@@ -127,9 +142,10 @@ def test_a_checkpoint_without_a_config_is_restored(tmp_path, monkeypatch):
     assert make_checkpointer(tmp_path, Bare()).restore() == 2
 
 
-def test_a_model_that_differs_in_dropout_alone_takes_the_weights(saved):
+@pytest.mark.parametrize("change", [{"dropout": 0.5}, {"layer_norm_epsilon": 1e-5}])
+def test_a_model_that_differs_in_no_shape_takes_the_weights(saved, change):
     model_dir, _, _ = saved
-    model = txl_tf.TransformerXL(dataclasses.replace(MODEL, dropout=0.5))
+    model = txl_tf.TransformerXL(dataclasses.replace(MODEL, **change))
     load_weights(model, find_checkpoint(str(model_dir)))
 
 

@@ -134,6 +134,7 @@ def test_an_evaluation_is_written_with_how_it_came_about(tmp_path):
         score = Score(nats=step * math.log(2), tokens=10)
         kwargs = {"checkpoint": f"ckpt-{step}", "step": step, "is_whole": step == 5}
         kwargs["is_averaged"] = step == 7
+        kwargs |= {"warm_len": 22} if step == 5 else {"as_release": True}
         write_evaluation(str(tmp_path), score, config, split="test", **kwargs)
     lines = (tmp_path / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
@@ -148,6 +149,8 @@ def test_an_evaluation_is_written_with_how_it_came_about(tmp_path):
             "perplexity": pytest.approx(2 ** (step / 10)),
             "tokens": 10,
             "evaluation": config.to_json(),
+            "warm_len": 22 if step == 5 else 0,
+            "as_release": step == 7,
         }
         for step in (5, 7)
     ]

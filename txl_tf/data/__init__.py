@@ -1,6 +1,7 @@
 """Token ids: the vocabulary, the records they are stored in and the lanes they are read in."""
 
-from txl_tf.data.lanes import EvaluationLanes, Segment, TrainingLanes
+from txl_tf.data.evaluation_lanes import EvaluationLanes, Segment
+from txl_tf.data.lanes import TrainingLanes
 from txl_tf.data.reading import Records, Split, open_records, read_ids, verify_records
 from txl_tf.data.records import RecordError
 from txl_tf.data.vocabulary import Vocabulary

@@ -81,7 +81,7 @@ class TrainingLanes:
         tgt_len_schedule: tuple[tuple[int, int], ...] = (),
         seed: int = 0,
     ) -> None:
-        _check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
+        check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
         n_targets = max(len(split) - 1, 0)
         self.n_lanes = n_lanes
         self.tgt_len = tgt_len
@@ -158,7 +158,7 @@ class TrainingLanes:
         lanes = range(*rows.indices(self.n_lanes))
         starts = np.empty((n_steps, len(lanes), stage.tgt_len), bool)
         for stretch in self._find_stretches(stage, step, n_steps, lanes):
-            found = _find_document_starts(self._split, stretch.start, stretch.stop)
+            found = find_document_starts(self._split, stretch.start, stretch.stop)
             found[0] |= stretch.is_first
             starts[stretch.steps, stretch.row] = found.reshape(-1, stage.tgt_len)
         return starts
@@ -167,7 +167,7 @@ class TrainingLanes:
         """Returns the stage of some steps."""
         if step < 0:
             raise ValueError(f"`step` must not be negative. Received: step={step}")
-        _check_positive(n_steps=n_steps)
+        check_positive(n_steps=n_steps)
         first, last = (bisect.bisect(self.changes, each) for each in (step, step + n_steps - 1))
         if first != last:
             raise ValueError(
@@ -197,77 +197,7 @@ class TrainingLanes:
         return int(generator.integers(0, self._n_spare, endpoint=True))
 
 
-class Segment(NamedTuple):
-    """One step of an evaluation.
-
-    Attributes:
-        ids: The inputs, (B, T) int32.
-        targets: The tokens one to the right, (B, T) int32.
-        mask: Where `targets` counts, (B, T) bool; elsewhere ids and targets are 0.
-        document_starts: Where `ids` begins a document, (B, T) bool.
-    """
-
-    ids: np.ndarray
-    targets: np.ndarray
-    mask: np.ndarray
-    document_starts: np.ndarray
-
-
-class EvaluationLanes:
-    """Segments for an evaluation: every token but the first is a target exactly once.
-
-    The first has nothing before it. The n - 1 targets are cut into B lanes of equal length, the
-    last ones shorter or, with many lanes, empty. What does not fill a segment is padded with 0
-    and masked; padding comes only after the last target of its lane. Iterating reads the segments
-    in order; `len` is their number.
-
-    Args:
-        split: The tokens.
-        n_lanes: B, the rows of a batch over all replicas.
-        tgt_len: T, the tokens of a segment.
-
-    Raises:
-        UserError: If the split has fewer than 2 tokens.
-    """
-
-    def __init__(self, split: Tokens, *, n_lanes: int, tgt_len: int) -> None:
-        _check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
-        if len(split) < 2:
-            raise UserError(
-                f"`split` must have at least 2 tokens, a context and a target. "
-                f"Received: {len(split)} tokens"
-            )
-        self.n_lanes = n_lanes
-        self.tgt_len = tgt_len
-        self._split = split
-        self._n_targets = len(split) - 1
-        self._lane_len = -(-self._n_targets // n_lanes)
-
-    def __len__(self) -> int:
-        return -(-self._lane_len // self.tgt_len)
-
-    def __iter__(self) -> Iterator[Segment]:
-        return (self._read_segment(index) for index in range(len(self)))
-
-    def _read_segment(self, index: int) -> Segment:
-        shape = (self.n_lanes, self.tgt_len)
-        dtypes = (np.int32, np.int32, bool, bool)
-        segment = Segment(*(np.zeros(shape, dtype) for dtype in dtypes))
-        for lane in range(self.n_lanes):
-            start = lane * self._lane_len + index * self.tgt_len
-            end = min((lane + 1) * self._lane_len, self._n_targets)
-            count = min(self.tgt_len, end - start)
-            if count > 0:
-                ids = self._split.read(start, start + count + 1)
-                segment.ids[lane, :count] = ids[:-1]
-                segment.targets[lane, :count] = ids[1:]
-                segment.mask[lane, :count] = True
-                starts = _find_document_starts(self._split, start, start + count)
-                segment.document_starts[lane, :count] = starts
-        return segment
-
-
-def _find_document_starts(split: Tokens, start: int, stop: int) -> np.ndarray:
+def find_document_starts(split: Tokens, start: int, stop: int) -> np.ndarray:
     """Tells which of the tokens from `start` up to `stop` begin a document, (n,) bool."""
     positions = split.document_starts
     low, high = np.searchsorted(positions, (start, stop))
@@ -276,7 +206,12 @@ def _find_document_starts(split: Tokens, start: int, stop: int) -> np.ndarray:
     return is_start
 
 
-def _check_positive(**values: int) -> None:
+def check_positive(**values: int) -> None:
+    """Checks sizes.
+
+    Raises:
+        ValueError: If one is not positive; it is named.
+    """
     for name, value in values.items():
         if value < 1:
             raise ValueError(f"`{name}` must be positive. Received: {name}={value}")

@@ -150,6 +150,11 @@ class Records:
         return self._info.vocabulary
 
     @property
+    def n_token(self) -> int:
+        """The number of symbols: ids are below it."""
+        return len(self._info.vocabulary)
+
+    @property
     def made_from(self) -> Mapping[str, Any]:
         """What the data set was made from, and how."""
         return self._info.made_from

@@ -273,13 +273,7 @@ def _check_symbols(level: str, symbols: tuple[str, ...]) -> None:
     if len(set(symbols)) < len(symbols):
         repeated = next(symbol for symbol, count in Counter(symbols).items() if count > 1)
         raise UserError(f"`symbols` must all differ. Received twice: {repeated!r}")
-    rules: dict[str, tuple[str, Callable[[str], bool]]] = {
-        "byte": ("the decimal number of a byte", _is_byte),
-        "char": ("one character", lambda symbol: len(symbol) == 1),
-        "word": ("a word without white space", _is_word),
-        "subword": ("a piece of a text", bool),
-    }
-    rule, is_of_level = rules[level]
+    rule, is_of_level = _RULES[level]
     for i, symbol in enumerate(symbols):
         if not is_of_level(symbol):
             raise UserError(f"Each of `symbols` must be {rule}. Received: {symbol!r} as symbol {i}")
@@ -290,9 +284,22 @@ def _check_symbols(level: str, symbols: tuple[str, ...]) -> None:
         )
 
 
+def fit_level(level: Level, symbols: Iterable[str]) -> bool:
+    """Tells whether all of some texts can be symbols of a level."""
+    return all(map(_RULES[level][1], symbols))
+
+
 def _is_byte(symbol: str) -> bool:
     return symbol.isdecimal() and int(symbol) < 256 and str(int(symbol)) == symbol
 
 
 def _is_word(symbol: str) -> bool:
     return bool(symbol) and not WHITE_SPACE.search(symbol)
+
+
+_RULES: dict[str, tuple[str, Callable[[str], bool]]] = {
+    "byte": ("the decimal number of a byte", _is_byte),
+    "char": ("one character", lambda symbol: len(symbol) == 1),
+    "word": ("a word without white space", _is_word),
+    "subword": ("a piece of a text", bool),
+}

@@ -6,8 +6,6 @@ from txl_tf.layers.dropout import Dropout, as_seed_generator
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.relative_attention import RelativeAttention
 
-LAYER_NORM_EPSILON = 1e-12  # of the release
-
 
 class DecoderLayer(keras.layers.Layer):
     """Relative attention and a feed-forward network, each with dropout, residual and LayerNorm.
@@ -21,6 +19,7 @@ class DecoderLayer(keras.layers.Layer):
         d_inner: inner width of the feed-forward network.
         dropout: rate on the outputs of both parts and inside the feed-forward network.
         dropatt: rate on the attention weights.
+        layer_norm_epsilon: added to the variance by LayerNorm; 1e-12 is the release's.
         kernel_initializer: of all kernels.
         seed: of the dropout: an integer, `None` or a `keras.random.SeedGenerator`.
 
@@ -55,6 +54,7 @@ class DecoderLayer(keras.layers.Layer):
         d_inner,
         dropout=0.0,
         dropatt=0.0,
+        layer_norm_epsilon=1e-12,
         kernel_initializer=None,
         seed=None,
         **kwargs,
@@ -66,6 +66,7 @@ class DecoderLayer(keras.layers.Layer):
             "d_inner": d_inner,
             "dropout": dropout,
             "dropatt": dropatt,
+            "layer_norm_epsilon": layer_norm_epsilon,
         }
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
         shared = {
@@ -85,7 +86,7 @@ class DecoderLayer(keras.layers.Layer):
 
     def _make_norm(self, name):
         return keras.layers.LayerNormalization(
-            epsilon=LAYER_NORM_EPSILON, dtype=self.dtype_policy, name=name
+            epsilon=self.arguments["layer_norm_epsilon"], dtype=self.dtype_policy, name=name
         )
 
     @property

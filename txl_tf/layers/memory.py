@@ -3,16 +3,18 @@
 from keras import ops
 
 
-def make_attention_mask(tgt_len, mem_len, *, same_length=False):
+def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=False):
     """Tells which keys each query sees: memory first, then the segment up to the query.
 
     Query i sees key j if j <= i + M, where j counts from the oldest state of the memory; with
-    `same_length` only if also j >= i, so that every query sees M + 1 keys.
+    `same_length` only if also j >= i, so that every query sees M + 1 keys; if also `counts_self`,
+    only if j > i: M keys, of which its own is one.
 
     Args:
         tgt_len: segment length T.
         mem_len: memory length M.
         same_length: whether every query sees equally many keys.
+        counts_self: whether these are M, not M + 1.
 
     Returns:
         (T, M + T) bool.
@@ -24,7 +26,7 @@ def make_attention_mask(tgt_len, mem_len, *, same_length=False):
     key = ops.arange(mem_len + tgt_len)[None, :]
     visible = key <= query + mem_len
     if same_length:
-        visible = ops.logical_and(visible, key >= query)
+        visible = ops.logical_and(visible, key >= query + int(counts_self))
     return visible
 
 

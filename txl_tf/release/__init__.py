@@ -1,5 +1,16 @@
-"""The 2019 release: reading what it wrote."""
+"""Reading what the 2019 release wrote, and Hugging Face transformers."""
 
 from txl_tf.release.checkpoint import load_model
+from txl_tf.release.corpus import Corpus, load_vocabulary, read_corpus
+from txl_tf.release.hub import is_hub_folder, load_hub_model, read_hub_config, read_hub_vocabulary
 
-__all__ = ["load_model"]
+__all__ = [
+    "Corpus",
+    "is_hub_folder",
+    "load_hub_model",
+    "load_model",
+    "load_vocabulary",
+    "read_corpus",
+    "read_hub_config",
+    "read_hub_vocabulary",
+]

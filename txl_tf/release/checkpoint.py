@@ -1,9 +1,11 @@
 """Reads the TensorFlow 1 checkpoints of the 2019 release."""
 
+import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -12,6 +14,8 @@ from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 
 SCOPE = "transformer/"
+GLOBAL_STEP = "global_step"
+SLOTS = ("Adam", "Adam_1")  # first and second moment
 # What a training checkpoint holds beside the weights.
 OPTIMIZER_STATE = re.compile(r".*/Adam(_1)?$|beta[12]_power$|global_step$")
 
@@ -91,31 +95,98 @@ def load_model(path: str, config: ModelConfig) -> TransformerXL:
         UserError: the checkpoint cannot be read, lacks a weight of the model, holds one that
             the model has no place for, or one of another shape; each is named.
     """
-    model = TransformerXL(config)
-    entries = list(list_entries(model))
-    try:
-        reader = tf.train.load_checkpoint(path)
-        _check_shapes(path, entries, reader.get_variable_to_shape_map())
+    with open_release_checkpoint(path) as reader:
+        model = TransformerXL(config)
+        entries = list(list_entries(model))
+        needed = {SCOPE + entry.source: list(entry.target.shape) for entry in entries}
+        check_shapes(path, needed, read_weight_shapes(reader))
         for source, target, transform in entries:
             target.assign(transform(reader.get_tensor(SCOPE + source)))
-    except UserError:
-        raise
-    except (ValueError, tf.errors.OpError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"No TensorFlow checkpoint can be read at {path}: {reason}") from error
     return model
 
 
-def _check_shapes(path: str, entries: list[Entry], shapes: dict[str, list[int]]) -> None:
-    names = {SCOPE + entry.source for entry in entries}
-    faults = [f"{name} is missing" for name in sorted(names - shapes.keys())]
-    for name in sorted(shapes.keys() - names):
-        if not OPTIMIZER_STATE.match(name):
-            faults.append(f"{name} {shapes[name]} has no place in the model")
-    for source, target, _ in entries:
-        found, expected = shapes.get(SCOPE + source), list(target.shape)
-        if found is not None and found != expected:
-            faults.append(f"{SCOPE}{source} is {found}, the model needs {expected}")
+def read_weight_shapes(reader: Any) -> dict[str, list[int]]:
+    """Returns the shapes of what an open checkpoint holds, but for the optimizer's state."""
+    shapes = reader.get_variable_to_shape_map()
+    return {name: shape for name, shape in shapes.items() if not OPTIMIZER_STATE.match(name)}
+
+
+def read_global_step(path: str) -> int:
+    """Returns how many steps made a checkpoint: what it says, else its name, else 0."""
+    with open_release_checkpoint(path) as reader:
+        if reader.has_tensor(GLOBAL_STEP):
+            return int(reader.get_tensor(GLOBAL_STEP))
+    named = re.search(r"-(\d+)$", path)
+    return int(named[1]) if named else 0
+
+
+def load_optimizer(path: str, model: TransformerXL, optimizer: keras.optimizers.Adam) -> None:
+    """Gives an optimizer the state that a training checkpoint of the release has.
+
+    TensorFlow 1 keeps the powers of beta, Keras computes them from the number of steps.
+
+    Args:
+        path: of the checkpoint without `.index`.
+        model: with the checkpoint's config.
+        optimizer: Adam, built for the model's trainable variables.
+
+    Raises:
+        UserError: the checkpoint cannot be read, or lacks a part of the state, which is named.
+    """
+    weights = [id(weight) for weight in model.trainable_variables]
+    with open_release_checkpoint(path) as reader:
+        for source, target, transform in list_entries(model):
+            place = weights.index(id(target))
+            for slot, states in zip(SLOTS, _list_slots(optimizer), strict=True):
+                name = f"{SCOPE}{source}/{slot}"
+                if not reader.has_tensor(name):
+                    raise UserError(f"{path} does not hold the state of Adam: {name} is missing")
+                states[place].assign(transform(reader.get_tensor(name)))
+        if not reader.has_tensor(GLOBAL_STEP):
+            raise UserError(f"{path} does not hold the state of Adam: {GLOBAL_STEP} is missing")
+        optimizer.iterations.assign(int(reader.get_tensor(GLOBAL_STEP)))
+
+
+def _list_slots(optimizer: keras.optimizers.Adam) -> tuple[list[keras.Variable], ...]:
+    """Returns the moments of all weights in the order of `SLOTS`."""
+    return optimizer._momentums, optimizer._velocities
+
+
+@contextlib.contextmanager
+def open_release_checkpoint(path: str) -> Iterator[Any]:
+    """Opens a checkpoint, of V1 or V2 of the format, to read tensors by name.
+
+    Raises:
+        UserError: it cannot be read, now or while it is open.
+    """
+    try:
+        yield tf.train.load_checkpoint(path)
+    except UserError:
+        raise
+    except (ValueError, RuntimeError, tf.errors.OpError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"No TensorFlow checkpoint can be read at {path}: {reason}") from error
+
+
+def check_shapes(
+    path: str, needed: Mapping[str, list[int]], found: Mapping[str, list[int]]
+) -> None:
+    """Checks that what was saved is the weights of a model, no more and no less.
+
+    Args:
+        path: for the message.
+        needed: shape of each weight of the model, by the name that it was saved under.
+        found: shape of each that was saved.
+
+    Raises:
+        UserError: one is missing, has no place in the model or is of another shape; each is named.
+    """
+    faults = [f"{name} is missing" for name in sorted(needed.keys() - found.keys())]
+    for name in sorted(found.keys() - needed.keys()):
+        faults.append(f"{name} {found[name]} has no place in the model")
+    for name, shape in needed.items():
+        if name in found and found[name] != shape:
+            faults.append(f"{name} is {found[name]}, the model needs {shape}")
     if faults:
         more = f" (and {len(faults) - 8} more)" if len(faults) > 8 else ""
         raise UserError(f"{path} does not fit the config: {'; '.join(faults[:8])}{more}")

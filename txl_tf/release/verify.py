@@ -4,7 +4,6 @@ Errors of float32 are of the order of 1e-6 of a term's largest value, those of a
 below 1e-3.
 """
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.release import reference
+from txl_tf.release.checkpoint import open_release_checkpoint
 from txl_tf.release.comparison import TOLERANCE, Comparison
 from txl_tf.release.verdict import Check
 
@@ -53,15 +53,14 @@ class CheckpointVariables(Mapping[str, np.ndarray]):
 
     def __init__(self, path: str):
         self._path = path
-        with self._explain_errors():
-            self._reader = tf.train.load_checkpoint(path)
-            self._names = set(self._reader.get_variable_to_shape_map())
+        with open_release_checkpoint(path) as reader:
+            self._names = set(reader.get_variable_to_shape_map())
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._names:
             raise UserError(f"{self._path} lacks {name}")
-        with self._explain_errors():
-            return self._reader.get_tensor(name)
+        with open_release_checkpoint(self._path) as reader:
+            return reader.get_tensor(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -71,14 +70,6 @@ class CheckpointVariables(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-    @contextlib.contextmanager
-    def _explain_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (ValueError, tf.errors.OpError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"{self._path} cannot be read: {reason}") from error
 
 
 def draw_text(config: ModelConfig, shape: Shape = SHAPE) -> np.ndarray:

@@ -28,7 +28,9 @@ from txl_tf.training.checkpoint_weights import (
     DAMAGE,
     check_weights,
     group_variables,
+    holds_memory,
     make_config_group,
+    read_shapes,
     restore_variables,
 )
 from txl_tf.training.files import explain, explain_errors
@@ -123,13 +125,23 @@ class Checkpointer:
             raise UserError(f"{path} is not here: {_SHARED}")
         try:
             check_weights(path, self.model)  # another model would lack a memory too
-            memory = read_memory(path, self.model.config.n_layer, self.memory.lanes)
+            if not read_shapes(path, "optimizer"):
+                raise UserError(
+                    f"checkpoint {path} holds weights alone: start from it in a new `model_dir`, "
+                    "with `warm_start_path`"
+                )
+            memory = None
+            if holds_memory(path):
+                memory = read_memory(path, self.model.config.n_layer, self.memory.lanes)
             restore_variables(self._restored, path)
         except NO_DAMAGE as error:
             raise UserError(f"checkpoint {path} cannot be read: {explain(error)}") from error
         except DAMAGE as error:
             return explain(error)
-        self.memory.load(memory)
+        if memory is None:
+            self.workers.say(f"Checkpoint {path} came without a memory: it starts empty.")
+        else:
+            self.memory.load(memory)
         return None
 
     def _make_path(self, step: int) -> str:

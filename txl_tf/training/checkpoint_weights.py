@@ -4,7 +4,9 @@ Weights, their averages and the optimizer are groups; a variable is called after
 """
 
 import json
+import os
 import re
+import shlex
 from typing import Any
 
 import keras
@@ -19,8 +21,18 @@ from txl_tf.training.optimizer import ReducedOptimizer
 
 # What reading a file raises that is cut, changed or missing.
 DAMAGE = (tf.errors.OpError, MemoryFileError, IndexError, RuntimeError)
-_CONFIG_NAME = "config"
-_SHAPELESS = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
+_CONFIG_NAME, _HAS_MEMORY = "config", "has_memory"
+_RELEASE_SCOPE = "transformer/"  # all weights of the 2019 release are under it
+# Fields of a config on which no shape of a weight depends.
+SHAPELESS = (
+    "dropout",
+    "dropatt",
+    "init",
+    "init_std",
+    "proj_init_std",
+    "init_range",
+    "layer_norm_epsilon",
+)
 
 
 def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) -> bool:
@@ -35,8 +47,9 @@ def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) 
         Whether they are averages.
 
     Raises:
-        UserError: the checkpoint cannot be read or is of another model.
+        UserError: the checkpoint cannot be read, is of another model or of the 2019 release.
     """
+    check_not_release(path)
     try:
         group = "averages" if use_averages and read_shapes(path, "averages") else "weights"
         check_weights(path, model, group)
@@ -44,6 +57,26 @@ def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) 
     except DAMAGE as error:
         raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
     return group == "averages"
+
+
+def check_not_release(path: str) -> None:
+    """Checks that a checkpoint, if it can be read, is not one of the 2019 release.
+
+    Raises:
+        UserError: it is.
+    """
+    try:
+        names = open_checkpoint(path).get_variable_to_shape_map()
+    except DAMAGE:
+        return  # whoever restores it says so
+    if any(name.startswith(_RELEASE_SCOPE) for name in names):
+        # As it is downloaded: NAME/model/model.ckpt-0, beside NAME/data.
+        folder = os.path.dirname(path) or "."
+        source = os.path.dirname(folder) if os.path.basename(folder) == "model" else folder
+        raise UserError(
+            f"{path} is a checkpoint of the 2019 release. Make a run of it first: "
+            f"python -m txl_tf.import_release --source {shlex.quote(source or '.')} --out MODEL_DIR"
+        )
 
 
 def group_variables(
@@ -61,15 +94,28 @@ def group_variables(
     return groups
 
 
-def make_config_group(model: TransformerXL) -> dict[str, dict[str, tf.Variable]]:
-    """Returns what tells the config of a model from that of another one, in a checkpoint."""
-    return {_CONFIG_NAME: {"model": tf.Variable(_write_config(model))}}
+def make_config_group(
+    model: TransformerXL, *, has_memory: bool = True
+) -> dict[str, dict[str, tf.Variable]]:
+    """Returns what a checkpoint says of itself: the model's config, and whether it has a memory."""
+    values = {"model": _write_config(model), _HAS_MEMORY: has_memory}
+    return {_CONFIG_NAME: {name: tf.Variable(value) for name, value in values.items()}}
+
+
+def holds_memory(path: str) -> bool:
+    """Tells whether a checkpoint has a memory; one that others made has none.
+
+    Raises:
+        Exception: one of `DAMAGE`.
+    """
+    reader, key = open_checkpoint(path), make_key(_CONFIG_NAME, _HAS_MEMORY)
+    return bool(reader.get_tensor(key)) if reader.has_tensor(key) else True
 
 
 def _write_config(model: TransformerXL) -> str:
     """Returns the fields of a config that shape the weights, as a text."""
     fields = model.config.to_json()
-    return json.dumps({name: fields[name] for name in fields if name not in _SHAPELESS})
+    return json.dumps({name: fields[name] for name in fields if name not in SHAPELESS})
 
 
 def _read_config(path: str) -> dict[str, Any]:

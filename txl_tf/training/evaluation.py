@@ -1,11 +1,10 @@
 """The evaluation of a run's checkpoints."""
 
-import functools
-
-from tqdm import tqdm
+from typing import NamedTuple
 
 from txl_tf.config import EvalConfig
-from txl_tf.data.reading import Records
+from txl_tf.data.data_set import DataSet, get_level
+from txl_tf.data.evaluation_lanes import EvaluationLanes
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.training.checkpoint_files import find_checkpoint, list_checkpoints, read_step
@@ -13,11 +12,37 @@ from txl_tf.training.checkpoint_weights import load_weights
 from txl_tf.training.cluster import Cluster
 from txl_tf.training.evaluator import Evaluator, Score
 from txl_tf.training.log import format_score, write_evaluation
-from txl_tf.training.run_folder import RunConfig, check_vocabulary
+from txl_tf.training.run_folder import RunConfig, check_vocabulary, read_run_vocabulary
+from txl_tf.training.score_bar import ScoreBar
+
+
+class Outcome(NamedTuple):
+    """The score of a checkpoint.
+
+    Args:
+        score: the score.
+        checkpoint: its path.
+        step: its step.
+        is_averaged: whether its weights are the moving averages.
+        is_whole: whether all of the split was scored.
+        seconds: how long that took, compilation included.
+    """
+
+    score: Score
+    checkpoint: str
+    step: int
+    is_averaged: bool
+    is_whole: bool
+    seconds: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The tokens that counted by the seconds."""
+        return self.score.tokens / self.seconds
 
 
 def evaluate(
-    records: Records,
+    records: DataSet,
     config: RunConfig,
     *,
     model_dir: str,
@@ -48,45 +73,101 @@ def evaluate(
         UserError: the run has another vocabulary or model, there is no such checkpoint, the split
             knows no documents, or a record is damaged.
     """
-    check_vocabulary(model_dir, records.vocabulary)
-    if config.evaluation.reset_at_documents:
-        check_documents(records, split)
+    check_data(records, config, model_dir=model_dir, split=split)
     if first_step is None:
-        path = checkpoint or find_checkpoint(model_dir)
-        checkpoints = [(read_step(path), path)]
+        checkpoints = [checkpoint or find_checkpoint(model_dir)]
     else:
-        checkpoints = [pair for pair in list_checkpoints(model_dir) if pair[0] >= first_step]
+        checkpoints = [path for step, path in list_checkpoints(model_dir) if step >= first_step]
         if not checkpoints:
             raise UserError(f"`{model_dir}` holds no checkpoint from step {first_step} on")
     print(f"Scores {split} with {describe_evaluation(config.evaluation)}.")
-    model = TransformerXL(config.model)
-    evaluator = Evaluator(model, config.evaluation, jit_compile=jit_compile)
-    tokens = records.split(split)
+    evaluator = Evaluator(TransformerXL(config.model), config.evaluation, jit_compile=jit_compile)
+    lanes = evaluator.cut_lanes(records.split(split))
     scores = []
-    for step, path in checkpoints:
-        is_averaged = load_weights(model, path, use_averages=use_ema)
-        with tqdm(desc=split, unit="segment", disable=None) as bar:
-            report = functools.partial(_show_score, bar)
-            score = evaluator.score(tokens, max_segments=max_segments, report=report)
-        is_whole = score.tokens == len(tokens) - 1
-        cut = "" if is_whole else f" of {len(tokens) - 1:,}"
-        weights = ", averaged weights" if is_averaged else ""
-        print(f"{split} at step {step}{weights}: {format_score(score)}{cut}")
-        write_evaluation(
-            model_dir,
-            score,
-            config.evaluation,
+    for path in checkpoints:
+        outcome = score_checkpoint(
+            evaluator,
+            lanes,
+            model_dir=model_dir,
             split=split,
             checkpoint=path,
-            step=step,
-            is_whole=is_whole,
-            is_averaged=is_averaged,
+            level=get_level(records),
+            max_segments=max_segments,
+            use_ema=use_ema,
         )
-        scores.append(score)
+        cut = "" if outcome.is_whole else f" of {len(records.split(split)) - 1:,}"
+        weights = ", averaged weights" if outcome.is_averaged else ""
+        print(f"{split} at step {outcome.step}{weights}: {format_score(outcome.score)}{cut}")
+        scores.append(outcome.score)
     return scores
 
 
-def check_documents(records: Records, split: str) -> None:
+def score_checkpoint(
+    evaluator: Evaluator,
+    lanes: EvaluationLanes,
+    *,
+    model_dir: str,
+    split: str,
+    checkpoint: str,
+    level: str | None,
+    max_segments: int | None = None,
+    use_ema: bool = True,
+) -> Outcome:
+    """Scores lanes with the weights of a checkpoint, and adds that to `evaluations.jsonl`.
+
+    Args:
+        evaluator: of a model of the checkpoint's shape, whose weights it gets.
+        lanes: of the split, as the evaluator cuts them.
+        model_dir: run folder.
+        split: name of the split.
+        checkpoint: path of the checkpoint.
+        level: that of the vocabulary, for the bar.
+        max_segments: segments of each lane to score; `None` for all.
+        use_ema: take the averages of the weights if the checkpoint has any.
+
+    Raises:
+        UserError: the checkpoint cannot be read or is of another model, or a record is damaged.
+    """
+    step = read_step(checkpoint)
+    is_averaged = load_weights(evaluator.model, checkpoint, use_averages=use_ema)
+    with ScoreBar(split, level) as bar:
+        score = evaluator.score_lanes(lanes, max_segments=max_segments, report=bar.show)
+    is_whole = score.tokens == lanes.n_targets + lanes.n_left_out
+    write_evaluation(
+        model_dir,
+        score,
+        evaluator.config,
+        split=split,
+        checkpoint=checkpoint,
+        step=step,
+        is_whole=is_whole,
+        is_averaged=is_averaged,
+        warm_len=lanes.n_warm * lanes.tgt_len,
+        as_release=lanes.drop_rest,
+    )
+    return Outcome(score, checkpoint, step, is_averaged, is_whole, bar.seconds)
+
+
+def check_data(records: DataSet, config: RunConfig, *, model_dir: str, split: str) -> None:
+    """Checks that a run can be evaluated on a split.
+
+    Raises:
+        UserError: the run has another vocabulary, there is no such split, or it must know its
+            documents and does not.
+    """
+    if read_run_vocabulary(model_dir) is not None:  # an import may know ids alone
+        check_vocabulary(model_dir, records.vocabulary)
+    if records.n_token != config.model.n_token:
+        raise UserError(
+            f"`{model_dir}` is of a model with {config.model.n_token} symbols; the records in "
+            f"{records.data_dir} have {records.n_token}"
+        )
+    records.split(split)  # raises if there is none
+    if config.evaluation.reset_at_documents:
+        check_documents(records, split)
+
+
+def check_documents(records: DataSet, split: str) -> None:
     """Checks that a split knows where its documents begin.
 
     Raises:
@@ -105,12 +186,19 @@ def describe_evaluation(config: EvalConfig) -> str:
 
     >>> describe_evaluation(EvalConfig(80, 2100, clamp_len=820, eval_batch_size=2))
     'tgt_len 80, mem_len 2100, same_length false, clamp_len 820, 2 lanes'
+    >>> describe_evaluation(EvalConfig(128, 1600, same_length=True, counts_self=True))
+    'tgt_len 128, mem_len 1600, same_length true, counts_self true, clamp_len -1, 60 lanes'
     """
     reset = ", reset_at_documents true" if config.reset_at_documents else ""
+    return f"{describe_span(config)}, {config.eval_batch_size} lanes{reset}"
+
+
+def describe_span(config: EvalConfig) -> str:
+    """Returns segment and span of an evaluation, for people."""
+    own = ", counts_self true" if config.same_length and config.counts_self else ""
     return (
         f"tgt_len {config.tgt_len}, mem_len {config.mem_len}, "
-        f"same_length {str(config.same_length).lower()}, clamp_len {config.clamp_len}, "
-        f"{config.eval_batch_size} lanes{reset}"
+        f"same_length {str(config.same_length).lower()}{own}, clamp_len {config.clamp_len}"
     )
 
 
@@ -118,9 +206,3 @@ def is_chief() -> bool:
     """Tells whether this process is the one that evaluates, of those that TF_CONFIG names."""
     cluster = Cluster.from_environment()
     return cluster is None or cluster.index == 0
-
-
-def _show_score(bar: tqdm, done: int, total: int, score: Score) -> None:
-    bar.total = total
-    bar.set_postfix_str(f"bpc {score.bpc:.4f}", refresh=False)
-    bar.update(done - bar.n)

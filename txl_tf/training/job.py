@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.lanes import TrainingLanes
-from txl_tf.data.reading import Records, Split
+from txl_tf.data.data_set import DataSet
+from txl_tf.data.lanes import Tokens, TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.run_options import RunOptions
 from txl_tf.training.checkpoint import Checkpointer
@@ -33,7 +33,7 @@ from txl_tf.training.workers import Workers
 
 def train(
     strategy: tf.distribute.Strategy,
-    records: Records,
+    records: DataSet,
     config: RunConfig,
     options: RunOptions,
     *,
@@ -147,7 +147,7 @@ def _check_agreement(workers: Workers, settings: str) -> None:
 
 
 def _describe_start(
-    strategy: tf.distribute.Strategy, trainer: Trainer, records: Records, lanes: TrainingLanes
+    strategy: tf.distribute.Strategy, trainer: Trainer, records: DataSet, lanes: TrainingLanes
 ) -> None:
     """Prints what is trained, and where."""
     workers = trainer.workers
@@ -202,7 +202,7 @@ def _warm_up(
         trainer.workers.say(f"Starts with the {name} of {warm_start_path}.")
 
 
-def _score(evaluator: Evaluator, tokens: Split, averaging: ReducedOptimizer | None) -> Score:
+def _score(evaluator: Evaluator, tokens: Tokens, averaging: ReducedOptimizer | None) -> Score:
     """Scores a split in training, with the averages of an optimizer in the weights' place."""
     with use_averages(averaging) if averaging else contextlib.nullcontext():
         return evaluator.score(tokens)

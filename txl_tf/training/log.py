@@ -116,6 +116,22 @@ def format_score(score: Score) -> str:
     )
 
 
+def format_measure(score: Score, level: str | None) -> str:
+    """Returns a score in the unit in which results at a level of the vocabulary are given.
+
+    >>> format_measure(Score(nats=30.0, tokens=10), "word")
+    'perplexity 20.086'
+    """
+    name = name_measure(level)
+    return f"{name} {score.perplexity:.5g}" if name == "perplexity" else f"{name} {score.bpc:.4f}"
+
+
+def name_measure(level: str | None) -> str:
+    """Returns the unit in which results at a level of the vocabulary are given."""
+    units = {"word": "perplexity", "byte": "bpc", "char": "bpc"}
+    return units.get(level or "", "bits per token")
+
+
 def write_evaluation(
     model_dir: str,
     score: Score,
@@ -126,6 +142,8 @@ def write_evaluation(
     step: int,
     is_whole: bool,
     is_averaged: bool,
+    warm_len: int = 0,
+    as_release: bool = False,
 ) -> None:
     """Adds a score to the run's `evaluations.jsonl`, with how it came about."""
     record = {
@@ -139,5 +157,7 @@ def write_evaluation(
         "perplexity": score.perplexity,
         "tokens": score.tokens,
         "evaluation": config.to_json(),
+        "warm_len": warm_len,  # tokens that each lane read before those that count
+        "as_release": as_release,  # counted as the 2019 release does
     }
     append_json_line(os.path.join(model_dir, EVALUATIONS_NAME), record)

@@ -1,11 +1,13 @@
 """What a run leaves on disk beside its checkpoints: config, vocabulary, log.
 
 MODEL_DIR/config.json         model, training and evaluation, data set
-MODEL_DIR/vocabulary.json     symbols in id order
+MODEL_DIR/vocabulary.json     symbols in id order; none where ids are all that is known
 MODEL_DIR/checkpoints/        weights, optimizer, step
 MODEL_DIR/averaged/           means of the weights of several checkpoints
 MODEL_DIR/log.jsonl           one object a logged step
 MODEL_DIR/events/             the same for TensorBoard
+MODEL_DIR/records/            of an import: the splits that came with it
+MODEL_DIR/import.json         of an import: where it comes from
 """
 
 import dataclasses
@@ -16,6 +18,7 @@ import tensorflow as tf
 
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config_base import list_differences
+from txl_tf.data.files import remove_file
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.training.files import explain_errors, read_json, write_json
@@ -26,6 +29,7 @@ CONFIG_NAME = "config.json"
 VOCABULARY_NAME = "vocabulary.json"
 LOG_NAME = "log.jsonl"
 EVENTS_NAME = "events"
+RECORDS_NAME = "records"
 EVALUATIONS_NAME = "evaluations.jsonl"
 
 
@@ -95,15 +99,17 @@ def read_run_config(model_dir: str) -> RunConfig:
         raise UserError(f"`{path}` is no config of a run: {error}") from error
 
 
-def read_run_vocabulary(model_dir: str) -> Vocabulary:
-    """Returns the vocabulary of a run folder.
+def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
+    """Returns the vocabulary of a run folder; `None` if the run knows ids alone.
 
     Raises:
-        UserError: the folder holds none, or it cannot be read.
+        UserError: the folder holds no run, or its vocabulary cannot be read.
     """
     path = os.path.join(model_dir, VOCABULARY_NAME)
     if not tf.io.gfile.exists(path):
-        raise UserError(f"`{model_dir}` holds no run: {VOCABULARY_NAME} is missing")
+        if not has_run(model_dir):
+            raise UserError(f"`{model_dir}` holds no run: {CONFIG_NAME} is missing")
+        return None
     try:
         return Vocabulary.from_json(read_json(path))
     except (KeyError, TypeError, ValueError) as error:
@@ -115,16 +121,20 @@ def has_run(model_dir: str) -> bool:
     return tf.io.gfile.exists(os.path.join(model_dir, CONFIG_NAME))
 
 
-def make_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary) -> None:
-    """Makes a run folder, unless there is one."""
+def make_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary | None) -> None:
+    """Makes a run folder, unless there is one; without a vocabulary if that is `None`."""
     if not has_run(model_dir):
         with explain_errors(model_dir):
             tf.io.gfile.makedirs(model_dir)
-        write_json(os.path.join(model_dir, VOCABULARY_NAME), vocabulary.to_json())
+        path = os.path.join(model_dir, VOCABULARY_NAME)
+        if vocabulary is None:
+            remove_file(path)  # of a run that was never made whole, and is not this one
+        else:
+            write_json(path, vocabulary.to_json())
         write_json(os.path.join(model_dir, CONFIG_NAME), config.to_json())
 
 
-def check_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary) -> None:
+def check_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary | None) -> None:
     """Checks that a folder holds no run, or this one.
 
     Raises:
@@ -135,15 +145,18 @@ def check_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary) 
         check_config(model_dir, config)
 
 
-def check_vocabulary(model_dir: str, vocabulary: Vocabulary) -> None:
-    """Checks that a run has a vocabulary.
+def check_vocabulary(model_dir: str, vocabulary: Vocabulary | None) -> None:
+    """Checks that a run has a vocabulary, or none if it is `None`.
 
     Raises:
-        UserError: the run has another one.
+        UserError: the run has another one, or one of both has none.
     """
-    if read_run_vocabulary(model_dir) != vocabulary:
+    found = read_run_vocabulary(model_dir)
+    if found != vocabulary:
+        kind = "no" if found is None else "a" if vocabulary is None else "another"
         raise UserError(
-            f"`{model_dir}` holds a run on records with another vocabulary. "
+            f"`{model_dir}` holds a run on records with {kind} vocabulary"
+            f"{', these have none' if vocabulary is None else ''}. "
             "Choose another --model_dir, or the run's own --data_dir"
         )
 

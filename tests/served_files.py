@@ -1,3 +1,5 @@
+"""A server on this machine, with pages that a test chooses."""
+
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 

@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import time
 
-import download
 import pooch
 import pytest
 from archives import ARCHIVES
-from download import Archive, DownloadError, fetch
+
+from txl_tf.data import download
+from txl_tf.data.download import Archive, DownloadError, fetch
 
 CONTENT = b"banana\n" * 1009
 SIZE = len(CONTENT)

@@ -1,4 +1,4 @@
-"""How the published files of the data sets get to `--raw_dir`: downloaded and checked."""
+"""Published files: downloaded and checked."""
 
 import glob
 import hashlib
@@ -9,13 +9,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pooch
 import requests
-from archives import Archive
 from tqdm import tqdm
 
 from txl_tf.errors import UserError
@@ -26,6 +25,23 @@ _BLOCK_SIZE = 2**18
 _LEFTOVER_AGE = 24 * 60 * 60  # seconds
 # Some servers turn away the name that Python's clients give themselves.
 _HEADERS = {"User-Agent": "txl_tf", "Accept-Encoding": "identity"}
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A published file.
+
+    Args:
+        name: Its name in `raw_dir`.
+        urls: The mirrors, tried in order.
+        size: Its bytes, where publicly known.
+        sha256: Its SHA-256 in hexadecimal digits, where publicly known.
+    """
+
+    name: str
+    urls: tuple[str, ...]
+    size: int | None = None
+    sha256: str | None = None
 
 
 class DownloadError(UserError):

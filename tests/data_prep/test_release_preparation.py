@@ -1,0 +1,93 @@
+"""Command lines of the 2019 release's data program."""
+
+import shutil
+from pathlib import Path
+
+import make_tfrecords
+import numpy as np
+import pytest
+
+from txl_tf.data import read_ids
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "data"
+CUT = ("--tgt_len=150", "--per_host_train_bsz=60", "--per_host_valid_bsz=60")
+
+
+def call(*arguments):
+    return make_tfrecords.main(["make_tfrecords.py", *map(str, arguments)])
+
+
+@pytest.fixture
+def ptb(tmp_path):
+    """A folder of texts, as the release wants it."""
+    (tmp_path / "ptb").mkdir()
+    for split in ("train", "valid", "test"):
+        shutil.copy(GOLDEN / "ptb" / f"{split}.txt", tmp_path / "ptb")
+    return tmp_path / "ptb"
+
+
+def test_texts_are_read_from_the_folder_of_the_data_and_records_go_beside_them(ptb, capsys):
+    assert call("--dataset=ptb", f"--data_dir={ptb}/", *CUT, "--use_tpu=False") == 0
+    with np.load(GOLDEN / "ptb" / "ids.npz") as ids:
+        for split in ("train", "valid", "test"):
+            np.testing.assert_array_equal(read_ids(ptb / "tfrecords", split), ids[split])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines[:4]] == [*CUT, "--use_tpu=false"]
+    assert lines[4] == (
+        f"As in the 2019 release, texts are looked for in `{ptb}/`, and records go to "
+        f"`{ptb}/tfrecords`; with --raw_dir they go to --data_dir itself."
+    )
+
+
+def test_the_command_line_for_the_test_split_finds_the_work_done(ptb, capsys):
+    assert call("--dataset=ptb", f"--data_dir={ptb}", *CUT) == 0
+    capsys.readouterr()
+    assert call("--dataset=ptb", f"--data_dir={ptb}", "--per_host_test_bsz=10") == 0
+    assert capsys.readouterr().out.endswith("made with the same arguments before: nothing to do.\n")
+
+
+def test_with_a_folder_of_the_texts_records_go_to_that_of_the_data(ptb, tmp_path):
+    places = (f"--raw_dir={ptb}", f"--data_dir={tmp_path / 'records'}")
+    assert call("--dataset=ptb", *places, *CUT) == 0
+    assert (tmp_path / "records" / "records.json").is_file()
+    assert not (ptb / "tfrecords").exists()
+
+
+def test_flags_that_are_not_needed_change_no_record(ptb, tmp_path):
+    for name, more in (("1", ()), ("2", (*CUT, "--num_procs=3", "--num_passes=7", "--debug"))):
+        places = (f"--raw_dir={ptb}", f"--data_dir={tmp_path / name}")
+        assert call("--dataset=ptb", *places, *more) == 0
+    first, second = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "12"
+    )
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "same"),
+    [
+        (("--num_shuffle=2",), ("--num_shuffles=2",)),
+        (("--num_shuffle=3", "--num_shuffles=2"), ("--num_shuffles=2",)),
+        (("--tgt_len=32",), ("--num_shuffles=4",)),
+    ],
+)
+def test_the_number_of_orders_has_two_names(tmp_path, arguments, same):
+    for name, more in (("1", arguments), ("2", same)):
+        places = (f"--raw_dir={GOLDEN / 'lm1b'}", f"--data_dir={tmp_path / name}")
+        assert call("--dataset=lm1b", *places, *more) == 0
+    ids = [read_ids(tmp_path / name, "train") for name in "12"]
+    np.testing.assert_array_equal(*ids)
+
+
+def test_a_released_corpus_without_texts_is_named_and_nothing_is_downloaded(tmp_path, capsys):
+    folder = tmp_path / "tf_wt103" / "data"
+    folder.mkdir(parents=True)
+    shutil.copy(GOLDEN / "wt103" / "cache.py2.pkl", folder / "cache.pkl")
+    arguments = ("--dataset=wt103", f"--data_dir={folder}/", "--per_host_test_bsz=16")
+    assert call(*arguments) == 1
+    assert (
+        f"`{folder}` holds a corpus of the 2019 release, cache.pkl, and no texts. Its splits "
+        f"become records with: python -m txl_tf.import_release --source {folder.parent} "
+        "--out MODEL_DIR\n"
+    ) in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["cache.pkl"]

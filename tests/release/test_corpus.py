@@ -1,0 +1,345 @@
+import dataclasses
+import shutil
+from pathlib import Path
+
+import make_tfrecords
+import numpy as np
+import pickled_corpora
+import pytest
+import raw_files
+from corpora import CORPORA
+
+import txl_tf
+from txl_tf.data import Vocabulary, open_records
+from txl_tf.errors import UserError
+from txl_tf.release import load_vocabulary, read_corpus
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "data"
+NAMES = ("text8", "enwik8", "wt103", "ptb", "lm1b")
+PICKLES = sorted(GOLDEN.glob("*/cache.py*.pkl"))
+TEXTS = {"text8": "text8/splits", "enwik8": "enwik8/splits"}  # others lie beside the pickle
+
+
+def name_pickle(path):
+    return f"{path.parent.name} {path.suffixes[0][1:]}"
+
+
+@pytest.fixture(scope="module", params=PICKLES, ids=name_pickle)
+def golden(request):
+    """Returns the name of a golden data set, the path of its pickle, and what it holds."""
+    return request.param.parent.name, request.param, read_corpus(request.param)
+
+
+@pytest.fixture(scope="module")
+def vocabularies(tmp_path_factory):
+    """Returns the vocabulary that our own programs make of each golden data set."""
+    made = {}
+    for name in NAMES:
+        data_dir = tmp_path_factory.mktemp(name)
+        flags = [f"--raw_dir={GOLDEN / TEXTS.get(name, name)}", f"--data_dir={data_dir}"]
+        flags += ["--drop_newlines"] if name == "enwik8" else []
+        assert make_tfrecords.main(["make_tfrecords.py", f"--dataset={name}", *flags]) == 0
+        made[name] = open_records(data_dir).vocabulary
+    return made
+
+
+def read_text(name, split):
+    """Returns the text of a split that the release encoded."""
+    folder = GOLDEN / TEXTS.get(name, name)
+    files = raw_files.find_raw(folder, f"{split}.txt")
+    source = raw_files.make_source(
+        CORPORA[name], files, is_release=True, drop_newlines=name == "enwik8"
+    )
+    return b"".join(chunk.text for chunk in source.iterate_chunks())
+
+
+def write(tmp_path, data):
+    (tmp_path / "cache.pkl").write_bytes(data)
+    return tmp_path / "cache.pkl"
+
+
+def get_fault(path, reader=read_corpus, **options):
+    with pytest.raises(UserError, match=r"^`.*` cannot be read: ") as error:
+        reader(path, **options)
+    assert type(error.value) is UserError
+    assert "\n" not in str(error.value)
+    return str(error.value).removeprefix(f"`{path}` cannot be read: ")
+
+
+def test_there_are_pickles_of_both_pythons():
+    assert len(PICKLES) == 9  # Python 2 could not write lm1b's: its texts are no ASCII
+
+
+def test_the_vocabulary_is_ours_but_for_the_order(golden, vocabularies):
+    name, _, corpus = golden
+    expected = vocabularies[name]
+    assert sorted(corpus.vocabulary.symbols) == sorted(expected.symbols)
+    assert dataclasses.replace(corpus.vocabulary, symbols=expected.symbols) == expected
+
+
+def test_texts_have_the_ids_of_the_release(golden):
+    name, _, corpus = golden
+    assert set(corpus.splits) == ({"valid", "test"} | ({"train"} if name != "lm1b" else set()))
+    for split, ids in corpus.splits.items():
+        np.testing.assert_array_equal(corpus.vocabulary.encode(read_text(name, split)), ids)
+
+
+def test_ids_are_int32(golden):
+    _, _, corpus = golden
+    assert {ids.dtype for ids in corpus.splits.values()} == {np.dtype(np.int32)}
+
+
+def test_the_symbols_of_python_3_are_in_the_order_of_ours(golden, vocabularies):
+    name, path, corpus = golden
+    listed = (GOLDEN / name / "vocab.txt").read_text().splitlines()
+    assert (list(corpus.vocabulary.symbols) == listed) == (
+        "py3" in path.name or name == "text8"  # the one set without equal counts
+    )
+
+
+def test_the_data_set_is_named(golden):
+    name, _, corpus = golden
+    assert corpus.dataset == name
+
+
+def test_the_vocabulary_is_read_alone(golden):
+    _, path, corpus = golden
+    assert txl_tf.release.load_vocabulary(path) == corpus.vocabulary
+    assert load_vocabulary(str(path)) == corpus.vocabulary
+
+
+def test_every_97th_byte_of_a_pickle_is_needed(tmp_path):
+    data = (GOLDEN / "wt103" / "cache.py2.pkl").read_bytes()
+    for size in range(97, len(data), 97):
+        assert "it ends in the middle" in get_fault(write(tmp_path, data[:size]))
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_protocols_agree(protocol, tmp_path):
+    expected = read_corpus(write(tmp_path, pickled_corpora.dump_corpus(2)))
+    corpus = read_corpus(write(tmp_path, pickled_corpora.dump_corpus(protocol)))
+    assert (corpus.dataset, corpus.cutoffs) == ("wt103", (2, 5))
+    assert (
+        corpus.vocabulary
+        == expected.vocabulary
+        == Vocabulary("word", pickled_corpora.SYMBOLS, unknown="<unk>", line_end="<eos>")
+    )
+    assert {split: list(ids) for split, ids in corpus.splits.items()} == pickled_corpora.IDS
+
+
+def test_python_2_agrees(tmp_path):
+    corpus = read_corpus(write(tmp_path, pickled_corpora.dump_python2_corpus()))
+    assert corpus.vocabulary == Vocabulary(
+        "word", pickled_corpora.SYMBOLS, unknown="<unk>", line_end="<eos>"
+    )
+    assert (corpus.dataset, corpus.cutoffs) == ("wt103", (2, 5))
+    assert {split: list(ids) for split, ids in corpus.splits.items()} == pickled_corpora.IDS
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_vocabulary_alone_is_read(protocol, tmp_path):
+    path = write(tmp_path, pickled_corpora.dump_vocabulary(protocol))
+    assert load_vocabulary(path).symbols == pickled_corpora.SYMBOLS
+    assert get_fault(path) == "it holds no Corpus of the 2019 release"
+
+
+@pytest.mark.parametrize("dtype", ["<i4", ">i8", "<u2"])
+def test_ids_of_any_integers_are_read(dtype, tmp_path):
+    path = write(tmp_path, pickled_corpora.dump_corpus(corpus={"test": np.array([3, 1], dtype)}))
+    np.testing.assert_array_equal(
+        read_corpus(path).splits["test"], np.array([3, 1], np.int32), strict=True
+    )
+
+
+@pytest.mark.parametrize("value", [[], ["a.txt", "b.txt"], [b"a.txt"], None])
+def test_a_split_in_files_is_left_out(value, tmp_path):
+    path = write(tmp_path, pickled_corpora.dump_corpus(corpus={"train": value}))
+    assert list(read_corpus(path).splits) == ["valid", "test"]
+
+
+def test_cutoffs_within_the_vocabulary_are_kept(tmp_path):
+    path = write(tmp_path, pickled_corpora.dump_corpus(corpus={"cutoffs": [0, 3, 7, 20, 7]}))
+    assert read_corpus(path).cutoffs == (3,)
+
+
+def with_symbols(*symbols, **changes):
+    ids = {symbol: i for i, symbol in enumerate(symbols)}
+    return {"idx2sym": list(symbols), "sym2idx": ids, "special": []} | changes
+
+
+def read_with(tmp_path, vocab, dataset=None, label=None, **corpus):
+    splits = {split: np.zeros(3, np.int64) for split in pickled_corpora.IDS}
+    corpus = splits | {"cutoffs": [], "dataset": label} | corpus
+    data = pickled_corpora.dump_corpus(vocab=vocab, corpus=corpus)
+    return read_corpus(write(tmp_path, data), dataset)
+
+
+@pytest.mark.parametrize("label", [None, "mine"])
+@pytest.mark.parametrize(
+    ("symbols", "changes", "fields"),
+    [
+        (("32", "7", "255"), {}, {"level": "byte"}),
+        (("a", "_", "é"), {}, {"level": "char", "space": "_"}),
+        (("a", "b"), {}, {"level": "char"}),
+        (("a", "_", " "), {"delimiter": ""}, {"level": "char"}),
+        (("a", "_"), {"delimiter": b"", "unk_idx": 1}, {"level": "char", "unknown": "_"}),
+        (("256", "7"), {}, {"level": "word"}),
+        (("the", "a"), {"lower_case": True}, {"level": "word", "lower_case": True}),
+        (("<eos>", "a"), {"special": ["<eos>"]}, {"level": "word", "line_end": "<eos>"}),
+        (
+            ("<eos>", "<S>", "<UNK>", "<unk>"),
+            {"special": ["<eos>"]},
+            {"level": "word", "line_end": "<eos>", "unknown": "<unk>"},
+        ),
+        (
+            ("<S>", "<unk>", "<UNK>", "<eos>"),
+            {"unk_idx": 2},
+            {"level": "word", "line_start": "<S>", "line_end": "<S>", "unknown": "<UNK>"},
+        ),
+    ],
+)
+def test_the_symbols_tell_the_kind(symbols, changes, fields, label, tmp_path):
+    corpus = read_with(tmp_path, with_symbols(*symbols, **changes), label=label)
+    assert corpus.vocabulary == Vocabulary(symbols=symbols, **fields)
+    assert corpus.dataset == label
+
+
+@pytest.mark.parametrize(("dataset", "level"), [("text8", "char"), ("enwik8", "byte")])
+@pytest.mark.parametrize("given", [True, False])
+def test_the_name_decides_what_the_symbols_leave_open(dataset, level, given, tmp_path):
+    names = {"dataset": dataset, "label": "mine"} if given else {"label": dataset}
+    corpus = read_with(tmp_path, with_symbols("1", "2", "3"), **names)
+    assert corpus.vocabulary.level == level
+    assert corpus.dataset == dataset
+
+
+def test_a_name_that_the_symbols_contradict_is_dropped(tmp_path):
+    data = pickled_corpora.dump_corpus(corpus={"dataset": "enwik8"})
+    corpus = read_corpus(write(tmp_path, data))
+    assert corpus.dataset is None
+    assert corpus.vocabulary.line_end == "<eos>"
+
+
+def test_a_name_that_is_given_goes_before_the_pickles(tmp_path):
+    path = write(tmp_path, pickled_corpora.dump_corpus())
+    assert read_corpus(path, dataset="wt2").dataset == "wt2"
+
+
+def test_a_pickle_without_a_name_is_read(tmp_path):
+    assert (
+        read_corpus(write(tmp_path, pickled_corpora.dump_corpus(corpus={"dataset": None}))).dataset
+        is None
+    )
+
+
+IDS = {symbol: i for i, symbol in enumerate(pickled_corpora.SYMBOLS)}
+BAD_VOCABULARIES = {
+    "no symbols": ({"idx2sym": [], "sym2idx": {}}, "its vocabulary has no symbols"),
+    "a tuple of symbols": (
+        {"idx2sym": pickled_corpora.SYMBOLS},
+        "its vocabulary has no symbols",
+    ),
+    "fewer ids": ({"sym2idx": {"a": 0}}, "its vocabulary has 7 symbols, but 1 with an id"),
+    "other ids": (
+        {"sym2idx": IDS | {"of": 6, "été": 5}},
+        "symbol 5 of its vocabulary, 'of', has another id",
+    ),
+    "a missing id": (
+        {"idx2sym": ["<eos>", "the", "the", "<unk>", "<S>", "of", "été"]},
+        "symbol 2 of its vocabulary, 'the', has another id",
+    ),
+    "an id that is no number": (
+        {"sym2idx": IDS | {"<eos>": False}},
+        "symbol 0 of its vocabulary, '<eos>', has another id",
+    ),
+    "a number for a symbol": (
+        {"idx2sym": [*pickled_corpora.SYMBOLS[:6], 6]},
+        "symbol 6 of its vocabulary is no short text",
+    ),
+    "a symbol of another encoding": (
+        with_symbols("the", b"\xe9t\xe9"),
+        r"symbol 1 of its vocabulary, b'\xe9t\xe9', is no UTF-8",
+    ),
+    "half a character": (
+        with_symbols("the", "\ud800x"),
+        r"symbol 1 of its vocabulary, '\ud800x', is no UTF-8",
+    ),
+    "white space": (
+        with_symbols("the", "New\nYork"),
+        r"Each of `symbols` must be a word without white space. Received: 'New\nYork' as symbol 1",
+    ),
+    "one symbol in two types": (
+        with_symbols("the", b"the"),
+        "`symbols` must all differ. Received twice: 'the'",
+    ),
+    "an empty symbol": (
+        with_symbols("the", ""),
+        "Each of `symbols` must be a word without white space. Received: '' as symbol 1",
+    ),
+    "another delimiter": (
+        {"delimiter": "\t"},
+        "its vocabulary splits texts elsewhere than at white space",
+    ),
+    "words without a delimiter": (
+        {"delimiter": ""},
+        "its vocabulary splits texts into characters, but has other symbols",
+    ),
+    "no case": (
+        {"lower_case": None},
+        "its vocabulary does not say whether texts are in lower case",
+    ),
+    "an unknown beyond": ({"unk_idx": 7}, "`unk_idx` of its vocabulary is no id"),
+    "special symbols": ({"special": "<eos>"}, "`special` of its vocabulary is no list"),
+}
+
+
+@pytest.mark.parametrize(("changes", "reason"), BAD_VOCABULARIES.values(), ids=BAD_VOCABULARIES)
+def test_a_vocabulary_that_is_none_is_refused(changes, reason, tmp_path):
+    path = write(tmp_path, pickled_corpora.dump_corpus(vocab=changes))
+    assert get_fault(path) == get_fault(path, load_vocabulary) == reason
+
+
+BAD_CORPORA = {
+    "no vocabulary": ({"vocab": None}, "it holds no Vocab of the 2019 release"),
+    "a number for a name": ({"dataset": 3}, "what should be a text is of type int"),
+    "ids beyond": ({"train": np.array([0, 7])}, "`train` holds ids beyond its 7 symbols"),
+    "ids below": ({"valid": np.array([-1])}, "`valid` holds ids beyond its 7 symbols"),
+    "a table of ids": ({"test": np.zeros((2, 3), int)}, "`test` is no row of ids"),
+    "parts for ids": ({"test": np.zeros(3)}, "`test` is no row of ids"),
+    "a list of ids": ({"test": [1, 2]}, "`test` is neither an array of ids nor a list of files"),
+    "no last cutoff": (
+        {"cutoffs": [0, 5]},
+        "its cutoffs do not go from 0 to 7, the number of symbols",
+    ),
+    "one cutoff": ({"cutoffs": [0]}, "its cutoffs do not go from 0 to 7, the number of symbols"),
+    "falling cutoffs": ({"cutoffs": [0, 5, 3, 7]}, "its cutoffs do not rise"),
+    "a cutoff of none": ({"cutoffs": [0, 0, 7]}, "its cutoffs do not rise"),
+    "parts for cutoffs": ({"cutoffs": [0, 2.5, 7]}, "its cutoffs are no numbers"),
+}
+
+
+@pytest.mark.parametrize(("changes", "reason"), BAD_CORPORA.values(), ids=BAD_CORPORA)
+def test_a_corpus_that_is_none_is_refused(changes, reason, tmp_path):
+    assert get_fault(write(tmp_path, pickled_corpora.dump_corpus(corpus=changes))) == reason
+
+
+@pytest.mark.parametrize("reader", [read_corpus, load_vocabulary])
+def test_a_missing_file_is_one_line(reader, tmp_path):
+    assert get_fault(tmp_path / "absent.pkl", reader) == "No such file or directory"
+
+
+@pytest.mark.parametrize("reader", [read_corpus, load_vocabulary])
+def test_a_folder_is_one_line(reader, tmp_path):
+    assert get_fault(tmp_path, reader) == "it is no regular file"
+
+
+@pytest.mark.parametrize("reader", [read_corpus, load_vocabulary])
+def test_another_object_is_one_line(reader, tmp_path):
+    assert "of the 2019 release" in get_fault(write(tmp_path, b"]."), reader)
+
+
+def test_the_file_is_left_as_it_is(tmp_path):
+    shutil.copy(GOLDEN / "ptb" / "cache.py2.pkl", tmp_path)
+    read_corpus(tmp_path / "cache.py2.pkl").splits["train"][:] = 0
+    read = (tmp_path / "cache.py2.pkl").read_bytes()
+    assert read == (GOLDEN / "ptb" / "cache.py2.pkl").read_bytes()

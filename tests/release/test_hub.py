@@ -1,0 +1,341 @@
+"""Models of Hugging Face transformers beside what its code computed, and beside plain NumPy."""
+
+import json
+import shutil
+import sys
+import types
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+from hub_reference import SMALL, compute_losses, make_tensors
+from safetensors.numpy import load_file, save_file
+from small_model import COMPILED, LOSS_TOLERANCE
+
+from txl_tf.errors import UserError
+from txl_tf.release import load_hub_model
+from txl_tf.release.hub_weights import list_weights
+
+FOLDER = Path(__file__).parents[1] / "golden" / "hub" / "word"
+LENGTH, N_SEGMENTS = 3, 4
+ONE_TABLE = {"div_val": 1, "tie_projs": [False, False, False]}
+NARROW = {"d_embed": 10}
+VARIANTS = {
+    "divided": {},
+    "divided, projections of its own": {"tie_projs": [False, False, False]},
+    "divided, one cutoff": {"cutoffs": [11], "tie_projs": [False, True]},
+    "divided, no cutoffs": {"cutoffs": [], "tie_projs": [True]},
+    "one table": ONE_TABLE,
+    "one table, projections shared": NARROW | {"div_val": 1},
+    "one table, projections of its own": NARROW | ONE_TABLE,
+    "one table, no cutoffs": {"div_val": 1, "cutoffs": [], "tie_projs": [False]},
+    "one table, no cutoffs, projected": {"div_val": 1, "cutoffs": [], "tie_projs": [True]} | NARROW,
+    "one pair of biases": {"untie_r": False},
+    "causal mask": {"same_length": False},
+    "no clamping": {"clamp_len": -1},
+    "short memory": {"mem_len": 2},
+    "no memory": {"mem_len": 0, "same_length": False},
+    "another epsilon": {"layer_norm_epsilon": 0.1},
+}
+
+
+def write_folder(folder, settings, tensors):
+    """Writes a folder as Hugging Face transformers does, and returns its path."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(settings))
+    save_file(tensors, folder / "model.safetensors")
+    return str(folder)
+
+
+def read_golden_folder():
+    settings = json.loads((FOLDER / "config.json").read_text())
+    return settings, load_file(FOLDER / "model.safetensors")
+
+
+def read_golden():
+    with np.load(FOLDER / "golden.npz") as arrays:
+        return dict(arrays), json.loads((FOLDER / "golden.json").read_text())["tgt_len"]
+
+
+def make_tokens():
+    shape = (2, LENGTH * N_SEGMENTS + 1)
+    return np.random.default_rng(3).integers(SMALL["vocab_size"], size=shape, dtype="int32")
+
+
+def run_segments(model, span, tokens, tgt_len, *, jit=False):
+    """Returns losses and memory of each segment under the keys of the golden file."""
+
+    @tf.function(jit_compile=jit)
+    def step(ids, targets, memory):
+        hidden, memory = model(ids, memory, span=span)
+        return model.nll(hidden, targets), memory
+
+    memory, results = model.initial_memory(len(tokens), span.mem_len), {}
+    for index, start in enumerate(range(0, tokens.shape[1] - 1, tgt_len)):
+        ids, targets = (
+            tf.constant(tokens[:, place : place + tgt_len]) for place in (start, start + 1)
+        )
+        results[f"nll_{index}"], memory = step(ids, targets, memory)
+        results |= {f"mem_{index}_{layer}": states for layer, states in enumerate(memory)}
+    return results
+
+
+def get_line(error):
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def use_torch_file(monkeypatch, tensors):
+    """Lets every pytorch_model.bin hold these tensors."""
+    stub = types.ModuleType("txl_tf.release.torch_file")
+    stub.read_torch_file = lambda path: dict(tensors)
+    monkeypatch.setitem(sys.modules, stub.__name__, stub)
+
+
+@COMPILED
+def test_segments_are_those_of_hugging_face_transformers(jit):
+    golden, tgt_len = read_golden()
+    model, evaluation = load_hub_model(str(FOLDER))
+    tokens = golden.pop("tokens")
+    computed = run_segments(model, evaluation.span, tokens, tgt_len, jit=jit)
+    assert computed.keys() == golden.keys()
+    for key, expected in golden.items():
+        np.testing.assert_allclose(
+            computed[key], expected, rtol=0, atol=LOSS_TOLERANCE, err_msg=key
+        )
+
+
+def test_the_reference_of_these_tests_is_hugging_face_transformers():
+    (golden, tgt_len), (settings, tensors) = read_golden(), read_golden_folder()
+    for index, nll in enumerate(compute_losses(settings, tensors, golden["tokens"], tgt_len)):
+        np.testing.assert_allclose(nll, golden[f"nll_{index}"], rtol=0, atol=LOSS_TOLERANCE)
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_every_kind_of_model_has_the_losses_of_the_reference(changes, tmp_path):
+    settings = SMALL | changes
+    tensors, tokens = make_tensors(settings), make_tokens()
+    model, evaluation = load_hub_model(write_folder(tmp_path, settings, tensors))
+    computed = run_segments(model, evaluation.span, tokens, LENGTH)
+    for index, expected in enumerate(compute_losses(settings, tensors, tokens, LENGTH)):
+        np.testing.assert_allclose(computed[f"nll_{index}"], expected, rtol=0, atol=LOSS_TOLERANCE)
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_every_variable_has_one_place_in_the_mapping(changes, tmp_path):
+    settings = SMALL | changes
+    model, _ = load_hub_model(write_folder(tmp_path, settings, make_tensors(settings)))
+    targets = [id(weight.target) for weight in list_weights(model)]
+    assert sorted(targets) == sorted(map(id, model.trainable_variables))
+
+
+def test_shared_biases_are_those_of_every_layer(tmp_path):
+    settings, tensors = read_golden_folder()
+    for name in ("r_w_bias", "r_r_bias"):
+        scopes = [f"transformer.layers.{index}.dec_attn" for index in range(2)]
+        tensors[f"transformer.{name}"] = tensors[f"{scopes[0]}.{name}"]
+        tensors[f"{scopes[1]}.{name}"] = tensors[f"{scopes[0]}.{name}"]
+    golden, tgt_len = read_golden()
+    shared, _ = load_hub_model(write_folder(tmp_path / "1", settings | {"untie_r": False}, tensors))
+    del tensors["transformer.r_w_bias"], tensors["transformer.r_r_bias"]
+    untied, evaluation = load_hub_model(write_folder(tmp_path / "2", settings, tensors))
+    first, second = (
+        run_segments(model, evaluation.span, golden["tokens"], tgt_len)
+        for model in (shared, untied)
+    )
+    for key, expected in first.items():
+        np.testing.assert_allclose(second[key], expected, rtol=0, atol=1e-6, err_msg=key)
+
+
+def list_twins(tensors):
+    """Returns the second names that a .bin has for some of the tensors, with their arrays."""
+    tables = {f"crit.out_layers.{i}.weight": f"emb_layers.{i}.weight" for i in range(3)}
+    projections = {f"crit.out_projs.{i}": f"emb_projs.{i}" for i in (1, 2)}
+    twins = {
+        twin: tensors[f"transformer.word_emb.{name}"]
+        for twin, name in (tables | projections).items()
+    }
+    for name in ("r_w_bias", "r_r_bias"):
+        for index in range(2):
+            twins[f"transformer.layers.{index}.dec_attn.{name}"] = tensors[f"transformer.{name}"]
+    return twins
+
+
+TWINNED = SMALL | {"untie_r": False}
+
+
+def assert_same_weights(folder, expected):
+    model, _ = load_hub_model(folder)
+    for computed, variable in zip(model.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_array_equal(computed, variable)
+
+
+def test_tensors_that_are_there_under_two_names_are_taken_once(tmp_path):
+    tensors = make_tensors(TWINNED)
+    expected, _ = load_hub_model(write_folder(tmp_path / "1", TWINNED, tensors))
+    twins = list_twins(tensors)
+    assert_same_weights(write_folder(tmp_path / "2", TWINNED, tensors | twins), expected)
+
+
+def test_either_name_of_a_tensor_will_do(tmp_path):
+    tensors = make_tensors(TWINNED)
+    expected, _ = load_hub_model(write_folder(tmp_path / "1", TWINNED, tensors))
+    twins = list_twins(tensors)
+    kept = {
+        name: array
+        for name, array in tensors.items()
+        if not any(array is twin for twin in twins.values())
+    }
+    assert len(kept) == len(tensors) - 7
+    assert_same_weights(write_folder(tmp_path / "2", TWINNED, kept | twins), expected)
+
+
+@pytest.mark.parametrize(
+    ("twin", "name"),
+    [
+        ("crit.out_layers.1.weight", "transformer.word_emb.emb_layers.1.weight"),
+        ("crit.out_projs.2", "transformer.word_emb.emb_projs.2"),
+        ("transformer.layers.1.dec_attn.r_r_bias", "transformer.r_r_bias"),
+    ],
+)
+def test_two_names_of_a_tensor_with_other_values_are_refused(twin, name, tmp_path):
+    tensors = make_tensors(TWINNED)
+    tensors |= list_twins(tensors)
+    tensors[twin] = tensors[twin] + 1
+    folder = write_folder(tmp_path, TWINNED, tensors)
+    with pytest.raises(UserError, match=rf"cannot be read: {twin} and {name} must be equal$"):
+        load_hub_model(folder)
+
+
+def test_the_frequencies_of_the_sinusoids_are_passed_over(tmp_path):
+    settings, tensors = read_golden_folder()
+    expected, _ = load_hub_model(str(FOLDER))
+    del tensors["transformer.pos_emb.inv_freq"]
+    assert_same_weights(write_folder(tmp_path, settings, tensors), expected)
+
+
+@pytest.mark.parametrize("name", ["crit.cluster_bias", "transformer.layers.1.dec_attn.r_w_bias"])
+def test_a_missing_tensor_is_named(name, tmp_path):
+    tensors = make_tensors(SMALL)
+    del tensors[name]
+    folder = write_folder(tmp_path, SMALL, tensors)
+    with pytest.raises(UserError, match=rf"does not fit the config: {name} is missing$") as error:
+        load_hub_model(folder)
+    assert get_line(error).startswith(folder)
+
+
+def test_a_tensor_without_a_place_is_named(tmp_path):
+    extra = {"crit.out_projs.3": np.zeros((3, 5), "float32")}
+    folder = write_folder(tmp_path, SMALL, make_tensors(SMALL) | extra)
+    with pytest.raises(UserError, match=r": crit.out_projs.3 \[3, 5\] has no place in the model$"):
+        load_hub_model(folder)
+
+
+def test_a_tensor_of_another_shape_is_named(tmp_path):
+    tensors, name = make_tensors(SMALL), "transformer.layers.0.dec_attn.o_net.weight"
+    tensors[name] = np.ascontiguousarray(tensors[name].T)
+    folder = write_folder(tmp_path, SMALL, tensors)
+    with pytest.raises(UserError, match=rf": {name} is \[15, 6\], the model needs \[6, 15\]$"):
+        load_hub_model(folder)
+
+
+@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float64"])
+def test_tensors_of_other_floating_numbers_become_float32(dtype, tmp_path):
+    tensors = {name: array.astype(dtype) for name, array in make_tensors(SMALL).items()}
+    model, _ = load_hub_model(write_folder(tmp_path, SMALL, tensors))
+    table = np.asarray(model.embedding.tables[1])
+    assert table.dtype == np.float32
+    expected = tensors["transformer.word_emb.emb_layers.1.weight"].astype("float32")
+    np.testing.assert_array_equal(table, expected)
+
+
+def test_a_tensor_of_integers_is_named(tmp_path):
+    tensors = make_tensors(SMALL)
+    tensors["crit.cluster_bias"] = tensors["crit.cluster_bias"].astype("int8")
+    folder = write_folder(tmp_path, SMALL, tensors)
+    with pytest.raises(UserError, match=r"cannot be read: crit.cluster_bias holds int8 numbers$"):
+        load_hub_model(folder)
+
+
+def write_shards(folder):
+    """Cuts the file of a folder into two; returns the index."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    places = {key: names[index % 2] for index, key in enumerate(sorted(tensors))}
+    for name in names:
+        save_file({key: tensors[key] for key in places if places[key] == name}, folder / name)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    return index
+
+
+def copy_golden_folder(folder, *names):
+    for name in ("config.json", *names):
+        shutil.copy(FOLDER / name, folder)
+
+
+def test_shards_are_one_model(tmp_path):
+    expected, _ = load_hub_model(str(FOLDER))
+    copy_golden_folder(tmp_path, "model.safetensors")
+    write_shards(tmp_path)
+    assert_same_weights(str(tmp_path), expected)
+
+
+def test_a_missing_shard_is_named(tmp_path):
+    copy_golden_folder(tmp_path, "model.safetensors")
+    write_shards(tmp_path)
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(UserError, match=r"model-00002-of-00002.safetensors` cannot be") as error:
+        load_hub_model(str(tmp_path))
+    get_line(error)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": "../b"}}']
+)
+def test_an_index_that_names_no_files_is_refused(text, tmp_path):
+    copy_golden_folder(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(UserError, match=r"index.json` cannot be read: it maps no tensors to files"):
+        load_hub_model(str(tmp_path))
+
+
+def test_a_bin_is_read_where_there_is_nothing_else(tmp_path, monkeypatch):
+    expected, _ = load_hub_model(str(FOLDER))
+    copy_golden_folder(tmp_path, "pytorch_model.bin")
+    use_torch_file(monkeypatch, load_file(FOLDER / "model.safetensors"))
+    assert_same_weights(str(tmp_path), expected)
+
+
+def test_a_safetensors_is_taken_before_a_bin(tmp_path, monkeypatch):
+    expected, _ = load_hub_model(str(FOLDER))
+    copy_golden_folder(tmp_path, "pytorch_model.bin", "model.safetensors")
+    use_torch_file(monkeypatch, {})
+    assert_same_weights(str(tmp_path), expected)
+
+
+def test_a_folder_without_weights_is_one_line(tmp_path):
+    copy_golden_folder(tmp_path)
+    message = r"` holds no weights: neither model.safetensors nor pytorch_model.bin is there$"
+    with pytest.raises(UserError, match=message):
+        load_hub_model(str(tmp_path))
+
+
+def test_a_file_that_is_cut_is_one_line(tmp_path):
+    copy_golden_folder(tmp_path)
+    whole = (FOLDER / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"model.safetensors` cannot be read: ") as error:
+        load_hub_model(str(tmp_path))
+    get_line(error)
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    message = r"needs the package safetensors: pip install 'txl_tf\[hub\]'$"
+    with pytest.raises(UserError, match=message) as error:
+        load_hub_model(str(FOLDER))
+    get_line(error)

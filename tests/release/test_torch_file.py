@@ -1,0 +1,350 @@
+import json
+import pickle
+import struct
+import sys
+import zipfile
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from txl_tf.errors import UserError
+from txl_tf.release.torch_file import read_torch_file
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "hub" / "word"
+DTYPES = {
+    "FloatStorage": np.float32,
+    "DoubleStorage": np.float64,
+    "HalfStorage": np.float16,
+    "LongStorage": np.int64,
+    "IntStorage": np.int32,
+    "ByteStorage": np.uint8,
+}
+NUMBERS = np.arange(30, dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def without_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # makes its import fail
+
+
+def write_value(value):
+    """Returns the operations that make a text, a number, a bool or a tuple."""
+    if isinstance(value, bytes):  # operations
+        return value
+    if isinstance(value, str):
+        return b"X" + struct.pack("<I", len(value)) + value.encode()
+    if isinstance(value, bool):
+        return b"\x88" if value else b"\x89"
+    if isinstance(value, int):
+        return b"\x8a\x09" + value.to_bytes(9, "little", signed=True)
+    return b"(" + b"".join(map(write_value, value)) + b"t"
+
+
+def write_tensor(sizes, strides, *, offset=0, kind="FloatStorage", key="0", count=30):
+    storage = write_value(("storage", f"ctorch\n{kind}\n".encode(), key, "cpu", count)) + b"Q"
+    hooks = b"ccollections\nOrderedDict\n)R"
+    args = write_value((storage, offset, sizes, strides, False, hooks))
+    return b"ctorch._utils\n_rebuild_tensor_v2\n" + args + b"R"
+
+
+def write_file(tmp_path, tensors, storages, *, folder="archive", stored=True, **members):
+    """Writes a file as torch does: tensors are operations, storages are arrays."""
+    items = b"".join(write_value(name) + tensor for name, tensor in tensors.items())
+    data = b"\x80\x02ccollections\nOrderedDict\n)R(" + items + b"u}X\x09\x00\x00\x00_metadata}sb."
+    contents = {"data.pkl": data, "version": b"3\n"}
+    contents |= {f"data/{key}": array.tobytes() for key, array in storages.items()}
+    path = tmp_path / "pytorch_model.bin"
+    method = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, content in (contents | members).items():
+            archive.writestr(f"{folder}/{name}", content)
+    return path
+
+
+def read_one(tmp_path, tensor, numbers=NUMBERS, **options):
+    path = write_file(tmp_path, {"a": tensor}, {"0": numbers}, **options)
+    return read_torch_file(path)["a"]
+
+
+def read(path):
+    """Reads a file; returns what it gave, or the line that it was refused with."""
+    try:
+        return read_torch_file(path)
+    except UserError as error:
+        return str(error)
+
+
+def get_fault(path):
+    with pytest.raises(UserError, match=r"^`.*` cannot be read: ") as error:
+        read_torch_file(path)
+    assert type(error.value) is UserError
+    assert "\n" not in str(error.value)
+    return str(error.value).removeprefix(f"`{path}` cannot be read: ")
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    header.pop("__metadata__")
+    tensors = {}
+    for name, entry in header.items():
+        assert entry["dtype"] == "F32"
+        begin, end = (8 + size + offset for offset in entry["data_offsets"])
+        tensors[name] = np.frombuffer(data[begin:end], "<f4").reshape(entry["shape"])
+    return tensors
+
+
+def test_the_tensors_are_those_of_the_safetensors():
+    tensors = read_torch_file(GOLDEN / "pytorch_model.bin")
+    expected = read_safetensors(GOLDEN / "model.safetensors")
+    assert len(expected) == 42
+    for name, array in expected.items():
+        np.testing.assert_array_equal(tensors[name], array, strict=True)
+
+
+def test_tied_weights_are_there_under_both_names():
+    tensors = read_torch_file(str(GOLDEN / "pytorch_model.bin"))
+    assert len(tensors) == 49  # safetensors keeps each once
+    for i in range(4):
+        tied = tensors[f"crit.out_layers.{i}.weight"]
+        table = tensors[f"transformer.word_emb.emb_layers.{i}.weight"]
+        assert np.shares_memory(tied, table)
+        np.testing.assert_array_equal(tied, table, strict=True)
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+def test_dtypes_are_kept(kind, tmp_path):
+    numbers = np.arange(30).astype(DTYPES[kind])
+    read = read_one(tmp_path, write_tensor((5, 6), (6, 1), kind=kind), numbers)
+    np.testing.assert_array_equal(read, numbers.reshape(5, 6), strict=True)
+
+
+def test_bfloat16_becomes_float32(tmp_path):
+    bits = np.array([0x3F80, 0xC049, 0x7F80, 0x0000, 0x0001], np.uint16)
+    read = read_one(tmp_path, write_tensor((5,), (1,), kind="BFloat16Storage", count=5), bits)
+    expected = np.array([1, -3.140625, np.inf, 0, 2.0**-133], np.float32)
+    np.testing.assert_array_equal(read, expected, strict=True)
+
+
+def test_bools_are_bools(tmp_path):
+    numbers = np.array([0, 1, 2], np.uint8)
+    read = read_one(tmp_path, write_tensor((3,), (1,), kind="BoolStorage", count=3), numbers)
+    np.testing.assert_array_equal(read, np.array([False, True, True]), strict=True)
+
+
+TENSORS = {
+    "a part": (write_tensor((2, 3), (3, 1), offset=7), NUMBERS[7:13].reshape(2, 3)),
+    "transposed": (write_tensor((6, 5), (1, 6)), NUMBERS.reshape(5, 6).T),
+    "every third": (write_tensor((10,), (3,)), NUMBERS[::3]),
+    "up to the end": (write_tensor((2, 5), (15, 3), offset=2), NUMBERS.reshape(2, 15)[:, 2::3]),
+    "repeated": (write_tensor((2, 3), (0, 1)), np.stack([NUMBERS[:3]] * 2)),
+    "a number": (write_tensor((), (), offset=11), NUMBERS[11]),
+    "empty": (write_tensor((3, 0), (1, 1), offset=30), np.zeros((3, 0), np.float32)),
+    "a parameter": (
+        b"ctorch._utils\n_rebuild_parameter\n("
+        + write_tensor((30,), (1,))
+        + b"\x88ccollections\nOrderedDict\n)RtR",
+        NUMBERS,
+    ),
+}
+
+
+@pytest.mark.parametrize(("tensor", "expected"), TENSORS.values(), ids=TENSORS)
+def test_strides_and_offsets_are_kept(tensor, expected, tmp_path):
+    read = read_one(tmp_path, tensor)
+    np.testing.assert_array_equal(read, np.asarray(expected), strict=True)
+    assert read.flags.c_contiguous
+
+
+@pytest.mark.parametrize("folder", ["archive", "pytorch_model", "a b.c"])
+def test_the_folder_may_have_any_name(folder, tmp_path):
+    read = read_one(tmp_path, write_tensor((30,), (1,)), folder=folder, byteorder=b"little")
+    np.testing.assert_array_equal(read, NUMBERS)
+
+
+BAD_TENSORS = {
+    "too large": (write_tensor((31,), (1,)), "a tensor reaches beyond its storage"),
+    "too far": (write_tensor((3,), (1,), offset=28), "a tensor reaches beyond its storage"),
+    "too wide": (write_tensor((2, 3), (28, 1)), "a tensor reaches beyond its storage"),
+    "far beyond": (write_tensor((2,), (2**47,)), "a tensor reaches beyond its storage"),
+    "a number beyond": (write_tensor((), (), offset=30), "a tensor reaches beyond its storage"),
+    "backwards": (write_tensor((3,), (-1,), offset=7), "the shape of an array is none"),
+    "before": (write_tensor((3,), (1,), offset=-1), "the shape of an array is none"),
+    "negative": (write_tensor((-3,), (1,)), "the shape of an array is none"),
+    "huge": (write_tensor((2**62,), (0,)), "the shape of an array is none"),
+    "repeated": (write_tensor((2**20, 30), (0, 1)), "its tensors are much larger than itself"),
+    "uneven": (write_tensor((3, 2), (1,)), "it is no pickle, or damaged"),
+    "empty and huge": (write_tensor((0,) + (2**47,) * 4, (1,) * 5), "it is no pickle, or damaged"),
+    "of many axes": (write_tensor((1,) * 9, (1,) * 9), "the shape of an array is none"),
+    "short": (write_tensor((3,), (1,), count=29), "its storage '0' is of another size than it"),
+    "of another size": (
+        write_tensor((3,), (1,), kind="HalfStorage"),
+        "its storage '0' is of another size than it says",
+    ),
+    "missing": (write_tensor((3,), (1,), key="1"), "its member 'data/1' is missing"),
+    "outside": (
+        write_tensor((3,), (1,), key="../../etc/passwd"),
+        "its member 'data/../../etc/passwd' is missing",
+    ),
+    "of another kind": (
+        write_tensor((3,), (1,), kind="ComplexFloatStorage"),
+        "the name torch.ComplexFloatStorage is not one that such a file needs",
+    ),
+    "no storage": (
+        b"ctorch._utils\n_rebuild_tensor_v2\n(K\x01K\x00))tR",
+        "a tensor has no storage",
+    ),
+    "no id": (b"K\x01Q", "it refers to what is no storage"),
+    "a number": (b"K\x07", "it holds 'a', which is no tensor"),
+    "code": (b"cos\nsystem\n(X\x04\x00\x00\x00truetR", "the name os.system is not one that"),
+    "called": (b"ctorch\nFloatStorage\n)R", "torch.FloatStorage cannot be called"),
+}
+
+
+@pytest.mark.parametrize(("tensor", "reason"), BAD_TENSORS.values(), ids=BAD_TENSORS)
+def test_a_tensor_that_is_none_is_refused(tensor, reason, tmp_path):
+    path = write_file(tmp_path, {"a": tensor}, {"0": NUMBERS})
+    assert get_fault(path).startswith(reason)
+
+
+def test_many_tensors_of_one_storage_are_refused(tmp_path):
+    numbers = np.zeros(30_000, np.float32)
+    tensors = {str(i): write_tensor((30_000,), (1,), count=30_000) for i in range(7)}
+    path = write_file(tmp_path, tensors, {"0": numbers})
+    assert "its tensors are much larger than itself" in get_fault(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"stored": False}, "its member 'data.pkl' is not stored as torch does"),
+        ({"byteorder": b"big"}, "its numbers are not little-endian"),
+        ({"data.pkl": b"]."}, "it holds no dict of tensors"),
+        ({"data.pkl": b""}, "it ends in the middle"),
+        ({"folder": "a/b"}, "it is no zip as torch writes it since 1.6; its older formats"),
+    ],
+)
+def test_an_archive_that_torch_does_not_write_is_refused(options, reason, tmp_path):
+    path = write_file(tmp_path, {"a": write_tensor((30,), (1,))}, {"0": NUMBERS}, **options)
+    assert get_fault(path).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"weights", pickle.dumps(0x1950A86A20F9469CFC6C, 2), b"PK\x05\x06" + bytes(18)]
+)
+def test_an_older_format_is_refused(content, tmp_path):
+    (tmp_path / "pytorch_model.bin").write_bytes(content)
+    reason = "it is no zip as torch writes it since 1.6; its older formats are not read"
+    assert get_fault(tmp_path / "pytorch_model.bin") == reason
+
+
+def flip_bits(data, rng, first=0):
+    changed = bytearray(data)
+    for at in rng.integers(first, len(data), 3):
+        changed[at] ^= 1 << rng.integers(8)
+    return bytes(changed)
+
+
+def test_a_changed_archive_is_refused_in_a_line(tmp_path):
+    path, rng = tmp_path / "pytorch_model.bin", np.random.default_rng(7)
+    data = (GOLDEN / "pytorch_model.bin").read_bytes()
+    for i in range(150):
+        first = (0, len(data) - 6000)[i % 2]  # the directory of a zip lies at its end
+        size = len(data) if i % 3 else int(rng.integers(len(data)))
+        path.write_bytes(flip_bits(data, rng, first)[:size])
+        result = read(path)
+        assert isinstance(result, dict) or result.startswith(f"`{path}` cannot be read: ")
+        assert "\n" not in result
+
+
+def test_a_changed_pickle_of_tensors_is_read_or_refused_in_a_line(tmp_path):
+    rng = np.random.default_rng(11)
+    with zipfile.ZipFile(GOLDEN / "pytorch_model.bin") as archive:
+        pickled = archive.read("pytorch_model/data.pkl")
+        contents = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
+    results = []
+    for _ in range(150):
+        changed = contents | {"data.pkl": flip_bits(pickled, rng)}
+        results.append(read(write_file(tmp_path, {}, {}, **changed)))
+    assert {type(result) for result in results} == {dict, str}
+    assert not any("\n" in result for result in results)
+
+
+def test_a_missing_file_is_one_line(tmp_path):
+    assert get_fault(tmp_path / "absent.bin") == "No such file or directory"
+
+
+def test_a_folder_is_one_line(tmp_path):
+    assert get_fault(tmp_path) == "Is a directory"
+
+
+class Tensor:
+    """Stands for torch's."""
+
+    def __init__(self, array, dtype="float32"):
+        self.array = array
+        self.dtype = dtype
+
+    def detach(self):
+        return self
+
+    def float(self):
+        return Tensor(self.array.astype(np.float32))
+
+    def numpy(self):
+        assert self.dtype != "bfloat16"
+        return self.array
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    """Puts a module in torch's place, which loads what `tensors` holds."""
+    module = ModuleType("torch")
+    module.calls, module.tensors = [], {}
+    module.Tensor, module.bfloat16 = Tensor, "bfloat16"
+
+    def load(path, **options):
+        module.calls.append((path, options))
+        if isinstance(module.tensors, Exception):
+            raise module.tensors
+        return module.tensors
+
+    module.load = load
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return module
+
+
+def test_torch_reads_weights_only(torch, tmp_path):
+    read_torch_file(tmp_path / "a.bin")
+    options = {"map_location": "cpu", "weights_only": True}
+    assert torch.calls == [(tmp_path / "a.bin", options)]
+
+
+def test_the_tensors_of_torch_become_arrays(torch):
+    numbers = NUMBERS.reshape(5, 6)
+    torch.tensors = {"a": Tensor(numbers.T), "b": Tensor(np.float64([1.5]), "bfloat16")}
+    read = read_torch_file("a.bin")
+    assert list(read) == ["a", "b"]
+    np.testing.assert_array_equal(read["a"], numbers.T, strict=True)
+    assert read["a"].flags.c_contiguous
+    np.testing.assert_array_equal(read["b"], np.float32([1.5]), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "reason"),
+    [
+        (RuntimeError("bad magic\nmore"), "torch says: bad magic"),
+        (ValueError(), "torch says: ValueError"),
+        (FileNotFoundError(2, "No such file or directory"), "No such file or directory"),
+        ([], "it holds no dict of tensors"),
+        ({"epoch": 3}, "it holds 'epoch', which is no tensor"),
+        ({3: Tensor(NUMBERS)}, "it holds 3, which is no tensor"),
+        (SimpleNamespace(), "it holds no dict of tensors"),
+    ],
+)
+def test_what_torch_refuses_is_one_line(tensors, reason, torch):
+    torch.tensors = tensors
+    assert get_fault("a.bin") == reason

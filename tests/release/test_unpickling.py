@@ -1,0 +1,380 @@
+import builtins
+import os
+import pickle
+import struct
+import tracemalloc
+from collections import Counter, OrderedDict
+
+import numpy as np
+import pickled_corpora
+import pytest
+
+from txl_tf.release import pickle_machine
+from txl_tf.release.pickled_names import NAMES, Array
+from txl_tf.release.plain_data import PickleError, Record, make_records_of
+from txl_tf.release.unpickling import read_pickle, read_pickle_file
+
+PROTOCOLS = range(6)
+VALUES = {
+    "constants": [None, True, False, (), [], {}],
+    "small numbers": [0, 1, 255, 256, 65535, 65536, 2**31 - 1, -1, -(2**31)],
+    "large numbers": [2**31, 2**63, -(2**63) - 1, 2**500, -(2**500)],
+    "floats": [0.5, -2.75, 1e300, float("inf")],
+    "texts": ["", "a", "été", "\U0001f600", "a\nb\\c\\u0041", "x" * 300, "\ud800"],
+    "bytes": [b"", b"a", b"\x00\xff\n'\\", b"y" * 300],
+    "tuples": [(1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), ((5, (6,)), 7)],
+    "a long list": list(range(2500)),
+    "a large dict": {str(i): i for i in range(2500)},
+    "classes of dicts": [OrderedDict(b=1, a=2), Counter("abbccc")],
+    "numpy's numbers": [np.int64(-7), np.float32(0.5), np.bool_(True)],
+}
+ARRAYS = [
+    np.arange(7),
+    np.arange(7, dtype=">i4"),
+    np.arange(30, dtype=np.uint8).reshape(2, 3, 5),
+    np.asfortranarray(np.arange(6, dtype=np.int16).reshape(2, 3)),
+    np.array([0.5, -1.5], np.float32),
+    np.array([True, False, True]),
+    np.array(5),
+    np.zeros((3, 0)),
+    np.arange(20_000),  # more than is copied
+]
+
+
+def call(name, args=b")"):
+    """Returns a pickle that calls a name."""
+    return b"c" + b"\n".join(name.encode().rsplit(b".", 1)) + b"\n" + args + b"R."
+
+
+def get_fault(data, **options):
+    """Returns the line that a pickle is refused with."""
+    with pytest.raises(PickleError) as error:
+        read_pickle(data, NAMES, **options)
+    assert type(error.value) is PickleError
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_plain_values_are_read(values, protocol):
+    read = read_pickle(pickle.dumps(values, protocol), NAMES)
+    assert repr(read) == repr(plain(values))
+
+
+def plain(value):
+    """Returns a value with plain dicts and numbers."""
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype} {array.shape}")
+def test_arrays_are_read(array, protocol):
+    read = read_pickle(pickle.dumps(array, protocol), NAMES)
+    assert type(read) is Array
+    assert read.values.dtype == array.dtype
+    np.testing.assert_array_equal(read.values, array, strict=True)
+
+
+def test_what_is_shared_stays_shared():
+    item = ["a"]
+    first, second = read_pickle(pickle.dumps([item, item], 2), NAMES)
+    assert first is second
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"S'a\\xc3\\xa9\\n\\'\\\\'\n.", b"a\xc3\xa9\n'\\"),
+        (b'S"it\'s"\n.', b"it's"),
+        (b"U\x02\xc3\xa9.", b"\xc3\xa9"),
+        (b"T\x02\x00\x00\x00\xc3\xa9.", b"\xc3\xa9"),
+        (b"L12L\n.", 12),
+        (b"I-7\n.", -7),
+        (b"(I1\nI2\nl.", [1, 2]),
+        (b"(U\x01aI2\nd.", {b"a": 2}),
+        (b"K\x01(K\x02K\x031.", 1),
+        (b"K\x01(0.", 1),
+        (b"K\x01K\x020.", 1),
+        (b"K\x072\x86.", (7, 7)),
+    ],
+)
+def test_operations_of_python_2_are_read(data, expected):
+    assert read_pickle(data, NAMES) == expected
+
+
+def test_many_bytes_are_not_copied():
+    data = b"T" + struct.pack("<I", 70_000) + bytes(70_000) + b"."
+    read = read_pickle(data, NAMES)
+    assert type(read) is memoryview
+    assert read.obj is data
+    assert read == bytes(70_000)
+
+
+@pytest.mark.parametrize("data", [b"(ix\nC\n", b"(cx\nC\no", b"cx\nC\n)\x81", b"cx\nC\n)R"])
+def test_an_object_of_an_allowed_class_is_a_record(data):
+    names = {("x", "C"): make_records_of("C")}
+    read = read_pickle(data + b"}U\x01aK\x07sb.", names)
+    assert type(read) is Record
+    assert (read.kind, read.attributes) == ("C", {b"a": 7})
+
+
+HOSTILE = {
+    "os.system": call("os.system", b"(X\x02\x00\x00\x00lst"),
+    "posix.system": b"(X\x02\x00\x00\x00lscposix\nsystem\nl.",
+    "subprocess.Popen": b"(csubprocess\nPopen\nU\x02lso.",
+    "builtins.eval": b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R.",
+    "__builtin__.eval": b"(S'1'\ni__builtin__\neval\n.",
+    "builtins.getattr": pickle.dumps(getattr, 2).replace(b"__builtin__", b"builtins"),
+    "collections.defaultdict": call("collections.defaultdict"),
+    "numpy.load": call("numpy.load"),
+    "numpy.core.multiarray.fromfile": call("numpy.core.multiarray.fromfile"),
+    "collections.OrderedDict.fromkeys": b"\x8c\x0bcollections\x8c\x14OrderedDict.fromkeys\x93.",
+    "data_utils.Corpus": b"cdata_utils\nCorpus\n)\x81.",  # allowed to others only
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_that_is_not_listed_is_refused(name):
+    message = f"the name {name} is not one that such a file needs (at byte "
+    assert get_fault(HOSTILE[name]).startswith(message)
+
+
+def test_the_place_of_a_name_is_told():
+    data = b"\x80\x02" + pickled_corpora.write_string("seven b") + b"0" + call("os.system")
+    assert get_fault(data) == "the name os.system is not one that such a file needs (at byte 12)"
+
+
+def test_a_name_with_a_line_break_is_one_line():
+    assert r"the name a\nb.c\u2028 is" in get_fault(b"\x8c\x03a\nb\x8c\x04c\xe2\x80\xa8\x93.")
+
+
+@pytest.mark.parametrize("method", ["__reduce__", "__reduce_ex__"])
+def test_what_an_object_asks_to_be_called_is_not(method, tmp_path):
+    made = str(tmp_path / "made")
+    members = {method: lambda self, *_: (builtins.open, (made, "w"))}
+    get_fault(pickle.dumps(type("Hostile", (), members)(), 4))
+    assert not (tmp_path / "made").exists()
+
+
+REFUSED = {
+    "a name is called that stands for itself": (
+        call("numpy.ndarray"),
+        "numpy.ndarray cannot be called",
+    ),
+    "a text is called": (b"U\x01a)R.", "it calls what has no name"),
+    "arguments are a list": (b"ccollections\nOrderedDict\n]R.", "it calls what has no name"),
+    "keywords": (b"ccollections\nOrderedDict\n)}U\x01aK\x01s\x92.", "it calls with keywords"),
+    "a persistent id": (b"K\x01Q.", "it refers to things outside of it"),
+    "a persistent line": (b"P1\n.", "it refers to things outside of it"),
+    "an extension": (b"\x82\x01.", r"the operation b'\x82' is unknown or not allowed"),
+    "a buffer": (b"\x97.", r"the operation b'\x97' is unknown or not allowed"),
+    "a set": (b"\x8f.", r"the operation b'\x8f' is unknown or not allowed"),
+    "a protocol": (b"\x80\x06N.", "its protocol 6 is unknown"),
+    "an empty stack": (b"a.", "it is no pickle, or damaged"),
+    "an empty stack for a tuple": (b"K\x01\x86.", "it is no pickle, or damaged"),
+    "a mark too few": (b"K\x01t.", "it is no pickle, or damaged"),
+    "a memo without": (b"K\x01h\x07.", "it is no pickle, or damaged: its memo holds nothing as 7"),
+    "two objects": (b"K\x01K\x01.", "it does not end with one object"),
+    "no object": (b".", "it does not end with one object"),
+    "an open mark": (b"K\x01(K\x01.", "it does not end with one object"),
+    "more behind": (b"N.N", "something follows its end"),
+    "a key that is a list": (b"}]Ns.", "a key is of type list, not a string"),
+    "a key that is a number": (b"}K\x01Ns.", "a key is of type int, not a string"),
+    "a long key": (b"}X\x01\x10\x00\x00" + b"a" * 4097 + b"Ns.", "a key is longer than 4096"),
+    "a key without a value": (b"}(U\x01au.", "it is no pickle, or damaged"),
+    "an appended tuple": (b")Na.", "it appends to a thing of type tuple"),
+    "a key of a list": (b"]U\x01aNs.", "it sets keys of a thing of type list"),
+    "attributes of a list": (b"]}b.", "it sets attributes of a thing of type list"),
+    "no UTF-8": (b"\x8c\x01\xff.", "it is no pickle, or damaged"),
+    "an escape": (b"S'\\q'\n.", "a string has an unknown escape"),
+    "half an escape": (b"S'\\x1'\n.", "a string has an unknown escape"),
+    "quotes": (b"S'a\n.", "a string has no quotes"),
+    "digits": (b"I1_0\n.", "b'1_0' is no number"),
+    "a long line": (b"I" + b"9" * 401 + b"\n.", "it has a number or a name of more than 400"),
+    "a long name": (b"c" + b"a" * 257 + b"\nb\n.", "it has a number or a name of more than 256"),
+    "not latin1": (
+        call("_codecs.encode", b"\x8c\x01a\x8c\x05utf-8\x86"),
+        "bytes are not written as latin1",
+    ),
+    "not in latin1": (
+        call("_codecs.encode", b"\x8c\x03\xe2\x82\xac\x8c\x06latin1\x86"),
+        "it is no pickle, or",
+    ),
+    "no pairs": (call("collections.OrderedDict", b"](K\x01K\x02e\x85"), "a dict is not made of"),
+    "a reconstructed number": (
+        call("copy_reg._reconstructor", b"K\x01K\x02N\x87"),
+        "an object is of no class",
+    ),
+    "itself reconstructed": (
+        call(
+            "copy_reg._reconstructor",
+            b"ccopy_reg\n_reconstructor\nc__builtin__\nobject\nN\x87",
+        ),
+        "an object is of no class",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), REFUSED.values(), ids=REFUSED)
+def test_what_plain_data_never_need_is_refused(data, reason):
+    assert get_fault(data).startswith(reason)
+
+
+ODD_ARRAYS = {
+    "objects": np.array([None]),
+    "texts": np.array(["a"]),
+    "dates": np.array([0], "M8[s]"),
+    "complex numbers": np.array([1j]),
+    "fields": np.zeros(2, [("a", "i4")]),
+    "void": np.zeros(2, "V8"),
+}
+
+
+@pytest.mark.parametrize("protocol", [2, 5])
+@pytest.mark.parametrize("array", ODD_ARRAYS.values(), ids=ODD_ARRAYS)
+def test_arrays_of_other_things_are_refused(array, protocol):
+    assert "an array holds no plain numbers" in get_fault(pickle.dumps(array, protocol))
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        (b"K\x04\x85", "an array has 24 bytes, which is not what its shape needs"),
+        (b"J\xfd\xff\xff\xff\x85", "the shape of an array is none"),
+        (b"(K\x00\x8a\x07\xff\xff\xff\xff\xff\xff\x7ft", "the shape of an array is none"),
+        (b"(" + b"K\x01" * 9 + b"t", "the shape of an array is none"),
+        (b"K\x03", "the shape of an array is none"),
+    ],
+)
+def test_an_array_has_the_bytes_of_its_shape(shape, reason):
+    data = pickle.dumps(np.arange(3), 3)
+    assert data.count(b"K\x03\x85") == 1
+    assert reason in get_fault(data.replace(b"K\x03\x85", shape))
+
+
+def test_a_huge_shape_without_bytes_is_refused():
+    data = pickle.dumps(np.zeros((0, 3)), 3)
+    shape = b"K\x00" + b"\x8a\x06\xff\xff\xff\xff\xff\x7f" * 4
+    assert "it is no pickle, or damaged" in get_fault(
+        data.replace(b"K\x00K\x03\x86", b"(" + shape + b"t")
+    )
+
+
+HUGE = {
+    "bytes": b"B\xff\xff\xff\x7f.",
+    "more bytes": b"\x8e" + struct.pack("<Q", 2**60) + b".",
+    "a bytearray": b"\x96" + struct.pack("<Q", 2**60) + b".",
+    "a string": b"T\xff\xff\xff\x7f.",
+    "a negative string": b"T\xff\xff\xff\xff.",
+    "a text": b"X\xff\xff\xff\xff.",
+    "more text": b"\x8d" + struct.pack("<Q", 2**63) + b".",
+    "a number": b"\x8b\xff\xff\xff\x7f.",
+    "a negative size": b"\x8b\xff\xff\xff\xff.",
+    "a frame": b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"N.",
+}
+
+
+@pytest.mark.parametrize("data", HUGE.values(), ids=HUGE)
+def test_a_huge_count_takes_no_memory(data):
+    tracemalloc.start()
+    with pytest.raises(PickleError, match=r"^(it ends in the middle|it has a number of more than)"):
+        read_pickle(data, NAMES)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**20
+
+
+@pytest.mark.parametrize("data", [b"Nr\xff\xff\xff\x7f0j\xff\xff\xff\x7f.", b"Np2147483647\n."])
+def test_a_huge_index_of_the_memo_takes_no_memory(data):
+    tracemalloc.start()
+    assert read_pickle(data, NAMES) is None
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**20
+
+
+DEEP = {
+    "lists": b"]" * 100_000 + b"a" * 99_999,
+    "tuples": b")" + b"\x85" * 100_000,
+    "dicts": b"}" + b"U\x01a}" * 1000 + b"s" * 1000,
+    "attributes": b"cx\nC\n)\x81}U\x01a" * 60 + b"N" + b"sb" * 60,
+    "marks": b"(" * 2000,
+}
+
+
+@pytest.mark.parametrize("data", DEEP.values(), ids=DEEP)
+def test_deep_nesting_is_refused(data):
+    with pytest.raises(PickleError, match=r"^it is nested deeper than (50|1000)"):
+        read_pickle(data + b".", {("x", "C"): make_records_of("C")})
+
+
+def test_a_deep_tuple_is_no_key():
+    data = b"})" + b"\x85" * 100_000 + b"Ns."
+    assert "a key is of type tuple, not a string" in get_fault(data)
+
+
+def test_nesting_within_the_bound_is_read():
+    value = "a"
+    for _ in range(50):
+        value = [value]
+    assert read_pickle(pickle.dumps(value, 2), NAMES) == value
+
+
+def test_a_list_that_holds_itself_is_read():
+    read = read_pickle(b"]q\x00h\x00a.", NAMES)
+    assert read[0] is read
+
+
+def test_doubling_takes_no_time():
+    # 2**3000 leaves, were they counted one by one.
+    with pytest.raises(PickleError, match=r"nested deeper"):
+        read_pickle(b")" + b"2\x86" * 3000 + b".", NAMES)
+
+
+@pytest.mark.parametrize("count", [100, 100_000])
+def test_a_long_argument_is_not_used_many_times(count):
+    text = b"a" * 100_000
+    start = b"](c_codecs\nencode\n(X" + struct.pack("<I", len(text)) + text + b"X\x06\x00\x00\x00"
+    data = start + b"latin1tq\x00Rc_codecs\nencode\nq\x010" + b"h\x01h\x00R0" * count + b"e."
+    assert "it uses the same things too often" in get_fault(data)
+
+
+def test_a_stack_that_grows_and_grows_is_refused():
+    assert "its stack holds more than 1,048,576 things" in get_fault(b"N" * 1_200_000 + b".")
+
+
+def test_a_pickle_without_end_is_refused(monkeypatch):
+    monkeypatch.setattr(pickle_machine, "_MAX_OPERATIONS", 2**15)
+    assert read_pickle(b"N0" * (2**14 - 1) + b"N.", NAMES) is None
+    assert "it has more than 32,768 operations" in get_fault(b"N0" * 2**14 + b"N.")
+
+
+def test_a_persistent_id_goes_to_its_handler():
+    data = b"(K\x01U\x01atQPseven\n\x86."
+    assert read_pickle(data, {}, lambda identity: [identity]) == ([(1, b"a")], ["seven"])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "it is empty"),
+        (b"Just a text.\n", "it is no pickle, or damaged"),
+        (b"<html>", "the operation b'<' is unknown"),
+        (b"PK\x03\x04", "it ends in the middle"),
+    ],
+)
+def test_another_file_is_refused(content, reason, tmp_path):
+    (tmp_path / "cache.pkl").write_bytes(content)
+    with pytest.raises(PickleError, match=f"^{reason}"):
+        read_pickle_file(tmp_path / "cache.pkl", NAMES)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "cache.pkl")
+    with pytest.raises(PickleError, match=r"^it is no regular file$"):
+        read_pickle_file(tmp_path / "cache.pkl", NAMES)

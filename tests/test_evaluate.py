@@ -1,0 +1,334 @@
+"""The evaluation program from its command line to what it prints, on tiny runs."""
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_train_gpu import run_main, write_data
+
+import txl_tf
+from txl_tf import evaluate, presets
+from txl_tf.config import ModelConfig
+from txl_tf.data import Vocabulary, open_records, write_records
+from txl_tf.recipes import Preset
+from txl_tf.training import run_folder
+from txl_tf.training.checkpoint_weights import load_weights
+from txl_tf.training.evaluator import Evaluator
+from txl_tf.training.run_folder import read_run_config
+
+N_TOKEN, N_TEST = 11, 149
+SPAN = {"tgt_len": 3, "mem_len": 13, "same_length": True, "clamp_len": 9}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of words whose records, with a split test, lie in its folder."""
+    folder = tmp_path_factory.mktemp("evaluating")
+    write_data(folder / "data")
+    assert run_main(folder / "data", folder / "run") == 0
+    write_words(folder / "run" / "records", valid=101, test=N_TEST)
+    return folder / "run"
+
+
+def write_words(folder, level="word", n_token=N_TOKEN, **lengths):
+    rng = np.random.default_rng(7)
+    name = "w{}" if level == "word" else "{}"
+    splits = {split: [rng.integers(0, n_token, length)] for split, length in lengths.items()}
+    symbols = tuple(name.format(index) for index in range(n_token))
+    write_records(
+        folder,
+        dataset="words",
+        vocabulary=Vocabulary(level, symbols),
+        splits=splits,
+        tokens_per_record=53,
+    )
+    return folder
+
+
+@pytest.fixture
+def recipe(run, monkeypatch):
+    """A recipe of the run's model, for another vocabulary and with a figure."""
+    config = read_run_config(str(run))
+    model = dataclasses.replace(config.model, n_token=97, cutoffs=(5,), dropout=0.3)
+    evaluation = txl_tf.EvalConfig(eval_batch_size=4, **SPAN)
+    preset = Preset(model, config.training, evaluation, "7.5 perplexity")
+    monkeypatch.setitem(presets.PRESETS, "words_tiny", preset)
+    return "words_tiny"
+
+
+def call(*arguments):
+    return evaluate.main(["evaluate.py", *map(str, arguments), "--nojit"])
+
+
+def evaluate_as_json(capsys, *arguments):
+    capsys.readouterr()
+    assert call(*arguments, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def read_rows(out):
+    """Returns the rows of the table, which comes last."""
+    lines = out.splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith("data "))
+    return dict(line.split(maxsplit=1) for line in lines[start:])
+
+
+def score(run, config, split="test", **counting):
+    model = txl_tf.TransformerXL(read_run_config(str(run)).model)
+    load_weights(model, str(run / "checkpoints" / "ckpt-12"))
+    evaluator = Evaluator(model, config)
+    tokens = open_records(run / "records").split(split)
+    return evaluator.score_lanes(evaluator.cut_lanes(tokens, **counting))
+
+
+def test_a_run_is_evaluated_with_the_span_of_its_recipe_beside_its_figure(run, recipe, capsys):
+    assert call("--run", run, "--recipe", "sota") == 0
+    out = capsys.readouterr().out
+    rows = read_rows(out)
+    expected = score(run, presets.get(recipe).evaluation, warm_len=26)
+    assert out.startswith(
+        "Scores test with tgt_len 3, mem_len 13, same_length true, clamp_len 9, 4 lanes.\n"
+    )
+    assert rows["data"] == "words, split test"
+    assert rows["checkpoint"] == str(run / "checkpoints" / "ckpt-12")
+    assert rows["span"] == "tgt_len 3, mem_len 13, same_length true, clamp_len 9"
+    assert rows["tokens"] == f"{N_TEST - 1}"
+    assert rows["loss"] == f"{expected.nats_per_token:.4f} nats"
+    assert rows["perplexity"] == f"{expected.perplexity:.2f}"
+    assert rows["published"] == "7.5 perplexity (words_tiny)"
+    assert " tokens/s: " in rows["speed"]
+
+
+def test_the_object_holds_what_the_table_says(run, recipe, capsys):
+    record = evaluate_as_json(capsys, run, "--recipe=sota")
+    nats = score(run, presets.get(recipe).evaluation, warm_len=99).nats_per_token
+    assert record.pop("seconds") > 0
+    assert record.pop("tokens_per_second") > 0
+    warm_len = record.pop("warm_len")
+    assert warm_len % 3 == 0
+    assert warm_len >= 26
+    assert record == {
+        "run": str(run),
+        "dataset": "words",
+        "recipe": recipe,
+        "published": "7.5 perplexity",
+        "split": "test",
+        "checkpoint": str(run / "checkpoints" / "ckpt-12"),
+        "step": 12,
+        "is_averaged": False,
+        "is_whole": True,
+        "evaluation": {**SPAN, "eval_batch_size": 4, "reset_at_documents": False},
+        "as_release": False,
+        "tokens": N_TEST - 1,
+        "tokens_left_out": 0,
+        "loss_nats": pytest.approx(nats, rel=1e-6),  # float32
+        "bpc": pytest.approx(nats / math.log(2), rel=1e-6),
+        "perplexity": pytest.approx(math.exp(nats), rel=1e-6),
+        "unit": "perplexity",
+    }
+
+
+def test_without_a_recipe_the_runs_own_config_decides(run, capsys):
+    record = evaluate_as_json(capsys, run)
+    assert record["evaluation"] == read_run_config(str(run)).evaluation.to_json()
+    assert (record["recipe"], record["published"]) == (None, "")
+
+
+def test_the_number_is_the_same_in_any_lanes(run, capsys):
+    nats = [
+        evaluate_as_json(capsys, run, f"--lanes={n_lanes}")["loss_nats"] for n_lanes in (1, 3, 16)
+    ]
+    assert nats == [pytest.approx(nats[0], abs=1e-3)] * 3
+
+
+def test_cold_lanes_are_those_of_the_release(run, capsys):
+    capsys.readouterr()
+    assert call(run, "--warm_lanes=false", "--lanes=4") == 0
+    out = capsys.readouterr().out
+    assert (
+        "Counts as the 2019 release did: 4 lanes of 37 tokens, cold; "
+        "1 tokens at the end and the first token of each lane are left out.\n"
+    ) in out
+    rows = read_rows(out)
+    config = dataclasses.replace(read_run_config(str(run)).evaluation, eval_batch_size=4)
+    expected = score(run, config, drop_rest=True)
+    assert rows["lanes"] == "4, cold"
+    assert rows["tokens"] == "144"
+    assert rows["loss"] == f"{expected.nats_per_token:.4f} nats"
+
+
+def test_lanes_can_be_cold_and_count_every_token(run, capsys):
+    record = evaluate_as_json(capsys, run, "--warm_len=0", "--lanes=4")
+    config = dataclasses.replace(read_run_config(str(run)).evaluation, eval_batch_size=4)
+    assert record["tokens"] == N_TEST - 1
+    assert record["loss_nats"] == pytest.approx(score(run, config).nats_per_token, rel=1e-6)
+
+
+def test_flags_change_the_span(run, recipe, capsys):
+    flags = ["--tgt_len=5", "--mem_len=17", "--nosame_length", "--clamp_len=-1", "--lanes=2"]
+    record = evaluate_as_json(capsys, run, f"--recipe={recipe}", *flags)
+    config = txl_tf.EvalConfig(5, 17, same_length=False, clamp_len=-1, eval_batch_size=2)
+    assert record["evaluation"] == config.to_json()
+
+
+def test_a_figure_that_was_measured_otherwise_says_how(run, recipe, capsys):
+    assert call(run, "--recipe", recipe, "--tgt_len=5", "--split=valid") == 0
+    assert read_rows(capsys.readouterr().out)["published"] == (
+        "7.5 perplexity (words_tiny; on words, split test; "
+        "with tgt_len 3, mem_len 13, same_length true, clamp_len 9)"
+    )
+
+
+def test_a_part_of_a_split_says_so(run, capsys):
+    assert call(run, "--max_segments=3", "--lanes=2") == 0
+    assert read_rows(capsys.readouterr().out)["tokens"] == f"30 of {N_TEST - 1}"
+    last = (run / "evaluations.jsonl").read_text().splitlines()[-1]
+    assert not json.loads(last)["is_whole"]
+
+
+def test_evaluations_are_kept_with_how_they_counted(run, capsys):
+    warm = evaluate_as_json(capsys, run, "--warm_len=4", "--split=valid")
+    cold = evaluate_as_json(capsys, run, "--warm_lanes=false")
+    lines = (run / "evaluations.jsonl").read_text().splitlines()[-2:]
+    for line, record in zip(map(json.loads, lines), (warm, cold), strict=True):
+        assert line == {name: record[name] for name in line}
+        assert {"split", "loss_nats", "evaluation", "warm_len", "as_release"} <= line.keys()
+    assert (warm["warm_len"], warm["as_release"]) == (5, False)
+    assert (cold["warm_len"], cold["as_release"]) == (0, True)
+
+
+def test_a_checkpoint_can_be_named(run, capsys):
+    path = run / "checkpoints" / "ckpt-4"
+    assert evaluate_as_json(capsys, run, "--checkpoint", path)["step"] == 4
+
+
+def test_the_split_valid_serves_where_there_is_no_test(run, tmp_path, capsys):
+    write_words(tmp_path / "data", valid=61)
+    record = evaluate_as_json(capsys, run, "--data_dir", tmp_path / "data")
+    assert (record["split"], record["tokens"]) == ("valid", 60)
+
+
+def test_a_run_without_a_vocabulary_takes_the_records_ids(run, monkeypatch, capsys):
+    monkeypatch.setattr(run_folder, "read_run_vocabulary", lambda model_dir: None)
+    assert call(run) == 0
+    assert "has no vocabulary: its ids are taken for those of the records.\n" in (
+        capsys.readouterr().out
+    )
+
+
+def test_records_of_another_size_are_refused_without_a_vocabulary(
+    run, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(run_folder, "read_run_vocabulary", lambda model_dir: None)
+    write_words(tmp_path / "data", n_token=13, test=61)
+    assert call(run, "--data_dir", tmp_path / "data") == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.endswith(f"a model with 11 symbols; the records in {tmp_path / 'data'} have 13")
+
+
+def test_bytes_are_measured_in_bits(tmp_path, capsys):
+    write_words(tmp_path / "data", "byte", train=307, test=61)
+    assert run_main(tmp_path / "data", tmp_path / "run") == 0
+    capsys.readouterr()
+    assert call(tmp_path / "run", "--data_dir", tmp_path / "data") == 0
+    rows = read_rows(capsys.readouterr().out)
+    nats = float(rows["loss"].removesuffix(" nats"))
+    assert float(rows["bpc"]) == pytest.approx(nats / math.log(2), abs=2e-4)  # 4 digits
+    assert rows["published"] == "none: no recipe has a model of this shape"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--split=tset"], "has no split 'tset'; it has valid, test."),
+        (["--recipe=sota"], "no recipe has a model of the run's shape"),
+        (["--data_dir=nowhere"], "`nowhere` holds no records."),
+        (["--checkpoint=x/ckpt-3"], "x/ckpt-3 cannot be restored: "),
+        (["--checkpoint=x"], "'x' does not end in a step, as in ckpt-1000"),
+        (["--warm_lanes=false", "--lanes=75"], "`n_lanes` must leave each lane at least 2 tokens"),
+        (["--reset_at_documents"], "`reset_at_documents` needs a data set with document"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_one_line(run, capsys, arguments, message):
+    before = (run / "evaluations.jsonl").read_bytes() if has_evaluations(run) else None
+    assert call(run, *arguments) == 1
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("evaluate.py: ")
+    assert message in line
+    assert before == ((run / "evaluations.jsonl").read_bytes() if has_evaluations(run) else None)
+
+
+def has_evaluations(run):
+    return (run / "evaluations.jsonl").exists()
+
+
+def test_recipes_are_listed_where_the_run_is_of_none(run, capsys):
+    assert call(run, "--recipe=sota") == 1
+    assert capsys.readouterr().err.endswith(f"Choose one: {', '.join(presets.names())}\n")
+
+
+def test_a_folder_without_a_run_is_one_line(tmp_path, capsys):
+    assert call(tmp_path) == 1
+    assert capsys.readouterr().err == (
+        f"evaluate.py: `{tmp_path}` holds no run: config.json is missing\n"
+    )
+
+
+def test_a_run_without_records_says_which_flag_names_them(run, monkeypatch, capsys):
+    monkeypatch.setattr(evaluate, "_RECORDS_NAME", "none")
+    assert call(run) == 1
+    assert capsys.readouterr().err == (
+        f"evaluate.py: `{run}/none` holds no records: pass --data_dir, the folder of the records\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--lanes=0"], "flag --lanes=0: "),
+        (["--tgt_len=0"], "flag --tgt_len=0: "),
+        (["--clamp_len=0"], "`clamp_len` must be -1 (off) or positive"),
+        (["--recipe=text8-base"], "--recipe: Unknown preset 'text8-base'. Did you mean"),
+        (["--warm_lanes=false", "--warm_len=5"], "--warm_len is for lanes that are warmed"),
+        (["--lane=3"], "unknown flag --lane. Did you mean --lanes?"),
+    ],
+)
+def test_a_wrong_flag_is_one_line(run, capsys, arguments, message):
+    assert call(run, *arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_a_run_must_be_named(capsys):
+    assert call() == 2
+    assert capsys.readouterr().err == "evaluate.py: --run must be given\n"
+
+
+def test_the_program_runs_compiled_from_the_command_line(run):
+    command = [sys.executable, "-m", "txl_tf.evaluate", "--run", run, "--json"]
+    root = Path(evaluate.__file__).parents[1]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["tokens"] == N_TEST - 1
+    assert "Scores test with tgt_len 5, mem_len 7, " in done.stderr
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_the_recipe_of_a_model_is_found_by_its_shape(name):
+    model = dataclasses.replace(
+        presets.model(name), n_token=800_011, dropout=0.5, dropatt=0.5, init_std=0.5, cutoffs=(7,)
+    )
+    assert presets.find(model, name.partition("_")[0]) == name
+
+
+def test_the_first_of_equal_recipes_is_found_for_another_corpus():
+    assert presets.find(presets.model("text8_large"), "mine") == "enwik8_large"
+
+
+def test_no_recipe_is_found_for_another_shape():
+    assert presets.find(ModelConfig(n_token=27), "text8") is None

@@ -1,0 +1,221 @@
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_release import DATA, make_release
+
+import txl_tf
+from txl_tf import export_release, import_release
+from txl_tf.config import AttentionSpan
+from txl_tf.data import read_ids
+from txl_tf.release import load_model
+from txl_tf.training.checkpoint_weights import name_variables
+
+WORDS = {"cutoffs": (50, 200), "div_val": 2, "untie_r": True, "proj_share_all_but_first": True}
+
+
+def run(*arguments):
+    return import_release.main(["import_release", *map(str, arguments)])
+
+
+def get_weights(model):
+    return {name: value.numpy() for name, value in name_variables(model.weights).items()}
+
+
+def assert_equal_weights(found, expected):
+    found, expected = get_weights(found), get_weights(expected)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("python", [2, 3])
+def test_a_release_becomes_a_run(python, tmp_path, capsys):
+    """No flag but the folders: weights, config, vocabulary, records of the pickle's splits."""
+    config = make_release(tmp_path / "tf_wt103", python=python, **WORDS)
+    assert run("--source", tmp_path / "tf_wt103", "--out", tmp_path / "run") == 0
+    lm = txl_tf.load(tmp_path / "run")
+    assert lm.config == config
+    assert_equal_weights(lm.model, load_model(f"{tmp_path}/tf_wt103/model/model.ckpt-0", config))
+    with np.load(DATA / "wt103" / "ids.npz") as ids:
+        expected = {split: ids[split] for split in ("valid", "test")}
+    for split, golden in expected.items():
+        found = read_ids(tmp_path / "run" / "records", split)
+        assert lm.vocabulary.decode(found).split() == decode(golden)
+    printed = capsys.readouterr().out
+    assert "2 layers, d_model 12, d_embed 12, 3 heads of 5, d_inner 7, untie_r true" in printed
+    assert "no recipe has these sizes" in printed
+
+
+def decode(ids):
+    symbols = (DATA / "wt103" / "vocab.txt").read_text("utf-8").split("\n")
+    return " ".join("\n" if symbols[i] == "<eos>" else symbols[i] for i in ids).split()
+
+
+def test_the_run_scores_generates_and_evaluates(tmp_path):
+    make_release(tmp_path / "tf_wt103", **WORDS)
+    out, spans = tmp_path / "run", ["--eval_tgt_len=7", "--eval_mem_len=11"]
+    assert run("--source", tmp_path / "tf_wt103", "--out", out, *spans) == 0
+    lm = txl_tf.load(out)
+    assert lm.span == AttentionSpan(11)
+    ids = read_ids(out / "records", "test")
+    text = lm.vocabulary.decode(ids[:23])
+    (score,) = lm.score([text])
+    assert score.tokens == 22
+    assert len(lm.generate(text, max_new_tokens=5).split()) <= 5
+    evaluated = lm.evaluate("test")
+    assert evaluated.tokens == len(ids) - 1
+    assert 0 < evaluated.nats_per_token < 30
+
+
+def test_the_recipe_of_the_sizes_gives_span_and_dropout(tmp_path, capsys):
+    sizes = dataclasses.asdict(txl_tf.presets.model("text8_base"))
+    for name in ("n_token", "dropout", "dropatt"):
+        del sizes[name]
+    make_release(tmp_path / "source", dataset="text8", **sizes)
+    assert run("--source", tmp_path / "source", "--out", tmp_path / "run") == 0
+    lm = txl_tf.load(tmp_path / "run")
+    assert lm.evaluation == txl_tf.presets.get("text8_base").evaluation
+    assert (lm.config.dropout, lm.config.dropatt) == (0.1, 0.0)
+    assert "recipe text8_base" in capsys.readouterr().out
+
+
+def test_without_data_the_run_knows_ids_alone(tmp_path, capsys):
+    config = make_release(tmp_path / "source", **WORDS)
+    out = tmp_path / "run"
+    assert run("--source", tmp_path / "source" / "model", "--out", out) == 0
+    assert txl_tf.load(out).vocabulary is not None  # data/ is found beside model/
+    (tmp_path / "source" / "data").rename(tmp_path / "elsewhere")
+    out = tmp_path / "bare"
+    assert run("--source", tmp_path / "source", "--out", out) == 0
+    lm = txl_tf.load(out)
+    assert lm.vocabulary is None
+    assert lm.score([[1, 2, 3]])[0].tokens == 2
+    assert not (out / "records").exists()
+    assert "no vocabulary" in capsys.readouterr().out
+    assert lm.config == config
+
+
+def test_an_export_comes_back_bit_for_bit(tmp_path):
+    make_release(tmp_path / "source", step=7, **WORDS)
+    assert run("--source", tmp_path / "source", "--out", tmp_path / "a") == 0
+    argv = ["export_release", f"--run={tmp_path}/a", f"--out={tmp_path}/exported"]
+    assert export_release.main(argv) == 0
+    assert run("--source", tmp_path / "exported", "--out", tmp_path / "b") == 0
+    first, second = (txl_tf.load(tmp_path / name) for name in "ab")
+    assert_equal_weights(second.model, first.model)
+    assert (second.config, second.vocabulary) == (first.config, first.vocabulary)
+    old, new = (
+        tf.train.load_checkpoint(str(tmp_path / name / "model" / "model.ckpt-7"))
+        for name in ("source", "exported")
+    )
+    assert new.get_tensor("global_step") == 7
+    shapes = new.get_variable_to_shape_map()
+    assert shapes.keys() - {"global_step"} == old.get_variable_to_shape_map().keys()
+    for name in old.get_variable_to_shape_map():
+        np.testing.assert_array_equal(new.get_tensor(name), old.get_tensor(name))
+    info = json.loads((tmp_path / "exported" / "data" / "corpus-info.json").read_text())
+    assert info == {"vocab_size": 594, "cutoffs": [0, 50, 200, 594], "dataset": "wt103"}
+    assert tf.train.latest_checkpoint(str(tmp_path / "exported" / "model")).endswith("ckpt-7")
+
+
+def test_an_export_does_not_replace_another(tmp_path, capsys):
+    make_release(tmp_path / "source", **WORDS)
+    run("--source", tmp_path / "source", "--out", tmp_path / "a")
+    argv = ["export_release", f"--run={tmp_path}/a", f"--out={tmp_path}/source"]
+    assert export_release.main(argv) == 1
+    assert re.search(r"holds a checkpoint already", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ([], 2, r"pass --source, or --download"),
+        (["--source=a", "--download=tf_wt103"], 2, r"pass --source, or --download"),
+        (["--source=absent"], 1, r"`absent` is not there"),
+        (["--source={source}", "--splits=train"], 0, r""),
+        (["--source={source}", "--splits=dev"], 1, r"has no split 'dev'; it has train, valid"),
+        (["--source={source}", "--recipe=wt104"], 2, r"Unknown preset 'wt104'"),
+        (["--source={source}", "--eval_mem_len=-1"], 2, r"`mem_len` must be"),
+        (["--source={source}", "--with_optimizer"], 1, r"does not hold the state of Adam: .*/Adam"),
+        (["--source={source}", "--layers=3"], 2, r"unknown flag --layers"),
+    ],
+)
+def test_bad_arguments_are_one_line(arguments, status, message, tmp_path, capsys):
+    make_release(tmp_path / "source", **WORDS)
+    out = tmp_path / "run"
+    arguments = [argument.format(source=tmp_path / "source") for argument in arguments]
+    assert run(*arguments, "--out", out) == status
+    error = capsys.readouterr().err
+    assert re.search(message, error)
+    assert error.count("\n") == (status > 0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"] * (not status) + ["source"]
+
+
+def test_a_folder_that_holds_something_is_left_alone(tmp_path, capsys):
+    make_release(tmp_path / "source", **WORDS)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    assert run("--source", tmp_path / "source", "--out", tmp_path / "run") == 1
+    assert "holds something already" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
+
+
+def test_a_vocabulary_of_another_size_is_refused(tmp_path, capsys):
+    make_release(tmp_path / "source", **WORDS)
+    make_release(tmp_path / "other", dataset="ptb")
+    (tmp_path / "source" / "model").rename(tmp_path / "other" / "model594")
+    (tmp_path / "other" / "model").rename(tmp_path / "source" / "model")
+    assert run("--source", tmp_path / "source", "--out", tmp_path / "run") == 1
+    assert "vocabulary of 594 symbols, the model has 1,268" in capsys.readouterr().err
+
+
+def test_an_import_tells_training_that_it_holds_weights_alone(tmp_path, capsys):
+    """It must not be set aside as damaged, as a checkpoint without a memory would be."""
+    import train_gpu
+
+    make_release(tmp_path / "source", **WORDS)
+    sizes = ["--dropout=0", "--train_steps=2", "--train_batch_size=3", "--tgt_len=5", "--mem_len=5"]
+    out = tmp_path / "run"
+    run("--source", tmp_path / "source", "--out", out, "--splits=train", *sizes)
+    shapes = "--n_layer=2 --d_model=12 --d_embed=12 --n_head=3 --d_head=5 --d_inner=7 --div_val=2"
+    shapes += " --cutoffs=50,200 --untie_r --proj_share_all_but_first --dropout=0"
+    argv = [*shapes.split(), *sizes, f"--data_dir={out}/records", "--jit=false"]
+    assert train_gpu.main(["train_gpu", *argv, f"--model_dir={out}"]) == 1
+    assert "holds weights alone: start from it in a new `model_dir`" in capsys.readouterr().err
+    warm = [f"--model_dir={tmp_path}/new", f"--warm_start_path={out}/checkpoints/ckpt-0"]
+    assert train_gpu.main(["train_gpu", *argv, *warm]) == 0
+
+
+def test_training_goes_on_with_the_state_of_adam(tmp_path, capsys):
+    """One more step is the one that TensorFlow 1's Adam would have made."""
+    import train_gpu
+
+    step = 7
+    make_release(tmp_path / "source", step=step, slots=True, **WORDS)
+    sizes = ["--dropout=0", "--dropatt=0", f"--train_steps={step + 1}", "--train_batch_size=3"]
+    sizes += ["--tgt_len=5", "--mem_len=5", "--learning_rate=0.01", "--min_lr_ratio=1"]
+    out = tmp_path / "run"
+    arguments = ["--splits=train", "--with_optimizer", *sizes]
+    assert run("--source", tmp_path / "source", "--out", out, *arguments) == 0
+    shapes = "--n_layer=2 --d_model=12 --d_embed=12 --n_head=3 --d_head=5 --d_inner=7 --div_val=2"
+    shapes += " --cutoffs=50,200 --untie_r --proj_share_all_but_first"
+    argv = [*shapes.split(), *sizes, f"--data_dir={out}/records", "--jit=false"]
+    assert train_gpu.main(["train_gpu", *argv, f"--model_dir={out}"]) == 0
+    assert "came without a memory: it starts empty" in capsys.readouterr().out
+    reader = tf.train.load_checkpoint(f"{tmp_path}/source/model/model.ckpt-{step}")
+    before, m, v = (
+        reader.get_tensor(f"transformer/layer_1/ff/layer_1/bias{slot}")
+        for slot in ("", "/Adam", "/Adam_1")
+    )
+    after = txl_tf.load(out).model.decoder_layers[1].feed_forward.inner.bias.numpy()
+    # From the change of the weight and the formula of Adam, with the moments of 2019, follows
+    # the gradient of the step: it must be a small one, since the norm is clipped at .25.
+    rate = 0.01 * np.sqrt(1 - 0.999 ** (step + 1)) / (1 - 0.9 ** (step + 1))
+    without_gradient = before - rate * (0.9 * m) / (np.sqrt(0.999 * v) + 1e-8)
+    spread = rate * 0.1 * 0.25 / np.sqrt(0.999 * v)
+    assert (abs(after - without_gradient) <= 1.1 * spread).all()
+    assert abs(after - before).max() > 1e-3

@@ -1,0 +1,118 @@
+"""The command lines of the 2019 release are understood."""
+
+import make_tfrecords
+import pytest
+from release_command_lines import (
+    SCRIPTS,
+    make_data_flags,
+    make_released_flags,
+    make_test_data_flags,
+    make_test_flags,
+    make_training_flags,
+)
+
+import train_gpu
+import train_tpu
+from txl_tf.legacy_flags import PREPARATION_FLAGS, TRAINING_FLAGS, describe_legacy_flags
+from txl_tf.program import parse_flags
+from txl_tf.train_command import define_flags
+
+# All flags of its programs that ours do without, with the release's defaults.
+TRAINING_DEFAULTS = {
+    "num_hosts": 1,
+    "num_core_per_host": 8,
+    "use_tpu": True,
+    "master": None,
+    "track_mean": True,
+    "do_test": False,
+}
+PREPARATION_DEFAULTS = {
+    "tgt_len": 70,
+    "per_host_train_bsz": 60,
+    "per_host_valid_bsz": 60,
+    "per_host_test_bsz": 0,
+    "num_core_per_host": 8,
+    "num_procs": 1,
+    "num_passes": 10,
+    "num_shuffle": 4,
+    "max_batch": -1,
+    "debug": False,
+    "use_tpu": True,
+}
+
+
+def write_arguments(given):
+    """Writes flags as the scripts do: --name=value, True and False."""
+    return [f"--{name}={value}" for name, value in given.items()]
+
+
+def parse_training(program, given, monkeypatch):
+    """Returns the flags that a program has read, instead of running it."""
+    parsed = []
+    monkeypatch.setattr(program, "run", lambda options, make_strategy: parsed.append(options))
+    tpu = ["--tpu=name"] if program is train_tpu else []
+    assert program.main(["train.py", *write_arguments(given), *tpu]) == 0
+    return parsed[0]
+
+
+@pytest.mark.parametrize("make_flags", [make_training_flags, make_test_flags])
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_that_trains_or_evaluates_is_read(name, make_flags, monkeypatch):
+    given = make_flags(SCRIPTS[name])
+    program = train_tpu if SCRIPTS[name].hosts else train_gpu
+    options = parse_training(program, given, monkeypatch)
+    assert {flag: options[flag].value for flag in given} == given
+
+
+@pytest.mark.parametrize("name", ["enwik8", "text8", "wt103", "lm1b"])
+def test_a_script_for_released_weights_is_read(name, monkeypatch):
+    given = make_released_flags(name)
+    options = parse_training(train_gpu, given, monkeypatch)
+    assert {flag: options[flag].value for flag in given} == given
+
+
+@pytest.mark.parametrize("make_flags", [make_data_flags, make_test_data_flags])
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_that_prepares_data_is_read(name, make_flags):
+    given = make_flags(SCRIPTS[name])
+    options = make_tfrecords.define_flags()
+    parse_flags(options, ["make_tfrecords.py", *write_arguments(given)])
+    make_tfrecords.check_flags(options)
+    assert {flag: options[flag].value for flag in given} == given
+
+
+@pytest.mark.parametrize(
+    ("defined", "defaults"),
+    [
+        (define_flags(), TRAINING_DEFAULTS),
+        (make_tfrecords.define_flags(), PREPARATION_DEFAULTS),
+    ],
+    ids=["training", "preparation"],
+)
+def test_what_is_not_needed_has_the_defaults_of_the_release(defined, defaults):
+    assert {name: defined[name].default for name in defaults} == defaults
+
+
+@pytest.mark.parametrize(
+    ("define", "legacy"),
+    [(define_flags, TRAINING_FLAGS), (make_tfrecords.define_flags, PREPARATION_FLAGS)],
+    ids=["training", "preparation"],
+)
+def test_every_flag_that_is_given_has_a_line_and_no_other(define, legacy):
+    options = define()
+    assert list(describe_legacy_flags(options, legacy)) == []
+    for flag in legacy:
+        options = define()
+        value = {int: 3, bool: False, str: "name"}[flag.kind]
+        needed = [f"--{name}=x" for name in ("data_dir", "model_dir", "dataset") if name in options]
+        parse_flags(options, ["x", f"--{flag.name}={value}", *needed])
+        (line,) = describe_legacy_flags(options, legacy)
+        assert line.startswith(f"--{flag.name}={str(value).lower()}: ")
+        assert len(line) > 40
+
+
+def test_a_tpu_asked_of_the_program_for_gpus_is_not_passed_over_in_silence():
+    options = define_flags()
+    parse_flags(options, ["x", "--data_dir=x", "--model_dir=x", "--use_tpu=True"])
+    (line,) = describe_legacy_flags(options, TRAINING_FLAGS)
+    assert line == "--use_tpu=true: train_tpu.py trains on TPUs, train_gpu.py on GPUs or the CPU."

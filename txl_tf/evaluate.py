@@ -1,0 +1,193 @@
+"""Evaluates a run, and shows its bpc or perplexity beside the published figure.
+
+python -m txl_tf.evaluate --run runs/text8 --recipe sota
+"""
+
+import dataclasses
+import functools
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from txl_tf import presets
+from txl_tf.config import EvalConfig
+from txl_tf.data.data_set import get_level
+from txl_tf.data.files import get_size, join_path
+from txl_tf.data.reading import Records, open_records
+from txl_tf.data.records import JSON_NAME
+from txl_tf.errors import UserError
+from txl_tf.program import define_flag, run_program
+
+if TYPE_CHECKING:
+    from txl_tf.training.run_folder import RunConfig
+
+SOTA = "sota"
+_RECORDS_NAME = "records"  # of the folder in a run that holds records, if there is any
+_SPAN_FLAGS = ("tgt_len", "mem_len", "same_length", "clamp_len", "reset_at_documents")
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(str(__doc__), define_flags(), evaluate_run, argv, positional="run")
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, not yet read."""
+    options = flags.FlagValues()
+    define = functools.partial(define_flag, options)
+    of_recipe = "[default: the recipe's]"
+    define("run", str, None, "Folder of the run.", required=True)
+    define(
+        *("recipe", str, None),
+        f"How to evaluate: {SOTA}, as the recipe whose model the run has; or as one of "
+        f"{', '.join(presets.names())}. [default: as the run's own config says]",
+    )
+    define("data_dir", str, None, "Folder of the records. [default: RUN/records]")
+    define("split", str, None, "Split to evaluate on. [default: test if there is one, else valid]")
+    define("lanes", int, None, f"Lanes to cut the split into. {of_recipe}", lower_bound=1)
+    define("warm_lanes", bool, True, "Warm the lanes; if not, count as the 2019 release did.")
+    define(
+        *("warm_len", int, None, "Tokens that warm a lane. [default: twice mem_len]"),
+        lower_bound=0,
+    )
+    define("tgt_len", int, None, f"Segment length. {of_recipe}", lower_bound=1)
+    define("mem_len", int, None, f"Memory length; 0 for none. {of_recipe}", lower_bound=0)
+    define("same_length", bool, None, f"Every token sees mem_len + 1 keys. {of_recipe}")
+    define("clamp_len", int, None, f"Longest distance; -1 for no limit. {of_recipe}")
+    define(
+        *("reset_at_documents", bool, None),
+        f"A document sees nothing of the one before it. {of_recipe}",
+    )
+    define("checkpoint", str, None, "Path of the checkpoint. [default: the newest]")
+    define("use_ema", bool, True, "Take averaged weights where the checkpoint has them.")
+    define("max_segments", int, None, "Segments to score. [default: all]", lower_bound=1)
+    define("jit", bool, True, "Compile the model with XLA.")
+    define("json", bool, False, "Print one JSON object instead of the table.")
+    return options
+
+
+def evaluate_run(options: flags.FlagValues) -> None:
+    """Evaluates a run as the flags say, prints its score and adds it to `evaluations.jsonl`.
+
+    Raises:
+        flags.Error: flags that contradict each other, or that no evaluation can have.
+        UserError: no run, no records, or some that do not fit.
+    """
+    _check_flags(options)
+
+    from txl_tf.model import TransformerXL
+    from txl_tf.training import evaluation
+    from txl_tf.training.checkpoint_files import find_checkpoint
+    from txl_tf.training.evaluation_report import Job
+    from txl_tf.training.evaluator import Evaluator, choose_warm_len
+    from txl_tf.training.run_folder import read_run_config, read_run_vocabulary
+
+    found = read_run_config(options.run)
+    recipe, base = choose_recipe(options.recipe, found)
+    config = dataclasses.replace(found, evaluation=override(base, options))
+    records = open_run_records(options)
+    split = options.split or ("test" if "test" in records.splits else "valid")
+    evaluation.check_data(records, config, model_dir=options.run, split=split)
+    checkpoint = options.checkpoint or find_checkpoint(options.run)
+    evaluator = Evaluator(TransformerXL(config.model), config.evaluation, jit_compile=options.jit)
+    warm_len = options.warm_len
+    if warm_len is None:
+        warm_len = choose_warm_len(config.evaluation.span) if options.warm_lanes else 0
+    lanes = evaluator.cut_lanes(
+        records.split(split), warm_len=warm_len, drop_rest=not options.warm_lanes
+    )
+    job = Job(options.run, config, records, split, recipe, lanes)
+    say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
+    if read_run_vocabulary(options.run) is None:
+        say(f"{options.run} has no vocabulary: its ids are taken for those of the records.")
+    say(f"Scores {split} with {evaluation.describe_evaluation(config.evaluation)}.")
+    say(job.describe_counting())
+    outcome = evaluation.score_checkpoint(
+        evaluator,
+        lanes,
+        model_dir=options.run,
+        split=split,
+        checkpoint=checkpoint,
+        level=get_level(records),
+        max_segments=options.max_segments,
+        use_ema=options.use_ema,
+    )
+    if options.json:
+        print(json.dumps(job.make_record(outcome)))
+        return
+    for line in job.format_table(outcome):
+        print(line)
+
+
+def _check_flags(options: flags.FlagValues) -> None:
+    """Checks what can be known without the run.
+
+    Raises:
+        flags.Error: there is no such recipe, or flags contradict each other.
+    """
+    if options.recipe not in (None, SOTA):
+        try:
+            presets.get(options.recipe)
+        except UserError as error:
+            raise flags.Error(f"--recipe: {error}, or {SOTA}") from error
+    if options.warm_len is not None and not options.warm_lanes:
+        raise flags.Error("--warm_len is for lanes that are warmed: --warm_lanes=false has none")
+
+
+def choose_recipe(name: str | None, found: "RunConfig") -> tuple[str | None, EvalConfig]:
+    """Returns the recipe whose figure is shown, and how to evaluate.
+
+    Args:
+        name: of the recipe, or `SOTA`, or `None` for an evaluation by the run's own config.
+        found: the run's.
+
+    Raises:
+        UserError: `SOTA`, and the run has no recipe's model.
+    """
+    own = presets.find(found.model, found.dataset)
+    if name is None:
+        return own, found.evaluation
+    recipe = own if name == SOTA else name
+    if recipe is None:
+        raise UserError(
+            f"no recipe has a model of the run's shape, so that --recipe {SOTA} names none. "
+            f"Choose one: {', '.join(presets.names())}"
+        )
+    return recipe, presets.get(recipe).evaluation
+
+
+def override(config: EvalConfig, options: flags.FlagValues) -> EvalConfig:
+    """Returns the config with those of its fields whose flags were given.
+
+    Raises:
+        flags.Error: no evaluation can have them.
+    """
+    given: dict[str, Any] = {
+        name: options[name].value for name in _SPAN_FLAGS if options[name].present
+    }
+    if options.lanes is not None:
+        given["eval_batch_size"] = options.lanes
+    try:
+        return dataclasses.replace(config, **given)
+    except UserError as error:
+        raise flags.Error(str(error)) from error
+
+
+def open_run_records(options: flags.FlagValues) -> Records:
+    """Opens the records that the flags name, or those in the run's folder.
+
+    Raises:
+        UserError: there are none.
+    """
+    if options.data_dir:
+        return open_records(options.data_dir)
+    folder = join_path(options.run, _RECORDS_NAME)
+    if get_size(join_path(folder, JSON_NAME)) is None:
+        raise UserError(f"`{folder}` holds no records: pass --data_dir, the folder of the records")
+    return open_records(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

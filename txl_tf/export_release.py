@@ -1,0 +1,54 @@
+"""Exports a run as a checkpoint that the code of the 2019 release reads.
+
+python -m txl_tf.export_release --run runs/wt103 --out exported/wt103
+"""
+
+import sys
+
+from absl import flags
+
+from txl_tf.program import define_flag, run_program
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(str(__doc__), define_flags(), export_run, argv)
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, not yet read."""
+    options = flags.FlagValues()
+    define_flag(options, "run", str, None, "Folder of the run.", required=True)
+    define_flag(options, "out", str, None, "Folder to write model/ and data/ to.", required=True)
+    define_flag(options, "checkpoint", str, None, "Checkpoint to export. [default: the newest]")
+    define_flag(options, "use_ema", bool, True, "Take averaged weights where there are any.")
+    return options
+
+
+def export_run(options: flags.FlagValues) -> None:
+    """Writes a checkpoint of a run under the release's names, and says how to read it.
+
+    Raises:
+        UserError: there is no such run, the release has no place for a setting of its model, or
+            the folder cannot be written.
+    """
+    from txl_tf.model import TransformerXL
+    from txl_tf.release.exporting import export_data, export_model
+    from txl_tf.training.checkpoint_files import find_checkpoint, read_step
+    from txl_tf.training.checkpoint_weights import load_weights
+    from txl_tf.training.run_folder import read_run_config, read_run_vocabulary
+
+    config, vocabulary = read_run_config(options.run), read_run_vocabulary(options.run)
+    checkpoint = options.checkpoint or find_checkpoint(options.run)
+    model = TransformerXL(config.model)
+    is_averaged = load_weights(model, checkpoint, use_averages=options.use_ema)
+    path = export_model(options.out, model, step=read_step(checkpoint))
+    weights = "averaged weights" if is_averaged else "weights"
+    print(f"Wrote {path}: the {weights} of {checkpoint}, without the optimizer's state.")
+    if vocabulary is not None:
+        export_data(options.out, vocabulary, config.model, config.dataset)
+        print(f"Wrote {options.out}/data: corpus-info.json and the vocabulary, no pickle.")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,159 @@
+"""Imports a model of the 2019 release, or of Hugging Face transformers, as a run folder.
+
+python -m txl_tf.import_release --source pretrained_xl/tf_wt103 --out runs/wt103
+python -m txl_tf.import_release --download tf_wt103 --out runs/wt103
+"""
+
+import dataclasses
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from txl_tf import presets
+from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.errors import UserError
+from txl_tf.program import define_flag, run_program
+from txl_tf.train_command import answer_as_flags, define_config_flags, override
+
+if TYPE_CHECKING:
+    from txl_tf.release.importing import Release
+    from txl_tf.training.run_folder import RunConfig
+
+# What no shape of a weight tells.
+_FREE = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(str(__doc__), define_flags(), import_run, argv)
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, not yet read."""
+    options = flags.FlagValues()
+
+    def define(name: str, kind: type, default: object, text: str, **rules: object) -> None:
+        define_flag(options, name, kind, default, text, **rules)
+
+    define("source", str, None, "Folder of the release (with model/), model folder or checkpoint.")
+    define("download", str, None, "Published model to get: tf_enwik8, tf_text8, tf_wt103, tf_lm1b.")
+    define("raw_dir", str, "pretrained_xl", "Where to put what is downloaded.")
+    define("out", str, None, "Run folder to make.", required=True)
+    define("dataset", str, None, "Name of the data set. [default: as the source's data/ has it]")
+    define("recipe", str, None, "Recipe of the model. [default: the one with its sizes, if any]")
+    define(
+        "splits", list, ["valid", "test"], "Splits to make records of, where the source has any."
+    )
+    define("with_optimizer", bool, False, "Keep the state of Adam: training can go on.")
+    define_config_flags(options, ModelConfig, _FREE)
+    define_config_flags(options, TrainConfig)
+    define_config_flags(options, EvalConfig)
+    return options
+
+
+def import_run(options: flags.FlagValues) -> None:
+    """Reads the source, and writes a run folder; prints what was found and what is next.
+
+    Raises:
+        flags.Error: flags that contradict each other.
+        UserError: the source cannot be read, or the folder cannot be made.
+    """
+    if (options.source is None) == (options.download is None):
+        raise flags.Error("pass --source, or --download and the name of a published model")
+    if options.recipe:
+        answer_as_flags(presets.get, options.recipe)
+    source = options.source
+    if options.download:
+        from txl_tf.release.published import fetch_model
+
+        source = str(fetch_model(options.download, Path(options.raw_dir)))
+
+    from txl_tf.release.importing import read_release, write_run
+    from txl_tf.training.run_folder import RECORDS_NAME
+
+    release = read_release(source, dataset=options.dataset)
+    _describe_release(release)
+    name = options.recipe or presets.find(release.model.config, release.dataset)
+    preset = presets.get(name) if name else None
+    config = _make_config(options, release, preset)
+    splits = tuple(split for split in options.splits if split in release.splits)
+    missing = [split for split in options.splits if split not in release.splits]
+    if missing and options["splits"].present:
+        there = ", ".join(release.splits) or "none"
+        raise UserError(f"`{source}` has no split {missing[0]!r}; it has {there}")
+    _describe_evaluation(config.evaluation, release, name)
+    write_run(options.out, release, config, splits=splits, keep_optimizer=options.with_optimizer)
+    print(f"Wrote {options.out}: {_list_parts(release, splits, options)}.")
+    if "test" in splits:
+        recipe = " --recipe sota" if name else ""
+        print("To evaluate it:")
+        print(f"python -m txl_tf.evaluate --run {shlex.quote(options.out)}{recipe}")
+    elif release.vocabulary is None:
+        print(f"Without data/ the run knows ids, not text: no vocabulary, no {RECORDS_NAME}/.")
+
+
+def _make_config(
+    options: flags.FlagValues, release: "Release", preset: presets.Preset | None
+) -> "RunConfig":
+    """Returns the config of the run: the model's shapes, else the recipe's, else the flags'."""
+    from txl_tf.training.run_folder import RunConfig
+
+    model = release.model.config
+    evaluation = release.evaluation or EvalConfig()
+    training = TrainConfig()
+    if preset:
+        free = {name: getattr(preset.model, name) for name in _FREE}
+        model = dataclasses.replace(model, **free)
+        training, evaluation = preset.training, release.evaluation or preset.evaluation
+    return RunConfig(
+        release.dataset or "unknown",
+        *(answer_as_flags(override, part, options) for part in (model, training, evaluation)),
+    )
+
+
+def _describe_release(release: "Release") -> None:
+    config = release.model.config
+    print(f"{release.path}: {config.count_parameters():,} parameters, step {release.step:,}")
+    print(
+        f"  {config.n_layer} layers, d_model {config.d_model}, d_embed {config.d_embed}, "
+        f"{config.n_head} heads of {config.d_head}, d_inner {config.d_inner}, "
+        f"untie_r {str(config.untie_r).lower()}"
+    )
+    bins = f", cutoffs {', '.join(f'{cutoff:,}' for cutoff in config.cutoffs)}"
+    print(
+        f"  {config.n_token:,} tokens{bins if config.cutoffs else ''}, div_val {config.div_val}, "
+        f"proj_share_all_but_first {str(config.proj_share_all_but_first).lower()}, "
+        f"proj_same_dim {str(config.proj_same_dim).lower()}"
+    )
+    if release.vocabulary is not None:
+        sizes = "".join(f", {name} {len(ids):,}" for name, ids in release.splits.items())
+        print(f"  {release.dataset or 'unknown data set'}: {release.vocabulary.level}s{sizes}")
+
+
+def _describe_evaluation(config: EvalConfig, release: "Release", name: str | None) -> None:
+    """Prints how the run will be evaluated, and why so."""
+    from txl_tf.training.evaluation import describe_evaluation
+
+    if name:
+        published = presets.get(name).published
+        origin = f"recipe {name}" + (f", published {published}" if published else "")
+    elif release.evaluation:
+        origin = "as its folder says"
+    else:
+        origin = "no recipe has these sizes: --eval_mem_len and its like say otherwise"
+    print(f"  evaluated with {describe_evaluation(config)} ({origin})")
+
+
+def _list_parts(release: "Release", splits: tuple[str, ...], options: flags.FlagValues) -> str:
+    parts = ["weights"]
+    parts += ["the state of Adam"] * options.with_optimizer
+    parts += ["vocabulary"] * (release.vocabulary is not None)
+    parts += [f"records of {' and '.join(splits)}"] if splits else []
+    return ", ".join(parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

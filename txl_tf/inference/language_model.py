@@ -1,0 +1,215 @@
+"""A trained model with its vocabulary: text in, scores or text out."""
+
+import os
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from txl_tf import presets
+from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig
+from txl_tf.data.reading import open_records
+from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.errors import UserError
+from txl_tf.inference.generation import Generator
+from txl_tf.inference.scoring import Scorer, TextScore
+from txl_tf.model import TransformerXL
+from txl_tf.training.checkpoint_files import find_checkpoint
+from txl_tf.training.checkpoint_weights import load_weights
+from txl_tf.training.evaluator import Evaluator, Score
+from txl_tf.training.run_folder import (
+    RECORDS_NAME,
+    has_run,
+    read_run_config,
+    read_run_vocabulary,
+)
+
+
+class LanguageModel:
+    """A model that scores and goes on with texts; `txl_tf.load` makes it.
+
+    Args:
+        model: the weights.
+        vocabulary: what turns texts into ids; `None`: then only ids can be used.
+        evaluation: segment and span.
+        records_dir: folder of the records to evaluate on; `None` for none.
+
+    Attributes:
+        model: as above.
+        vocabulary: as above.
+        evaluation: as above.
+    """
+
+    def __init__(
+        self,
+        model: TransformerXL,
+        vocabulary: Vocabulary | None,
+        evaluation: EvalConfig,
+        records_dir: str | None = None,
+    ):
+        self.model = model
+        self.vocabulary = vocabulary
+        self.evaluation = evaluation
+        self._records_dir = records_dir
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, checkpoint: str | None = None) -> Self:
+        """Loads a run.
+
+        Args:
+            path: a run folder, of training or of an import.
+            checkpoint: path of the checkpoint; `None` for the newest.
+
+        Returns:
+            The model with the averages of its weights, where the checkpoint has any.
+
+        Raises:
+            UserError: there is no run, or it cannot be read.
+        """
+        folder = os.fspath(path)
+        if not has_run(folder):
+            raise UserError(_explain_no_run(folder))
+        config = read_run_config(folder)
+        model = TransformerXL(config.model)
+        load_weights(model, checkpoint or find_checkpoint(folder))
+        records_dir = os.path.join(folder, RECORDS_NAME)
+        return cls(model, read_run_vocabulary(folder), config.evaluation, records_dir)
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model's config."""
+        return self.model.config
+
+    @property
+    def span(self) -> AttentionSpan:
+        """How far the model looks back."""
+        return self.evaluation.span
+
+    def score(self, texts: Iterable[str | np.ndarray]) -> list[TextScore]:
+        """Scores texts, each from an empty memory on: all tokens but the first.
+
+        Args:
+            texts: each a text, or its ids (n,) of integers.
+
+        Returns:
+            A score for each: nats per token, their sum, bpc, perplexity.
+
+        Raises:
+            UserError: a text holds a symbol that the vocabulary does not know, or an id is out of
+                range.
+        """
+        if isinstance(texts, str):
+            raise UserError("`texts` must be a list of texts. Received: one text")
+        return [self._scorer.score(self._encode(text)) for text in texts]
+
+    def generate(
+        self,
+        prompt: str | np.ndarray,
+        *,
+        max_new_tokens: int = 200,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+    ) -> str | np.ndarray:
+        """Goes on with a text.
+
+        Args:
+            prompt: the text, of one token or more; or its ids (n,).
+            max_new_tokens: how many tokens to add.
+            temperature: the log-probabilities are divided by it; 0 takes the likeliest token.
+            top_k: draw among so many likeliest tokens; `None` for all.
+            top_p: draw among the likeliest tokens that together have this probability; `None` for
+                all.
+            seed: the same seed, the same text.
+
+        Returns:
+            What was added to the prompt: a text, or ids (max_new_tokens,) int32 if the prompt is
+            ids.
+
+        Raises:
+            UserError: the prompt is empty or holds an unknown symbol, or an argument is out of
+                its range.
+        """
+        if max_new_tokens < 0:
+            raise UserError(
+                f"`max_new_tokens` must not be negative. Received: max_new_tokens={max_new_tokens}"
+            )
+        prompt_ids = self._encode(prompt)
+        tokens = self._generator.generate(
+            prompt_ids, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+        )
+        ids = np.array([next(tokens) for _ in range(max_new_tokens)], np.int32)
+        if not isinstance(prompt, str):
+            return ids
+        decode = self._get_vocabulary().decode
+        # Together: the space between two words belongs to neither.
+        return decode(np.concatenate([prompt_ids, ids])).removeprefix(decode(prompt_ids))
+
+    def evaluate(self, split: str = "test", *, data_dir: str | None = None) -> Score:
+        """Scores a split of records as the run's config says.
+
+        Args:
+            split: the split.
+            data_dir: folder of the records; `None` for those of the run.
+
+        Raises:
+            UserError: there are no records, or they have another vocabulary.
+        """
+        records = open_records(data_dir or self._records_dir or "")
+        if self.vocabulary is not None and records.vocabulary != self.vocabulary:
+            raise UserError(f"`{records.data_dir}` has another vocabulary than the model")
+        return Evaluator(self.model, self.evaluation).score(records.split(split))
+
+    @cached_property
+    def _scorer(self) -> Scorer:
+        return Scorer(self.model, self.span, self.evaluation.tgt_len)
+
+    @cached_property
+    def _generator(self) -> Generator:
+        return Generator(self.model, self.span, self.evaluation.tgt_len)
+
+    def _get_vocabulary(self) -> Vocabulary:
+        if self.vocabulary is None:
+            raise UserError("the run has no vocabulary: pass ids, not text")
+        return self.vocabulary
+
+    def _encode(self, text: str | np.ndarray) -> np.ndarray:
+        """Returns the ids of a text, (n,) int32."""
+        if isinstance(text, str):
+            return self._get_vocabulary().encode(text)
+        ids = np.asarray(text)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise UserError(
+                "a text must be a `str`, or ids in a row. "
+                f"Received: shape={ids.shape}, dtype={ids.dtype}"
+            )
+        wrong = np.flatnonzero((ids < 0) | (ids >= self.config.n_token))
+        if wrong.size:
+            raise UserError(
+                f"ids must be at least 0 and below {self.config.n_token}. "
+                f"Received: id {ids[wrong[0]]} at offset {wrong[0]}"
+            )
+        return ids.astype(np.int32)
+
+
+def load(path: str | os.PathLike[str], *, checkpoint: str | None = None) -> LanguageModel:
+    """Loads a run: as `LanguageModel.load`."""
+    return LanguageModel.load(path, checkpoint=checkpoint)
+
+
+def _explain_no_run(folder: str) -> str:
+    """Returns what to do about a path that is no run folder."""
+    message = f"`{folder}` holds no run: config.json is missing"
+    if folder in presets.names():
+        return f"{message}. {folder!r} is a recipe: train it, or import its weights"
+    if os.path.isdir(folder):
+        found = os.listdir(folder)
+        is_foreign = {"model", "checkpoint", "model.safetensors", "pytorch_model.bin"} & set(found)
+        if is_foreign or any(name.endswith(".index") for name in found):
+            return (
+                f"{message}. If others trained it: "
+                f"python -m txl_tf.import_release --source {folder} --out RUN"
+            )
+    return message

@@ -1,0 +1,240 @@
+"""Reads the pickled corpora of the 2019 release: `cache.pkl`."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from txl_tf.data.vocabulary import Level, Vocabulary, fit_level
+from txl_tf.release.pickled_names import NAMES, Array, decode_text
+from txl_tf.release.plain_data import (
+    MAX_KEY_LENGTH,
+    PickleError,
+    Record,
+    explain_faults,
+    make_records_of,
+)
+from txl_tf.release.unpickling import read_pickle_file
+
+_EOS, _SENTENCE = "<eos>", "<S>"
+_UNKNOWN = ("<unk>", "<UNK>")
+_SPACE = "_"
+_SPLITS = ("train", "valid", "test")
+# Level and line end of each data set that the release knows.
+_KINDS: dict[str, tuple[Level, str | None]] = {
+    "text8": ("char", None),
+    "enwik8": ("byte", None),
+    "wt103": ("word", _EOS),
+    "wt2": ("word", _EOS),
+    "ptb": ("word", _EOS),
+    "lm1b": ("word", _SENTENCE),
+}
+_ALLOWED = NAMES | {
+    ("__main__", "Corpus"): make_records_of("Corpus"),
+    ("data_utils", "Corpus"): make_records_of("Corpus"),
+    ("vocabulary", "Vocab"): make_records_of("Vocab"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """A data set as the release kept it.
+
+    Args:
+        dataset: Its name; `None` if it has none, or one that its vocabulary contradicts (the
+            release's script for WikiText-103 said "enwik8").
+        vocabulary: Its symbols, in the release's order.
+        cutoffs: Ids at which the adaptive softmax starts a new bin; those that lie within the
+            vocabulary.
+        splits: The ids of "train", "valid" and "test", (n,) int32 each. A split whose texts the
+            release left in files, as lm1b's for training, is not among them.
+    """
+
+    dataset: str | None
+    vocabulary: Vocabulary
+    cutoffs: tuple[int, ...]
+    splits: dict[str, np.ndarray]
+
+
+def read_corpus(path: str | os.PathLike[str], dataset: str | None = None) -> Corpus:
+    """Reads a `cache.pkl`, by Python 2 or 3. Nothing in it is run.
+
+    Args:
+        path: The file.
+        dataset: What the data set is called; by default what the file says. It decides only what
+            the vocabulary leaves open.
+
+    Returns:
+        The data set.
+
+    Raises:
+        UserError: If the file cannot be read, is damaged, names what a corpus does not need, or
+            holds symbols or ids that no vocabulary here can have.
+    """
+    with explain_faults(path):
+        attributes = _read_attributes(read_pickle_file(path, _ALLOWED), "Corpus")
+        if dataset is None and attributes.get("dataset") is not None:
+            dataset = decode_text(attributes["dataset"])
+        vocabulary = _make_vocabulary(_read_attributes(attributes.get("vocab"), "Vocab"), dataset)
+        kind = (vocabulary.level, vocabulary.line_end)
+        return Corpus(
+            dataset if _KINDS.get(dataset or "", kind) == kind else None,
+            vocabulary,
+            _read_cutoffs(attributes.get("cutoffs", []), len(vocabulary)),
+            {
+                split: _read_ids(split, attributes[split].values, len(vocabulary))
+                for split in _SPLITS
+                if not _is_left_out(split, attributes.get(split))
+            },
+        )
+
+
+def load_vocabulary(path: str | os.PathLike[str], dataset: str | None = None) -> Vocabulary:
+    """Reads the vocabulary of a `cache.pkl`, by Python 2 or 3. Nothing in it is run.
+
+    Args:
+        path: The file, which holds a corpus or a vocabulary alone.
+        dataset: As in `read_corpus`.
+
+    Returns:
+        The vocabulary.
+
+    Raises:
+        UserError: As `read_corpus`.
+    """
+    with explain_faults(path):
+        top = read_pickle_file(path, _ALLOWED)
+        if type(top) is Record and top.kind == "Corpus":
+            corpus = _read_attributes(top, "Corpus")
+            top = corpus.get("vocab")
+            if dataset is None and corpus.get("dataset") is not None:
+                dataset = decode_text(corpus["dataset"])
+        return _make_vocabulary(_read_attributes(top, "Vocab"), dataset)
+
+
+def _read_attributes(record: Any, kind: str) -> dict[str, Any]:
+    """Returns the attributes of a record, whichever Python wrote their names."""
+    if type(record) is not Record or record.kind != kind:
+        raise PickleError(f"it holds no {kind} of the 2019 release")
+    return {decode_text(name): value for name, value in record.attributes.items()}
+
+
+def _make_vocabulary(attributes: Mapping[str, Any], dataset: str | None) -> Vocabulary:
+    symbols = _read_symbols(attributes)
+    special = attributes.get("special", [])
+    if type(special) is not list:
+        raise PickleError("`special` of its vocabulary is no list")
+    delimiter = attributes.get("delimiter")
+    if delimiter not in (None, "", b""):
+        raise PickleError("its vocabulary splits texts elsewhere than at white space")
+    level = _choose_level(symbols, dataset)
+    if delimiter is not None and level != "char":
+        raise PickleError("its vocabulary splits texts into characters, but has other symbols")
+    if level == "byte":
+        return Vocabulary(level, symbols)
+    unknown = _read_unknown(attributes, symbols)
+    if level == "char":
+        # Where texts are split at white space, the release's tool wrote spaces as "_".
+        space = _SPACE if delimiter is None and _SPACE in symbols else None
+        return Vocabulary(level, symbols, space=space, unknown=unknown)
+    lower_case = attributes.get("lower_case")
+    if type(lower_case) is not bool:
+        raise PickleError("its vocabulary does not say whether texts are in lower case")
+    line_start, line_end = _choose_marks(special, symbols)
+    return Vocabulary(
+        level,
+        symbols,
+        unknown=unknown or next((symbol for symbol in _UNKNOWN if symbol in symbols), None),
+        lower_case=lower_case,
+        line_start=line_start,
+        line_end=line_end,
+    )
+
+
+def _read_symbols(attributes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the symbols in the order of their ids, which both of its tables must have."""
+    symbols, ids = attributes.get("idx2sym"), attributes.get("sym2idx")
+    if type(symbols) is not list or type(ids) is not dict or not symbols:
+        raise PickleError("its vocabulary has no symbols")
+    if len(symbols) != len(ids):
+        raise PickleError(f"its vocabulary has {len(symbols)} symbols, but {len(ids)} with an id")
+    texts = []
+    for i, symbol in enumerate(symbols):
+        if type(symbol) not in (str, bytes) or len(symbol) > MAX_KEY_LENGTH:
+            raise PickleError(f"symbol {i} of its vocabulary is no short text")
+        found = ids.get(symbol)
+        if type(found) is not int or found != i:
+            raise PickleError(f"symbol {i} of its vocabulary, {symbol[:60]!a}, has another id")
+        try:
+            if type(symbol) is bytes:
+                symbol = symbol.decode("utf-8")
+            else:
+                symbol.encode("utf-8")  # a lone surrogate cannot be
+        except UnicodeError as error:
+            raise PickleError(
+                f"symbol {i} of its vocabulary, {symbol[:60]!a}, is no UTF-8"
+            ) from error
+        texts.append(symbol)
+    return tuple(texts)
+
+
+def _choose_level(symbols: tuple[str, ...], dataset: str | None) -> Level:
+    """Returns what symbols are; the name of the data set decides where they leave it open."""
+    levels: tuple[Level, ...] = ("byte", "char")
+    fitting = [level for level in levels if fit_level(level, symbols)]
+    wanted, _ = _KINDS.get(dataset or "", ("word", None))
+    if wanted in fitting:
+        return wanted
+    return fitting[0] if fitting else "word"
+
+
+def _choose_marks(special: list[Any], symbols: tuple[str, ...]) -> tuple[str | None, str | None]:
+    """Returns what stands at the start and at the end of each line."""
+    is_special = _EOS in special or _EOS.encode() in special
+    if not is_special and _SENTENCE in symbols:
+        return _SENTENCE, _SENTENCE
+    return None, _EOS if _EOS in symbols else None
+
+
+def _read_unknown(attributes: Mapping[str, Any], symbols: tuple[str, ...]) -> str | None:
+    index = attributes.get("unk_idx")
+    if index is None:
+        return None
+    if type(index) is not int or not 0 <= index < len(symbols):
+        raise PickleError("`unk_idx` of its vocabulary is no id")
+    return symbols[index]
+
+
+def _read_cutoffs(cutoffs: Any, n_symbols: int) -> tuple[int, ...]:
+    """Returns the cutoffs without the first and the last, which are 0 and the symbols' number."""
+    if type(cutoffs) not in (list, tuple) or any(type(cutoff) is not int for cutoff in cutoffs):
+        raise PickleError("its cutoffs are no numbers")
+    if not cutoffs:
+        return ()
+    if len(cutoffs) < 2 or (cutoffs[0], cutoffs[-1]) != (0, n_symbols):
+        raise PickleError(f"its cutoffs do not go from 0 to {n_symbols}, the number of symbols")
+    # The release has those of the whole data set even where a part of it has fewer symbols.
+    inner = tuple(cutoff for cutoff in cutoffs[1:-1] if cutoff < n_symbols)
+    if any(left >= right for left, right in zip((0, *inner), inner, strict=False)):
+        raise PickleError("its cutoffs do not rise")
+    return inner
+
+
+def _is_left_out(split: str, value: Any) -> bool:
+    """Tells whether the release left the texts of a split in files, of which it lists the paths."""
+    is_list = type(value) is list and all(type(path) in (str, bytes) for path in value)
+    if value is None or is_list:
+        return True
+    if type(value) is not Array:
+        raise PickleError(f"`{split}` is neither an array of ids nor a list of files")
+    return False
+
+
+def _read_ids(split: str, ids: np.ndarray, n_symbols: int) -> np.ndarray:
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise PickleError(f"`{split}` is no row of ids")
+    if ids.size and not 0 <= ids.min() <= ids.max() < n_symbols:
+        raise PickleError(f"`{split}` holds ids beyond its {n_symbols} symbols")
+    return ids.astype(np.int32)

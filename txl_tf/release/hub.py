@@ -1,0 +1,246 @@
+"""Reads Transformer-XL folders of Hugging Face transformers.
+
+FOLDER/config.json           hyper-parameters, with "model_type": "transfo-xl"
+FOLDER/model.safetensors     weights; or in shards, with an index; or pytorch_model.bin
+FOLDER/vocab.txt             the symbols, if the folder has them as a text
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from txl_tf.config import EvalConfig, ModelConfig
+from txl_tf.data.learning import LearningOptions
+from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.vocabulary_file import read_vocabulary_file
+from txl_tf.errors import UserError
+from txl_tf.model import TransformerXL
+from txl_tf.release.hub_weights import assign_tensors, read_tensors
+
+MODEL_TYPE = "transfo-xl"
+_CONFIG_NAME = "config.json"
+_TOKENIZER_NAME = "tokenizer_config.json"
+_VOCABULARY_NAME = "vocab.txt"
+_PICKLES = ("vocab.pkl", "vocab.bin")
+_TOKENIZERS = ("TransfoXLTokenizer", "TransfoXLTokenizerFast")
+# What Hugging Face transformers takes where a config says nothing: wt103 large. Its names are
+# those of the release, bar the number of tokens.
+_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 267_735,
+    "n_layer": 18,
+    "d_model": 1024,
+    "d_embed": 1024,
+    "n_head": 16,
+    "d_head": 64,
+    "d_inner": 4096,
+    "cutoffs": [20_000, 40_000, 200_000],
+    "div_val": 4,
+    "untie_r": True,
+    "dropout": 0.1,
+    "dropatt": 0.0,
+    "init": "normal",
+    "init_std": 0.02,
+    "proj_init_std": 0.01,
+    "init_range": 0.01,
+    "layer_norm_epsilon": 1e-5,
+}
+_READING_DEFAULTS: dict[str, Any] = {
+    "tgt_len": 128,  # of its configs until 2020; later ones do not say
+    "mem_len": 1600,
+    "same_length": True,
+    "clamp_len": 1000,
+}
+_ALIASES = {
+    "n_token": "vocab_size",
+    "hidden_size": "d_model",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
+# Settings of which one value alone is what this package computes.
+_ONLY = {
+    "pre_lnorm": False,
+    "attn_type": 0,
+    "adaptive": True,
+    "ext_len": 0,
+    "tie_word_embeddings": True,
+}
+
+
+class HubConfig(NamedTuple):
+    """What a folder says of its model.
+
+    Args:
+        model: of the weights.
+        evaluation: how Hugging Face transformers reads a text with them: one lane.
+    """
+
+    model: ModelConfig
+    evaluation: EvalConfig
+
+
+def is_hub_folder(folder: str) -> bool:
+    """Tells whether a folder holds a Transformer-XL of Hugging Face transformers."""
+    try:
+        return _read_object(Path(folder, _CONFIG_NAME)).get("model_type") == MODEL_TYPE
+    except UserError:
+        return False
+
+
+def read_hub_config(folder: str) -> HubConfig:
+    """Reads the config of a folder of Hugging Face transformers.
+
+    Under `same_length` its mask shows M keys, so `counts_self` is set. A segment length is known
+    from older configs alone; otherwise it is 128.
+
+    Args:
+        folder: with a config.json.
+
+    Returns:
+        The configs of the model and of its evaluation.
+
+    Raises:
+        UserError: there is no such config, or it is of a model that `ModelConfig` cannot express.
+
+    References:
+        https://huggingface.co/docs/transformers/model_doc/transfo-xl.
+    """
+    path = Path(folder, _CONFIG_NAME)
+    settings = _read_object(path)
+    try:
+        return _translate(settings)
+    except UserError as error:
+        raise UserError(f"`{path}` cannot be read: {error}") from error
+
+
+def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
+    """Makes a model with the weights of a folder of Hugging Face transformers.
+
+    Args:
+        folder: with config.json and model.safetensors, its shards, or pytorch_model.bin; the
+            first of these that is there. Numbers of 16 bits become float32.
+
+    Returns:
+        The model, and how Hugging Face transformers reads a text with it.
+
+    Raises:
+        UserError: a file is missing, cannot be read or needs a package that is not installed; the
+            config cannot be expressed; or a tensor is missing, has no place in the model or is
+            of another shape; each is named.
+    """
+    config = read_hub_config(folder)
+    tensors = read_tensors(folder)
+    model = TransformerXL(config.model)
+    assign_tensors(folder, model, tensors)
+    return model, config.evaluation
+
+
+def read_hub_vocabulary(folder: str) -> Vocabulary | None:
+    """Reads the words of a folder of Hugging Face transformers from vocab.txt.
+
+    The vocabulary splits on white space alone: texts must be tokenised as the training text was
+    (Hugging Face's tokenizer first runs that of Moses).
+
+    Args:
+        folder: with config.json, and maybe vocab.txt.
+
+    Returns:
+        The vocabulary, in which "<eos>" is the end of a line and "<UNK>" or "<unk>" the unknown
+        word if it has them; `None` if the folder has no vocab.txt of words, and a line is printed
+        if it has another vocabulary.
+
+    Raises:
+        UserError: vocab.txt cannot be read or is not of the size of the model.
+    """
+    path = Path(folder, _VOCABULARY_NAME)
+    if not path.is_file():
+        for name in _PICKLES:
+            if Path(folder, name).is_file():
+                print(
+                    f"{name} of {folder} is not read, as a pickle runs code: only {path.name} is."
+                )
+        return None
+    settings = {}
+    if Path(folder, _TOKENIZER_NAME).is_file():
+        settings = _read_object(Path(folder, _TOKENIZER_NAME))
+    tokenizer = settings.get("tokenizer_class", _TOKENIZERS[0])
+    if tokenizer not in _TOKENIZERS:
+        print(f"{path.name} of {folder} is not read: it is for {tokenizer}.")
+        return None
+    options = LearningOptions(lower_case=settings.get("lower_case", False))
+    vocabulary = read_vocabulary_file(path, "word", options)
+    n_token = read_hub_config(folder).model.n_token
+    if len(vocabulary) != n_token:
+        raise UserError(f"`{path}` holds {len(vocabulary)} symbols, the model {n_token}")
+    known = [symbol for symbol in ("<UNK>", "<unk>") if symbol in vocabulary.symbols]
+    return dataclasses.replace(
+        vocabulary,
+        unknown=known[0] if known else None,
+        line_end="<eos>" if "<eos>" in vocabulary.symbols else None,
+    )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Returns the object in a JSON file.
+
+    Raises:
+        UserError: there is none.
+    """
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"`{path}` cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"`{path}` cannot be read: it holds no object")
+    return content
+
+
+def _translate(settings: dict[str, Any]) -> HubConfig:
+    """Returns the configs for the settings of Hugging Face transformers.
+
+    Raises:
+        UserError: they cannot be expressed.
+    """
+    settings = {_ALIASES.get(name, name): value for name, value in settings.items()}
+    if settings.get("model_type") != MODEL_TYPE:
+        found = json.dumps(settings.get("model_type"))
+        raise UserError(f'`model_type` must be "{MODEL_TYPE}". Received: {found}')
+    for name, only in _ONLY.items():
+        if settings.get(name, only) != only:
+            found = json.dumps(settings[name])
+            raise UserError(f"`{name}` must be {json.dumps(only)}. Received: {found}")
+    n_samples = settings.get("sample_softmax", -1)
+    if type(n_samples) is not int or n_samples > 0:
+        raise UserError(f"`sample_softmax` must be -1. Received: {json.dumps(n_samples)}")
+    fields = {name: settings.get(name, default) for name, default in _DEFAULTS.items()}
+    model = ModelConfig(n_token=fields.pop("vocab_size"), **fields, proj_share_all_but_first=False)
+    reading = {name: settings.get(name, default) for name, default in _READING_DEFAULTS.items()}
+    if isinstance(reading["clamp_len"], int) and reading["clamp_len"] < 1:  # no limit
+        reading["clamp_len"] = -1
+    return HubConfig(
+        dataclasses.replace(model, proj_share_all_but_first=_shares_projections(settings, model)),
+        EvalConfig(eval_batch_size=1, **reading, counts_self=True),
+    )
+
+
+def _shares_projections(settings: dict[str, Any], model: ModelConfig) -> bool:
+    """Tells whether the softmax has the embedding's projections for all bins but the first.
+
+    Raises:
+        UserError: it has others of them.
+    """
+    n_tail = len(model.cutoffs)
+    shares = settings.get("proj_share_all_but_first", True)
+    ties = settings.get("tie_projs", [False] + [bool(shares)] * n_tail)
+    if not any(map(model.has_embedding_projection, range(n_tail + 1))):
+        return False  # there are none to share
+    if not n_tail and ties == [True]:
+        return False  # one bin: always the embedding's
+    for shared in (True, False):
+        if n_tail and ties == [False] + [shared] * n_tail:
+            return shared
+    rule = "[false, true, true, ...] or all false" if n_tail else "[true]"
+    raise UserError(
+        f"`tie_projs` must be {rule}, an entry a bin. "
+        f"Received: {json.dumps(ties)}, cutoffs={json.dumps(model.cutoffs)}"
+    )

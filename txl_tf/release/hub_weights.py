@@ -1,0 +1,204 @@
+"""The tensors of Hugging Face transformers' Transformer-XL, and where each goes."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from txl_tf.config import ModelConfig
+from txl_tf.errors import UserError
+from txl_tf.model import TransformerXL
+from txl_tf.release.checkpoint import check_shapes
+
+_SAFETENSORS, _INDEX, _TORCH = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+)
+_FREQUENCIES = "transformer.pos_emb.inv_freq"  # of the sinusoids: no weights
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+_EMBEDDING, _LAYERS, _SOFTMAX = "transformer.word_emb", "transformer.layers", "crit"
+
+
+class Weight(NamedTuple):
+    """One variable of a model and where its values come from.
+
+    Args:
+        target: variable of the model.
+        sources: names of the tensors.
+        shape: of each tensor.
+        transform: from the tensors to the target's values.
+    """
+
+    target: Any
+    sources: tuple[str, ...]
+    shape: tuple[int, ...]
+    transform: Callable[..., np.ndarray]
+
+
+def list_weights(model: TransformerXL) -> Iterator[Weight]:
+    """Yields where every weight of a model comes from: the whole mapping."""
+    yield from _list_bias_weights(model)
+    for index, layer in enumerate(model.decoder_layers):
+        scope = f"{_LAYERS}.{index}.dec_attn"
+        yield _transpose(layer.attention.qkv_kernel, f"{scope}.qkv_net.weight")
+        yield _transpose(layer.attention.r_kernel, f"{scope}.r_net.weight")
+        yield _transpose(layer.attention.o_kernel, f"{scope}.o_net.weight")
+        yield _keep(layer.attention_norm.gamma, f"{scope}.layer_norm.weight")
+        yield _keep(layer.attention_norm.beta, f"{scope}.layer_norm.bias")
+        scope = f"{_LAYERS}.{index}.pos_ff"
+        yield _transpose(layer.feed_forward.inner.kernel, f"{scope}.CoreNet.0.weight")
+        yield _keep(layer.feed_forward.inner.bias, f"{scope}.CoreNet.0.bias")
+        yield _transpose(layer.feed_forward.outer.kernel, f"{scope}.CoreNet.3.weight")
+        yield _keep(layer.feed_forward.outer.bias, f"{scope}.CoreNet.3.bias")
+        yield _keep(layer.feed_forward_norm.gamma, f"{scope}.layer_norm.weight")
+        yield _keep(layer.feed_forward_norm.beta, f"{scope}.layer_norm.bias")
+    embedding = model.embedding
+    pairs = zip(embedding.tables, embedding.projections, strict=True)
+    for index, (table, projection) in enumerate(pairs):
+        yield _keep(table, f"{_EMBEDDING}.emb_layers.{index}.weight")
+        if projection is not None:
+            yield _transpose(projection, f"{_EMBEDDING}.emb_projs.{index}")
+    yield from _list_softmax_weights(model)
+
+
+def _list_bias_weights(model: TransformerXL) -> Iterator[Weight]:
+    config = model.config
+    pairs = ((model.content_bias, "r_w_bias"), (model.position_bias, "r_r_bias"))
+    for target, name in pairs:
+        if config.untie_r:
+            sources = tuple(f"{_LAYERS}.{index}.dec_attn.{name}" for index in range(config.n_layer))
+            yield Weight(target, sources, (config.n_head, config.d_head), _stack)
+        else:
+            yield _keep(target, f"transformer.{name}")
+
+
+def _list_softmax_weights(model: TransformerXL) -> Iterator[Weight]:
+    config, softmax = model.config, model.softmax
+    if config.cutoffs:
+        yield _keep(softmax.cluster_weight, f"{_SOFTMAX}.cluster_weight")
+        yield _keep(softmax.cluster_bias, f"{_SOFTMAX}.cluster_bias")
+    for index, (low, high) in enumerate(config.bins):
+        bias, projection = softmax.biases[index], softmax.projections[index]
+        if config.div_val > 1:
+            yield _keep(bias, f"{_SOFTMAX}.out_layers.{index}.bias")
+        else:  # all bins in one
+            source = f"{_SOFTMAX}.out_layers.0.bias"
+            yield Weight(bias, (source,), (config.n_token,), _make_slice(low, high))
+        if projection is not None:
+            yield _transpose(projection, f"{_SOFTMAX}.out_projs.{index}")
+
+
+def _keep(target: Any, source: str) -> Weight:
+    return Weight(target, (source,), tuple(target.shape), np.asarray)
+
+
+def _transpose(target: Any, source: str) -> Weight:
+    return Weight(target, (source,), tuple(target.shape)[::-1], np.transpose)
+
+
+def _stack(*arrays: np.ndarray) -> np.ndarray:
+    return np.stack(arrays)
+
+
+def _make_slice(low: int, high: int) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda array: array[low:high]
+
+
+def list_ties(config: ModelConfig) -> dict[str, str]:
+    """Returns the tensors that are others under a second name, and those others.
+
+    A .bin holds both, a .safetensors one of them.
+    """
+    ties = {}
+    n_tables = len(config.bins) if config.div_val > 1 else 1
+    for index in range(n_tables):
+        ties[f"{_SOFTMAX}.out_layers.{index}.weight"] = f"{_EMBEDDING}.emb_layers.{index}.weight"
+    for index in range(len(config.bins)):
+        source = index if config.div_val > 1 else 0
+        if config.has_embedding_projection(source) and not config.has_softmax_projection(index):
+            ties[f"{_SOFTMAX}.out_projs.{index}"] = f"{_EMBEDDING}.emb_projs.{source}"
+    if not config.untie_r:
+        for name in ("r_w_bias", "r_r_bias"):
+            for index in range(config.n_layer):
+                ties[f"{_LAYERS}.{index}.dec_attn.{name}"] = f"transformer.{name}"
+    return ties
+
+
+def assign_tensors(folder: str, model: TransformerXL, tensors: dict[str, np.ndarray]) -> None:
+    """Gives a model the tensors of a folder.
+
+    Args:
+        folder: for messages.
+        model: gets them as float32.
+        tensors: by name; those that are not needed any more are dropped.
+
+    Raises:
+        UserError: a tensor is missing, has no place in the model, is of another shape or holds
+            no floating numbers, or two differ that are one in this model; each is named.
+    """
+    tensors.pop(_FREQUENCIES, None)
+    for name, array in tensors.items():
+        if array.dtype.name not in _DTYPES:
+            raise UserError(f"`{folder}` cannot be read: {name} holds {array.dtype.name} numbers")
+    for twin, name in list_ties(model.config).items():
+        if twin not in tensors:
+            continue
+        array = tensors.pop(twin)
+        if not np.array_equal(tensors.setdefault(name, array), array, equal_nan=True):
+            raise UserError(f"`{folder}` cannot be read: {twin} and {name} must be equal")
+    weights = list(list_weights(model))
+    needed = {source: list(weight.shape) for weight in weights for source in weight.sources}
+    check_shapes(folder, needed, {name: list(array.shape) for name, array in tensors.items()})
+    for target, sources, _, transform in weights:
+        target.assign(transform(*(tensors[source].astype("float32") for source in sources)))
+
+
+def read_tensors(folder: str) -> dict[str, np.ndarray]:
+    """Reads all tensors of a folder, in their own dtypes.
+
+    Raises:
+        UserError: there is no file of weights, it cannot be read, or it needs a package that is
+            not installed.
+    """
+    readers = {_SAFETENSORS: _read_safetensors, _INDEX: _read_shards, _TORCH: _read_torch}
+    for name, read in readers.items():
+        path = Path(folder, name)
+        if path.is_file():
+            return read(path)
+    raise UserError(f"`{folder}` holds no weights: neither {_SAFETENSORS} nor {_TORCH} is there")
+
+
+def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    try:
+        import safetensors
+        from safetensors.numpy import load_file
+    except ImportError as error:
+        raise UserError(
+            f"`{path}` needs the package safetensors: pip install 'txl_tf[hub]'"
+        ) from error
+    try:
+        return load_file(path)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"`{path}` cannot be read: {error}") from error
+
+
+def _read_shards(index: Path) -> dict[str, np.ndarray]:
+    """Returns the tensors of all files that an index names; each must lie beside it."""
+    try:
+        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        paths = [index.with_name(name) for name in names]  # raises if it is in another folder
+    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"`{index}` cannot be read: it maps no tensors to files") from error
+    tensors: dict[str, np.ndarray] = {}
+    for path in paths:
+        tensors |= _read_safetensors(path)
+    return tensors
+
+
+def _read_torch(path: Path) -> dict[str, np.ndarray]:
+    from txl_tf.release.torch_file import read_torch_file
+
+    return read_torch_file(str(path))

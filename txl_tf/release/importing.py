@@ -1,0 +1,209 @@
+"""Making a run folder of a model that others trained: what it holds, and where that comes from."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.config import EvalConfig, ModelConfig
+from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.writing import write_records
+from txl_tf.errors import UserError
+from txl_tf.model import TransformerXL
+from txl_tf.release.checkpoint import load_model, load_optimizer, read_global_step
+from txl_tf.release.corpus import read_corpus
+from txl_tf.release.hub import is_hub_folder, load_hub_model, read_hub_vocabulary
+from txl_tf.release.infer import find_checkpoint, infer_config
+from txl_tf.training.checkpoint_files import CHECKPOINTS_NAME, PREFIX
+from txl_tf.training.checkpoint_weights import group_variables, make_config_group, name_variables
+from txl_tf.training.files import explain, explain_errors, read_json, write_json
+from txl_tf.training.optimizer import ReducedOptimizer, make_optimizer
+from txl_tf.training.run_folder import RECORDS_NAME, RunConfig, make_run_folder
+
+IMPORT_NAME = "import.json"
+
+
+class Release(NamedTuple):
+    """A model that others trained, with what came with it.
+
+    Args:
+        kind: "release2019" or "hub".
+        path: of the checkpoint, or of the folder.
+        model: its weights.
+        step: how many steps made them; 0 where that is not known.
+        evaluation: how its makers say that it is evaluated; `None` where they do not.
+        dataset: the name of its data set; `None` where it is not known.
+        vocabulary: its symbols; `None` where they are not there.
+        splits: the ids of its splits, (n,) int32 each; those that are there.
+    """
+
+    kind: str
+    path: str
+    model: TransformerXL
+    step: int
+    evaluation: EvalConfig | None
+    dataset: str | None
+    vocabulary: Vocabulary | None
+    splits: Mapping[str, np.ndarray]
+
+
+def read_release(source: str, *, dataset: str | None = None) -> Release:
+    """Reads a folder of the 2019 release, or one of Hugging Face transformers.
+
+    Args:
+        source: a folder of the release, with `model/` and perhaps `data/`; its model folder; a
+            checkpoint; or a folder of Hugging Face transformers' TransfoXL.
+        dataset: name of the data set, where it is not known or wrong.
+
+    Raises:
+        UserError: it is neither, or a file of it cannot be read or contradicts another.
+    """
+    if is_hub_folder(source):
+        model, evaluation = load_hub_model(source)
+        vocabulary = read_hub_vocabulary(source)
+        _check_size(source, vocabulary, model.config)
+        return Release("hub", source, model, 0, evaluation, dataset, vocabulary, {})
+    path = find_checkpoint(source)
+    config = infer_config(path)
+    data_dir = _find_data(source, path)
+    found, vocabulary, splits = _read_data(data_dir, dataset) if data_dir else (None, None, {})
+    if data_dir:
+        _check_size(data_dir, vocabulary, config)
+    model, step = load_model(path, config), read_global_step(path)
+    return Release("release2019", path, model, step, None, dataset or found, vocabulary, splits)
+
+
+def _find_data(source: str, path: str) -> str | None:
+    """Returns the folder of the data beside a checkpoint; `None` if there is none."""
+    model_dir = os.path.dirname(path)
+    for folder in (os.path.join(source, "data"), os.path.join(model_dir, os.pardir, "data")):
+        if tf.io.gfile.isdir(folder):
+            return os.path.normpath(folder)
+    return None
+
+
+def _read_data(
+    data_dir: str, dataset: str | None
+) -> tuple[str | None, Vocabulary | None, Mapping[str, np.ndarray]]:
+    """Returns name, vocabulary and splits of a data folder, as far as they are there."""
+    info_path = os.path.join(data_dir, "corpus-info.json")
+    info = read_json(info_path) if tf.io.gfile.exists(info_path) else {}
+    if not isinstance(info, dict):
+        raise UserError(f"`{info_path}` must be an object. Received: {info!r}")
+    name = dataset or info.get("dataset")
+    json_path = os.path.join(data_dir, "vocabulary.json")
+    if tf.io.gfile.exists(json_path):  # as `txl_tf.export_release` writes it
+        try:
+            return name, Vocabulary.from_json(read_json(json_path)), {}
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"`{json_path}` is no vocabulary: {error}") from error
+    pickle_path = os.path.join(data_dir, "cache.pkl")
+    if not tf.io.gfile.exists(pickle_path):
+        return name, None, {}
+    corpus = read_corpus(pickle_path, dataset=name)
+    return corpus.dataset or name, corpus.vocabulary, corpus.splits
+
+
+def _check_size(place: str, vocabulary: Vocabulary | None, config: ModelConfig) -> None:
+    if vocabulary is not None and len(vocabulary) != config.n_token:
+        raise UserError(
+            f"`{place}` holds a vocabulary of {len(vocabulary):,} symbols, the model has "
+            f"{config.n_token:,}: they are not of one model"
+        )
+
+
+def write_run(
+    out: str, release: Release, config: RunConfig, *, splits: tuple[str, ...], keep_optimizer: bool
+) -> None:
+    """Writes a run folder, whole or not at all.
+
+    Args:
+        out: the folder, new or empty.
+        release: what to write.
+        config: of the run.
+        splits: splits to write the records of.
+        keep_optimizer: write the state of Adam, so that training goes on.
+
+    Raises:
+        UserError: `out` holds something, the optimizer's state is not there, or `out` cannot be
+            written.
+    """
+    with _make_aside(out) as aside:
+        make_run_folder(aside, config, release.vocabulary)
+        _write_checkpoint(aside, release, config, keep_optimizer=keep_optimizer)
+        if splits:
+            _write_records(aside, release, config, splits)
+        write_json(os.path.join(aside, IMPORT_NAME), {"kind": release.kind, "path": release.path})
+
+
+@contextmanager
+def _make_aside(out: str) -> Iterator[str]:
+    """Yields a new folder beside `out`, which takes its name once all is written."""
+    if (os.path.isdir(out) and os.listdir(out)) or os.path.isfile(out):
+        raise UserError(f"`{out}` holds something already: choose another --out")
+    parent = os.path.dirname(os.path.abspath(out))
+    os.makedirs(parent, exist_ok=True)
+    aside = tempfile.mkdtemp(prefix=f".{os.path.basename(os.path.abspath(out))}-", dir=parent)
+    try:
+        yield aside
+        os.chmod(aside, 0o777 & ~_read_umask())  # mkdtemp's are for their owner alone
+        os.replace(aside, out)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _read_umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+def _write_checkpoint(
+    model_dir: str, release: Release, config: RunConfig, *, keep_optimizer: bool
+) -> None:
+    groups: dict[str, Any] = {"weights": name_variables(release.model.weights)}
+    if keep_optimizer:
+        groups = group_variables(release.model, _make_optimizer(release, config))
+    path = os.path.join(model_dir, CHECKPOINTS_NAME, f"{PREFIX}-{release.step}")
+    with explain_errors(path):
+        tf.io.gfile.makedirs(os.path.dirname(path))
+    try:
+        tf.train.Checkpoint(**groups, **make_config_group(release.model, has_memory=False)).write(
+            path
+        )
+    except (tf.errors.OpError, OSError) as error:
+        raise UserError(f"checkpoint {path} could not be saved: {explain(error)}") from error
+
+
+def _make_optimizer(release: Release, config: RunConfig) -> ReducedOptimizer:
+    """Returns the optimizer of the run in the state that the checkpoint left it in."""
+    if release.kind != "release2019":
+        raise UserError(f"{release.path} holds no state of an optimizer")
+    if config.training.optimizer != "adam":
+        raise UserError(
+            "the state is that of Adam: `optimizer` must be adam. "
+            f"Received: optimizer={config.training.optimizer}"
+        )
+    optimizer = make_optimizer(config.training)
+    optimizer.build(release.model.trainable_variables)
+    load_optimizer(release.path, release.model, optimizer)
+    return optimizer
+
+
+def _write_records(
+    model_dir: str, release: Release, config: RunConfig, splits: tuple[str, ...]
+) -> None:
+    assert release.vocabulary is not None, "who has the ids of a text has its vocabulary"
+    write_records(
+        os.path.join(model_dir, RECORDS_NAME),
+        dataset=config.dataset,
+        vocabulary=release.vocabulary,
+        splits={split: [release.splits[split]] for split in splits},
+        cutoffs=release.model.config.cutoffs,
+        made_from={"pickle": release.path},
+    )

@@ -1,0 +1,205 @@
+"""Reads `pytorch_model.bin`, the weights of a PyTorch model."""
+
+import io
+import math
+import os
+import zipfile
+from typing import Any
+
+import numpy as np
+
+from txl_tf.errors import UserError
+from txl_tf.release.pickled_names import NAMES, check_sizes
+from txl_tf.release.plain_data import Name, PickleError, explain_faults
+from txl_tf.release.unpickling import read_pickle
+
+_DTYPES = {
+    "FloatStorage": "<f4",
+    "DoubleStorage": "<f8",
+    "HalfStorage": "<f2",
+    "BFloat16Storage": "<u2",  # numpy has no such type: its bits
+    "LongStorage": "<i8",
+    "IntStorage": "<i4",
+    "ByteStorage": "u1",
+    "BoolStorage": "u1",
+}
+_OLDER = "it is no zip as torch writes it since 1.6; its older formats are not read"
+
+
+def read_torch_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Reads the tensors of a `pytorch_model.bin`. No code in it is run.
+
+    Args:
+        path: A file that `torch.save` wrote of a dict of tensors. Where torch is installed, it
+            reads the file, with `weights_only=True`; else it must be of torch 1.6 or newer.
+
+    Returns:
+        The tensors by their names, in the file's order, C-contiguous and maybe read-only.
+        bfloat16 becomes float32; others keep their dtype.
+
+    Raises:
+        UserError: If the file cannot be read, is damaged, or holds anything but tensors of
+            float16, bfloat16, float32, float64, uint8, int32, int64 or bool.
+    """
+    with explain_faults(path):
+        try:
+            import torch
+        except ImportError:
+            return _read_without_torch(path)
+        return _read_with_torch(torch, path)
+
+
+def _read_with_torch(torch: Any, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # there is no list of what torch raises
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"torch says: {reason}") from error
+    if not isinstance(tensors, dict):
+        raise UserError("it holds no dict of tensors")
+    arrays = {}
+    for name, tensor in tensors.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            raise UserError(f"it holds {name!r}, which is no tensor")
+        plain = tensor.detach().float() if tensor.dtype == torch.bfloat16 else tensor.detach()
+        arrays[name] = np.ascontiguousarray(plain.numpy())
+    return arrays
+
+
+def _read_without_torch(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    with open(path, "rb") as file:
+        archive = Archive(file, os.fstat(file.fileno()).st_size)
+        names = {
+            ("collections", "OrderedDict"): NAMES["collections", "OrderedDict"],
+            ("torch._utils", "_rebuild_tensor_v2"): archive.make_tensor,
+            ("torch._utils", "_rebuild_parameter"): _make_parameter,
+            **{("torch", storage): None for storage in _DTYPES},
+        }
+        tensors = read_pickle(archive.read("data.pkl"), names, archive.load_storage)
+    if type(tensors) is not dict:
+        raise PickleError("it holds no dict of tensors")
+    for name, tensor in tensors.items():
+        if type(name) is not str or not isinstance(tensor, np.ndarray):
+            raise PickleError(f"it holds {name[:60]!a}, which is no tensor")
+    return tensors
+
+
+class Storage:
+    """A row of numbers that tensors are parts of.
+
+    Args:
+        kind: What torch calls it, as in "FloatStorage".
+        numbers: (n,).
+    """
+
+    def __init__(self, kind: str, numbers: np.ndarray) -> None:
+        self.kind = kind
+        self.numbers = numbers
+
+
+class Archive:
+    """The zip that `torch.save` writes: a pickle, and a file for each storage.
+
+    Args:
+        file: The zip, open for reading.
+        size: Its bytes.
+
+    Raises:
+        PickleError: If it is no such zip.
+    """
+
+    def __init__(self, file: io.BufferedIOBase | Any, size: int) -> None:
+        try:
+            self._zip = zipfile.ZipFile(file)
+            members = {member.filename: member for member in self._zip.infolist()}
+        except Exception as error:  # what a damaged directory makes zipfile raise is not told
+            raise PickleError(_OLDER) from error
+        folders = [name.split("/")[0] for name in members if name.count("/") == 1]
+        folders = [folder for folder in dict.fromkeys(folders) if f"{folder}/data.pkl" in members]
+        if len(folders) != 1:
+            raise PickleError(_OLDER)
+        self._members = {
+            name.removeprefix(f"{folders[0]}/"): member for name, member in members.items()
+        }
+        self._bytes_left = size  # to read: members may lie over each other
+        self._work_left = 4 * size  # tensors may be wider than their storages, or many in one
+        self._storages: dict[str, bytes] = {}
+        if "byteorder" in self._members and self.read("byteorder") != b"little":
+            raise PickleError("its numbers are not little-endian")
+
+    def read(self, name: str) -> bytes:
+        """Returns what a member holds.
+
+        Args:
+            name: Its name, without the folder that all are in.
+
+        Raises:
+            PickleError: If it is missing, damaged or not as torch writes it.
+        """
+        member = self._members.get(name)
+        if member is None:
+            raise PickleError(f"its member {name[:60]!a} is missing")
+        self._bytes_left -= member.file_size
+        if member.compress_type != zipfile.ZIP_STORED or self._bytes_left < 0:
+            raise PickleError(f"its member {name[:60]!a} is not stored as torch does")
+        try:
+            return self._zip.read(member)
+        except Exception as error:  # as above
+            raise PickleError(f"its member {name[:60]!a} is damaged") from error
+
+    def load_storage(self, identity: Any) -> Storage:
+        """Returns a storage.
+
+        Args:
+            identity: ("storage", its kind, the name of its member, device, count).
+
+        Raises:
+            PickleError: If there is none like that.
+        """
+        if type(identity) is not tuple or len(identity) != 5:
+            raise PickleError("it refers to what is no storage")
+        _, kind, key, _, count = identity
+        if type(kind) is not Name or kind.name not in _DTYPES or type(key) is not str:
+            raise PickleError("it refers to what is no storage")
+        if key not in self._storages:
+            self._storages[key] = self.read(f"data/{key[:60]}")
+        data, dtype = self._storages[key], np.dtype(_DTYPES[kind.name])
+        if type(count) is not int or count * dtype.itemsize != len(data):
+            raise PickleError(f"its storage {key[:60]!a} is of another size than it says")
+        return Storage(kind.name, np.frombuffer(data, dtype))
+
+    def make_tensor(self, args: tuple[Any, ...]) -> np.ndarray:
+        """Stands for `_rebuild_tensor_v2(storage, offset, sizes, strides, ...)`."""
+        if len(args) < 4 or type(args[0]) is not Storage:
+            raise PickleError("a tensor has no storage")
+        storage, offset, sizes, strides = args[:4]
+        for numbers in ((offset,), sizes, strides):
+            check_sizes(numbers)
+        n_numbers = math.prod(sizes)
+        last = offset + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
+        if n_numbers and last >= len(storage.numbers):
+            raise PickleError("a tensor reaches beyond its storage")
+        self._work_left -= n_numbers * storage.numbers.itemsize
+        if self._work_left < 0:
+            raise PickleError("its tensors are much larger than itself")
+        if not n_numbers:
+            view = np.zeros(sizes, storage.numbers.dtype)
+        else:
+            steps = tuple(step * storage.numbers.itemsize for step in strides)
+            view = np.lib.stride_tricks.as_strided(storage.numbers[offset:], sizes, steps)
+        return _convert(np.ascontiguousarray(view).reshape(sizes), storage.kind)
+
+
+def _convert(numbers: np.ndarray, kind: str) -> np.ndarray:
+    if kind == "BFloat16Storage":  # the upper half of a float32
+        return (numbers.astype(np.uint32) << 16).view(np.float32)
+    return numbers != 0 if kind == "BoolStorage" else numbers
+
+
+def _make_parameter(args: tuple[Any, ...]) -> Any:
+    """Stands for `_rebuild_parameter(tensor, requires_grad, hooks)`."""
+    if not args:
+        raise PickleError("a parameter has no tensor")
+    return args[0]

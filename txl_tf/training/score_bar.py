@@ -1,0 +1,56 @@
+"""What an evaluation shows while it goes on."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from tqdm import tqdm
+
+from txl_tf.training.evaluator import Score
+from txl_tf.training.log import format_measure
+
+_SECONDS = 30.0  # between two bars where they cannot replace each other, as in a file
+
+
+class ScoreBar:
+    """A bar of the segments done, with the time left, the score so far and tokens a second.
+
+    In a pipe or a file it shows nothing for half a minute, and then a bar every half minute.
+
+    Args:
+        name: what stands before the bar.
+        level: that of the vocabulary, which decides the score's unit.
+    """
+
+    def __init__(self, name: str, level: str | None):
+        interval = 0.1 if sys.stderr.isatty() else _SECONDS
+        delay = 0.0 if sys.stderr.isatty() else _SECONDS
+        self._level = level
+        self._start = time.perf_counter()
+        self._bar = tqdm(desc=name, unit="segment", mininterval=interval, delay=delay)
+        self.seconds = 0.0  # up to the last segment
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+
+    def show(self, done: int, total: int, score: Score) -> None:
+        """Shows how far an evaluation is; see `Evaluator.score_lanes`."""
+        self.seconds = time.perf_counter() - self._start
+        self._bar.total = total
+        self._bar.set_postfix_str(self._describe(score), refresh=False)
+        self._bar.update(done - self._bar.n)
+
+    def _describe(self, score: Score) -> str:
+        if not score.tokens:
+            return "filling the memory"
+        speed = score.tokens / self.seconds
+        return f"{format_measure(score, self._level)}, {speed:,.0f} tokens/s"
