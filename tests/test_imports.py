@@ -47,6 +47,7 @@ FLAG_FILES = PROGRAMS | {
     "legacy_flags.py",
     "program.py",
     "train_command.py",
+    "verify_release.py",
 }
 
 
@@ -124,6 +125,15 @@ def test_only_training_knows_distribution(path):
 def test_only_programs_know_flags(path):
     knows = any(module.startswith("absl") for module in list_modules(path.read_text()))
     assert not knows or path.relative_to(PACKAGE).as_posix() in FLAG_FILES
+
+
+def test_the_reference_knows_numpy_and_configs_alone():
+    """What it judges must not be what it computes with."""
+    modules = list_modules((PACKAGE / "release" / "reference.py").read_text())
+    outside = {module.split(".")[0] for module in modules} - STANDARD_LIBRARY
+    assert outside == {"numpy", "txl_tf"}
+    own = {module for module in modules if module.startswith("txl_tf.")}
+    assert all(module.startswith("txl_tf.config") for module in own)
 
 
 @pytest.mark.parametrize("part", ["config", "presets", "layers", "model", "data", "training"])

@@ -117,12 +117,11 @@ def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:
 
 def describe_config(config: ModelConfig) -> str:
     """Returns what shapes the weights of a model, on a line."""
+    from txl_tf.training.checkpoint_weights import SHAPELESS
+
     fields = config.to_json() | {"cutoffs": ",".join(map(str, config.cutoffs))}
-    shown = {name: fields[name] for name in fields if name not in _SHAPELESS and fields[name] != ""}
+    shown = {name: fields[name] for name in fields if name not in SHAPELESS and fields[name] != ""}
     return " ".join(f"{name}={value}" for name, value in shown.items())
-
-
-_SHAPELESS = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
 
 
 def load_release(path: str, config: ModelConfig) -> "TransformerXL":
@@ -140,11 +139,11 @@ def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
     """
     from txl_tf.model import TransformerXL
     from txl_tf.training.checkpoint_files import find_checkpoint
-    from txl_tf.training.checkpoint_weights import load_weights
+    from txl_tf.training.checkpoint_weights import SHAPELESS, load_weights
     from txl_tf.training.run_folder import read_run_config
 
     own = read_run_config(model_dir).model
-    shapeless = {name: getattr(own, name) for name in _SHAPELESS}
+    shapeless = {name: getattr(own, name) for name in SHAPELESS}
     wanted = dataclasses.replace(config, **shapeless)
     if own != wanted:
         differences = list_differences(own.to_json(), wanted.to_json())

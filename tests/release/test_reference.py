@@ -77,10 +77,14 @@ def test_the_epsilon_of_layer_norm_is_an_argument():
 
 
 @pytest.mark.parametrize(
-    ("same_length", "keys"), [(False, [[0, 1, 2], [0, 1, 2, 3]]), (True, [[0, 1, 2], [1, 2, 3]])]
+    ("span", "keys"),
+    [
+        (AttentionSpan(2), [[0, 1, 2], [0, 1, 2, 3]]),
+        (AttentionSpan(2, same_length=True), [[0, 1, 2], [1, 2, 3]]),
+        (AttentionSpan(2, same_length=True, counts_self=True), [[1, 2], [2, 3]]),
+    ],
 )
-def test_a_query_sees_the_memory_and_itself(same_length, keys):
-    span = AttentionSpan(mem_len=2, same_length=same_length)
+def test_a_query_sees_the_memory_and_itself(span, keys):
     seen = [[key for key in range(4) if reference.sees(query, key, span)] for query in range(2)]
     assert seen == keys
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -80,11 +80,14 @@ class Comparison:
         """Runs the model's call with the parts replaced by comparisons of them."""
         model, layers = self.model, self.trace.layers
         with contextlib.ExitStack() as stack:
-            compare_embedding = functools.partial(self.compare_embedding, model.embedding.call)
-            stack.enter_context(_replace_call(model.embedding, compare_embedding))
+            replace = functools.partial(_replace_call, stack)
+            replace(model.embedding, self.compare_embedding)
             for index, layer in enumerate(model.decoder_layers):
-                compare_layer = functools.partial(self.compare_layer, index, layer.call)
-                stack.enter_context(_replace_call(layer, compare_layer))
+                replace(layer, self.compare_layer, index)
+                replace(layer.attention, self.compare_attention, index)
+                replace(layer.attention_norm, self.compare_norm, index, "rel_attn")
+                replace(layer.feed_forward, self.compare_feed_forward, index)
+                replace(layer.feed_forward_norm, self.compare_norm, index, "ff")
             hidden, new_memory = model(ids, tuple(map(_as_tensor, memory)), span=self.span)
         last = layers[-1].output
         for index, (found, expected) in enumerate(
@@ -106,9 +109,19 @@ class Comparison:
         return _as_tensor(expected)
 
     def compare_layer(
+        self, call: Callable[..., Any], index: int, hidden: Any, *arguments: Any, **options: Any
+    ) -> Any:
+        """Compares what goes into a layer and comes out of it; in between, its parts are."""
+        trace = self.trace.layers[index]
+        self.check(index, "output", "the input of the layer", hidden, trace.hidden)
+        output = call(hidden, *arguments, **options)
+        self.check(index, "output", "the output of the layer", output, trace.output)
+        return _as_tensor(trace.output)
+
+    def compare_attention(
         self,
-        index: int,
         call: Callable[..., Any],
+        index: int,
         hidden: Any,
         memory: Any,
         positions: Any,
@@ -118,73 +131,71 @@ class Comparison:
         same_document: Any = None,
         training: bool = False,
     ) -> Any:
-        """Compares the terms of a layer, and then how it puts them together."""
-        trace, layer = self.trace.layers[index], self.model.decoder_layers[index]
-        start, check = len(self.checks), functools.partial(self.check, index)
+        """Compares the terms of the attention of a layer, and then how they are put together."""
+        trace, start = self.trace.layers[index], len(self.checks)
+        check, tensors = functools.partial(self.check, index), LayerTrace(*map(_as_tensor, trace))
+        attention = self.model.decoder_layers[index].attention
+        check("output", "the input of the attention", hidden, trace.hidden)
         check("memory", "the memory that is read", memory, trace.memory)
-        check("output", "the input of the layer", hidden, trace.hidden)
-        biases = (content_bias, position_bias)
-        self.compare_attention(index, positions, *biases, mask)
-        scope = f"{reference.PREFIX}layer_{index}"
-        hidden, memory = _as_tensor(trace.hidden), _as_tensor(trace.memory)
-        residual = trace.hidden + trace.attended
-        self.compare_norm(index, layer.attention_norm, f"{scope}/rel_attn", residual)
-        changed = layer.feed_forward(_as_tensor(trace.normed))
-        check("feed-forward", "the feed-forward network's output", changed, trace.changed)
-        residual = trace.normed + trace.changed
-        self.compare_norm(index, layer.feed_forward_norm, f"{scope}/ff", residual)
-        if all(check.agrees for check in self.checks[start:]):
-            whole = {"tolerance": WHOLE_TOLERANCE}
-            arguments = (hidden, memory, positions, *biases, mask, same_document)
-            attended = layer.attention(*arguments, training=training)
-            check("output", "the attention as a whole", attended, trace.attended, **whole)
-            output = call(*arguments, training=training)
-            check("output", "the layer as a whole", output, trace.output, **whole)
-        return _as_tensor(trace.output)
-
-    def compare_attention(
-        self, index: int, positions: Any, content_bias: Any, position_bias: Any, mask: Any
-    ) -> None:
-        """Compares the terms of the attention of a layer."""
-        trace, attention = self.trace.layers[index], self.model.decoder_layers[index].attention
-        check, mem_len = functools.partial(self.check, index), self.span.mem_len
-        tensors = LayerTrace(*map(_as_tensor, trace))
-        queries, keys, values = map(np.asarray, attention.project(tensors.hidden, tensors.memory))
-        check("content", "the queries", queries, trace.queries)
-        # Keys that are wrong in the memory alone are the memory's fault, not the kernel's.
-        for term, name, found, expected in (
-            ("content", "keys", keys, trace.keys),
-            ("output", "values", values, trace.values),
-        ):
-            agrees = check(
-                term, f"the {name} of the segment", found[:, mem_len:], expected[:, mem_len:]
-            )
-            if mem_len:
-                of_memory = (found[:, :mem_len], expected[:, :mem_len])
-                check("memory" if agrees else term, f"the {name} of the memory", *of_memory)
+        self.compare_projections(index, *attention.project(tensors.hidden, tensors.memory))
         content = attention.score_content(tensors.queries, tensors.keys, content_bias)
         check("content", "the content scores (a) + (c)", content, trace.content)
-        position = np.asarray(attention.score_position(tensors.queries, positions, position_bias))
-        n_queries, n_keys = trace.mask.shape
-        meant = np.arange(n_keys) <= np.arange(n_queries)[:, None] + mem_len
-        shown = np.where(meant, position, 0) if position.shape == trace.position.shape else position
-        check("position", "the position scores (b) + (d)", shown, trace.position)
+        found = attention.score_position(tensors.queries, positions, position_bias)
+        if found.shape == trace.position.shape:  # what it holds for keys after the query is free
+            n_queries, n_keys = trace.mask.shape
+            is_after = np.arange(n_keys) > np.arange(n_queries)[:, None] + self.span.mem_len
+            found = np.where(is_after, 0, found)
+        check("position", "the position scores (b) + (d)", found, trace.position)
         check("mask", "which keys a query sees", mask, trace.mask)
         weights = attention.weigh(tensors.content, tensors.position, mask)
         largest = float(np.abs(trace.content + trace.position).max())
         check("mask", "the weights of the keys", weights, trace.weights, scale=largest)
         attended = attention.attend(tensors.weights, tensors.values)
         check("output", "the attention's output", attended, trace.attended)
+        if all(check.agrees for check in self.checks[start:]):
+            states = (tensors.hidden, tensors.memory, positions, content_bias, position_bias)
+            whole = call(*states, mask, same_document, training=training)
+            tolerance = WHOLE_TOLERANCE
+            check("output", "the whole attention", whole, trace.attended, tolerance=tolerance)
+        return tensors.attended
 
-    def compare_norm(
-        self, index: int, norm: Callable[..., Any], scope: str, states: np.ndarray
-    ) -> None:
+    def compare_projections(self, index: int, queries: Any, keys: Any, values: Any) -> None:
+        """Compares queries, keys and values; those of the memory apart from the segment's."""
+        trace, mem_len = self.trace.layers[index], self.span.mem_len
+        self.check(index, "content", "the queries", queries, trace.queries)
+        for term, name, found, expected in (
+            ("content", "keys", np.asarray(keys), trace.keys),
+            ("output", "values", np.asarray(values), trace.values),
+        ):
+            of_segment = (found[:, mem_len:], expected[:, mem_len:])
+            agrees = self.check(index, term, f"the {name} of the segment", *of_segment)
+            if mem_len:  # wrong there alone, it is not the kernel's fault
+                of_memory = (found[:, :mem_len], expected[:, :mem_len])
+                fault = "memory" if agrees else term
+                self.check(index, fault, f"the {name} of the memory", *of_memory)
+
+    def compare_norm(self, call: Callable[..., Any], index: int, part: str, states: Any) -> Any:
         """Compares a LayerNorm, on the states as they are and where its epsilon would show."""
-        name = f"the {'attention' if scope.endswith('rel_attn') else 'feed-forward'}'s"
-        for factor, size in ((1, ""), (SMALL, f", of {SMALL:g} times the states")):
-            expected = reference.normalize(self.variables, scope, states * factor)
-            found = norm(_as_tensor(states * factor))
-            self.check(index, "LayerNorm", f"{name}{size}", found, expected)
+        trace, attends = self.trace.layers[index], part == "rel_attn"
+        residual = trace.hidden + trace.attended if attends else trace.normed + trace.changed
+        name = f"LayerNorm of {'attention' if attends else 'feed-forward'}"
+        self.check(index, "output", f"the input of the {name}", states, residual)
+        scope = f"{reference.PREFIX}layer_{index}/{part}"
+        for factor, size in ((1, ""), (SMALL, f", of {SMALL:g} times its input")):
+            expected = reference.normalize(self.variables, scope, residual * factor)
+            found = call(_as_tensor(residual * factor))
+            self.check(index, "LayerNorm", f"the {name}{size}", found, expected)
+        return _as_tensor(trace.normed if attends else trace.output)
+
+    def compare_feed_forward(
+        self, call: Callable[..., Any], index: int, states: Any, training: bool = False
+    ) -> Any:
+        """Compares the feed-forward network of a layer."""
+        trace, check = self.trace.layers[index], functools.partial(self.check, index)
+        check("output", "the input of the feed-forward network", states, trace.normed)
+        changed = call(_as_tensor(trace.normed), training=training)
+        check("feed-forward", "the output of the feed-forward network", changed, trace.changed)
+        return _as_tensor(trace.changed)
 
     def compare_softmax(self, targets: np.ndarray, hidden: Any) -> None:
         """Compares log p of all ids within their bins, of the bins, and of the targets."""
@@ -250,11 +261,13 @@ def _as_tensor(array: np.ndarray) -> Any:
     return keras.ops.convert_to_tensor(array, dtype=dtype)
 
 
-@contextlib.contextmanager
-def _replace_call(layer: Any, call: Callable[..., Any]) -> Iterator[None]:
-    """Runs another function than the layer's own when it is called."""
-    layer.call = call
-    try:
-        yield
-    finally:
-        del layer.call
+def _replace_call(
+    stack: contextlib.ExitStack, layer: Any, call: Callable[..., Any], *arguments: Any
+) -> None:
+    """Makes a layer run another function, which gets the layer's own, until the stack ends."""
+    own = vars(layer).get("call")  # of this one layer, where somebody has given it one
+    if own is None:
+        stack.callback(delattr, layer, "call")
+    else:
+        stack.callback(setattr, layer, "call", own)
+    layer.call = functools.partial(call, layer.call, *arguments)

@@ -162,9 +162,12 @@ def make_sinusoids(distance: int, config: ModelConfig, clamp_len: int) -> np.nda
 
 
 def sees(query: int, key: int, span: AttentionSpan) -> bool:
-    """Tells whether a query sees a key: with `same_length` its own and the M before it."""
-    distance = query + span.mem_len - key
-    return 0 <= distance <= span.mem_len if span.same_length else distance >= 0
+    """Tells whether a query sees a key: with `same_length` its own and the M before it.
+
+    If it `counts_self`, which is not the release's way, its own is one of the M.
+    """
+    distance, largest = query + span.mem_len - key, span.mem_len - span.counts_self
+    return 0 <= distance <= largest if span.same_length else distance >= 0
 
 
 def trace_layer(

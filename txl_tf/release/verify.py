@@ -4,7 +4,6 @@ Errors of float32 are of the order of 1e-6 of a term's largest value, those of a
 below 1e-3.
 """
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.release import reference
+from txl_tf.release.checkpoint import open_release_checkpoint
 from txl_tf.release.comparison import TOLERANCE, Comparison
 from txl_tf.release.verdict import Check
 
@@ -53,15 +53,14 @@ class CheckpointVariables(Mapping[str, np.ndarray]):
 
     def __init__(self, path: str):
         self._path = path
-        with self._explain_errors():
-            self._reader = tf.train.load_checkpoint(path)
-            self._names = set(self._reader.get_variable_to_shape_map())
+        with open_release_checkpoint(path) as reader:
+            self._names = set(reader.get_variable_to_shape_map())
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._names:
             raise UserError(f"{self._path} lacks {name}")
-        with self._explain_errors():
-            return self._reader.get_tensor(name)
+        with open_release_checkpoint(self._path) as reader:
+            return reader.get_tensor(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -72,33 +71,27 @@ class CheckpointVariables(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self._names)
 
-    @contextlib.contextmanager
-    def _explain_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (ValueError, tf.errors.OpError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"{self._path} cannot be read: {reason}") from error
-
 
 def draw_text(config: ModelConfig, shape: Shape = SHAPE) -> np.ndarray:
-    """Returns ids (B, n_segments T + 1) in which every bin occurs, as input and as target.
+    """Returns ids (B, n_segments T + 1); in each segment every bin occurs.
 
     The first and the last id of a bin come often: there bins are told apart.
 
     Raises:
-        UserError: the text is shorter than there are bins.
+        UserError: a segment has fewer tokens than there are bins.
     """
-    rng = np.random.default_rng(shape.seed)
-    n_ids, n_bins = shape.n_segments * shape.tgt_len + 1, len(config.bins)
-    inner = shape.batch_size * (n_ids - 2)  # all but the first, no target, and the last, no input
-    if inner < n_bins:
+    rng, n_bins, n_ids = np.random.default_rng(shape.seed), len(config.bins), shape.tgt_len
+    size = shape.batch_size * n_ids
+    if size < n_bins:
         raise UserError(
-            "`tgt_len` must leave room for every bin in the text. "
-            f"Received: tgt_len={shape.tgt_len}, {n_bins} bins"
+            "`tgt_len` must leave room for every bin in a segment. "
+            f"Received: tgt_len={shape.tgt_len} in {shape.batch_size} rows, {n_bins} bins"
         )
-    bins = rng.integers(n_bins, size=(shape.batch_size, n_ids))
-    bins[:, 1:-1] = rng.permutation(np.arange(inner) % n_bins).reshape(shape.batch_size, -1)
+    segments = [
+        rng.permutation(np.arange(size) % n_bins).reshape(shape.batch_size, -1)
+        for _ in range(shape.n_segments + 1)
+    ]
+    bins = np.concatenate(segments, axis=1)[:, : shape.n_segments * n_ids + 1]
     low, high = np.array(config.bins).T[:, bins]
     kinds = rng.integers(4, size=bins.shape)
     ids = np.where(kinds == 0, low, np.where(kinds == 1, high - 1, rng.integers(low, high)))

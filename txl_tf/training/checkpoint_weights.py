@@ -23,7 +23,8 @@ from txl_tf.training.optimizer import ReducedOptimizer
 DAMAGE = (tf.errors.OpError, MemoryFileError, IndexError, RuntimeError)
 _CONFIG_NAME, _HAS_MEMORY = "config", "has_memory"
 _RELEASE_SCOPE = "transformer/"  # all weights of the 2019 release are under it
-_SHAPELESS = (
+# Fields of a config on which no shape of a weight depends.
+SHAPELESS = (
     "dropout",
     "dropatt",
     "init",
@@ -114,7 +115,7 @@ def holds_memory(path: str) -> bool:
 def _write_config(model: TransformerXL) -> str:
     """Returns the fields of a config that shape the weights, as a text."""
     fields = model.config.to_json()
-    return json.dumps({name: fields[name] for name in fields if name not in _SHAPELESS})
+    return json.dumps({name: fields[name] for name in fields if name not in SHAPELESS})
 
 
 def _read_config(path: str) -> dict[str, Any]:

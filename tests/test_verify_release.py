@@ -1,0 +1,147 @@
+"""The program that compares an import with the reference."""
+
+import dataclasses
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from golden_cases import load_case
+
+import txl_tf
+from txl_tf import verify_release
+from txl_tf.data import Vocabulary
+from txl_tf.release import load_model
+from txl_tf.training.checkpoint_weights import make_config_group, name_variables
+from txl_tf.training.run_folder import RunConfig, make_run_folder
+
+CASE = load_case("char")
+SMALL = ("--tgt_len=3", "--mem_len=5")
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A folder of the release."""
+    folder = tmp_path / "tf_char"
+    shutil.copytree(os.path.dirname(CASE.checkpoint), folder / "model")
+
+    return folder
+
+
+def write_run(folder, model):
+    """Writes a run with the weights of a model."""
+    config = RunConfig("char", model.config, txl_tf.TrainConfig(), txl_tf.EvalConfig())
+    words = tuple(f"w{index}" for index in range(model.config.n_token))
+    make_run_folder(str(folder), config, Vocabulary("word", words))
+    weights = tf.train.Checkpoint(weights=name_variables(model.weights), **make_config_group(model))
+    weights.write(str(folder / "checkpoints" / "ckpt-0"))
+    return str(folder)
+
+
+def run(source, *arguments):
+    return verify_release.main(["verify_release.py", f"--source={source}", *SMALL, *arguments])
+
+
+def test_a_right_import_ends_with_a_verdict_and_status_0(source, capsys):
+    assert run(source) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1].startswith("All terms agree: largest difference ")
+    assert "n_token=27" in out
+    assert "mem_len 5, plain, no clamp_len; mem_len 5, same_length, clamp_len 2." in out
+    for index in range(3):
+        assert f"\nlayer {index} " in out
+
+
+def test_a_wrong_import_ends_with_the_term_and_status_1(monkeypatch, source, capsys):
+    def load_wrong(path, config):
+        model = load_model(path, config)
+        model.decoder_layers[1].feed_forward.outer.bias.assign(
+            model.decoder_layers[1].feed_forward.outer.bias + 1
+        )
+        return model
+
+    monkeypatch.setattr(txl_tf.release, "load_model", load_wrong)
+    assert run(source) == 1
+    out, err = capsys.readouterr()
+    assert "They part first at layer 1, feed-forward: " in out
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "spans"),
+    [
+        (["--clamp_len=4"], ["plain, clamp_len 4", "same_length, clamp_len 4"]),
+        (["--same_length"], ["same_length, clamp_len 2"]),
+        (["--nosame_length"], ["plain, no clamp_len"]),
+        (["--same_length", "--clamp_len=-1"], ["same_length, no clamp_len"]),
+    ],
+)
+def test_the_flags_choose_the_spans(source, capsys, arguments, spans):
+    assert run(source, *arguments) == 0
+    line = "; ".join(f"mem_len 5, {span}" for span in spans)
+    assert f"  {line}.\n" in capsys.readouterr().out
+
+
+def test_a_run_is_compared_with_the_weights_that_it_has(source, tmp_path, capsys):
+    model = load_model(CASE.checkpoint, CASE.config)
+    folder = write_run(tmp_path / "right", model)
+    assert run(source, f"--run={folder}") == 0
+    assert f"Compares {folder} with " in capsys.readouterr().out
+    model.content_bias.assign(-model.content_bias)
+    assert run(source, f"--run={write_run(tmp_path / 'wrong', model)}") == 1
+    assert "They part first at layer 0, content: " in capsys.readouterr().out
+
+
+def test_a_run_with_another_epsilon_parts_in_layer_norm(source, tmp_path, capsys):
+    model = load_model(CASE.checkpoint, dataclasses.replace(CASE.config, layer_norm_epsilon=1e-5))
+    assert run(source, f"--run={write_run(tmp_path / 'run', model)}") == 1
+    assert "They part first at layer 0, LayerNorm: " in capsys.readouterr().out
+
+
+def test_a_run_of_another_model_is_refused(source, tmp_path, capsys):
+    config = dataclasses.replace(CASE.config, d_inner=7, dropout=0.3)
+    folder = write_run(tmp_path / "other", txl_tf.TransformerXL(config))
+    assert run(source, f"--run={folder}") == 1
+    assert capsys.readouterr().err == (
+        f"verify_release.py: `{folder}` is a run of another model than the checkpoint: "
+        "d_inner is 7 there and 48 here\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--run=absent"], 1, "`absent` holds no run: config.json is missing"),
+        (["--clamp_len=0"], 1, "`clamp_len` must be -1 (off) or positive. Received: clamp_len=0"),
+        (["--mem_len=-1"], 2, "flag --mem_len=-1: -1 is not a non-negative integer"),
+        (["--men_len=1"], 2, "unknown flag --men_len. Did you mean --mem_len?"),
+    ],
+)
+def test_bad_input_is_one_line(source, capsys, arguments, status, message):
+    assert run(source, *arguments) == status
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_source_without_a_checkpoint_is_one_line(tmp_path, capsys):
+    assert verify_release.main(["verify_release.py", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith(
+        f"verify_release.py: `{tmp_path}` holds no checkpoint"
+    )
+
+
+def test_help_runs_nothing_and_ends_with_status_0(capsys):
+    assert verify_release.main(["verify_release.py", "--help"]) == 0
+    assert "--source" in capsys.readouterr().out
+
+
+def test_the_example_of_the_documentation_runs(monkeypatch, capsys):
+    root = Path(__file__).parents[1]
+    text = (root / "docs" / "verifying.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    monkeypatch.chdir(root)
+    exec(example, {})
+    assert capsys.readouterr().out.startswith("(2, 4, 8, 20) 3.")
