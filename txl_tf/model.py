@@ -140,7 +140,7 @@ class TransformerXL(keras.Model):
         new_memory = []
         for index, (layer, old) in enumerate(zip(self.decoder_layers, memory, strict=True)):
             new_memory.append(update_memory(old, hidden, same_document))
-            tensors = (hidden, old, positions, *self._get_biases(index))
+            tensors = (hidden, old, positions, *self.get_biases(index))
             hidden = self._run_layer(layer, tensors, (mask, same_document), training)
         return self.dropout(hidden, training=training), tuple(new_memory)
 
@@ -158,7 +158,7 @@ class TransformerXL(keras.Model):
 
         return keras.remat(run)(ops.zeros(()), *tensors)
 
-    def _get_biases(self, index):
+    def get_biases(self, index):
         """Returns u and v (N, H) of a layer."""
         biases = (self.content_bias, self.position_bias)
         # A slice, be it of all: handed to `keras.remat` as a variable, its gradient counts twice.

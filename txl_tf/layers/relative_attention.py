@@ -86,7 +86,7 @@ class RelativeAttention(keras.layers.Layer):
     ):
         query, keys, values = self.project(hidden, memory)
         content = self.score_content(query, keys, content_bias, same_document)
-        position = self.score_position(query, positions, position_bias)
+        position = self.score_position(query, self.project_positions(positions), position_bias)
         weights = self.weigh(content, position, mask)
         return self.attend(weights, values, same_document, training=training)
 
@@ -111,9 +111,12 @@ class RelativeAttention(keras.layers.Layer):
             content = ops.where(same_document[:, None], content, 0)
         return content
 
-    def score_position(self, query, positions, position_bias):
+    def project_positions(self, positions):
+        """Returns W_r R of the distances, (S, N, H)."""
+        return self._split_heads(ops.matmul(positions, self.r_kernel))
+
+    def score_position(self, query, distance_keys, position_bias):
         """Returns the terms (b) + (d) of the scores, (B, N, T, S); no meaning after the query."""
-        distance_keys = self._split_heads(ops.matmul(positions, self.r_kernel))  # (S, N, H)
         query = (query + position_bias) * self.d_head**-0.5
         return left_shift(ops.einsum("btnh,snh->bnts", query, distance_keys))
 

@@ -140,7 +140,8 @@ class Comparison:
         self.compare_projections(index, *attention.project(tensors.hidden, tensors.memory))
         content = attention.score_content(tensors.queries, tensors.keys, content_bias)
         check("content", "the content scores (a) + (c)", content, trace.content)
-        found = attention.score_position(tensors.queries, positions, position_bias)
+        distance_keys = attention.project_positions(positions)
+        found = attention.score_position(tensors.queries, distance_keys, position_bias)
         if found.shape == trace.position.shape:  # what it holds for keys after the query is free
             n_queries, n_keys = trace.mask.shape
             is_after = np.arange(n_keys) > np.arange(n_queries)[:, None] + self.span.mem_len

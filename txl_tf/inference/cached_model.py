@@ -1,0 +1,136 @@
+"""The model with frozen weights: keys and values of the memory are kept, not computed again."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import tensorflow as tf
+
+from txl_tf.config import AttentionSpan
+from txl_tf.layers import make_attention_mask, make_position_table
+from txl_tf.model import TransformerXL
+
+
+class CachedMemory(NamedTuple):
+    """Keys and values of the text before a segment, in the place of the hidden states.
+
+    Args:
+        keys: for each layer (B, M, N, H).
+        values: for each layer (B, M, N, H).
+        filled: (B,) int32, how many of the M places hold tokens that were read: the last ones.
+            The others are empty: zeros, which the release attends to.
+    """
+
+    keys: tuple[tf.Tensor, ...]
+    values: tuple[tf.Tensor, ...]
+    filled: tf.Tensor
+
+    def reset(self, rows: tf.Tensor) -> Self:
+        """Returns the memory with some rows, (B,) bool, as before the first segment."""
+        empty = rows[:, None, None, None]
+
+        def clear(states: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+            return tuple(tf.where(empty, tf.zeros_like(state), state) for state in states)
+
+        filled = tf.where(rows, 0, self.filled)
+        return type(self)(clear(self.keys), clear(self.values), filled)
+
+
+class CachedModel:
+    """Reads segments as the model does, with keys and values of the memory kept.
+
+    Paper, section 3.2: what was computed for a segment is used again by the next. The keys and
+    values of a hidden state are products with weights that stand still here, so they are kept
+    instead of the state; so are the products of the positions. The numbers are the model's own.
+
+    Args:
+        model: the model; its weights must not change.
+        span: what it sees; the memory holds `span.mem_len` places.
+        mask_empty_memory: whether places of the memory that nothing was read into are hidden from
+            attention. The release attends to them, and its results depend on it.
+    """
+
+    def __init__(
+        self, model: TransformerXL, span: AttentionSpan, *, mask_empty_memory: bool = False
+    ):
+        self.model = model
+        self.span = span
+        self.mask_empty_memory = mask_empty_memory
+
+    def initial_memory(self, batch_size: int) -> CachedMemory:
+        """Returns the memory before the first segment, for B rows."""
+        config = self.model.config
+        shape = (batch_size, self.span.mem_len, config.n_head, config.d_head)
+        empty = tuple(tf.zeros(shape, self.model.compute_dtype) for _ in range(config.n_layer))
+        return CachedMemory(empty, empty, tf.zeros(batch_size, tf.int32))
+
+    def project_positions(self, tgt_len: int) -> tuple[tf.Tensor, ...]:
+        """Returns the products W_r R of all distances of a segment, (S, N, H) for each layer.
+
+        They depend on nothing but the segment's length T, S = M + T: to be computed once.
+        """
+        table = make_position_table(
+            self.span.mem_len + tgt_len, self.model.config.d_model, clamp_len=self.span.clamp_len
+        )
+        table = tf.cast(table, self.model.compute_dtype)
+        return tuple(
+            layer.attention.project_positions(table) for layer in self.model.decoder_layers
+        )
+
+    def read(
+        self,
+        ids: tf.Tensor,
+        memory: CachedMemory,
+        positions: Sequence[tf.Tensor],
+        counts: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, CachedMemory]:
+        """Reads a segment.
+
+        Args:
+            ids: (B, T) int32 in [0, V).
+            memory: as `initial_memory` or the last call gave it.
+            positions: what `project_positions(T)` returned.
+            counts: (B,) int32, how many ids of each row are of its text; the others follow them,
+                change nothing that comes before them, and leave nothing in the memory. `None`:
+                all are.
+
+        Returns:
+            The hidden states, (B, T, D) in the compute dtype, for `nll` and `log_probs`, and the
+            new memory.
+        """
+        model, tgt_len = self.model, ids.shape[1]
+        mask = self._make_mask(tgt_len, memory.filled)
+        hidden = model.embedding(ids)
+        keys, values = [], []
+        for index, layer in enumerate(model.decoder_layers):
+            content_bias, position_bias = model.get_biases(index)
+            attention = layer.attention
+            query, new_keys, new_values = attention.project(hidden, hidden[:, :0])
+            all_keys = tf.concat([memory.keys[index], new_keys], axis=1)  # (B, S, N, H)
+            all_values = tf.concat([memory.values[index], new_values], axis=1)
+            content = attention.score_content(query, all_keys, content_bias)
+            position = attention.score_position(query, positions[index], position_bias)
+            weights = attention.weigh(content, position, mask)
+            hidden = layer.transform(hidden, attention.attend(weights, all_values))
+            keys.append(self._keep_last(all_keys, counts))
+            values.append(self._keep_last(all_values, counts))
+        read = tgt_len if counts is None else counts
+        filled = tf.minimum(memory.filled + read, self.span.mem_len)
+        return hidden, CachedMemory(tuple(keys), tuple(values), filled)
+
+    def _make_mask(self, tgt_len: int, filled: tf.Tensor) -> tf.Tensor:
+        """Returns which keys each query sees: (T, S) bool, or (B, 1, T, S) if rows differ."""
+        span = self.span
+        mask = make_attention_mask(
+            tgt_len, span.mem_len, same_length=span.same_length, counts_self=span.counts_self
+        )
+        if not self.mask_empty_memory:
+            return mask
+        is_filled = tf.range(span.mem_len + tgt_len) >= span.mem_len - filled[:, None]  # (B, S)
+        return tf.logical_and(mask, is_filled[:, None, None])
+
+    def _keep_last(self, states: tf.Tensor, counts: tf.Tensor | None) -> tf.Tensor:
+        """Returns the last M of the states (B, S, N, H) up to the end of each row's text."""
+        if counts is None:
+            return states[:, states.shape[1] - self.span.mem_len :]
+        places = counts[:, None] + tf.range(self.span.mem_len)  # (B, M)
+        return tf.gather(states, places, axis=1, batch_dims=1)
