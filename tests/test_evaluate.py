@@ -183,6 +183,11 @@ def test_a_figure_that_was_measured_otherwise_says_how(run, recipe, capsys):
     )
 
 
+def test_a_lane_alone_is_neither_warm_nor_cold(run, capsys):
+    assert call(run, "--lanes=1") == 0
+    assert read_rows(capsys.readouterr().out)["lanes"] == "1"
+
+
 def test_a_part_of_a_split_says_so(run, capsys):
     assert call(run, "--max_segments=3", "--lanes=2") == 0
     assert read_rows(capsys.readouterr().out)["tokens"] == f"30 of {N_TEST - 1}"

@@ -105,12 +105,12 @@ class Job(NamedTuple):
         weights = ", averaged weights" if outcome.is_averaged else ""
         unit = name_measure(get_level(self.records))
         is_perplexity = unit == "perplexity"
-        warm = f"warmed by {self.warm_len:,} tokens" if self.warm_len else "cold"
+        warm = f", warmed by {self.warm_len:,} tokens" if self.warm_len else ", cold"
         return {
             "data": f"{self.records.dataset}, split {self.split}",
             "checkpoint": f"{outcome.checkpoint}{weights}",
             "span": describe_span(self.config.evaluation),
-            "lanes": f"{lanes.n_lanes}, {warm}",
+            "lanes": f"{lanes.n_lanes}{warm}" if lanes.n_lanes > 1 else "1",
             "tokens": f"{score.tokens:,}{cut}",
             "loss": f"{score.nats_per_token:.4f} nats",
             unit: f"{score.perplexity:.2f}" if is_perplexity else f"{score.bpc:.4f}",
