@@ -43,6 +43,7 @@ PROGRAMS = {"data/inspect.py", "training/average.py"}  # in a part, but run by p
 FLAG_FILES = PROGRAMS | {
     "evaluate.py",
     "export_release.py",
+    "generate.py",
     "import_release.py",
     "legacy_flags.py",
     "program.py",

@@ -54,6 +54,7 @@ class LanguageModel:
         self.vocabulary = vocabulary
         self.evaluation = evaluation
         self._records_dir = records_dir
+        self._generators: dict[bool, Generator] = {}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, checkpoint: str | None = None) -> Self:
@@ -119,8 +120,8 @@ class LanguageModel:
             prompt: a text, of one token or more; its ids (n,); or a list of such.
             max_new_tokens: how many tokens to add to each.
             seed: the same seed, the same text, whatever is beside it; or one for each prompt.
-            **choice: `temperature`, `top_k`, `top_p`, `repetition_penalty`, `banned`, `stops`, as
-                in `start`.
+            **choice: `temperature`, `top_k`, `top_p`, `repetition_penalty`, `banned`, `stops`,
+                `mask_empty_memory`, as in `start`.
 
         Returns:
             What was added to the prompt: a text, or ids int32 if the prompt is ids. A list for a
@@ -166,6 +167,7 @@ class LanguageModel:
         seed: int | Sequence[int] = 0,
         banned: Iterable[str] | None = None,
         stops: Iterable[str] = (),
+        mask_empty_memory: bool = True,
         **choice: Any,
     ) -> Session:
         """Reads prompts; what is returned keeps the memory, and goes on as often as wanted.
@@ -175,6 +177,8 @@ class LanguageModel:
             seed: of all texts, or one for each.
             banned: symbols that are never drawn; `None` for the unknown one, if there is any.
             stops: symbols that end a text.
+            mask_empty_memory: whether places of the memory that hold nothing yet are hidden; the
+                release attends to them.
             **choice: `temperature` (1), `top_k`, `top_p` (all tokens), `repetition_penalty` (1), as
                 in `txl_tf.inference.generation.Choice`.
 
@@ -190,7 +194,7 @@ class LanguageModel:
         if banned is None:
             banned = [unknown] if unknown else []
         settings = Choice(banned=self._find_ids(banned), stops=self._find_ids(stops), **choice)
-        texts = self._generator.start(ids, settings, seeds)
+        texts = self._get_generator(mask_empty_memory).start(ids, settings, seeds)
         vocabularies = [self.vocabulary if isinstance(p, str) else None for p in prompts]
         return Session(texts, ids, vocabularies)
 
@@ -213,9 +217,11 @@ class LanguageModel:
     def _scorer(self) -> Scorer:
         return Scorer(self.model, self.span, self.evaluation.tgt_len)
 
-    @cached_property
-    def _generator(self) -> Generator:
-        return Generator(CachedModel(self.model, self.span), self.evaluation.tgt_len)
+    def _get_generator(self, mask_empty_memory: bool) -> Generator:
+        if mask_empty_memory not in self._generators:
+            cached = CachedModel(self.model, self.span, mask_empty_memory=mask_empty_memory)
+            self._generators[mask_empty_memory] = Generator(cached, self.evaluation.tgt_len)
+        return self._generators[mask_empty_memory]
 
     def _find_ids(self, symbols: Iterable[str]) -> tuple[int, ...]:
         """Returns the ids of symbols.
