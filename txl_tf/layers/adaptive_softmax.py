@@ -7,6 +7,7 @@ from txl_tf.config import ModelConfig
 from txl_tf.layers.bin_loss import compute_bin_nll
 
 
+@keras.saving.register_keras_serializable(package="txl_tf")
 class AdaptiveSoftmax(keras.layers.Layer):
     """Softmax over bins of falling frequency, with the embedding's tables as weights.
 

@@ -3,11 +3,12 @@
 import keras
 from keras import ops
 
-from txl_tf.layers.dropout import Dropout, as_seed_generator
+from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
 
 MASKED_SCORE = -1e30  # in float32, where softmax makes it an exact 0
 
 
+@keras.saving.register_keras_serializable(package="txl_tf")
 class RelativeAttention(keras.layers.Layer):
     """Multi-head attention over memory and segment with relative positions.
 
@@ -60,6 +61,7 @@ class RelativeAttention(keras.layers.Layer):
         self.n_head = n_head
         self.d_head = d_head
         self.dropatt = dropatt
+        self.seed = read_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
         self.dropout = Dropout(dropatt, seed=as_seed_generator(seed), dtype=self.dtype_policy)
 
@@ -143,6 +145,7 @@ class RelativeAttention(keras.layers.Layer):
             "d_head": self.d_head,
             "dropatt": self.dropatt,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "seed": self.seed,
         }
 
 
