@@ -8,19 +8,22 @@ from typing import Self
 import numpy as np
 
 from txl_tf import presets
-from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig
+from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.reading import open_records
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.inference.generation import Generator
 from txl_tf.inference.scoring import Scorer, TextScore
 from txl_tf.model import TransformerXL
-from txl_tf.training.checkpoint_files import find_checkpoint
-from txl_tf.training.checkpoint_weights import load_weights
+from txl_tf.training.checkpoint_files import find_checkpoint, read_step
+from txl_tf.training.checkpoint_weights import load_weights, save_weights
 from txl_tf.training.evaluator import Evaluator, Score
+from txl_tf.training.files import write_aside
 from txl_tf.training.run_folder import (
     RECORDS_NAME,
+    RunConfig,
     has_run,
+    make_run_folder,
     read_run_config,
     read_run_vocabulary,
 )
@@ -34,11 +37,17 @@ class LanguageModel:
         vocabulary: what turns texts into ids; `None`: then only ids can be used.
         evaluation: segment and span.
         records_dir: folder of the records to evaluate on; `None` for none.
+        dataset: name of the data set that the model was trained on.
+        training: how it was trained.
+        step: how many steps made it; 0 where that is not known.
 
     Attributes:
         model: as above.
         vocabulary: as above.
         evaluation: as above.
+        dataset: as above.
+        training: as above.
+        step: as above.
     """
 
     def __init__(
@@ -47,22 +56,36 @@ class LanguageModel:
         vocabulary: Vocabulary | None,
         evaluation: EvalConfig,
         records_dir: str | None = None,
+        *,
+        dataset: str = "unknown",
+        training: TrainConfig | None = None,
+        step: int = 0,
     ):
         self.model = model
         self.vocabulary = vocabulary
         self.evaluation = evaluation
         self._records_dir = records_dir
+        self.dataset = dataset
+        self.training = training or TrainConfig()
+        self.step = step
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, checkpoint: str | None = None) -> Self:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        checkpoint: str | None = None,
+        use_averages: bool = True,
+    ) -> Self:
         """Loads a run.
 
         Args:
             path: a run folder, of training or of an import.
             checkpoint: path of the checkpoint; `None` for the newest.
+            use_averages: take the averages of the weights where the checkpoint has any.
 
         Returns:
-            The model with the averages of its weights, where the checkpoint has any.
+            The model.
 
         Raises:
             UserError: there is no run, or it cannot be read.
@@ -72,9 +95,31 @@ class LanguageModel:
             raise UserError(_explain_no_run(folder))
         config = read_run_config(folder)
         model = TransformerXL(config.model)
-        load_weights(model, checkpoint or find_checkpoint(folder))
-        records_dir = os.path.join(folder, RECORDS_NAME)
-        return cls(model, read_run_vocabulary(folder), config.evaluation, records_dir)
+        weights = checkpoint or find_checkpoint(folder)
+        load_weights(model, weights, use_averages=use_averages)
+        return cls(
+            model,
+            read_run_vocabulary(folder),
+            config.evaluation,
+            os.path.join(folder, RECORDS_NAME),
+            dataset=config.dataset,
+            training=config.training,
+            step=read_step(weights),
+        )
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes a run folder with the weights alone, which can be moved and `load`ed anywhere.
+
+        Args:
+            folder: of this machine, new or empty.
+
+        Raises:
+            UserError: the folder holds something, or cannot be written; nothing of it stays.
+        """
+        config = RunConfig(self.dataset, self.config, self.training, self.evaluation)
+        with write_aside(os.fspath(folder)) as aside:
+            make_run_folder(aside, config, self.vocabulary)
+            save_weights(aside, self.model, step=self.step)
 
     @property
     def config(self) -> ModelConfig:
