@@ -162,11 +162,13 @@ class TransformerXL(keras.Model):
         return keras.remat(run)(ops.zeros(()), *tensors)
 
     def get_biases(self, index):
-        """Returns u and v (N, H) of a layer."""
+        """Returns u and v (N, H) of a layer, in the compute dtype."""
         biases = (self.content_bias, self.position_bias)
         # A slice, be it of all: handed to `keras.remat` as a variable, its gradient counts twice.
         part = index if self.config.untie_r else ...
-        return tuple(ops.convert_to_tensor(bias)[part] for bias in biases)
+        return tuple(
+            ops.cast(ops.convert_to_tensor(bias)[part], self.compute_dtype) for bias in biases
+        )
 
     def initial_memory(self, batch_size, mem_len):
         """Returns the memory before the first segment: zeros, which are attended to.

@@ -12,6 +12,7 @@ from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.reading import open_records
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
+from txl_tf.inference.export import BATCH_SIZE, export_model
 from txl_tf.inference.generation import Generator
 from txl_tf.inference.scoring import Scorer, TextScore
 from txl_tf.model import TransformerXL
@@ -191,6 +192,40 @@ class LanguageModel:
         decode = self._get_vocabulary().decode
         # Together: the space between two words belongs to neither.
         return decode(np.concatenate([prompt_ids, ids])).removeprefix(decode(prompt_ids))
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        batch_size: int = BATCH_SIZE,
+        mask_empty_memory: bool = True,
+    ) -> tuple[str, ...]:
+        """Writes a SavedModel, which a process with tensorflow alone scores and generates with.
+
+        Args:
+            folder: of this machine, new or empty.
+            batch_size: how many texts are read at once; more take more memory.
+            mask_empty_memory: whether a text sees nothing before its first token. The 2019
+                release has it see zeros.
+
+        Returns:
+            The names of its signatures, which docs/serving.md tells; without a vocabulary those
+            that take ids alone.
+
+        Raises:
+            UserError: `batch_size` is not positive, the folder holds something, or it cannot be
+                written; nothing of it stays.
+        """
+        return export_model(
+            os.fspath(folder),
+            self.model,
+            self.vocabulary,
+            self.span,
+            self.evaluation.tgt_len,
+            batch_size=batch_size,
+            mask_empty_memory=mask_empty_memory,
+            origin={"dataset": self.dataset, "step": self.step},
+        )
 
     def evaluate(self, split: str = "test", *, data_dir: str | None = None) -> Score:
         """Scores a split of records as the run's config says.

@@ -78,7 +78,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
             )
 
     def call(self, hidden, targets, embedding):
-        shape = targets.shape
+        shape = ops.shape(targets)
         hidden = ops.reshape(hidden, (-1, hidden.shape[-1]))  # (n, D), n = B T
         targets = ops.reshape(targets, (-1,))
         bins = self._find_bins(targets)
