@@ -13,7 +13,7 @@ from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.inference.cached_model import CachedModel
 from txl_tf.inference.serving import Reader, Scorer, make_id_functions
-from txl_tf.inference.serving_text import TextReader, make_text_functions
+from txl_tf.inference.serving_text import TextReader, Writer, make_text_functions
 from txl_tf.model import TransformerXL
 from txl_tf.training.files import explain, write_aside, write_json, write_text
 from txl_tf.version import __version__
@@ -53,7 +53,8 @@ class ServedModel(tf.Module):
         functions = make_id_functions(self.reader, self.scorer, cached, tgt_len)
         if vocabulary is not None:
             self.text_reader = TextReader(vocabulary)
-            functions |= make_text_functions(self.text_reader, self.scorer)
+            self.writer = Writer(self.text_reader, self.reader, cached, vocabulary)
+            functions |= make_text_functions(self.text_reader, self.scorer, self.writer)
         self.functions = functions
 
 
