@@ -42,6 +42,7 @@ FORBIDDEN_OUTSIDE = {"data": {"keras", "jax"}}
 PROGRAMS = {"data/inspect.py", "training/average.py"}  # in a part, but run by people
 FLAG_FILES = PROGRAMS | {
     "evaluate.py",
+    "export.py",
     "export_release.py",
     "generate.py",
     "import_release.py",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import tensorflow as tf
+from keras import ops
 
 from txl_tf.config import AttentionSpan
 from txl_tf.layers import make_attention_mask, make_position_table
@@ -86,7 +87,7 @@ class CachedModel:
         """Reads a segment.
 
         Args:
-            ids: (B, T) int32 in [0, V).
+            ids: (B, T) int32 in [0, V); B and T may be unknown when a function is traced.
             memory: as `initial_memory` or the last call gave it.
             positions: what `project_positions(T)` returned.
             counts: (B,) int32, how many ids of each row are of its text; the others follow them,
@@ -97,7 +98,7 @@ class CachedModel:
             The hidden states, (B, T, D) in the compute dtype, for `nll` and `log_probs`, and the
             new memory.
         """
-        model, tgt_len = self.model, ids.shape[1]
+        model, tgt_len = self.model, ops.shape(ids)[1]
         mask = self._make_mask(tgt_len, memory.filled)
         hidden = model.embedding(ids)
         keys, values = [], []
@@ -117,7 +118,7 @@ class CachedModel:
         filled = tf.minimum(memory.filled + read, self.span.mem_len)
         return hidden, CachedMemory(tuple(keys), tuple(values), filled)
 
-    def _make_mask(self, tgt_len: int, filled: tf.Tensor) -> tf.Tensor:
+    def _make_mask(self, tgt_len: int | tf.Tensor, filled: tf.Tensor) -> tf.Tensor:
         """Returns which keys each query sees: (T, S) bool, or (B, 1, T, S) if rows differ."""
         span = self.span
         mask = make_attention_mask(
@@ -131,6 +132,6 @@ class CachedModel:
     def _keep_last(self, states: tf.Tensor, counts: tf.Tensor | None) -> tf.Tensor:
         """Returns the last M of the states (B, S, N, H) up to the end of each row's text."""
         if counts is None:
-            return states[:, states.shape[1] - self.span.mem_len :]
+            return states[:, ops.shape(states)[1] - self.span.mem_len :]
         places = counts[:, None] + tf.range(self.span.mem_len)  # (B, M)
         return tf.gather(states, places, axis=1, batch_dims=1)

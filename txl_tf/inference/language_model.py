@@ -7,23 +7,28 @@ from typing import Any, Self, cast
 import numpy as np
 
 from txl_tf import presets
-from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig
+from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.reading import open_records
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.inference.cached_model import CachedModel
+from txl_tf.inference.export import BATCH_SIZE as EXPORT_BATCH_SIZE
+from txl_tf.inference.export import export_model
 from txl_tf.inference.generation import Choice, Generator
 from txl_tf.inference.scoring import BATCH_SIZE, Scorer
 from txl_tf.inference.session import Session
 from txl_tf.inference.text_parts import TextName, TextPart, make_ids_part, make_text_part
 from txl_tf.inference.text_scores import TextScore, score_texts
 from txl_tf.model import TransformerXL
-from txl_tf.training.checkpoint_files import find_checkpoint
-from txl_tf.training.checkpoint_weights import load_weights
+from txl_tf.training.checkpoint_files import find_checkpoint, read_step
+from txl_tf.training.checkpoint_weights import load_weights, save_weights
 from txl_tf.training.evaluator import Evaluator, Score
+from txl_tf.training.files import write_aside
 from txl_tf.training.run_folder import (
     RECORDS_NAME,
+    RunConfig,
     has_run,
+    make_run_folder,
     read_run_config,
     read_run_vocabulary,
 )
@@ -37,11 +42,17 @@ class LanguageModel:
         vocabulary: what turns texts into ids; `None`: then only ids can be used.
         evaluation: segment and span.
         records_dir: folder of the records to evaluate on; `None` for none.
+        dataset: name of the data set that the model was trained on.
+        training: how it was trained.
+        step: how many steps made it; 0 where that is not known.
 
     Attributes:
         model: as above.
         vocabulary: as above.
         evaluation: as above.
+        dataset: as above.
+        training: as above.
+        step: as above.
     """
 
     def __init__(
@@ -50,24 +61,38 @@ class LanguageModel:
         vocabulary: Vocabulary | None,
         evaluation: EvalConfig,
         records_dir: str | None = None,
+        *,
+        dataset: str = "unknown",
+        training: TrainConfig | None = None,
+        step: int = 0,
     ):
         self.model = model
         self.vocabulary = vocabulary
         self.evaluation = evaluation
         self._records_dir = records_dir
+        self.dataset = dataset
+        self.training = training or TrainConfig()
+        self.step = step
         self._generators: dict[bool, Generator] = {}
         self._scorers: dict[tuple[int, bool, bool], Scorer] = {}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, checkpoint: str | None = None) -> Self:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        checkpoint: str | None = None,
+        use_averages: bool = True,
+    ) -> Self:
         """Loads a run.
 
         Args:
             path: a run folder, of training or of an import.
             checkpoint: path of the checkpoint; `None` for the newest.
+            use_averages: take the averages of the weights where the checkpoint has any.
 
         Returns:
-            The model with the averages of its weights, where the checkpoint has any.
+            The model.
 
         Raises:
             UserError: there is no run, or it cannot be read.
@@ -77,9 +102,31 @@ class LanguageModel:
             raise UserError(_explain_no_run(folder))
         config = read_run_config(folder)
         model = TransformerXL(config.model)
-        load_weights(model, checkpoint or find_checkpoint(folder))
-        records_dir = os.path.join(folder, RECORDS_NAME)
-        return cls(model, read_run_vocabulary(folder), config.evaluation, records_dir)
+        weights = checkpoint or find_checkpoint(folder)
+        load_weights(model, weights, use_averages=use_averages)
+        return cls(
+            model,
+            read_run_vocabulary(folder),
+            config.evaluation,
+            os.path.join(folder, RECORDS_NAME),
+            dataset=config.dataset,
+            training=config.training,
+            step=read_step(weights),
+        )
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes a run folder with the weights alone, which can be moved and `load`ed anywhere.
+
+        Args:
+            folder: of this machine, new or empty.
+
+        Raises:
+            UserError: the folder holds something, or cannot be written; nothing of it stays.
+        """
+        config = RunConfig(self.dataset, self.config, self.training, self.evaluation)
+        with write_aside(os.fspath(folder)) as aside:
+            make_run_folder(aside, config, self.vocabulary)
+            save_weights(aside, self.model, step=self.step)
 
     @property
     def config(self) -> ModelConfig:
@@ -226,6 +273,40 @@ class LanguageModel:
         texts = self._get_generator(mask_empty_memory).start(ids, settings, seeds)
         vocabularies = [self.vocabulary if isinstance(p, str) else None for p in prompts]
         return Session(texts, ids, vocabularies)
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        batch_size: int = EXPORT_BATCH_SIZE,
+        mask_empty_memory: bool = True,
+    ) -> tuple[str, ...]:
+        """Writes a SavedModel, which a process with tensorflow alone scores and generates with.
+
+        Args:
+            folder: of this machine, new or empty.
+            batch_size: how many texts are read at once; more take more memory.
+            mask_empty_memory: whether a text sees nothing before its first token. The 2019
+                release has it see zeros.
+
+        Returns:
+            The names of its signatures, which docs/serving.md tells; without a vocabulary those
+            that take ids alone.
+
+        Raises:
+            UserError: `batch_size` is not positive, the folder holds something, or it cannot be
+                written; nothing of it stays.
+        """
+        return export_model(
+            os.fspath(folder),
+            self.model,
+            self.vocabulary,
+            self.span,
+            self.evaluation.tgt_len,
+            batch_size=batch_size,
+            mask_empty_memory=mask_empty_memory,
+            origin={"dataset": self.dataset, "step": self.step},
+        )
 
     def evaluate(self, split: str = "test", *, data_dir: str | None = None) -> Score:
         """Scores a split of records as the run's config says.
