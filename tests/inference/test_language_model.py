@@ -9,7 +9,6 @@ import txl_tf
 from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.inference.generation import choose_token
 from txl_tf.release import load_model
 
 WORDS = Vocabulary("word", ("<eos>", "the", "cat", "sat", "on", "mat", "a"), line_end="<eos>")
@@ -75,38 +74,73 @@ def test_the_likeliest_tokens_are_those_of_one_pass():
 
 def test_equal_seeds_give_equal_texts():
     lm = make_model(7, vocabulary=WORDS)
-    texts = [lm.generate("the cat", max_new_tokens=23, seed=seed) for seed in (1, 1, 2)]
+    texts = [lm.generate("the cat", max_new_tokens=37, seed=seed) for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_text_does_not_depend_on_those_beside_it():
+    """Prompts of other lengths, some longer than a segment and than the memory."""
+    lm = make_model(7, vocabulary=WORDS)
+    prompts = ["the", "a cat sat on the mat", "on", " ".join(["sat on a mat"] * 5), "the"]
+    together = lm.generate(prompts, max_new_tokens=23, seed=[3, 4, 5, 6, 3])
+    for prompt, seed, text in zip(prompts, [3, 4, 5, 6, 3], together, strict=True):
+        assert lm.generate(prompt, max_new_tokens=23, seed=seed) == text
+    assert together[0] == together[4]
+
+
+def test_a_session_goes_on_as_if_it_had_never_stopped():
+    lm = make_model(7, vocabulary=WORDS)
+    session = lm.start(["the cat"], seed=1)
+    for count in (1, 35, 4):
+        session.draw(count)
+    assert session.added == [lm.generate("the cat", max_new_tokens=40, seed=1)]
+
+
+def test_a_stream_is_the_text_in_pieces():
+    lm = make_model(7, vocabulary=WORDS)
+    pieces = list(lm.stream("the cat", max_new_tokens=70, seed=1))
+    assert len(pieces) > 2
+    assert "".join(pieces) == lm.generate("the cat", max_new_tokens=70, seed=1)
+
+
+def test_a_stop_ends_a_text():
+    lm = make_model(7, vocabulary=WORDS)
+    whole, other = lm.generate(["the cat", "a"], max_new_tokens=50, temperature=9)
+    stopped, same = lm.generate(["the cat", "a"], max_new_tokens=50, temperature=9, stops=["mat"])
+    assert whole.startswith(stopped)
+    assert stopped.endswith("mat")
+    assert stopped.count("mat") == 1
+    assert other.startswith(same)
+    assert same.endswith("mat")
+
+
+def test_what_is_banned_does_not_come():
+    lm = make_model(7, vocabulary=WORDS)
+    assert "mat" in lm.generate("the cat", max_new_tokens=60, temperature=9)
+    assert "mat" not in lm.generate("the cat", max_new_tokens=60, temperature=9, banned=["mat"])
+
+
+def test_the_unknown_word_is_banned_unless_asked_for():
+    words = Vocabulary("word", ("<eos>", "the", "<unk>"), line_end="<eos>", unknown="<unk>")
+    lm = make_model(3, vocabulary=words)
+    assert "<unk>" not in lm.generate("the", max_new_tokens=60, temperature=9)
+    assert "<unk>" in lm.generate("the", max_new_tokens=60, temperature=9, banned=[])
+
+
+def test_a_penalty_makes_repetition_rarer():
+    lm = make_model(13)
+    prompt = np.array([5], np.int32)
+    new = [
+        len(set(lm.generate(prompt, max_new_tokens=12, repetition_penalty=p, temperature=0)))
+        for p in (1.0, 50.0)
+    ]
+    assert new[0] < new[1]
 
 
 def test_a_text_goes_on_with_the_space_between_two_words():
     lm = make_model(7, vocabulary=WORDS)
     text = "the cat" + lm.generate("the cat", max_new_tokens=13, top_k=3)
     assert len(WORDS.encode(text)) == 15
-
-
-def test_top_k_and_top_p_keep_the_likeliest():
-    log_probs = np.log(np.array([0.1, 0.4, 0.2, 0.3], np.float32))
-    generator = np.random.default_rng(0)
-
-    def draw(top_k, top_p):
-        return {choose_token(log_probs, 1.0, top_k, top_p, generator) for _ in range(200)}
-
-    assert draw(None, None) == draw(9, 1.0) == {0, 1, 2, 3}
-    assert draw(2, None) == {1, 3}
-    assert draw(None, 0.8) == {1, 2, 3}
-    assert draw(None, 0.39) == draw(1, None) == {1}
-
-
-def test_the_temperature_sharpens():
-    log_probs = np.log(np.array([0.3, 0.7], np.float32))
-    generator = np.random.default_rng(0)
-    counts = [
-        sum(choose_token(log_probs, temperature, None, None, generator) for _ in range(1000))
-        for temperature in (4.0, 1.0, 0.25)
-    ]
-    # p(1) is 1 / (1 + (3/7)^(1/temperature)): .553, .7, .967; two standard deviations are .03.
-    np.testing.assert_allclose(counts, [553, 700, 967], atol=45)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +151,11 @@ def test_the_temperature_sharpens():
         ({"temperature": math.nan}, r"`temperature` must be 0 or more"),
         ({"top_k": 0}, r"`top_k` must be positive"),
         ({"top_p": 0.0}, r"`top_p` must be in \(0, 1\]"),
+        ({"repetition_penalty": 0.5}, r"`repetition_penalty` must be 1 or more"),
+        ({"banned": ["dog"]}, r"'dog' is no symbol of the vocabulary"),
+        ({"banned": WORDS.symbols}, r"`banned` must leave a token. Received: all 7"),
+        ({"prompt": ["the", ""]}, r"`prompt` must hold at least one token"),
+        ({"prompt": ["the", "a"], "seed": [1]}, r"`seed` must be one, or 2. Received: 1"),
         ({"max_new_tokens": -1}, r"`max_new_tokens` must not be negative"),
         ({"prompt": "the dog"}, r"1 unknown \('dog'\), the first at offset 1"),
         ({"prompt": np.array([7])}, r"ids must be at least 0 and below 7. Received: id 7"),

@@ -1,117 +1,215 @@
-"""Going on with a text, token by token."""
+"""Going on with texts: prompts are read in segments, tokens drawn in one compiled loop."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
-from txl_tf.model import TransformerXL
+from txl_tf.inference.cached_model import CachedMemory, CachedModel
+from txl_tf.inference.sampling import Sampling
+from txl_tf.inference.token_loop import LoopState, TokenLoop
+
+_TOKENS_PER_CALL = 32  # of the compiled loop; where calls are split changes no token
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """How tokens are chosen.
+
+    Args:
+        temperature: the log-probabilities are divided by it; 0 takes the likeliest token.
+        top_k: draw among so many likeliest tokens; `None` for all.
+        top_p: draw among the likeliest tokens that together have this probability; `None` for all
+            (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751).
+        repetition_penalty: log-probabilities of tokens that the text holds are multiplied by it
+            (after Keskar et al. 2019, https://arxiv.org/abs/1909.05858); 1 for none.
+        banned: ids that are never drawn.
+        stops: ids that end a text; they are its last.
+
+    Raises:
+        UserError: a value is out of its range.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float = 1.0
+    banned: tuple[int, ...] = ()
+    stops: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise UserError(
+                f"`temperature` must be 0 or more. Received: temperature={self.temperature}"
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(f"`top_k` must be positive. Received: top_k={self.top_k}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UserError(f"`top_p` must be in (0, 1]. Received: top_p={self.top_p}")
+        if not 1 <= self.repetition_penalty < float("inf"):
+            raise UserError(
+                "`repetition_penalty` must be 1 or more. "
+                f"Received: repetition_penalty={self.repetition_penalty}"
+            )
+
+    def count_candidates(self, n_token: int) -> int | None:
+        """Returns among how many of the likeliest tokens to draw; `None` for all, unsorted."""
+        if self.top_k is None and self.top_p is None:
+            return None
+        return min(self.top_k or n_token, n_token)
+
+    def make_sampling(self, n_token: int) -> Sampling:
+        """Returns the tensors of the loop, for V tokens.
+
+        Raises:
+            UserError: all tokens are banned.
+        """
+        is_allowed = np.ones(n_token, bool)
+        is_allowed[list(self.banned)] = False
+        if not is_allowed.any():
+            raise UserError(f"`banned` must leave a token. Received: all {n_token}")
+        return Sampling(
+            tf.constant(self.temperature, tf.float32),
+            tf.constant(1.0 if self.top_p is None else self.top_p, tf.float32),
+            tf.constant(self.repetition_penalty, tf.float32),
+            tf.constant(is_allowed),
+            tf.constant(self.stops, tf.int32, shape=(len(self.stops),)),
+        )
 
 
 class Generator:
-    """Draws tokens from a model's distribution, with the memory of all that came before.
+    """Goes on with texts at a constant cost for each token, however long they are.
 
     Args:
-        model: the model.
-        span: what it sees; the memory holds `span.mem_len` states of each layer.
+        cached: the model.
         tgt_len: how many tokens of a prompt are read at a time.
+        jit_compile: whether XLA compiles what it computes.
     """
 
-    def __init__(self, model: TransformerXL, span: AttentionSpan, tgt_len: int):
-        self._model = model
-        self._span = span
-        self._tgt_len = tgt_len
-        self._read = tf.function(self._compute_log_probs, autograph=False)
+    def __init__(self, cached: CachedModel, tgt_len: int, *, jit_compile: bool = True):
+        self.cached = cached
+        self.tgt_len = tgt_len
+        self._jit_compile = jit_compile
+        self._positions = cached.project_positions(tgt_len)
+        self._read_segment = tf.function(
+            self._compute_segment, jit_compile=jit_compile, autograph=False
+        )
+        self._loops: dict[int | None, tuple[TokenLoop, tf.function]] = {}
+        self._loop_positions = TokenLoop(cached).project_positions()
 
-    def generate(
-        self,
-        prompt: np.ndarray,
-        *,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int = 0,
-    ) -> Iterator[int]:
-        """Yields token after token, without end.
+    def start(self, prompts: Sequence[np.ndarray], choice: Choice, seeds: Sequence[int]) -> "Texts":
+        """Reads prompts of any lengths.
 
         Args:
-            prompt: (n,) int32, the ids before the first token drawn.
-            temperature: the log-probabilities are divided by it; 0 takes the likeliest token.
-            top_k: draw among so many likeliest tokens; `None` for all.
-            top_p: draw among the likeliest tokens that together have this probability; `None` for
-                all (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751).
-            seed: the same seed, the same tokens.
+            prompts: (n,) int32 each, not empty.
+            choice: how tokens will be chosen.
+            seeds: one for each; a text depends on its own alone, not on those beside it.
+
+        Returns:
+            The texts, to go on with.
 
         Raises:
-            UserError: the prompt is empty, or an argument is out of its range.
+            UserError: there is no prompt, or one is empty.
         """
-        _check_arguments(prompt, temperature, top_k, top_p)
-        return self._draw(prompt, temperature, top_k, top_p, np.random.default_rng(seed))
+        if not len(prompts):
+            raise UserError("`prompts` must hold at least one prompt. Received: none")
+        if not all(map(len, prompts)):
+            raise UserError("`prompt` must hold at least one token. Received: an empty text")
+        n_token = self.cached.model.config.n_token
+        seen = np.zeros((len(prompts), n_token), bool)
+        for row, prompt in enumerate(prompts):
+            seen[row, prompt] = True
+        memory, log_probs = self._read_prompts(prompts)
+        loop, run = self._get_loop(choice.count_candidates(n_token))
+        state = loop.begin(memory, log_probs, tf.constant(seen))
+        return Texts(run, state, self._loop_positions, choice.make_sampling(n_token), seeds)
 
-    def _draw(
+    def _read_prompts(self, prompts: Sequence[np.ndarray]) -> tuple[CachedMemory, tf.Tensor]:
+        """Returns the memory after prompts, and log p of what follows them, (B, V) float32."""
+        lengths = np.array([len(prompt) for prompt in prompts])
+        memory = self.cached.initial_memory(len(prompts))
+        shape = (len(prompts), self.cached.model.config.d_model)
+        last = tf.zeros(shape, self.cached.model.compute_dtype)
+        for start in range(0, lengths.max(), self.tgt_len):
+            ids = np.zeros((len(prompts), self.tgt_len), np.int32)
+            for row, prompt in enumerate(prompts):
+                part = prompt[start : start + self.tgt_len]
+                ids[row, : len(part)] = part
+            counts = np.clip(lengths - start, 0, self.tgt_len).astype(np.int32)
+            memory, last = self._read_segment(
+                tf.constant(ids), tf.constant(counts), memory, last, self._positions
+            )
+        return memory, self.cached.model.log_probs(last[:, None])[:, 0]
+
+    def _compute_segment(
         self,
-        prompt: np.ndarray,
-        temperature: float,
-        top_k: int | None,
-        top_p: float | None,
-        generator: np.random.Generator,
-    ) -> Iterator[int]:
-        memory = self._model.initial_memory(1, self._span.mem_len)
-        # The prompt but for what fills no segment, then token by token: two shapes to trace.
-        n_whole = len(prompt) // self._tgt_len * self._tgt_len
-        parts = [prompt[i : i + self._tgt_len] for i in range(0, n_whole, self._tgt_len)]
-        parts += [prompt[i : i + 1] for i in range(n_whole, len(prompt))]
-        while True:
-            for part in parts:
-                log_probs, memory = self._read(tf.constant(part[None]), memory)
-            token = choose_token(log_probs.numpy(), temperature, top_k, top_p, generator)
-            yield token
-            parts = [np.array([token], np.int32)]
+        ids: tf.Tensor,
+        counts: tf.Tensor,
+        memory: CachedMemory,
+        last: tf.Tensor,
+        positions: Sequence[tf.Tensor],
+    ) -> tuple[CachedMemory, tf.Tensor]:
+        """Returns the new memory, and the hidden states of the last tokens so far, (B, D)."""
+        hidden, memory = self.cached.read(ids, memory, positions, counts)
+        ends = tf.gather(hidden, tf.maximum(counts - 1, 0), axis=1, batch_dims=1)
+        return memory, tf.where(counts[:, None] > 0, ends, last)
 
-    def _compute_log_probs(self, ids: tf.Tensor, memory: tuple) -> tuple[tf.Tensor, tuple]:
-        """Returns log p of what follows the ids, (V,) float32, and the new memory."""
-        hidden, memory = self._model(ids, memory, span=self._span)
-        return self._model.log_probs(hidden[:, -1:])[0, 0], memory
+    def _get_loop(self, n_candidates: int | None) -> tuple[TokenLoop, tf.function]:
+        if n_candidates not in self._loops:
+            loop = TokenLoop(self.cached, n_candidates)
+            run = tf.function(loop.run, jit_compile=self._jit_compile, autograph=False)
+            self._loops[n_candidates] = loop, run
+        return self._loops[n_candidates]
 
 
-def choose_token(
-    log_probs: np.ndarray,
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    generator: np.random.Generator,
-) -> int:
-    """Draws a token.
+class Texts:
+    """Texts that can be gone on with, as often as wanted; `Generator.start` makes them.
 
     Args:
-        log_probs: (V,) float32 in nats.
-        temperature: as in `Generator.generate`.
-        top_k: as there.
-        top_p: as there.
-        generator: draws.
+        run: the compiled loop.
+        state: where they stand.
+        positions: of the loop.
+        sampling: how tokens are chosen.
+        seeds: one for each text.
     """
-    if temperature == 0:
-        return int(log_probs.argmax())
-    order = np.argsort(-log_probs, kind="stable")[:top_k]
-    logits = log_probs[order].astype(np.float64) / temperature
-    weights = np.exp(logits - logits[0])
-    weights /= weights.sum()
-    if top_p is not None:
-        n_kept = int(np.searchsorted(weights.cumsum(), top_p)) + 1
-        weights = weights[:n_kept] / weights[:n_kept].sum()
-    return int(order[generator.choice(len(weights), p=weights)])
 
+    def __init__(
+        self,
+        run: tf.function,
+        state: LoopState,
+        positions: Sequence[tf.Tensor],
+        sampling: Sampling,
+        seeds: Sequence[int],
+    ):
+        self._run = run
+        self._state = state
+        self._positions = positions
+        self._sampling = sampling
+        self._generators = [np.random.default_rng(seed) for seed in seeds]
 
-def _check_arguments(
-    prompt: np.ndarray, temperature: float, top_k: int | None, top_p: float | None
-) -> None:
-    if not len(prompt):
-        raise UserError("`prompt` must hold at least one token. Received: an empty text")
-    if not 0 <= temperature < float("inf"):
-        raise UserError(f"`temperature` must be 0 or more. Received: temperature={temperature}")
-    if top_k is not None and top_k < 1:
-        raise UserError(f"`top_k` must be positive. Received: top_k={top_k}")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise UserError(f"`top_p` must be in (0, 1]. Received: top_p={top_p}")
+    def draw(self, n_new: int) -> Iterator[np.ndarray]:
+        """Draws tokens.
+
+        Args:
+            n_new: how many for each text.
+
+        Yields:
+            The next tokens of all texts, (B, up to 32) int32, with -1 behind the end of a text.
+            Nothing comes once all have ended.
+        """
+        while n_new > 0 and not self._state.is_done.numpy().all():
+            count = min(n_new, _TOKENS_PER_CALL)
+            uniforms = np.zeros((_TOKENS_PER_CALL, len(self._generators)), np.float32)
+            for row, generator in enumerate(self._generators):
+                uniforms[:count, row] = generator.random(count, np.float32)
+            tokens, self._state = self._run(
+                self._state,
+                self._positions,
+                tf.constant(uniforms),
+                tf.constant(count),
+                self._sampling,
+            )
+            n_new -= count
+            yield tokens.numpy()[:count].T

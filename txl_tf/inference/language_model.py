@@ -1,9 +1,9 @@
 """A trained model with its vocabulary: text in, scores or text out."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig
 from txl_tf.data.reading import open_records
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.inference.generation import Generator
+from txl_tf.inference.cached_model import CachedModel
+from txl_tf.inference.generation import Choice, Generator
 from txl_tf.inference.scoring import Scorer, TextScore
+from txl_tf.inference.session import Session
 from txl_tf.model import TransformerXL
 from txl_tf.training.checkpoint_files import find_checkpoint
 from txl_tf.training.checkpoint_weights import load_weights
@@ -105,47 +107,92 @@ class LanguageModel:
 
     def generate(
         self,
-        prompt: str | np.ndarray,
+        prompt: str | np.ndarray | Sequence[str | np.ndarray],
         *,
         max_new_tokens: int = 200,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int = 0,
-    ) -> str | np.ndarray:
-        """Goes on with a text.
+        seed: int | Sequence[int] = 0,
+        **choice: Any,
+    ) -> Any:
+        """Goes on with a text, or with several of any lengths.
 
         Args:
-            prompt: the text, of one token or more; or its ids (n,).
-            max_new_tokens: how many tokens to add.
-            temperature: the log-probabilities are divided by it; 0 takes the likeliest token.
-            top_k: draw among so many likeliest tokens; `None` for all.
-            top_p: draw among the likeliest tokens that together have this probability; `None` for
-                all.
-            seed: the same seed, the same text.
+            prompt: a text, of one token or more; its ids (n,); or a list of such.
+            max_new_tokens: how many tokens to add to each.
+            seed: the same seed, the same text, whatever is beside it; or one for each prompt.
+            **choice: `temperature`, `top_k`, `top_p`, `repetition_penalty`, `banned`, `stops`, as
+                in `start`.
 
         Returns:
-            What was added to the prompt: a text, or ids (max_new_tokens,) int32 if the prompt is
-            ids.
+            What was added to the prompt: a text, or ids int32 if the prompt is ids. A list for a
+            list.
 
         Raises:
-            UserError: the prompt is empty or holds an unknown symbol, or an argument is out of
-                its range.
+            UserError: a prompt is empty or holds an unknown symbol, or an argument is out of its
+                range.
         """
         if max_new_tokens < 0:
             raise UserError(
                 f"`max_new_tokens` must not be negative. Received: max_new_tokens={max_new_tokens}"
             )
-        prompt_ids = self._encode(prompt)
-        tokens = self._generator.generate(
-            prompt_ids, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+        is_list = isinstance(prompt, (list, tuple)) and not all(
+            isinstance(item, (int, np.integer)) for item in prompt
         )
-        ids = np.array([next(tokens) for _ in range(max_new_tokens)], np.int32)
-        if not isinstance(prompt, str):
-            return ids
-        decode = self._get_vocabulary().decode
-        # Together: the space between two words belongs to neither.
-        return decode(np.concatenate([prompt_ids, ids])).removeprefix(decode(prompt_ids))
+        prompts: Any = prompt if is_list else [prompt]
+        session = self.start(prompts, seed=seed, **choice)
+        session.draw(max_new_tokens)
+        return session.added if is_list else session.added[0]
+
+    def stream(
+        self,
+        prompt: str,
+        *,
+        max_new_tokens: int = 200,
+        seed: int = 0,
+        **choice: Any,
+    ) -> Iterator[str]:
+        """Yields what `generate` would return, in pieces as they come."""
+        session, n_shown = self.start([prompt], seed=seed, **choice), 0
+        for _ in session.draw_pieces(max_new_tokens):
+            text = str(session.added[0])
+            # The end may still change: bytes of one character, or the space before a word.
+            yield text[n_shown : len(text) - 1]
+            n_shown = max(n_shown, len(text) - 1)
+        yield str(session.added[0])[n_shown:]
+
+    def start(
+        self,
+        prompts: str | Sequence[str | np.ndarray],
+        *,
+        seed: int | Sequence[int] = 0,
+        banned: Iterable[str] | None = None,
+        stops: Iterable[str] = (),
+        **choice: Any,
+    ) -> Session:
+        """Reads prompts; what is returned keeps the memory, and goes on as often as wanted.
+
+        Args:
+            prompts: texts, of one token or more each, or their ids.
+            seed: of all texts, or one for each.
+            banned: symbols that are never drawn; `None` for the unknown one, if there is any.
+            stops: symbols that end a text.
+            **choice: `temperature` (1), `top_k`, `top_p` (all tokens), `repetition_penalty` (1), as
+                in `txl_tf.inference.generation.Choice`.
+
+        Raises:
+            UserError: as `generate`.
+        """
+        prompts = [prompts] if isinstance(prompts, str) else list(prompts)
+        ids = [self._encode(prompt) for prompt in prompts]
+        seeds = [seed] * len(ids) if isinstance(seed, int) else list(seed)
+        if len(seeds) != len(ids):
+            raise UserError(f"`seed` must be one, or {len(ids)}. Received: {len(seeds)}")
+        unknown = self.vocabulary.unknown if self.vocabulary else None
+        if banned is None:
+            banned = [unknown] if unknown else []
+        settings = Choice(banned=self._find_ids(banned), stops=self._find_ids(stops), **choice)
+        texts = self._generator.start(ids, settings, seeds)
+        vocabularies = [self.vocabulary if isinstance(p, str) else None for p in prompts]
+        return Session(texts, ids, vocabularies)
 
     def evaluate(self, split: str = "test", *, data_dir: str | None = None) -> Score:
         """Scores a split of records as the run's config says.
@@ -168,7 +215,21 @@ class LanguageModel:
 
     @cached_property
     def _generator(self) -> Generator:
-        return Generator(self.model, self.span, self.evaluation.tgt_len)
+        return Generator(CachedModel(self.model, self.span), self.evaluation.tgt_len)
+
+    def _find_ids(self, symbols: Iterable[str]) -> tuple[int, ...]:
+        """Returns the ids of symbols.
+
+        Raises:
+            UserError: the vocabulary does not hold one.
+        """
+        ids = []
+        for symbol in symbols:
+            known = self._get_vocabulary().symbols
+            if symbol not in known:
+                raise UserError(f"{symbol!r} is no symbol of the vocabulary")
+            ids.append(known.index(symbol))
+        return tuple(ids)
 
     def _get_vocabulary(self) -> Vocabulary:
         if self.vocabulary is None:

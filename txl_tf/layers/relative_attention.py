@@ -106,7 +106,7 @@ class RelativeAttention(keras.layers.Layer):
 
     def score_content(self, query, keys, content_bias, same_document=None):
         """Returns the terms (a) + (c) of the scores, (B, N, T, S)."""
-        content = ops.einsum("btnh,bsnh->bnts", (query + content_bias) * self.d_head**-0.5, keys)
+        content = ops.einsum("btnh,bsnh->bnts", self.add_bias(query, content_bias), keys)
         if same_document is not None:
             content = ops.where(same_document[:, None], content, 0)
         return content
@@ -117,8 +117,12 @@ class RelativeAttention(keras.layers.Layer):
 
     def score_position(self, query, distance_keys, position_bias):
         """Returns the terms (b) + (d) of the scores, (B, N, T, S); no meaning after the query."""
-        query = (query + position_bias) * self.d_head**-0.5
+        query = self.add_bias(query, position_bias)
         return left_shift(ops.einsum("btnh,snh->bnts", query, distance_keys))
+
+    def add_bias(self, query, bias):
+        """Returns queries (B, T, N, H) with u or v (N, H), over the root of H."""
+        return (query + bias) * self.d_head**-0.5
 
     def weigh(self, content, position, mask):
         """Returns the weights of the keys for each query, (B, N, T, S) float32."""
@@ -130,7 +134,10 @@ class RelativeAttention(keras.layers.Layer):
         weights = self.dropout(ops.cast(weights, values.dtype), training=training)
         if same_document is not None:
             weights = ops.where(same_document[:, None], weights, 0)
-        attended = ops.einsum("bnts,bsnh->btnh", weights, values)
+        return self.join_heads(ops.einsum("bnts,bsnh->btnh", weights, values))
+
+    def join_heads(self, attended):
+        """Returns the output projection (B, T, D) of what the heads attended to (B, T, N, H)."""
         attended = ops.reshape(attended, (*attended.shape[:2], self.n_head * self.d_head))
         return ops.matmul(attended, self.o_kernel)
 

@@ -1,0 +1,75 @@
+"""How the next token is chosen."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+_NEVER = -1e30  # in float32, of which softmax makes an exact 0
+
+
+class Sampling(NamedTuple):
+    """What decides the choice of a token.
+
+    Args:
+        temperature: () float32, the log-probabilities are divided by it; 0 takes the likeliest.
+        top_p: () float32, draw among the likeliest tokens that together have this probability
+            (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751); 1 for all.
+        repetition_penalty: () float32, the log-probabilities of tokens that the text holds are
+            multiplied by it (after Keskar et al. 2019, https://arxiv.org/abs/1909.05858); 1 for
+            none.
+        is_allowed: (V,) bool, which tokens may be drawn.
+        stops: (k,) int32, tokens that end a text.
+    """
+
+    temperature: tf.Tensor
+    top_p: tf.Tensor
+    repetition_penalty: tf.Tensor
+    is_allowed: tf.Tensor
+    stops: tf.Tensor
+
+
+def penalize(log_probs: tf.Tensor, seen: tf.Tensor, sampling: Sampling) -> tf.Tensor:
+    """Returns the logits of the choice, (B, V) float32.
+
+    Args:
+        log_probs: (B, V) float32 in nats.
+        seen: (B, V) bool, which tokens the text holds.
+        sampling: penalty, and what is allowed.
+    """
+    penalized = tf.where(seen, log_probs * sampling.repetition_penalty, log_probs)
+    return tf.where(sampling.is_allowed, penalized, _NEVER)
+
+
+def choose_tokens(
+    logits: tf.Tensor, uniforms: tf.Tensor, sampling: Sampling, n_candidates: int | None = None
+) -> tf.Tensor:
+    """Draws a token of each row by inverting the distribution function.
+
+    One number a row decides, so that a row's token does not depend on the other rows.
+
+    Args:
+        logits: (B, V) float32.
+        uniforms: (B,) float32 in [0, 1).
+        sampling: temperature and `top_p`, which counts only with `n_candidates`.
+        n_candidates: draw among so many of the likeliest; `None` for all, in the order of the ids.
+
+    Returns:
+        (B,) int32.
+    """
+    likeliest = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    scaled = logits / tf.where(sampling.temperature > 0, sampling.temperature, 1.0)
+    if n_candidates is not None:
+        scaled, tokens = tf.math.top_k(scaled, n_candidates)
+    weights = tf.nn.softmax(scaled)
+    ends = tf.cumsum(weights, axis=-1)
+    if n_candidates is not None:  # the one that reaches top_p is the last that counts
+        weights = tf.where(ends - weights < sampling.top_p, weights, 0.0)
+        ends = tf.cumsum(weights, axis=-1)
+    targets = uniforms[:, None] * ends[:, -1:]
+    places = tf.reduce_sum(tf.cast(ends <= targets, tf.int32), axis=-1)
+    # A product that is rounded up to the end would point behind the last that may be drawn.
+    last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[-1]), 0), axis=-1)
+    places = tf.minimum(places, last)
+    if n_candidates is not None:
+        places = tf.gather(tokens, places, batch_dims=1)
+    return tf.where(sampling.temperature > 0, places, likeliest)

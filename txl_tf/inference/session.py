@@ -1,0 +1,63 @@
+"""Texts that are gone on with, as texts."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.inference.generation import Texts
+
+
+class Session:
+    """Texts with the memory of all that was read and drawn; `LanguageModel.start` makes it.
+
+    Args:
+        texts: after their prompts.
+        prompts: ids of each prompt, (n,) int32.
+        vocabularies: of each text; `None` for one that is ids.
+    """
+
+    def __init__(
+        self,
+        texts: Texts,
+        prompts: Sequence[np.ndarray],
+        vocabularies: Sequence[Vocabulary | None],
+    ):
+        self._texts = texts
+        self._prompts = prompts
+        self._vocabularies = vocabularies
+        self._drawn = [np.zeros(0, np.int32) for _ in prompts]
+
+    def draw(self, n_new: int) -> None:
+        """Goes on with each text that has not ended.
+
+        Args:
+            n_new: how many tokens to add.
+        """
+        for _ in self.draw_pieces(n_new):
+            pass
+
+    def draw_pieces(self, n_new: int) -> Iterator[None]:
+        """Goes on as `draw`, a few tokens at a time: `added` grows from one step to the next."""
+        for tokens in self._texts.draw(n_new):
+            self._drawn = [
+                np.concatenate([drawn, row[row >= 0]])
+                for drawn, row in zip(self._drawn, tokens, strict=True)
+            ]
+            yield
+
+    @property
+    def added(self) -> list[str | np.ndarray]:
+        """What was added to each prompt so far: a text, or ids (n,) int32 if the prompt is ids."""
+        parts = zip(self._prompts, self._drawn, self._vocabularies, strict=True)
+        return [_decode(*part) for part in parts]
+
+
+def _decode(
+    prompt: np.ndarray, drawn: np.ndarray, vocabulary: Vocabulary | None
+) -> str | np.ndarray:
+    if vocabulary is None:
+        return drawn
+    # Together: the space between two words belongs to neither.
+    head = vocabulary.decode(prompt)
+    return vocabulary.decode(np.concatenate([prompt, drawn])).removeprefix(head)
