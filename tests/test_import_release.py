@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_release import DATA, make_release
+from small_release import DATA, draw_slots, draw_weights, make_release, write_checkpoint
 
 import txl_tf
 from txl_tf import evaluate, export_release, import_release
@@ -171,6 +171,9 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path, capsys):
     (tmp_path / "source" / "model").rename(tmp_path / "other" / "model594")
     (tmp_path / "other" / "model").rename(tmp_path / "source" / "model")
     assert run("--source", tmp_path / "source", "--out", tmp_path / "run") == 1
+    assert "vocabulary has 594 symbols, the model has 1268" in capsys.readouterr().err
+    (tmp_path / "source" / "data" / "corpus-info.json").unlink()
+    assert run("--source", tmp_path / "source", "--out", tmp_path / "run") == 1
     assert "vocabulary of 594 symbols, the model has 1,268" in capsys.readouterr().err
 
 
@@ -236,3 +239,38 @@ def test_an_import_is_evaluated_on_the_records_of_2019(tmp_path, capsys):
         found.append(json.loads(capsys.readouterr().out))
     assert [score["tokens"] for score in found] == [581, 582 // 4 * 4 - 1]
     assert found[0]["loss_nats"] == pytest.approx(found[1]["loss_nats"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"vocab_size": 99}', r"says that the vocabulary has 99 symbols, the model has 594"),
+        (b'{"dataset": ["wt103"]}', r"must be an object with the name of a data set"),
+        (b"\xff\xfe", r"is no JSON"),
+        (b"[" * 200_000, r"is no JSON"),
+    ],
+)
+def test_a_damaged_description_is_one_line(content, message, tmp_path, capsys):
+    make_release(tmp_path / "source", **WORDS)
+    (tmp_path / "source" / "data" / "corpus-info.json").write_bytes(content)
+    assert run("--source", tmp_path / "source", "--out", tmp_path / "run") == 1
+    error = capsys.readouterr().err
+    assert re.search(message, error)
+    assert error.count("\n") == 1
+
+
+def test_what_a_link_names_is_written(tmp_path):
+    make_release(tmp_path / "source", **WORDS)
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    assert run("--source", tmp_path / "source", "--out", tmp_path / "link") == 0
+    assert txl_tf.load(tmp_path / "there").vocabulary == txl_tf.load(tmp_path / "link").vocabulary
+
+
+def test_states_of_another_shape_are_refused(tmp_path, capsys):
+    config = make_release(tmp_path / "source", step=7, slots=True, **WORDS)
+    weights = draw_weights(config)
+    slots = draw_slots(weights, step=7) | {"transformer/r_w_bias/Adam": np.zeros(3, "float32")}
+    write_checkpoint(tmp_path / "source" / "model" / "model.ckpt-7", weights | slots)
+    arguments = ["--out", tmp_path / "run", "--with_optimizer"]
+    assert run("--source", tmp_path / "source", *arguments) == 1
+    assert "transformer/r_w_bias/Adam is [3], not [2, 3, 5]" in capsys.readouterr().err

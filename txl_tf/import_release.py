@@ -65,6 +65,9 @@ def import_run(options: flags.FlagValues) -> None:
         raise flags.Error("pass --source, or --download and the name of a published model")
     if options.recipe:
         answer_as_flags(presets.get, options.recipe)
+    from txl_tf.training.files import check_new_folder
+
+    check_new_folder(options.out)  # before minutes of reading
     source = options.source
     if options.download:
         from txl_tf.release.published import fetch_model
@@ -78,7 +81,7 @@ def import_run(options: flags.FlagValues) -> None:
     name = options.recipe or presets.find(release.model.config, release.dataset)
     preset = presets.get(name) if name else None
     config = _make_config(options, release, preset)
-    splits = tuple(split for split in options.splits if split in release.splits)
+    splits = tuple(dict.fromkeys(split for split in options.splits if split in release.splits))
     missing = [split for split in options.splits if split not in release.splits]
     if missing and options["splits"].present:
         there = ", ".join(release.splits) or "none"

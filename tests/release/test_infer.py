@@ -3,6 +3,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from small_release import write_checkpoint
@@ -10,7 +11,7 @@ from small_release import write_checkpoint
 from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.release.checkpoint import SCOPE, list_entries
+from txl_tf.release.checkpoint import SCOPE, list_entries, load_model
 from txl_tf.release.infer import find_checkpoint, infer_config
 
 FOLDER = Path(__file__).parents[1] / "golden" / "model"
@@ -124,7 +125,27 @@ def test_without_it_the_newest_step_does(text, tmp_path):
 
 
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"holds no checkpoint: no .index file lies there"):
+    with pytest.raises(UserError, match=r"holds no checkpoint of TensorFlow"):
         find_checkpoint(str(tmp_path))
     with pytest.raises(UserError, match=r"absent` is not there"):
         find_checkpoint(str(tmp_path / "absent"))
+
+
+def test_a_checkpoint_of_the_first_format_is_found_and_read(tmp_path):
+    config = ModelConfig(**SIZES | {"d_model": 8, "d_embed": 8})
+    entries = list(list_entries(TransformerXL(config, seed=1)))
+    tf.raw_ops.Save(
+        filename=str(tmp_path / "model.ckpt-7"),
+        tensor_names=[SCOPE + entry.source for entry in entries],
+        data=[tf.convert_to_tensor(entry.target) for entry in entries],
+    )
+    (tmp_path / "notes.txt").write_text("no checkpoint")
+    found = find_checkpoint(str(tmp_path))
+    assert found == find_checkpoint(found) == str(tmp_path / "model.ckpt-7")
+    assert infer_config(found) == config
+    np.testing.assert_array_equal(load_model(found, config).softmax.biases[0], entries[-1].target)
+
+
+def test_the_name_of_an_index_will_do():
+    path = str(FOLDER / "char" / "model.ckpt-0")
+    assert find_checkpoint(f"{path}.index") == path

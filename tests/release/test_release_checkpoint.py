@@ -111,3 +111,14 @@ def test_a_checkpoint_without_its_data_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"^No TensorFlow checkpoint can be read at ") as error:
         load_model(str(tmp_path / "model.ckpt-0"), read_config("char"))
     get_line(error)
+
+
+def test_a_checkpoint_that_was_cut_is_refused(tmp_path):
+    """As an interrupted download leaves it."""
+    for part in (FOLDER / "char").glob("model.ckpt-0.*"):
+        shutil.copy(part, tmp_path)
+    data = tmp_path / "model.ckpt-0.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:3000])
+    with pytest.raises(UserError, match=r"^No TensorFlow checkpoint can be read at ") as error:
+        load_model(str(tmp_path / "model.ckpt-0"), read_config("char"))
+    get_line(error)

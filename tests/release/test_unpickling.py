@@ -317,8 +317,8 @@ def test_a_huge_index_of_the_memo_takes_no_memory(data):
 
 
 DEEP = {
-    "lists": b"]" * 100_000 + b"a" * 99_999,
-    "tuples": b")" + b"\x85" * 100_000,
+    "lists": b"]" * 50_000 + b"a" * 49_999,
+    "tuples": b")" + b"\x85" * 50_000,
     "dicts": b"}" + b"U\x01a}" * 1000 + b"s" * 1000,
     "attributes": b"cx\nC\n)\x81}U\x01a" * 60 + b"N" + b"sb" * 60,
     "marks": b"(" * 2000,
@@ -332,7 +332,7 @@ def test_deep_nesting_is_refused(data):
 
 
 def test_a_deep_tuple_is_no_key():
-    data = b"})" + b"\x85" * 100_000 + b"Ns."
+    data = b"})" + b"\x85" * 50_000 + b"Ns."
     assert "a key is of type tuple, not a string" in get_fault(data)
 
 
@@ -363,7 +363,11 @@ def test_a_long_argument_is_not_used_many_times(count):
 
 
 def test_a_stack_that_grows_and_grows_is_refused():
-    assert "its stack holds more than 1,048,576 things" in get_fault(b"N" * 1_200_000 + b".")
+    assert "its stack holds more than 65,536 things" in get_fault(b"N" * 100_000 + b".")
+
+
+def test_tuples_without_end_are_refused():
+    assert "it makes more than 65,536 tuples" in get_fault(b")" + b"\x85" * 70_000 + b".")
 
 
 def test_a_pickle_without_end_is_refused(monkeypatch):

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from txl_tf.config import AttentionSpan
-from txl_tf.layers import make_attention_mask, make_position_table
+from txl_tf.layers import RelativeAttention, make_attention_mask, make_position_table, shift_padded
 from txl_tf.model import TransformerXL
 
 
@@ -15,8 +15,8 @@ class CachedMemory(NamedTuple):
     """Keys and values of the text before a segment, in the place of the hidden states.
 
     Args:
-        keys: for each layer (B, M, N, H).
-        values: for each layer (B, M, N, H).
+        keys: for each layer (B, N, M, H): heads first, as products of matrices take them.
+        values: for each layer (B, N, M, H).
         filled: (B,) int32, how many of the M places hold tokens that were read: the last ones.
             The others are empty: zeros, which the release attends to.
     """
@@ -60,21 +60,24 @@ class CachedModel:
     def initial_memory(self, batch_size: int) -> CachedMemory:
         """Returns the memory before the first segment, for B rows."""
         config = self.model.config
-        shape = (batch_size, self.span.mem_len, config.n_head, config.d_head)
+        shape = (batch_size, config.n_head, self.span.mem_len, config.d_head)
         empty = tuple(tf.zeros(shape, self.model.compute_dtype) for _ in range(config.n_layer))
         return CachedMemory(empty, empty, tf.zeros(batch_size, tf.int32))
 
     def project_positions(self, tgt_len: int) -> tuple[tf.Tensor, ...]:
-        """Returns the products W_r R of all distances of a segment, (S, N, H) for each layer.
+        """Returns the products W_r R of all distances of a segment, (N, 1 + S, H) for each layer.
 
-        They depend on nothing but the segment's length T, S = M + T: to be computed once.
+        They depend on nothing but the segment's length T, S = M + T: to be computed once. The
+        first row is the column of zeros that the left shift needs before its scores.
         """
         table = make_position_table(
             self.span.mem_len + tgt_len, self.model.config.d_model, clamp_len=self.span.clamp_len
         )
         table = tf.cast(table, self.model.compute_dtype)
+        table = tf.pad(table, [(1, 0), (0, 0)])
         return tuple(
-            layer.attention.project_positions(table) for layer in self.model.decoder_layers
+            tf.transpose(layer.attention.project_positions(table), (1, 0, 2))
+            for layer in self.model.decoder_layers
         )
 
     def read(
@@ -103,15 +106,15 @@ class CachedModel:
         hidden = model.embedding(ids)
         keys, values = [], []
         for index, layer in enumerate(model.decoder_layers):
-            content_bias, position_bias = model.get_biases(index)
-            attention = layer.attention
-            query, new_keys, new_values = attention.project(hidden, hidden[:, :0])
-            all_keys = tf.concat([memory.keys[index], new_keys], axis=1)  # (B, S, N, H)
-            all_values = tf.concat([memory.values[index], new_values], axis=1)
-            content = attention.score_content(query, all_keys, content_bias)
-            position = attention.score_position(query, positions[index], position_bias)
-            weights = attention.weigh(content, position, mask)
-            hidden = layer.transform(hidden, attention.attend(weights, all_values))
+            attention, biases = layer.attention, model.get_biases(index)
+            query, *new = attention.project(hidden, hidden[:, :0])
+            new_keys, new_values = map(_put_heads_first, new)  # (B, N, T, H)
+            all_keys = tf.concat([memory.keys[index], new_keys], axis=2)  # (B, N, S, H)
+            all_values = tf.concat([memory.values[index], new_values], axis=2)
+            scores = _score(attention, query, all_keys, positions[index], biases)
+            weights = tf.cast(attention.weigh(*scores, mask), all_values.dtype)
+            attended = attention.join_heads(_put_heads_first(weights @ all_values))
+            hidden = layer.transform(hidden, attended)
             keys.append(self._keep_last(all_keys, counts))
             values.append(self._keep_last(all_values, counts))
         read = tgt_len if counts is None else counts
@@ -130,8 +133,31 @@ class CachedModel:
         return tf.logical_and(mask, is_filled[:, None, None])
 
     def _keep_last(self, states: tf.Tensor, counts: tf.Tensor | None) -> tf.Tensor:
-        """Returns the last M of the states (B, S, N, H) up to the end of each row's text."""
+        """Returns the last M of the states (B, N, S, H) up to the end of each row's text."""
         if counts is None:
-            return states[:, ops.shape(states)[1] - self.span.mem_len :]
+            return states[:, :, ops.shape(states)[2] - self.span.mem_len :]
         places = counts[:, None] + tf.range(self.span.mem_len)  # (B, M)
-        return tf.gather(states, places, axis=1, batch_dims=1)
+        places = tf.repeat(places[:, None], self.model.config.n_head, axis=1)  # (B, N, M)
+        return tf.gather(states, places, axis=2, batch_dims=2)
+
+
+def _put_heads_first(states: tf.Tensor) -> tf.Tensor:
+    """Returns states (B, T, N, H) as (B, N, T, H), and the other way round."""
+    return tf.transpose(states, (0, 2, 1, 3))
+
+
+def _score(
+    attention: RelativeAttention,
+    query: tf.Tensor,
+    keys: tf.Tensor,
+    positions: tf.Tensor,
+    biases: tuple[tf.Tensor, tf.Tensor],
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the scores of content and of position, (B, N, T, S).
+
+    As the attention's own methods do, for keys (B, N, S, H): its einsums would copy the whole
+    memory into this order, in each layer and segment.
+    """
+    content, position = (_put_heads_first(attention.add_bias(query, bias)) for bias in biases)
+    scores = tf.matmul(content, keys, transpose_b=True)
+    return scores, shift_padded(tf.matmul(position, positions, transpose_b=True))

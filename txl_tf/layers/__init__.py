@@ -7,7 +7,7 @@ from txl_tf.layers.dropout import Dropout, DropoutSeeds
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.memory import compare_documents, make_attention_mask, update_memory
 from txl_tf.layers.positions import make_position_table
-from txl_tf.layers.relative_attention import RelativeAttention, left_shift
+from txl_tf.layers.relative_attention import RelativeAttention, left_shift, shift_padded
 
 __all__ = [
     "AdaptiveEmbedding",
@@ -21,5 +21,6 @@ __all__ = [
     "left_shift",
     "make_attention_mask",
     "make_position_table",
+    "shift_padded",
     "update_memory",
 ]

@@ -172,7 +172,18 @@ def left_shift(scores):
     >>> ops.convert_to_numpy(left_shift(ops.convert_to_tensor([[3, 2, 1], [6, 5, 4]]))).tolist()
     [[2, 1, 0], [6, 5, 4]]
     """
-    *batch, tgt_len, n_keys = ops.shape(scores)
-    padded = ops.pad(scores, [(0, 0)] * (len(batch) + 1) + [(1, 0)])
-    rows = ops.reshape(padded, (*batch, n_keys + 1, tgt_len))[..., 1:, :]
-    return ops.reshape(rows, (*batch, tgt_len, n_keys))
+    return shift_padded(ops.pad(scores, [(0, 0)] * (len(ops.shape(scores)) - 1) + [(1, 0)]))
+
+
+def shift_padded(padded):
+    """Returns `left_shift` of scores (..., T, S), given with a first column of anything.
+
+    Args:
+        padded: (..., T, 1 + S) of any dtype; the shape must be fixed.
+
+    Returns:
+        (..., T, S) of the same dtype.
+    """
+    *batch, tgt_len, n_columns = ops.shape(padded)
+    rows = ops.reshape(padded, (*batch, n_columns, tgt_len))[..., 1:, :]
+    return ops.reshape(rows, (*batch, tgt_len, n_columns - 1))

@@ -114,7 +114,7 @@ def read_weight_shapes(reader: Any) -> dict[str, list[int]]:
 def read_global_step(path: str) -> int:
     """Returns how many steps made a checkpoint: what it says, else its name, else 0."""
     with open_release_checkpoint(path) as reader:
-        if reader.has_tensor(GLOBAL_STEP):
+        if reader.get_variable_to_shape_map().get(GLOBAL_STEP) == []:
             return int(reader.get_tensor(GLOBAL_STEP))
     named = re.search(r"-(\d+)$", path)
     return int(named[1]) if named else 0
@@ -135,14 +135,18 @@ def load_optimizer(path: str, model: TransformerXL, optimizer: keras.optimizers.
     """
     weights = [id(weight) for weight in model.trainable_variables]
     with open_release_checkpoint(path) as reader:
+        shapes = reader.get_variable_to_shape_map()
         for source, target, transform in list_entries(model):
             place = weights.index(id(target))
             for slot, states in zip(SLOTS, _list_slots(optimizer), strict=True):
                 name = f"{SCOPE}{source}/{slot}"
-                if not reader.has_tensor(name):
-                    raise UserError(f"{path} does not hold the state of Adam: {name} is missing")
+                if shapes.get(name) != list(target.shape):
+                    raise UserError(
+                        f"{path} does not hold the state of Adam: {name} is "
+                        f"{shapes.get(name, 'missing')}, not {list(target.shape)}"
+                    )
                 states[place].assign(transform(reader.get_tensor(name)))
-        if not reader.has_tensor(GLOBAL_STEP):
+        if shapes.get(GLOBAL_STEP) != []:
             raise UserError(f"{path} does not hold the state of Adam: {GLOBAL_STEP} is missing")
         optimizer.iterations.assign(int(reader.get_tensor(GLOBAL_STEP)))
 
@@ -163,7 +167,7 @@ def open_release_checkpoint(path: str) -> Iterator[Any]:
         yield tf.train.load_checkpoint(path)
     except UserError:
         raise
-    except (ValueError, RuntimeError, tf.errors.OpError) as error:
+    except (IndexError, TypeError, ValueError, RuntimeError, tf.errors.OpError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"No TensorFlow checkpoint can be read at {path}: {reason}") from error
 

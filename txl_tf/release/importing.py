@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -67,9 +67,7 @@ def read_release(source: str, *, dataset: str | None = None) -> Release:
     path = find_checkpoint(source)
     config = infer_config(path)
     data_dir = _find_data(source, path)
-    found, vocabulary, splits = _read_data(data_dir, dataset) if data_dir else (None, None, {})
-    if data_dir:
-        _check_size(data_dir, vocabulary, config)
+    found, vocabulary, splits = _read_data(data_dir, dataset, config)
     model, step = load_model(path, config), read_global_step(path)
     return Release("release2019", path, model, step, None, dataset or found, vocabulary, splits)
 
@@ -84,25 +82,41 @@ def _find_data(source: str, path: str) -> str | None:
 
 
 def _read_data(
-    data_dir: str, dataset: str | None
+    data_dir: str | None, dataset: str | None, config: ModelConfig
 ) -> tuple[str | None, Vocabulary | None, Mapping[str, np.ndarray]]:
     """Returns name, vocabulary and splits of a data folder, as far as they are there."""
+    if data_dir is None:
+        return dataset, None, {}
     info_path = os.path.join(data_dir, "corpus-info.json")
     info = read_json(info_path) if tf.io.gfile.exists(info_path) else {}
-    if not isinstance(info, dict):
-        raise UserError(f"`{info_path}` must be an object. Received: {info!r}")
+    _check_info(info_path, info, config)
     name = dataset or info.get("dataset")
     json_path = os.path.join(data_dir, "vocabulary.json")
     if tf.io.gfile.exists(json_path):  # as `txl_tf.export_release` writes it
         try:
-            return name, Vocabulary.from_json(read_json(json_path)), {}
+            vocabulary = Vocabulary.from_json(read_json(json_path))
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"`{json_path}` is no vocabulary: {error}") from error
+        _check_size(json_path, vocabulary, config)
+        return name, vocabulary, {}
     pickle_path = os.path.join(data_dir, "cache.pkl")
     if not tf.io.gfile.exists(pickle_path):
         return name, None, {}
     corpus = read_corpus(pickle_path, dataset=name)
+    _check_size(pickle_path, corpus.vocabulary, config)
     return corpus.dataset or name, corpus.vocabulary, corpus.splits
+
+
+def _check_info(path: str, info: Any, config: ModelConfig) -> None:
+    """Checks what a `corpus-info.json` says of the model."""
+    if not isinstance(info, dict) or not isinstance(info.get("dataset", ""), str):
+        raise UserError(f"`{path}` must be an object with the name of a data set")
+    size = info.get("vocab_size", config.n_token)
+    if size != config.n_token:
+        raise UserError(
+            f"`{path}` says that the vocabulary has {size!r} symbols, the model has "
+            f"{config.n_token}: they are not of one model"
+        )
 
 
 def _check_size(place: str, vocabulary: Vocabulary | None, config: ModelConfig) -> None:

@@ -26,7 +26,8 @@ def find_checkpoint(source: str) -> str:
     Raises:
         UserError: there is none.
     """
-    if tf.io.gfile.exists(f"{source}.index"):
+    source = source.removesuffix(".index")
+    if _is_checkpoint(source):
         return source
     for folder in (os.path.join(source, "model"), source):
         if not tf.io.gfile.isdir(folder):
@@ -34,13 +35,16 @@ def find_checkpoint(source: str) -> str:
         named = _read_checkpoint_file(folder)
         if named:
             return named
-        names = [name for name in tf.io.gfile.listdir(folder) if name.endswith(".index")]
-        if names:
-            newest = max(names, key=lambda name: (_read_step(name), name))
-            return os.path.join(folder, newest.removesuffix(".index"))
+        names = {name.removesuffix(".index") for name in tf.io.gfile.listdir(folder)}
+        for name in sorted(names, key=lambda name: (_read_step(name), name), reverse=True):
+            if _is_checkpoint(os.path.join(folder, name)):
+                return os.path.join(folder, name)
     if not tf.io.gfile.exists(source):
         raise UserError(f"`{source}` is not there")
-    raise UserError(f"`{source}` holds no checkpoint: no .index file lies there, or in its model/")
+    raise UserError(
+        f"`{source}` holds no checkpoint of TensorFlow (files .index and .data-*), nor does its "
+        "model/, and no config.json of a Transformer-XL of Hugging Face"
+    )
 
 
 def _read_checkpoint_file(folder: str) -> str | None:
@@ -53,12 +57,25 @@ def _read_checkpoint_file(folder: str) -> str | None:
     # Folders are moved: of a path only the name counts.
     name = os.path.basename(found[1].decode("utf-8", "replace")) if found else ""
     prefix = os.path.join(folder, name)
-    return prefix if name and tf.io.gfile.exists(f"{prefix}.index") else None
+    return prefix if name and _is_checkpoint(prefix) else None
+
+
+def _is_checkpoint(path: str) -> bool:
+    """Tells whether a checkpoint lies at a path: of V2 of the format, or of V1, a single file."""
+    if tf.io.gfile.exists(f"{path}.index"):
+        return True
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        return False
+    try:
+        with open_release_checkpoint(path) as reader:
+            return bool(reader.get_variable_to_shape_map())
+    except UserError:
+        return False
 
 
 def _read_step(name: str) -> int:
-    """Returns the step in the name of an index file, model.ckpt-STEP.index; -1 if it has none."""
-    step = re.search(r"-(\d+)\.index$", name)
+    """Returns the step in the name of a checkpoint, model.ckpt-STEP; -1 if it has none."""
+    step = re.search(r"-(\d+)$", name)
     return int(step[1]) if step else -1
 
 

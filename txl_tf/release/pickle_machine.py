@@ -10,7 +10,8 @@ from txl_tf.release.plain_data import Draft, Name, Names, PickleError, check_key
 
 _NEWEST_PROTOCOL = 5
 _MAX_MARKS = 1000
-_MAX_STACK = 2**20
+_MAX_STACK = 2**16  # picklers put down 1,000 things at a time
+_MAX_TUPLES = 2**16
 # Four times as many as lm1b's 800,000 symbols take: each may make a list of 100 bytes.
 _MAX_OPERATIONS = 2**25
 _OPERATIONS_BETWEEN_CHECKS = 2**14
@@ -46,6 +47,7 @@ class PickleMachine(ValueReader):
         self._memo: dict[int, Any] = {}
         # A call may look at all of its arguments, and they may come from the memo many times.
         self._work_left = 2 * len(data) + 2**16
+        self._tuples_left = _MAX_TUPLES
         self._operations: list[Callable[[], None]] = [self._refuse] * 256
         for opcode, operation in operations.items():
             self._operations[ord(opcode)] = MethodType(operation, self)
@@ -160,6 +162,9 @@ class PickleMachine(ValueReader):
         """Makes a tuple of what is on top."""
         if len(self._stack) < count:
             raise PickleError(_DAMAGED)
+        self._tuples_left -= 1
+        if self._tuples_left < 0:
+            raise PickleError(f"it makes more than {_MAX_TUPLES:,} tuples")
         self._stack[-count:] = [tuple(self._stack[-count:])]
 
     def extend(self, items: list[Any]) -> None:

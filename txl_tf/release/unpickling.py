@@ -10,9 +10,12 @@ is not copied again: time and memory stay in proportion to the size of the file.
 What the operations mean is described by `pickletools` of the standard library.
 """
 
+import contextlib
+import gc
 import mmap
 import os
 import stat
+from collections.abc import Iterator
 from typing import Any
 
 from txl_tf.release.pickle_machine import LoadPersistent, Operation, PickleMachine
@@ -127,6 +130,19 @@ def read_pickle(
     Raises:
         PickleError: If it is damaged, or asks for what is not allowed.
     """
-    top = PickleMachine(_OPERATIONS, data, names, load_persistent).run()
-    check_depth(top)
+    with _suspend_collection():
+        top = PickleMachine(_OPERATIONS, data, names, load_persistent).run()
+        check_depth(top)
     return top
+
+
+@contextlib.contextmanager
+def _suspend_collection() -> Iterator[None]:
+    """Keeps Python from looking for cycles, over and over, in what only grows."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -43,7 +43,7 @@ def read_json(path: str) -> Any:
     try:
         with explain_errors(path), tf.io.gfile.GFile(path, "r") as file:
             return json.loads(file.read())
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"`{path}` is no JSON: {error}") from error
 
 
@@ -119,6 +119,18 @@ def explain_errors(path: str) -> Iterator[None]:
         raise UserError(f"`{path}`: {explain(error)}") from error
 
 
+def check_new_folder(out: str) -> None:
+    """Checks that a folder can be made by `write_aside`.
+
+    Raises:
+        UserError: it holds something, or is no folder of this machine.
+    """
+    if not out or is_remote(out):
+        raise UserError(f"`{out}` must be a folder of this machine: copy it from there")
+    if (os.path.isdir(out) and os.listdir(out)) or os.path.isfile(out):
+        raise UserError(f"`{out}` holds something already: choose another folder")
+
+
 @contextlib.contextmanager
 def write_aside(out: str) -> Iterator[str]:
     """Yields a new folder beside a local folder `out`, which takes its name once all is written.
@@ -126,11 +138,9 @@ def write_aside(out: str) -> Iterator[str]:
     Raises:
         UserError: `out` holds something, or is no folder of this machine.
     """
-    if is_remote(out):
-        raise UserError(f"`{out}` must be a folder of this machine: copy it from there")
-    if (os.path.isdir(out) and os.listdir(out)) or os.path.isfile(out):
-        raise UserError(f"`{out}` holds something already: choose another folder")
-    parent, name = os.path.split(os.path.abspath(out))
+    check_new_folder(out)
+    out = os.path.realpath(out)  # a link stays, and what it names is written
+    parent, name = os.path.split(out)
     os.makedirs(parent, exist_ok=True)
     aside = tempfile.mkdtemp(prefix=f".{name}-", dir=parent)
     try:
