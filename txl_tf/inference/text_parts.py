@@ -2,7 +2,7 @@
 
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -78,8 +78,6 @@ def read_file(
     source: TextSource,
     vocabulary: Vocabulary,
     finder: DocumentFinder | None = None,
-    *,
-    report: Callable[[int], object] = lambda n_bytes: None,
 ) -> Iterator[TextPart]:
     """Yields the texts in a file, some megabytes at a time.
 
@@ -87,7 +85,6 @@ def read_file(
         source: the file.
         vocabulary: its symbols.
         finder: where texts begin; `None`: all of the file is one, be it empty.
-        report: called with the bytes of each chunk that was taken.
 
     Raises:
         UserError: the file cannot be read, or a symbol is not in the vocabulary, which has none
@@ -122,7 +119,6 @@ def read_file(
                 part = text[start:stop]
                 yield make_text_part(vocabulary, ids, part, begins, is_in_word=is_in_word)
                 is_in_word = part[-1:] not in _SPACES
-        report(len(text))
         n_bytes += len(text)
         n_lines += text.count(b"\n")
 
