@@ -14,6 +14,7 @@ from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.words import WHITE_SPACE
 
 _SPACES = b" \t\n\r\v\f"
+_LONG = 64  # characters of a word that tell where it is
 
 
 class TextName(NamedTuple):
@@ -187,8 +188,9 @@ def _find_unknown(vocabulary: Vocabulary, encoded: Encoded, chunk: Chunk) -> tup
     positions = vocabulary.codec.encode(text, starts, begins_line=chunk.begins_line).positions
     line = int(np.searchsorted(positions, place, side="right")) - 1
     offset = int(starts[line])
-    pattern = rb"(?<!\S)" + re.escape(word.encode("utf-8")) + rb"(?!\S)"
-    found = re.compile(pattern, re.IGNORECASE).search(
-        text, offset
-    )  # texts may be put in lower case
+    begin = word[:_LONG]  # a word may be megabytes long
+    end = rb"(?!\S)" if begin == word else rb""
+    pattern = rb"(?<!\S)" + re.escape(begin.encode("utf-8")) + end
+    # The vocabulary may put texts into lower case.
+    found = re.compile(pattern, re.IGNORECASE).search(text, offset)
     return line + 1, found.start() if found else offset, reprlib.repr(word)
