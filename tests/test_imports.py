@@ -48,6 +48,7 @@ FLAG_FILES = PROGRAMS | {
     "import_release.py",
     "legacy_flags.py",
     "program.py",
+    "score.py",
     "train_command.py",
     "verify_release.py",
 }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SOTA = "sota"
 _SPAN_FLAGS = ("tgt_len", "mem_len", "same_length", "clamp_len", "reset_at_documents")
+_FLAGS = {"eval_batch_size": "lanes", **{name: name for name in _SPAN_FLAGS}}  # by their fields
 
 
 def main(argv: list[str]) -> int:
@@ -55,10 +56,7 @@ def define_flags() -> flags.FlagValues:
         *("warm_len", int, None, "Tokens that warm a lane. [default: four times mem_len]"),
         lower_bound=0,
     )
-    define("tgt_len", int, None, f"Segment length. {of_recipe}", lower_bound=1)
-    define("mem_len", int, None, f"Memory length; 0 for none. {of_recipe}", lower_bound=0)
-    define("same_length", bool, None, f"Every token sees mem_len + 1 keys. {of_recipe}")
-    define("clamp_len", int, None, f"Longest distance; -1 for no limit. {of_recipe}")
+    define_span_flags(options, of_recipe)
     define(
         *("reset_at_documents", bool, None),
         f"A document sees nothing of the one before it. {of_recipe}",
@@ -69,6 +67,15 @@ def define_flags() -> flags.FlagValues:
     define("jit", bool, True, "Compile the model with XLA.")
     define("json", bool, False, "Print one JSON object instead of the table.")
     return options
+
+
+def define_span_flags(options: flags.FlagValues, note: str) -> None:
+    """Defines the flags of segment and span; `note` says what holds where they are not given."""
+    define = functools.partial(define_flag, options)
+    define("tgt_len", int, None, f"Segment length. {note}", lower_bound=1)
+    define("mem_len", int, None, f"Memory length; 0 for none. {note}", lower_bound=0)
+    define("same_length", bool, None, f"Every token sees mem_len + 1 keys. {note}")
+    define("clamp_len", int, None, f"Longest distance; -1 for no limit. {note}")
 
 
 def evaluate_run(options: flags.FlagValues) -> None:
@@ -169,10 +176,10 @@ def override(config: EvalConfig, options: flags.FlagValues) -> EvalConfig:
         flags.Error: no evaluation can have them.
     """
     given: dict[str, Any] = {
-        name: options[name].value for name in _SPAN_FLAGS if options[name].present
+        field: options[name].value
+        for field, name in _FLAGS.items()
+        if name in options and options[name].present
     }
-    if options.lanes is not None:
-        given["eval_batch_size"] = options.lanes
     try:
         return dataclasses.replace(config, **given)
     except UserError as error:

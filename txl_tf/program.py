@@ -22,6 +22,7 @@ def run_program(
     argv: list[str],
     *,
     positional: str | None = None,
+    rest: str | None = None,
 ) -> int:
     """Reads the command line, runs a program, and turns its errors into a line.
 
@@ -31,6 +32,7 @@ def run_program(
         main: the program; it gets the flags that were read.
         argv: the command line.
         positional: the flag whose value may stand by itself, before the others.
+        rest: as `parse_flags`'s.
 
     Returns:
         The exit status: 0; 1 if the program failed; 2 if the command line is wrong; 130 if it
@@ -41,7 +43,7 @@ def run_program(
         print(f"{description}\n\n{options.get_help()}")
         return 0
     try:
-        parse_flags(options, argv, positional=positional)
+        parse_flags(options, argv, positional=positional, rest=rest)
     except flags.Error as error:
         return _fail(name, error, EXIT_USAGE)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -69,7 +71,8 @@ def define_flag(
     Args:
         options: where.
         name: without the dashes.
-        kind: `str`, `int`, `float`, `bool` or `list` (texts separated by commas).
+        kind: `str`, `int`, `float`, `bool`, `list` (texts separated by commas) or `tuple` (texts;
+            the flag may be given more than once).
         default: its value if it is not given.
         text: what `--help` says.
         **rules: absl's: `required`, `lower_bound`, `upper_bound`.
@@ -80,12 +83,17 @@ def define_flag(
         float: flags.DEFINE_float,
         bool: flags.DEFINE_boolean,
         list: flags.DEFINE_list,
+        tuple: flags.DEFINE_multi_string,
     }
     kinds[kind](name, default, text, flag_values=options, **rules)
 
 
 def parse_flags(
-    options: flags.FlagValues, argv: list[str], *, positional: str | None = None
+    options: flags.FlagValues,
+    argv: list[str],
+    *,
+    positional: str | None = None,
+    rest: str | None = None,
 ) -> None:
     """Reads the command line into the flags.
 
@@ -93,6 +101,8 @@ def parse_flags(
         options: the flags, defined and not yet read.
         argv: the command line.
         positional: the flag whose value may stand by itself, before the others.
+        rest: the flag, a `tuple`, that takes all that is no flag, wherever it stands; what follows
+            `--` is none.
 
     Raises:
         flags.Error: a flag is unknown (the nearest known one is named), is missing, or has a
@@ -100,8 +110,9 @@ def parse_flags(
     """
     if positional and len(argv) > 1 and not argv[1].startswith("-"):
         argv = [argv[0], f"--{positional}={argv[1]}", *argv[2:]]
+    options.set_gnu_getopt(rest is not None)  # flags may follow what is none
     try:
-        rest = options(argv)[1:]
+        others = options(argv)[1:]
     except flags.UnrecognizedFlagError as error:
         nearest = difflib.get_close_matches(error.flagname, list(options), n=1)
         hint = f" Did you mean --{nearest[0]}?" if nearest else ""
@@ -111,8 +122,10 @@ def parse_flags(
         if not missing:
             raise
         raise flags.Error(f"{' and '.join(missing)} must be given") from error
-    if rest:
-        raise flags.Error(f"flags only are expected. Received: {' '.join(rest)}")
+    if rest and others:
+        options[rest].value = [*getattr(options, rest), *others]
+    elif others:
+        raise flags.Error(f"flags only are expected. Received: {' '.join(others)}")
 
 
 def parse_integers(name: str, texts: list[str]) -> tuple[int, ...]:

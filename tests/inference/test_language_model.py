@@ -32,8 +32,8 @@ def test_scores_are_those_of_the_2019_code(name, key):
     tgt_len, span = parse_evaluation(key)
     evaluation = EvalConfig(tgt_len=tgt_len, **span.to_json())
     lm = txl_tf.LanguageModel(load_model(case.checkpoint, case.config), None, evaluation)
-    for row, expected in zip(case.golden["tokens"], case.golden[key], strict=True):
-        (score,) = lm.score([row], mask_empty_memory=False)
+    scores = lm.score(case.golden["tokens"], mask_empty_memory=False)
+    for score, expected in zip(scores, case.golden[key], strict=True):
         np.testing.assert_allclose(score.nats[: len(expected)], expected, rtol=0, atol=2e-5)
 
 
@@ -44,21 +44,6 @@ def test_a_score_adds_up():
     assert score.total_nats == pytest.approx(sum(score.nats.tolist()))
     assert score.bpc == pytest.approx(score.total_nats / 8 / math.log(2))
     assert score.perplexity == pytest.approx(2**score.bpc)
-
-
-@pytest.mark.parametrize("text", ["", "the", np.array([3]), []])
-def test_a_text_without_context_has_no_loss(text):
-    (score,) = make_model(7, vocabulary=WORDS).score([text])
-    assert (score.tokens, score.total_nats, score.bpc, score.perplexity) == (0, 0.0, 0.0, 1.0)
-
-
-def test_the_segments_of_a_score_are_one_pass():
-    """With `same_length` each token sees M + 1 states, however the text is cut."""
-    ids = np.random.default_rng(0).integers(0, 7, 23)
-    models = [make_model(7, mem_len=29, tgt_len=t, same_length=True) for t in (1, 5, 22, 31)]
-    nats = [lm.score([ids])[0].nats for lm in models]
-    for other in nats[1:]:
-        np.testing.assert_allclose(other, nats[0], rtol=0, atol=2e-5)
 
 
 def test_the_likeliest_tokens_are_those_of_one_pass():
@@ -166,11 +151,6 @@ def test_bad_arguments_of_generate_are_refused(arguments, message):
     lm = make_model(7, vocabulary=WORDS)
     with pytest.raises(UserError, match=message):
         lm.generate(**{"prompt": "the"} | arguments)
-
-
-def test_one_text_is_no_list_of_texts():
-    with pytest.raises(UserError, match=r"`texts` must be a list of texts"):
-        make_model(7, vocabulary=WORDS).score("the cat")
 
 
 def test_texts_need_a_vocabulary():

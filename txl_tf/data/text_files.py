@@ -75,6 +75,24 @@ class TextFile:
         return _OPENERS.get(self.path.suffix, _open_plain)(self.path)
 
 
+@dataclass(frozen=True)
+class StandardInput(TextFile):
+    """What comes in by the standard input, which can be read once."""
+
+    path: Path = Path("-")
+
+    def __str__(self) -> str:
+        return "standard input"
+
+    @property
+    def size(self) -> int | None:
+        """Not known."""
+        return None
+
+    def _open(self) -> IO[bytes]:
+        return open(0, "rb", buffering=0, closefd=False)
+
+
 class Chunk(NamedTuple):
     """A piece of a text file.
 
@@ -123,12 +141,13 @@ class TextSource:
         """
         for file in self.files:
             begins_file = begins_line = True
-            offset = 0
+            offset = n_lines = 0
             for text in self._iterate_texts(file):
-                checked = self._check(text, file, offset)
+                checked = self._check(text, file, offset, n_lines)
                 yield Chunk(checked, begins_file, begins_line)
                 begins_file, begins_line = False, checked.endswith(b"\n")
                 offset += len(text)
+                n_lines += text.count(b"\n")
             if self.level == "word" and not begins_line:
                 yield Chunk(b"\n", False, False)
 
@@ -143,9 +162,11 @@ class TextSource:
         parsed = (self.parse(text) for text in raw)
         return (text for text in parsed if text)
 
-    def _check(self, text: bytes, file: TextFile, offset: int) -> bytes:
+    def _check(self, text: bytes, file: TextFile, offset: int, n_lines: int) -> bytes:
         if self.level in _NUL_FREE_LEVELS and b"\0" in text:
-            self._fail(file, offset, text, text.index(b"\0"), "a NUL byte, which no word holds")
+            place = text.index(b"\0")
+            lines = n_lines + text.count(b"\n", 0, place)
+            self._fail(file, lines, offset + place, "a NUL byte, which no word holds")
         if self.level == "byte" or text.isascii():
             return text
         try:
@@ -154,16 +175,14 @@ class TextSource:
             if self.encoding_errors == "replace":
                 return text.decode("utf-8", errors="replace").encode("utf-8")
             what = f"byte 0x{text[error.start]:02x}, which is not UTF-8 ({error.reason})"
-            self._fail(file, offset, text, error.start, what)
+            lines = n_lines + text.count(b"\n", 0, error.start)
+            self._fail(file, lines, offset + error.start, what)
         return text
 
-    def _fail(self, file: TextFile, offset: int, text: bytes, place: int, what: str) -> None:
-        lines = text.count(b"\n", 0, place)
-        lines += sum(block.count(b"\n") for block in _read_until(file, offset))
+    def _fail(self, file: TextFile, lines: int, offset: int, what: str) -> None:
         advice = "--encoding_errors=replace reads on" if "UTF-8" in what else "is it a text?"
         raise TextError(
-            f"`{file}`, line {lines + 1}, byte offset {file.start + offset + place}: {what}; "
-            f"{advice}."
+            f"`{file}`, line {lines + 1}, byte offset {file.start + offset}: {what}; {advice}."
         )
 
 
@@ -292,8 +311,3 @@ _OPENERS: dict[str, Callable[[Path], IO[bytes]]] = {".gz": _open_gzip, ".xz": _o
 def _skip(file: IO[bytes], n_bytes: int) -> None:
     if n_bytes:
         file.seek(n_bytes)
-
-
-def _read_until(file: TextFile, offset: int) -> Iterator[bytes]:
-    stretch = TextFile(file.path, file.member, file.start, file.start + offset)
-    return stretch.iterate_blocks() if offset else iter(())

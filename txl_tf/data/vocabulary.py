@@ -1,5 +1,6 @@
 """The symbols of a data set and their ids."""
 
+import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -223,7 +224,8 @@ class Vocabulary:
         return {symbol: i for i, symbol in enumerate(self.symbols)}
 
     def _describe_unknown(self, encoded: Encoded) -> str:
-        examples = ", ".join(map(repr, list(encoded.unknown)[:3]))
+        # A word may be megabytes long.
+        examples = ", ".join(map(reprlib.repr, list(encoded.unknown)[:3]))
         return (
             f"`text` must hold known symbols only ({len(self)} {self.level}s are known). "
             f"Received: {encoded.unknown.total()} unknown ({examples}), the first at offset "

@@ -2,7 +2,7 @@
 
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.words import WHITE_SPACE
 
 _SPACES = b" \t\n\r\v\f"
+_LONG = 64  # characters of a word that tell where it is
 
 
 class TextName(NamedTuple):
@@ -78,8 +79,6 @@ def read_file(
     source: TextSource,
     vocabulary: Vocabulary,
     finder: DocumentFinder | None = None,
-    *,
-    report: Callable[[int], object] = lambda n_bytes: None,
 ) -> Iterator[TextPart]:
     """Yields the texts in a file, some megabytes at a time.
 
@@ -87,7 +86,6 @@ def read_file(
         source: the file.
         vocabulary: its symbols.
         finder: where texts begin; `None`: all of the file is one, be it empty.
-        report: called with the bytes of each chunk that was taken.
 
     Raises:
         UserError: the file cannot be read, or a symbol is not in the vocabulary, which has none
@@ -122,7 +120,6 @@ def read_file(
                 part = text[start:stop]
                 yield make_text_part(vocabulary, ids, part, begins, is_in_word=is_in_word)
                 is_in_word = part[-1:] not in _SPACES
-        report(len(text))
         n_bytes += len(text)
         n_lines += text.count(b"\n")
 
@@ -191,8 +188,9 @@ def _find_unknown(vocabulary: Vocabulary, encoded: Encoded, chunk: Chunk) -> tup
     positions = vocabulary.codec.encode(text, starts, begins_line=chunk.begins_line).positions
     line = int(np.searchsorted(positions, place, side="right")) - 1
     offset = int(starts[line])
-    pattern = rb"(?<!\S)" + re.escape(word.encode("utf-8")) + rb"(?!\S)"
-    found = re.compile(pattern, re.IGNORECASE).search(
-        text, offset
-    )  # texts may be put in lower case
+    begin = word[:_LONG]  # a word may be megabytes long
+    end = rb"(?!\S)" if begin == word else rb""
+    pattern = rb"(?<!\S)" + re.escape(begin.encode("utf-8")) + end
+    # The vocabulary may put texts into lower case.
+    found = re.compile(pattern, re.IGNORECASE).search(text, offset)
     return line + 1, found.start() if found else offset, reprlib.repr(word)

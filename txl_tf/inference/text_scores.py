@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -189,6 +189,7 @@ def score_texts(
     prefix: Sequence[int] | np.ndarray = (),
     keep_tokens: bool = True,
     in_order: bool = False,
+    report: Callable[[int], object] = lambda n_ids: None,
 ) -> Iterator[tuple[TextName, TextTotals]]:
     """Scores the texts in some streams.
 
@@ -199,6 +200,7 @@ def score_texts(
         prefix: (p,) ids that are read before each stream, and not scored.
         keep_tokens: whether to yield each a `TextScore`, with ids and losses; else `TextTotals`.
         in_order: as `Scorer.score`'s.
+        report: called with the number of ids that were read, each time.
 
     Yields:
         Names and scores of the texts, in order.
@@ -215,6 +217,7 @@ def score_texts(
 
     current = 0
     for piece in scorer.score(open_streams(), in_order=in_order):
+        report(len(piece.ids))
         scores = opened[piece.stream].read(piece.ids, piece.nats)
         found.setdefault(piece.stream, []).extend(scores)
         if piece.is_last:

@@ -3,7 +3,7 @@
 import sys
 import time
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tqdm import tqdm
 
@@ -13,10 +13,22 @@ from txl_tf.training.log import format_measure
 _SECONDS = 30.0  # between two bars where they cannot replace each other, as in a file
 
 
-class ScoreBar:
-    """A bar of the segments done, with the time left, the score so far and tokens a second.
+def open_bar(name: str, **options: Any) -> tqdm:
+    """Returns a bar on the standard error.
 
     In a pipe or a file it shows nothing for half a minute, and then a bar every half minute.
+
+    Args:
+        name: what stands before the bar.
+        **options: as tqdm's.
+    """
+    interval = 0.1 if sys.stderr.isatty() else _SECONDS
+    delay = 0.0 if sys.stderr.isatty() else _SECONDS
+    return tqdm(desc=name, mininterval=interval, delay=delay, **options)
+
+
+class ScoreBar:
+    """A bar of the segments done, with the time left, the score so far and tokens a second.
 
     Args:
         name: what stands before the bar.
@@ -24,11 +36,9 @@ class ScoreBar:
     """
 
     def __init__(self, name: str, level: str | None):
-        interval = 0.1 if sys.stderr.isatty() else _SECONDS
-        delay = 0.0 if sys.stderr.isatty() else _SECONDS
         self._level = level
         self._start = time.perf_counter()
-        self._bar = tqdm(desc=name, unit="segment", mininterval=interval, delay=delay)
+        self._bar = open_bar(name, unit="segment")
         self.seconds = 0.0  # up to the last segment
 
     def __enter__(self) -> Self:

@@ -1,0 +1,256 @@
+import functools
+import math
+
+import numpy as np
+import pytest
+from test_cached_model import SPANS, make_model
+
+from txl_tf.config import AttentionSpan, EvalConfig
+from txl_tf.data import Vocabulary
+from txl_tf.errors import UserError
+from txl_tf.inference import LanguageModel, token_slots
+from txl_tf.inference.cached_model import CachedModel
+from txl_tf.inference.scoring import Scorer
+
+# Two ways to sum in float32, on a model with weights nine times as large as usual.
+SAME = {"rtol": 0, "atol": 1e-5}
+WORDS = Vocabulary("word", ("<eos>", "the", "cat", "sat", "on", "mat", "a"), line_end="<eos>")
+LENGTHS = (0, 1, 2, 23, 5, 6, 7, 47, 11, 3, 1, 0, 5)
+
+
+def make_texts(lengths=LENGTHS, n_token=13):
+    rng = np.random.default_rng(3)
+    return [rng.integers(0, n_token, length, np.int32) for length in lengths]
+
+
+@functools.cache  # with its compiled steps
+def make_scorer(span=SPANS[4], tgt_len=5, *, jit_compile=False, **options):
+    return Scorer(make_model(), span, tgt_len, jit_compile=jit_compile, **options)
+
+
+@functools.cache
+def make_lm(vocabulary=None, n_token=13):
+    return LanguageModel(make_model(n_token), vocabulary, EvalConfig(tgt_len=5, mem_len=11))
+
+
+def score_all(scorer, texts, **options):
+    """Returns the losses of each text."""
+    nats = {}
+    for piece in scorer.score([iter([text]) for text in texts], **options):
+        nats.setdefault(piece.stream, []).append(piece.nats)
+    return [np.concatenate(nats[index]) for index in range(len(texts))]
+
+
+def read_in_one_row(span, text, tgt_len, *, is_masked):
+    """Returns the losses of a text, segment by segment, from the model itself."""
+    cached = CachedModel(make_model(), span, mask_empty_memory=is_masked)
+    memory, nats = cached.initial_memory(1), []
+    for start in range(0, len(text) - 1, tgt_len):
+        segment = text[None, start : start + tgt_len + 1]
+        positions = cached.project_positions(segment.shape[1] - 1)
+        hidden, memory = cached.read(segment[:, :-1], memory, positions)
+        nats.append(cached.model.nll(hidden, segment[:, 1:]).numpy()[0])
+    return np.concatenate(nats) if nats else np.zeros(0)
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+@pytest.mark.parametrize("span", SPANS[2:], ids=str)
+def test_what_shares_a_batch_with_a_text_does_not_change_its_score(span, is_masked):
+    texts = make_texts()
+    found = score_all(make_scorer(span, mask_empty_memory=is_masked), texts)
+    for text, nats in zip(texts, found, strict=True):
+        expected = read_in_one_row(span, text, 5, is_masked=is_masked)
+        np.testing.assert_allclose(nats, expected, **SAME)
+
+
+@pytest.mark.parametrize(("batch_size", "jit"), [(1, False), (3, True), (23, False)])
+def test_the_batch_size_does_not_change_a_score(batch_size, jit):
+    texts = make_texts()
+    expected = score_all(make_scorer(), texts)
+    found = score_all(make_scorer(batch_size=batch_size, jit_compile=jit), texts)
+    for nats, others in zip(found, expected, strict=True):
+        np.testing.assert_allclose(nats, others, **SAME)
+
+
+@pytest.mark.parametrize("span", [SPANS[2], SPANS[3], SPANS[4]], ids=str)
+def test_a_shorter_segment_for_short_texts_does_not_change_a_score(span):
+    """Alone they are read in 8 places, beside a long text in 37."""
+    short, long = make_texts((7, 2, 5)), make_texts((97,))
+    alone = score_all(make_scorer(span, 37), short)
+    beside = score_all(make_scorer(span, 37), short + long)
+    for nats, others in zip(alone, beside, strict=False):
+        np.testing.assert_allclose(nats, others, **SAME)
+
+
+@pytest.mark.parametrize("tgt_len", [1, 5, 22, 113])
+def test_the_segments_of_a_text_are_one_pass(tgt_len):
+    """With `same_length` each token sees M + 1 states, however the text is cut."""
+    span = AttentionSpan(29, same_length=True)
+    (text,) = make_texts((97,))
+    (nats,) = score_all(make_scorer(span, tgt_len), [text])
+    np.testing.assert_allclose(nats, read_in_one_row(span, text, 96, is_masked=True), **SAME)
+
+
+def test_the_parts_that_a_text_comes_in_do_not_change_its_score():
+    (text,) = make_texts((97,))
+    parts = [text[:0], text[:1], text[1:2], text[2:50], text[50:50], text[50:]]
+    (whole,) = score_all(make_scorer(), [text])
+    pieces = list(make_scorer().score([iter(parts)]))
+    np.testing.assert_array_equal(np.concatenate([piece.nats for piece in pieces]), whole)
+    np.testing.assert_array_equal(np.concatenate([piece.ids for piece in pieces]), text)
+    assert [piece.is_last for piece in pieces] == [False] * 19 + [True]
+
+
+def test_a_text_without_end_is_taken_as_it_is_read(monkeypatch):
+    """So many ids are read ahead, and what is left of a part."""
+    monkeypatch.setattr(token_slots, "_AHEAD", 53)
+    taken = done = 0
+
+    def iterate_parts():
+        nonlocal taken
+        while True:
+            taken += 11
+            yield np.zeros(11, np.int32)
+
+    for piece in make_scorer(tgt_len=7).score([iterate_parts()]):
+        done += len(piece.ids)
+        assert taken - done <= 53 + 11
+        if done > 300:
+            return
+
+
+def test_texts_are_asked_for_when_a_row_is_free():
+    n_asked = 0
+
+    def iterate_texts():
+        nonlocal n_asked
+        for _ in range(100):
+            n_asked += 1
+            yield iter([np.zeros(4, np.int32)])
+
+    pieces = make_scorer(batch_size=3).score(iterate_texts())
+    assert n_asked == 0
+    next(pieces)
+    assert n_asked == 3
+
+
+def test_in_order_a_text_is_asked_for_once_the_last_one_was_taken(monkeypatch):
+    monkeypatch.setattr(token_slots, "_AHEAD", 13)
+    texts, taken = make_texts((97, 5, 3, 41, 2)), []
+
+    def iterate_parts(text):
+        yield from np.split(text, range(1, len(text), 11))
+        taken.append(len(text))
+
+    def iterate_texts():
+        for index, text in enumerate(texts):
+            assert len(taken) == index
+            yield iterate_parts(text)
+
+    scorer, nats = make_scorer(), {}
+    for piece in scorer.score(iterate_texts(), in_order=True):
+        nats.setdefault(piece.stream, []).append(piece.nats)
+    for index, expected in enumerate(score_all(make_scorer(), texts)):
+        np.testing.assert_allclose(np.concatenate(nats[index]), expected, **SAME)
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_the_mask_is_what_an_empty_memory_does_to_a_score(is_masked):
+    (text,) = make_texts((5,))
+    found = score_all(make_scorer(mask_empty_memory=is_masked), [text])[0]
+    masked = read_in_one_row(AttentionSpan(0, clamp_len=5), text, 5, is_masked=True)
+    assert np.allclose(found, masked, **SAME) is is_masked
+
+
+def test_scores_come_in_the_order_of_the_texts():
+    texts = make_texts((97, 2, 41, 3, 2))
+    for score, text in zip(make_lm().score(texts, batch_size=2), texts, strict=True):
+        np.testing.assert_array_equal(score.ids, text)
+        assert score.tokens == len(score.nats) == len(text) - 1
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, (0, 0), (1, 1, 1), (7, 0, 3, 0)])
+def test_texts_that_carry_the_memory_are_one_text(lengths):
+    texts, lm = make_texts(lengths), make_lm()
+    (whole,) = lm.score([np.concatenate(texts)])
+    scores = lm.score(texts, carry_memory=True)
+    np.testing.assert_array_equal(np.concatenate([score.nats for score in scores]), whole.nats)
+    for score, text in zip(scores, texts, strict=True):
+        np.testing.assert_array_equal(score.ids, text)
+
+
+def test_after_a_prefix_every_token_is_scored():
+    lm = make_lm(WORDS, n_token=7)
+    texts = ["the cat sat\n", "", "a", "on the mat a cat sat on the mat\n"]
+    alone = lm.score(["\n" + text for text in texts])
+    for score, whole, text in zip(lm.score(texts, prefix="\n"), alone, texts, strict=True):
+        np.testing.assert_array_equal(score.ids, WORDS.encode(text))
+        np.testing.assert_allclose(score.nats, whole.nats, **SAME)
+        assert score.tokens == len(score.ids)
+
+
+@pytest.mark.parametrize("length", [2, 5, 6, 23])
+def test_a_prefix_of_any_length_is_context_alone(length):
+    lm, (prefix, text) = make_lm(), make_texts((length, 7))
+    (score,) = lm.score([text], prefix=prefix)
+    (whole,) = lm.score([np.concatenate([prefix, text])])
+    np.testing.assert_allclose(score.nats, whole.nats[-7:], **SAME)
+
+
+def test_bytes_and_words_are_those_of_the_tokens_that_were_scored():
+    """At words a token is a word or a line's end; the first word has no context."""
+    lm = make_lm(WORDS, n_token=7)
+    text = "  the cat\nsat  on\n"
+    (skipped,), (full,) = lm.score([text]), lm.score([text], prefix="\n")
+    assert (skipped.tokens, skipped.n_words, skipped.n_bytes) == (5, 5, len(text) - 3)
+    assert (full.tokens, full.n_words, full.n_bytes) == (6, 6, len(text))
+    assert full.bits_per_byte == pytest.approx(full.total_nats / math.log(2) / len(text))
+    assert full.word_perplexity == pytest.approx(full.perplexity)
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes", "n_words"),
+    [("é de", 3, 1), ("éd e", 3, 2), (" d\nee", 4, 2), ("d", 0, 0), ("", 0, 0), ("é", 0, 0)],
+)
+def test_at_characters_the_first_one_and_a_word_of_it_alone_are_left_out(text, n_bytes, n_words):
+    vocabulary = Vocabulary("char", (*"abcd é\n_efgh",))
+    (score,) = make_lm(vocabulary).score([text])
+    assert (score.n_bytes, score.n_words) == (n_bytes, n_words)
+    if n_words:
+        expected = math.exp(score.total_nats / n_words)
+        assert score.word_perplexity == pytest.approx(expected)
+
+
+def test_ids_have_neither_bytes_nor_words():
+    (score,) = make_lm(WORDS, n_token=7).score([[1, 2, 3]])
+    assert (score.bits_per_byte, score.word_perplexity, score.tokens) == (None, None, 2)
+
+
+@pytest.mark.parametrize("text", ["", "the", b"", np.array([3]), []])
+def test_a_text_without_context_has_no_loss(text):
+    (score,) = make_lm(WORDS, n_token=7).score([text])
+    assert (score.tokens, score.total_nats, score.bpc, score.perplexity) == (0, 0.0, 0.0, 1.0)
+    assert (score.bits_per_byte, score.word_perplexity) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "message"),
+    [
+        ("the cat", {}, r"`texts` must be a list of texts. Received: one text"),
+        (b"the cat", {}, r"`texts` must be a list of texts. Received: one text"),
+        (["the", "a dog"], {}, r"1 unknown \('dog'\), the first at offset 1"),
+        (["x" * 10**7], {}, r"^.{,200}1 unknown \('xxx.*\.\.\..*xxx'\), the first at offset 0$"),
+        ([b"the \xff"], {}, r"a text is not UTF-8: .* byte 0xff in position 4"),
+        (["the \ud800"], {}, r"a text is not UTF-8: .* surrogates not allowed"),
+        ([[1, 7]], {}, r"ids must be at least 0 and below 7. Received: id 7 at offset 1"),
+        ([[1, -1]], {}, r"ids must be at least 0 and below 7. Received: id -1 at offset 1"),
+        ([[[1]]], {}, r"a text must be a `str`, or ids in a row"),
+        ([[1.5]], {}, r"a text must be a `str`, or ids in a row"),
+        (["the"], {"prefix": "dog"}, r"1 unknown \('dog'\)"),
+        (["the"], {"batch_size": 0}, r"`batch_size` must be positive. Received: batch_size=0"),
+    ],
+    ids=range(12),
+)
+def test_bad_texts_are_refused(texts, options, message):
+    with pytest.raises(UserError, match=message):
+        make_lm(WORDS, n_token=7).score(texts, **options)

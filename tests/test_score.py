@@ -1,0 +1,265 @@
+"""The scoring program from its command line to what it prints, on a tiny run of words."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_evaluate import run  # noqa: F401  a run of words, w0 to w10
+
+import txl_tf
+from txl_tf import score
+from txl_tf.data import Vocabulary
+from txl_tf.data.text_files import TextFile
+from txl_tf.training.run_folder import VOCABULARY_NAME
+
+SAME = {"rel": 1e-5, "abs": 1e-5}  # float32
+N_TOKEN = 11
+
+
+@pytest.fixture(scope="module", params=["word", "char"])
+def folder(request, run, tmp_path_factory):  # noqa: F811
+    """The run with another vocabulary, and texts that lie beside it."""
+    folder = tmp_path_factory.mktemp("scoring") / "run"
+    folder.mkdir()
+    for path in run.iterdir():
+        (folder / path.name).symlink_to(path)
+    (folder / VOCABULARY_NAME).unlink()
+    (folder / VOCABULARY_NAME).write_text(json.dumps(make_vocabulary(request.param).to_json()))
+    rng = np.random.default_rng(5)
+    symbols = [*"abcde", " ", "\n"] if request.param == "char" else [*"abcde", "\n", "\n\n"]
+    join = "" if request.param == "char" else " "
+    for name, length in (("one", 61), ("two", 97), ("three", 7)):
+        text = join.join(rng.choice(symbols, length)).replace("\n ", "\n")
+        (folder.parent / f"{name}.txt").write_text(text + "\n")
+    (folder.parent / "empty.txt").touch()
+    return folder
+
+
+def make_vocabulary(level):
+    if level == "char":
+        return Vocabulary("char", (*"abcde \nfghi",))
+    return Vocabulary("word", ("<eos>", *"abcdefghij"), line_end="<eos>")
+
+
+def call(*arguments):
+    return score.main(["score.py", *map(str, arguments), "--nojit"])
+
+
+def score_as_json(capsys, folder, *arguments, names=("one", "two", "three")):
+    """Returns the objects of the texts, and that of all."""
+    capsys.readouterr()
+    paths = [folder.parent / f"{name}.txt" for name in names]
+    assert call("--run", folder, *paths, "--format=jsonl", *arguments) == 0
+    *texts, total = map(json.loads, capsys.readouterr().out.splitlines())
+    assert total["kind"] == "total"
+    assert total["texts"] == len(texts)
+    for name in ("tokens", "total_nats", "bytes", "words"):
+        assert total[name] == pytest.approx(sum(text[name] for text in texts))
+    return texts, total
+
+
+def read_text(folder, name):
+    return (folder.parent / f"{name}.txt").read_text()
+
+
+def test_a_file_has_the_score_of_its_text(folder, capsys):
+    names = ("one", "empty", "two")
+    found, _ = score_as_json(capsys, folder, names=names)
+    expected = txl_tf.load(folder).score([read_text(folder, name) for name in names])
+    for record, name, text in zip(found, names, expected, strict=True):
+        assert record == {
+            "kind": "file",
+            "source": str(folder.parent / f"{name}.txt"),
+            "number": 1,
+            "tokens": text.tokens,
+            "total_nats": pytest.approx(text.total_nats, **SAME),
+            "nats_per_token": pytest.approx(text.nats_per_token, **SAME),
+            "bpc": pytest.approx(text.bpc, **SAME),
+            "perplexity": pytest.approx(text.perplexity, **SAME),
+            "bytes": text.n_bytes,
+            "bits_per_byte": text.bits_per_byte and pytest.approx(text.bits_per_byte, **SAME),
+            "words": text.n_words,
+            "word_perplexity": text.word_perplexity
+            and pytest.approx(text.word_perplexity, **SAME),
+        }
+
+
+def test_lines_are_texts_of_their_own(folder, capsys):
+    found, _ = score_as_json(capsys, folder, "--by=line", "--per_token")
+    lines = [line for name in ("one", "two", "three") for line in read_lines(folder, name)]
+    expected = txl_tf.load(folder).score([line for _, line in lines])
+    for record, (number, _), text in zip(found, lines, expected, strict=True):
+        assert record["number"] == number
+        n_unscored = len(text.ids) - text.tokens
+        assert record["nats"][:n_unscored] == [None] * n_unscored
+        assert record["nats"][n_unscored:] == pytest.approx(text.nats.tolist(), **SAME)
+        symbols = txl_tf.load(folder).vocabulary.symbols if number == 1 else None
+        assert symbols is None or record["symbols"] == [symbols[i] for i in text.ids]
+        assert (record["bytes"], record["words"]) == (text.n_bytes, text.n_words)
+
+
+def read_lines(folder, name):
+    return list(enumerate(read_text(folder, name).splitlines(keepends=True), 1))
+
+
+@pytest.mark.parametrize("by", ["line", "document"])
+def test_with_the_context_of_a_file_its_texts_add_up_to_it(folder, capsys, by):
+    files, _ = score_as_json(capsys, folder)
+    texts, _ = score_as_json(capsys, folder, f"--by={by}", "--context=file")
+    assert len(texts) > len(files)
+    for file in files:
+        of_file = [text for text in texts if text["source"] == file["source"]]
+        assert [text["number"] for text in of_file] == list(range(1, len(of_file) + 1))
+        for name in ("tokens", "total_nats", "bytes", "words"):
+            assert sum(text[name] for text in of_file) == pytest.approx(file[name], **SAME)
+
+
+def test_a_memory_that_is_carried_makes_all_files_one_text(folder, capsys):
+    found, total = score_as_json(capsys, folder, "--carry_memory")
+    texts = [read_text(folder, name) for name in ("one", "two", "three")]
+    (whole,) = txl_tf.load(folder).score(["".join(texts)])
+    assert total["total_nats"] == pytest.approx(whole.total_nats, **SAME)
+    assert total["tokens"] == whole.tokens
+    assert len(found) == 3
+
+
+def test_chunks_of_a_file_do_not_change_its_scores(folder, capsys, monkeypatch):
+    expected = score_as_json(capsys, folder, "--by=line", "--context=file")[0]
+    monkeypatch.setattr(TextFile.iterate_blocks, "__defaults__", (13,))
+    found = score_as_json(capsys, folder, "--by=line", "--context=file")[0]
+    for text, other in zip(found, expected, strict=True):
+        assert text["total_nats"] == pytest.approx(other["total_nats"], **SAME)
+        assert [text[name] for name in ("bytes", "words")] == [other["bytes"], other["words"]]
+
+
+def test_flags_change_what_the_model_sees(folder, capsys):
+    arguments = ["--tgt_len=3", "--mem_len=2", "--same_length", "--clamp_len=1"]
+    (found,), _ = score_as_json(capsys, folder, *arguments, "--nomask_empty_memory", names=["one"])
+    lm = txl_tf.load(folder)
+    lm.evaluation = txl_tf.EvalConfig(tgt_len=3, mem_len=2, same_length=True, clamp_len=1)
+    (text,) = lm.score([read_text(folder, "one")], mask_empty_memory=False)
+    assert found["total_nats"] == pytest.approx(text.total_nats, **SAME)
+    (masked,), _ = score_as_json(capsys, folder, *arguments, names=["one"])
+    assert masked["total_nats"] != pytest.approx(text.total_nats, **SAME)
+
+
+def test_after_a_prefix_every_token_of_a_line_is_scored(folder, capsys):
+    found, _ = score_as_json(capsys, folder, "--by=line", r"--prefix=\n", "--per_token")
+    assert all(None not in text["nats"] for text in found)
+    lines = [line for name in ("one", "two", "three") for _, line in read_lines(folder, name)]
+    assert [text["bytes"] for text in found] == [len(line) for line in lines]
+
+
+def test_the_table_has_a_row_for_each_text_and_one_for_all(folder, capsys):
+    path = folder.parent / "one.txt"
+    assert call("--run", folder, "--by", "line", path) == 0
+    head, *rows, total = capsys.readouterr().out.splitlines()
+    names = "tokens nats nats/token bits/token perplexity bits/byte word perplexity"
+    assert head.split() == [*names.split(), "line"]
+    n_lines = len(read_lines(folder, "one"))
+    assert [row.split()[-1] for row in rows] == [f"{path}:{n}" for n in range(1, n_lines + 1)]
+    assert total.endswith(f"  total (lines: {n_lines})")
+
+
+def test_packed_files_and_the_standard_input_are_read(folder):
+    text = read_text(folder, "two").encode()
+    packed = folder.parent / "packed.txt.gz"
+    packed.write_bytes(gzip.compress(text))
+    program = [sys.executable, "-m", "txl_tf.score", f"--run={folder}"]
+    command = [*program, "-", packed, "--format=jsonl", "--nojit"]
+    ran = subprocess.run(
+        command, input=text, capture_output=True, cwd=Path(score.__file__).parents[1], check=True
+    )
+    first, second, _ = map(json.loads, ran.stdout.splitlines())
+    assert (first["source"], second["source"]) == ("standard input", str(packed))
+    assert first["total_nats"] == pytest.approx(second["total_nats"], **SAME)
+    assert first["bytes"] == second["bytes"] > 0
+
+
+def test_files_without_text_have_a_total_of_nothing(folder, capsys):
+    texts, total = score_as_json(capsys, folder, "--by=line", names=["empty"])
+    assert texts == []
+    assert (total["tokens"], total["nats_per_token"], total["perplexity"]) == (0, 0.0, 1.0)
+
+
+def test_a_word_of_ten_megabytes_is_one_clear_line(folder, capsys):
+    path = folder.parent / "long.txt"
+    path.write_bytes(b"a b " + b"z" * 10**7)
+    assert call("--run", folder, path) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"score.py: `{path}`, line 1, byte offset 4: 'z")
+    assert len(line) < 300
+    path.unlink()
+
+
+def test_a_line_of_ten_megabytes_is_scored(folder, capsys):
+    """White space is nothing at words; at characters fewer must do, for the time they take."""
+    path = folder.parent / "long.txt"
+    is_word = txl_tf.load(folder).vocabulary.level == "word"
+    n_spaces = 10**7 if is_word else 10**4
+    path.write_bytes(b"a" + b" " * n_spaces + b"b\n")
+    (text,), _ = score_as_json(capsys, folder, "--by=line", "--tgt_len=997", names=["long"])
+    path.unlink()
+    assert text["bytes"] == n_spaces + 2
+    assert text["tokens"] == (2 if is_word else n_spaces + 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a b\nc \xff\n", r"`{}`, line 2, byte offset 6: byte 0xff, which is not UTF-8"),
+        (b"a b\nd c z z\n", r"`{}`, line 2, byte offset 8: 'z'"),
+        ("a b\n\nd\n a \u00e9\n".encode(), "`{}`, line 4, byte offset 10: 'é'"),
+    ],
+    ids=["utf8", "unknown", "accent"],
+)
+@pytest.mark.parametrize("blocks", [5, 2**22])
+def test_bad_texts_are_named_with_line_and_offset(
+    folder, capsys, monkeypatch, content, message, blocks
+):
+    monkeypatch.setattr(TextFile.iterate_blocks, "__defaults__", (blocks,))
+    path = folder.parent / "bad.txt"
+    path.write_bytes(content)
+    assert call("--run", folder, path) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message.format(path) in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["nowhere.txt"], 1, "no file matches 'nowhere.txt'"),
+        (["--by=word"], 2, "--by must be one of line, document, file. Received: word"),
+        (["--format=csv"], 2, "--format must be one of table, jsonl. Received: csv"),
+        (["--context=line"], 2, "--context must be one of text, file. Received: line"),
+        (["--documents=title"], 2, "--documents is for --by document. Received: --by file"),
+        (["--per_token"], 2, "--per_token is for --format jsonl"),
+        (["--batch_size=0"], 2, "--batch_size"),
+        (["--tgt_len=0"], 2, "--tgt_len"),
+        (["--prefix=z", __file__], 1, "--prefix: `text` must hold known symbols only"),
+        (["--documents=line", "--document_separator=x", "--by=document"], 2, "exclude each other"),
+    ],
+)
+def test_a_wrong_command_line_is_one_clear_line(folder, capsys, arguments, status, message):
+    assert call("--run", folder, *arguments) == status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_no_run_is_one_clear_line(tmp_path, capsys):
+    assert call("--run", tmp_path, __file__) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"`{tmp_path}` holds no run" in line
+
+
+def test_a_run_without_a_vocabulary_scores_no_text(folder, tmp_path, capsys):
+    for path in folder.iterdir():
+        if path.name != VOCABULARY_NAME:
+            (tmp_path / path.name).symlink_to(path)
+    assert call("--run", tmp_path, __file__) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"score.py: `{tmp_path}` has no vocabulary: it cannot encode texts"

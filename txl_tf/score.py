@@ -1,0 +1,182 @@
+"""Scores texts with a run: nats, bits, perplexity of each line, document or file.
+
+python -m txl_tf.score --run runs/text8 a.txt b.txt.gz
+python -m txl_tf.score --run runs/text8 --by line --format jsonl --per_token < a.txt
+"""
+
+import functools
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from txl_tf.data.documents import RULES, DocumentFinder
+from txl_tf.data.text_files import StandardInput, TextFile, TextSource, find_files
+from txl_tf.errors import UserError
+from txl_tf.evaluate import define_span_flags, override
+from txl_tf.program import define_flag, run_program
+
+if TYPE_CHECKING:
+    from txl_tf.data.vocabulary import Vocabulary
+    from txl_tf.inference.score_report import TextBar
+    from txl_tf.inference.text_parts import TextPart
+
+_CHOICES = {
+    "by": ("line", "document", "file"),
+    "context": ("text", "file"),
+    "format": ("table", "jsonl"),
+    "encoding_errors": ("strict", "replace"),
+    "documents": tuple(rule for rule in RULES if rule not in ("none", "separator")),
+}
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(str(__doc__), define_flags(), score_files, argv, rest="files")
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, not yet read."""
+    options = flags.FlagValues()
+    define = functools.partial(define_flag, options)
+
+    def define_choice(name: str, default: str, text: str) -> None:
+        define(name, str, default, f"{text}: {', '.join(_CHOICES[name])}.")
+
+    define("run", str, None, "Folder of the run.", required=True)
+    define("files", tuple, [], "Texts, as all that is no flag; - for the standard input.")
+    define_choice("by", "file", "What gets a score")
+    define_choice("documents", "blank_line", "Where documents begin, for --by document")
+    define("document_separator", str, None, "The same: behind a line that is this.")
+    define_choice("context", "text", "What the memory runs through")
+    define("carry_memory", bool, False, "The memory runs through all files, in order.")
+    define("mask_empty_memory", bool, True, "Hide an empty memory; the 2019 release does not.")
+    define("prefix", str, "", r"What is read before each context, not scored; \n is a line break.")
+    define_choice("format", "table", "What is printed")
+    define("per_token", bool, False, "Print symbols and nats of each token, with --format jsonl.")
+    define_choice("encoding_errors", "strict", "Bytes that are not UTF-8")
+    define("batch_size", int, 16, "The most contexts to read at once.", lower_bound=1)
+    define_span_flags(options, "[default: as the run is evaluated]")
+    define("checkpoint", str, None, "Path of the checkpoint. [default: the newest]")
+    define("jit", bool, True, "Compile the model with XLA.")
+    return options
+
+
+def score_files(options: flags.FlagValues) -> None:
+    """Scores texts as the flags say, and prints a line for each, and one for all.
+
+    Raises:
+        flags.Error: flags that contradict each other.
+        UserError: there is no run, or a text cannot be read or encoded.
+    """
+    _check_flags(options)
+    files = [file for name in options.files or ["-"] for file in _find_texts(name)]
+
+    from txl_tf.inference import load
+    from txl_tf.inference.score_report import JsonLines, Table, TextBar
+    from txl_tf.inference.scoring import Scorer
+    from txl_tf.inference.text_scores import TextTotals, score_texts
+
+    lm = load(options.run, checkpoint=options.checkpoint)
+    if lm.vocabulary is None:
+        raise UserError(f"`{options.run}` has no vocabulary: it cannot encode texts")
+    evaluation = override(lm.evaluation, options)
+    scorer = Scorer(
+        lm.model,
+        evaluation.span,
+        evaluation.tgt_len,
+        batch_size=options.batch_size,
+        mask_empty_memory=options.mask_empty_memory,
+        jit_compile=options.jit,
+    )
+    is_table = options.format == "table"
+    report = Table(options.by) if is_table else JsonLines(options.by, lm.vocabulary)
+    sources = [TextSource((file,), lm.vocabulary.level, options.encoding_errors) for file in files]
+    total, n_texts = TextTotals(0, 0.0, 0, 0), 0
+    with TextBar(_sum_sizes(files)) as bar:
+        if is_table:
+            print(report.format_head())
+        for name, score in score_texts(
+            scorer,
+            _make_streams(options, sources, lm.vocabulary, bar),
+            prefix=_encode_prefix(options.prefix, lm.vocabulary),
+            keep_tokens=options.per_token,
+            in_order=options.context == "text" and options.by != "file",
+            report=bar.show,
+        ):
+            total, n_texts = total + score, n_texts + 1
+            print(report.format_text(name, score))
+    print(report.format_total(n_texts, total))
+
+
+def _check_flags(options: flags.FlagValues) -> None:
+    """Checks what can be known without the run.
+
+    Raises:
+        flags.Error: a value is none of its choices, or flags contradict each other.
+    """
+    for name, choices in _CHOICES.items():
+        if options[name].value not in choices:
+            raise flags.Error(
+                f"--{name} must be one of {', '.join(choices)}. Received: {options[name].value}"
+            )
+    for name in ("documents", "document_separator"):
+        if options[name].present and options.by != "document":
+            raise flags.Error(f"--{name} is for --by document. Received: --by {options.by}")
+    if options["documents"].present and options.document_separator is not None:
+        raise flags.Error("--documents and --document_separator exclude each other")
+    if options.per_token and options.format != "jsonl":
+        raise flags.Error("--per_token is for --format jsonl")
+
+
+def _find_texts(name: str) -> tuple[TextFile, ...]:
+    return (StandardInput(),) if name == "-" else find_files([name])
+
+
+def _sum_sizes(files: Iterable[TextFile]) -> int | None:
+    sizes = [file.size for file in files]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _encode_prefix(prefix: str, vocabulary: "Vocabulary") -> list[int]:
+    try:
+        return vocabulary.encode(prefix.replace("\\n", "\n")).tolist()
+    except UserError as error:
+        raise UserError(f"--prefix: {error}") from error
+
+
+def _make_streams(
+    options: flags.FlagValues,
+    sources: Iterable[TextSource],
+    vocabulary: "Vocabulary",
+    bar: "TextBar",
+) -> Iterable[Iterable["TextPart"]]:
+    """Returns what the memory runs through, each with its texts."""
+    from txl_tf.inference.text_parts import read_file, split_texts
+
+    def read_files() -> Iterator[Iterator["TextPart"]]:
+        for source in sources:
+            yield bar.watch(read_file(source, vocabulary, _make_finder(options)))
+
+    if options.carry_memory:
+        return [chain.from_iterable(read_files())]
+    if options.context == "file" or options.by == "file":
+        return read_files()
+    return split_texts(chain.from_iterable(read_files()))
+
+
+def _make_finder(options: flags.FlagValues) -> DocumentFinder | None:
+    """Returns where texts begin in a file; `None` if each file is one."""
+    if options.by == "file":
+        return None
+    if options.by == "line":
+        return DocumentFinder("line")
+    if options.document_separator is not None:
+        return DocumentFinder("separator", options.document_separator)
+    return DocumentFinder(options.documents)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
