@@ -8,7 +8,7 @@ from txl_tf.data.tokenizer import Detokenizer, Tokenizer
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.inference.cached_model import CachedMemory, CachedModel
 from txl_tf.inference.sampling import Sampling
-from txl_tf.inference.serving import Reader, Scorer, Tensors, check_ids
+from txl_tf.inference.serving import Reader, Tensors, check_ids
 from txl_tf.inference.token_loop import TokenLoop
 
 
@@ -111,14 +111,14 @@ def _check_choice(
 
 
 def make_text_functions(
-    text_reader: TextReader, scorer: Scorer, writer: Writer
+    text_reader: TextReader, score: tf.function, writer: Writer
 ) -> dict[str, tf.function]:
-    """Returns the signatures that take texts, by name."""
+    """Returns the signatures that take texts, by name; `score` is `Scorer.score`."""
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, "texts")], autograph=False)
     def score_text(texts: tf.Tensor) -> Tensors:
         ids = text_reader.tokenize(texts)
-        nats = scorer.score(ids)
+        nats = score(ids)
         tokens = tf.maximum(tf.cast(ids.row_lengths(), tf.int32) - 1, 0)
         sums = tf.reduce_sum(tf.cast(nats, tf.float64), axis=1)
         bpc = sums / tf.cast(tf.maximum(tokens, 1), tf.float64) / math.log(2)
