@@ -70,7 +70,7 @@ class Writer(tf.Module):
         """Returns what is added to a text, () string; docs/serving.md tells the rest."""
         ids = self._text_reader.tokenize(text[None]).to_tensor()
         with tf.control_dependencies(_check_choice(ids, length, temperature, top_k)):
-            ids = tf.ensure_shape(ids, (1, None))
+            ids, length = tf.ensure_shape(ids, (1, None)), tf.identity(length)
         _, carry = self._reader.read_all(ids, tf.shape(ids)[1][None], self._reader.make_carry(1))
         n_token, mem_len = len(self._is_allowed), self._cached.span.mem_len
         memory = CachedMemory(carry.keys, carry.values, tf.minimum(carry.n_read, mem_len))
