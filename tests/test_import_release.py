@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import tensorflow as tf
 from small_release import DATA, make_release
 
 import txl_tf
-from txl_tf import export_release, import_release
+from txl_tf import evaluate, export_release, import_release
 from txl_tf.config import AttentionSpan
 from txl_tf.data import read_ids
 from txl_tf.release import load_model
@@ -219,3 +220,19 @@ def test_training_goes_on_with_the_state_of_adam(tmp_path, capsys):
     spread = rate * 0.1 * 0.25 / np.sqrt(0.999 * v)
     assert (abs(after - without_gradient) <= 1.1 * spread).all()
     assert abs(after - before).max() > 1e-3
+
+
+def test_an_import_is_evaluated_on_the_records_of_2019(tmp_path, capsys):
+    """They lack the tokens that filled no lane of the four."""
+    make_release(tmp_path / "source", python=3, **WORDS)
+    assert run("--source", tmp_path / "source", "--out", tmp_path / "run") == 0
+    shutil.copytree(DATA / "wt103" / "tfrecords", tmp_path / "source" / "data" / "tfrecords")
+    spans = ["--tgt_len=7", "--mem_len=5", "--lanes=2", "--json", "--split=valid", "--nojit"]
+    records = [f"--data_dir={tmp_path}/source/data/tfrecords", "--data_format=release2019"]
+    found = []
+    for arguments in ([], records):
+        capsys.readouterr()
+        assert evaluate.main(["evaluate", f"--run={tmp_path}/run", *spans, *arguments]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert [score["tokens"] for score in found] == [581, 582 // 4 * 4 - 1]
+    assert found[0]["loss_nats"] == pytest.approx(found[1]["loss_nats"], rel=0.01)

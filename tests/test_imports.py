@@ -44,6 +44,7 @@ FLAG_FILES = PROGRAMS | {
     "evaluate.py",
     "export.py",
     "export_release.py",
+    "generate.py",
     "import_release.py",
     "legacy_flags.py",
     "program.py",

@@ -12,6 +12,18 @@ if TYPE_CHECKING:
 RECORDS, RELEASE = DATA_FORMATS = ("records", "release2019")
 
 
+def check_data_format(data_format: str) -> None:
+    """Checks the name of a format.
+
+    Raises:
+        UserError: It is none of `DATA_FORMATS`.
+    """
+    if data_format not in DATA_FORMATS:
+        raise UserError(
+            f"--data_format must be {' or '.join(DATA_FORMATS)}. Received: {data_format}"
+        )
+
+
 def open_data_set(
     data_dir: str,
     data_format: str,

@@ -15,16 +15,18 @@ from txl_tf import presets
 from txl_tf.config import EvalConfig
 from txl_tf.data.data_set import get_level
 from txl_tf.data.files import get_size, join_path
-from txl_tf.data.reading import Records, open_records
+from txl_tf.data.reading import open_records
 from txl_tf.data.records import JSON_NAME
+from txl_tf.data_formats import DATA_FORMATS, RECORDS, check_data_format, open_data_set
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
+from txl_tf.train_command import answer_as_flags
 
 if TYPE_CHECKING:
+    from txl_tf.data.data_set import DataSet
     from txl_tf.training.run_folder import RunConfig
 
 SOTA = "sota"
-_RECORDS_NAME = "records"  # of the folder in a run that holds records, if there is any
 _SPAN_FLAGS = ("tgt_len", "mem_len", "same_length", "clamp_len", "reset_at_documents")
 
 
@@ -45,6 +47,7 @@ def define_flags() -> flags.FlagValues:
         f"{', '.join(presets.names())}. [default: as the run's own config says]",
     )
     define("data_dir", str, None, "Folder of the records. [default: RUN/records]")
+    define("data_format", str, RECORDS, f"What it holds: {' or '.join(DATA_FORMATS)}.")
     define("split", str, None, "Split to evaluate on. [default: test if there is one, else valid]")
     define("lanes", int, None, f"Lanes to cut the split into. {of_recipe}", lower_bound=1)
     define("warm_lanes", bool, True, "Warm the lanes; if not, count as the 2019 release did.")
@@ -127,6 +130,7 @@ def _check_flags(options: flags.FlagValues) -> None:
     Raises:
         flags.Error: there is no such recipe, or flags contradict each other.
     """
+    answer_as_flags(check_data_format, options.data_format)
     if options.recipe not in (None, SOTA):
         try:
             presets.get(options.recipe)
@@ -175,15 +179,22 @@ def override(config: EvalConfig, options: flags.FlagValues) -> EvalConfig:
         raise flags.Error(str(error)) from error
 
 
-def open_run_records(options: flags.FlagValues) -> Records:
+def open_run_records(options: flags.FlagValues) -> "DataSet":
     """Opens the records that the flags name, or those in the run's folder.
 
     Raises:
         UserError: there are none.
     """
+    from txl_tf.training.run_folder import RECORDS_NAME
+
     if options.data_dir:
-        return open_records(options.data_dir)
-    folder = join_path(options.run, _RECORDS_NAME)
+        return open_data_set(
+            options.data_dir,
+            options.data_format,
+            eval_batch_size=options.lanes,
+            tgt_len=options.tgt_len,
+        )
+    folder = join_path(options.run, RECORDS_NAME)
     if get_size(join_path(folder, JSON_NAME)) is None:
         raise UserError(f"`{folder}` holds no records: pass --data_dir, the folder of the records")
     return open_records(folder)

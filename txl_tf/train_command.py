@@ -14,7 +14,7 @@ from absl import flags
 from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.data_set import DataSet
-from txl_tf.data_formats import DATA_FORMATS, RECORDS, RELEASE, open_data_set
+from txl_tf.data_formats import DATA_FORMATS, RECORDS, RELEASE, check_data_format, open_data_set
 from txl_tf.errors import UserError
 from txl_tf.legacy_flags import TRAINING_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.program import define_flag, parse_cutoffs, parse_schedule
@@ -150,10 +150,7 @@ def _check_flags(options: flags.FlagValues, *, do_train: bool, do_eval: bool) ->
         raise flags.Error("--eval_ckpt_path is for --do_eval: --do_eval_only takes all checkpoints")
     if options.max_eval_batch == 0:
         raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
-    if options.data_format not in DATA_FORMATS:
-        raise flags.Error(
-            f"--data_format must be {' or '.join(DATA_FORMATS)}. Received: {options.data_format}"
-        )
+    answer_as_flags(check_data_format, options.data_format)
 
 
 def _check_checkpoints(*paths: str | None) -> None:
