@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.data.tokenizer import Tokenizer
+from txl_tf.data.tokenizer import Detokenizer, Tokenizer
 from txl_tf.data.vocabulary import Vocabulary
 
 TEXTS = ["the cät\n\nsat", "", "\n", " on\u3000the  文字 🜁\n", "THE\r\ncat\0!"]
@@ -74,3 +74,15 @@ def test_texts_of_a_batch_do_not_touch(level):
     rows = Tokenizer(vocabulary).tokenize(tf.constant(["the", "cät", "the\n"]))
     for row, text in zip(rows, ["the", "cät", "the\n"], strict=True):
         np.testing.assert_array_equal(row, vocabulary.encode(text))
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_a_graph_gives_the_text_that_ids_add(name):
+    """Wherever the ids are cut: words have a space before them if a word comes before."""
+    vocabulary = VOCABULARIES[name]
+    detokenize = tf.function(Detokenizer(vocabulary).detokenize, reduce_retracing=True)
+    ids = np.concatenate([vocabulary.encode(text) for text in TEXTS])
+    for cut in range(1, len(ids)):
+        added = detokenize(tf.constant(ids[cut:]), before=tf.constant(ids[cut - 1]))
+        head, whole = vocabulary.decode_bytes(ids[:cut]), vocabulary.decode_bytes(ids)
+        assert head + added.numpy() == whole

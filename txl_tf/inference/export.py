@@ -48,14 +48,22 @@ class ServedModel(tf.Module):
         super().__init__(name="txl_tf")
         cached = CachedModel(model, span, mask_empty_memory=mask_empty_memory)
         alone = min(span.mem_len, tgt_len) if span.same_length else tgt_len
+        self._cached, self._tgt_len = cached, tgt_len
         self.reader = Reader(cached, tgt_len)
         self.scorer = Scorer(self.reader, batch_size, alone if mask_empty_memory else 0)
-        functions = make_id_functions(self.reader, self.scorer, cached, tgt_len)
         if vocabulary is not None:
             self.text_reader = TextReader(vocabulary)
             self.writer = Writer(self.text_reader, self.reader, cached, vocabulary)
-            functions |= make_text_functions(self.text_reader, self.scorer, self.writer)
-        self.functions = functions
+
+    def make_functions(self) -> dict[str, tf.function]:
+        """Returns the signatures by name; as attributes they would be traced a second time."""
+        ragged = tf.RaggedTensorSpec((None, None), tf.int32)
+        # One function for both signatures that score: traced, and saved, once.
+        score = tf.function(self.scorer.score, input_signature=[ragged], autograph=False)
+        functions = make_id_functions(self.reader, score, self._cached, self._tgt_len)
+        if hasattr(self, "text_reader"):
+            functions |= make_text_functions(self.text_reader, score, self.writer)
+        return functions
 
 
 def export_model(
@@ -100,7 +108,8 @@ def export_model(
             mask_empty_memory=mask_empty_memory,
         )
         signatures = {
-            name: function.get_concrete_function() for name, function in served.functions.items()
+            name: function.get_concrete_function()
+            for name, function in served.make_functions().items()
         }
         # The loss has a gradient of its own, for training.
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)

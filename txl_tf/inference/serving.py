@@ -195,9 +195,9 @@ class Scorer(tf.Module):
 
 
 def make_id_functions(
-    reader: Reader, scorer: Scorer, cached: CachedModel, tgt_len: int
+    reader: Reader, score: tf.function, cached: CachedModel, tgt_len: int
 ) -> dict[str, tf.function]:
-    """Returns the signatures that take ids, by name."""
+    """Returns the signatures that take ids, by name; `score` is `Scorer.score`."""
     config, mem_len = cached.model.config, cached.span.mem_len
     states = (config.n_layer, None, mem_len, config.n_head, config.d_head)
     carried = [
@@ -212,7 +212,7 @@ def make_id_functions(
     @tf.function(input_signature=[ids_spec, lengths_spec], autograph=False)
     def score_ids(ids: tf.Tensor, lengths: tf.Tensor) -> Tensors:
         ids, lengths = _check_rows(ids, lengths, config.n_token)
-        nats = scorer.score(tf.RaggedTensor.from_tensor(ids, lengths))
+        nats = score(tf.RaggedTensor.from_tensor(ids, lengths))
         return {"nats": nats.to_tensor(shape=tf.shape(ids))}
 
     @tf.function(input_signature=[tf.TensorSpec((), tf.int32, "batch_size")], autograph=False)

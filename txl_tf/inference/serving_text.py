@@ -8,7 +8,7 @@ from txl_tf.data.tokenizer import Detokenizer, Tokenizer
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.inference.cached_model import CachedMemory, CachedModel
 from txl_tf.inference.sampling import Sampling
-from txl_tf.inference.serving import Reader, Scorer, Tensors, check_ids
+from txl_tf.inference.serving import Reader, Tensors, check_ids
 from txl_tf.inference.token_loop import TokenLoop
 
 
@@ -70,7 +70,7 @@ class Writer(tf.Module):
         """Returns what is added to a text, () string; docs/serving.md tells the rest."""
         ids = self._text_reader.tokenize(text[None]).to_tensor()
         with tf.control_dependencies(_check_choice(ids, length, temperature, top_k)):
-            ids = tf.ensure_shape(ids, (1, None))
+            ids, length = tf.ensure_shape(ids, (1, None)), tf.identity(length)
         _, carry = self._reader.read_all(ids, tf.shape(ids)[1][None], self._reader.make_carry(1))
         n_token, mem_len = len(self._is_allowed), self._cached.span.mem_len
         memory = CachedMemory(carry.keys, carry.values, tf.minimum(carry.n_read, mem_len))
@@ -111,14 +111,14 @@ def _check_choice(
 
 
 def make_text_functions(
-    text_reader: TextReader, scorer: Scorer, writer: Writer
+    text_reader: TextReader, score: tf.function, writer: Writer
 ) -> dict[str, tf.function]:
-    """Returns the signatures that take texts, by name."""
+    """Returns the signatures that take texts, by name; `score` is `Scorer.score`."""
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, "texts")], autograph=False)
     def score_text(texts: tf.Tensor) -> Tensors:
         ids = text_reader.tokenize(texts)
-        nats = scorer.score(ids)
+        nats = score(ids)
         tokens = tf.maximum(tf.cast(ids.row_lengths(), tf.int32) - 1, 0)
         sums = tf.reduce_sum(tf.cast(nats, tf.float64), axis=1)
         bpc = sums / tf.cast(tf.maximum(tokens, 1), tf.float64) / math.log(2)

@@ -1,0 +1,317 @@
+"""An exported SavedModel, in this process."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_language_model import WORDS, make_model
+
+import txl_tf.export
+from txl_tf.data import Vocabulary
+from txl_tf.errors import UserError
+from txl_tf.inference.cached_model import CachedModel
+from txl_tf.inference.export import export_model
+
+TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]
+TGT_LEN = 5
+SAME = {"rtol": 0, "atol": 2e-5}
+
+
+class Exported:
+    """A live model and its SavedModel."""
+
+    def __init__(self, folder, lm, **arguments):
+        self.lm, self.folder = lm, str(folder)
+        self.names = lm.export(self.folder, **arguments)
+        self.loaded = tf.saved_model.load(self.folder)
+        is_masked = arguments.get("mask_empty_memory", True)
+        self.cached = CachedModel(lm.model, lm.span, mask_empty_memory=is_masked)
+
+    def call(self, signature, **inputs):
+        outputs = self.loaded.signatures[signature](
+            **{name: tf.constant(value) for name, value in inputs.items()}
+        )
+        return {name: output.numpy() for name, output in outputs.items()}
+
+    def score_live(self, ids):
+        """Returns the losses of a text read segment by segment: 0, then that of each token."""
+        memory, parts = self.cached.initial_memory(1), [np.zeros(min(len(ids), 1), np.float32)]
+        for start in range(0, len(ids) - 1, TGT_LEN):
+            part = tf.constant([ids[start : start + TGT_LEN + 1]], tf.int32)
+            positions = self.cached.project_positions(part.shape[1] - 1)
+            hidden, memory = self.cached.read(part[:, :-1], memory, positions)
+            parts.append(self.lm.model.nll(hidden, part[:, 1:]).numpy()[0])
+        return np.concatenate(parts)
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory):
+    lm = make_model(7, vocabulary=WORDS, same_length=True)
+    return Exported(tmp_path_factory.mktemp("masked"), lm, batch_size=2)
+
+
+@pytest.fixture(scope="module")
+def attended(tmp_path_factory):
+    lm = make_model(7, vocabulary=WORDS)
+    return Exported(tmp_path_factory.mktemp("attended"), lm, mask_empty_memory=False)
+
+
+@pytest.fixture(scope="module", params=["masked", "attended"])
+def exported(request):
+    return request.getfixturevalue(request.param)
+
+
+def pad(texts):
+    """Returns ids of texts and what is no id behind them, and the lengths."""
+    ids = np.full((len(texts), max(map(len, texts))), -3, np.int32)
+    for row, text in zip(ids, texts, strict=True):
+        row[: len(text)] = text
+    return ids, np.array([len(text) for text in texts], np.int32)
+
+
+def test_texts_have_the_losses_of_the_live_model(exported):
+    found = exported.call("score_text", texts=TEXTS)
+    rows = np.split(found["token_nats"], found["row_splits"][1:-1])
+    ids = np.split(found["token_ids"], found["row_splits"][1:-1])
+    for index, text in enumerate(TEXTS):
+        expected = exported.score_live(WORDS.encode(text))
+        np.testing.assert_array_equal(ids[index], WORDS.encode(text))
+        np.testing.assert_allclose(rows[index], expected, **SAME)
+        assert found["tokens"][index] == max(len(expected) - 1, 0)
+        total = expected.sum(dtype=np.float64)
+        assert found["nats"][index] == pytest.approx(total, abs=1e-3)
+        bpc = total / max(len(expected) - 1, 1) / math.log(2)
+        assert found["bpc"][index] == pytest.approx(bpc, abs=1e-4)
+
+
+def test_an_empty_memory_is_attended_to_if_that_is_asked_for(attended):
+    """As `LanguageModel.score` does with `mask_empty_memory` false."""
+    ids = WORDS.encode(TEXTS[0])
+    hidden, _ = attended.lm.model(
+        ids[None, :TGT_LEN], attended.lm.model.initial_memory(1, 11), span=attended.lm.span
+    )
+    expected = attended.lm.model.nll(hidden, ids[None, 1 : TGT_LEN + 1])[0]
+    found = attended.call("score_text", texts=[TEXTS[0]])["token_nats"]
+    np.testing.assert_allclose(found[1 : TGT_LEN + 1], expected, **SAME)
+
+
+def test_ids_have_the_losses_of_the_live_model(exported):
+    ids, lengths = pad([WORDS.encode(text) for text in TEXTS])
+    found = exported.call("score_ids", ids=ids, lengths=lengths)["nats"]
+    assert found.shape == ids.shape
+    for row, text in zip(found, TEXTS, strict=True):
+        expected = exported.score_live(WORDS.encode(text))
+        np.testing.assert_allclose(row[: len(expected)], expected, **SAME)
+        assert not row[len(expected) :].any()
+
+
+def read_steps(exported, texts, memory, *, tgt_len, reset=None):
+    """Returns the losses of texts read step by step, and the last outputs."""
+    ids, lengths = pad(texts)
+    ids, parts = np.maximum(ids, 0), []
+    fresh = np.zeros(len(texts), bool)
+    for start in range(0, ids.shape[1], tgt_len):
+        memory = exported.call(
+            "step",
+            ids=ids[:, start : start + tgt_len],
+            lengths=np.clip(lengths - start, 0, tgt_len).astype(np.int32),
+            reset=fresh if reset is None or start else reset,
+            **{name: memory[name] for name in ("keys", "values", "last", "n_read")},
+        )
+        parts.append(memory.pop("nats"))
+    return [row[:n] for row, n in zip(np.concatenate(parts, 1), lengths, strict=True)], memory
+
+
+def test_steps_have_the_losses_of_the_live_model(exported):
+    texts = [WORDS.encode(text) for text in TEXTS]
+    memory = exported.call("initial_memory", batch_size=len(texts))
+    found, _ = read_steps(exported, texts, memory, tgt_len=TGT_LEN)
+    for text, nats in zip(texts, found, strict=True):
+        np.testing.assert_allclose(nats, exported.score_live(text), **SAME)
+
+
+def test_steps_may_be_cut_anywhere_with_equal_lengths(masked):
+    """Each token sees M + 1 states however the text is cut."""
+    texts = [WORDS.encode(text) for text in TEXTS[3:]]
+    memory = masked.call("initial_memory", batch_size=2)
+    whole, _ = read_steps(masked, texts, memory, tgt_len=TGT_LEN)
+    parts, _ = read_steps(masked, texts, memory, tgt_len=1)
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(one, other, **SAME)
+
+
+def test_zeros_are_the_empty_memory(masked):
+    for name, tensor in masked.call("initial_memory", batch_size=3).items():
+        assert not tensor.any(), name
+
+
+def test_a_row_that_is_reset_begins_anew(exported):
+    texts = [WORDS.encode("the cat sat"), WORDS.encode("on a mat the cat")]
+    empty = exported.call("initial_memory", batch_size=2)
+    _, memory = read_steps(exported, texts, empty, tgt_len=TGT_LEN)
+    reset = np.array([False, True])
+    found, _ = read_steps(exported, texts, memory, tgt_len=TGT_LEN, reset=reset)
+    fresh, _ = read_steps(exported, texts, empty, tgt_len=TGT_LEN)
+    later, _ = read_steps(exported, texts, memory, tgt_len=TGT_LEN)
+    np.testing.assert_array_equal(found[0], later[0])
+    np.testing.assert_array_equal(found[1], fresh[1])
+    assert abs(later[1] - fresh[1]).max() > 0.01
+    assert (found[1][0], later[1][0] > 0) == (0, True)
+
+
+def test_steps_tell_the_next_token(exported):
+    """Greedy, from step to step: the text that `generate_text` gives."""
+    ids = WORDS.encode("the cat sat on")
+    memory = exported.call("initial_memory", batch_size=1)
+    drawn = []
+    _, memory = read_steps(exported, [ids], memory, tgt_len=TGT_LEN)
+    for _ in range(9):
+        np.testing.assert_allclose(np.exp(memory["log_probs"]).sum(), 1, rtol=1e-5)
+        drawn.append(int(memory["log_probs"][0].argmax()))
+        _, memory = read_steps(exported, [np.array(drawn[-1:])], memory, tgt_len=1)
+    assert WORDS.decode(np.concatenate([ids, drawn])) == "the cat sat on" + generate(exported)
+
+
+def generate(exported, text="the cat sat on", length=9, temperature=0.0, top_k=0, seed=0):
+    arguments = {"text": text, "length": length, "temperature": temperature}
+    found = exported.call("generate_text", **arguments, top_k=top_k, seed=seed)
+    return found["text"].decode()
+
+
+def test_the_likeliest_text_is_that_of_the_live_model(attended):
+    for text in ["the", "the cat sat on the mat\na cat\n"]:
+        expected = attended.lm.generate(text, max_new_tokens=23, temperature=0)
+        assert generate(attended, text, 23) == expected
+
+
+def test_texts_are_drawn_by_seed_among_the_likeliest(masked):
+    texts = [generate(masked, temperature=1.0, seed=seed) for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    assert generate(masked, temperature=1.0, top_k=1, seed=3) == generate(masked)
+    assert generate(masked, length=0) == ""
+
+
+def test_no_texts_have_no_scores(masked):
+    found = masked.call("score_text", texts=np.zeros(0, "S"))
+    assert [found[name].tolist() for name in ("nats", "tokens", "row_splits")] == [[], [], [0]]
+
+
+STEP = {"ids": [[1, 2]], "lengths": [2], "reset": [False]}
+
+
+@pytest.mark.parametrize(
+    ("signature", "inputs", "message"),
+    [
+        ("score_text", {"texts": ["the dog"]}, r"a symbol that the vocabulary does not know"),
+        ("score_text", {"texts": [b"the \xff"]}, r"Invalid formatting on input string"),
+        ("score_ids", {"ids": [[1, 7]], "lengths": [2]}, r"`ids` must be at least 0 and below 7"),
+        ("score_ids", {"ids": [[-1, 6]], "lengths": [2]}, r"`ids` must be at least 0 and below 7"),
+        ("score_ids", {"ids": [[1, 2]], "lengths": [3]}, r"`lengths` must be from 0 to the places"),
+        ("score_ids", {"ids": [[1, 2]], "lengths": [-1]}, r"`lengths` must be from 0 to the plac"),
+        ("score_ids", {"ids": [[1, 2]], "lengths": [2, 2]}, r"`lengths` must have as many rows"),
+        ("step", STEP | {"ids": [[1, 7]]}, r"`ids` must be at least 0 and below 7"),
+        ("step", STEP | {"ids": [[1] * 6]}, r"`ids` must be rows of 1 to 5, the segment length"),
+        ("step", STEP | {"reset": [True, True]}, r"`reset` must have as many rows as `ids`"),
+        ("step", {"ids": [[1], [1]], "lengths": [1, 1], "reset": [True, True]}, r"`keys` must"),
+        ("generate_text", {"text": ""}, r"`text` must hold at least one token"),
+        ("generate_text", {"length": -1}, r"`length` must not be negative"),
+        ("generate_text", {"temperature": math.nan}, r"`temperature` must be 0 or more"),
+        ("generate_text", {"top_k": -1}, r"`top_k` must be 0, for all, or more"),
+    ],
+)
+def test_bad_input_is_an_error_of_the_graph(masked, signature, inputs, message):
+    if signature == "step":
+        inputs = masked.call("initial_memory", batch_size=1) | inputs
+    if signature == "generate_text":
+        inputs = {"text": "a", "length": 3, "temperature": 1.0, "top_k": 0, "seed": 0} | inputs
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        masked.call(signature, **inputs)
+
+
+def test_a_folder_that_holds_something_is_refused(tmp_path):
+    (tmp_path / "kept").write_text("kept")
+    with pytest.raises(UserError, match=r"holds something already: choose another folder"):
+        make_model(7, vocabulary=WORDS).export(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "no space left")
+
+    monkeypatch.setattr(tf.saved_model, "save", fail)
+    with pytest.raises(UserError, match=r"out` could not be written: no space left"):
+        make_model(7).export(tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_batch_is_of_one_text_or_more(tmp_path):
+    with pytest.raises(UserError, match=r"`batch_size` must be positive. Received: batch_size=0"):
+        make_model(7).export(tmp_path / "out", batch_size=0)
+
+
+def test_the_folder_says_what_it_holds(masked):
+    with open(f"{masked.folder}/txl_tf.json") as file:
+        info = json.load(file)
+    assert info["model"] == json.loads(json.dumps(masked.lm.config.to_json()))
+    assert info["span"] == masked.lm.span.to_json()
+    assert {"txl_tf", "tensorflow", "keras", "tensorflow-text"} == set(info["versions"])
+    assert info["vocabulary"] == {"level": "word", "symbols": 7}
+    assert (info["tgt_len"], info["batch_size"], info["mask_empty_memory"]) == (5, 2, True)
+    with open(f"{masked.folder}/vocabulary.json") as file:
+        assert Vocabulary.from_json(json.load(file)) == WORDS
+    with open(f"{masked.folder}/README.md") as file:
+        card = file.read()
+    for name in masked.names:
+        assert f"| `{name}` |" in card
+
+
+def test_the_folder_tells_the_shapes_of_its_signatures(masked):
+    with open(f"{masked.folder}/txl_tf.json") as file:
+        described = json.load(file)["signatures"]
+    assert set(described) == set(masked.loaded.signatures) == set(masked.names)
+    for name, function in masked.loaded.signatures.items():
+        inputs = {spec.name: spec for spec in function.structured_input_signature[1].values()}
+        for part, specs in [("inputs", inputs), ("outputs", function.structured_outputs)]:
+            assert set(described[name][part]) == set(specs)
+            for key, spec in specs.items():
+                shape = [-1 if size is None else size for size in spec.shape]
+                assert described[name][part][key] == {"dtype": spec.dtype.name, "shape": shape}
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_a_mixed_policy_is_exported(tmp_path, policy):
+    """Adaptive softmax, no vocabulary: the losses are those of the live model."""
+    config = txl_tf.ModelConfig(
+        *(23, 2, 6, 6, 3, 5, 7), cutoffs=(5, 12), div_val=2, dropout=0.0, dropatt=0.0
+    )
+    model = txl_tf.TransformerXL(config, seed=1, dtype=policy)
+    span, ids = txl_tf.AttentionSpan(11), np.random.default_rng(3).integers(0, 23, (2, 5), "int32")
+    names = export_model(str(tmp_path / "out"), model, None, span, 5, mask_empty_memory=False)
+    assert names == ("score_ids", "initial_memory", "step")
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    found = loaded.signatures["score_ids"](ids=tf.constant(ids), lengths=tf.constant([5, 5]))
+    hidden, _ = model(ids[:, :-1], model.initial_memory(2, 11), span=span)
+    expected = model.nll(hidden, ids[:, 1:])
+    np.testing.assert_allclose(found["nats"][:, 1:], expected, rtol=0, atol=2e-2)
+
+
+def test_the_program_exports_a_run(tmp_path, capsys):
+    make_model(7).save(tmp_path / "run")
+    arguments = ["--run", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--mem_len=3"]
+    assert txl_tf.export.main(["export", *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert "a SavedModel of step 0 with score_ids, initial_memory, step." in printed
+    assert "The run has no vocabulary: there are no signatures that take texts." in printed
+    assert json.loads((tmp_path / "out" / "txl_tf.json").read_text())["span"]["mem_len"] == 3
+    assert txl_tf.export.main(["export", *arguments]) == 1
+    assert "holds something already" in capsys.readouterr().err
+
+
+def test_the_program_refuses_a_span_that_there_is_not(tmp_path, capsys):
+    make_model(7).save(tmp_path / "run")
+    arguments = ["--run", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--clamp_len=0"]
+    assert txl_tf.export.main(["export", *arguments]) == 2
+    assert "`clamp_len` must be -1 (off) or positive" in capsys.readouterr().err

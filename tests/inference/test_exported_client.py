@@ -1,0 +1,244 @@
+"""An exported SavedModel in processes that have tensorflow alone, and behind a REST server."""
+
+import http.server
+import importlib.util
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_language_model import WORDS, make_model
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]
+SAME = {"rtol": 0, "atol": 2e-5}
+# What comes before a program that may not import txl_tf or keras.
+REFUSE = "import sys; sys.modules['txl_tf'] = sys.modules['keras'] = None\n"
+# tensorflow-text imports keras for layers of its own: that is taken away again.
+REFUSE_WITH_TEXT = """
+import sys; sys.modules['txl_tf'] = None
+import tensorflow, tensorflow_text
+for name in ("keras", *(name for name in sys.modules if name.startswith("keras."))):
+    sys.modules[name] = None
+"""
+CLIENT = """
+import concurrent.futures, json
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+folder, inputs, out = sys.argv[1:]
+model = tf.saved_model.load(folder)
+calls = [
+    (name, {key: tf.constant(value) for key, value in arguments.items()})
+    for name, arguments in json.load(open(inputs))
+]
+memory = model.signatures["initial_memory"](batch_size=tf.constant(2))
+calls = [(name, memory | given if name == "step" else given) for name, given in calls]
+
+
+def call(index):
+    name, given = calls[index % len(calls)]
+    return {key: each.numpy() for key, each in model.signatures[name](**given).items()}
+
+
+alone = [call(index) for index in range(len(calls))]
+with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    together = list(pool.map(call, range(8 * len(calls))))
+for index, found in enumerate(together):
+    for key, expected in alone[index % len(calls)].items():
+        np.testing.assert_array_equal(found[key], expected, err_msg=key)
+np.savez(
+    out, **{f"{i}/{key}": each for i, found in enumerate(alone) for key, each in found.items()}
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def lm():
+    return make_model(7, vocabulary=WORDS)
+
+
+@pytest.fixture(scope="module")
+def folder(lm, tmp_path_factory):
+    path = tmp_path_factory.mktemp("exported") / "mats"
+    lm.export(path, mask_empty_memory=False)
+    return path
+
+
+def run_alone(program, *arguments, cwd, refuse=REFUSE_WITH_TEXT):
+    """Runs a program with tensorflow alone; -I leaves out the folder of this repository."""
+    return subprocess.run(
+        [sys.executable, "-I", "-c", refuse + program, *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+def score_live(lm, text):
+    """Returns the losses of a text's tokens, each from the whole model: 0 of the first."""
+    ids = WORDS.encode(text) if isinstance(text, str) else text
+    memory, parts = lm.model.initial_memory(1, 11), [np.zeros(1)]
+    for start in range(0, len(ids) - 1, 5):
+        part = ids[None, start : start + 6]
+        hidden, memory = lm.model(part[:, :-1], memory, span=lm.span)
+        parts.append(np.asarray(lm.model.nll(hidden, part[:, 1:]))[0])
+    return np.concatenate(parts)[: len(ids)]
+
+
+def test_tensorflow_alone_gives_what_the_live_model_does(lm, folder, tmp_path):
+    """Every signature, once and then by 8 threads at once."""
+    ids = [WORDS.encode(text).tolist() for text in ("the cat sat on", "a mat the cat")]
+    generation = {"text": "the cat", "length": 13, "temperature": 0.0, "top_k": 0, "seed": 0}
+    calls = [
+        ("score_text", {"texts": TEXTS}),
+        ("score_ids", {"ids": ids, "lengths": [4, 3]}),
+        ("step", {"ids": ids, "lengths": [4, 3], "reset": [False, True]}),
+        ("generate_text", generation),
+    ]
+    (tmp_path / "calls.json").write_text(json.dumps(calls))
+    run_alone(CLIENT, folder, tmp_path / "calls.json", tmp_path / "out.npz", cwd=tmp_path)
+    found = np.load(tmp_path / "out.npz")
+    expected = np.concatenate([score_live(lm, text) for text in TEXTS])
+    np.testing.assert_allclose(found["0/token_nats"], expected, **SAME)
+    for row, length in enumerate((4, 3)):
+        expected = score_live(lm, WORDS.decode(ids[row][:length]))
+        np.testing.assert_allclose(found["1/nats"][row, :length], expected, **SAME)
+        np.testing.assert_allclose(found["2/nats"][row, :length], expected, **SAME)
+        read = np.array([ids[row][:length]], np.int32)
+        hidden, _ = lm.model(read, lm.model.initial_memory(1, 11), span=lm.span)
+        log_probs = lm.model.log_probs(hidden)[0, -1]
+        np.testing.assert_allclose(found["2/log_probs"][row], log_probs, **SAME)
+    text = lm.generate("the cat", max_new_tokens=13, temperature=0)
+    assert found["3/text"].item().decode() == text
+
+
+IDS_CLIENT = """
+import sys
+import tensorflow as tf
+
+model = tf.saved_model.load(sys.argv[1])
+ids = tf.constant([[3, 1, 4, 1, 5, 2, 6]])
+print(*model.signatures["score_ids"](ids=ids, lengths=tf.constant([7]))["nats"].numpy()[0])
+"""
+
+
+def test_ids_need_no_tensorflow_text(tmp_path):
+    lm = make_model(7)
+    lm.export(tmp_path / "out", mask_empty_memory=False)
+    ran = run_alone(IDS_CLIENT, tmp_path / "out", cwd=tmp_path, refuse=REFUSE)
+    found = [float(value) for value in ran.stdout.split()]
+    expected = score_live(lm, np.array([3, 1, 4, 1, 5, 2, 6], np.int32))
+    np.testing.assert_allclose(found, expected, **SAME)
+
+
+@pytest.mark.parametrize("name", ["txl_tf", "keras"])
+def test_a_process_with_tensorflow_alone_is_one(name, tmp_path):
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        run_alone(f"import {name}", cwd=tmp_path)
+    assert f"import of {name}" in failure.value.stderr
+
+
+def test_the_example_scores_a_file_with_tensorflow_alone(lm, folder, tmp_path):
+    lines = ["the cat sat on the mat", "a cat"]
+    (tmp_path / "texts.txt").write_text("\n".join(lines))
+    program = f"exec(compile(open({str(EXAMPLES / 'score_exported.py')!r}).read(), 'a', 'exec'))"
+    ran = run_alone(program, folder, tmp_path / "texts.txt", cwd=tmp_path)
+    expected = [score_live(lm, line).sum() / np.log(2) / line.count(" ") for line in lines]
+    rows = [line.split(maxsplit=2) for line in ran.stdout.splitlines()]
+    np.testing.assert_allclose([float(row[0]) for row in rows], expected, atol=1e-4)
+    assert [row[1:] for row in rows] == [["5", lines[0]], ["1", lines[1]]]
+
+
+class Served(http.server.BaseHTTPRequestHandler):
+    """Answers as TensorFlow Serving documents its REST form, from the signatures alone."""
+
+    model: tf.Module
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        try:
+            status, answer = 200, {"outputs": self.predict(**body)}
+        except (tf.errors.OpError, ValueError) as error:
+            status, answer = 400, {"error": str(error)}
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def predict(self, signature_name, inputs):
+        assert self.path == "/v1/models/mats:predict"
+        function = self.model.signatures[signature_name]
+        specs = function.structured_input_signature[1]
+        assert set(inputs) == set(specs)
+        tensors = {name: tf.constant(inputs[name], spec.dtype) for name, spec in specs.items()}
+        for name, spec in specs.items():
+            assert spec.shape.is_compatible_with(tensors[name].shape), name
+        found = {name: each.numpy() for name, each in function(**tensors).items()}
+        lists = {name: _decode(np.asarray(each).tolist()) for name, each in found.items()}
+        return lists if len(lists) > 1 else next(iter(lists.values()))
+
+    def log_message(self, *_):
+        pass
+
+
+def _decode(value):
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@pytest.fixture(scope="module")
+def url(folder):
+    Served.model = tf.saved_model.load(str(folder))
+    with http.server.ThreadingHTTPServer(("localhost", 0), Served) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://localhost:{server.server_port}/v1/models/mats"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def client():
+    spec = importlib.util.spec_from_file_location("serving_client", EXAMPLES / "serving_client.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_rest_client_scores_texts(lm, url, client, capsys):
+    client.main(["serving_client.py", url, "the cat sat", "a cat"])
+    rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    expected = [score_live(lm, "the cat sat").sum() / 2, score_live(lm, "a cat").sum()]
+    np.testing.assert_allclose(
+        [float(row[0]) for row in rows], np.array(expected) / np.log(2), 1e-4
+    )
+    assert [row[1] for row in rows] == ["the cat sat", "a cat"]
+
+
+def test_the_rest_client_carries_the_memory(lm, url, client):
+    """A document in two requests, a batch of one row."""
+    ids, nats = WORDS.encode("the cat sat on the mat").tolist(), []
+    memory = client.predict(url, "initial_memory", batch_size=1)
+    for part in (ids[:5], ids[5:]):
+        state = {name: memory[name] for name in ("keys", "values", "last", "n_read")}
+        memory = client.predict(
+            url, "step", ids=[part], lengths=[len(part)], reset=[False], **state
+        )
+        nats += memory["nats"][0]
+    np.testing.assert_allclose(nats, score_live(lm, "the cat sat on the mat"), **SAME)
+
+
+def test_the_rest_client_generates(lm, url, client):
+    given = {"text": "the cat", "length": 13, "temperature": 0.0, "top_k": 0, "seed": 0}
+    found = client.predict(url, "generate_text", **given)
+    assert found["output"] == lm.generate("the cat", max_new_tokens=13, temperature=0)
+
+
+def test_the_rest_client_says_what_was_wrong(url, client):
+    with pytest.raises(RuntimeError, match=r"a symbol that the vocabulary does not know"):
+        client.predict(url, "score_text", texts=["the dog"])
