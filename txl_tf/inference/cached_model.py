@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 import tensorflow as tf
 
 from txl_tf.config import AttentionSpan
-from txl_tf.layers import RelativeAttention, make_attention_mask, make_position_table, shift_padded
+from txl_tf.layers import make_attention_mask, make_position_table, shift_padded
 from txl_tf.model import TransformerXL
 
 
@@ -105,14 +105,19 @@ class CachedModel:
         hidden = model.embedding(ids)
         keys, values = [], []
         for index, layer in enumerate(model.decoder_layers):
-            attention, biases = layer.attention, model.get_biases(index)
-            query, new_keys, new_values = map(
-                _put_heads_first, attention.project(hidden, hidden[:, :0])
-            )
-            all_keys = tf.concat([memory.keys[index], new_keys], axis=2)  # (B, N, S, H)
-            all_values = tf.concat([memory.values[index], new_values], axis=2)
-            scores = _score(attention, query, all_keys, positions[index], biases)
-            attended = _attend(attention, attention.weigh(*scores, mask), all_values)
+            content_bias, position_bias = model.get_biases(index)
+            attention = layer.attention
+            query, new_keys, new_values = attention.project(hidden, hidden[:, :0])
+            all_keys = tf.concat([memory.keys[index], _swap(new_keys)], axis=2)  # (B, N, S, H)
+            all_values = tf.concat([memory.values[index], _swap(new_values)], axis=2)
+            # `RelativeAttention` scores by einsums, which would bring all keys and values into
+            # this order for each segment.
+            content = _swap(attention.add_bias(query, content_bias))
+            content = tf.matmul(content, all_keys, transpose_b=True)  # (B, N, T, S)
+            position = _swap(attention.add_bias(query, position_bias))
+            position = shift_padded(tf.matmul(position, positions[index], transpose_b=True))
+            weights = tf.cast(attention.weigh(content, position, mask), all_values.dtype)
+            attended = attention.join_heads(_swap(tf.matmul(weights, all_values)))
             hidden = layer.transform(hidden, attended)
             keys.append(self._keep_last(all_keys, counts))
             values.append(self._keep_last(all_values, counts))
@@ -140,31 +145,6 @@ class CachedModel:
         return tf.gather(states, places, axis=2, batch_dims=2)
 
 
-def _put_heads_first(states: tf.Tensor) -> tf.Tensor:
-    """Returns states (B, T, N, H) as (B, N, T, H)."""
+def _swap(states: tf.Tensor) -> tf.Tensor:
+    """Returns states (B, T, N, H) as (B, N, T, H), or the other way round."""
     return tf.transpose(states, (0, 2, 1, 3))
-
-
-# The scores and the attention as `RelativeAttention` computes them, on keys and values that lie
-# heads first: its einsums would copy the whole memory into this order, in each layer and segment.
-
-
-def _score(
-    attention: RelativeAttention,
-    query: tf.Tensor,
-    keys: tf.Tensor,
-    positions: tf.Tensor,
-    biases: tuple[tf.Tensor, tf.Tensor],
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the scores of content and of position, (B, N, T, S)."""
-    scale = attention.d_head**-0.5
-    content_query, position_query = ((query + bias[:, None]) * scale for bias in biases)
-    content = tf.matmul(content_query, keys, transpose_b=True)
-    return content, shift_padded(tf.matmul(position_query, positions, transpose_b=True))
-
-
-def _attend(attention: RelativeAttention, weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Returns the weighted values after the output projection, (B, T, D)."""
-    attended = _put_heads_first(tf.matmul(tf.cast(weights, values.dtype), values))
-    shape = (*attended.shape[:2], attention.n_head * attention.d_head)
-    return tf.matmul(tf.reshape(attended, shape), attention.o_kernel)
