@@ -42,7 +42,9 @@ FORBIDDEN_OUTSIDE = {"data": {"keras", "jax"}}
 PROGRAMS = {"data/inspect.py", "training/average.py"}  # in a part, but run by people
 FLAG_FILES = PROGRAMS | {
     "evaluate.py",
+    "export.py",
     "export_release.py",
+    "generate.py",
     "import_release.py",
     "legacy_flags.py",
     "program.py",

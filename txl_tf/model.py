@@ -18,7 +18,10 @@ from txl_tf.layers import (
     update_memory,
 )
 
+SEED_STATE = "dropout_seed"  # its name in a `.keras` file
 
+
+@keras.saving.register_keras_serializable(package="txl_tf")
 class TransformerXL(keras.Model):
     """A language model with memory: reads a segment, and what it kept of the text before.
 
@@ -159,11 +162,13 @@ class TransformerXL(keras.Model):
         return keras.remat(run)(ops.zeros(()), *tensors)
 
     def get_biases(self, index):
-        """Returns u and v (N, H) of a layer."""
+        """Returns u and v (N, H) of a layer, in the compute dtype."""
         biases = (self.content_bias, self.position_bias)
         # A slice, be it of all: handed to `keras.remat` as a variable, its gradient counts twice.
         part = index if self.config.untie_r else ...
-        return tuple(ops.convert_to_tensor(bias)[part] for bias in biases)
+        return tuple(
+            ops.cast(ops.convert_to_tensor(bias)[part], self.compute_dtype) for bias in biases
+        )
 
     def initial_memory(self, batch_size, mem_len):
         """Returns the memory before the first segment: zeros, which are attended to.
@@ -223,6 +228,16 @@ class TransformerXL(keras.Model):
             hidden: (B, T, D) from a call.
         """
         return self.softmax.log_probs(hidden, self.embedding)
+
+    def save_own_variables(self, store):
+        # Keras saves no state of generators.
+        super().save_own_variables(store)
+        store[SEED_STATE] = ops.convert_to_numpy(self.seed_generator.state)
+
+    def load_own_variables(self, store):
+        own = {name: store[name] for name in store.keys()}  # noqa: SIM118  no dict
+        self.seed_generator.state.assign(own.pop(SEED_STATE))
+        super().load_own_variables(own)
 
     def get_config(self):
         return {

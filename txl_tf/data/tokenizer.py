@@ -36,3 +36,49 @@ class Tokenizer(tf.Module):
             symbol for that.
         """
         return self._codec.tokenize(texts, self._resource)
+
+
+class Detokenizer:
+    """Turns ids into the text that `Vocabulary.decode` gives, as a part of a graph.
+
+    What an id adds to a text depends on no more than whether a word comes before it.
+
+    >>> detokenize = Detokenizer(Vocabulary("word", ("a", "cat"))).detokenize
+    >>> detokenize(tf.constant([0, 1]), before=tf.constant(1)).numpy()
+    b' a cat'
+
+    Args:
+        vocabulary: The symbols.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        marks = {vocabulary.line_start, vocabulary.line_end}
+        self._is_word = [
+            vocabulary.level == "word" and symbol not in marks for symbol in vocabulary.symbols
+        ]
+        ids = range(len(vocabulary))
+        self._pieces = [vocabulary.decode_bytes([i]) for i in ids]
+        self._pieces_after_word = self._pieces
+        if any(self._is_word):
+            word = self._is_word.index(True)
+            size = len(self._pieces[word])
+            self._pieces_after_word = [vocabulary.decode_bytes([word, i])[size:] for i in ids]
+
+    def detokenize(self, ids: tf.Tensor, *, before: tf.Tensor) -> tf.Tensor:
+        """Turns ids into the text that they add to one.
+
+        Args:
+            ids: (n,) int32.
+            before: () int32, the id that comes before them.
+
+        Returns:
+            () string; UTF-8 unless the level is "byte", though a cut of subwords may end inside a
+            character.
+        """
+        previous = tf.concat([before[None], ids], axis=0)[:-1]
+        pieces = tf.where(
+            tf.gather(self._is_word, previous),
+            tf.gather(self._pieces_after_word, ids),
+            tf.gather(self._pieces, ids),
+        )
+        return tf.strings.reduce_join(pieces)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import tensorflow as tf
+from keras import ops
 
 from txl_tf.config import AttentionSpan
 from txl_tf.layers import make_attention_mask, make_position_table, shift_padded
@@ -66,8 +67,9 @@ class CachedModel:
     def project_positions(self, tgt_len: int) -> tuple[tf.Tensor, ...]:
         """Returns the products W_r R of all distances of a segment, (N, 1 + S, H) for each layer.
 
-        They depend on nothing but the segment's length T, S = M + T: to be computed once. The
-        first row is the column of zeros that the left shift needs before its scores.
+        They depend on nothing but the segment's length T, S = M + T: to be computed once. Of the
+        first row come the scores that `shift_padded` wants before the others; nothing is seen of
+        them.
         """
         table = make_position_table(
             self.span.mem_len + tgt_len, self.model.config.d_model, clamp_len=self.span.clamp_len
@@ -89,7 +91,7 @@ class CachedModel:
         """Reads a segment.
 
         Args:
-            ids: (B, T) int32 in [0, V).
+            ids: (B, T) int32 in [0, V); B and T may be unknown when a function is traced.
             memory: as `initial_memory` or the last call gave it.
             positions: what `project_positions(T)` returned.
             counts: (B,) int32, how many ids of each row are of its text; the others follow them,
@@ -100,7 +102,7 @@ class CachedModel:
             The hidden states, (B, T, D) in the compute dtype, for `nll` and `log_probs`, and the
             new memory.
         """
-        model, tgt_len = self.model, ids.shape[1]
+        model, tgt_len = self.model, ops.shape(ids)[1]
         mask = self._make_mask(tgt_len, memory.filled)
         hidden = model.embedding(ids)
         keys, values = [], []
@@ -125,7 +127,7 @@ class CachedModel:
         filled = tf.minimum(memory.filled + read, self.span.mem_len)
         return hidden, CachedMemory(tuple(keys), tuple(values), filled)
 
-    def _make_mask(self, tgt_len: int, filled: tf.Tensor) -> tf.Tensor:
+    def _make_mask(self, tgt_len: int | tf.Tensor, filled: tf.Tensor) -> tf.Tensor:
         """Returns which keys each query sees: (T, S) bool, or (B, 1, T, S) if rows differ."""
         span = self.span
         mask = make_attention_mask(
@@ -139,10 +141,18 @@ class CachedModel:
     def _keep_last(self, states: tf.Tensor, counts: tf.Tensor | None) -> tf.Tensor:
         """Returns the last M of the states (B, N, S, H) up to the end of each row's text."""
         if counts is None:
-            return states[:, :, states.shape[2] - self.span.mem_len :]
+            return states[:, :, ops.shape(states)[2] - self.span.mem_len :]
         places = counts[:, None] + tf.range(self.span.mem_len)  # (B, M)
         places = tf.repeat(places[:, None], states.shape[1], axis=1)  # (B, N, M)
         return tf.gather(states, places, axis=2, batch_dims=2)
+
+
+def take_nearest(positions: Sequence[tf.Tensor], n_keys: int | tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Returns what `project_positions` gives for so few keys S; those of a longer segment hold it.
+
+    Only the first row is another one, of which nothing is seen.
+    """
+    return tuple(products[:, ops.shape(products)[1] - 1 - n_keys :] for products in positions)
 
 
 def _swap(states: tf.Tensor) -> tf.Tensor:

@@ -2,27 +2,33 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
 from txl_tf import presets
-from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig
+from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.reading import open_records
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.inference.cached_model import CachedModel
+from txl_tf.inference.export import BATCH_SIZE as EXPORT_BATCH_SIZE
+from txl_tf.inference.export import export_model
 from txl_tf.inference.generation import Choice, Generator
-from txl_tf.inference.scoring import Scorer, TextScore
+from txl_tf.inference.scoring import BATCH_SIZE, Scorer
 from txl_tf.inference.session import Session
+from txl_tf.inference.text_parts import TextName, TextPart, make_ids_part, make_text_part
+from txl_tf.inference.text_scores import TextScore, score_texts
 from txl_tf.model import TransformerXL
-from txl_tf.training.checkpoint_files import find_checkpoint
-from txl_tf.training.checkpoint_weights import load_weights
+from txl_tf.training.checkpoint_files import find_checkpoint, read_step
+from txl_tf.training.checkpoint_weights import load_weights, save_weights
 from txl_tf.training.evaluator import Evaluator, Score
+from txl_tf.training.files import write_aside
 from txl_tf.training.run_folder import (
     RECORDS_NAME,
+    RunConfig,
     has_run,
+    make_run_folder,
     read_run_config,
     read_run_vocabulary,
 )
@@ -36,11 +42,17 @@ class LanguageModel:
         vocabulary: what turns texts into ids; `None`: then only ids can be used.
         evaluation: segment and span.
         records_dir: folder of the records to evaluate on; `None` for none.
+        dataset: name of the data set that the model was trained on.
+        training: how it was trained.
+        step: how many steps made it; 0 where that is not known.
 
     Attributes:
         model: as above.
         vocabulary: as above.
         evaluation: as above.
+        dataset: as above.
+        training: as above.
+        step: as above.
     """
 
     def __init__(
@@ -49,22 +61,38 @@ class LanguageModel:
         vocabulary: Vocabulary | None,
         evaluation: EvalConfig,
         records_dir: str | None = None,
+        *,
+        dataset: str = "unknown",
+        training: TrainConfig | None = None,
+        step: int = 0,
     ):
         self.model = model
         self.vocabulary = vocabulary
         self.evaluation = evaluation
         self._records_dir = records_dir
+        self.dataset = dataset
+        self.training = training or TrainConfig()
+        self.step = step
+        self._generators: dict[bool, Generator] = {}
+        self._scorers: dict[tuple[int, bool, bool], Scorer] = {}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, checkpoint: str | None = None) -> Self:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        checkpoint: str | None = None,
+        use_averages: bool = True,
+    ) -> Self:
         """Loads a run.
 
         Args:
             path: a run folder, of training or of an import.
             checkpoint: path of the checkpoint; `None` for the newest.
+            use_averages: take the averages of the weights where the checkpoint has any.
 
         Returns:
-            The model with the averages of its weights, where the checkpoint has any.
+            The model.
 
         Raises:
             UserError: there is no run, or it cannot be read.
@@ -74,9 +102,31 @@ class LanguageModel:
             raise UserError(_explain_no_run(folder))
         config = read_run_config(folder)
         model = TransformerXL(config.model)
-        load_weights(model, checkpoint or find_checkpoint(folder))
-        records_dir = os.path.join(folder, RECORDS_NAME)
-        return cls(model, read_run_vocabulary(folder), config.evaluation, records_dir)
+        weights = checkpoint or find_checkpoint(folder)
+        load_weights(model, weights, use_averages=use_averages)
+        return cls(
+            model,
+            read_run_vocabulary(folder),
+            config.evaluation,
+            os.path.join(folder, RECORDS_NAME),
+            dataset=config.dataset,
+            training=config.training,
+            step=read_step(weights),
+        )
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes a run folder with the weights alone, which can be moved and `load`ed anywhere.
+
+        Args:
+            folder: of this machine, new or empty.
+
+        Raises:
+            UserError: the folder holds something, or cannot be written; nothing of it stays.
+        """
+        config = RunConfig(self.dataset, self.config, self.training, self.evaluation)
+        with write_aside(os.fspath(folder)) as aside:
+            make_run_folder(aside, config, self.vocabulary)
+            save_weights(aside, self.model, step=self.step)
 
     @property
     def config(self) -> ModelConfig:
@@ -88,22 +138,49 @@ class LanguageModel:
         """How far the model looks back."""
         return self.evaluation.span
 
-    def score(self, texts: Iterable[str | np.ndarray]) -> list[TextScore]:
-        """Scores texts, each from an empty memory on: all tokens but the first.
+    def score(
+        self,
+        texts: Iterable[str | bytes | np.ndarray],
+        *,
+        prefix: str | bytes | np.ndarray = "",
+        mask_empty_memory: bool = True,
+        carry_memory: bool = False,
+        batch_size: int = BATCH_SIZE,
+        jit_compile: bool = True,
+    ) -> list[TextScore]:
+        r"""Scores texts, each from an empty memory on: all tokens but the first.
+
+        A text's score depends on the text alone, not on the others. That of the first token needs
+        something before it: with `prefix="\n"` each text is read as the beginning of a line, and
+        all its tokens are scored (where a line break is a symbol of the vocabulary).
 
         Args:
             texts: each a text, or its ids (n,) of integers.
+            prefix: what each text is read after; it is encoded by itself, and not scored.
+            mask_empty_memory: hide places of the memory that nothing was read into; if not, they
+                are zeros that are attended to, as in the 2019 release. See docs/scoring.md.
+            carry_memory: read each text after the one before, with its memory; all tokens but the
+                very first are then scored. The prefix comes before the first text alone.
+            batch_size: the most texts to read at once.
+            jit_compile: whether XLA compiles the step, once for each shape.
 
         Returns:
-            A score for each: nats per token, their sum, bpc, perplexity.
+            A score for each: nats per token, their sum, bpc, perplexity, bits per byte, word
+            perplexity.
 
         Raises:
             UserError: a text holds a symbol that the vocabulary does not know, or an id is out of
                 range.
         """
-        if isinstance(texts, str):
+        if isinstance(texts, str | bytes):
             raise UserError("`texts` must be a list of texts. Received: one text")
-        return [self._scorer.score(self._encode(text)) for text in texts]
+        parts = (self._make_part(text, number) for number, text in enumerate(texts, 1))
+        scores = score_texts(
+            self._make_scorer(batch_size, mask_empty_memory, jit_compile),
+            [parts] if carry_memory else ([part] for part in parts),
+            prefix=self._encode(prefix) if len(prefix) else (),
+        )
+        return [cast(TextScore, score) for _, score in scores]
 
     def generate(
         self,
@@ -119,8 +196,8 @@ class LanguageModel:
             prompt: a text, of one token or more; its ids (n,); or a list of such.
             max_new_tokens: how many tokens to add to each.
             seed: the same seed, the same text, whatever is beside it; or one for each prompt.
-            **choice: `temperature`, `top_k`, `top_p`, `repetition_penalty`, `banned`, `stops`, as
-                in `start`.
+            **choice: `temperature`, `top_k`, `top_p`, `repetition_penalty`, `banned`, `stops`,
+                `mask_empty_memory`, as in `start`.
 
         Returns:
             What was added to the prompt: a text, or ids int32 if the prompt is ids. A list for a
@@ -166,6 +243,7 @@ class LanguageModel:
         seed: int | Sequence[int] = 0,
         banned: Iterable[str] | None = None,
         stops: Iterable[str] = (),
+        mask_empty_memory: bool = True,
         **choice: Any,
     ) -> Session:
         """Reads prompts; what is returned keeps the memory, and goes on as often as wanted.
@@ -175,6 +253,8 @@ class LanguageModel:
             seed: of all texts, or one for each.
             banned: symbols that are never drawn; `None` for the unknown one, if there is any.
             stops: symbols that end a text.
+            mask_empty_memory: whether places of the memory that hold nothing yet are hidden; the
+                release attends to them.
             **choice: `temperature` (1), `top_k`, `top_p` (all tokens), `repetition_penalty` (1), as
                 in `txl_tf.inference.generation.Choice`.
 
@@ -190,9 +270,43 @@ class LanguageModel:
         if banned is None:
             banned = [unknown] if unknown else []
         settings = Choice(banned=self._find_ids(banned), stops=self._find_ids(stops), **choice)
-        texts = self._generator.start(ids, settings, seeds)
+        texts = self._get_generator(mask_empty_memory).start(ids, settings, seeds)
         vocabularies = [self.vocabulary if isinstance(p, str) else None for p in prompts]
         return Session(texts, ids, vocabularies)
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        batch_size: int = EXPORT_BATCH_SIZE,
+        mask_empty_memory: bool = True,
+    ) -> tuple[str, ...]:
+        """Writes a SavedModel, which a process with tensorflow alone scores and generates with.
+
+        Args:
+            folder: of this machine, new or empty.
+            batch_size: how many texts are read at once; more take more memory.
+            mask_empty_memory: whether a text sees nothing before its first token. The 2019
+                release has it see zeros.
+
+        Returns:
+            The names of its signatures, which docs/serving.md tells; without a vocabulary those
+            that take ids alone.
+
+        Raises:
+            UserError: `batch_size` is not positive, the folder holds something, or it cannot be
+                written; nothing of it stays.
+        """
+        return export_model(
+            os.fspath(folder),
+            self.model,
+            self.vocabulary,
+            self.span,
+            self.evaluation.tgt_len,
+            batch_size=batch_size,
+            mask_empty_memory=mask_empty_memory,
+            origin={"dataset": self.dataset, "step": self.step},
+        )
 
     def evaluate(self, split: str = "test", *, data_dir: str | None = None) -> Score:
         """Scores a split of records as the run's config says.
@@ -209,13 +323,25 @@ class LanguageModel:
             raise UserError(f"`{records.data_dir}` has another vocabulary than the model")
         return Evaluator(self.model, self.evaluation).score(records.split(split))
 
-    @cached_property
-    def _scorer(self) -> Scorer:
-        return Scorer(self.model, self.span, self.evaluation.tgt_len)
+    def _make_scorer(self, batch_size: int, mask_empty_memory: bool, jit_compile: bool) -> Scorer:
+        """Returns a scorer; one that was made before has its compiled steps."""
+        key = (batch_size, mask_empty_memory, jit_compile)
+        if key not in self._scorers:
+            self._scorers[key] = Scorer(
+                self.model,
+                self.span,
+                self.evaluation.tgt_len,
+                batch_size=batch_size,
+                mask_empty_memory=mask_empty_memory,
+                jit_compile=jit_compile,
+            )
+        return self._scorers[key]
 
-    @cached_property
-    def _generator(self) -> Generator:
-        return Generator(CachedModel(self.model, self.span), self.evaluation.tgt_len)
+    def _get_generator(self, mask_empty_memory: bool) -> Generator:
+        if mask_empty_memory not in self._generators:
+            cached = CachedModel(self.model, self.span, mask_empty_memory=mask_empty_memory)
+            self._generators[mask_empty_memory] = Generator(cached, self.evaluation.tgt_len)
+        return self._generators[mask_empty_memory]
 
     def _find_ids(self, symbols: Iterable[str]) -> tuple[int, ...]:
         """Returns the ids of symbols.
@@ -236,10 +362,21 @@ class LanguageModel:
             raise UserError("the run has no vocabulary: pass ids, not text")
         return self.vocabulary
 
-    def _encode(self, text: str | np.ndarray) -> np.ndarray:
+    def _make_part(self, text: str | bytes | np.ndarray, number: int) -> TextPart:
+        """Returns a text with its ids."""
+        ids, name = self._encode(text), TextName("", number)
+        if not isinstance(text, str | bytes):
+            return make_ids_part(ids, name)
+        encoded = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        return make_text_part(self._get_vocabulary(), ids, encoded, name)
+
+    def _encode(self, text: str | bytes | np.ndarray) -> np.ndarray:
         """Returns the ids of a text, (n,) int32."""
-        if isinstance(text, str):
-            return self._get_vocabulary().encode(text)
+        if isinstance(text, str | bytes):
+            try:
+                return self._get_vocabulary().encode(text)
+            except UnicodeError as error:
+                raise UserError(f"a text is not UTF-8: {error}") from error
         ids = np.asarray(text)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise UserError(

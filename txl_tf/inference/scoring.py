@@ -1,85 +1,259 @@
-"""The losses of texts, token by token."""
+"""The losses of token streams of any length, many at a time."""
 
-import math
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import AttentionSpan
+from txl_tf.errors import UserError
+from txl_tf.inference.cached_model import CachedMemory, CachedModel, take_nearest
+from txl_tf.inference.token_slots import StreamQueue, TokenSlot, arrange_slots
 from txl_tf.model import TransformerXL
 
+BATCH_SIZE = 16
+# Shapes that are compiled: segments of 8, 32, 128, ... tokens up to T, batches of B, B/4, B/16, ...
+_SHORTEST, _GROWTH = 8, 4
 
-class TextScore(NamedTuple):
-    """The loss of a text: of all its tokens but the first, which has nothing before it.
+
+class Piece(NamedTuple):
+    """Tokens of a stream whose losses are known; the pieces of a stream come in order.
 
     Args:
-        ids: (n,) int32, all tokens of the text.
-        nats: -log p of each token but the first, (n - 1,) float32; (0,) for fewer than 2 tokens.
+        stream: its number, from 0 on.
+        ids: (n,) int32.
+        nats: -log p of the last of `ids`, float32: of all, (n,), but for the stream's first token,
+            which has nothing before it.
+        is_last: whether the stream ends here.
+    """
+
+    stream: int
+    ids: np.ndarray
+    nats: np.ndarray
+    is_last: bool
+
+
+class _Step(NamedTuple):
+    """What the model reads at once.
+
+    Args:
+        ids: (B, T) int32.
+        targets: (B, T) int32.
+        counts: (B,) int32, how many of each row count.
+        fresh: (B,) bool, the rows that begin a stream.
     """
 
     ids: np.ndarray
-    nats: np.ndarray
+    targets: np.ndarray
+    counts: np.ndarray
+    fresh: np.ndarray
 
-    @property
-    def tokens(self) -> int:
-        """How many tokens were scored."""
-        return len(self.nats)
 
-    @property
-    def total_nats(self) -> float:
-        """The sum of the losses; e to the minus it is the text's probability."""
-        return float(self.nats.sum(dtype=np.float64))
+def compute_nats(
+    cached: CachedModel,
+    ids: tf.Tensor,
+    targets: tf.Tensor,
+    memory: CachedMemory,
+    positions: Sequence[tf.Tensor],
+    counts: tf.Tensor | None = None,
+) -> tuple[tf.Tensor, CachedMemory]:
+    """Returns the losses of a segment and the new memory.
 
-    @property
-    def nats_per_token(self) -> float:
-        """Mean loss; 0 where no token was scored."""
-        return self.total_nats / max(self.tokens, 1)
+    Args:
+        cached: the model.
+        ids: (B, T) int32 in [0, V).
+        targets: (B, T) int32 in [0, V), the tokens after each of `ids`.
+        memory: as `cached.initial_memory` or the last call gave it.
+        positions: what `cached.project_positions(T)` returned.
+        counts: (B,) int32, how many ids of each row count; `None`: all.
 
-    @property
-    def bpc(self) -> float:
-        """Bits per token; a character or a byte where these are the tokens."""
-        return self.nats_per_token / math.log(2)
-
-    @property
-    def perplexity(self) -> float:
-        """E to the mean loss."""
-        return math.exp(min(self.nats_per_token, 700.0))
+    Returns:
+        -log p of each target in nats, (B, T) float32, 0 where it does not count; and the memory.
+    """
+    hidden, memory = cached.read(ids, memory, positions, counts)
+    nats = cached.model.nll(hidden, targets)
+    if counts is not None:
+        nats = tf.where(tf.range(ids.shape[1]) < counts[:, None], nats, 0.0)
+    return nats, memory
 
 
 class Scorer:
-    """Scores texts of any length, with memory carried from segment to segment.
+    """Scores token streams, each from an empty memory on, with memory carried to its end.
+
+    Each row of a batch reads a stream, segment by segment; where one ends, the row takes the next
+    stream and forgets the last. So streams may be of any length, nothing is held of them but what
+    is read next, and what shares a batch with a stream changes nothing but the rounding.
+
+    A stream of more than T tokens is cut into segments of T, as in evaluation. A shorter one may
+    be read in a shorter segment, which saves time: its tokens see the same either way. If all
+    rows hold such ones and an empty memory is masked, none is read.
 
     Args:
-        model: the model.
+        model: the model; its weights must not change within a call.
         span: what it sees.
         tgt_len: segment length T; it changes the speed, and with `span.same_length` false what
             the first tokens of a segment see.
+        batch_size: the most streams B to read at once. With fewer streams the batch is smaller.
+        mask_empty_memory: as `CachedModel`'s.
+        jit_compile: whether XLA compiles the step, once for each shape.
+
+    Raises:
+        UserError: `batch_size` is not positive.
     """
 
-    def __init__(self, model: TransformerXL, span: AttentionSpan, tgt_len: int):
-        self._model = model
-        self._span = span
+    def __init__(
+        self,
+        model: TransformerXL,
+        span: AttentionSpan,
+        tgt_len: int,
+        *,
+        batch_size: int = BATCH_SIZE,
+        mask_empty_memory: bool = True,
+        jit_compile: bool = True,
+    ):
+        if batch_size < 1:
+            raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
         self._tgt_len = tgt_len
-        self._score_segment = tf.function(self._compute_nats, autograph=False)
+        self._batch_sizes = _list_sizes(1, batch_size)
+        self._lengths = _list_sizes(_SHORTEST, tgt_len)
+        self._cached = CachedModel(model, span, mask_empty_memory=mask_empty_memory)
+        # A text that begins here and sees all of itself needs no memory, if an empty one is masked.
+        self._longest_alone = 0
+        if mask_empty_memory:
+            self._longest_alone = span.mem_len if span.same_length else tgt_len
+        self._alone = CachedModel(model, AttentionSpan(0, clamp_len=span.clamp_len))
+        self._jit_compile = jit_compile
+        self._functions: dict[tuple[int, int, bool], Callable[..., Any]] = {}
 
-    def score(self, ids: np.ndarray) -> TextScore:
-        """Returns the score of a text, read from an empty memory on.
+    def score(
+        self, streams: Iterable[Iterable[np.ndarray]], *, in_order: bool = False
+    ) -> Iterator[Piece]:
+        """Scores streams.
 
         Args:
-            ids: (n,) int32.
-        """
-        memory, parts = self._model.initial_memory(1, self._span.mem_len), []
-        for start in range(0, len(ids) - 1, self._tgt_len):
-            part = ids[start : start + self._tgt_len + 1]
-            # Padding comes after the text's last token: nothing that counts sees it.
-            segment = np.zeros((1, self._tgt_len + 1), np.int32)
-            segment[0, : len(part)] = part
-            nats, memory = self._score_segment(tf.constant(segment), memory)
-            parts.append(nats.numpy()[0, : len(part) - 1])
-        return TextScore(ids, np.concatenate(parts) if parts else np.zeros(0, np.float32))
+            streams: each the ids of a text, (n,) int32 in [0, V), in parts of any length; they
+                are taken when they are needed.
+            in_order: a stream must be taken to its end before the next one is asked for, as where
+                all come from one file. Long streams are then read one at a time.
 
-    def _compute_nats(self, segment: tf.Tensor, memory: tuple) -> tuple[tf.Tensor, tuple]:
-        """Returns the losses of a segment of T + 1 tokens, (1, T) float32, and the new memory."""
-        hidden, memory = self._model(segment[:, :-1], memory, span=self._span)
-        return self._model.nll(hidden, segment[:, 1:]), memory
+        Yields:
+            The pieces of all streams; those of one are in order, and each has at least one.
+        """
+        queue = StreamQueue(streams, in_order=in_order)
+        # All distances of a segment; those of a shorter one are the last of them.
+        positions = self._cached.project_positions(self._tgt_len)
+        memory: CachedMemory | None = None
+        active: list[TokenSlot] = []
+        while True:
+            while len(active) < self._batch_sizes[-1] and (slot := queue.take()):
+                if slot.is_done:  # one token, or none
+                    yield Piece(slot.stream, slot.peek(1), np.zeros(0, np.float32), True)
+                else:
+                    active.append(slot)
+            if not active:
+                return
+            rows = arrange_slots(active, _fit(len(active), self._batch_sizes))
+            nats, memory = self._read(rows, positions, memory)
+            for slot, losses in zip(rows, nats, strict=True):
+                if slot is not None:
+                    count = min(slot.n_inputs, self._tgt_len)
+                    ids = slot.advance(count)
+                    slot.fill(self._tgt_len)
+                    yield Piece(slot.stream, ids, losses[:count], slot.is_done)
+            active = [slot for slot in active if not slot.is_done]
+
+    def _read(
+        self,
+        rows: Sequence[TokenSlot | None],
+        positions: Sequence[tf.Tensor],
+        memory: CachedMemory | None,
+    ) -> tuple[np.ndarray, CachedMemory | None]:
+        """Returns the losses of the next segment of each row, (B, T), and the new memory."""
+        slots = [slot for slot in rows if slot is not None]
+        is_whole = [slot.is_whole(self._tgt_len) for slot in slots]
+        longest = max(slot.n_inputs for slot in slots) if all(is_whole) else self._tgt_len
+        tgt_len = _fit(longest, self._lengths)
+        step = self._make_step(rows, tgt_len)
+        if all(is_whole) and tgt_len <= self._longest_alone:
+            empty = self._alone.initial_memory(len(rows))
+            nats, _ = self._compute(self._alone, step, empty, positions)
+            return nats.numpy(), memory
+        memory = self._arrange_memory(rows, memory)
+        nats, memory = self._compute(self._cached, step, memory, positions)
+        for row, slot in enumerate(rows):
+            if slot is not None:
+                slot.row = row
+        return nats.numpy(), memory
+
+    def _make_step(self, rows: Sequence[TokenSlot | None], tgt_len: int) -> _Step:
+        """Returns the next segment of each row, padded to one length; rows may be empty."""
+        shape = (len(rows), tgt_len)
+        ids, targets = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+        counts, fresh = np.zeros(len(rows), np.int32), np.ones(len(rows), np.bool_)
+        for row, slot in enumerate(rows):
+            if slot is not None:
+                segment = slot.peek(tgt_len + 1)
+                counts[row] = count = len(segment) - 1
+                ids[row, :count], targets[row, :count] = segment[:-1], segment[1:]
+                fresh[row] = slot.is_fresh
+        return _Step(ids, targets, counts, fresh)
+
+    def _arrange_memory(
+        self, rows: Sequence[TokenSlot | None], memory: CachedMemory | None
+    ) -> CachedMemory:
+        """Returns the memory with that of each slot in its row; others hold anything."""
+        if memory is None:
+            return self._cached.initial_memory(len(rows))
+        own = [
+            row if slot is None or slot.row is None else slot.row for row, slot in enumerate(rows)
+        ]
+        n_rows = memory.filled.shape[0]
+        if own == list(range(n_rows)):
+            return memory
+        places = [min(place, n_rows - 1) for place in own]
+        return tf.nest.map_structure(lambda state: tf.gather(state, places), memory)
+
+    def _compute(
+        self,
+        cached: CachedModel,
+        step: _Step,
+        memory: CachedMemory,
+        positions: Sequence[tf.Tensor],
+    ) -> tuple[tf.Tensor, CachedMemory]:
+        """Returns the losses of a step, (B, T), and the new memory; compiled once a shape."""
+        n_rows, tgt_len = step.ids.shape
+        key = (n_rows, tgt_len, cached is self._alone)
+        n_keys = cached.span.mem_len + tgt_len
+
+        def compute(
+            step: tuple[tf.Tensor, ...], memory: CachedMemory, positions: Sequence[tf.Tensor]
+        ) -> tuple[tf.Tensor, CachedMemory]:
+            ids, targets, counts, fresh = step
+            near = take_nearest(positions, n_keys)
+            return compute_nats(cached, ids, targets, memory.reset(fresh), near, counts)
+
+        tensors = (tuple(map(tf.constant, step)), memory, positions)
+        if key not in self._functions:
+            function = tf.function(compute, jit_compile=self._jit_compile, autograph=False)
+            # A concrete one: tensorflow warns of functions that are traced for many shapes.
+            self._functions[key] = function.get_concrete_function(*tensors)
+        return self._functions[key](*tensors)
+
+
+def _list_sizes(first: int, last: int) -> list[int]:
+    """Returns the sizes up to `last`, which is one of them, that are compiled.
+
+    >>> _list_sizes(8, 100), _list_sizes(8, 5), _list_sizes(1, 16)
+    ([8, 32, 100], [5], [1, 4, 16])
+    """
+    sizes = []
+    while first < last:
+        sizes.append(first)
+        first *= _GROWTH
+    return [*sizes, last]
+
+
+def _fit(n: int, sizes: Sequence[int]) -> int:
+    """Returns the least of some rising sizes that is large enough."""
+    return next(size for size in sizes if size >= n)

@@ -6,6 +6,7 @@ from keras import ops
 from txl_tf.config import ModelConfig
 
 
+@keras.saving.register_keras_serializable(package="txl_tf")
 class AdaptiveEmbedding(keras.layers.Layer):
     """Embeds ids by bins of falling frequency, each bin with a width of its own.
 

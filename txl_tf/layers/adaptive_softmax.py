@@ -7,6 +7,7 @@ from txl_tf.config import ModelConfig
 from txl_tf.layers.bin_loss import compute_bin_nll
 
 
+@keras.saving.register_keras_serializable(package="txl_tf")
 class AdaptiveSoftmax(keras.layers.Layer):
     """Softmax over bins of falling frequency, with the embedding's tables as weights.
 
@@ -77,7 +78,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
             )
 
     def call(self, hidden, targets, embedding):
-        shape = targets.shape
+        shape = ops.shape(targets)
         hidden = ops.reshape(hidden, (-1, hidden.shape[-1]))  # (n, D), n = B T
         targets = ops.reshape(targets, (-1,))
         bins = self._find_bins(targets)

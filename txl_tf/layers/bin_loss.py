@@ -3,6 +3,7 @@
 from keras import ops
 
 LOGITS_PER_CHUNK = 2**25  # 128 MiB of float32
+UNKNOWN_CHUNK = 32  # tokens, where their number is not known when a function is traced
 
 
 def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, count):
@@ -27,8 +28,8 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
     Returns:
         (n,) float32, in the order of `hidden`.
     """
-    n_tokens = hidden.shape[0]
-    chunk = max(1, min(-(-n_tokens // 8), LOGITS_PER_CHUNK // weight.shape[0]))
+    n_tokens = ops.shape(hidden)[0]
+    chunk = _choose_chunk(hidden.shape[0], weight.shape[0])
     n_chunks = (count + chunk - 1) // chunk
     inverse = ops.argsort(order)
     # The last chunk may reach past the last token: the padding keeps its slice within bounds.
@@ -91,6 +92,12 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
     # Custom gradients take no variables, and `ops.convert_to_tensor` leaves one as it is.
     tensors = [ops.reshape(ops.cast(tensor, hidden.dtype), tensor.shape) for tensor in tensors]
     return compute(hidden, *tensors)
+
+
+def _choose_chunk(n_tokens, n_rows):
+    """Returns how many tokens to take at once; `n_tokens` is `None` where a graph takes any."""
+    share = UNKNOWN_CHUNK if n_tokens is None else -(-n_tokens // 8)
+    return max(1, min(share, LOGITS_PER_CHUNK // n_rows))
 
 
 def _loop(n_chunks, body, *state):

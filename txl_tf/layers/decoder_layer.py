@@ -2,11 +2,12 @@
 
 import keras
 
-from txl_tf.layers.dropout import Dropout, as_seed_generator
+from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.relative_attention import RelativeAttention
 
 
+@keras.saving.register_keras_serializable(package="txl_tf")
 class DecoderLayer(keras.layers.Layer):
     """Relative attention and a feed-forward network, each with dropout, residual and LayerNorm.
 
@@ -67,6 +68,7 @@ class DecoderLayer(keras.layers.Layer):
             "dropout": dropout,
             "dropatt": dropatt,
             "layer_norm_epsilon": layer_norm_epsilon,
+            "seed": read_seed(seed),
         }
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
         shared = {

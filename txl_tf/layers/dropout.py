@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 
+@keras.saving.register_keras_serializable(package="txl_tf")
 class Dropout(keras.layers.Layer):
     """Sets a share of the entries to zero in training and scales the others up.
 
@@ -34,6 +35,7 @@ class Dropout(keras.layers.Layer):
     def __init__(self, rate, *, seed=None, **kwargs):
         super().__init__(**kwargs)
         self.rate = rate
+        self.seed = read_seed(seed)
         self.seed_generator = as_seed_generator(seed) if rate else None
 
     def call(self, inputs, training=False):
@@ -42,9 +44,10 @@ class Dropout(keras.layers.Layer):
         return keras.random.dropout(inputs, self.rate, seed=self.seed_generator)
 
     def get_config(self):
-        return super().get_config() | {"rate": self.rate}
+        return super().get_config() | {"rate": self.rate, "seed": self.seed}
 
 
+@keras.saving.register_keras_serializable(package="txl_tf")
 class DropoutSeeds(keras.random.SeedGenerator):
     """A seed generator whose seeds can be drawn a second time.
 
@@ -94,3 +97,13 @@ def as_seed_generator(seed):
     if isinstance(seed, keras.random.SeedGenerator):
         return seed
     return keras.random.SeedGenerator(seed)
+
+
+def read_seed(seed):
+    """Returns what the config of a layer keeps of its seed: an integer or `None`.
+
+    Of a generator that layers share, each keeps the seed that it started from.
+    """
+    if isinstance(seed, keras.random.SeedGenerator):
+        return seed.get_config()["seed"]
+    return seed

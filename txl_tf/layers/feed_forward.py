@@ -2,9 +2,10 @@
 
 import keras
 
-from txl_tf.layers.dropout import Dropout, as_seed_generator
+from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
 
 
+@keras.saving.register_keras_serializable(package="txl_tf")
 class FeedForward(keras.layers.Layer):
     """Two dense layers with a rectifier between them, the same at every position.
 
@@ -35,6 +36,7 @@ class FeedForward(keras.layers.Layer):
         super().__init__(**kwargs)
         self.d_inner = d_inner
         self.dropout_rate = dropout
+        self.seed = read_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
         self.dropout = Dropout(dropout, seed=as_seed_generator(seed), dtype=self.dtype_policy)
 
@@ -61,4 +63,5 @@ class FeedForward(keras.layers.Layer):
             "d_inner": self.d_inner,
             "dropout": self.dropout_rate,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "seed": self.seed,
         }

@@ -3,11 +3,12 @@
 import keras
 from keras import ops
 
-from txl_tf.layers.dropout import Dropout, as_seed_generator
+from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
 
 MASKED_SCORE = -1e30  # in float32, where softmax makes it an exact 0
 
 
+@keras.saving.register_keras_serializable(package="txl_tf")
 class RelativeAttention(keras.layers.Layer):
     """Multi-head attention over memory and segment with relative positions.
 
@@ -60,6 +61,7 @@ class RelativeAttention(keras.layers.Layer):
         self.n_head = n_head
         self.d_head = d_head
         self.dropatt = dropatt
+        self.seed = read_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
         self.dropout = Dropout(dropatt, seed=as_seed_generator(seed), dtype=self.dtype_policy)
 
@@ -93,7 +95,7 @@ class RelativeAttention(keras.layers.Layer):
     def project(self, hidden, memory):
         """Returns q (B, T, N, H) and k, v (B, S, N, H)."""
         d_heads = self.n_head * self.d_head
-        kernel = ops.convert_to_tensor(self.qkv_kernel)
+        kernel = ops.cast(self.qkv_kernel, self.compute_dtype)
         query, keys, values = ops.split(ops.matmul(hidden, kernel), 3, axis=-1)
         if memory.shape[1]:
             # The memory is projected apart from the segment: its backward pass then makes
@@ -113,7 +115,7 @@ class RelativeAttention(keras.layers.Layer):
 
     def project_positions(self, positions):
         """Returns W_r R of the distances, (S, N, H)."""
-        return self._split_heads(ops.matmul(positions, self.r_kernel))
+        return self._split_heads(ops.matmul(positions, ops.cast(self.r_kernel, self.compute_dtype)))
 
     def score_position(self, query, distance_keys, position_bias):
         """Returns the terms (b) + (d) of the scores, (B, N, T, S); no meaning after the query."""
@@ -138,11 +140,11 @@ class RelativeAttention(keras.layers.Layer):
 
     def join_heads(self, attended):
         """Returns the output projection (B, T, D) of what the heads attended to (B, T, N, H)."""
-        attended = ops.reshape(attended, (*attended.shape[:2], self.n_head * self.d_head))
-        return ops.matmul(attended, self.o_kernel)
+        attended = ops.reshape(attended, (*ops.shape(attended)[:2], self.n_head * self.d_head))
+        return ops.matmul(attended, ops.cast(self.o_kernel, self.compute_dtype))
 
     def _split_heads(self, tensor):
-        return ops.reshape(tensor, (*tensor.shape[:-1], self.n_head, self.d_head))
+        return ops.reshape(tensor, (*ops.shape(tensor)[:-1], self.n_head, self.d_head))
 
     def get_config(self):
         return super().get_config() | {
@@ -150,6 +152,7 @@ class RelativeAttention(keras.layers.Layer):
             "d_head": self.d_head,
             "dropatt": self.dropatt,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "seed": self.seed,
         }
 
 
@@ -161,7 +164,7 @@ def left_shift(scores):
     places left free, keys after the query, hold no meaning and must be masked.
 
     Args:
-        scores: (..., T, S) of any dtype; the shape must be fixed.
+        scores: (..., T, S) of any dtype.
 
     Returns:
         (..., T, S) of the same dtype.
@@ -176,11 +179,11 @@ def shift_padded(padded):
     """Returns `left_shift` of scores (..., T, S), given with a first column of anything.
 
     Args:
-        padded: (..., T, 1 + S) of any dtype; the shape must be fixed.
+        padded: (..., T, 1 + S) of any dtype.
 
     Returns:
         (..., T, S) of the same dtype.
     """
-    *batch, tgt_len, n_columns = padded.shape
+    *batch, tgt_len, n_columns = ops.shape(padded)
     rows = ops.reshape(padded, (*batch, n_columns, tgt_len))[..., 1:, :]
     return ops.reshape(rows, (*batch, tgt_len, n_columns - 1))

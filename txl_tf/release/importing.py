@@ -1,11 +1,8 @@
 """Making a run folder of a model that others trained: what it holds, and where that comes from."""
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,9 +16,8 @@ from txl_tf.release.checkpoint import load_model, load_optimizer, read_global_st
 from txl_tf.release.corpus import read_corpus
 from txl_tf.release.hub import is_hub_folder, load_hub_model, read_hub_vocabulary
 from txl_tf.release.infer import find_checkpoint, infer_config
-from txl_tf.training.checkpoint_files import CHECKPOINTS_NAME, PREFIX
-from txl_tf.training.checkpoint_weights import group_variables, make_config_group, name_variables
-from txl_tf.training.files import explain, explain_errors, read_json, write_json
+from txl_tf.training.checkpoint_weights import save_weights
+from txl_tf.training.files import read_json, write_aside, write_json
 from txl_tf.training.optimizer import ReducedOptimizer, make_optimizer
 from txl_tf.training.run_folder import RECORDS_NAME, RunConfig, make_run_folder
 
@@ -133,51 +129,13 @@ def write_run(
         UserError: `out` holds something, the optimizer's state is not there, or `out` cannot be
             written.
     """
-    with _make_aside(out) as aside:
+    with write_aside(out) as aside:
         make_run_folder(aside, config, release.vocabulary)
-        _write_checkpoint(aside, release, config, keep_optimizer=keep_optimizer)
+        optimizer = _make_optimizer(release, config) if keep_optimizer else None
+        save_weights(aside, release.model, step=release.step, optimizer=optimizer)
         if splits:
             _write_records(aside, release, config, splits)
         write_json(os.path.join(aside, IMPORT_NAME), {"kind": release.kind, "path": release.path})
-
-
-@contextmanager
-def _make_aside(out: str) -> Iterator[str]:
-    """Yields a new folder beside `out`, which takes its name once all is written."""
-    if (os.path.isdir(out) and os.listdir(out)) or os.path.isfile(out):
-        raise UserError(f"`{out}` holds something already: choose another --out")
-    parent = os.path.dirname(os.path.abspath(out))
-    os.makedirs(parent, exist_ok=True)
-    aside = tempfile.mkdtemp(prefix=f".{os.path.basename(os.path.abspath(out))}-", dir=parent)
-    try:
-        yield aside
-        os.chmod(aside, 0o777 & ~_read_umask())  # mkdtemp's are for their owner alone
-        os.replace(aside, out)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _read_umask() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask
-
-
-def _write_checkpoint(
-    model_dir: str, release: Release, config: RunConfig, *, keep_optimizer: bool
-) -> None:
-    groups: dict[str, Any] = {"weights": name_variables(release.model.weights)}
-    if keep_optimizer:
-        groups = group_variables(release.model, _make_optimizer(release, config))
-    path = os.path.join(model_dir, CHECKPOINTS_NAME, f"{PREFIX}-{release.step}")
-    with explain_errors(path):
-        tf.io.gfile.makedirs(os.path.dirname(path))
-    try:
-        tf.train.Checkpoint(**groups, **make_config_group(release.model, has_memory=False)).write(
-            path
-        )
-    except (tf.errors.OpError, OSError) as error:
-        raise UserError(f"checkpoint {path} could not be saved: {explain(error)}") from error
 
 
 def _make_optimizer(release: Release, config: RunConfig) -> ReducedOptimizer:

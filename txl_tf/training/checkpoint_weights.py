@@ -15,7 +15,8 @@ import tensorflow as tf
 from txl_tf.config_base import list_differences
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.training.files import explain, open_checkpoint
+from txl_tf.training.checkpoint_files import CHECKPOINTS_NAME, PREFIX
+from txl_tf.training.files import explain, explain_errors, open_checkpoint
 from txl_tf.training.memory_files import MemoryFileError
 from txl_tf.training.optimizer import ReducedOptimizer
 
@@ -57,6 +58,37 @@ def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) 
     except DAMAGE as error:
         raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
     return group == "averages"
+
+
+def save_weights(
+    model_dir: str, model: TransformerXL, *, step: int, optimizer: ReducedOptimizer | None = None
+) -> str:
+    """Writes a checkpoint of a run without memory.
+
+    Args:
+        model_dir: the run folder.
+        model: its weights.
+        step: how many steps made them.
+        optimizer: its state is kept; `None`: the weights alone.
+
+    Returns:
+        The path of the checkpoint.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    groups = {"weights": name_variables(model.weights)}
+    if optimizer is not None:
+        groups = group_variables(model, optimizer)
+    groups |= make_config_group(model, has_memory=False)
+    path = os.path.join(model_dir, CHECKPOINTS_NAME, f"{PREFIX}-{step}")
+    with explain_errors(path):
+        tf.io.gfile.makedirs(os.path.dirname(path))
+    try:
+        tf.train.Checkpoint(**groups).write(path)
+    except (tf.errors.OpError, OSError) as error:
+        raise UserError(f"checkpoint {path} could not be saved: {explain(error)}") from error
+    return path
 
 
 def check_not_release(path: str) -> None:

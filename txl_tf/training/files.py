@@ -2,12 +2,16 @@
 
 import contextlib
 import json
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.data.files import is_remote
 from txl_tf.errors import UserError
 
 
@@ -113,3 +117,31 @@ def explain_errors(path: str) -> Iterator[None]:
         yield
     except tf.errors.OpError as error:
         raise UserError(f"`{path}`: {explain(error)}") from error
+
+
+@contextlib.contextmanager
+def write_aside(out: str) -> Iterator[str]:
+    """Yields a new folder beside a local folder `out`, which takes its name once all is written.
+
+    Raises:
+        UserError: `out` holds something, or is no folder of this machine.
+    """
+    if is_remote(out):
+        raise UserError(f"`{out}` must be a folder of this machine: copy it from there")
+    if (os.path.isdir(out) and os.listdir(out)) or os.path.isfile(out):
+        raise UserError(f"`{out}` holds something already: choose another folder")
+    parent, name = os.path.split(os.path.abspath(out))
+    os.makedirs(parent, exist_ok=True)
+    aside = tempfile.mkdtemp(prefix=f".{name}-", dir=parent)
+    try:
+        yield aside
+        os.chmod(aside, 0o777 & ~_read_umask())  # mkdtemp's are for their owner alone
+        os.replace(aside, out)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _read_umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask

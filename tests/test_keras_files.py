@@ -1,0 +1,69 @@
+"""`.keras` files hold the whole model: config, weights, dtype policy and random state."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from small_model import BATCH, make_ids, make_model
+
+ROOT = Path(__file__).parents[1]
+BINS = {"cutoffs": (5, 12), "div_val": 2, "untie_r": True}
+POLICIES = pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+FRESH = """
+import sys, numpy, keras, txl_tf
+txl_tf.TransformerXL  # the parts of the package are imported, and registered, when they are used
+model = keras.saving.load_model(sys.argv[1])
+ids = numpy.load(sys.argv[2])
+hidden, _ = model(ids, model.initial_memory(len(ids), 7))
+numpy.save(sys.argv[3], model.nll(hidden, ids))
+"""
+
+
+def save_and_load(model, folder):
+    path = str(folder / "model.keras")
+    model.save(path)
+    return keras.saving.load_model(path)
+
+
+def compute_nll(model):
+    hidden, _ = model(make_ids(), model.initial_memory(BATCH, 7))
+    return np.asarray(model.nll(hidden, make_ids()))
+
+
+@POLICIES
+def test_a_model_comes_back_from_its_file(tmp_path, policy):
+    model = make_model(**BINS, dtype=policy)
+    again = save_and_load(model, tmp_path)
+    assert again.get_config() == model.get_config()
+    assert again.dtype_policy == model.dtype_policy
+    np.testing.assert_array_equal(compute_nll(again), compute_nll(model))
+
+
+@POLICIES
+def test_a_fresh_process_gives_the_same(tmp_path, policy):
+    model = make_model(**BINS, dtype=policy)
+    model.save(tmp_path / "model.keras")
+    np.save(tmp_path / "ids.npy", make_ids())
+    files = [str(tmp_path / name) for name in ("model.keras", "ids.npy", "nll.npy")]
+    subprocess.run([sys.executable, "-c", FRESH, *files], cwd=ROOT, check=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "nll.npy"), compute_nll(model))
+
+
+def test_the_dropout_goes_on_where_it_was(tmp_path):
+    model = make_model(**BINS, dropout=0.25, dropatt=0.5)
+
+    def drop(model):
+        return model(make_ids(), model.initial_memory(BATCH, 7), training=True)[0]
+
+    first = drop(model)
+    again = save_and_load(model, tmp_path)
+    second = drop(model)
+    np.testing.assert_array_equal(drop(again), second)
+    assert np.abs(second - first).max() > 0
+
+
+def test_a_model_that_comes_back_keeps_remat(tmp_path):
+    assert save_and_load(make_model(remat=True), tmp_path).remat
