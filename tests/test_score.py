@@ -83,8 +83,7 @@ def test_a_file_has_the_score_of_its_text(folder, capsys):
             "bytes": text.n_bytes,
             "bits_per_byte": text.bits_per_byte and pytest.approx(text.bits_per_byte, **SAME),
             "words": text.n_words,
-            "word_perplexity": text.word_perplexity
-            and pytest.approx(text.word_perplexity, **SAME),
+            "word_perplexity": text.word_perplexity and pytest.approx(text.word_perplexity, **SAME),
         }
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from txl_tf.config import AttentionSpan
-from txl_tf.layers import RelativeAttention, make_attention_mask, make_position_table, shift_padded
+from txl_tf.layers import make_attention_mask, make_position_table, shift_padded
 from txl_tf.model import TransformerXL
 
 
@@ -67,8 +67,9 @@ class CachedModel:
     def project_positions(self, tgt_len: int) -> tuple[tf.Tensor, ...]:
         """Returns the products W_r R of all distances of a segment, (N, 1 + S, H) for each layer.
 
-        They depend on nothing but the segment's length T, S = M + T: to be computed once. The
-        first row is the column of zeros that the left shift needs before its scores.
+        They depend on nothing but the segment's length T, S = M + T: to be computed once. Of the
+        first row come the scores that `shift_padded` wants before the others; nothing is seen of
+        them.
         """
         table = make_position_table(
             self.span.mem_len + tgt_len, self.model.config.d_model, clamp_len=self.span.clamp_len
@@ -106,14 +107,19 @@ class CachedModel:
         hidden = model.embedding(ids)
         keys, values = [], []
         for index, layer in enumerate(model.decoder_layers):
-            attention, biases = layer.attention, model.get_biases(index)
-            query, *new = attention.project(hidden, hidden[:, :0])
-            new_keys, new_values = map(_put_heads_first, new)  # (B, N, T, H)
-            all_keys = tf.concat([memory.keys[index], new_keys], axis=2)  # (B, N, S, H)
-            all_values = tf.concat([memory.values[index], new_values], axis=2)
-            scores = _score(attention, query, all_keys, positions[index], biases)
-            weights = tf.cast(attention.weigh(*scores, mask), all_values.dtype)
-            attended = attention.join_heads(_put_heads_first(weights @ all_values))
+            content_bias, position_bias = model.get_biases(index)
+            attention = layer.attention
+            query, new_keys, new_values = attention.project(hidden, hidden[:, :0])
+            all_keys = tf.concat([memory.keys[index], _swap(new_keys)], axis=2)  # (B, N, S, H)
+            all_values = tf.concat([memory.values[index], _swap(new_values)], axis=2)
+            # `RelativeAttention` scores by einsums, which would bring all keys and values into
+            # this order for each segment.
+            content = _swap(attention.add_bias(query, content_bias))
+            content = tf.matmul(content, all_keys, transpose_b=True)  # (B, N, T, S)
+            position = _swap(attention.add_bias(query, position_bias))
+            position = shift_padded(tf.matmul(position, positions[index], transpose_b=True))
+            weights = tf.cast(attention.weigh(content, position, mask), all_values.dtype)
+            attended = attention.join_heads(_swap(tf.matmul(weights, all_values)))
             hidden = layer.transform(hidden, attended)
             keys.append(self._keep_last(all_keys, counts))
             values.append(self._keep_last(all_values, counts))
@@ -137,27 +143,18 @@ class CachedModel:
         if counts is None:
             return states[:, :, ops.shape(states)[2] - self.span.mem_len :]
         places = counts[:, None] + tf.range(self.span.mem_len)  # (B, M)
-        places = tf.repeat(places[:, None], self.model.config.n_head, axis=1)  # (B, N, M)
+        places = tf.repeat(places[:, None], states.shape[1], axis=1)  # (B, N, M)
         return tf.gather(states, places, axis=2, batch_dims=2)
 
 
-def _put_heads_first(states: tf.Tensor) -> tf.Tensor:
-    """Returns states (B, T, N, H) as (B, N, T, H), and the other way round."""
-    return tf.transpose(states, (0, 2, 1, 3))
+def take_nearest(positions: Sequence[tf.Tensor], n_keys: int | tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Returns what `project_positions` gives for so few keys S; those of a longer segment hold it.
 
-
-def _score(
-    attention: RelativeAttention,
-    query: tf.Tensor,
-    keys: tf.Tensor,
-    positions: tf.Tensor,
-    biases: tuple[tf.Tensor, tf.Tensor],
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the scores of content and of position, (B, N, T, S).
-
-    As the attention's own methods do, for keys (B, N, S, H): its einsums would copy the whole
-    memory into this order, in each layer and segment.
+    Only the first row is another one, of which nothing is seen.
     """
-    content, position = (_put_heads_first(attention.add_bias(query, bias)) for bias in biases)
-    scores = tf.matmul(content, keys, transpose_b=True)
-    return scores, shift_padded(tf.matmul(position, positions, transpose_b=True))
+    return tuple(products[:, ops.shape(products)[1] - 1 - n_keys :] for products in positions)
+
+
+def _swap(states: tf.Tensor) -> tf.Tensor:
+    """Returns states (B, T, N, H) as (B, N, T, H), or the other way round."""
+    return tf.transpose(states, (0, 2, 1, 3))

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
-from txl_tf.inference.cached_model import CachedMemory, CachedModel
+from txl_tf.inference.cached_model import CachedMemory, CachedModel, take_nearest
 from txl_tf.inference.token_slots import StreamQueue, TokenSlot, arrange_slots
 from txl_tf.model import TransformerXL
 
@@ -230,7 +230,7 @@ class Scorer:
             step: tuple[tf.Tensor, ...], memory: CachedMemory, positions: Sequence[tf.Tensor]
         ) -> tuple[tf.Tensor, CachedMemory]:
             ids, targets, counts, fresh = step
-            near = [product[product.shape[0] - n_keys :] for product in positions]
+            near = take_nearest(positions, n_keys)
             return compute_nats(cached, ids, targets, memory.reset(fresh), near, counts)
 
         tensors = (tuple(map(tf.constant, step)), memory, positions)

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 import tensorflow as tf
 
 from txl_tf.config import AttentionSpan
-from txl_tf.inference.cached_model import CachedMemory, CachedModel
+from txl_tf.inference.cached_model import CachedMemory, CachedModel, take_nearest
 from txl_tf.training.checkpoint_weights import name_variables
 
 Tensors = dict[str, tf.Tensor]
@@ -15,8 +15,8 @@ class Carry(NamedTuple):
     """What rows carry from segment to segment; all zeros before the first.
 
     Args:
-        keys: for each layer (B, M, N, H) in the compute dtype.
-        values: for each layer (B, M, N, H).
+        keys: for each layer (B, N, M, H) in the compute dtype.
+        values: for each layer (B, N, M, H).
         last: (B, D), the hidden state of the last token, which tells the next.
         n_read: (B,) int32, tokens read since the row began; counted up to M + 1.
     """
@@ -29,7 +29,7 @@ class Carry(NamedTuple):
     def to_tensors(self) -> Tensors:
         """Returns it as flat tensors, in float32: clients and JSON know no bfloat16."""
         return {
-            "keys": tf.cast(tf.stack(self.keys), tf.float32),  # (L, B, M, N, H)
+            "keys": tf.cast(tf.stack(self.keys), tf.float32),  # (L, B, N, M, H)
             "values": tf.cast(tf.stack(self.values), tf.float32),
             "last": tf.cast(self.last, tf.float32),
             "n_read": self.n_read,
@@ -64,7 +64,7 @@ class Reader(tf.Module):
     def make_carry(self, n_rows: tf.Tensor) -> Carry:
         """Returns what rows carry before their first segment."""
         config, dtype = self._cached.model.config, self._cached.model.compute_dtype
-        shape = (n_rows, self._cached.span.mem_len, config.n_head, config.d_head)
+        shape = (n_rows, config.n_head, self._cached.span.mem_len, config.d_head)
         empty = tuple(tf.zeros(shape, dtype) for _ in range(config.n_layer))
         return Carry(
             empty, empty, tf.zeros((n_rows, config.d_model), dtype), tf.zeros(n_rows, tf.int32)
@@ -82,13 +82,13 @@ class Reader(tf.Module):
             -log p of each id in nats, (B, t) float32: 0 of a row's very first, which has nothing
             before it, and behind its length. And what to carry on.
         """
-        cached, mem_len = self._cached, carry.keys[0].shape[1]
+        cached, mem_len = self._cached, carry.keys[0].shape[2]
         if mem_len != cached.span.mem_len:
             span = AttentionSpan(mem_len, clamp_len=cached.span.clamp_len)
             cached = CachedModel(cached.model, span)
         n_keys = mem_len + tf.shape(ids)[1]
         # Those of a shorter segment are the last of a longer one's.
-        positions = [products[tf.shape(products)[0] - n_keys :] for products in self.positions]
+        positions = take_nearest(self.positions, n_keys)
         memory = CachedMemory(carry.keys, carry.values, tf.minimum(carry.n_read, mem_len))
         hidden, memory = cached.read(ids, memory, positions, lengths)
         before = tf.concat([carry.last[:, None], hidden[:, :-1]], axis=1)
@@ -182,7 +182,7 @@ class Scorer(tf.Module):
 
         def read_alone() -> tf.Tensor:
             keys, values = (
-                tuple(states[:, :0] for states in part) for part in (carry.keys, carry.values)
+                tuple(states[:, :, :0] for states in part) for part in (carry.keys, carry.values)
             )
             return self._reader.read(ids, lengths, carry._replace(keys=keys, values=values))[0]
 
@@ -199,7 +199,7 @@ def make_id_functions(
 ) -> dict[str, tf.function]:
     """Returns the signatures that take ids, by name; `score` is `Scorer.score`."""
     config, mem_len = cached.model.config, cached.span.mem_len
-    states = (config.n_layer, None, mem_len, config.n_head, config.d_head)
+    states = (config.n_layer, None, config.n_head, mem_len, config.d_head)
     carried = [
         tf.TensorSpec(states, tf.float32, "keys"),
         tf.TensorSpec(states, tf.float32, "values"),

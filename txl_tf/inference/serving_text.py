@@ -81,7 +81,8 @@ class Writer(tf.Module):
         uniforms = tf.random.stateless_uniform((length, 1), tf.stack([seed, 0]))
         # The distances of a segment of one token are the last of a longer one's.
         positions = [
-            tf.transpose(products[-mem_len - 1 :], [1, 2, 0]) for products in self._reader.positions
+            tf.transpose(products[:, -mem_len - 1 :], [0, 2, 1])
+            for products in self._reader.positions
         ]
 
         def draw(n_candidates: tf.Tensor | None) -> tf.Tensor:

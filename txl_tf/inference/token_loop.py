@@ -54,8 +54,8 @@ class TokenLoop:
 
     def project_positions(self) -> tuple[tf.Tensor, ...]:
         """Returns the products W_r R of the distances M, ..., 0, (N, H, R) for each layer."""
-        by_place = self.cached.project_positions(1)
-        return tuple(tf.transpose(products[:, 1:], [0, 2, 1]) for products in by_place)
+        by_head = self.cached.project_positions(1)  # (N, 1 + R, H)
+        return tuple(tf.transpose(products[:, 1:], [0, 2, 1]) for products in by_head)
 
     def begin(self, memory: CachedMemory, log_probs: tf.Tensor, seen: tf.Tensor) -> LoopState:
         """Returns the state of texts that were read in segments.
@@ -66,13 +66,16 @@ class TokenLoop:
             seen: (B, V) bool, which tokens they hold.
         """
 
-        def make_rings(states: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+        def make_rings(
+            states: Sequence[tf.Tensor], order: tuple[int, ...]
+        ) -> tuple[tf.Tensor, ...]:
             padded = (tf.pad(state, [(0, 0), (0, 0), (0, 1), (0, 0)]) for state in states)
-            return tuple(tf.reshape(state, [-1, *state.shape[2:]]) for state in padded)
+            turned = (tf.transpose(state, order) for state in padded)
+            return tuple(tf.reshape(state, [-1, *state.shape[2:]]) for state in turned)
 
         return LoopState(
-            tuple(tf.transpose(ring, [0, 2, 1]) for ring in make_rings(memory.keys)),
-            make_rings(memory.values),
+            make_rings(memory.keys, (0, 1, 3, 2)),
+            make_rings(memory.values, (0, 1, 2, 3)),
             tf.constant(self.cached.span.mem_len, tf.int32),
             memory.filled,
             log_probs,

@@ -172,14 +172,14 @@ def left_shift(scores):
     >>> ops.convert_to_numpy(left_shift(ops.convert_to_tensor([[3, 2, 1], [6, 5, 4]]))).tolist()
     [[2, 1, 0], [6, 5, 4]]
     """
-    return shift_padded(ops.pad(scores, [(0, 0)] * (len(ops.shape(scores)) - 1) + [(1, 0)]))
+    return shift_padded(ops.pad(scores, [(0, 0)] * (len(scores.shape) - 1) + [(1, 0)]))
 
 
 def shift_padded(padded):
     """Returns `left_shift` of scores (..., T, S), given with a first column of anything.
 
     Args:
-        padded: (..., T, 1 + S) of any dtype; the shape must be fixed.
+        padded: (..., T, 1 + S) of any dtype.
 
     Returns:
         (..., T, S) of the same dtype.

@@ -1,0 +1,218 @@
+"""Speed of inference: tokens per second, beside the peaks of the machine in the same run.
+
+python -m benchmarks.inference --json inference.json
+python -m benchmarks.inference --compare windows --plot docs/speed.png
+
+"Hidden states" is the memory that training has: each segment computes its keys and values again.
+"Cached" keeps them. "Times 2019" compares with the tokens per second of the 2019 code on another
+machine of two cores; "scaled" first divides these by how much faster a matrix product was there,
+which is an estimate: it knows nothing of caches and memory.
+"""
+
+import itertools
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import flags
+
+from benchmarks.inference_calls import (
+    Speed,
+    TokenDrawer,
+    make_cached_reader,
+    make_hidden_reader,
+    make_model,
+    measure_bandwidth,
+)
+from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
+from benchmarks.train_step import Shape, measure_peak, repeat
+from benchmarks.windows import draw_speeds, measure_windows, print_window_line
+from txl_tf.errors import UserError
+from txl_tf.program import define_flag, run_program
+
+
+class Work(NamedTuple):
+    """A shape to measure, and what the 2019 code did with it.
+
+    Args:
+        shape: the model, its segment and its memory.
+        speed_2019: tokens per second of the 2019 code, where the matrix peak was `PEAK_2019`.
+        bar: how many times as fast this code is meant to be.
+    """
+
+    shape: Shape
+    speed_2019: float
+    bar: float
+
+
+PEAK_2019 = 462e9  # FLOP/s
+WORKS = {
+    "evaluate-small": Work(Shape(6, 256, 8, 1024, 64, 640, 4, 27), 2214, 6),
+    "evaluate-large": Work(Shape(12, 512, 8, 2048, 80, 2100, 1, 27), 203, 8),
+    "generate-small": Work(Shape(6, 256, 8, 1024, 1, 640, 1, 27), 67, 20),
+    "generate-large": Work(Shape(12, 512, 8, 2048, 1, 3800, 1, 205), 2.2, 40),
+}
+CURVE = WORKS["generate-small"].shape
+PROMPT_LENS = (1, 1000, 10_000)  # of texts whose next tokens should cost the same
+N_DRAWN = 320  # after each of these prompts
+
+
+def measure_work(work: Work, seconds: float) -> list[dict[str, Any]]:
+    """Measures a work in each way; returns a record for each, with its method and its speed."""
+    shape, model = work.shape, make_model(work.shape)
+    records = []
+    n_tokens = shape.batch_size * shape.tgt_len
+    readers = {"hidden states": make_hidden_reader}
+    if shape.tgt_len > 1:
+        readers["cached"] = make_cached_reader
+    for name, make in readers.items():
+        for jit in (False, True):
+            durations = repeat(make(model, shape, jit=jit), seconds)
+            records.append(_make_record(work, name, jit, Speed.from_durations(durations, n_tokens)))
+    if shape.tgt_len == 1:
+        for jit in (False, True):
+            speed = measure_drawing(TokenDrawer(model, shape.mem_len, jit=jit), seconds)
+            records.append(_make_record(work, "token loop", jit, speed))
+    return records
+
+
+def measure_drawing(drawer: TokenDrawer, seconds: float) -> Speed:
+    """Returns the speed of drawing tokens one after the other, over calls of the loop."""
+    count, took = drawer.measure(1, 64)[-1]
+    n_calls = max(5, round(seconds / took))
+    return Speed.from_durations([took for _, took in drawer.measure(1, n_calls * count)], count)
+
+
+def _make_record(work: Work, method: str, jit: bool, speed: Speed) -> dict[str, Any]:
+    shape = work.shape
+    return {
+        "method": method + (", XLA" if jit else ""),
+        "tokens_per_second": speed._asdict(),
+        "flops_per_token": count_flops_per_token(shape, cached=method != "hidden states"),
+        "bytes_per_token": count_bytes_per_token(shape),
+        "times_2019": speed.median / work.speed_2019,
+    }
+
+
+def add_shares(records: list[dict[str, Any]], peak: float, bandwidth: float) -> None:
+    """Adds what depends on the machine to the records of works, once its peaks are known."""
+    for record in records:
+        speed = record["tokens_per_second"]["median"]
+        record["share_of_peak"] = speed * record["flops_per_token"] / peak
+        record["share_of_bandwidth"] = speed * record["bytes_per_token"] / bandwidth
+        record["times_2019_scaled"] = record["times_2019"] * PEAK_2019 / peak
+
+
+def measure_curve(n_tokens: int) -> dict[str, Any]:
+    """Measures what each token of a long text costs, and tokens after prompts of several lengths.
+
+    Returns:
+        `tokens` and `ms_per_token`: how many tokens were drawn at the end of each call of the
+        loop, and what a token of it took; `last_over_first`: median of the last tenth over that
+        of the first; `by_prompt_length`: median milliseconds of a token after prompts.
+    """
+    drawer = TokenDrawer(make_model(CURVE), CURVE.mem_len, jit=True)
+    calls = drawer.measure(1, n_tokens)
+    costs = [1e3 * took / count for count, took in calls]
+    tenth = max(1, len(costs) // 10)
+    by_length = {}
+    for length in PROMPT_LENS:
+        after = drawer.measure(length, N_DRAWN)
+        by_length[str(length)] = statistics.median(1e3 * took / count for count, took in after)
+    return {
+        "tokens": list(itertools.accumulate(count for count, _ in calls)),
+        "ms_per_token": costs,
+        "last_over_first": statistics.median(costs[-tenth:]) / statistics.median(costs[:tenth]),
+        "by_prompt_length": by_length,
+    }
+
+
+def print_record(record: dict[str, Any]) -> None:
+    """Prints the line of a method."""
+    speed = record["tokens_per_second"]
+    spread = f"{speed['slowest']:,.1f} to {speed['fastest']:,.1f}"
+    print(
+        f"  {record['method']:<19} {speed['median']:>10,.1f} {spread:>22} "
+        f"{record['flops_per_token'] / 1e6:>7.1f} {record['bytes_per_token'] / 1e6:>7.2f} "
+        f"{record['share_of_peak']:>6.1%} {record['share_of_bandwidth']:>9.1%} "
+        f"{record['times_2019']:>10.1f} {record['times_2019_scaled']:>7.1f}"
+    )
+
+
+def compare_methods(options: flags.FlagValues) -> dict[str, Any]:
+    """Measures the works, prints a table, and returns all of it."""
+    unknown = set(options.works) - set(WORKS)
+    if unknown:
+        raise UserError(
+            f"`works` must be among {', '.join(WORKS)}. Received: {', '.join(sorted(unknown))}"
+        )
+    peak, bandwidth = measure_peak(), measure_bandwidth()
+    works = {}
+    for name in options.works:
+        works[name] = measure_work(WORKS[name], options.seconds)
+        print(f"{name}: measured", file=sys.stderr)
+    curve = measure_curve(options.curve_tokens) if options.curve_tokens else None
+    peak, bandwidth = max(peak, measure_peak()), max(bandwidth, measure_bandwidth())
+    print(f"matrix product {peak / 1e9:,.0f} GFLOP/s, copy {bandwidth / 1e9:,.1f} GB/s")
+    print(
+        f"{'':<21} {'tokens/s':>10} {'slowest to fastest':>22} {'MFLOP':>7} {'MB':>7} "
+        f"{'peak':>6} {'bandwidth':>9} {'times 2019':>10} {'scaled':>7}"
+    )
+    for name, records in works.items():
+        work = WORKS[name]
+        add_shares(records, peak, bandwidth)
+        sizes = ", ".join(map(str, work.shape))
+        print(f"{name}: {sizes}; the 2019 code {work.speed_2019:g}, bar {work.bar:g} times")
+        for record in records:
+            print_record(record)
+    if curve:
+        lengths = ", ".join(f"{n}: {ms:.2f}" for n, ms in curve["by_prompt_length"].items())
+        print(
+            f"token loop, {curve['tokens'][-1]:,} tokens: the last tenth took "
+            f"{curve['last_over_first']:.2f} times as long as the first\n"
+            f"ms/token after a prompt of so many tokens: {lengths}"
+        )
+    machine = {"flops_per_second": peak, "copied_bytes_per_second": bandwidth}
+    return {"machine": machine, "works": works, "curve": curve}
+
+
+def compare_windows(options: flags.FlagValues) -> dict[str, Any]:
+    """Measures both ways to see far back, prints a table, and draws it if wanted."""
+    peak = measure_peak()
+    print(f"{'attention length':>16} {'windows, tok/s':>15} {'cached, tok/s':>14} {'ratio':>8}")
+    windows = []
+    for record in measure_windows(options.seconds):
+        windows.append(record)
+        print_window_line(record)
+    if options.plot:
+        draw_speeds(windows, options.plot)
+        print(f"Wrote {options.plot}")
+    return {"machine": {"flops_per_second": max(peak, measure_peak())}, "windows": windows}
+
+
+def compare(options: flags.FlagValues) -> None:
+    """Measures what `--compare` says, and writes it to a file if wanted."""
+    found = {"methods": compare_methods, "windows": compare_windows}[options.compare](options)
+    if options.json:
+        Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(f"Wrote {options.json}")
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    options = flags.FlagValues()
+    flags.DEFINE_enum(
+        "compare", "methods", ["methods", "windows"], "What to measure.", flag_values=options
+    )
+    define_flag(options, "works", list, list(WORKS), "Which of them, with --compare=methods.")
+    define_flag(options, "seconds", float, 5.0, "How long to measure each.", lower_bound=0.0)
+    define_flag(options, "curve_tokens", int, 10_000, "Tokens of the curve.", lower_bound=0)
+    define_flag(options, "json", str, None, "File for all that was measured. [default: none]")
+    define_flag(options, "plot", str, None, "Picture of --compare=windows. [default: none]")
+    return run_program(str(__doc__), options, compare, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

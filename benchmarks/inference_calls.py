@@ -1,0 +1,163 @@
+"""The calls whose speed `benchmarks.inference` measures."""
+
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.train_step import Shape, repeat
+from txl_tf.config import AttentionSpan
+
+COPIED_BYTES = 2**28  # far more than caches hold
+PROMPT_LEN = 64  # read at a time, before tokens are drawn
+Call = Callable[[], object]
+
+
+class Speed(NamedTuple):
+    """Tokens per second over the repetitions of a call.
+
+    Args:
+        median: of them.
+        slowest: of them.
+        fastest: of them.
+    """
+
+    median: float
+    slowest: float
+    fastest: float
+
+    @classmethod
+    def from_durations(cls, durations: list[float], n_tokens: int) -> "Speed":
+        """Returns the speed of calls that took so many seconds, for so many tokens each."""
+        speeds = [n_tokens / seconds for seconds in durations]
+        return cls(statistics.median(speeds), min(speeds), max(speeds))
+
+
+def measure_bandwidth(seconds: float = 1.0) -> float:
+    """Returns the best bytes/s, read and written, of a copy in which all cores take part."""
+    n_threads = os.cpu_count() or 1
+    source = np.ones((n_threads, COPIED_BYTES // 8 // n_threads))
+    target = np.zeros_like(source)
+
+    def copy() -> None:
+        rows = zip(target, source, strict=True)
+        threads = [threading.Thread(target=np.copyto, args=pair) for pair in rows]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return 2 * source.nbytes / min(repeat(copy, seconds))
+
+
+def make_model(shape: Shape) -> Any:
+    """Returns a model of random weights."""
+    from txl_tf.model import TransformerXL
+
+    model, _ = shape.make_configs(dropout=0.0)
+    return TransformerXL(model, seed=0)
+
+
+def make_hidden_reader(model: Any, shape: Shape, *, jit: bool) -> Call:
+    """Returns what reads a segment and its losses with the memory that training has."""
+    span = AttentionSpan(shape.mem_len, same_length=True)
+    ids = draw_segment(shape)
+
+    def read(memory: Any) -> Any:
+        hidden, memory = model(ids, memory, span=span)
+        return model.nll(hidden, ids), memory
+
+    return _make_call(read, model.initial_memory(shape.batch_size, shape.mem_len), jit=jit)
+
+
+def make_cached_reader(model: Any, shape: Shape, *, jit: bool) -> Call:
+    """Returns what reads a segment and its losses with keys and values of the memory kept."""
+    from txl_tf.inference.cached_model import CachedModel
+
+    cached = CachedModel(model, AttentionSpan(shape.mem_len, same_length=True))
+    ids = draw_segment(shape)
+
+    def read(memory: Any, positions: Any) -> Any:
+        hidden, memory = cached.read(ids, memory, positions)
+        return model.nll(hidden, ids), memory
+
+    positions = cached.project_positions(shape.tgt_len)
+    return _make_call(read, cached.initial_memory(shape.batch_size), positions, jit=jit)
+
+
+def make_window_reader(model: Any, window: int, *, jit: bool) -> Call:
+    """Returns what predicts one token by reading a whole window, without any memory.
+
+    That is how a model without memory is evaluated where each token is to see as much as the
+    window has (Al-Rfou et al. 2018, https://arxiv.org/abs/1808.04444).
+    """
+    import tensorflow as tf
+
+    ids = tf.zeros((1, window), tf.int32)
+
+    def read(memory: Any) -> Any:
+        hidden, _ = model(ids, memory, span=AttentionSpan(0))
+        return model.nll(hidden[:, -1:], ids[:, -1:]), memory
+
+    return _make_call(read, model.initial_memory(1, 0), jit=jit)
+
+
+def draw_segment(shape: Shape) -> Any:
+    """Returns ids (B, T) int32."""
+    import tensorflow as tf
+
+    places = (shape.batch_size, shape.tgt_len)
+    return tf.constant(np.random.default_rng(0).integers(0, shape.n_token, places), tf.int32)
+
+
+def _make_call(read: Callable[..., Any], memory: Any, *rest: Any, jit: bool) -> Call:
+    """Returns what calls a compiled function with the memory that it returned before."""
+    import tensorflow as tf
+
+    compiled = tf.function(read, jit_compile=jit, autograph=False)
+
+    def call() -> object:
+        nonlocal memory
+        nats, memory = compiled(memory, *rest)
+        return nats.numpy()
+
+    return call
+
+
+class TokenDrawer:
+    """Goes on with one text, token by token, by the loop that `LanguageModel.generate` runs.
+
+    Args:
+        model: the model.
+        mem_len: how far it looks back.
+        jit: whether XLA compiles the loop.
+    """
+
+    def __init__(self, model: Any, mem_len: int, *, jit: bool):
+        from txl_tf.inference.cached_model import CachedModel
+        from txl_tf.inference.generation import Generator
+
+        cached = CachedModel(model, AttentionSpan(mem_len, same_length=True))
+        self._generator = Generator(cached, PROMPT_LEN, jit_compile=jit)
+        self.measure(1, 1)  # compiles it
+
+    def measure(self, prompt_len: int, n_new: int) -> list[tuple[int, float]]:
+        """Returns for each call of the loop how many tokens it drew, and its seconds.
+
+        Args:
+            prompt_len: tokens before the first one that is drawn; reading them is not counted.
+            n_new: how many are drawn.
+        """
+        from txl_tf.inference.generation import Choice
+
+        prompt = np.zeros(prompt_len, np.int32)
+        parts = self._generator.start([prompt], Choice(), [0]).draw(n_new)
+        calls, start = [], time.perf_counter()
+        for tokens in parts:
+            calls.append((tokens.shape[1], time.perf_counter() - start))
+            start = time.perf_counter()
+        return calls

@@ -1,0 +1,103 @@
+import json
+
+import pytest
+
+from benchmarks import inference, windows
+from benchmarks.inference_calls import Speed
+from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
+from benchmarks.train_step import Shape
+
+SMALL = Shape(2, 6, 3, 7, 5, 11, 2, 13)
+READ = SMALL._replace(n_layer=1)
+ONE_TOKEN = READ._replace(tgt_len=1, batch_size=1)
+
+
+def test_the_operations_of_a_token_are_those_counted_by_hand():
+    # q, k, v and output 2*6*24; three products with 16 keys 3*2*16*6; feed-forward 2*2*6*7.
+    layer = 288 + 576 + 168
+    assert count_flops_per_token(SMALL, cached=True) == 2 * layer + 2 * 6 * 13
+
+
+def test_hidden_states_cost_the_products_of_memory_and_positions():
+    # k and v of 11 states for the 5 tokens of a row; 16 positions for the 10 tokens of both.
+    more = 2 * (11 * 2 * 6 * 12 / 5 + 16 * 2 * 6 * 6 / 10)
+    with_cache = count_flops_per_token(SMALL, cached=True)
+    assert count_flops_per_token(SMALL, cached=False) == pytest.approx(with_cache + more)
+
+
+def test_the_bytes_of_a_token_are_those_counted_by_hand():
+    weights = 2 * (4 * 6 * 6 + 2 * 6 * 7) + 6 * 13
+    states = 2 * 16 * 6 * (1 + 2 + 2)  # positions; keys and values of two rows
+    assert count_bytes_per_token(SMALL) == 4 * (weights + states) / 10
+
+
+def test_a_speed_has_its_median_and_its_spread():
+    assert Speed.from_durations([2.0, 0.5, 1.0], 4) == (4.0, 2.0, 8.0)
+
+
+def test_the_machines_speed_scales_the_comparison_with_2019():
+    record = {
+        "tokens_per_second": {"median": 50.0},
+        "flops_per_token": 2e9,
+        "bytes_per_token": 1e8,
+        "times_2019": 3.0,
+    }
+    inference.add_shares([record], peak=231e9, bandwidth=20e9)
+    assert record["share_of_peak"] == pytest.approx(100 / 231)
+    assert record["share_of_bandwidth"] == 0.25
+    assert record["times_2019_scaled"] == 6.0
+
+
+@pytest.fixture
+def run_small(monkeypatch, tmp_path):
+    """Runs the program on tiny models; returns what it wrote."""
+    works = {
+        "read": inference.Work(READ, 7.0, 2),
+        "draw": inference.Work(ONE_TOKEN, 7.0, 2),
+    }
+    monkeypatch.setattr(inference, "WORKS", works)
+    monkeypatch.setattr(inference, "CURVE", ONE_TOKEN)
+    monkeypatch.setattr(inference, "PROMPT_LENS", (1, 67))
+    monkeypatch.setattr(inference, "measure_peak", lambda: 1e9)
+    monkeypatch.setattr(inference, "measure_bandwidth", lambda: 1e9)
+
+    def run(*flag_texts):
+        target = tmp_path / "found.json"
+        flag_texts = ("--seconds=0", f"--json={target}", *flag_texts)
+        assert inference.main(["inference", *flag_texts]) == 0
+        return json.loads(target.read_text())
+
+    return run
+
+
+def test_all_that_was_measured_is_in_the_file(run_small):
+    found = run_small("--works=read,draw", "--curve_tokens=70")
+    methods = {name: [r["method"] for r in records] for name, records in found["works"].items()}
+    hidden = ["hidden states", "hidden states, XLA"]
+    assert methods == {
+        "read": [*hidden, "cached", "cached, XLA"],
+        "draw": [*hidden, "token loop", "token loop, XLA"],
+    }
+    assert found["curve"]["tokens"] == [32, 64, 70]
+    assert len(found["curve"]["ms_per_token"]) == 3
+    assert list(found["curve"]["by_prompt_length"]) == ["1", "67"]
+
+
+def test_an_unknown_work_is_one_line(capsys):
+    assert inference.main(["inference", "--works=evaluate-tiny"]) == 1
+    message = "inference: `works` must be among evaluate-small, evaluate-large, generate-small"
+    assert capsys.readouterr().err.startswith(message)
+
+
+def test_windows_are_compared_at_each_length_and_drawn(run_small, monkeypatch, tmp_path):
+    def measure(seconds):
+        return windows.measure_windows(seconds, SMALL._replace(batch_size=1), (7, 11))
+
+    monkeypatch.setattr(inference, "measure_windows", measure)
+    found = run_small("--compare=windows", f"--plot={tmp_path / 'speed.png'}")["windows"]
+    assert [record["attention_length"] for record in found] == [7, 11]
+    for record in found:
+        speeds = record["tokens_per_second"]
+        ratio = speeds["cached"]["median"] / speeds["windows"]["median"]
+        assert record["ratio"] == pytest.approx(ratio)
+    assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
