@@ -336,3 +336,9 @@ def test_the_first_of_equal_recipes_is_found_for_another_corpus():
 
 def test_no_recipe_is_found_for_another_shape():
     assert presets.find(ModelConfig(n_token=27), "text8") is None
+
+
+def test_more_lanes_than_segments_are_not_made(run, capsys):
+    many = evaluate_as_json(capsys, run, "--lanes=100000", "--tgt_len=10")
+    assert many["evaluation"]["eval_batch_size"] == 15
+    assert many["tokens"] == N_TEST - 1

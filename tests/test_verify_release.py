@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from golden_cases import load_case
@@ -145,3 +146,19 @@ def test_the_example_of_the_documentation_runs(monkeypatch, capsys):
     monkeypatch.chdir(root)
     exec(example, {})
     assert capsys.readouterr().out.startswith("(2, 4, 8, 20) 3.")
+
+
+def test_a_weight_that_differs_by_a_bit_is_named(source, tmp_path, capsys):
+    """Which no term shows."""
+    model = load_model(CASE.checkpoint, CASE.config)
+    kernel = model.decoder_layers[1].feed_forward.outer.kernel
+    value = kernel.numpy()
+    value[0, 0] = np.nextafter(value[0, 0], np.float32(9))
+    kernel.assign(value)
+    write_run(tmp_path / "run", model)
+    assert run(source, f"--run={tmp_path}/run") == 1
+    printed = capsys.readouterr().out
+    assert (
+        "Weights that are not the checkpoint's: transformer/layer_1/ff/layer_2/kernel." in printed
+    )
+    assert "All terms agree" in printed

@@ -101,6 +101,12 @@ def evaluate_run(options: flags.FlagValues) -> None:
     split = options.split or ("test" if "test" in records.splits else "valid")
     evaluation.check_data(records, config, model_dir=options.run, split=split)
     checkpoint = options.checkpoint or find_checkpoint(options.run)
+    say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
+    n_segments = -(-(len(records.split(split)) - 1) // config.evaluation.tgt_len)
+    if options.warm_lanes and 0 < n_segments < config.evaluation.eval_batch_size:
+        say(f"Split {split} has {n_segments} segments: so many lanes, more would be empty.")
+        fewer = dataclasses.replace(config.evaluation, eval_batch_size=n_segments)
+        config = dataclasses.replace(config, evaluation=fewer)
     evaluator = Evaluator(TransformerXL(config.model), config.evaluation, jit_compile=options.jit)
     warm_len = options.warm_len
     if warm_len is None:
@@ -109,7 +115,6 @@ def evaluate_run(options: flags.FlagValues) -> None:
         records.split(split), warm_len=warm_len, drop_rest=not options.warm_lanes
     )
     job = Job(options.run, config, records, split, recipe, lanes)
-    say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
     if read_run_vocabulary(options.run) is None:
         say(f"{options.run} has no vocabulary: its ids are taken for those of the records.")
     say(f"Scores {split} with {evaluation.describe_evaluation(config.evaluation)}.")

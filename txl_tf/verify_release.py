@@ -80,6 +80,7 @@ def verify_release(options: flags.FlagValues) -> bool:
     spans = list_spans(options)
 
     from txl_tf.release import verdict, verify
+    from txl_tf.release.checkpoint import list_other_weights
     from txl_tf.release.infer import find_checkpoint, infer_config
 
     path = find_checkpoint(options.source)
@@ -92,13 +93,17 @@ def verify_release(options: flags.FlagValues) -> bool:
     model = load_run(options.run, config) if options.run else load_release(path, config)
     variables = verify.CheckpointVariables(path)
     checks = verify.compare_model(model, variables, shape=shape, spans=spans)
+    others = list_other_weights(path, model)
+    if others:  # ids that are drawn need not meet each of them
+        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+        print(f"Weights that are not the checkpoint's: {', '.join(others[:5])}{more}.\n")
     print("Largest differences, relative to the largest value of the term; ! marks what parts:\n")
     for line in verdict.format_table(checks):
         print(line.rstrip())
     print()
     for line in verdict.describe_verdict(checks):
         print(line)
-    return verdict.find_first(checks) is None
+    return verdict.find_first(checks) is None and not others
 
 
 def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:

@@ -105,6 +105,18 @@ def load_model(path: str, config: ModelConfig) -> TransformerXL:
     return model
 
 
+def list_other_weights(path: str, model: TransformerXL) -> list[str]:
+    """Returns the names of a checkpoint's weights whose bits a model of its config has not."""
+    with open_release_checkpoint(path) as reader:
+        return [
+            SCOPE + source
+            for source, target, transform in list_entries(model)
+            if not np.array_equal(
+                transform(reader.get_tensor(SCOPE + source)), target.numpy(), equal_nan=True
+            )
+        ]
+
+
 def read_weight_shapes(reader: Any) -> dict[str, list[int]]:
     """Returns the shapes of what an open checkpoint holds, but for the optimizer's state."""
     shapes = reader.get_variable_to_shape_map()
