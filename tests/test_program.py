@@ -92,3 +92,20 @@ def test_an_error_is_one_line_and_a_status(capsys, error, status, line):
 def test_a_bug_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError, match="by 0"):
         run("--folder=a", main=fail_with(ZeroDivisionError("by 0")))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["a", "--n_rows=3", "b"], ["a", "b"]),
+        (["--verbose", "-", "a,b"], ["-", "a,b"]),
+        (["--names=a", "b", "--", "--c"], ["a", "b", "--c"]),
+        ([], []),
+    ],
+)
+def test_one_flag_may_take_all_that_is_no_flag(arguments, names):
+    options, seen = make_options(), []
+    define_flag(options, "names", tuple, [], "Whose.")
+    argv = ["bin/count.py", "--folder=x", *arguments]
+    assert run_program("Counts.", options, seen.append, argv, rest="names") == 0
+    assert seen[0].names == names

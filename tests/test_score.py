@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ import txl_tf
 from txl_tf import score
 from txl_tf.data import Vocabulary
 from txl_tf.data.text_files import TextFile
-from txl_tf.training.run_folder import VOCABULARY_NAME
+from txl_tf.training.checkpoint_average import average_weights, save_weights
+from txl_tf.training.run_folder import CONFIG_NAME, VOCABULARY_NAME
 
 SAME = {"rel": 1e-5, "abs": 1e-5}  # float32
 N_TOKEN = 11
@@ -22,13 +24,14 @@ N_TOKEN = 11
 
 @pytest.fixture(scope="module", params=["word", "char"])
 def folder(request, run, tmp_path_factory):  # noqa: F811
-    """The run with another vocabulary, and texts that lie beside it."""
+    """The run with another vocabulary and larger weights, and texts that lie beside it."""
     folder = tmp_path_factory.mktemp("scoring") / "run"
-    folder.mkdir()
-    for path in run.iterdir():
-        (folder / path.name).symlink_to(path)
-    (folder / VOCABULARY_NAME).unlink()
+    (folder / "checkpoints").mkdir(parents=True)
+    shutil.copy(run / CONFIG_NAME, folder)
     (folder / VOCABULARY_NAME).write_text(json.dumps(make_vocabulary(request.param).to_json()))
+    weights = average_weights([str(run / "checkpoints" / "ckpt-12")])
+    large = {name: 9 * weight for name, weight in weights.items()}  # each token matters
+    save_weights(str(folder / "checkpoints" / "ckpt-12"), large)
     rng = np.random.default_rng(5)
     symbols = [*"abcde", " ", "\n"] if request.param == "char" else [*"abcde", "\n", "\n\n"]
     join = "" if request.param == "char" else " "
