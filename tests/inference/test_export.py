@@ -26,8 +26,8 @@ class Exported:
         self.lm, self.folder = lm, str(folder)
         self.names = lm.export(self.folder, **arguments)
         self.loaded = tf.saved_model.load(self.folder)
-        is_masked = arguments.get("mask_empty_memory", True)
-        self.cached = CachedModel(lm.model, lm.span, mask_empty_memory=is_masked)
+        self.is_masked = arguments.get("mask_empty_memory", True)
+        self.cached = CachedModel(lm.model, lm.span, mask_empty_memory=self.is_masked)
 
     def call(self, signature, **inputs):
         outputs = self.loaded.signatures[signature](
@@ -79,6 +79,8 @@ def test_texts_have_the_losses_of_the_live_model(exported):
         expected = exported.score_live(WORDS.encode(text))
         np.testing.assert_array_equal(ids[index], WORDS.encode(text))
         np.testing.assert_allclose(rows[index], expected, **SAME)
+        (score,) = exported.lm.score([text], mask_empty_memory=exported.is_masked)
+        np.testing.assert_allclose(rows[index][1:], score.nats, **SAME)
         assert found["tokens"][index] == max(len(expected) - 1, 0)
         total = expected.sum(dtype=np.float64)
         assert found["nats"][index] == pytest.approx(total, abs=1e-3)
@@ -180,10 +182,11 @@ def generate(exported, text="the cat sat on", length=9, temperature=0.0, top_k=0
     return found["text"].decode()
 
 
-def test_the_likeliest_text_is_that_of_the_live_model(attended):
+def test_the_likeliest_text_is_that_of_the_live_model(exported):
+    settings = {"temperature": 0, "mask_empty_memory": exported.is_masked}
     for text in ["the", "the cat sat on the mat\na cat\n"]:
-        expected = attended.lm.generate(text, max_new_tokens=23, temperature=0)
-        assert generate(attended, text, 23) == expected
+        expected = exported.lm.generate(text, max_new_tokens=23, **settings)
+        assert generate(exported, text, 23) == expected
 
 
 def test_texts_are_drawn_by_seed_among_the_likeliest(masked):
