@@ -6,7 +6,6 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from txl_tf import presets
 from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.reading import open_records
 from txl_tf.data.vocabulary import Vocabulary
@@ -17,7 +16,7 @@ from txl_tf.inference.export import export_model
 from txl_tf.inference.generation import Choice, Generator
 from txl_tf.inference.scoring import BATCH_SIZE, Scorer
 from txl_tf.inference.session import Session
-from txl_tf.inference.text_parts import TextName, TextPart, make_ids_part, make_text_part
+from txl_tf.inference.text_reader import TextReader
 from txl_tf.inference.text_scores import TextScore, score_texts
 from txl_tf.model import TransformerXL
 from txl_tf.training.checkpoint_files import find_checkpoint, read_step
@@ -27,7 +26,6 @@ from txl_tf.training.files import write_aside
 from txl_tf.training.run_folder import (
     RECORDS_NAME,
     RunConfig,
-    has_run,
     make_run_folder,
     read_run_config,
     read_run_vocabulary,
@@ -73,6 +71,7 @@ class LanguageModel:
         self.dataset = dataset
         self.training = training or TrainConfig()
         self.step = step
+        self._reader = TextReader(vocabulary, model.config.n_token)
         self._generators: dict[bool, Generator] = {}
         self._scorers: dict[tuple[int, bool, bool], Scorer] = {}
 
@@ -98,8 +97,6 @@ class LanguageModel:
             UserError: there is no run, or it cannot be read.
         """
         folder = os.fspath(path)
-        if not has_run(folder):
-            raise UserError(_explain_no_run(folder))
         config = read_run_config(folder)
         model = TransformerXL(config.model)
         weights = checkpoint or find_checkpoint(folder)
@@ -174,11 +171,11 @@ class LanguageModel:
         """
         if isinstance(texts, str | bytes):
             raise UserError("`texts` must be a list of texts. Received: one text")
-        parts = (self._make_part(text, number) for number, text in enumerate(texts, 1))
+        parts = (self._reader.make_part(text, number) for number, text in enumerate(texts, 1))
         scores = score_texts(
             self._make_scorer(batch_size, mask_empty_memory, jit_compile),
             [parts] if carry_memory else ([part] for part in parts),
-            prefix=self._encode(prefix) if len(prefix) else (),
+            prefix=self._reader.encode(prefix) if len(prefix) else (),
         )
         return [cast(TextScore, score) for _, score in scores]
 
@@ -262,14 +259,16 @@ class LanguageModel:
             UserError: as `generate`.
         """
         prompts = [prompts] if isinstance(prompts, str) else list(prompts)
-        ids = [self._encode(prompt) for prompt in prompts]
+        ids = [self._reader.encode(prompt) for prompt in prompts]
         seeds = [seed] * len(ids) if isinstance(seed, int) else list(seed)
         if len(seeds) != len(ids):
             raise UserError(f"`seed` must be one, or {len(ids)}. Received: {len(seeds)}")
         unknown = self.vocabulary.unknown if self.vocabulary else None
         if banned is None:
             banned = [unknown] if unknown else []
-        settings = Choice(banned=self._find_ids(banned), stops=self._find_ids(stops), **choice)
+        settings = Choice(
+            banned=self._reader.find_ids(banned), stops=self._reader.find_ids(stops), **choice
+        )
         texts = self._get_generator(mask_empty_memory).start(ids, settings, seeds)
         vocabularies = [self.vocabulary if isinstance(p, str) else None for p in prompts]
         return Session(texts, ids, vocabularies)
@@ -343,71 +342,7 @@ class LanguageModel:
             self._generators[mask_empty_memory] = Generator(cached, self.evaluation.tgt_len)
         return self._generators[mask_empty_memory]
 
-    def _find_ids(self, symbols: Iterable[str]) -> tuple[int, ...]:
-        """Returns the ids of symbols.
-
-        Raises:
-            UserError: the vocabulary does not hold one.
-        """
-        ids = []
-        for symbol in symbols:
-            known = self._get_vocabulary().symbols
-            if symbol not in known:
-                raise UserError(f"{symbol!r} is no symbol of the vocabulary")
-            ids.append(known.index(symbol))
-        return tuple(ids)
-
-    def _get_vocabulary(self) -> Vocabulary:
-        if self.vocabulary is None:
-            raise UserError("the run has no vocabulary: pass ids, not text")
-        return self.vocabulary
-
-    def _make_part(self, text: str | bytes | np.ndarray, number: int) -> TextPart:
-        """Returns a text with its ids."""
-        ids, name = self._encode(text), TextName("", number)
-        if not isinstance(text, str | bytes):
-            return make_ids_part(ids, name)
-        encoded = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        return make_text_part(self._get_vocabulary(), ids, encoded, name)
-
-    def _encode(self, text: str | bytes | np.ndarray) -> np.ndarray:
-        """Returns the ids of a text, (n,) int32."""
-        if isinstance(text, str | bytes):
-            try:
-                return self._get_vocabulary().encode(text)
-            except UnicodeError as error:
-                raise UserError(f"a text is not UTF-8: {error}") from error
-        ids = np.asarray(text)
-        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-            raise UserError(
-                "a text must be a `str`, or ids in a row. "
-                f"Received: shape={ids.shape}, dtype={ids.dtype}"
-            )
-        wrong = np.flatnonzero((ids < 0) | (ids >= self.config.n_token))
-        if wrong.size:
-            raise UserError(
-                f"ids must be at least 0 and below {self.config.n_token}. "
-                f"Received: id {ids[wrong[0]]} at offset {wrong[0]}"
-            )
-        return ids.astype(np.int32)
-
 
 def load(path: str | os.PathLike[str], *, checkpoint: str | None = None) -> LanguageModel:
     """Loads a run: as `LanguageModel.load`."""
     return LanguageModel.load(path, checkpoint=checkpoint)
-
-
-def _explain_no_run(folder: str) -> str:
-    """Returns what to do about a path that is no run folder."""
-    message = f"`{folder}` holds no run: config.json is missing"
-    if folder in presets.names():
-        return f"{message}. {folder!r} is a recipe: train it, or import its weights"
-    if os.path.isdir(folder):
-        found = os.listdir(folder)
-        is_foreign = {"model", "checkpoint", "model.safetensors", "pytorch_model.bin"} & set(found)
-        if is_foreign or any(name.endswith(".index") for name in found):
-            return (
-                f"{message}. If others trained it: "
-                f"python -m txl_tf.import_release --source {folder} --out RUN"
-            )
-    return message

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import tensorflow as tf
 
+from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config_base import list_differences
 from txl_tf.data.files import remove_file
@@ -92,11 +93,27 @@ def read_run_config(model_dir: str) -> RunConfig:
     """
     path = os.path.join(model_dir, CONFIG_NAME)
     if not has_run(model_dir):
-        raise UserError(f"`{model_dir}` holds no run: {CONFIG_NAME} is missing")
+        raise UserError(_explain_no_run(model_dir))
     try:
         return RunConfig.from_json(read_json(path))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"`{path}` is no config of a run: {error}") from error
+
+
+def _explain_no_run(folder: str) -> str:
+    """Returns what to do about a path that is no run folder."""
+    message = f"`{folder}` holds no run: {CONFIG_NAME} is missing"
+    if folder in presets.names():
+        return f"{message}. {folder!r} is a recipe: train it, or import its weights"
+    if tf.io.gfile.isdir(folder):
+        found = tf.io.gfile.listdir(folder)
+        is_foreign = {"model", "checkpoint", "model.safetensors", "pytorch_model.bin"} & set(found)
+        if is_foreign or any(name.endswith(".index") for name in found):
+            return (
+                f"{message}. If others trained it: "
+                f"python -m txl_tf.import_release --source {folder} --out RUN"
+            )
+    return message
 
 
 def read_run_vocabulary(model_dir: str) -> Vocabulary | None:

@@ -1,0 +1,78 @@
+"""What users pass as texts, as ids."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.errors import UserError
+from txl_tf.inference.text_parts import TextName, TextPart, make_ids_part, make_text_part
+
+
+class TextReader:
+    """Turns texts into ids, and checks ids.
+
+    Args:
+        vocabulary: its symbols; `None`: then only ids can be used.
+        n_token: the number of symbols V.
+    """
+
+    def __init__(self, vocabulary: Vocabulary | None, n_token: int):
+        self._vocabulary = vocabulary
+        self._n_token = n_token
+
+    def encode(self, text: str | bytes | np.ndarray) -> np.ndarray:
+        """Returns the ids of a text, (n,) int32.
+
+        Args:
+            text: a text, or its ids (n,) of integers.
+
+        Raises:
+            UserError: it holds a symbol that the vocabulary does not know or is not UTF-8, an id
+                is out of range, or there is no vocabulary.
+        """
+        if isinstance(text, str | bytes):
+            try:
+                return self._get_vocabulary().encode(text)
+            except UnicodeError as error:
+                raise UserError(f"a text is not UTF-8: {error}") from error
+        ids = np.asarray(text)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise UserError(
+                "a text must be a `str`, or ids in a row. "
+                f"Received: shape={ids.shape}, dtype={ids.dtype}"
+            )
+        wrong = np.flatnonzero((ids < 0) | (ids >= self._n_token))
+        if wrong.size:
+            raise UserError(
+                f"ids must be at least 0 and below {self._n_token}. "
+                f"Received: id {ids[wrong[0]]} at offset {wrong[0]}"
+            )
+        return ids.astype(np.int32)
+
+    def make_part(self, text: str | bytes | np.ndarray, number: int) -> TextPart:
+        """Returns a text with its ids and its number among those that are scored."""
+        ids, name = self.encode(text), TextName("", number)
+        if not isinstance(text, str | bytes):
+            return make_ids_part(ids, name)
+        encoded = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        return make_text_part(self._get_vocabulary(), ids, encoded, name)
+
+    def find_ids(self, symbols: Iterable[str]) -> tuple[int, ...]:
+        """Returns the ids of symbols.
+
+        Raises:
+            UserError: the vocabulary does not hold one.
+        """
+        ids = []
+        for symbol in symbols:
+            known = self._get_vocabulary().symbols
+            if symbol not in known:
+                raise UserError(f"{symbol!r} is no symbol of the vocabulary")
+            ids.append(known.index(symbol))
+        return tuple(ids)
+
+    def _get_vocabulary(self) -> Vocabulary:
+        if self._vocabulary is None:
+            raise UserError("the run has no vocabulary: pass ids, not text")
+        return self._vocabulary
