@@ -57,7 +57,7 @@ def read_in_one_row(span, text, tgt_len, *, is_masked):
 @pytest.mark.parametrize("span", SPANS[2:], ids=str)
 def test_what_shares_a_batch_with_a_text_does_not_change_its_score(span, is_masked):
     texts = make_texts()
-    found = score_all(make_scorer(span, mask_empty_memory=is_masked), texts)
+    found = score_all(make_scorer(span, batch_size=4, mask_empty_memory=is_masked), texts)
     for text, nats in zip(texts, found, strict=True):
         expected = read_in_one_row(span, text, 5, is_masked=is_masked)
         np.testing.assert_allclose(nats, expected, **SAME)
