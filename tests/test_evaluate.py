@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -120,7 +121,12 @@ def test_the_object_holds_what_the_table_says(run, recipe, capsys):
         "step": 12,
         "is_averaged": False,
         "is_whole": True,
-        "evaluation": {**SPAN, "eval_batch_size": 4, "reset_at_documents": False},
+        "evaluation": {
+            **SPAN,
+            "eval_batch_size": 4,
+            "reset_at_documents": False,
+            "counts_self": False,
+        },
         "warm_len": 54,
         "as_release": False,
         "tokens": N_TEST - 1,
@@ -217,20 +223,24 @@ def test_the_split_valid_serves_where_there_is_no_test(run, tmp_path, capsys):
     assert (record["split"], record["tokens"]) == ("valid", 60)
 
 
-def test_a_run_without_a_vocabulary_takes_the_records_ids(run, monkeypatch, capsys):
-    monkeypatch.setattr(run_folder, "read_run_vocabulary", lambda model_dir: None)
-    assert call(run) == 0
+@pytest.fixture
+def bare_run(run, tmp_path):
+    """The run as it is without a vocabulary, as an import of weights alone."""
+    shutil.copytree(run, tmp_path / "bare")
+    (tmp_path / "bare" / run_folder.VOCABULARY_NAME).unlink()
+    return tmp_path / "bare"
+
+
+def test_a_run_without_a_vocabulary_takes_the_records_ids(bare_run, capsys):
+    assert call(bare_run) == 0
     assert "has no vocabulary: its ids are taken for those of the records.\n" in (
         capsys.readouterr().out
     )
 
 
-def test_records_of_another_size_are_refused_without_a_vocabulary(
-    run, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(run_folder, "read_run_vocabulary", lambda model_dir: None)
+def test_records_of_another_size_are_refused_without_a_vocabulary(bare_run, tmp_path, capsys):
     write_words(tmp_path / "data", n_token=13, test=61)
-    assert call(run, "--data_dir", tmp_path / "data") == 1
+    assert call(bare_run, "--data_dir", tmp_path / "data") == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.endswith(f"a model with 11 symbols; the records in {tmp_path / 'data'} have 13")
 
@@ -284,7 +294,7 @@ def test_a_folder_without_a_run_is_one_line(tmp_path, capsys):
 
 
 def test_a_run_without_records_says_which_flag_names_them(run, monkeypatch, capsys):
-    monkeypatch.setattr(evaluate, "_RECORDS_NAME", "none")
+    monkeypatch.setattr(run_folder, "RECORDS_NAME", "none")
     assert call(run) == 1
     assert capsys.readouterr().err == (
         f"evaluate.py: `{run}/none` holds no records: pass --data_dir, the folder of the records\n"
@@ -328,10 +338,6 @@ def test_the_recipe_of_a_model_is_found_by_its_shape(name):
         presets.model(name), n_token=800_011, dropout=0.5, dropatt=0.5, init_std=0.5, cutoffs=(7,)
     )
     assert presets.find(model, name.partition("_")[0]) == name
-
-
-def test_the_first_of_equal_recipes_is_found_for_another_corpus():
-    assert presets.find(presets.model("text8_large"), "mine") == "enwik8_large"
 
 
 def test_no_recipe_is_found_for_another_shape():
