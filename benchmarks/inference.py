@@ -4,7 +4,9 @@ python -m benchmarks.inference --json inference.json
 python -m benchmarks.inference --compare windows --plot docs/speed.png
 
 "Hidden states" is the memory that training has: each segment computes its keys and values again.
-"Cached" keeps them. "Times 2019" compares with the tokens per second of the 2019 code on another
+"Cached" keeps them. "T = ..." reads longer segments, as scoring does with few texts: with
+`same_length`, as here, the losses are the same; FLOPs and bytes are counted as for the shorter.
+"Times 2019" compares with the tokens per second of the 2019 code on another
 machine of two cores; "scaled" first divides these by how much faster a matrix product was there,
 which is an estimate: it knows nothing of caches and memory.
 """
@@ -29,6 +31,7 @@ from benchmarks.inference_calls import (
 from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
 from benchmarks.train_step import Shape, measure_peak, repeat
 from benchmarks.windows import draw_speeds, measure_windows, print_window_line
+from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
 
@@ -61,15 +64,20 @@ N_DRAWN = 320  # after each of these prompts
 
 def measure_work(work: Work, seconds: float) -> list[dict[str, Any]]:
     """Measures a work in each way; returns a record for each, with its method and its speed."""
+    from txl_tf.inference.scoring import join_segments
+
     shape, model = work.shape, make_model(work.shape)
     records = []
-    n_tokens = shape.batch_size * shape.tgt_len
-    readers = {"hidden states": make_hidden_reader}
+    readers = {"hidden states": (make_hidden_reader, shape)}
     if shape.tgt_len > 1:
-        readers["cached"] = make_cached_reader
-    for name, make in readers.items():
+        span = AttentionSpan(shape.mem_len, same_length=True)
+        tgt_len = join_segments(shape.batch_size, shape.tgt_len, span)
+        readers["cached"] = make_cached_reader, shape
+        readers[f"cached, T = {tgt_len}"] = make_cached_reader, shape._replace(tgt_len=tgt_len)
+    for name, (make, read_shape) in readers.items():
+        n_tokens = read_shape.batch_size * read_shape.tgt_len
         for jit in (False, True):
-            durations = repeat(make(model, shape, jit=jit), seconds)
+            durations = repeat(make(model, read_shape, jit=jit), seconds)
             records.append(_make_record(work, name, jit, Speed.from_durations(durations, n_tokens)))
     if shape.tgt_len == 1:
         for jit in (False, True):

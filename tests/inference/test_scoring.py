@@ -91,6 +91,18 @@ def test_the_segments_of_a_text_are_one_pass(tgt_len):
     np.testing.assert_allclose(nats, read_in_one_row(span, text, 96, is_masked=True), **SAME)
 
 
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_few_texts_are_read_in_longer_segments(is_masked):
+    """M is 66: 11 tokens at a time instead of 5, of up to 29 texts."""
+    span = AttentionSpan(66, same_length=True)
+    scorer = make_scorer(span, batch_size=1, mask_empty_memory=is_masked)
+    (text,) = make_texts((97,))
+    pieces = list(scorer.score([iter([text])]))
+    assert [len(piece.nats) for piece in pieces] == [11] * 8 + [8]
+    expected = read_in_one_row(span, text, 5, is_masked=is_masked)
+    np.testing.assert_allclose(np.concatenate([piece.nats for piece in pieces]), expected, **SAME)
+
+
 def test_the_parts_that_a_text_comes_in_do_not_change_its_score():
     (text,) = make_texts((97,))
     parts = [text[:0], text[:1], text[1:2], text[2:50], text[50:50], text[50:]]

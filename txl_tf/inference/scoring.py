@@ -15,6 +15,8 @@ from txl_tf.model import TransformerXL
 BATCH_SIZE = 16
 # Shapes that are compiled: segments of 8, 32, 128, ... tokens up to T, batches of B, B/4, B/16, ...
 _SHORTEST, _GROWTH = 8, 4
+# Few rows are read in longer segments: up to so many tokens at once, and to this share of M.
+_JOINED, _SHARE = 320, 6
 
 
 class Piece(NamedTuple):
@@ -87,13 +89,14 @@ class Scorer:
 
     A stream of more than T tokens is cut into segments of T, as in evaluation. A shorter one may
     be read in a shorter segment, which saves time: its tokens see the same either way. If all
-    rows hold such ones and an empty memory is masked, none is read.
+    rows hold such ones and an empty memory is masked, none is read. With `span.same_length` tokens
+    see the same in longer segments, too: few rows are read in such, which is faster.
 
     Args:
         model: the model; its weights must not change within a call.
         span: what it sees.
-        tgt_len: segment length T; it changes the speed, and with `span.same_length` false what
-            the first tokens of a segment see.
+        tgt_len: segment length T. With `span.same_length` it changes the speed alone, and is the
+            least; else it says what the first tokens of a segment see.
         batch_size: the most streams B to read at once. With fewer streams the batch is smaller.
         mask_empty_memory: as `CachedModel`'s.
         jit_compile: whether XLA compiles the step, once for each shape.
@@ -114,9 +117,10 @@ class Scorer:
     ):
         if batch_size < 1:
             raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
-        self._tgt_len = tgt_len
         self._batch_sizes = _list_sizes(1, batch_size)
-        self._lengths = _list_sizes(_SHORTEST, tgt_len)
+        self._tgt_lens = {
+            n_rows: join_segments(n_rows, tgt_len, span) for n_rows in self._batch_sizes
+        }
         self._cached = CachedModel(model, span, mask_empty_memory=mask_empty_memory)
         # A text that begins here and sees all of itself needs no memory, if an empty one is masked.
         self._longest_alone = 0
@@ -142,7 +146,8 @@ class Scorer:
         """
         queue = StreamQueue(streams, in_order=in_order)
         # All distances of a segment; those of a shorter one are the last of them.
-        positions = self._cached.project_positions(self._tgt_len)
+        longest = max(self._tgt_lens.values())
+        positions = self._cached.project_positions(longest)
         memory: CachedMemory | None = None
         active: list[TokenSlot] = []
         while True:
@@ -157,9 +162,9 @@ class Scorer:
             nats, memory = self._read(rows, positions, memory)
             for slot, losses in zip(rows, nats, strict=True):
                 if slot is not None:
-                    count = min(slot.n_inputs, self._tgt_len)
+                    count = min(slot.n_inputs, len(losses))
                     ids = slot.advance(count)
-                    slot.fill(self._tgt_len)
+                    slot.fill(longest)
                     yield Piece(slot.stream, ids, losses[:count], slot.is_done)
             active = [slot for slot in active if not slot.is_done]
 
@@ -171,9 +176,11 @@ class Scorer:
     ) -> tuple[np.ndarray, CachedMemory | None]:
         """Returns the losses of the next segment of each row, (B, T), and the new memory."""
         slots = [slot for slot in rows if slot is not None]
-        is_whole = [slot.is_whole(self._tgt_len) for slot in slots]
-        longest = max(slot.n_inputs for slot in slots) if all(is_whole) else self._tgt_len
-        tgt_len = _fit(longest, self._lengths)
+        tgt_len = self._tgt_lens[len(rows)]
+        is_whole = [slot.is_whole(tgt_len) for slot in slots]
+        if all(is_whole):
+            longest = max(slot.n_inputs for slot in slots)
+            tgt_len = _fit(longest, _list_sizes(_SHORTEST, tgt_len))
         step = self._make_step(rows, tgt_len)
         if all(is_whole) and tgt_len <= self._longest_alone:
             empty = self._alone.initial_memory(len(rows))
@@ -239,6 +246,21 @@ class Scorer:
             # A concrete one: tensorflow warns of functions that are traced for many shapes.
             self._functions[key] = function.get_concrete_function(*tensors)
         return self._functions[key](*tensors)
+
+
+def join_segments(n_rows: int, tgt_len: int, span: AttentionSpan) -> int:
+    """Returns how many tokens of each row to read at once, where T would be right.
+
+    With `span.same_length` a token sees as much in any segment. Products of more rows are faster,
+    and the memory is moved less often; but keys that most of a longer segment do not see cost more.
+
+    >>> span = AttentionSpan(2100, same_length=True)
+    >>> [join_segments(n_rows, 80, span) for n_rows in (1, 2, 4, 16)]
+    [320, 160, 80, 80]
+    """
+    if not span.same_length:
+        return tgt_len
+    return max(tgt_len, min(_JOINED // n_rows, span.mem_len // _SHARE))
 
 
 def _list_sizes(first: int, last: int) -> list[int]:

@@ -174,11 +174,8 @@ class TokenLoop:
 
     def _turn(self, scores: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
         """Moves scores of the distances M, ..., 0 from a place, (B, N, 1, R), to their places."""
-        doubled = tf.concat([scores, scores], axis=-1)
-        start = self._n_places - 1 - place
-        turned = tf.slice(doubled, [0, 0, 0, start], [-1, -1, -1, self._n_places])
-        turned.set_shape(scores.shape)
-        return turned
+        # A slice of two of them in a row would do too, but XLA pads what it cuts from.
+        return tf.roll(scores, place + 1, axis=-1)
 
     def _fold(self, states: tf.Tensor) -> tf.Tensor:
         """Returns states (B, 1, N, H) as (B N, H)."""

@@ -3,6 +3,7 @@
 import keras
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
+from txl_tf.layers.products import multiply
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -42,7 +43,7 @@ class FeedForward(keras.layers.Layer):
 
     def build(self, hidden_shape):
         def make_dense(units, activation, name):
-            return keras.layers.Dense(
+            return _Dense(
                 units,
                 activation=activation,
                 kernel_initializer=self.kernel_initializer,
@@ -65,3 +66,8 @@ class FeedForward(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,
         }
+
+
+class _Dense(keras.layers.Dense):
+    def call(self, inputs):
+        return self.activation(multiply(inputs, self.kernel) + self.bias)

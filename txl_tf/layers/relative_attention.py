@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
+from txl_tf.layers.products import multiply
 
 MASKED_SCORE = -1e30  # in float32, where softmax makes it an exact 0
 
@@ -96,7 +97,7 @@ class RelativeAttention(keras.layers.Layer):
         """Returns q (B, T, N, H) and k, v (B, S, N, H)."""
         d_heads = self.n_head * self.d_head
         kernel = ops.cast(self.qkv_kernel, self.compute_dtype)
-        query, keys, values = ops.split(ops.matmul(hidden, kernel), 3, axis=-1)
+        query, keys, values = ops.split(multiply(hidden, kernel), 3, axis=-1)
         if memory.shape[1]:
             # The memory is projected apart from the segment: its backward pass then makes
             # gradients for the kernel only, half the work of one product over both.
@@ -141,7 +142,7 @@ class RelativeAttention(keras.layers.Layer):
     def join_heads(self, attended):
         """Returns the output projection (B, T, D) of what the heads attended to (B, T, N, H)."""
         attended = ops.reshape(attended, (*ops.shape(attended)[:2], self.n_head * self.d_head))
-        return ops.matmul(attended, ops.cast(self.o_kernel, self.compute_dtype))
+        return multiply(attended, ops.cast(self.o_kernel, self.compute_dtype))
 
     def _split_heads(self, tensor):
         return ops.reshape(tensor, (*ops.shape(tensor)[:-1], self.n_head, self.d_head))

@@ -1,0 +1,34 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.layers.products import multiply
+
+RNG = np.random.default_rng(3)
+KERNEL = RNG.normal(size=(516, 523)).astype("float32")
+
+
+@pytest.mark.parametrize("shape", [(516,), (1, 516), (1, 1, 516), (2, 1, 516), (0, 516)], ids=str)
+def test_it_is_the_product_of_matrices(shape):
+    rows = RNG.normal(size=shape).astype("float32")
+    found = np.asarray(multiply(tf.constant(rows), tf.constant(KERNEL)))
+    np.testing.assert_allclose(found, rows @ KERNEL, rtol=0, atol=1e-4)  # 516 terms, float32
+
+
+@pytest.mark.parametrize(
+    ("shape", "width", "is_in_parts"),
+    [((1, 1), 516, True), ((2, 1), 516, False), ((1,), 515, False), ((1,), 256, False)],
+)
+def test_a_single_row_and_a_large_kernel_are_multiplied_in_parts(shape, width, is_in_parts):
+    """A batch of products is what XLA gives to several threads."""
+    function = tf.function(multiply, jit_compile=True, autograph=False)
+    places = tf.zeros((*shape, width)), tf.constant(KERNEL[:width])
+    compiled = function.experimental_get_compiler_ir(*places)(stage="optimized_hlo")
+    assert ("lhs_batch_dims" in compiled) == is_in_parts
+
+
+def test_a_number_of_rows_that_is_not_known_when_it_is_traced():
+    function = tf.function(multiply, autograph=False, reduce_retracing=True)
+    signature = tf.TensorSpec((None, 516)), tf.TensorSpec(KERNEL.shape)
+    found = function.get_concrete_function(*signature)(tf.ones((1, 516)), tf.constant(KERNEL))
+    np.testing.assert_allclose(found, KERNEL.sum(0, keepdims=True), rtol=0, atol=1e-4)
