@@ -12,7 +12,7 @@ import txl_tf.export
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.inference.cached_model import CachedModel
-from txl_tf.inference.export import export_model
+from txl_tf.inference.export import export_saved_model
 
 TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]
 TGT_LEN = 5
@@ -292,7 +292,7 @@ def test_a_mixed_policy_is_exported(tmp_path, policy):
     )
     model = txl_tf.TransformerXL(config, seed=1, dtype=policy)
     span, ids = txl_tf.AttentionSpan(11), np.random.default_rng(3).integers(0, 23, (2, 5), "int32")
-    names = export_model(str(tmp_path / "out"), model, None, span, 5, mask_empty_memory=False)
+    names = export_saved_model(str(tmp_path / "out"), CachedModel(model, span), None, 5)
     assert names == ("score_ids", "initial_memory", "step")
     loaded = tf.saved_model.load(str(tmp_path / "out"))
     found = loaded.signatures["score_ids"](ids=tf.constant(ids), lengths=tf.constant([5, 5]))

@@ -1,7 +1,7 @@
 """The model with frozen weights: keys and values of the memory are kept, not computed again."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import tensorflow as tf
 from keras import ops
@@ -9,6 +9,8 @@ from keras import ops
 from txl_tf.config import AttentionSpan
 from txl_tf.layers import make_attention_mask, make_position_table, shift_padded
 from txl_tf.model import TransformerXL
+
+States = TypeVar("States")
 
 
 class CachedMemory(NamedTuple):
@@ -27,13 +29,7 @@ class CachedMemory(NamedTuple):
 
     def reset(self, rows: tf.Tensor) -> Self:
         """Returns the memory with some rows, (B,) bool, as before the first segment."""
-        empty = rows[:, None, None, None]
-
-        def clear(states: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
-            return tuple(tf.where(empty, tf.zeros_like(state), state) for state in states)
-
-        filled = tf.where(rows, 0, self.filled)
-        return type(self)(clear(self.keys), clear(self.values), filled)
+        return clear_rows(self, rows)
 
 
 class CachedModel:
@@ -56,6 +52,20 @@ class CachedModel:
         self.model = model
         self.span = span
         self.mask_empty_memory = mask_empty_memory
+
+    def without_memory(self) -> "CachedModel":
+        """Returns what reads texts that see nothing before their first token."""
+        return CachedModel(self.model, AttentionSpan(0, clamp_len=self.span.clamp_len))
+
+    def find_longest_alone(self, tgt_len: int) -> int:
+        """Returns how long a text may be for `without_memory` to read it as this would.
+
+        Args:
+            tgt_len: the most tokens T of a segment.
+        """
+        if not self.mask_empty_memory:
+            return 0
+        return min(self.span.mem_len, tgt_len) if self.span.same_length else tgt_len
 
     def initial_memory(self, batch_size: int) -> CachedMemory:
         """Returns the memory before the first segment, for B rows."""
@@ -145,6 +155,16 @@ class CachedModel:
         places = counts[:, None] + tf.range(self.span.mem_len)  # (B, M)
         places = tf.repeat(places[:, None], states.shape[1], axis=1)  # (B, N, M)
         return tf.gather(states, places, axis=2, batch_dims=2)
+
+
+def clear_rows(states: States, rows: tf.Tensor) -> States:
+    """Returns states (B, ...), nested as they are, with zeros in some rows, (B,) bool."""
+
+    def clear(state: tf.Tensor) -> tf.Tensor:
+        shape = [-1, *[1] * (state.shape.rank - 1)]
+        return tf.where(tf.reshape(rows, shape), tf.zeros_like(state), state)
+
+    return tf.nest.map_structure(clear, states)
 
 
 def take_nearest(positions: Sequence[tf.Tensor], n_keys: int | tf.Tensor) -> tuple[tf.Tensor, ...]:

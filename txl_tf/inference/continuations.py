@@ -82,7 +82,7 @@ class ContinuationScorer:
         self._tgt_len = tgt_len
         self._batch_size = batch_size
         self._positions = cached.project_positions(tgt_len)
-        self._read = tf.function(self._compute, autograph=False)
+        self._read = tf.function(self._compute, jit_compile=True, autograph=False)
 
     def score(self, continuations: Sequence[Continuation]) -> list[ContinuationScore]:
         """Returns the score of each."""

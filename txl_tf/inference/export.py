@@ -8,13 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.config import AttentionSpan
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.inference.cached_model import CachedModel
-from txl_tf.inference.serving import Reader, Scorer, make_id_functions
-from txl_tf.inference.serving_text import TextReader, Writer, make_text_functions
-from txl_tf.model import TransformerXL
+from txl_tf.inference.serving import RaggedScorer, Reader, make_id_functions
+from txl_tf.inference.serving_text import StrictTokenizer, Writer, make_text_functions
 from txl_tf.training.files import explain, write_aside, write_json, write_text
 from txl_tf.version import __version__
 
@@ -27,33 +25,22 @@ class ServedModel(tf.Module):
     """What is saved: weights, products of positions, vocabulary, and the functions of all.
 
     Args:
-        model: the model.
+        cached: the model.
         vocabulary: what turns texts into ids; `None`: then there are no functions of texts.
-        span: what the model sees.
         tgt_len: segment length T.
         batch_size: how many texts are read at once.
-        mask_empty_memory: as `CachedModel`'s.
     """
 
     def __init__(
-        self,
-        model: TransformerXL,
-        vocabulary: Vocabulary | None,
-        span: AttentionSpan,
-        tgt_len: int,
-        *,
-        batch_size: int = BATCH_SIZE,
-        mask_empty_memory: bool = True,
+        self, cached: CachedModel, vocabulary: Vocabulary | None, tgt_len: int, batch_size: int
     ):
         super().__init__(name="txl_tf")
-        cached = CachedModel(model, span, mask_empty_memory=mask_empty_memory)
-        alone = min(span.mem_len, tgt_len) if span.same_length else tgt_len
         self._cached, self._tgt_len = cached, tgt_len
         self.reader = Reader(cached, tgt_len)
-        self.scorer = Scorer(self.reader, batch_size, alone if mask_empty_memory else 0)
+        self.scorer = RaggedScorer(self.reader, batch_size)
         if vocabulary is not None:
-            self.text_reader = TextReader(vocabulary)
-            self.writer = Writer(self.text_reader, self.reader, cached, vocabulary)
+            self.tokenizer = StrictTokenizer(vocabulary)
+            self.writer = Writer(self.tokenizer, self.reader, cached, vocabulary)
 
     def make_functions(self) -> dict[str, tf.function]:
         """Returns the signatures by name; as attributes they would be traced a second time."""
@@ -61,33 +48,28 @@ class ServedModel(tf.Module):
         # One function for both signatures that score: traced, and saved, once.
         score = tf.function(self.scorer.score, input_signature=[ragged], autograph=False)
         functions = make_id_functions(self.reader, score, self._cached, self._tgt_len)
-        if hasattr(self, "text_reader"):
-            functions |= make_text_functions(self.text_reader, score, self.writer)
+        if hasattr(self, "tokenizer"):
+            functions |= make_text_functions(self.tokenizer, score, self.writer)
         return functions
 
 
-def export_model(
+def export_saved_model(
     out: str,
-    model: TransformerXL,
+    cached: CachedModel,
     vocabulary: Vocabulary | None,
-    span: AttentionSpan,
     tgt_len: int,
     *,
     batch_size: int = BATCH_SIZE,
-    mask_empty_memory: bool = True,
     origin: dict[str, Any] | None = None,
 ) -> tuple[str, ...]:
     """Writes a SavedModel, whole or not at all: docs/serving.md tells its signatures.
 
     Args:
         out: the folder, new or empty.
-        model: the model.
+        cached: the model.
         vocabulary: its symbols; `None`: the signatures of ids alone are written.
-        span: what the model sees.
         tgt_len: segment length T.
         batch_size: how many texts are read at once; more take more memory.
-        mask_empty_memory: whether a text sees nothing before its first token. The 2019 release
-            has it see zeros.
         origin: what else to tell of the model, as JSON.
 
     Returns:
@@ -98,15 +80,9 @@ def export_model(
     """
     if batch_size < 1:
         raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
+    model = cached.model
     with write_aside(out) as aside:
-        served = ServedModel(
-            model,
-            vocabulary,
-            span,
-            tgt_len,
-            batch_size=batch_size,
-            mask_empty_memory=mask_empty_memory,
-        )
+        served = ServedModel(cached, vocabulary, tgt_len, batch_size)
         signatures = {
             name: function.get_concrete_function()
             for name, function in served.make_functions().items()
@@ -126,9 +102,9 @@ def export_model(
             "parameters": model.config.count_parameters(),
             "dtype_policy": model.dtype_policy.name,
             "vocabulary": vocabulary and {"level": vocabulary.level, "symbols": len(vocabulary)},
-            "span": span.to_json(),
+            "span": cached.span.to_json(),
             "tgt_len": tgt_len,
-            "mask_empty_memory": mask_empty_memory,
+            "mask_empty_memory": cached.mask_empty_memory,
             "batch_size": batch_size,
             "signatures": {name: _describe(each) for name, each in signatures.items()},
         }

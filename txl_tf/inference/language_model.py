@@ -12,7 +12,7 @@ from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.inference.cached_model import CachedModel
 from txl_tf.inference.export import BATCH_SIZE as EXPORT_BATCH_SIZE
-from txl_tf.inference.export import export_model
+from txl_tf.inference.export import export_saved_model
 from txl_tf.inference.generation import Choice, Generator
 from txl_tf.inference.scoring import BATCH_SIZE, Scorer
 from txl_tf.inference.session import Session
@@ -72,8 +72,8 @@ class LanguageModel:
         self.training = training or TrainConfig()
         self.step = step
         self._reader = TextReader(vocabulary, model.config.n_token)
-        self._generators: dict[bool, Generator] = {}
-        self._scorers: dict[tuple[int, bool, bool], Scorer] = {}
+        self._generators: dict[tuple[EvalConfig, bool], Generator] = {}
+        self._scorers: dict[tuple[EvalConfig, int, bool, bool], Scorer] = {}
 
     @classmethod
     def load(
@@ -296,14 +296,12 @@ class LanguageModel:
             UserError: `batch_size` is not positive, the folder holds something, or it cannot be
                 written; nothing of it stays.
         """
-        return export_model(
+        return export_saved_model(
             os.fspath(folder),
-            self.model,
+            CachedModel(self.model, self.span, mask_empty_memory=mask_empty_memory),
             self.vocabulary,
-            self.span,
             self.evaluation.tgt_len,
             batch_size=batch_size,
-            mask_empty_memory=mask_empty_memory,
             origin={"dataset": self.dataset, "step": self.step},
         )
 
@@ -324,7 +322,7 @@ class LanguageModel:
 
     def _make_scorer(self, batch_size: int, mask_empty_memory: bool, jit_compile: bool) -> Scorer:
         """Returns a scorer; one that was made before has its compiled steps."""
-        key = (batch_size, mask_empty_memory, jit_compile)
+        key = (self.evaluation, batch_size, mask_empty_memory, jit_compile)
         if key not in self._scorers:
             self._scorers[key] = Scorer(
                 self.model,
@@ -337,10 +335,11 @@ class LanguageModel:
         return self._scorers[key]
 
     def _get_generator(self, mask_empty_memory: bool) -> Generator:
-        if mask_empty_memory not in self._generators:
+        key = (self.evaluation, mask_empty_memory)
+        if key not in self._generators:
             cached = CachedModel(self.model, self.span, mask_empty_memory=mask_empty_memory)
-            self._generators[mask_empty_memory] = Generator(cached, self.evaluation.tgt_len)
-        return self._generators[mask_empty_memory]
+            self._generators[key] = Generator(cached, self.evaluation.tgt_len)
+        return self._generators[key]
 
 
 def load(path: str | os.PathLike[str], *, checkpoint: str | None = None) -> LanguageModel:

@@ -122,11 +122,8 @@ class Scorer:
             n_rows: join_segments(n_rows, tgt_len, span) for n_rows in self._batch_sizes
         }
         self._cached = CachedModel(model, span, mask_empty_memory=mask_empty_memory)
-        # A text that begins here and sees all of itself needs no memory, if an empty one is masked.
-        self._longest_alone = 0
-        if mask_empty_memory:
-            self._longest_alone = span.mem_len if span.same_length else tgt_len
-        self._alone = CachedModel(model, AttentionSpan(0, clamp_len=span.clamp_len))
+        self._alone = self._cached.without_memory()
+        self._longest_alone = self._cached.find_longest_alone(max(self._tgt_lens.values()))
         self._jit_compile = jit_compile
         self._functions: dict[tuple[int, int, bool], Callable[..., Any]] = {}
 

@@ -4,8 +4,7 @@ from typing import NamedTuple, Self
 
 import tensorflow as tf
 
-from txl_tf.config import AttentionSpan
-from txl_tf.inference.cached_model import CachedMemory, CachedModel, take_nearest
+from txl_tf.inference.cached_model import CachedMemory, CachedModel, clear_rows, take_nearest
 from txl_tf.training.checkpoint_weights import name_variables
 
 Tensors = dict[str, tf.Tensor]
@@ -48,12 +47,16 @@ class Reader(tf.Module):
     Args:
         cached: the model; its weights and all else that it needs are saved with this.
         tgt_len: the most tokens T of a segment.
+
+    Attributes:
+        longest_alone: texts of up to so many tokens need no memory, not even an empty one.
     """
 
     def __init__(self, cached: CachedModel, tgt_len: int):
         super().__init__(name="reader")
         self._cached = cached
         self._tgt_len = tgt_len
+        self.longest_alone = cached.find_longest_alone(tgt_len)
         self.weights = name_variables(cached.model.weights)
         # Variables, not constants: a graph must stay below 2 GB.
         self.positions = [
@@ -83,9 +86,8 @@ class Reader(tf.Module):
             before it, and behind its length. And what to carry on.
         """
         cached, mem_len = self._cached, carry.keys[0].shape[2]
-        if mem_len != cached.span.mem_len:
-            span = AttentionSpan(mem_len, clamp_len=cached.span.clamp_len)
-            cached = CachedModel(cached.model, span)
+        if mem_len != cached.span.mem_len:  # none
+            cached = cached.without_memory()
         n_keys = mem_len + tf.shape(ids)[1]
         # Those of a shorter segment are the last of a longer one's.
         positions = take_nearest(self.positions, n_keys)
@@ -130,21 +132,18 @@ class Reader(tf.Module):
         return tf.transpose(parts.concat()), carry
 
 
-class Scorer(tf.Module):
+class RaggedScorer(tf.Module):
     """Scores texts of any lengths.
 
     Args:
         reader: reads them.
         batch_size: how many to read at once.
-        longest_alone: texts of up to so many tokens see nothing of an empty memory, so that none
-            is needed.
     """
 
-    def __init__(self, reader: Reader, batch_size: int, longest_alone: int):
+    def __init__(self, reader: Reader, batch_size: int):
         super().__init__(name="scorer")
         self._reader = reader
         self._batch_size = batch_size
-        self._longest_alone = longest_alone
 
     def score(self, texts: tf.RaggedTensor) -> tf.RaggedTensor:
         """Returns -log p of each token, 0 of each text's first.
@@ -187,7 +186,7 @@ class Scorer(tf.Module):
             return self._reader.read(ids, lengths, carry._replace(keys=keys, values=values))[0]
 
         nats = tf.cond(
-            tf.shape(ids)[1] <= self._longest_alone,
+            tf.shape(ids)[1] <= self._reader.longest_alone,
             read_alone,
             lambda: self._reader.read_all(ids, lengths, carry)[0],
         )
@@ -197,7 +196,7 @@ class Scorer(tf.Module):
 def make_id_functions(
     reader: Reader, score: tf.function, cached: CachedModel, tgt_len: int
 ) -> dict[str, tf.function]:
-    """Returns the signatures that take ids, by name; `score` is `Scorer.score`."""
+    """Returns the signatures that take ids, by name; `score` is `RaggedScorer.score`."""
     config, mem_len = cached.model.config, cached.span.mem_len
     states = (config.n_layer, None, config.n_head, mem_len, config.d_head)
     carried = [
@@ -235,8 +234,7 @@ def make_id_functions(
         tensors = {"keys": keys, "values": values, "last": last, "n_read": n_read}
         with tf.control_dependencies(_check_step(ids, reset, tensors, tgt_len)):
             carry = Carry.from_tensors(tensors, cached.model.compute_dtype)
-            carry = tf.nest.map_structure(lambda state: _clear(state, reset), carry)
-            nats, carry = reader.read(ids, lengths, carry)
+            nats, carry = reader.read(ids, lengths, clear_rows(carry, reset))
             log_probs = cached.model.log_probs(carry.last[:, None])[:, 0]
         return {"nats": nats, "log_probs": log_probs, **carry.to_tensors()}
 
@@ -263,12 +261,6 @@ def _check_step(
         tf.debugging.assert_positive(n_places, message=rule),
         tf.debugging.assert_less_equal(n_places, tgt_len, message=rule),
     ]
-
-
-def _clear(state: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """Returns a state (B, ...) with zeros in some rows, (B,) bool."""
-    shape = tf.concat([tf.shape(rows), tf.ones(state.shape.rank - 1, tf.int32)], axis=0)
-    return tf.where(tf.reshape(rows, shape), tf.zeros_like(state), state)
 
 
 def _clip(lengths: tf.Tensor, longest: int) -> tf.Tensor:

@@ -12,7 +12,7 @@ from txl_tf.inference.serving import Reader, Tensors, check_ids
 from txl_tf.inference.token_loop import TokenLoop
 
 
-class TextReader(tf.Module):
+class StrictTokenizer(tf.Module):
     """Turns texts into ids, and fails in a graph where one cannot be.
 
     Args:
@@ -20,7 +20,7 @@ class TextReader(tf.Module):
     """
 
     def __init__(self, vocabulary: Vocabulary):
-        super().__init__(name="text_reader")
+        super().__init__(name="tokenizer")
         self._tokenizer = Tokenizer(vocabulary)
         self._is_bytes = vocabulary.level == "byte"
         self._n_token = len(vocabulary)
@@ -39,7 +39,7 @@ class Writer(tf.Module):
     """Goes on with texts.
 
     Args:
-        text_reader: turns them into ids.
+        tokenizer: turns them into ids.
         reader: reads these.
         cached: the model.
         vocabulary: turns ids into texts; its unknown symbol is never drawn.
@@ -47,13 +47,13 @@ class Writer(tf.Module):
 
     def __init__(
         self,
-        text_reader: TextReader,
+        tokenizer: StrictTokenizer,
         reader: Reader,
         cached: CachedModel,
         vocabulary: Vocabulary,
     ):
         super().__init__(name="writer")
-        self._text_reader = text_reader
+        self._tokenizer = tokenizer
         self._reader = reader
         self._cached = cached
         self._detokenizer = Detokenizer(vocabulary)
@@ -68,7 +68,7 @@ class Writer(tf.Module):
         seed: tf.Tensor,
     ) -> tf.Tensor:
         """Returns what is added to a text, () string; docs/serving.md tells the rest."""
-        ids = self._text_reader.tokenize(text[None]).to_tensor()
+        ids = self._tokenizer.tokenize(text[None]).to_tensor()
         with tf.control_dependencies(_check_choice(ids, length, temperature, top_k)):
             ids, length = tf.ensure_shape(ids, (1, None)), tf.identity(length)
         _, carry = self._reader.read_all(ids, tf.shape(ids)[1][None], self._reader.make_carry(1))
@@ -112,13 +112,13 @@ def _check_choice(
 
 
 def make_text_functions(
-    text_reader: TextReader, score: tf.function, writer: Writer
+    tokenizer: StrictTokenizer, score: tf.function, writer: Writer
 ) -> dict[str, tf.function]:
-    """Returns the signatures that take texts, by name; `score` is `Scorer.score`."""
+    """Returns the signatures that take texts, by name; `score` is `RaggedScorer.score`."""
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, "texts")], autograph=False)
     def score_text(texts: tf.Tensor) -> Tensors:
-        ids = text_reader.tokenize(texts)
+        ids = tokenizer.tokenize(texts)
         nats = score(ids)
         tokens = tf.maximum(tf.cast(ids.row_lengths(), tf.int32) - 1, 0)
         sums = tf.reduce_sum(tf.cast(nats, tf.float64), axis=1)
