@@ -4,6 +4,7 @@ python -m txl_tf.generate --run runs/text8 --prompt "once upon a time"
 """
 
 import sys
+from itertools import chain
 
 from absl import flags
 
@@ -56,7 +57,7 @@ def generate_text(options: flags.FlagValues) -> None:
     prompt = sys.stdin.read() if options.prompt is None else options.prompt
 
     import txl_tf
-    from txl_tf.data.wikitext import detokenize_wikitext, is_wikitext
+    from txl_tf.data.wikitext import is_wikitext, stream_wikitext
 
     lm = txl_tf.load(options.run, checkpoint=options.checkpoint)
     if lm.vocabulary is None:
@@ -77,11 +78,8 @@ def generate_text(options: flags.FlagValues) -> None:
             stops=options.stop,
             mask_empty_memory=options.mask_empty_memory,
         )
-        if is_readable:  # of a whole text: what stands together shows when it is there
-            print(detokenize_wikitext(prompt + "".join(pieces)))
-            continue
-        print(prompt, end="", flush=True)
-        for piece in pieces:
+        whole = chain([prompt], pieces)
+        for piece in stream_wikitext(whole) if is_readable else whole:
             print(piece, end="", flush=True)
         print()
 

@@ -1,6 +1,10 @@
-import pytest
+import itertools
 
-from txl_tf.data.wikitext import detokenize_wikitext, is_wikitext
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txl_tf.data.wikitext import detokenize_wikitext, is_wikitext, stream_wikitext
 
 
 @pytest.mark.parametrize(
@@ -26,3 +30,25 @@ def test_text_is_as_people_write_it(tokenised, readable):
 def test_its_marks_tell_a_wikitext_vocabulary():
     assert is_wikitext(("<eos>", "@-@", "the", "@,@"))
     assert not is_wikitext(("<eos>", "-", "the", ","))
+
+
+WORDS = ["the", "=", '"', ",", "(", ")", "@-@", "@,@", "'s", "n't", "$", "'", "5"]
+
+
+@given(
+    words=st.lists(st.sampled_from(WORDS), max_size=40),
+    ends=st.lists(st.sampled_from([" ", " ", "\n", "\n ", " \n "]), min_size=40, max_size=40),
+    cuts=st.lists(st.integers(0, 150), max_size=9),
+)
+def test_a_stream_gives_the_whole_text(words, ends, cuts):
+    """However it is cut, also within words; what was shown once is never taken back."""
+    text = "".join(word + end for word, end in zip(words, ends, strict=False))
+    places = sorted({0, *cuts, len(text)})
+    pieces = [text[low:high] for low, high in itertools.pairwise(places)]
+    assert "".join(stream_wikitext(pieces)) == detokenize_wikitext(text)
+
+
+def test_a_stream_shows_what_cannot_change_any_more():
+    pieces = ["It cost 5 @,@", " 000 dollars", ' , " he', ' said " .\n', " = Plot", " = \n It"]
+    shown = ["It cost 5", ",000", " dollars,", ' "he said".\n', "", "= Plot =\n", " It"]
+    assert list(stream_wikitext(pieces)) == shown

@@ -7,6 +7,8 @@ import numpy as np
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.inference.generation import Texts
 
+_N_BEFORE = 16  # ids, with which what follows is decoded
+
 
 class Session:
     """Texts with the memory of all that was read and drawn; `LanguageModel.start` makes it.
@@ -59,5 +61,6 @@ def _decode(
     if vocabulary is None:
         return drawn
     # Together: the space between two words belongs to neither.
-    head = vocabulary.decode(prompt)
-    return vocabulary.decode(np.concatenate([prompt, drawn])).removeprefix(head)
+    before = prompt[-_N_BEFORE:]
+    head = vocabulary.decode(before)
+    return vocabulary.decode(np.concatenate([before, drawn])).removeprefix(head)
