@@ -76,7 +76,7 @@ def make_hidden_reader(model: Any, shape: Shape, *, jit: bool) -> Call:
 
 def make_cached_reader(model: Any, shape: Shape, *, jit: bool) -> Call:
     """Returns what reads a segment and its losses with keys and values of the memory kept."""
-    from txl_tf.inference.cached_model import CachedModel
+    from txl_tf.cached_model import CachedModel
 
     cached = CachedModel(model, AttentionSpan(shape.mem_len, same_length=True))
     ids = draw_segment(shape)
@@ -138,7 +138,7 @@ class TokenDrawer:
     """
 
     def __init__(self, model: Any, mem_len: int, *, jit: bool):
-        from txl_tf.inference.cached_model import CachedModel
+        from txl_tf.cached_model import CachedModel
         from txl_tf.inference.generation import Generator
 
         cached = CachedModel(model, AttentionSpan(mem_len, same_length=True))

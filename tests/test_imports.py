@@ -20,8 +20,12 @@ PARTS = {
     "layers": {"config"},
     "model": {"config", "layers"},
     "data": {"config", "stages"},
-    "training": {"config", "config_base", "run_options", "presets", "layers", "model", "data"},
-    "inference": {"config", "presets", "layers", "model", "data", "training"},
+    "cached_model": {"config", "layers", "model"},
+    "training": {
+        *("config", "config_base", "run_options", "presets"),
+        *("layers", "model", "cached_model", "data"),
+    },
+    "inference": {"config", "presets", "layers", "model", "cached_model", "data", "training"},
     "release": {"config", "model", "data", "training"},
     "analysis": {"config", "model", "data", "inference"},
 }

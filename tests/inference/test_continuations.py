@@ -3,10 +3,10 @@ import pytest
 import tensorflow as tf
 
 import txl_tf
+from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.inference.cached_model import CachedModel
 from txl_tf.inference.continuations import Continuation, ContinuationScorer, encode_continuation
 
 WORDS = Vocabulary("word", ("<S>", "the", "cat", "sat", "ab", "cd", "<unk>"), unknown="<unk>")

@@ -9,9 +9,9 @@ import tensorflow as tf
 from test_language_model import WORDS, make_model
 
 import txl_tf.export
+from txl_tf.cached_model import CachedModel
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.inference.cached_model import CachedModel
 from txl_tf.inference.export import export_saved_model
 
 TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]

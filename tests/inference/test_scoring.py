@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from test_cached_model import SPANS, make_model
 
+from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.inference import LanguageModel, token_slots
-from txl_tf.inference.cached_model import CachedModel
 from txl_tf.inference.scoring import Scorer
 
 # Two ways to sum in float32, on a model with weights nine times as large as usual.

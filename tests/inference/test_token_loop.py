@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 from golden_cases import load_case
 
+from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan
-from txl_tf.inference.cached_model import CachedModel
 from txl_tf.inference.sampling import Sampling
 from txl_tf.inference.token_loop import TokenLoop
 from txl_tf.release import load_model

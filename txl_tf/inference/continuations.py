@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.cached_model import CachedMemory, CachedModel
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.inference.cached_model import CachedMemory, CachedModel
 
 
 class Continuation(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.cached_model import CachedModel
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.inference.cached_model import CachedModel
 from txl_tf.inference.serving import RaggedScorer, Reader, make_id_functions
 from txl_tf.inference.serving_text import StrictTokenizer, Writer, make_text_functions
 from txl_tf.training.files import explain, write_aside, write_json, write_text

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.cached_model import CachedMemory, CachedModel
 from txl_tf.errors import UserError
-from txl_tf.inference.cached_model import CachedMemory, CachedModel
 from txl_tf.inference.sampling import Sampling
 from txl_tf.inference.token_loop import LoopState, TokenLoop
 

@@ -8,9 +8,9 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 
+from txl_tf.cached_model import CachedModel
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.inference.cached_model import CachedModel
 from txl_tf.inference.continuations import ContinuationScorer, encode_continuation
 from txl_tf.inference.language_model import LanguageModel
 from txl_tf.inference.scoring import BATCH_SIZE

@@ -6,11 +6,11 @@ from typing import Any, Self, cast
 
 import numpy as np
 
+from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.reading import open_records
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.inference.cached_model import CachedModel
 from txl_tf.inference.export import BATCH_SIZE as EXPORT_BATCH_SIZE
 from txl_tf.inference.export import export_saved_model
 from txl_tf.inference.generation import Choice, Generator

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.cached_model import CachedMemory, CachedModel, take_nearest
 from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
-from txl_tf.inference.cached_model import CachedMemory, CachedModel, take_nearest
 from txl_tf.inference.token_slots import StreamQueue, TokenSlot, arrange_slots
 from txl_tf.model import TransformerXL
 

@@ -4,9 +4,9 @@ import math
 
 import tensorflow as tf
 
+from txl_tf.cached_model import CachedMemory, CachedModel
 from txl_tf.data.tokenizer import Detokenizer, Tokenizer
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.inference.cached_model import CachedMemory, CachedModel
 from txl_tf.inference.sampling import Sampling
 from txl_tf.inference.serving import Reader, Tensors, check_ids
 from txl_tf.inference.token_loop import TokenLoop

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from keras import ops
 
-from txl_tf.inference.cached_model import CachedMemory, CachedModel
+from txl_tf.cached_model import CachedMemory, CachedModel
 from txl_tf.inference.sampling import Sampling, choose_tokens, penalize
 
 

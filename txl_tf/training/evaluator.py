@@ -2,16 +2,16 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from txl_tf.cached_model import CachedMemory, CachedModel
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.data.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes import Tokens
 from txl_tf.model import TransformerXL
-from txl_tf.training.step import Memory
 
 
 class Score(NamedTuple):
@@ -57,9 +57,9 @@ Report = Callable[[int, int, Score], None]
 class Evaluator:
     """Scores splits: all tokens but the first, which has no context, once each.
 
-    A split is cut into lanes, read in step with memory carried; the last segments are padded, and
-    the padding is not counted. Each lane starts with an empty memory, so fewer lanes give a
-    slightly lower loss, unless the lanes are warmed. It runs on one device.
+    A split is cut into lanes, read in step with memory carried, as keys and values; the last
+    segments are padded, and the padding is not counted. Each lane starts with an empty memory, so
+    fewer lanes give a slightly lower loss, unless the lanes are warmed. It runs on one device.
 
     With `reset_at_documents` a document sees nothing of the one before it. The first token of a
     document is still a target, of the last token of the document before: all but the split's
@@ -74,6 +74,7 @@ class Evaluator:
     def __init__(self, model: TransformerXL, config: EvalConfig, *, jit_compile: bool = False):
         self.model = model
         self.config = config
+        self._cached = CachedModel(model, config.span)
         self._score_segment = tf.function(
             self._compute_nats, jit_compile=jit_compile, autograph=False
         )
@@ -134,22 +135,24 @@ class Evaluator:
         n_segments = len(lanes)
         if max_segments is not None:
             n_segments = min(lanes.n_warm + max_segments, n_segments)
-        memory = self.model.initial_memory(lanes.n_lanes, self.config.mem_len)
+        positions = self._cached.project_positions(self.config.tgt_len)
+        memory = self._cached.initial_memory(lanes.n_lanes)
         score = Score(0.0, 0)
         for index, segment in enumerate(itertools.islice(lanes, n_segments)):
             if index and segment.begins.any():
-                memory = self.model.reset_memory(memory, segment.begins)
-            nats, memory = self._score_segment(Segment(*map(tf.constant, segment)), memory)
+                memory = memory.reset(tf.constant(segment.begins))
+            tensors = Segment(*map(tf.constant, segment))
+            nats, memory = self._score_segment(tensors, memory, positions)
             score = Score(score.nats + float(nats), score.tokens + int(segment.mask.sum()))
             if report:
                 report(index + 1, n_segments, score)
         return score
 
-    def _compute_nats(self, segment: Segment, memory: Memory) -> tuple[tf.Tensor, Memory]:
+    def _compute_nats(
+        self, segment: Segment, memory: CachedMemory, positions: Sequence[tf.Tensor]
+    ) -> tuple[tf.Tensor, CachedMemory]:
         """Returns the sum of the losses of a segment, () float64, and the new memory."""
         starts = segment.document_starts if self.config.reset_at_documents else None
-        hidden, memory = self.model(
-            segment.ids, memory, span=self.config.span, training=False, document_starts=starts
-        )
+        hidden, memory = self._cached.read(segment.ids, memory, positions, document_starts=starts)
         nats = tf.where(segment.mask, self.model.nll(hidden, segment.targets), 0.0)
         return tf.reduce_sum(tf.cast(nats, tf.float64)), memory

@@ -4,8 +4,8 @@ import tensorflow as tf
 from golden_cases import EVALUATIONS, NAMES, load_case, parse_evaluation
 from small_model import COMPILED, LOSS_TOLERANCE
 
+from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan, ModelConfig
-from txl_tf.inference.cached_model import CachedModel
 from txl_tf.model import TransformerXL
 from txl_tf.release import load_model
 
@@ -74,6 +74,23 @@ def test_cached_keys_and_values_are_those_of_the_hidden_states(span):
         hidden, memory = model(ids[:, start : start + 5], memory, span=span)
         expected.append(hidden)
     np.testing.assert_allclose(found, tf.concat(expected, axis=1), rtol=0, atol=2e-5)
+
+
+@COMPILED
+@pytest.mark.parametrize("span", SPANS, ids=str)
+def test_documents_are_told_apart_as_by_the_model(span, jit):
+    """Starts anywhere in a segment, several in one, in one row and not in the other."""
+    model, ids = make_model(), draw_ids(3, 20)
+    starts = tf.constant(np.random.default_rng(4).random((3, 20)) < 0.2)
+    cached = CachedModel(model, span)
+    read = tf.function(cached.read, jit_compile=jit, autograph=False)
+    positions, kept = cached.project_positions(5), cached.initial_memory(3)
+    memory = model.initial_memory(3, span.mem_len)
+    for start in range(0, 20, 5):
+        part = slice(start, start + 5)
+        expected, memory = model(ids[:, part], memory, span=span, document_starts=starts[:, part])
+        found, kept = read(ids[:, part], kept, positions, document_starts=starts[:, part])
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("is_masked", [False, True])

@@ -7,7 +7,12 @@ import tensorflow as tf
 from keras import ops
 
 from txl_tf.config import AttentionSpan
-from txl_tf.layers import make_attention_mask, make_position_table, shift_padded
+from txl_tf.layers import (
+    compare_documents,
+    make_attention_mask,
+    make_position_table,
+    shift_padded,
+)
 from txl_tf.model import TransformerXL
 
 States = TypeVar("States")
@@ -97,6 +102,7 @@ class CachedModel:
         memory: CachedMemory,
         positions: Sequence[tf.Tensor],
         counts: tf.Tensor | None = None,
+        document_starts: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, CachedMemory]:
         """Reads a segment.
 
@@ -107,6 +113,9 @@ class CachedModel:
             counts: (B,) int32, how many ids of each row are of its text; the others follow them,
                 change nothing that comes before them, and leave nothing in the memory. `None`:
                 all are.
+            document_starts: (B, T) bool, true where a token begins a document, which sees nothing
+                of the one before: zeros, as in an empty memory. `None`: none begins. Not for
+                `mask_empty_memory`, nor with `counts`.
 
         Returns:
             The hidden states, (B, T, D) in the compute dtype, for `nll` and `log_probs`, and the
@@ -114,6 +123,9 @@ class CachedModel:
         """
         model, tgt_len = self.model, ops.shape(ids)[1]
         mask = self._make_mask(tgt_len, memory.filled)
+        same_document = None
+        if document_starts is not None:
+            same_document = compare_documents(document_starts, self.span.mem_len)  # (B, T, S)
         hidden = model.embedding(ids)
         keys, values = [], []
         for index, layer in enumerate(model.decoder_layers):
@@ -126,13 +138,15 @@ class CachedModel:
             # this order for each segment.
             content = _swap(attention.add_bias(query, content_bias))
             content = tf.matmul(content, all_keys, transpose_b=True)  # (B, N, T, S)
+            content = _clear_others(content, same_document)
             position = _swap(attention.add_bias(query, position_bias))
             position = shift_padded(tf.matmul(position, positions[index], transpose_b=True))
             weights = tf.cast(attention.weigh(content, position, mask), all_values.dtype)
+            weights = _clear_others(weights, same_document)
             attended = attention.join_heads(_swap(tf.matmul(weights, all_values)))
             hidden = layer.transform(hidden, attended)
-            keys.append(self._keep_last(all_keys, counts))
-            values.append(self._keep_last(all_values, counts))
+            keys.append(self._keep_last(all_keys, counts, same_document))
+            values.append(self._keep_last(all_values, counts, same_document))
         read = tgt_len if counts is None else counts
         filled = tf.minimum(memory.filled + read, self.span.mem_len)
         return hidden, CachedMemory(tuple(keys), tuple(values), filled)
@@ -148,10 +162,16 @@ class CachedModel:
         is_filled = tf.range(span.mem_len + tgt_len) >= span.mem_len - filled[:, None]  # (B, S)
         return tf.logical_and(mask, is_filled[:, None, None])
 
-    def _keep_last(self, states: tf.Tensor, counts: tf.Tensor | None) -> tf.Tensor:
+    def _keep_last(
+        self, states: tf.Tensor, counts: tf.Tensor | None, same_document: tf.Tensor | None
+    ) -> tf.Tensor:
         """Returns the last M of the states (B, N, S, H) up to the end of each row's text."""
+        n_gone = ops.shape(states)[2] - self.span.mem_len
+        if same_document is not None:  # as zeros, which is what no state is projected to
+            is_kept = same_document[:, None, -1, n_gone:, None]
+            return tf.where(is_kept, states[:, :, n_gone:], tf.zeros((), states.dtype))
         if counts is None:
-            return states[:, :, ops.shape(states)[2] - self.span.mem_len :]
+            return states[:, :, n_gone:]
         places = counts[:, None] + tf.range(self.span.mem_len)  # (B, M)
         places = tf.repeat(places[:, None], states.shape[1], axis=1)  # (B, N, M)
         return tf.gather(states, places, axis=2, batch_dims=2)
@@ -173,6 +193,13 @@ def take_nearest(positions: Sequence[tf.Tensor], n_keys: int | tf.Tensor) -> tup
     Only the first row is another one, of which nothing is seen.
     """
     return tuple(products[:, ops.shape(products)[1] - 1 - n_keys :] for products in positions)
+
+
+def _clear_others(scores: tf.Tensor, same_document: tf.Tensor | None) -> tf.Tensor:
+    """Returns scores (B, N, T, S) with zeros where a key is of another document."""
+    if same_document is None:
+        return scores
+    return tf.where(same_document[:, None], scores, tf.zeros((), scores.dtype))
 
 
 def _swap(states: tf.Tensor) -> tf.Tensor:
