@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from txl_tf.config import SHAPELESS
 from txl_tf.config_base import list_differences
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
@@ -24,16 +25,6 @@ from txl_tf.training.optimizer import ReducedOptimizer
 DAMAGE = (tf.errors.OpError, MemoryFileError, IndexError, RuntimeError)
 _CONFIG_NAME, _HAS_MEMORY = "config", "has_memory"
 _RELEASE_SCOPE = "transformer/"  # all weights of the 2019 release are under it
-# Fields of a config on which no shape of a weight depends.
-SHAPELESS = (
-    "dropout",
-    "dropatt",
-    "init",
-    "init_std",
-    "proj_init_std",
-    "init_range",
-    "layer_norm_epsilon",
-)
 
 
 def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) -> bool:
