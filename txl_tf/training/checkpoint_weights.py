@@ -23,8 +23,8 @@ from txl_tf.training.optimizer import ReducedOptimizer
 
 # What reading a file raises that is cut, changed or missing.
 DAMAGE = (tf.errors.OpError, MemoryFileError, IndexError, RuntimeError)
+RELEASE_SCOPE = "transformer/"  # all weights of the 2019 release are under it
 _CONFIG_NAME, _HAS_MEMORY = "config", "has_memory"
-_RELEASE_SCOPE = "transformer/"  # all weights of the 2019 release are under it
 
 
 def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) -> bool:
@@ -92,7 +92,7 @@ def check_not_release(path: str) -> None:
         names = open_checkpoint(path).get_variable_to_shape_map()
     except DAMAGE:
         return  # whoever restores it says so
-    if any(name.startswith(_RELEASE_SCOPE) for name in names):
+    if any(name.startswith(RELEASE_SCOPE) for name in names):
         # As it is downloaded: NAME/model/model.ckpt-0, beside NAME/data.
         folder = os.path.dirname(path) or "."
         source = os.path.dirname(folder) if os.path.basename(folder) == "model" else folder
