@@ -43,6 +43,7 @@ OUTSIDE = {  # of other packages; those that are not named here may import what 
 FORBIDDEN_OUTSIDE = {"data": {"keras", "jax"}}
 PROGRAMS = {"data/inspect.py", "training/average.py"}  # in a part, but run by people
 FLAG_FILES = PROGRAMS | {
+    "config_flags.py",
     "evaluate.py",
     "export.py",
     "export_release.py",

@@ -13,6 +13,7 @@ from absl import flags
 
 from txl_tf import presets
 from txl_tf.config import EvalConfig
+from txl_tf.config_flags import answer_as_flags
 from txl_tf.data.data_set import get_level
 from txl_tf.data.files import get_size, join_path
 from txl_tf.data.reading import open_records
@@ -20,7 +21,6 @@ from txl_tf.data.records import JSON_NAME
 from txl_tf.data_formats import DATA_FORMATS, RECORDS, check_data_format, open_data_set
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
-from txl_tf.train_command import answer_as_flags
 
 if TYPE_CHECKING:
     from txl_tf.data.data_set import DataSet

@@ -14,9 +14,9 @@ from absl import flags
 
 from txl_tf import presets
 from txl_tf.config import TRAINED_WITH, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config_flags import answer_as_flags, define_config_flags, override
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
-from txl_tf.train_command import answer_as_flags, define_config_flags, override
 
 if TYPE_CHECKING:
     from txl_tf.release.importing import Release
