@@ -52,6 +52,7 @@ FLAG_FILES = PROGRAMS | {
     "legacy_flags.py",
     "program.py",
     "score.py",
+    "span_flags.py",
     "train_command.py",
     "verify_release.py",
 }
