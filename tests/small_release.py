@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 
 from txl_tf.config import ModelConfig
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import SCOPE, list_entries
+from txl_tf.training.files import write_tensors
 
 DATA = Path(__file__).parent / "golden" / "data"
 SIZES = {"n_layer": 2, "d_model": 12, "d_embed": 12, "n_head": 3, "d_head": 5, "d_inner": 7}
@@ -17,13 +17,7 @@ SIZES = {"n_layer": 2, "d_model": 12, "d_embed": 12, "n_head": 3, "d_head": 5, "
 
 def write_checkpoint(path, tensors):
     """Writes a checkpoint as TensorFlow 1 did, and returns its path."""
-    names = sorted(tensors)
-    tf.raw_ops.SaveV2(
-        prefix=str(path),
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
-    )
+    write_tensors(str(path), tensors)
     return str(path)
 
 

@@ -13,7 +13,8 @@ PARTS = {
     "version": set(),
     "config_base": set(),
     "stages": set(),
-    "config": {"config_base", "stages"},
+    "config_model": {"config_base"},
+    "config": {"config_base", "config_model", "stages"},
     "run_options": {"config_base"},
     "recipes": {"config"},
     "presets": {"config", "recipes"},
@@ -35,6 +36,7 @@ OUTSIDE = {  # of other packages; those that are not named here may import what 
     "version": set(),
     "config_base": set(),
     "stages": set(),
+    "config_model": set(),
     "config": set(),
     "run_options": set(),
     "recipes": set(),
@@ -45,6 +47,7 @@ OUTSIDE = {  # of other packages; those that are not named here may import what 
 FORBIDDEN_OUTSIDE = {"data": {"keras", "jax"}}
 PROGRAMS = {"data/inspect.py", "training/average.py"}  # in a part, but run by people
 FLAG_FILES = PROGRAMS | {
+    "config_flags.py",
     "evaluate.py",
     "export.py",
     "export_release.py",
@@ -53,6 +56,7 @@ FLAG_FILES = PROGRAMS | {
     "legacy_flags.py",
     "program.py",
     "score.py",
+    "span_flags.py",
     "train_command.py",
     "verify_release.py",
 }

@@ -7,12 +7,13 @@ import dataclasses
 import functools
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from txl_tf import presets
 from txl_tf.config import EvalConfig
+from txl_tf.config_flags import answer_as_flags
 from txl_tf.data.data_set import get_level
 from txl_tf.data.files import get_size, join_path
 from txl_tf.data.reading import open_records
@@ -20,15 +21,13 @@ from txl_tf.data.records import JSON_NAME
 from txl_tf.data_formats import DATA_FORMATS, RECORDS, check_data_format, open_data_set
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
-from txl_tf.train_command import answer_as_flags
+from txl_tf.span_flags import define_span_flags, override_evaluation
 
 if TYPE_CHECKING:
     from txl_tf.data.data_set import DataSet
     from txl_tf.training.run_folder import RunConfig
 
 SOTA = "sota"
-_SPAN_FLAGS = ("tgt_len", "mem_len", "same_length", "clamp_len", "reset_at_documents")
-_FLAGS = {"eval_batch_size": "lanes", **{name: name for name in _SPAN_FLAGS}}  # by their fields
 
 
 def main(argv: list[str]) -> int:
@@ -69,15 +68,6 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
-def define_span_flags(options: flags.FlagValues, note: str) -> None:
-    """Defines the flags of segment and span; `note` says what holds where they are not given."""
-    define = functools.partial(define_flag, options)
-    define("tgt_len", int, None, f"Segment length. {note}", lower_bound=1)
-    define("mem_len", int, None, f"Memory length; 0 for none. {note}", lower_bound=0)
-    define("same_length", bool, None, f"Every token sees mem_len + 1 keys. {note}")
-    define("clamp_len", int, None, f"Longest distance; -1 for no limit. {note}")
-
-
 def evaluate_run(options: flags.FlagValues) -> None:
     """Evaluates a run as the flags say, prints its score and adds it to `evaluations.jsonl`.
 
@@ -96,7 +86,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
 
     found = read_run_config(options.run)
     recipe, base = choose_recipe(options.recipe, found)
-    config = dataclasses.replace(found, evaluation=override(base, options))
+    config = dataclasses.replace(found, evaluation=override_evaluation(base, options))
     records = open_run_records(options)
     split = options.split or ("test" if "test" in records.splits else "valid")
     evaluation.check_data(records, config, model_dir=options.run, split=split)
@@ -172,23 +162,6 @@ def choose_recipe(name: str | None, found: "RunConfig") -> tuple[str | None, Eva
             f"Choose one: {', '.join(presets.names())}"
         )
     return recipe, presets.get(recipe).evaluation
-
-
-def override(config: EvalConfig, options: flags.FlagValues) -> EvalConfig:
-    """Returns the config with those of its fields whose flags were given.
-
-    Raises:
-        flags.Error: no evaluation can have them.
-    """
-    given: dict[str, Any] = {
-        field: options[name].value
-        for field, name in _FLAGS.items()
-        if name in options and options[name].present
-    }
-    try:
-        return dataclasses.replace(config, **given)
-    except UserError as error:
-        raise flags.Error(str(error)) from error
 
 
 def open_run_records(options: flags.FlagValues) -> "DataSet":

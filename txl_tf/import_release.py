@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from txl_tf import presets
-from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config import TRAINED_WITH, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config_flags import answer_as_flags, define_config_flags, override
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
-from txl_tf.train_command import answer_as_flags, define_config_flags, override
 
 if TYPE_CHECKING:
     from txl_tf.release.importing import Release
     from txl_tf.training.run_folder import RunConfig
-
-# What no shape of a weight tells.
-_FREE = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
 
 
 def main(argv: list[str]) -> int:
@@ -48,7 +45,7 @@ def define_flags() -> flags.FlagValues:
         "splits", list, ["valid", "test"], "Splits to make records of, where the source has any."
     )
     define("with_optimizer", bool, False, "Keep the state of Adam: training can go on.")
-    define_config_flags(options, ModelConfig, _FREE)
+    define_config_flags(options, ModelConfig, TRAINED_WITH)
     define_config_flags(options, TrainConfig)
     define_config_flags(options, EvalConfig)
     return options
@@ -107,8 +104,8 @@ def _make_config(
     evaluation = release.evaluation or EvalConfig()
     training = TrainConfig()
     if preset:
-        free = {name: getattr(preset.model, name) for name in _FREE}
-        model = dataclasses.replace(model, **free)
+        trained_with = {name: getattr(preset.model, name) for name in TRAINED_WITH}
+        model = dataclasses.replace(model, **trained_with)
         training, evaluation = preset.training, release.evaluation or preset.evaluation
     return RunConfig(
         release.dataset or "unknown",

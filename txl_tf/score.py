@@ -15,8 +15,8 @@ from absl import flags
 from txl_tf.data.documents import RULES, DocumentFinder
 from txl_tf.data.text_files import StandardInput, TextFile, TextSource, find_files
 from txl_tf.errors import UserError
-from txl_tf.evaluate import define_span_flags, override
 from txl_tf.program import define_flag, run_program
+from txl_tf.span_flags import define_span_flags, override_evaluation
 
 if TYPE_CHECKING:
     from txl_tf.data.vocabulary import Vocabulary
@@ -82,7 +82,7 @@ def score_files(options: flags.FlagValues) -> None:
     lm = load(options.run, checkpoint=options.checkpoint)
     if lm.vocabulary is None:
         raise UserError(f"`{options.run}` has no vocabulary: it cannot encode texts")
-    evaluation = override(lm.evaluation, options)
+    evaluation = override_evaluation(lm.evaluation, options)
     scorer = Scorer(
         lm.model,
         evaluation.span,

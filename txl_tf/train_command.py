@@ -5,19 +5,18 @@ tensorflow is imported after the flags have been read: a wrong one is answered a
 
 import dataclasses
 import json
-import re
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config_flags import answer_as_flags, define_config_flags, override
 from txl_tf.data.data_set import DataSet
 from txl_tf.data_formats import DATA_FORMATS, RECORDS, RELEASE, check_data_format, open_data_set
-from txl_tf.errors import UserError
 from txl_tf.legacy_flags import TRAINING_FLAGS, define_legacy_flags, describe_legacy_flags
-from txl_tf.program import define_flag, parse_cutoffs, parse_schedule
+from txl_tf.program import define_flag
 from txl_tf.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -25,16 +24,8 @@ if TYPE_CHECKING:
 
     from txl_tf.training.run_folder import RunConfig
 
-Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions)
-Result = TypeVar("Result")
-
-_EVAL_PREFIX = "eval_"
 # Where things lie, which hosts may know by other paths.
 _PLACES = ("data_dir", "model_dir", "record_info_dir", "corpus_info_path")
-_PARSERS: dict[str, Callable[[list[str]], Any]] = {  # of fields that are lists of texts as flags
-    "cutoffs": parse_cutoffs,
-    "tgt_len_schedule": parse_schedule,
-}
 
 
 def define_flags() -> flags.FlagValues:
@@ -219,14 +210,6 @@ def _evaluate(options: flags.FlagValues, records: DataSet, config: "RunConfig") 
     )
 
 
-def answer_as_flags(call: Callable[..., Result], *arguments: Any) -> Result:
-    """Calls, and raises what is wrong with the value of a flag as an error of the flags."""
-    try:
-        return call(*arguments)
-    except UserError as error:
-        raise flags.Error(str(error)) from error
-
-
 def make_configs(
     options: flags.FlagValues, records: DataSet, preset: presets.Preset | None
 ) -> tuple[ModelConfig, TrainConfig, EvalConfig]:
@@ -259,55 +242,3 @@ def make_eval_config(options: flags.FlagValues, config: EvalConfig) -> EvalConfi
     if not options.do_train or options.do_eval_only:
         config = override(config, options, prefix="")
     return override(config, options)
-
-
-def override(config: Config, options: flags.FlagValues, *, prefix: str | None = None) -> Config:
-    """Returns the config with those of its fields whose flags are there and were given by hand."""
-    given: dict[str, Any] = {}
-    for name, flag in _name_flags(type(config), prefix).items():
-        if flag in options and options[flag].present:
-            value: Any = options[flag].value
-            given[name] = _PARSERS[name](value) if name in _PARSERS else value
-    return dataclasses.replace(config, **given)
-
-
-def define_config_flags(
-    options: flags.FlagValues, config: type, names: Collection[str] | None = None
-) -> None:
-    """Defines a flag for each field of a config, with its default and its description.
-
-    Args:
-        options: where.
-        config: the class.
-        names: of the fields; `None` for all.
-    """
-    texts = _describe_fields(config)
-    defaults = {field.name: field.default for field in dataclasses.fields(config)}
-    for name, flag in _name_flags(config).items():
-        if names is not None and name not in names:
-            continue
-        default: Any = defaults[name]
-        text, kind = texts[name], type(default)
-        if kind is tuple:
-            default, kind = list(default), list
-        if flag != name:
-            default, text = None, f"{text} [default: the preset's, else as in training]"
-        define_flag(options, flag, kind, default, text)
-
-
-def _name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
-    """Returns the flag of each field: its name; for `EvalConfig` it begins with eval_.
-
-    The number of tokens has none: the records know it.
-    """
-    if prefix is None:
-        prefix = _EVAL_PREFIX if config is EvalConfig else ""
-    names = [field.name for field in dataclasses.fields(config) if field.name != "n_token"]
-    return {name: name if name.startswith(prefix) else prefix + name for name in names}
-
-
-def _describe_fields(config: type) -> dict[str, str]:
-    """Returns what a config's docstring says of its fields."""
-    arguments = (config.__doc__ or "").partition("Args:")[2].partition("Raises:")[0]
-    found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", arguments, flags=re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in found}

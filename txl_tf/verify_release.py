@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from txl_tf.config import AttentionSpan, ModelConfig
+from txl_tf.config import SHAPELESS, AttentionSpan, ModelConfig
 from txl_tf.config_base import list_differences
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
@@ -122,8 +122,6 @@ def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:
 
 def describe_config(config: ModelConfig) -> str:
     """Returns what shapes the weights of a model, on a line."""
-    from txl_tf.training.checkpoint_weights import SHAPELESS
-
     fields = config.to_json() | {"cutoffs": ",".join(map(str, config.cutoffs))}
     shown = {name: fields[name] for name in fields if name not in SHAPELESS and fields[name] != ""}
     return " ".join(f"{name}={value}" for name, value in shown.items())
@@ -144,7 +142,7 @@ def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
     """
     from txl_tf.model import TransformerXL
     from txl_tf.training.checkpoint_files import find_checkpoint
-    from txl_tf.training.checkpoint_weights import SHAPELESS, load_weights
+    from txl_tf.training.checkpoint_weights import load_weights
     from txl_tf.training.run_folder import read_run_config
 
     own = read_run_config(model_dir).model

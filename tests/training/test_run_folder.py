@@ -60,6 +60,20 @@ def test_a_folder_without_a_run_has_no_vocabulary(tmp_path):
         read_run_vocabulary(str(tmp_path))
 
 
+@pytest.mark.parametrize("read", [read_run_config, read_run_vocabulary])
+def test_a_folder_of_others_is_told_how_to_become_a_run(read, tmp_path):
+    (tmp_path / "model.ckpt-0.index").touch()
+    command = f"python -m txl_tf.import_release --source {tmp_path} --out RUN"
+    with pytest.raises(UserError, match=rf"config\.json is missing. If others .*{command}"):
+        read(str(tmp_path))
+
+
+@pytest.mark.parametrize("read", [read_run_config, read_run_vocabulary])
+def test_the_name_of_a_recipe_is_no_folder(read):
+    with pytest.raises(UserError, match=r"'text8_base' is a recipe: train it, or import"):
+        read("text8_base")
+
+
 def test_the_same_run_reopens_and_nothing_changes(folder):
     before = read_files(folder)
     check_run_folder(str(folder), CONFIG, VOCABULARY)

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from txl_tf.data.files import get_size, join_path, open_file
+from txl_tf.data.pieces import read_pieces
 from txl_tf.data.records import (
     FRAME_BYTES,
     JSON_NAME,
@@ -60,18 +61,7 @@ class Split:
             ValueError: If the positions are not in order within the split.
             RecordError: If a record that was read is damaged or holds an unknown id.
         """
-        if not 0 <= start <= stop <= len(self):
-            raise ValueError(
-                f"`start` and `stop` must be in order within the {len(self)} tokens of "
-                f"{self.name!r}. Received: start={start}, stop={stop}"
-            )
-        ids = np.empty(stop - start, np.int32)
-        for shard, end in zip(self._shards, self._ends, strict=True):
-            begin = end - shard.tokens
-            low, high = max(start, begin), min(stop, end)
-            if low < high:
-                self._read_shard(shard, low - begin, high - begin, ids[low - start : high - start])
-        return ids
+        return read_pieces(self._ends, start, stop, split=self.name, read_piece=self._read_shard)
 
     @cached_property
     def document_starts(self) -> np.ndarray:
@@ -95,8 +85,9 @@ class Split:
             raise RecordError(f"`{path}`: corrupt, it is not what {JSON_NAME} lists.")
         return starts
 
-    def _read_shard(self, shard: Shard, start: int, stop: int, out: np.ndarray) -> None:
+    def _read_shard(self, index: int, start: int, stop: int, out: np.ndarray) -> None:
         """Reads tokens `start` to `stop` of a shard into `out`, (stop - start,) int32."""
+        shard = self._shards[index]
         per_record = self._info.tokens_per_record
         first = start // per_record
         with open_file(join_path(self._data_dir, shard.file)) as file:

@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.inference.text_parts import TextName, TextPart
 from txl_tf.inference.text_scores import TextScore, TextTotals
-from txl_tf.training.score_bar import open_bar
+from txl_tf.training.score_bar import Bar
 
 TOTAL = "total"
 _COLUMNS = {  # widths and formats
@@ -97,7 +96,7 @@ class JsonLines:
         return json.dumps({"kind": TOTAL, "texts": n_texts, **_make_record(total)})
 
 
-class TextBar:
+class TextBar(Bar):
     """A bar of the bytes done, with the time left.
 
     Args:
@@ -105,20 +104,9 @@ class TextBar:
     """
 
     def __init__(self, total: int | None):
-        self._bar = open_bar("score", total=total, unit="B", unit_scale=True)
+        super().__init__("score", total=total, unit="B", unit_scale=True)
         self._taken = [0, 0]  # bytes and ids
         self._n_read = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._bar.close()
 
     def watch(self, parts: Iterable[TextPart]) -> Iterator[TextPart]:
         """Yields the parts, and counts them."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from txl_tf.inference.scoring import Scorer
 from txl_tf.inference.text_parts import TextName, TextPart
+from txl_tf.training.evaluator import compute_perplexity
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class TextTotals:
     @property
     def perplexity(self) -> float:
         """E to the mean loss."""
-        return _exponentiate(self.nats_per_token)
+        return compute_perplexity(self.nats_per_token)
 
     @property
     def bits_per_byte(self) -> float | None:
@@ -56,7 +57,7 @@ class TextTotals:
     @property
     def word_perplexity(self) -> float | None:
         """E to the loss per word; `None` where there is no word."""
-        return _exponentiate(self.total_nats / self.n_words) if self.n_words else None
+        return compute_perplexity(self.total_nats / self.n_words) if self.n_words else None
 
     def __add__(self, other: "TextTotals") -> "TextTotals":
         return TextTotals(
@@ -232,7 +233,3 @@ def score_texts(
 
 def _add(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else a + b
-
-
-def _exponentiate(nats: float) -> float:
-    return math.exp(min(nats, 700.0))

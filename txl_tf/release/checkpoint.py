@@ -12,8 +12,8 @@ import tensorflow as tf
 from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
+from txl_tf.training.checkpoint_weights import RELEASE_SCOPE as SCOPE
 
-SCOPE = "transformer/"
 GLOBAL_STEP = "global_step"
 SLOTS = ("Adam", "Adam_1")  # first and second moment
 # What a training checkpoint holds beside the weights.

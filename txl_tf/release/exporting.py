@@ -11,7 +11,7 @@ from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import GLOBAL_STEP, SCOPE, list_entries
-from txl_tf.training.files import explain, explain_errors, write_json, write_text
+from txl_tf.training.files import explain, explain_errors, write_json, write_tensors, write_text
 
 
 def export_model(out: str, model: TransformerXL, *, step: int) -> str:
@@ -40,14 +40,8 @@ def export_model(out: str, model: TransformerXL, *, step: int) -> str:
         tf.io.gfile.makedirs(folder)
         if any(name.endswith(".index") for name in tf.io.gfile.listdir(folder)):
             raise UserError(f"`{folder}` holds a checkpoint already: choose another --out")
-    names = sorted(tensors)
     try:
-        tf.raw_ops.SaveV2(
-            prefix=path,
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=[tensors[name] for name in names],
-        )
+        write_tensors(path, tensors)
     except (tf.errors.OpError, OSError) as error:
         for part in tf.io.gfile.glob(f"{path}.*"):
             tf.io.gfile.remove(part)

@@ -8,7 +8,6 @@ follows another, the text jumps. What it was made of may be the same text severa
 (`num_passes`).
 """
 
-import bisect
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from txl_tf.data.files import is_remote
+from txl_tf.data.pieces import read_pieces
 from txl_tf.data.records import RecordError
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.release.corpus import load_vocabulary
@@ -70,25 +70,16 @@ class ReleaseSplit:
             ValueError: If the positions are not in order within the split.
             RecordError: If a record that was read is damaged or holds an unknown id.
         """
-        if not 0 <= start <= stop <= len(self):
-            raise ValueError(
-                f"`start` and `stop` must be in order within the {len(self)} tokens of "
-                f"{self.name!r}. Received: start={start}, stop={stop}"
-            )
-        ids = np.empty(stop - start, np.int32)
-        done = start
-        while done < stop:
-            index = bisect.bisect(self._ends, done)
-            file, end = self._files[index], self._ends[index]
-            begin, limit = end - len(file), min(stop, end)
-            ids[done - start : limit - start] = file.read(done - begin, limit - begin)
-            done = limit
-        return ids
+        return read_pieces(self._ends, start, stop, split=self.name, read_piece=self._read_file)
 
     @cached_property
     def document_starts(self) -> np.ndarray:
         """No positions, (0,) int64: the release did not note where documents begin."""
         return np.zeros(0, np.int64)
+
+    def _read_file(self, index: int, start: int, stop: int, out: np.ndarray) -> None:
+        """Reads tokens `start` to `stop` of a file into `out`, (stop - start,) int32."""
+        out[:] = self._files[index].read(start, stop)
 
 
 class ReleaseRecords:

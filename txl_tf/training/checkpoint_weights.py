@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from txl_tf.config import SHAPELESS
 from txl_tf.config_base import list_differences
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
@@ -22,18 +23,8 @@ from txl_tf.training.optimizer import ReducedOptimizer
 
 # What reading a file raises that is cut, changed or missing.
 DAMAGE = (tf.errors.OpError, MemoryFileError, IndexError, RuntimeError)
+RELEASE_SCOPE = "transformer/"  # all weights of the 2019 release are under it
 _CONFIG_NAME, _HAS_MEMORY = "config", "has_memory"
-_RELEASE_SCOPE = "transformer/"  # all weights of the 2019 release are under it
-# Fields of a config on which no shape of a weight depends.
-SHAPELESS = (
-    "dropout",
-    "dropatt",
-    "init",
-    "init_std",
-    "proj_init_std",
-    "init_range",
-    "layer_norm_epsilon",
-)
 
 
 def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) -> bool:
@@ -101,7 +92,7 @@ def check_not_release(path: str) -> None:
         names = open_checkpoint(path).get_variable_to_shape_map()
     except DAMAGE:
         return  # whoever restores it says so
-    if any(name.startswith(_RELEASE_SCOPE) for name in names):
+    if any(name.startswith(RELEASE_SCOPE) for name in names):
         # As it is downloaded: NAME/model/model.ckpt-0, beside NAME/data.
         folder = os.path.dirname(path) or "."
         source = os.path.dirname(folder) if os.path.basename(folder) == "model" else folder

@@ -14,6 +14,15 @@ from txl_tf.data.lanes import Tokens
 from txl_tf.model import TransformerXL
 
 
+def compute_perplexity(nats: float) -> float:
+    """Returns e to a mean loss, and to 700 at the most: `math.exp` raises from 710 on.
+
+    >>> compute_perplexity(0.0)
+    1.0
+    """
+    return math.exp(min(nats, 700.0))
+
+
 class Score(NamedTuple):
     """The loss of a text.
 
@@ -38,7 +47,7 @@ class Score(NamedTuple):
     @property
     def perplexity(self) -> float:
         """E to the mean loss."""
-        return math.exp(min(self.nats_per_token, 700.0))
+        return compute_perplexity(self.nats_per_token)
 
 
 def choose_warm_len(span: AttentionSpan) -> int:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -32,6 +32,25 @@ def open_checkpoint(path: str) -> Any:
     systems know.
     """
     return tf.compat.v1.train.NewCheckpointReader(path)
+
+
+def write_tensors(path: str, tensors: Mapping[str, tf.Tensor]) -> None:
+    """Writes tensors as a checkpoint of tensorflow under their names, in the order of these.
+
+    Args:
+        path: of the checkpoint, without `.index`.
+        tensors: or arrays.
+
+    Raises:
+        tf.errors.OpError: it cannot be written.
+    """
+    names = sorted(tensors)
+    tf.raw_ops.SaveV2(
+        prefix=path,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
+    )
 
 
 def read_json(path: str) -> Any:

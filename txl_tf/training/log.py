@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.config import EvalConfig
-from txl_tf.training.evaluator import Score
+from txl_tf.training.evaluator import Score, compute_perplexity
 from txl_tf.training.files import append_json_line, drop_lines_after, explain_errors
 from txl_tf.training.run_folder import EVALUATIONS_NAME, EVENTS_NAME, LOG_NAME
 from txl_tf.training.trainer import Interval
@@ -64,7 +64,7 @@ class TrainingLog:
             record |= {
                 "loss_nats": nats,
                 "bpc": nats / math.log(2),
-                "perplexity": math.exp(min(nats, 700.0)),
+                "perplexity": compute_perplexity(nats),
                 "grad_norm": float(interval.grad_norm[good][-1]),
             }
         self._write("train", record)

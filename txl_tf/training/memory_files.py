@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from txl_tf.errors import UserError
-from txl_tf.training.files import list_names, open_checkpoint
+from txl_tf.training.files import list_names, open_checkpoint, write_tensors
 
 PATIENCE = 60.0  # seconds within which a network's file system shows the files of other hosts
 
@@ -34,14 +34,11 @@ def write_memory(
         part: the process.
         n_parts: how many processes there are.
     """
-    names = [
-        f"layer_{index}/rows_{first_row}_{first_row + states.shape[0]}"
+    tensors = {
+        f"layer_{index}/rows_{first_row}_{first_row + states.shape[0]}": states
         for index, states in enumerate(memory)
-    ]
-    path = f"{prefix}.memory-{part:05d}-of-{n_parts:05d}"
-    tf.raw_ops.SaveV2(
-        prefix=path, tensor_names=names, shape_and_slices=[""] * len(names), tensors=list(memory)
-    )
+    }
+    write_tensors(f"{prefix}.memory-{part:05d}-of-{n_parts:05d}", tensors)
 
 
 def check_parts(prefix: str, n_parts: int) -> None:

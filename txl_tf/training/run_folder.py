@@ -125,7 +125,7 @@ def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
     path = os.path.join(model_dir, VOCABULARY_NAME)
     if not tf.io.gfile.exists(path):
         if not has_run(model_dir):
-            raise UserError(f"`{model_dir}` holds no run: {CONFIG_NAME} is missing")
+            raise UserError(_explain_no_run(model_dir))
         return None
     try:
         return Vocabulary.from_json(read_json(path))

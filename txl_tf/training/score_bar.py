@@ -13,8 +13,8 @@ from txl_tf.training.log import format_measure
 _SECONDS = 30.0  # between two bars where they cannot replace each other, as in a file
 
 
-def open_bar(name: str, **options: Any) -> tqdm:
-    """Returns a bar on the standard error.
+class Bar:
+    """A bar on the standard error, which ends with the `with` block that it is opened in.
 
     In a pipe or a file it shows nothing for half a minute, and then a bar every half minute.
 
@@ -22,24 +22,11 @@ def open_bar(name: str, **options: Any) -> tqdm:
         name: what stands before the bar.
         **options: as tqdm's.
     """
-    interval = 0.1 if sys.stderr.isatty() else _SECONDS
-    delay = 0.0 if sys.stderr.isatty() else _SECONDS
-    return tqdm(desc=name, mininterval=interval, delay=delay, **options)
 
-
-class ScoreBar:
-    """A bar of the segments done, with the time left, the score so far and tokens a second.
-
-    Args:
-        name: what stands before the bar.
-        level: that of the vocabulary, which decides the score's unit.
-    """
-
-    def __init__(self, name: str, level: str | None):
-        self._level = level
-        self._start = time.perf_counter()
-        self._bar = open_bar(name, unit="segment")
-        self.seconds = 0.0  # up to the last segment
+    def __init__(self, name: str, **options: Any):
+        interval = 0.1 if sys.stderr.isatty() else _SECONDS
+        delay = 0.0 if sys.stderr.isatty() else _SECONDS
+        self._bar = tqdm(desc=name, mininterval=interval, delay=delay, **options)
 
     def __enter__(self) -> Self:
         return self
@@ -51,6 +38,21 @@ class ScoreBar:
         traceback: TracebackType | None,
     ) -> None:
         self._bar.close()
+
+
+class ScoreBar(Bar):
+    """A bar of the segments done, with the time left, the score so far and tokens a second.
+
+    Args:
+        name: what stands before the bar.
+        level: that of the vocabulary, which decides the score's unit.
+    """
+
+    def __init__(self, name: str, level: str | None):
+        super().__init__(name, unit="segment")
+        self._level = level
+        self._start = time.perf_counter()
+        self.seconds = 0.0  # up to the last segment
 
     def show(self, done: int, total: int, score: Score) -> None:
         """Shows how far an evaluation is; see `Evaluator.score_lanes`."""
