@@ -56,6 +56,21 @@ def decode(ids):
     return " ".join("\n" if symbols[i] == "<eos>" else symbols[i] for i in ids).split()
 
 
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_weights_that_are_no_numbers_are_refused(tmp_path, capsys, value):
+    make_release(tmp_path / "tf_wt103", **WORDS)
+    path = f"{tmp_path}/tf_wt103/model/model.ckpt-0"
+    reader = tf.train.load_checkpoint(path)
+    weights = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    weights["transformer/layer_1/ff/layer_1/kernel"][2, 3] = value
+    write_checkpoint(path, weights)
+    assert run("--source", tmp_path / "tf_wt103", "--out", tmp_path / "run") == 1
+    printed = capsys.readouterr().err
+    assert "holds NaN or infinity in 1 of its weights, " in printed
+    assert "layer_1/feed_forward/inner/kernel first: the training that wrote it div" in printed
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_run_scores_generates_and_evaluates(tmp_path):
     make_release(tmp_path / "tf_wt103", **WORDS)
     out, spans = tmp_path / "run", ["--eval_tgt_len=7", "--eval_mem_len=11"]

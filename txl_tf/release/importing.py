@@ -57,10 +57,12 @@ def read_release(source: str, *, dataset: str | None = None) -> Release:
         dataset: name of the data set, where it is not known or wrong.
 
     Raises:
-        UserError: it is neither, or a file of it cannot be read or contradicts another.
+        UserError: it is neither, a file of it cannot be read or contradicts another, or a weight
+            is not a finite number.
     """
     if is_hub_folder(source):
         model, evaluation = load_hub_model(source)
+        _check_finite(source, model)
         vocabulary = read_hub_vocabulary(source)
         _check_size(source, vocabulary, model.config)
         return Release("hub", source, model, 0, evaluation, dataset, vocabulary, {})
@@ -69,7 +71,18 @@ def read_release(source: str, *, dataset: str | None = None) -> Release:
     data_dir = _find_data(source, path)
     found, vocabulary, splits = _read_data(data_dir, dataset, config)
     model, step = load_model(path, config), read_global_step(path)
+    _check_finite(path, model)
     return Release("release2019", path, model, step, None, dataset or found, vocabulary, splits)
+
+
+def _check_finite(source: str, model: TransformerXL) -> None:
+    """Checks that the weights are numbers: those of a run that diverged are not."""
+    broken = [weight.path for weight in model.weights if not np.isfinite(weight.numpy()).all()]
+    if broken:
+        raise UserError(
+            f"`{source}` holds NaN or infinity in {len(broken)} of its weights, {broken[0]} first: "
+            "the training that wrote it diverged"
+        )
 
 
 def _find_data(source: str, path: str) -> str | None:

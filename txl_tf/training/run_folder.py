@@ -12,6 +12,7 @@ MODEL_DIR/import.json         of an import: where it comes from
 
 import dataclasses
 import os
+import shlex
 from typing import Any, Self
 
 import tensorflow as tf
@@ -111,7 +112,7 @@ def _explain_no_run(folder: str) -> str:
         if is_foreign or any(name.endswith(".index") for name in found):
             return (
                 f"{message}. If others trained it: "
-                f"python -m txl_tf.import_release --source {folder} --out RUN"
+                f"python -m txl_tf.import_release --source {shlex.quote(folder)} --out RUN"
             )
     return message
 
