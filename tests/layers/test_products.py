@@ -1,8 +1,10 @@
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers.products import multiply
+from txl_tf.layers.products import multiply, multiply_transposed
 
 RNG = np.random.default_rng(3)
 KERNEL = RNG.normal(size=(516, 523)).astype("float32")
@@ -13,6 +15,8 @@ def test_it_is_the_product_of_matrices(shape):
     rows = RNG.normal(size=shape).astype("float32")
     found = np.asarray(multiply(tf.constant(rows), tf.constant(KERNEL)))
     np.testing.assert_allclose(found, rows @ KERNEL, rtol=0, atol=1e-4)  # 516 terms, float32
+    transposed = multiply_transposed(tf.constant(rows), tf.constant(KERNEL.T))
+    np.testing.assert_allclose(transposed, rows @ KERNEL, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +29,21 @@ def test_a_single_row_and_a_large_kernel_are_multiplied_in_parts(shape, width, i
     places = tf.zeros((*shape, width)), tf.constant(KERNEL[:width])
     compiled = function.experimental_get_compiler_ir(*places)(stage="optimized_hlo")
     assert ("lhs_batch_dims" in compiled) == is_in_parts
+
+
+def test_the_kernel_of_a_single_row_is_not_copied_into_another_order():
+    def read(row, kernel):
+        """As generation does, where nothing can be made ready before the loop."""
+        return tf.while_loop(
+            lambda step, _: step < 3,
+            lambda step, row: (step + 1, row + multiply_transposed(row, kernel)[:, :516]),
+            (0, row),
+        )
+
+    function = tf.function(read, jit_compile=True, autograph=False)
+    places = tf.zeros((1, 516)), tf.constant(KERNEL.T)
+    compiled = function.experimental_get_compiler_ir(*places)(stage="optimized_hlo")
+    assert not re.search(r"f32\[516,523\]\S* (transpose|copy)", compiled)
 
 
 def test_a_number_of_rows_that_is_not_known_when_it_is_traced():

@@ -1,5 +1,6 @@
 """The losses of token streams of any length, many at a time."""
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -142,9 +143,13 @@ class Scorer:
             The pieces of all streams; those of one are in order, and each has at least one.
         """
         queue = StreamQueue(streams, in_order=in_order)
-        # All distances of a segment; those of a shorter one are the last of them.
         longest = max(self._tgt_lens.values())
-        positions = self._cached.project_positions(longest)
+
+        @functools.cache
+        def get_positions(cached: CachedModel) -> Sequence[tf.Tensor]:
+            # All distances of a segment; those of a shorter one are the last of them.
+            return cached.project_positions(longest)
+
         memory: CachedMemory | None = None
         active: list[TokenSlot] = []
         while True:
@@ -156,7 +161,7 @@ class Scorer:
             if not active:
                 return
             rows = arrange_slots(active, _fit(len(active), self._batch_sizes))
-            nats, memory = self._read(rows, positions, memory)
+            nats, memory = self._read(rows, get_positions, memory)
             for slot, losses in zip(rows, nats, strict=True):
                 if slot is not None:
                     count = min(slot.n_inputs, len(losses))
@@ -168,7 +173,7 @@ class Scorer:
     def _read(
         self,
         rows: Sequence[TokenSlot | None],
-        positions: Sequence[tf.Tensor],
+        get_positions: Callable[[CachedModel], Sequence[tf.Tensor]],
         memory: CachedMemory | None,
     ) -> tuple[np.ndarray, CachedMemory | None]:
         """Returns the losses of the next segment of each row, (B, T), and the new memory."""
@@ -181,10 +186,10 @@ class Scorer:
         step = self._make_step(rows, tgt_len)
         if all(is_whole) and tgt_len <= self._longest_alone:
             empty = self._alone.initial_memory(len(rows))
-            nats, _ = self._compute(self._alone, step, empty, positions)
+            nats, _ = self._compute(self._alone, step, empty, get_positions(self._alone))
             return nats.numpy(), memory
         memory = self._arrange_memory(rows, memory)
-        nats, memory = self._compute(self._cached, step, memory, positions)
+        nats, memory = self._compute(self._cached, step, memory, get_positions(self._cached))
         for row, slot in enumerate(rows):
             if slot is not None:
                 slot.row = row

@@ -5,6 +5,7 @@ from keras import ops
 
 from txl_tf.config import ModelConfig
 from txl_tf.layers.bin_loss import compute_bin_nll
+from txl_tf.layers.products import multiply_transposed
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -150,5 +151,5 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
 def _compute_logits(hidden, table, bias, projection):
     if projection is not None:
-        hidden = ops.matmul(hidden, ops.transpose(projection))
-    return ops.matmul(hidden, ops.transpose(table)) + bias
+        hidden = multiply_transposed(hidden, projection)
+    return multiply_transposed(hidden, table) + bias
