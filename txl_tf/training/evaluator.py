@@ -84,6 +84,9 @@ class Evaluator:
         self.model = model
         self.config = config
         self._cached = CachedModel(model, config.span)
+        self._project_positions = tf.function(
+            lambda: self._cached.project_positions(config.tgt_len), autograph=False
+        )
         self._score_segment = tf.function(
             self._compute_nats, jit_compile=jit_compile, autograph=False
         )
@@ -144,7 +147,7 @@ class Evaluator:
         n_segments = len(lanes)
         if max_segments is not None:
             n_segments = min(lanes.n_warm + max_segments, n_segments)
-        positions = self._cached.project_positions(self.config.tgt_len)
+        positions = self._project_positions()
         memory = self._cached.initial_memory(lanes.n_lanes)
         score = Score(0.0, 0)
         for index, segment in enumerate(itertools.islice(lanes, n_segments)):
