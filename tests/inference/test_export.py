@@ -263,7 +263,7 @@ def test_the_folder_says_what_it_holds(masked):
     assert {"txl_tf", "tensorflow", "keras", "tensorflow-text"} == set(info["versions"])
     assert info["vocabulary"] == {"level": "word", "symbols": 7}
     assert (info["tgt_len"], info["batch_size"], info["mask_empty_memory"]) == (5, 2, True)
-    with open(f"{masked.folder}/vocabulary.json") as file:
+    with open(f"{masked.folder}/assets/vocabulary.json") as file:
         assert Vocabulary.from_json(json.load(file)) == WORDS
     with open(f"{masked.folder}/README.md") as file:
         card = file.read()

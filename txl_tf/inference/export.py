@@ -87,6 +87,10 @@ def export_saved_model(
             name: function.get_concrete_function()
             for name, function in served.make_functions().items()
         }
+        if vocabulary is not None:
+            asset = os.path.join(aside, VOCABULARY_NAME)
+            write_json(asset, vocabulary.to_json())
+            served.vocabulary = tf.saved_model.Asset(asset)
         # The loss has a gradient of its own, for training.
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         try:
@@ -111,7 +115,7 @@ def export_saved_model(
         write_json(os.path.join(aside, INFO_NAME), info)
         write_text(os.path.join(aside, CARD_NAME), _make_card(info))
         if vocabulary is not None:
-            write_json(os.path.join(aside, VOCABULARY_NAME), vocabulary.to_json())
+            os.remove(asset)  # there is a copy in `assets/`
     return tuple(signatures)
 
 
