@@ -8,11 +8,9 @@ import pytest
 import tensorflow as tf
 from test_language_model import WORDS, make_model
 
-import txl_tf.export
 from txl_tf.cached_model import CachedModel
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.inference.export import export_saved_model
 
 TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]
 TGT_LEN = 5
@@ -189,6 +187,17 @@ def test_the_likeliest_text_is_that_of_the_live_model(exported):
         assert generate(exported, text, 23) == expected
 
 
+@pytest.mark.parametrize("top_k", [0, 3])
+def test_a_seed_gives_the_text_of_the_live_model(exported, top_k):
+    """Over more than one block of numbers."""
+    settings = {"top_k": top_k or None, "mask_empty_memory": exported.is_masked}
+    for seed in (0, 7, 2**31 - 1):
+        expected = exported.lm.generate("the cat", max_new_tokens=71, seed=seed, **settings)
+        assert (
+            generate(exported, "the cat", 71, temperature=1.0, top_k=top_k, seed=seed) == expected
+        )
+
+
 def test_texts_are_drawn_by_seed_among_the_likeliest(masked):
     texts = [generate(masked, temperature=1.0, seed=seed) for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
@@ -222,6 +231,7 @@ STEP = {"ids": [[1, 2]], "lengths": [2], "reset": [False]}
         ("generate_text", {"length": -1}, r"`length` must not be negative"),
         ("generate_text", {"temperature": math.nan}, r"`temperature` must be 0 or more"),
         ("generate_text", {"top_k": -1}, r"`top_k` must be 0, for all, or more"),
+        ("generate_text", {"seed": -1}, r"`seed` must not be negative"),
     ],
 )
 def test_bad_input_is_an_error_of_the_graph(masked, signature, inputs, message):
@@ -282,39 +292,3 @@ def test_the_folder_tells_the_shapes_of_its_signatures(masked):
             for key, spec in specs.items():
                 shape = [-1 if size is None else size for size in spec.shape]
                 assert described[name][part][key] == {"dtype": spec.dtype.name, "shape": shape}
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_a_mixed_policy_is_exported(tmp_path, policy):
-    """Adaptive softmax, no vocabulary: the losses are those of the live model."""
-    config = txl_tf.ModelConfig(
-        *(23, 2, 6, 6, 3, 5, 7), cutoffs=(5, 12), div_val=2, dropout=0.0, dropatt=0.0
-    )
-    model = txl_tf.TransformerXL(config, seed=1, dtype=policy)
-    span, ids = txl_tf.AttentionSpan(11), np.random.default_rng(3).integers(0, 23, (2, 5), "int32")
-    names = export_saved_model(str(tmp_path / "out"), CachedModel(model, span), None, 5)
-    assert names == ("score_ids", "initial_memory", "step")
-    loaded = tf.saved_model.load(str(tmp_path / "out"))
-    found = loaded.signatures["score_ids"](ids=tf.constant(ids), lengths=tf.constant([5, 5]))
-    hidden, _ = model(ids[:, :-1], model.initial_memory(2, 11), span=span)
-    expected = model.nll(hidden, ids[:, 1:])
-    np.testing.assert_allclose(found["nats"][:, 1:], expected, rtol=0, atol=2e-2)
-
-
-def test_the_program_exports_a_run(tmp_path, capsys):
-    make_model(7).save(tmp_path / "run")
-    arguments = ["--run", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--mem_len=3"]
-    assert txl_tf.export.main(["export", *arguments]) == 0
-    printed = capsys.readouterr().out
-    assert "a SavedModel of step 0 with score_ids, initial_memory, step." in printed
-    assert "The run has no vocabulary: there are no signatures that take texts." in printed
-    assert json.loads((tmp_path / "out" / "txl_tf.json").read_text())["span"]["mem_len"] == 3
-    assert txl_tf.export.main(["export", *arguments]) == 1
-    assert "holds something already" in capsys.readouterr().err
-
-
-def test_the_program_refuses_a_span_that_there_is_not(tmp_path, capsys):
-    make_model(7).save(tmp_path / "run")
-    arguments = ["--run", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--clamp_len=0"]
-    assert txl_tf.export.main(["export", *arguments]) == 2
-    assert "`clamp_len` must be -1 (off) or positive" in capsys.readouterr().err

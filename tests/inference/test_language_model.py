@@ -141,6 +141,8 @@ def test_a_text_goes_on_with_the_space_between_two_words():
         ({"banned": WORDS.symbols}, r"`banned` must leave a token. Received: all 7"),
         ({"prompt": ["the", ""]}, r"`prompt` must hold at least one token"),
         ({"prompt": ["the", "a"], "seed": [1]}, r"`seed` must be one, or 2. Received: 1"),
+        ({"seed": -1}, r"`seed` must be from 0 to 9,223,372,036,854,775,807. Received: seed=-1"),
+        ({"seed": 2**63}, r"`seed` must be from 0 to .* Received: seed=9223372036854775808"),
         ({"max_new_tokens": -1}, r"`max_new_tokens` must not be negative"),
         ({"prompt": "the dog"}, r"1 unknown \('dog'\), the first at offset 1"),
         ({"prompt": np.array([7])}, r"ids must be at least 0 and below 7. Received: id 7"),

@@ -8,10 +8,11 @@ import tensorflow as tf
 
 from txl_tf.cached_model import CachedMemory, CachedModel
 from txl_tf.errors import UserError
-from txl_tf.inference.sampling import Sampling
+from txl_tf.inference.sampling import UNIFORMS_PER_BLOCK, Sampling, draw_uniforms
 from txl_tf.inference.token_loop import LoopState, TokenLoop
 
-_TOKENS_PER_CALL = 32  # of the compiled loop; where calls are split changes no token
+_TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # where calls are split changes no token
+_MAX_SEED = 2**63 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,8 +112,11 @@ class Generator:
             The texts, to go on with.
 
         Raises:
-            UserError: there is no prompt, or one is empty.
+            UserError: there is no prompt, one is empty, or a seed is out of its range.
         """
+        for seed in seeds:
+            if not 0 <= seed <= _MAX_SEED:
+                raise UserError(f"`seed` must be from 0 to {_MAX_SEED:,}. Received: seed={seed}")
         if not len(prompts):
             raise UserError("`prompts` must hold at least one prompt. Received: none")
         if not all(map(len, prompts)):
@@ -187,7 +191,8 @@ class Texts:
         self._state = state
         self._positions = positions
         self._sampling = sampling
-        self._generators = [np.random.default_rng(seed) for seed in seeds]
+        self._seeds = seeds
+        self._n_drawn = 0
 
     def draw(self, n_new: int) -> Iterator[np.ndarray]:
         """Draws tokens.
@@ -201,15 +206,20 @@ class Texts:
         """
         while n_new > 0 and not self._state.is_done.numpy().all():
             count = min(n_new, _TOKENS_PER_CALL)
-            uniforms = np.zeros((_TOKENS_PER_CALL, len(self._generators)), np.float32)
-            for row, generator in enumerate(self._generators):
-                uniforms[:count, row] = generator.random(count, np.float32)
+            uniforms = tf.stack([self._draw_uniforms(seed) for seed in self._seeds], axis=1)
             tokens, self._state = self._run(
                 self._state,
                 self._positions,
-                tf.constant(uniforms),
+                uniforms,
                 tf.constant(count),
                 self._sampling,
             )
             n_new -= count
+            self._n_drawn += count
             yield tokens.numpy()[:count].T
+
+    def _draw_uniforms(self, seed: int) -> tf.Tensor:
+        """Returns the numbers of a text's next tokens, (32,) float32."""
+        block, offset = divmod(self._n_drawn, UNIFORMS_PER_BLOCK)
+        following = [draw_uniforms(seed, block), draw_uniforms(seed, block + 1)]
+        return tf.concat(following, axis=0)[offset : offset + UNIFORMS_PER_BLOCK]

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+UNIFORMS_PER_BLOCK = 32
 _NEVER = -1e30  # in float32, of which softmax makes an exact 0
 
 
@@ -26,6 +27,21 @@ class Sampling(NamedTuple):
     repetition_penalty: tf.Tensor
     is_allowed: tf.Tensor
     stops: tf.Tensor
+
+
+def draw_uniforms(seed: int | tf.Tensor, block: int | tf.Tensor) -> tf.Tensor:
+    """Returns the numbers that decide 32 tokens of a text, the same on every machine.
+
+    Args:
+        seed: () integer, of the text.
+        block: () integer; the first of the tokens is number `32 * block` of those that are drawn.
+
+    Returns:
+        (32,) float32 in [0, 1), by Philox (Salmon et al. 2011,
+        https://doi.org/10.1145/2063384.2063405).
+    """
+    key = tf.stack([tf.cast(seed, tf.int64), tf.cast(block, tf.int64)])
+    return tf.random.stateless_uniform((UNIFORMS_PER_BLOCK,), key, alg="philox")
 
 
 def penalize(log_probs: tf.Tensor, seen: tf.Tensor, sampling: Sampling) -> tf.Tensor:

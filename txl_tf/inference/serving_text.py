@@ -7,7 +7,7 @@ import tensorflow as tf
 from txl_tf.cached_model import CachedMemory, CachedModel
 from txl_tf.data.tokenizer import Detokenizer, Tokenizer
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.inference.sampling import Sampling
+from txl_tf.inference.sampling import UNIFORMS_PER_BLOCK, Sampling, draw_uniforms
 from txl_tf.inference.serving import Reader, Tensors, check_ids
 from txl_tf.inference.token_loop import TokenLoop
 
@@ -69,7 +69,7 @@ class Writer(tf.Module):
     ) -> tf.Tensor:
         """Returns what is added to a text, () string; docs/serving.md tells the rest."""
         ids = self._tokenizer.tokenize(text[None]).to_tensor()
-        with tf.control_dependencies(_check_choice(ids, length, temperature, top_k)):
+        with tf.control_dependencies(_check_choice(ids, length, temperature, top_k, seed)):
             ids, length = tf.ensure_shape(ids, (1, None)), tf.identity(length)
         _, carry = self._reader.read_all(ids, tf.shape(ids)[1][None], self._reader.make_carry(1))
         n_token, mem_len = len(self._is_allowed), self._cached.span.mem_len
@@ -78,7 +78,12 @@ class Writer(tf.Module):
         one = tf.constant(1.0)
         no_stops = tf.zeros(0, tf.int32)
         sampling = Sampling(temperature, one, one, tf.constant(self._is_allowed), no_stops)
-        uniforms = tf.random.stateless_uniform((length, 1), tf.stack([seed, 0]))
+        blocks = tf.map_fn(
+            lambda block: draw_uniforms(seed, block),
+            tf.range(-(-length // UNIFORMS_PER_BLOCK)),
+            fn_output_signature=tf.float32,
+        )
+        uniforms = tf.reshape(blocks, (-1, 1))[:length]
         # The distances of a segment of one token are the last of a longer one's.
         positions = [
             tf.transpose(products[:, -mem_len - 1 :], [0, 2, 1])
@@ -95,7 +100,11 @@ class Writer(tf.Module):
 
 
 def _check_choice(
-    ids: tf.Tensor, length: tf.Tensor, temperature: tf.Tensor, top_k: tf.Tensor
+    ids: tf.Tensor,
+    length: tf.Tensor,
+    temperature: tf.Tensor,
+    top_k: tf.Tensor,
+    seed: tf.Tensor,
 ) -> list[tf.Operation]:
     """Returns what fails in a graph where a text cannot be gone on with."""
     return [
@@ -108,6 +117,7 @@ def _check_choice(
             ["`temperature` must be 0 or more", temperature],
         ),
         tf.debugging.assert_non_negative(top_k, message="`top_k` must be 0, for all, or more"),
+        tf.debugging.assert_non_negative(seed, message="`seed` must not be negative"),
     ]
 
 
