@@ -1,4 +1,5 @@
 import io
+import os
 import re
 
 import pytest
@@ -55,9 +56,18 @@ def test_the_prompt_may_come_by_standard_input(run, capsys, monkeypatch):
 )
 def test_bad_arguments_are_one_line(arguments, status, message, run, capsys):
     assert call(run, *arguments) == status
-    error = capsys.readouterr().err
+    out, error = capsys.readouterr()
     assert re.search(message, error)
-    assert error.count("\n") == 1
+    assert (out, error.count("\n")) == ("", 1)
+
+
+def test_a_prompt_that_is_not_utf_8_is_one_line(run, capsys, monkeypatch):
+    line = "generate: the prompt is not UTF-8: byte 0xff at offset 3\n"
+    assert call(run, "--prompt", os.fsdecode("é ".encode() + b"\xff")) == 1
+    assert capsys.readouterr() == ("", line)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("é ".encode() + b"\xff")))
+    assert call(run) == 1
+    assert capsys.readouterr() == ("", line)
 
 
 def test_no_run_is_one_line(tmp_path, capsys):

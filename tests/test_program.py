@@ -1,3 +1,7 @@
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from absl import flags
 
@@ -109,3 +113,16 @@ def test_one_flag_may_take_all_that_is_no_flag(arguments, names):
     argv = ["bin/count.py", "--folder=x", *arguments]
     assert run_program("Counts.", options, seen.append, argv, rest="names") == 0
     assert seen[0].names == names
+
+
+def test_a_reader_that_has_enough_ends_a_program_without_a_word():
+    main = "lambda options: [print(row) for row in range(100_000)]"
+    code = f"from test_program import run; raise SystemExit(run('--folder=a', main={main}))"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"0\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 141

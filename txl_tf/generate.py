@@ -3,6 +3,7 @@
 python -m txl_tf.generate --run runs/text8 --prompt "once upon a time"
 """
 
+import io
 import sys
 from itertools import chain
 
@@ -33,8 +34,10 @@ def define_flags() -> flags.FlagValues:
     define("repetition_penalty", float, 1.0, "Above 1: what the text holds comes less.")
     define("seed", int, 0, "The same seed, the same text.", lower_bound=0)
     define("samples", int, 1, "Texts to make, with seeds from --seed on.", lower_bound=1)
-    define("ban", list, None, "Symbols that do not come. [default: the unknown one]")
-    define("stop", list, [], "Symbols that end a text.")
+    define(
+        "ban", list, None, "Symbols, or characters, that do not come. [default: the unknown one]"
+    )
+    define("stop", list, [], "Symbols, or characters, that end a text.")
     define("mask_empty_memory", bool, True, "Hide places of the memory that hold nothing yet.")
     define("raw", bool, False, "Print words of WikiText as the model writes them, @-@ and all.")
     define("checkpoint", str, None, "Path of the checkpoint. [default: the newest]")
@@ -54,7 +57,7 @@ def generate_text(options: flags.FlagValues) -> None:
         raise flags.Error(
             f"--repetition_penalty must be 1 or more. Received: {options.repetition_penalty}"
         )
-    prompt = sys.stdin.read() if options.prompt is None else options.prompt
+    prompt = _read_prompt(options)
 
     import txl_tf
     from txl_tf.data.wikitext import is_wikitext, stream_wikitext
@@ -64,8 +67,6 @@ def generate_text(options: flags.FlagValues) -> None:
         raise UserError(f"`{options.run}` has no vocabulary: it knows ids, not text")
     is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw
     for sample in range(options.samples):
-        if options.samples > 1:
-            print(f"--- seed {options.seed + sample}")
         pieces = lm.stream(
             prompt,
             max_new_tokens=options.length,
@@ -78,10 +79,39 @@ def generate_text(options: flags.FlagValues) -> None:
             stops=options.stop,
             mask_empty_memory=options.mask_empty_memory,
         )
-        whole = chain([prompt], pieces)
-        for piece in stream_wikitext(whole) if is_readable else whole:
+        if options.samples > 1:
+            print(f"--- seed {options.seed + sample}")
+        if is_readable:
+            # With spaces as the model sees them: one between two words.
+            read = lm.vocabulary.decode(lm.vocabulary.encode(prompt))
+            pieces = stream_wikitext(chain([read], pieces))
+        else:
+            print(prompt, end="", flush=True)
+        for piece in pieces:
             print(piece, end="", flush=True)
         print()
+
+
+def _read_prompt(options: flags.FlagValues) -> str:
+    """Returns the prompt that the flags or the standard input give.
+
+    Raises:
+        UserError: it is not UTF-8.
+    """
+    prompt = options.prompt
+    if prompt is None:
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+        prompt = sys.stdin.read()
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError as error:
+        byte = ord(prompt[error.start]) & 0xFF
+        raise UserError(
+            f"the prompt is not UTF-8: byte 0x{byte:02x} at offset "
+            f"{len(prompt[: error.start].encode('utf-8'))}"
+        ) from error
+    return prompt
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from absl import flags
 from txl_tf.errors import StoppedError, UserError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_BROKEN_PIPE = 141  # as the shell says of what SIGPIPE ends
 
 
 def run_program(
@@ -36,7 +37,8 @@ def run_program(
 
     Returns:
         The exit status: 0; 1 if the program failed; 2 if the command line is wrong; 130 if it
-        was interrupted from the keyboard; else that of a `StoppedError`.
+        was interrupted from the keyboard; 141 if nobody reads its output any more; else that of a
+        `StoppedError`.
     """
     name = os.path.basename(argv[0])
     if {"--help", "-h", "--helpfull", "--helpshort"} & set(argv[1:]):
@@ -54,6 +56,9 @@ def run_program(
         main(options)
     except flags.Error as error:
         return _fail(name, error, EXIT_USAGE)
+    except BrokenPipeError:  # who read the output has enough, as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
     except (UserError, OSError) as error:
         return _fail(name, error, EXIT_FAILED)
     except StoppedError as stop:

@@ -205,6 +205,18 @@ def test_texts_are_drawn_by_seed_among_the_likeliest(masked):
     assert generate(masked, length=0) == ""
 
 
+@pytest.mark.parametrize("texts", [[""], ["the cat", *[""] * 16]], ids=["one", "a batch of them"])
+def test_empty_texts_alone_have_no_losses(exported, texts):
+    found = exported.call("score_text", texts=texts)
+    assert (found["nats"][-1], found["tokens"][-1], found["bpc"][-1]) == (0, 0, 0)
+    n_ids = [len(WORDS.encode(text)) for text in texts]
+    np.testing.assert_array_equal(np.diff(found["row_splits"]), n_ids)
+    ids = np.zeros((2, 3), np.int32)
+    for width in (0, 3):
+        nats = exported.call("score_ids", ids=ids[:, :width], lengths=np.zeros(2, np.int32))
+        np.testing.assert_array_equal(nats["nats"], np.zeros((2, width)))
+
+
 def test_no_texts_have_no_scores(masked):
     found = masked.call("score_text", texts=np.zeros(0, "S"))
     assert [found[name].tolist() for name in ("nats", "tokens", "row_splits")] == [[], [], [0]]
@@ -225,6 +237,7 @@ STEP = {"ids": [[1, 2]], "lengths": [2], "reset": [False]}
         ("score_ids", {"ids": [[1, 2]], "lengths": [2, 2]}, r"`lengths` must have as many rows"),
         ("step", STEP | {"ids": [[1, 7]]}, r"`ids` must be at least 0 and below 7"),
         ("step", STEP | {"ids": [[1] * 6]}, r"`ids` must be rows of 1 to 5, the segment length"),
+        ("step", STEP | {"n_read": [-5]}, r"`n_read` must be what the last step gave"),
         ("step", STEP | {"reset": [True, True]}, r"`reset` must have as many rows as `ids`"),
         ("step", {"ids": [[1], [1]], "lengths": [1, 1], "reset": [True, True]}, r"`keys` must"),
         ("generate_text", {"text": ""}, r"`text` must hold at least one token"),

@@ -81,6 +81,17 @@ def test_a_session_goes_on_as_if_it_had_never_stopped():
     assert session.added == [lm.generate("the cat", max_new_tokens=40, seed=1)]
 
 
+def test_a_stream_is_of_text():
+    with pytest.raises(UserError, match=r"`prompt` must be a text. Received: ndarray"):
+        make_model(7).stream(np.array([1, 2]))
+
+
+def test_a_session_does_not_go_back():
+    session = make_model(7).start([np.array([1, 2])], seed=np.int64(3))
+    with pytest.raises(UserError, match=r"`max_new_tokens` must not be negative. Received: .*=-1"):
+        session.draw(-1)
+
+
 def test_a_stream_is_the_text_in_pieces():
     lm = make_model(7, vocabulary=WORDS)
     pieces = list(lm.stream("the cat", max_new_tokens=70, seed=1))

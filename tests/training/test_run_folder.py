@@ -60,6 +60,23 @@ def test_a_folder_without_a_run_has_no_vocabulary(tmp_path):
         read_run_vocabulary(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("absent", r"is missing, and so is the folder$"),
+        ("text8_bas", r"and so is the folder. 'text8_base' is a recipe"),
+        ("text8_base", r"'text8_base' is a recipe: train it, or import its weights"),
+        ("exported", r"It is a SavedModel: `tf.saved_model.load` reads it"),
+    ],
+)
+def test_what_is_no_run_is_told_what_it_is(name, hint, tmp_path, monkeypatch):
+    (tmp_path / "exported").mkdir()
+    (tmp_path / "exported" / "saved_model.pb").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=hint):
+        read_run_config(name)
+
+
 @pytest.mark.parametrize("read", [read_run_config, read_run_vocabulary])
 def test_a_folder_of_others_is_told_how_to_become_a_run(read, tmp_path):
     (tmp_path / "model.ckpt-0.index").touch()

@@ -204,10 +204,6 @@ class LanguageModel:
             UserError: a prompt is empty or holds an unknown symbol, or an argument is out of its
                 range.
         """
-        if max_new_tokens < 0:
-            raise UserError(
-                f"`max_new_tokens` must not be negative. Received: max_new_tokens={max_new_tokens}"
-            )
         is_list = isinstance(prompt, (list, tuple)) and not all(
             isinstance(item, (int, np.integer)) for item in prompt
         )
@@ -224,14 +220,14 @@ class LanguageModel:
         seed: int = 0,
         **choice: Any,
     ) -> Iterator[str]:
-        """Yields what `generate` would return, in pieces as they come."""
-        session, n_shown = self.start([prompt], seed=seed, **choice), 0
-        for _ in session.draw_pieces(max_new_tokens):
-            text = str(session.added[0])
-            # The end may still change: bytes of one character, or the space before a word.
-            yield text[n_shown : len(text) - 1]
-            n_shown = max(n_shown, len(text) - 1)
-        yield str(session.added[0])[n_shown:]
+        """Reads a text, and returns an iterator of what `generate` would add, as it comes.
+
+        Raises:
+            UserError: as `generate`.
+        """
+        if not isinstance(prompt, str):
+            raise UserError(f"`prompt` must be a text. Received: {type(prompt).__name__}")
+        return self.start([prompt], seed=seed, **choice).stream(max_new_tokens)
 
     def start(
         self,
@@ -260,7 +256,7 @@ class LanguageModel:
         """
         prompts = [prompts] if isinstance(prompts, str) else list(prompts)
         ids = [self._reader.encode(prompt) for prompt in prompts]
-        seeds = [seed] * len(ids) if isinstance(seed, int) else list(seed)
+        seeds = [int(seed)] * len(ids) if isinstance(seed, int | np.integer) else list(seed)
         if len(seeds) != len(ids):
             raise UserError(f"`seed` must be one, or {len(ids)}. Received: {len(seeds)}")
         unknown = self.vocabulary.unknown if self.vocabulary else None
@@ -342,6 +338,8 @@ class LanguageModel:
         return self._generators[key]
 
 
-def load(path: str | os.PathLike[str], *, checkpoint: str | None = None) -> LanguageModel:
+def load(
+    path: str | os.PathLike[str], *, checkpoint: str | None = None, use_averages: bool = True
+) -> LanguageModel:
     """Loads a run: as `LanguageModel.load`."""
-    return LanguageModel.load(path, checkpoint=checkpoint)
+    return LanguageModel.load(path, checkpoint=checkpoint, use_averages=use_averages)

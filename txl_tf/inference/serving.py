@@ -93,15 +93,14 @@ class Reader(tf.Module):
         positions = take_nearest(self.positions, n_keys)
         memory = CachedMemory(carry.keys, carry.values, tf.minimum(carry.n_read, mem_len))
         hidden, memory = cached.read(ids, memory, positions, lengths)
-        before = tf.concat([carry.last[:, None], hidden[:, :-1]], axis=1)
-        nats = cached.model.nll(before, ids)
+        states = tf.concat([carry.last[:, None], hidden], axis=1)
+        nats = cached.model.nll(states[:, :-1], ids)
         places = tf.range(tf.shape(ids)[1])
         counts = tf.logical_and(places < lengths[:, None], places + carry.n_read[:, None] > 0)
-        ends = tf.gather(hidden, tf.maximum(lengths - 1, 0), axis=1, batch_dims=1)
         new = Carry(
             memory.keys,
             memory.values,
-            tf.where(lengths[:, None] > 0, ends, carry.last),
+            tf.gather(states, lengths, axis=1, batch_dims=1),
             tf.minimum(carry.n_read + lengths, self._cached.span.mem_len + 1),
         )
         for tensor, old in zip(tf.nest.flatten(new), tf.nest.flatten(carry), strict=True):
@@ -256,8 +255,10 @@ def _check_step(
         for name, tensor in rows.items()
     ]
     rule = f"`ids` must be rows of 1 to {tgt_len}, the segment length"
+    n_read = "`n_read` must be what the last step gave: 0 or more"
     return [
         *checks,
+        tf.debugging.assert_non_negative(carried["n_read"], message=n_read),
         tf.debugging.assert_positive(n_places, message=rule),
         tf.debugging.assert_less_equal(n_places, tgt_len, message=rule),
     ]

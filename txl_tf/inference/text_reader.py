@@ -59,18 +59,29 @@ class TextReader:
         return make_text_part(self._get_vocabulary(), ids, encoded, name)
 
     def find_ids(self, symbols: Iterable[str]) -> tuple[int, ...]:
-        """Returns the ids of symbols.
+        r"""Returns the ids of symbols, or of texts that are one token each.
+
+        Args:
+            symbols: as the vocabulary has them, such as "<unk>"; or "\n", ".", " ". At level
+                "byte", whose symbols are numbers, "4" is the digit.
 
         Raises:
             UserError: the vocabulary does not hold one.
         """
-        ids = []
-        for symbol in symbols:
-            known = self._get_vocabulary().symbols
-            if symbol not in known:
-                raise UserError(f"{symbol!r} is no symbol of the vocabulary")
-            ids.append(known.index(symbol))
-        return tuple(ids)
+        return tuple(map(self._find_id, symbols))
+
+    def _find_id(self, symbol: str) -> int:
+        vocabulary = self._get_vocabulary()
+        try:
+            encoded = vocabulary.encode(symbol).tolist()
+        except UserError:
+            encoded = []
+        is_text = len(encoded) == 1 and vocabulary.symbols[encoded[0]] != vocabulary.unknown
+        if is_text and (vocabulary.level == "byte" or symbol not in vocabulary.symbols):
+            return int(encoded[0])
+        if symbol not in vocabulary.symbols:
+            raise UserError(f"{symbol!r} is no symbol of the vocabulary")
+        return vocabulary.symbols.index(symbol)
 
     def _get_vocabulary(self) -> Vocabulary:
         if self._vocabulary is None:

@@ -11,6 +11,7 @@ MODEL_DIR/import.json         of an import: where it comes from
 """
 
 import dataclasses
+import difflib
 import os
 import shlex
 from typing import Any, Self
@@ -106,8 +107,14 @@ def _explain_no_run(folder: str) -> str:
     message = f"`{folder}` holds no run: {CONFIG_NAME} is missing"
     if folder in presets.names():
         return f"{message}. {folder!r} is a recipe: train it, or import its weights"
+    if not tf.io.gfile.exists(folder):
+        close = difflib.get_close_matches(folder, presets.names(), n=1)
+        recipe = f". {close[0]!r} is a recipe" if close else ""
+        return f"{message}, and so is the folder{recipe}"
     if tf.io.gfile.isdir(folder):
         found = tf.io.gfile.listdir(folder)
+        if "saved_model.pb" in found:
+            return f"{message}. It is a SavedModel: `tf.saved_model.load` reads it"
         is_foreign = {"model", "checkpoint", "model.safetensors", "pytorch_model.bin"} & set(found)
         if is_foreign or any(name.endswith(".index") for name in found):
             return (
