@@ -53,6 +53,7 @@ def run_small(monkeypatch, tmp_path):
     """Runs the program on tiny models; returns what it wrote."""
     works = {
         "read": inference.Work(READ, 7.0, 2),
+        "read far": inference.Work(READ._replace(mem_len=66), 7.0, 2),
         "draw": inference.Work(ONE_TOKEN, 7.0, 2),
     }
     monkeypatch.setattr(inference, "WORKS", works)
@@ -71,11 +72,12 @@ def run_small(monkeypatch, tmp_path):
 
 
 def test_all_that_was_measured_is_in_the_file(run_small):
-    found = run_small("--works=read,draw", "--curve_tokens=70")
+    found = run_small("--works=read,read far,draw", "--curve_tokens=70")
     methods = {name: [r["method"] for r in records] for name, records in found["works"].items()}
     hidden = ["hidden states", "hidden states, XLA"]
     assert methods == {
         "read": [*hidden, "cached", "cached, XLA"],
+        "read far": [*hidden, "cached", "cached, XLA", "cached, T = 11", "cached, T = 11, XLA"],
         "draw": [*hidden, "token loop", "token loop, XLA"],
     }
     assert found["curve"]["tokens"] == [32, 64, 70]
