@@ -41,7 +41,8 @@ class Job(NamedTuple):
         if lanes.drop_rest:
             lane_len, rest = divmod(len(self.records.split(self.split)), lanes.n_lanes)
             return (
-                f"Counts as the 2019 release did: {lanes.n_lanes} lanes of {lane_len:,} tokens, "
+                f"Counts as the 2019 release did: {lanes.n_lanes} lane"
+                f"{'s' * (lanes.n_lanes > 1)} of {lane_len:,} tokens, "
                 f"cold; {rest} tokens at the end and the first token of each lane are left out."
             )
         if not self.warm_len:
