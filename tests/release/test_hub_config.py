@@ -11,6 +11,7 @@ from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.release import is_hub_folder, read_hub_config, read_hub_vocabulary
+from txl_tf.release.importing import read_release
 
 FOLDER = Path(__file__).parents[1] / "golden" / "hub" / "word"
 
@@ -162,6 +163,15 @@ def test_other_folders_are_not(text, tmp_path):
     if text is not None:
         (tmp_path / "config.json").write_text(text)
     assert not is_hub_folder(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_a_damaged_config_beside_weights_is_named(name, tmp_path):
+    (tmp_path / name).touch()
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"config.json` cannot be read: ") as error:
+        read_release(str(tmp_path))
+    get_line(error)
 
 
 WORDS = ("<eos>", "the", "<unk>", "Café", ",")

@@ -16,7 +16,7 @@ from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.vocabulary_file import read_vocabulary_file
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.release.hub_weights import assign_tensors, read_tensors
+from txl_tf.release.hub_weights import FILE_NAMES, assign_tensors, read_tensors
 
 MODEL_TYPE = "transfo-xl"
 _CONFIG_NAME = "config.json"
@@ -80,7 +80,12 @@ class HubConfig(NamedTuple):
 
 
 def is_hub_folder(folder: str) -> bool:
-    """Tells whether a folder holds a Transformer-XL of Hugging Face transformers."""
+    """Tells whether a folder holds a Transformer-XL of Hugging Face transformers, be it damaged.
+
+    Weights under the names of that library are taken for one, whatever its config says.
+    """
+    if any(Path(folder, name).is_file() for name in FILE_NAMES):
+        return True
     try:
         return _read_object(Path(folder, _CONFIG_NAME)).get("model_type") == MODEL_TYPE
     except UserError:

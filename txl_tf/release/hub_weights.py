@@ -12,7 +12,7 @@ from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import check_shapes
 
-_SAFETENSORS, _INDEX, _TORCH = (
+FILE_NAMES = _SAFETENSORS, _INDEX, _TORCH = (
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
