@@ -146,6 +146,24 @@ def test_an_export_does_not_replace_another(tmp_path, capsys):
     assert re.search(r"holds a checkpoint already", capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_an_export_that_fails_leaves_nothing(tmp_path, capsys, monkeypatch, is_new):
+    def fail(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    make_release(tmp_path / "tf_wt103", **WORDS)
+    run("--source", tmp_path / "tf_wt103", "--out", tmp_path / "run")
+    if not is_new:
+        (tmp_path / "out" / "model").mkdir(parents=True)
+        (tmp_path / "out" / "model" / "notes.txt").touch()
+    monkeypatch.setattr("txl_tf.release.exporting.write_tensors", fail)
+    arguments = ["--run", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
+    assert export_release.main(["export_release", *arguments]) == 1
+    assert "could not be saved: No space left on device" in capsys.readouterr().err
+    kept = [] if is_new else [tmp_path / "out" / "model", tmp_path / "out" / "model" / "notes.txt"]
+    assert sorted((tmp_path / "out").rglob("*")) == kept
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [

@@ -37,6 +37,7 @@ def export_model(out: str, model: TransformerXL, *, step: int) -> str:
     folder = os.path.join(out, "model")
     path = os.path.join(folder, f"model.ckpt-{step}")
     with explain_errors(folder):
+        is_new = not tf.io.gfile.isdir(folder)
         tf.io.gfile.makedirs(folder)
         if any(name.endswith(".index") for name in tf.io.gfile.listdir(folder)):
             raise UserError(f"`{folder}` holds a checkpoint already: choose another --out")
@@ -45,6 +46,8 @@ def export_model(out: str, model: TransformerXL, *, step: int) -> str:
     except (tf.errors.OpError, OSError) as error:
         for part in tf.io.gfile.glob(f"{path}.*"):
             tf.io.gfile.remove(part)
+        if is_new:
+            tf.io.gfile.rmtree(folder)
         raise UserError(f"checkpoint {path} could not be saved: {explain(error)}") from error
     name = json.dumps(os.path.basename(path))
     lines = (f"model_checkpoint_path: {name}", f"all_model_checkpoint_paths: {name}")
