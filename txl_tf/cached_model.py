@@ -72,7 +72,7 @@ class CachedModel:
             return 0
         return min(self.span.mem_len, tgt_len) if self.span.same_length else tgt_len
 
-    def initial_memory(self, batch_size: int) -> CachedMemory:
+    def initial_memory(self, batch_size: int | tf.Tensor) -> CachedMemory:
         """Returns the memory before the first segment, for B rows."""
         config = self.model.config
         shape = (batch_size, config.n_head, self.span.mem_len, config.d_head)

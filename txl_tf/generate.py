@@ -3,6 +3,7 @@
 python -m txl_tf.generate --run runs/text8 --prompt "once upon a time"
 """
 
+import functools
 import io
 import sys
 from itertools import chain
@@ -21,10 +22,7 @@ def main(argv: list[str]) -> int:
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
-
-    def define(name: str, kind: type, default: object, text: str, **rules: object) -> None:
-        define_flag(options, name, kind, default, text, **rules)
-
+    define = functools.partial(define_flag, options)
     define("run", str, None, "Folder of the run.", required=True)
     define("prompt", str, None, "Text to go on with. [default: standard input]")
     define("length", int, 300, "Tokens to add.", lower_bound=0)

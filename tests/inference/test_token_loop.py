@@ -34,7 +34,7 @@ def test_the_ring_gives_what_segments_of_one_token_give(name, span, is_masked):
     read = tf.function(loop.read, autograph=False)
     for step in range(ids.shape[1]):
         tokens = tf.constant(ids[:, step])
-        state = read(tokens, state, loop.project_positions(), none)
+        state = read(tokens, state, loop.take_positions(positions), none)
         hidden, memory = cached.read(tokens[:, None], memory, positions)
         expected = model.log_probs(hidden)[:, 0]
         np.testing.assert_allclose(state.log_probs, expected, rtol=0, atol=2e-5, err_msg=step)

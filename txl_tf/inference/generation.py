@@ -98,7 +98,7 @@ class Generator:
             self._compute_segment, jit_compile=jit_compile, autograph=False
         )
         self._loops: dict[int | None, tuple[TokenLoop, tf.function]] = {}
-        self._loop_positions = TokenLoop(cached).project_positions()
+        self._loop_positions = TokenLoop(cached).take_positions(self._positions)
 
     def start(self, prompts: Sequence[np.ndarray], choice: Choice, seeds: Sequence[int]) -> "Texts":
         """Reads prompts of any lengths.
@@ -157,8 +157,8 @@ class Generator:
     ) -> tuple[CachedMemory, tf.Tensor]:
         """Returns the new memory, and the hidden states of the last tokens so far, (B, D)."""
         hidden, memory = self.cached.read(ids, memory, positions, counts)
-        ends = tf.gather(hidden, tf.maximum(counts - 1, 0), axis=1, batch_dims=1)
-        return memory, tf.where(counts[:, None] > 0, ends, last)
+        states = tf.concat([last[:, None], hidden], axis=1)
+        return memory, tf.gather(states, counts, axis=1, batch_dims=1)
 
     def _get_loop(self, n_candidates: int | None) -> tuple[TokenLoop, tf.function]:
         if n_candidates not in self._loops:
@@ -221,5 +221,8 @@ class Texts:
     def _draw_uniforms(self, seed: int) -> tf.Tensor:
         """Returns the numbers of a text's next tokens, (32,) float32."""
         block, offset = divmod(self._n_drawn, UNIFORMS_PER_BLOCK)
-        following = [draw_uniforms(seed, block), draw_uniforms(seed, block + 1)]
-        return tf.concat(following, axis=0)[offset : offset + UNIFORMS_PER_BLOCK]
+        uniforms = draw_uniforms(seed, block)
+        if offset:  # the last call drew fewer than a block
+            following = draw_uniforms(seed, block + 1)
+            uniforms = tf.concat([uniforms[offset:], following[:offset]], axis=0)
+        return uniforms

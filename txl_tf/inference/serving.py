@@ -25,6 +25,12 @@ class Carry(NamedTuple):
     last: tf.Tensor
     n_read: tf.Tensor
 
+    @property
+    def memory(self) -> CachedMemory:
+        """The keys and values, as `CachedModel` takes them."""
+        mem_len = self.keys[0].shape[2]
+        return CachedMemory(self.keys, self.values, tf.minimum(self.n_read, mem_len))
+
     def to_tensors(self) -> Tensors:
         """Returns it as flat tensors, in float32: clients and JSON know no bfloat16."""
         return {
@@ -66,12 +72,9 @@ class Reader(tf.Module):
 
     def make_carry(self, n_rows: tf.Tensor) -> Carry:
         """Returns what rows carry before their first segment."""
-        config, dtype = self._cached.model.config, self._cached.model.compute_dtype
-        shape = (n_rows, config.n_head, self._cached.span.mem_len, config.d_head)
-        empty = tuple(tf.zeros(shape, dtype) for _ in range(config.n_layer))
-        return Carry(
-            empty, empty, tf.zeros((n_rows, config.d_model), dtype), tf.zeros(n_rows, tf.int32)
-        )
+        model, empty = self._cached.model, self._cached.initial_memory(n_rows)
+        last = tf.zeros((n_rows, model.config.d_model), model.compute_dtype)
+        return Carry(empty.keys, empty.values, last, tf.zeros(n_rows, tf.int32))
 
     def read(self, ids: tf.Tensor, lengths: tf.Tensor, carry: Carry) -> tuple[tf.Tensor, Carry]:
         """Reads a segment.
@@ -91,8 +94,7 @@ class Reader(tf.Module):
         n_keys = mem_len + tf.shape(ids)[1]
         # Those of a shorter segment are the last of a longer one's.
         positions = take_nearest(self.positions, n_keys)
-        memory = CachedMemory(carry.keys, carry.values, tf.minimum(carry.n_read, mem_len))
-        hidden, memory = cached.read(ids, memory, positions, lengths)
+        hidden, memory = cached.read(ids, carry.memory, positions, lengths)
         states = tf.concat([carry.last[:, None], hidden], axis=1)
         nats = cached.model.nll(states[:, :-1], ids)
         places = tf.range(tf.shape(ids)[1])

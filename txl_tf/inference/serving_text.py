@@ -4,7 +4,7 @@ import math
 
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedMemory, CachedModel
+from txl_tf.cached_model import CachedModel
 from txl_tf.data.tokenizer import Detokenizer, Tokenizer
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.inference.sampling import UNIFORMS_PER_BLOCK, Sampling, draw_uniforms
@@ -72,8 +72,7 @@ class Writer(tf.Module):
         with tf.control_dependencies(_check_choice(ids, length, temperature, top_k, seed)):
             ids, length = tf.ensure_shape(ids, (1, None)), tf.identity(length)
         _, carry = self._reader.read_all(ids, tf.shape(ids)[1][None], self._reader.make_carry(1))
-        n_token, mem_len = len(self._is_allowed), self._cached.span.mem_len
-        memory = CachedMemory(carry.keys, carry.values, tf.minimum(carry.n_read, mem_len))
+        n_token = len(self._is_allowed)
         log_probs = self._cached.model.log_probs(carry.last[:, None])[:, 0]
         one = tf.constant(1.0)
         no_stops = tf.zeros(0, tf.int32)
@@ -84,15 +83,11 @@ class Writer(tf.Module):
             fn_output_signature=tf.float32,
         )
         uniforms = tf.reshape(blocks, (-1, 1))[:length]
-        # The distances of a segment of one token are the last of a longer one's.
-        positions = [
-            tf.transpose(products[:, -mem_len - 1 :], [0, 2, 1])
-            for products in self._reader.positions
-        ]
 
         def draw(n_candidates: tf.Tensor | None) -> tf.Tensor:
             loop = TokenLoop(self._cached, n_candidates)
-            state = loop.begin(memory, log_probs, tf.zeros((1, n_token), tf.bool))
+            positions = loop.take_positions(self._reader.positions)
+            state = loop.begin(carry.memory, log_probs, tf.zeros((1, n_token), tf.bool))
             return loop.run(state, positions, uniforms, length, sampling)[0]
 
         tokens = tf.cond(top_k > 0, lambda: draw(tf.minimum(top_k, n_token)), lambda: draw(None))

@@ -52,10 +52,15 @@ class TokenLoop:
         self.n_candidates = n_candidates
         self._n_places = cached.span.mem_len + 1
 
-    def project_positions(self) -> tuple[tf.Tensor, ...]:
-        """Returns the products W_r R of the distances M, ..., 0, (N, H, R) for each layer."""
-        by_head = self.cached.project_positions(1)  # (N, 1 + R, H)
-        return tuple(tf.transpose(products[:, 1:], [0, 2, 1]) for products in by_head)
+    def take_positions(self, positions: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+        """Returns the products W_r R of the distances M, ..., 0, (N, H, R) for each layer.
+
+        Args:
+            positions: what `cached.project_positions` returned for any segment; its last are these.
+        """
+        return tuple(
+            tf.transpose(products[:, -self._n_places :], [0, 2, 1]) for products in positions
+        )
 
     def begin(self, memory: CachedMemory, log_probs: tf.Tensor, seen: tf.Tensor) -> LoopState:
         """Returns the state of texts that were read in segments.
@@ -95,7 +100,7 @@ class TokenLoop:
 
         Args:
             state: where the texts stand.
-            positions: what `project_positions` returned.
+            positions: what `take_positions` returned.
             uniforms: (C, B) float32 in [0, 1), one for each token to draw.
             n_new: () int32, how many tokens to draw, at most C.
             sampling: how.
