@@ -5,12 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from golden_cases import NAMES, load_case
 from jax_documents import CONFIG, read_segments
 from jax_remat import CONFIG as DROPPING
+from jax_remat import IDS, SPAN, STARTS
 
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import SCOPE, list_entries, load_model
+from txl_tf.training.step import compute_gradients
 
 FOLDER = Path(__file__).parent
 # float32, summed in another order; the golden numbers themselves hold 2e-5 and 1e-4.
@@ -71,6 +74,27 @@ def test_remat_on_jax_changes_no_loss_memory_mask_or_gradient(tmp_path):
         # Of the largest entry: float32, summed in another order.
         np.testing.assert_allclose(
             results[f"remat/{name}"], expected, rtol=0, atol=1e-5 * scale, err_msg=name
+        )
+
+
+def test_dropout_on_jax_drops_what_it_drops_on_tensorflow(tmp_path):
+    """The loss and every gradient of a step in training."""
+    model = TransformerXL(DROPPING, seed=3)
+    weights = {variable.path: variable for variable in model.trainable_variables}
+    results = run_on_jax("jax_remat.py", weights, tmp_path)
+    ids, memory = tf.constant(IDS), model.initial_memory(2, SPAN.mem_len)
+    nats, gradients, _ = compute_gradients(
+        model, ids, ids[:, ::-1], memory, span=SPAN, document_starts=tf.constant(STARTS)
+    )
+    found = {"loss": nats / IDS.size} | {
+        f"gradient/{variable.path}": gradient
+        for variable, gradient in zip(model.trainable_variables, gradients, strict=True)
+    }
+    for name, expected in found.items():
+        # Of the largest entry: float32, summed in another order. Other masks change all of them.
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(
+            results[f"plain/{name}"], expected, rtol=0, atol=1e-5 * scale, err_msg=name
         )
 
 

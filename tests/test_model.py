@@ -2,7 +2,6 @@
 
 import itertools
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -18,6 +17,7 @@ from small_model import (
 )
 
 from txl_tf.config import AttentionSpan
+from txl_tf.layers import dropout
 from txl_tf.model import TransformerXL
 
 
@@ -156,13 +156,13 @@ def test_nothing_is_dropped_outside_training():
 
 
 def test_dropout_falls_where_the_2019_code_has_it(monkeypatch):
-    dropped, drop = [], keras.random.dropout
+    dropped, make_keep_mask = [], dropout.make_keep_mask
 
-    def record(inputs, rate, **kwargs):
-        dropped.append((tuple(inputs.shape), rate))
-        return drop(inputs, rate, **kwargs)
+    def record(shape, rate, seed):
+        dropped.append((tuple(shape), rate))
+        return make_keep_mask(shape, rate, seed)
 
-    monkeypatch.setattr(keras.random, "dropout", record)
+    monkeypatch.setattr(dropout, "make_keep_mask", record)
     model = make_model(dropout=0.25, dropatt=0.5)
     model(make_ids(), model.initial_memory(BATCH, 7), training=True)
     hidden = ((BATCH, LENGTH, 10), 0.25)

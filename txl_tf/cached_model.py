@@ -139,8 +139,10 @@ class CachedModel:
             content = _swap(attention.add_bias(query, content_bias))
             content = tf.matmul(content, all_keys, transpose_b=True)  # (B, N, T, S)
             content = _clear_others(content, same_document)
-            position = _swap(attention.add_bias(query, position_bias))
-            position = shift_padded(tf.matmul(position, positions[index], transpose_b=True))
+            # An einsum: of a product of (B, 1, T, H) with (1, S, H), as one head would have it,
+            # TensorFlow's broadcast on CPUs is wrong for some sizes.
+            position = attention.add_bias(query, position_bias)
+            position = shift_padded(tf.einsum("btnh,nsh->bnts", position, positions[index]))
             weights = tf.cast(attention.weigh(content, position, mask), all_values.dtype)
             weights = _clear_others(weights, same_document)
             attended = attention.join_heads(_swap(tf.matmul(weights, all_values)))

@@ -172,6 +172,22 @@ def test_no_token_is_lost_when_all_are_in_one_bin(low, high, logits_per_chunk, m
     assert_losses_and_gradients_agree(*layers, make_targets(low, high))
 
 
+def test_large_logits_of_other_bins_spoil_no_gradient():
+    """The last chunk of a bin holds tokens of others, whose exponentials there may overflow."""
+    softmax, embedding = make_layers(cutoffs=CUTOFFS)
+    hidden = 100 * make_hidden()
+    logits = tf.matmul(hidden, embedding.tables[0], transpose_b=True)
+    assert tf.reduce_max(tf.abs(logits)) > 200  # exp(89) is infinite in float32
+    nll, gradients = differentiate(
+        lambda hidden: softmax(hidden, make_targets(), embedding=embedding),
+        softmax,
+        embedding,
+        hidden,
+    )
+    for values in (nll, *gradients):
+        assert np.isfinite(values).all()
+
+
 @pytest.mark.parametrize("logits_per_chunk", [16, 1])
 def test_chunks_of_any_size_give_the_same_loss(logits_per_chunk, monkeypatch):
     monkeypatch.setattr(bin_loss, "LOGITS_PER_CHUNK", logits_per_chunk)

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from small_runs import BATCH, DROPPING, MEM_LEN, RESETTING, TGT_LEN
@@ -66,7 +67,71 @@ def test_the_step_asks_nothing_of_the_host(hlo):
     assert not re.findall(r"custom_call_target=\"[^\"]*(?:callback|host)[^\"]*\"", hlo)
 
 
-def test_ids_and_targets_are_32_bits_wide(hlo):
-    entry = hlo[hlo.index("ENTRY") :].splitlines()[0] + hlo[: hlo.index("ENTRY")].splitlines()[0]
-    assert f"s32[{BATCH},{TGT_LEN}]" in entry
+def test_dropout_masks_are_computed_where_they_are_used(hlo):
+    """No mask, nor the random bits behind one, is stored: all are inside of fusions."""
+    stored = re.findall(
+        r"^ *%\S+ = \(?[^=]*\b(?:pred|u32)\[(\d+(?:,\d+)+)\]", find_entry(hlo), re.M
+    )
+    heads, keys = DROPPING.n_head, MEM_LEN + TGT_LEN
+    masks = [
+        (BATCH, heads, TGT_LEN, keys),
+        (BATCH, TGT_LEN, DROPPING.d_model),
+        (BATCH, TGT_LEN, DROPPING.d_inner),
+        (keys, DROPPING.d_model),
+    ]
+    sizes = {int(np.prod(mask)) for mask in masks}
+    assert not [shape for shape in stored if np.prod([*map(int, shape.split(","))]) in sizes]
+
+
+@pytest.mark.parametrize("config", [DROPPING, ADAPTIVE], ids=["one_bin", "adaptive"])
+def test_a_loop_over_steps_compiles_and_makes_the_steps_of_separate_calls(config):
+    """In the loop the ids are no constants: what depends on them must have fixed shapes."""
+    segments = np.random.default_rng(7).integers(0, config.n_token, (3, BATCH, TGT_LEN + 1))
+    segments = tf.constant(segments, tf.int32)
+
+    def make_step():
+        model = txl_tf.TransformerXL(config, seed=3)
+        optimizer = txl_tf.training.make_optimizer(RESETTING)
+        optimizer.build(model.trainable_variables)
+
+        def step(segment, memory):
+            inputs = (segment[:, :-1], segment[:, 1:], memory)
+            result, memory = txl_tf.training.train_step(
+                model, optimizer, *inputs, span=RESETTING.span
+            )
+            return result.nats, memory
+
+        return step, model.initial_memory(BATCH, MEM_LEN)
+
+    step, memory = make_step()
+
+    @tf.function(jit_compile=True, autograph=False)
+    def run(segments, memory):
+        def body(index, nats, memory):
+            value, memory = step(segments[index], memory)
+            return index + 1, tf.tensor_scatter_nd_update(nats, [[index]], [value]), memory
+
+        state = (tf.constant(0), tf.zeros(3), memory)
+        return tf.while_loop(lambda index, *_: index < 3, body, state)[1]
+
+    looped = run(segments, memory)
+    step, memory = make_step()
+    expected = []
+    for segment in segments:
+        nats, memory = tf.function(step, jit_compile=True, autograph=False)(segment, memory)
+        expected.append(nats)
+    np.testing.assert_allclose(looped, expected, rtol=1e-5)  # float32, fused otherwise
+
+
+def find_entry(hlo):
+    """Returns the computation that a program begins with, without those that it calls."""
+    return hlo[hlo.index("ENTRY") :].partition("\n}")[0]
+
+
+def test_ids_and_targets_are_parameters_32_bits_wide(hlo):
+    """What a slice's start, or a shape, depended on would be a constant: compiled at every step."""
+    entry = hlo[: hlo.index("ENTRY")].splitlines()[0]
+    arguments = entry.partition("->")[0]
+    assert arguments.count(f"s32[{BATCH},{TGT_LEN}]") == 2
+    assert f"pred[{BATCH},{TGT_LEN}]" in arguments
     assert f"s64[{BATCH},{TGT_LEN}]" not in entry

@@ -3,6 +3,7 @@
 from keras import ops
 
 LOGITS_PER_CHUNK = 2**25  # 128 MiB of float32
+LARGE = 1e30
 UNKNOWN_CHUNK = 32  # tokens, where their number is not known when a function is traced
 
 
@@ -11,9 +12,9 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
 
     The number of tokens in a bin is known only at run time, while compiled steps need fixed
     shapes. So the tokens come ordered by bin, and a loop takes chunks of fixed size from the
-    bin's first token on, as many as the bin needs: no token is lost however full a bin is, none
-    is computed in vain but in the last chunk. The backward pass computes the logits anew, chunk
-    by chunk, so that at no time more than one chunk's logits are held.
+    bin's first token on, as many as the bin needs: no token is lost however full a bin is, and
+    only the last chunk holds other tokens, which count nothing. The backward pass computes the
+    logits again, chunk by chunk, so at no time are more than one chunk's logits held.
 
     Args:
         hidden: (n, D) float32.
@@ -31,15 +32,14 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
     n_tokens = ops.shape(hidden)[0]
     chunk = _choose_chunk(hidden.shape[0], weight.shape[0])
     n_chunks = (count + chunk - 1) // chunk
-    inverse = ops.argsort(order)
-    # The last chunk may reach past the last token: the padding keeps its slice within bounds.
-    padded_order = ops.concatenate([order, ops.zeros((chunk,), order.dtype)])
 
     def locate(index):
-        first = start + index * chunk
-        tokens = ops.slice(padded_order, [first], [chunk])
-        valid = index * chunk + ops.arange(chunk) < count
-        return first, tokens, valid
+        """Returns the tokens of a chunk, (chunk,) int32, and which of them are in the bin."""
+        places = index * chunk + ops.arange(chunk)
+        # A gather: of a slice XLA would want the start, and so the targets, as constants, and
+        # compile anew at every step.
+        tokens = ops.take(order, ops.minimum(start + places, n_tokens - 1))
+        return tokens, places < count
 
     def compute_logits(hidden, weight, bias, *projection):
         for kernel in projection:
@@ -49,44 +49,44 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
     def pick_targets(tokens):
         return ops.clip(ops.take(targets, tokens), 0, weight.shape[0] - 1)
 
-    def unsort(rows):
-        return ops.take(rows[:n_tokens], inverse, axis=0)
-
     @ops.custom_gradient
     def compute(hidden, *weights):
-        def add_chunk(index, nll):
-            first, tokens, valid = locate(index)
+        def add_chunk(index, nll, log_sums):
+            tokens, valid = locate(index)
             _, logits = compute_logits(ops.take(hidden, tokens, axis=0), *weights)
             target = ops.take_along_axis(logits, pick_targets(tokens)[:, None], axis=-1)[:, 0]
-            value = ops.where(valid, ops.logsumexp(logits, axis=-1) - target, 0.0)
-            return index + 1, ops.slice_update(nll, [first], value)
+            log_sum = ops.logsumexp(logits, axis=-1)
+            new = (ops.where(valid, log_sum - target, 0.0), ops.where(valid, log_sum, 0.0))
+            return _add_rows(nll, tokens, new[0]), _add_rows(log_sums, tokens, new[1])
 
-        nll = _loop(n_chunks, add_chunk, ops.zeros((n_tokens + chunk,), hidden.dtype))
+        zeros = ops.zeros((n_tokens,), hidden.dtype)
+        nll, log_sums = _loop(n_chunks, add_chunk, zeros, zeros)
 
         def compute_gradients(*args, upstream=None):
             upstream = args[0] if upstream is None else upstream
 
             def add_chunk_gradients(index, d_hidden, *d_weights):
-                first, tokens, valid = locate(index)
+                tokens, valid = locate(index)
                 rows = ops.take(hidden, tokens, axis=0)
                 projected, logits = compute_logits(rows, *weights)
                 one_hot = ops.one_hot(pick_targets(tokens), weight.shape[0], dtype=logits.dtype)
                 scale = ops.where(valid, ops.take(upstream, tokens), 0.0)
-                d_logits = (ops.softmax(logits) - one_hot) * scale[:, None]
+                # Tokens outside the bin have logits of any size, whose exponentials must be 0.
+                log_sum = ops.where(valid, ops.take(log_sums, tokens), LARGE)
+                probabilities = ops.exp(logits - log_sum[:, None])
+                d_logits = (probabilities - one_hot) * scale[:, None]
                 d_rows = ops.matmul(d_logits, weights[0])
                 d_new = [ops.matmul(ops.transpose(d_logits), projected), ops.sum(d_logits, axis=0)]
                 for kernel in weights[2:]:
                     d_new.append(ops.matmul(ops.transpose(d_rows), rows))
                     d_rows = ops.matmul(d_rows, kernel)
                 d_weights = [old + new for old, new in zip(d_weights, d_new, strict=True)]
-                return index + 1, ops.slice_update(d_hidden, [first, 0], d_rows), *d_weights
+                return _add_rows(d_hidden, tokens, d_rows), *d_weights
 
-            zeros = [ops.zeros((n_tokens + chunk, hidden.shape[1]), hidden.dtype)]
-            zeros += [ops.zeros_like(tensor) for tensor in weights]
-            d_hidden, *d_weights = _loop(n_chunks, add_chunk_gradients, *zeros)
-            return unsort(d_hidden), *d_weights
+            zeros = [ops.zeros_like(tensor) for tensor in (hidden, *weights)]
+            return _loop(n_chunks, add_chunk_gradients, *zeros)
 
-        return unsort(nll), compute_gradients
+        return nll, compute_gradients
 
     tensors = [weight, bias] if projection is None else [weight, bias, projection]
     # Custom gradients take no variables, and `ops.convert_to_tensor` leaves one as it is.
@@ -100,8 +100,17 @@ def _choose_chunk(n_tokens, n_rows):
     return max(1, min(share, LOGITS_PER_CHUNK // n_rows))
 
 
+def _add_rows(rows, places, values):
+    """Returns rows (n, ...) with values added at some places; one may stand among these twice."""
+    return ops.scatter_update(rows, places[:, None], values, reduction="add")
+
+
 def _loop(n_chunks, body, *state):
-    """Runs `body(index, *state)` for each chunk; returns the last state."""
+    """Runs `body(index, *state)`, which returns a tuple, for each chunk; returns the last state."""
+
+    def take_chunk(index, *state):
+        return index + 1, *body(index, *state)
+
     index = ops.zeros((), "int32")
-    _, *state = ops.while_loop(lambda index, *_: index < n_chunks, body, (index, *state))
-    return state[0] if len(state) == 1 else state
+    _, *state = ops.while_loop(lambda index, *_: index < n_chunks, take_chunk, (index, *state))
+    return tuple(state)

@@ -1,0 +1,50 @@
+"""After the first call XLA compiles nothing more, for every recipe, counted by what it writes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from txl_tf import presets
+
+SCRIPT = Path(__file__).parent / "compilations.py"
+
+
+def find_recipes():
+    """Returns a recipe for each structure that the recipes have; the others differ in sizes."""
+    recipes = {}
+    for name in presets.names():
+        preset = presets.get(name)
+        model, optimizer = preset.model, preset.training.optimizer
+        is_tied = model.proj_share_all_but_first, model.proj_same_dim
+        structure = (len(model.cutoffs), model.div_val, is_tied, model.untie_r, optimizer)
+        recipes.setdefault(structure, name)
+    return sorted(recipes.values())
+
+
+@pytest.mark.parametrize("name", find_recipes())
+def test_no_use_of_a_model_compiles_after_its_first_call(name, tmp_path):
+    ran = subprocess.run(
+        [sys.executable, SCRIPT, name],
+        env=os.environ
+        | {
+            "XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_backend_optimization_level=0",
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(SCRIPT.parents[1]), os.environ.get("PYTHONPATH")])
+            ),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    counts = json.loads(ran.stdout.splitlines()[-1])
+    for use in ("training", "evaluation", "scoring", "generation", "continuations"):
+        first, later = counts[use]
+        assert first >= 1, use  # else nothing was counted
+        assert later == 0, use
+    # What is exported is not compiled: it takes any shape.
+    assert counts["exported scoring"] == [0, 0]
+    assert counts["exported generation"][1] == 0
