@@ -195,7 +195,9 @@ def test_a_figure_that_was_measured_otherwise_says_how(run, recipe, capsys):
 
 def test_all_ways_to_evaluate_give_one_number(tmp_path, capsys):
     data, folder = write_data(tmp_path / "data"), tmp_path / "run"
-    assert run_main(data, folder, "--eval_every=12", "--do_eval", "--eval_batch_size=7") == 0
+    flags = ("--eval_every=12", "--do_eval", "--eval_batch_size=7")
+    large = ("--init_std=0.5", "--n_layer=2")  # so that memory matters
+    assert run_main(data, folder, *flags, *large) == 0
     places = ("--run", folder, "--data_dir", data, "--split=valid")
     in_training = read_last(folder / "validation.jsonl")
     after_training = read_last(folder / "evaluations.jsonl")
@@ -207,6 +209,8 @@ def test_all_ways_to_evaluate_give_one_number(tmp_path, capsys):
         assert (record["lanes"], record["warm_len"]) == (7, 30)
     alone = evaluate_as_json(capsys, *places, "--lanes=1")["loss_nats"]
     assert found[0] == pytest.approx(alone, abs=1e-3)  # as docs/evaluation.md says
+    cold = evaluate_as_json(capsys, *places, "--warm_len=0")["loss_nats"]
+    assert abs(cold - alone) > 1e-3
 
 
 def read_last(path):
