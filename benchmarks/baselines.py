@@ -245,7 +245,11 @@ def read_model_bpc(model_dir: str, split: str) -> tuple[str, float]:
     found = [record for record in records if record["split"] == split and record["is_whole"]]
     if not found:
         raise UserError(f"`{model_dir}` has no evaluation on {split}: run train_gpu.py --do_eval")
-    return f"Transformer-XL, {found[-1]['step']} steps", found[-1]["bpc"]
+    bits = found[-1].get("bpc")  # `None` where characters were unknown, as they are here
+    return (
+        f"Transformer-XL, {found[-1]['step']} steps",
+        found[-1]["bits_per_token"] if bits is None else bits,
+    )
 
 
 def print_table(options: flags.FlagValues) -> None:

@@ -1,7 +1,7 @@
 """Making the records of a plan."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -97,6 +97,8 @@ def encode_split(
     """
     source = plan.sources[split]
     unknown: Counter[str] = Counter()
+    literal: Counter[str] = Counter()
+    special = list_special(vocabulary, plan.corpus.learning.special)
     n_tokens = 0
     with _make_bar(split, source) as bar:
 
@@ -106,6 +108,8 @@ def encode_split(
                 vocabulary,
                 documents=DocumentFinder(plan.corpus.documents, plan.corpus.separator),
                 unknown=unknown,
+                special=special,
+                literal=literal,
                 n_threads=num_workers,
                 report=bar.update,
             )
@@ -131,7 +135,28 @@ def encode_split(
     if unknown:
         share = unknown.total() / n_tokens
         print(f"{split}: {unknown.total():,} unknown ({share:.2%}) became {vocabulary.unknown}")
+    if literal:
+        print(describe_literal(literal, split))
     _check_count(plan.corpus, split, n_tokens)
+
+
+def list_special(vocabulary: Vocabulary, special: Iterable[str]) -> tuple[str, ...]:
+    """Returns the symbols that stand for more than a word: marks of lines, and `special`."""
+    marks = (vocabulary.line_start, vocabulary.line_end, *special)
+    return tuple(dict.fromkeys(mark for mark in marks if mark is not None))
+
+
+def describe_literal(literal: Mapping[str, int], split: str) -> str:
+    """Returns how often special symbols stand in the text of a split, on a line.
+
+    >>> describe_literal({"<eos>": 3}, "valid")
+    "valid: words of the text that are special symbols: <eos> 3 times; they get these symbols' ids"
+    """
+    counts = ", ".join(f"{name} {n:,} time{'s' * (n != 1)}" for name, n in literal.items())
+    return (
+        f"{split}: words of the text that are special symbols: {counts}; they get these symbols' "
+        "ids"
+    )
 
 
 def _check_count(corpus: Corpus, split: str, found: int) -> None:

@@ -4,6 +4,7 @@ python examples/plot_loss.py --model_dir runs/demo
 """
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,23 +36,28 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 def draw_curve(
     steps: list[dict[str, Any]], evaluations: list[dict[str, Any]], target: Path
 ) -> None:
-    """Draws bits per token over steps, with a mark for each evaluation."""
+    """Draws bits per token over steps, with a mark for each evaluation.
+
+    They are computed from the loss: logs call them `bpc` or `bits_per_token`, by the level of the
+    vocabulary, and logs of old runs always `bpc`.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
+    finite = [record for record in steps if "loss_nats" in record]  # others have bad steps alone
     axes.plot(
-        [record["step"] for record in steps],
-        [record["bpc"] for record in steps],
+        [record["step"] for record in finite],
+        [record["loss_nats"] / math.log(2) for record in finite],
         label="train, mean since the last line of the log",
     )
     for split in dict.fromkeys(record["split"] for record in evaluations):
         found = [record for record in evaluations if record["split"] == split]
         axes.plot(
             [record["step"] for record in found],
-            [record["bpc"] for record in found],
+            [record["loss_nats"] / math.log(2) for record in found],
             "o",
-            label=f"{split}, last: {found[-1]['bpc']:.3f}",
+            label=f"{split}, last: {found[-1]['loss_nats'] / math.log(2):.3f}",
         )
     axes.set_xlabel("step")
     axes.set_ylabel("bits per token")

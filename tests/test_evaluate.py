@@ -84,7 +84,7 @@ def score(run, config, split="test", **counting):
     load_weights(model, str(run / "checkpoints" / "ckpt-12"))
     evaluator = Evaluator(model, config)
     tokens = open_records(run / "records").split(split)
-    return evaluator.score_lanes(evaluator.cut_lanes(tokens, **counting))
+    return evaluator.score_lanes(evaluator.cut_lanes(tokens, **{"warm_len": 0, **counting}))
 
 
 def test_a_run_is_evaluated_with_the_span_of_its_recipe_beside_its_figure(run, recipe, capsys):
@@ -93,7 +93,8 @@ def test_a_run_is_evaluated_with_the_span_of_its_recipe_beside_its_figure(run, r
     rows = read_rows(out)
     expected = score(run, presets.get(recipe).evaluation, warm_len=52)
     assert out.startswith(
-        "Scores test with tgt_len 3, mem_len 13, same_length true, clamp_len 9, 4 lanes.\n"
+        "Scores test with tgt_len 3, mem_len 13, same_length true, clamp_len 9, 4 lanes, "
+        "warmed by 54 tokens.\n"
     )
     assert rows["data"] == "words, split test"
     assert rows["checkpoint"] == str(run / "checkpoints" / "ckpt-12")
@@ -127,12 +128,15 @@ def test_the_object_holds_what_the_table_says(run, recipe, capsys):
             "reset_at_documents": False,
             "counts_self": False,
         },
+        "lanes": 4,
         "warm_len": 54,
         "as_release": False,
         "tokens": N_TEST - 1,
         "tokens_left_out": 0,
+        "unknown_tokens": 0,
+        "unknown_share": 0.0,
         "loss_nats": pytest.approx(nats, rel=1e-6),  # float32
-        "bpc": pytest.approx(nats / math.log(2), rel=1e-6),
+        "bits_per_token": pytest.approx(nats / math.log(2), rel=1e-6),
         "perplexity": pytest.approx(math.exp(nats), rel=1e-6),
         "unit": "perplexity",
     }
@@ -162,7 +166,7 @@ def test_cold_lanes_are_those_of_the_release(run, capsys):
     rows = read_rows(out)
     config = dataclasses.replace(read_run_config(str(run)).evaluation, eval_batch_size=4)
     expected = score(run, config, drop_rest=True)
-    assert rows["lanes"] == "4, cold"
+    assert rows["lanes"] == "4, as the 2019 release counts"
     assert rows["tokens"] == "144"
     assert rows["loss"] == f"{expected.nats_per_token:.4f} nats"
 
@@ -187,6 +191,76 @@ def test_a_figure_that_was_measured_otherwise_says_how(run, recipe, capsys):
         "7.5 perplexity (words_tiny; on words, split test; "
         "with tgt_len 3, mem_len 13, same_length true, clamp_len 9)"
     )
+
+
+def test_all_ways_to_evaluate_give_one_number(tmp_path, capsys):
+    data, folder = write_data(tmp_path / "data"), tmp_path / "run"
+    flags = ("--eval_every=12", "--do_eval", "--eval_batch_size=7")
+    large = ("--init_std=0.5", "--n_layer=2")  # so that memory matters
+    assert run_main(data, folder, *flags, *large) == 0
+    places = ("--run", folder, "--data_dir", data, "--split=valid")
+    in_training = read_last(folder / "validation.jsonl")
+    after_training = read_last(folder / "evaluations.jsonl")
+    by_program = evaluate_as_json(capsys, *places)
+    by_hand = txl_tf.load(folder).evaluate("valid", data_dir=str(data))
+    found = [record["loss_nats"] for record in (in_training, after_training, by_program)]
+    assert [*found, by_hand.nats_per_token] == [pytest.approx(found[0], rel=1e-6)] * 4  # float32
+    for record in (in_training, after_training, by_program):
+        assert (record["lanes"], record["warm_len"]) == (7, 30)
+    alone = evaluate_as_json(capsys, *places, "--lanes=1")["loss_nats"]
+    assert found[0] == pytest.approx(alone, abs=1e-3)  # as docs/evaluation.md says
+    cold = evaluate_as_json(capsys, *places, "--warm_len=0")["loss_nats"]
+    assert abs(cold - alone) > 1e-3
+
+
+def read_last(path):
+    """Returns the last record of a file."""
+    return json.loads(path.read_text().splitlines()[-1])
+
+
+@pytest.fixture(scope="module", params=["word", "char"])
+def unknown_run(request, tmp_path_factory):
+    """A run on records of which a symbol, number 3, stands for unknown ones; and the level."""
+    folder = tmp_path_factory.mktemp("unknown")
+    symbols = ("a", "b", "c", "?", *"defghij")
+    rng = np.random.default_rng(11)
+    write_records(
+        folder / "run" / "records",
+        dataset="words",
+        vocabulary=Vocabulary(request.param, symbols, unknown="?"),
+        splits={"train": [rng.integers(0, 11, 307)], "valid": [np.arange(101) % 4]},
+    )
+    assert run_main(folder / "run" / "records", folder / "run") == 0
+    return folder / "run", request.param
+
+
+def test_unknown_tokens_are_counted_in_the_table_and_warned_of(unknown_run, capsys):
+    run, level = unknown_run
+    assert call(run) == 0
+    out, err = capsys.readouterr()
+    rows = read_rows(out)
+    assert rows["unknown"] == "25 (25.00%)"
+    (line,) = [line for line in err.splitlines() if line.startswith("warning: ")]
+    assert line.startswith("warning: 25 (25.00%) of 100 scored tokens are ?: ")
+    if level == "char":
+        assert rows["bpc"] == "- (there are unknown characters)"
+
+
+def test_unknown_tokens_are_counted_in_the_object_and_in_evaluations(unknown_run, capsys):
+    run, level = unknown_run
+    record = evaluate_as_json(capsys, run)
+    for found in (record, read_last(run / "evaluations.jsonl")):
+        assert (found["unknown_tokens"], found["unknown_share"]) == (25, 0.25)
+        assert found["bits_per_token"] == pytest.approx(found["loss_nats"] / math.log(2))
+        assert found.get("bpc", "missing") == (None if level == "char" else "missing")
+
+
+def test_an_evaluation_after_training_warns_of_unknown_tokens(unknown_run, capsys):
+    run, _ = unknown_run
+    assert run_main(run / "records", run, "--do_train=false", "--do_eval") == 0
+    out, err = capsys.readouterr()
+    assert "| 100 tokens, 25 (25.00%) unknown | 2 lanes, warmed by 30 tokens\n" in out
+    assert "warning: 25 (25.00%) of 100 scored tokens are ?: " in err
 
 
 def test_a_lane_alone_is_neither_warm_nor_cold(run, capsys):

@@ -16,6 +16,7 @@ from txl_tf import score
 from txl_tf.data import Vocabulary
 from txl_tf.data.text_files import TextFile
 from txl_tf.training.checkpoint_average import average_weights, save_weights
+from txl_tf.training.measures import name_bits
 from txl_tf.training.run_folder import CONFIG_NAME, VOCABULARY_NAME
 
 SAME = {"rel": 1e-5, "abs": 1e-5}  # float32
@@ -79,9 +80,11 @@ def test_a_file_has_the_score_of_its_text(folder, capsys):
             "source": str(folder.parent / f"{name}.txt"),
             "number": 1,
             "tokens": text.tokens,
+            "unknown_tokens": 0,
+            "unknown_share": 0.0,
             "total_nats": pytest.approx(text.total_nats, **SAME),
             "nats_per_token": pytest.approx(text.nats_per_token, **SAME),
-            "bpc": pytest.approx(text.bpc, **SAME),
+            name_bits(text.level): pytest.approx(text.bits_per_token, **SAME),
             "perplexity": pytest.approx(text.perplexity, **SAME),
             "bytes": text.n_bytes,
             "bits_per_byte": text.bits_per_byte and pytest.approx(text.bits_per_byte, **SAME),
@@ -160,11 +163,86 @@ def test_the_table_has_a_row_for_each_text_and_one_for_all(folder, capsys):
     path = folder.parent / "one.txt"
     assert call("--run", folder, "--by", "line", path) == 0
     head, *rows, total = capsys.readouterr().out.splitlines()
-    names = "tokens nats nats/token bits/token perplexity bits/byte word perplexity"
+    bits = "bpc" if txl_tf.load(folder).vocabulary.level == "char" else "bits/token"
+    names = f"tokens nats nats/token {bits} perplexity bits/byte word perplexity"
     assert head.split() == [*names.split(), "line"]
     n_lines = len(read_lines(folder, "one"))
     assert [row.split()[-1] for row in rows] == [f"{path}:{n}" for n in range(1, n_lines + 1)]
     assert total.endswith(f"  total (lines: {n_lines})")
+
+
+def write_vocabulary(folder, tmp_path, vocabulary):
+    """Returns the run with another vocabulary of the same size."""
+    shutil.copytree(folder, tmp_path / "other")
+    (tmp_path / "other" / VOCABULARY_NAME).write_text(json.dumps(vocabulary.to_json()))
+    return tmp_path / "other"
+
+
+@pytest.fixture(params=["word", "char"])
+def unknown_folder(request, folder, tmp_path):
+    """A run whose vocabulary has the symbol ? for unknown ones, and texts with some and without."""
+    symbols = {"word": ("<eos>", *"abcdefghi?"), "char": (*"abcde \nfg?h",)}[request.param]
+    marks = {"line_end": "<eos>"} if request.param == "word" else {}
+    vocabulary = Vocabulary(request.param, symbols, unknown="?", **marks)
+    (tmp_path / "some.txt").write_text("a x b\n")  # 3 words and a line end
+    (tmp_path / "none.txt").write_text("a b c\n")
+    (tmp_path / "first.txt").write_text("x b c\n")
+    return write_vocabulary(folder, tmp_path, vocabulary)
+
+
+def test_texts_with_unknown_tokens_have_no_bits_per_byte(unknown_folder, capsys):
+    texts, total = score_as_json(capsys, unknown_folder, names=("some", "none", "first"))
+    assert [text["unknown_tokens"] for text in (*texts, total)] == [1, 0, 0, 1]
+    shares = [1 / texts[0]["tokens"], 0, 0, 1 / total["tokens"]]
+    assert [text["unknown_share"] for text in (*texts, total)] == pytest.approx(shares)
+    assert [text["bits_per_byte"] is None for text in (*texts, total)] == [True, False, False, True]
+    if txl_tf.load(unknown_folder).vocabulary.level == "char":
+        assert [text["bpc"] is None for text in (*texts, total)] == [True, False, False, True]
+
+
+def test_unknown_tokens_are_warned_of_once(unknown_folder, capsys):
+    arguments = [unknown_folder.parent / f"{name}.txt" for name in ("some", "some", "none")]
+    assert call("--run", unknown_folder, *arguments) == 0
+    out, err = capsys.readouterr()
+    head, some, _, none, total = out.splitlines()
+    n_tokens = 3 if txl_tf.load(unknown_folder).vocabulary.level == "word" else 5
+    assert head.split()[:2] == ["tokens", "unknown"]
+    assert some.split()[:3] == [str(n_tokens), "1", f"({1 / n_tokens:.2%})"]
+    assert "- unknown" in some
+    assert "- unknown" not in none
+    assert "- unknown" in total
+    (line,) = err.splitlines()
+    assert line.startswith(
+        f"warning: 2 ({2 / 3 / n_tokens:.2%}) of {3 * n_tokens} scored tokens are ?: "
+    )
+
+
+def test_texts_without_unknown_tokens_bring_no_warning(unknown_folder, capsys):
+    assert call("--run", unknown_folder, unknown_folder.parent / "none.txt") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_the_language_model_warns_of_unknown_tokens(unknown_folder):
+    lm = txl_tf.load(unknown_folder)
+    with pytest.warns(UserWarning, match=r"^1 \(.*%\) of \d+ scored tokens are \?: ") as warned:
+        some, none = lm.score(["a x b\n", "a b c\n"])
+    assert warned[0].filename == __file__
+    assert (some.n_unknown, none.n_unknown) == (1, 0)
+    assert some.unknown_share == 1 / some.tokens
+    assert (some.bits_per_byte, some.bpc) == (None, None)
+    assert none.bits_per_byte > 0
+
+
+def test_bytes_are_shown_as_characters_and_escapes(folder, tmp_path, capsys):
+    codes = [ord(symbol) for symbol in "a0 \\\n\r\t"] + [0, 127, 195, 169]
+    vocabulary = Vocabulary("byte", tuple(map(str, codes)))
+    other = write_vocabulary(folder, tmp_path, vocabulary)
+    (tmp_path / "bytes.txt").write_bytes(bytes(codes))
+    (found,), _ = score_as_json(capsys, other, "--per_token", names=["bytes"])
+    assert found["symbols"] == [
+        *("a", "0", " ", "\\", r"\n", r"\r", r"\t"),
+        *(r"\x00", r"\x7f", r"\xc3", r"\xa9"),
+    ]
 
 
 def test_packed_files_and_the_standard_input_are_read(folder):

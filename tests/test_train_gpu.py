@@ -179,7 +179,9 @@ def read_weights(model_dir):
 def test_an_evaluation_alone_takes_its_own_spans(finished, capsys):
     arguments = ("--do_train=false", "--do_eval", "--tgt_len=3", "--mem_len=17", "--same_length")
     assert run_main(finished / "data", finished / "run", *arguments) == 0
-    ((step, loss),) = read_scores(capsys.readouterr().out)
+    ((step, loss),) = read_scores(out := capsys.readouterr().out)
+    assert "clamp_len -1, 2 lanes, warmed by 51 tokens.\n" in out
+    assert out.endswith("| 100 tokens | 2 lanes, warmed by 51 tokens\n")
     config = read_run_config(str(finished / "run"))
     model = txl_tf.TransformerXL(config.model)
     load_weights(model, str(finished / "run" / "checkpoints" / "ckpt-12"))

@@ -81,7 +81,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
     from txl_tf.training import evaluation
     from txl_tf.training.checkpoint_files import find_checkpoint
     from txl_tf.training.evaluation_report import Job
-    from txl_tf.training.evaluator import Evaluator, choose_warm_len
+    from txl_tf.training.evaluator import Evaluator
     from txl_tf.training.run_folder import read_run_config, read_run_vocabulary
 
     found = read_run_config(options.run)
@@ -92,22 +92,23 @@ def evaluate_run(options: flags.FlagValues) -> None:
     evaluation.check_data(records, config, model_dir=options.run, split=split)
     checkpoint = options.checkpoint or find_checkpoint(options.run)
     say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
-    n_segments = -(-(len(records.split(split)) - 1) // config.evaluation.tgt_len)
-    if options.warm_lanes and 0 < n_segments < config.evaluation.eval_batch_size:
-        say(f"Split {split} has {n_segments} segments: so many lanes, more would be empty.")
-        fewer = dataclasses.replace(config.evaluation, eval_batch_size=n_segments)
-        config = dataclasses.replace(config, evaluation=fewer)
-    evaluator = Evaluator(TransformerXL(config.model), config.evaluation, jit_compile=options.jit)
-    warm_len = options.warm_len
-    if warm_len is None:
-        warm_len = choose_warm_len(config.evaluation.span) if options.warm_lanes else 0
-    lanes = evaluator.cut_lanes(
-        records.split(split), warm_len=warm_len, drop_rest=not options.warm_lanes
+    evaluator = Evaluator(
+        TransformerXL(config.model),
+        config.evaluation,
+        vocabulary=records.vocabulary,
+        jit_compile=options.jit,
     )
+    lanes = evaluator.cut_lanes(
+        records.split(split), warm_len=options.warm_len, drop_rest=not options.warm_lanes
+    )
+    if lanes.n_lanes < config.evaluation.eval_batch_size:
+        say(f"Split {split} has {lanes.n_lanes} segments: so many lanes, more would be empty.")
+        fewer = dataclasses.replace(config.evaluation, eval_batch_size=lanes.n_lanes)
+        config = dataclasses.replace(config, evaluation=fewer)
     job = Job(options.run, config, records, split, recipe, lanes)
     if read_run_vocabulary(options.run) is None:
         say(f"{options.run} has no vocabulary: its ids are taken for those of the records.")
-    say(f"Scores {split} with {evaluation.describe_evaluation(config.evaluation)}.")
+    say(f"Scores {split} with {evaluation.describe_evaluation(config.evaluation, lanes)}.")
     say(job.describe_counting())
     outcome = evaluation.score_checkpoint(
         evaluator,
@@ -119,6 +120,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
         max_segments=options.max_segments,
         use_ema=options.use_ema,
     )
+    evaluation.warn_of_unknown(outcome.score, records)
     if options.json:
         print(json.dumps(job.make_record(outcome)))
         return

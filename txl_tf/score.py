@@ -78,6 +78,7 @@ def score_files(options: flags.FlagValues) -> None:
     from txl_tf.inference.score_report import JsonLines, Table, TextBar
     from txl_tf.inference.scoring import Scorer
     from txl_tf.inference.text_scores import TextTotals, score_texts
+    from txl_tf.training.measures import describe_unknown
 
     lm = load(options.run, checkpoint=options.checkpoint)
     if lm.vocabulary is None:
@@ -92,9 +93,9 @@ def score_files(options: flags.FlagValues) -> None:
         jit_compile=options.jit,
     )
     is_table = options.format == "table"
-    report = Table(options.by) if is_table else JsonLines(options.by, lm.vocabulary)
+    report = (Table if is_table else JsonLines)(options.by, lm.vocabulary)
     sources = [TextSource((file,), lm.vocabulary.level, options.encoding_errors) for file in files]
-    total, n_texts = TextTotals(0, 0.0, 0, 0), 0
+    total, n_texts = TextTotals(0, 0.0, 0, 0, 0, lm.vocabulary.level), 0
     with TextBar(_sum_sizes(files)) as bar:
         if is_table:
             print(report.format_head())
@@ -102,6 +103,7 @@ def score_files(options: flags.FlagValues) -> None:
             scorer,
             _make_streams(options, sources, lm.vocabulary, bar),
             prefix=_encode_prefix(options.prefix, lm.vocabulary),
+            vocabulary=lm.vocabulary,
             keep_tokens=options.per_token,
             in_order=options.context == "text" and options.by != "file",
             report=bar.show,
@@ -109,6 +111,8 @@ def score_files(options: flags.FlagValues) -> None:
             total, n_texts = total + score, n_texts + 1
             print(report.format_text(name, score))
     print(report.format_total(n_texts, total))
+    if total.n_unknown:
+        print(f"warning: {describe_unknown(total, lm.vocabulary.unknown)}", file=sys.stderr)
 
 
 def _check_flags(options: flags.FlagValues) -> None:

@@ -85,7 +85,7 @@ def verify_release(options: flags.FlagValues) -> bool:
 
     path = find_checkpoint(options.source)
     config = infer_config(path)
-    shape = verify.Shape(tgt_len=options.tgt_len)
+    shape = verify.extend_shape(config, verify.Shape(tgt_len=options.tgt_len))
     print(f"Compares {options.run or 'the imported model'} with {path}:")
     print(f"  {describe_config(config)};")
     print(f"  {shape.n_segments} segments of {shape.tgt_len} tokens in {shape.batch_size} rows;")

@@ -187,6 +187,14 @@ def test_the_table_has_the_last_whole_evaluation_of_a_run(tmp_path, capsys):
     assert {len(line) for line in table} == {len(table[-1])}
 
 
+def test_the_table_takes_bits_per_token_where_characters_are_unknown(tmp_path, capsys):
+    write_text(tmp_path, "byte")
+    record = {"split": "test", "step": 13, "bpc": None, "bits_per_token": 2.625, "is_whole": True}
+    (tmp_path / "evaluations.jsonl").write_text(json.dumps(record) + "\n")
+    assert baselines.main(["baselines", f"--data_dir={tmp_path}", f"--model_dir={tmp_path}"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "Transformer-XL, 13 steps   2.625"
+
+
 def test_a_run_without_evaluation_is_one_line_and_status_1(tmp_path, capsys):
     write_text(tmp_path, "byte")
     assert baselines.main(["baselines", f"--data_dir={tmp_path}", f"--model_dir={tmp_path}"]) == 1

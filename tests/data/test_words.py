@@ -4,6 +4,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from txl_tf.data.encoding import count_literal
+from txl_tf.data.text_files import Chunk
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.words import WHITE_SPACE, put_into_lower_case, split_words
 from txl_tf.errors import UserError
@@ -19,7 +21,24 @@ MARKS = {
 }
 SYMBOLS = ("<unk>", "<s>", "</s>", "<S>", "a", "b", "ß", "文字", "🜁")
 # Words that are known, and not; white space of all kinds; and marks in the text itself.
-PIECES = ("a", "b", "ß", "文字", "🜁", "hat", "</s>", " ", "  ", "\t", "\r", "\u2003", "\n", "\n")
+PIECES = (
+    "a",
+    "b",
+    "ß",
+    "文字",
+    "🜁",
+    "hat",
+    "</s>",
+    "<S>",
+    "<unk>",
+    " ",
+    "  ",
+    "\t",
+    "\r",
+    "\u2003",
+    "\n",
+    "\n",
+)
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=23).map("".join)
 
 
@@ -38,6 +57,20 @@ def encode_slowly(text, vocabulary):
         if vocabulary.line_end and is_finished:
             symbols.append(vocabulary.line_end)
     return [SYMBOLS.index(symbol) if symbol in SYMBOLS else 0 for symbol in symbols]
+
+
+@FUZZ
+@given(text=TEXTS, marks=st.sampled_from(list(MARKS)), begins_line=st.booleans())
+def test_special_symbols_in_the_text_are_told_from_marks_and_unknown_words(
+    text, marks, begins_line
+):
+    vocabulary = make(marks)
+    chunk = Chunk(text.encode(), begins_line, True)
+    encoded = vocabulary.codec.encode(chunk.text, begins_line=begins_line)
+    words = [word for line in list_words(text) for word in line]
+    special = (*SYMBOLS[:4], "<pad>")
+    expected = {symbol: words.count(symbol) for symbol in special if symbol in words}
+    assert count_literal(encoded, chunk, vocabulary, special) == expected
 
 
 def list_words(text):

@@ -112,6 +112,27 @@ def test_a_special_symbol_for_unknown_words_is_used(files):
     assert read_text(folder / "records", "valid") == "the <unk>\n"
 
 
+def test_special_symbols_that_stand_in_a_text_are_counted(files, capsys):
+    folder, flags = files
+    (folder / "a.txt").write_text("the <eos> cat <eos>\n<pad> mat\n")
+    (folder / "b.txt").write_text("the cat\n")
+    assert call(folder, *flags, "--level=word", "--special=<pad>", "--num_workers=1") == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "special symbols" in line]
+    assert lines == [
+        "train: words of the text that are special symbols: <eos> 2 times, <pad> 1 time; "
+        "they get these symbols' ids"
+    ]
+
+
+def test_a_line_end_in_a_text_has_the_id_of_the_line_end_as_in_the_release(files):
+    folder, flags = files
+    (folder / "b.txt").write_text("the <eos> mat\n")
+    assert call(folder, *flags, "--level=word") == 0
+    symbols = open_records(folder / "records").vocabulary.symbols
+    found = [symbols[i] for i in read_ids(folder / "records", "valid")]
+    assert found == ["the", "<eos>", "mat", "<eos>"]
+
+
 def test_rare_words_are_left_out(files, capsys):
     folder, flags = files
     flags = [*flags, "--level=word", "--unknown=<unk>"]

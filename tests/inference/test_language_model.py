@@ -42,8 +42,9 @@ def test_a_score_adds_up():
     (score,) = lm.score(["the cat sat on the mat\na cat"])
     assert score.tokens == len(score.ids) - 1 == 8
     assert score.total_nats == pytest.approx(sum(score.nats.tolist()))
-    assert score.bpc == pytest.approx(score.total_nats / 8 / math.log(2))
-    assert score.perplexity == pytest.approx(2**score.bpc)
+    assert score.bits_per_token == pytest.approx(score.total_nats / 8 / math.log(2))
+    assert score.perplexity == pytest.approx(2**score.bits_per_token)
+    assert score.bpc is None  # words
 
 
 def test_the_likeliest_tokens_are_those_of_one_pass():

@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 from golden_cases import NAMES, load_case
 from keras import ops
+from small_release import SIZES, draw_weights, write_checkpoint
 
 import txl_tf.model
-from txl_tf.config import AttentionSpan
+from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.layers import (
     AdaptiveEmbedding,
@@ -428,16 +429,64 @@ def test_every_bin_occurs_as_input_and_as_target(name):
     for seed in range(20):
         shape = verify.Shape(tgt_len=2, batch_size=2, seed=seed)
         ids = verify.draw_text(config, shape)
-        assert ids.shape == (2, 5)
+        assert ids.shape == (2, 2 * verify.extend_shape(config, shape).n_segments + 1)
         for low, high in config.bins:
             for part in (ids[:, :-1], ids[:, 1:]):
                 assert ((low <= part) & (part < high)).any()
 
 
-def test_the_edges_of_every_bin_occur():
-    config = load_case("word_base").config
-    ids = set(verify.draw_text(config, verify.Shape(tgt_len=97)).ravel().tolist())
-    assert {edge for low, high in config.bins for edge in (low, high - 1)} <= ids
+# An edge is the first or the last id of a bin.
+EDGES = [
+    (cutoffs, n_token, edge)
+    for cutoffs, n_token in (((10, 30), 37), ((11, 50, 150), 211))
+    for edge in sorted({0, n_token - 1, *cutoffs, *(cutoff - 1 for cutoff in cutoffs)})
+]
+
+
+@pytest.mark.parametrize("tgt_len", [2, 8, 13])
+@pytest.mark.parametrize("cutoffs", [(), (1,), (10, 30), (11, 50, 150)])
+def test_every_edge_of_every_bin_occurs_as_input_and_as_target(cutoffs, tgt_len):
+    config = ModelConfig(n_token=211, cutoffs=cutoffs)
+    edges = {edge for low, high in config.bins for edge in (low, high - 1)}
+    for seed in range(50):
+        ids = verify.draw_text(config, verify.Shape(tgt_len=tgt_len, seed=seed))
+        assert edges <= set(ids[:, :-1].ravel().tolist())
+        assert edges <= set(ids[:, 1:].ravel().tolist())
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """Returns checkpoints of random weights, by the cutoffs of the model."""
+    folder, found = tmp_path_factory.mktemp("drawn"), {}
+    for cutoffs, n_token in dict.fromkeys(edge[:2] for edge in EDGES):
+        config = ModelConfig(n_token=n_token, cutoffs=cutoffs, div_val=2, **SIZES)
+        path = write_checkpoint(folder / f"model-{n_token}", draw_weights(config))
+        found[cutoffs] = (path, config)
+    return found
+
+
+def confuse(ids, edge, n_token):
+    """Takes one id for the next, or the last id for the one before."""
+    return ops.where(ids == edge, edge + 1 if edge + 1 < n_token else edge - 1, ids)
+
+
+@pytest.mark.parametrize("part", ["embedding", "softmax"])
+@pytest.mark.parametrize(("cutoffs", "n_token", "edge"), EDGES)
+def test_an_edge_that_is_off_by_one_is_found(drawn, cutoffs, n_token, edge, part):
+    path, config = drawn[cutoffs]
+    model = load_model(path, config)
+    call = getattr(model, part).call
+
+    def take_another(hidden, targets, embedding):
+        return call(hidden, confuse(targets, edge, n_token), embedding)
+
+    def embed_another(ids):
+        return call(confuse(ids, edge, n_token))
+
+    getattr(model, part).call = embed_another if part == "embedding" else take_another
+    checks = verify.compare_model(model, verify.CheckpointVariables(path), spans=[PLAIN])
+    index = int(np.searchsorted(cutoffs, edge, side="right"))
+    assert get_blame(checks) == (None, f"{part} bin {index}")
 
 
 def test_a_text_that_is_too_short_for_the_bins_is_refused():

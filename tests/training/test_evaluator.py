@@ -8,6 +8,7 @@ import tensorflow as tf
 from small_runs import DROPPING, N_TOKEN, Text
 
 import txl_tf
+from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.training.evaluator import Evaluator, Score
 
@@ -26,7 +27,9 @@ def make_config(**changes):
 
 
 def evaluate(model, text, config, *, jit_compile=False, **kwargs):
-    return Evaluator(model, config, jit_compile=jit_compile).score(text, **kwargs)
+    """Scores a text in cold lanes."""
+    evaluator = Evaluator(model, config, jit_compile=jit_compile)
+    return evaluator.score_lanes(evaluator.cut_lanes(text, warm_len=0), **kwargs)
 
 
 def sum_nll(model, ids, span, tgt_len):
@@ -80,7 +83,8 @@ def test_lanes_without_a_token_change_nothing(model):
     config, text = make_config(eval_batch_size=11), Text(TEXT.ids[:8])
     expected = sum(sum_nll(model, lane, config.span, 5) for lane in cut_lanes(11, text.ids))
     score = evaluate(model, text, config)
-    assert score == (pytest.approx(expected, rel=1e-6), 7)  # float32
+    assert score.nats == pytest.approx(expected, rel=1e-6)  # float32
+    assert score.tokens == 7
 
 
 DOCUMENTS = Text(TEXT.ids, (0, 4, 5, 17, 35, 112))  # the last one is a target alone
@@ -97,7 +101,8 @@ def test_documents_are_scored_as_if_each_was_read_alone(model, tgt_len, jit):
     ]
     expected = sum(sum_nll(model, ids, config.span, 7) for ids in documents)
     score = evaluate(model, DOCUMENTS, config, jit_compile=jit)
-    assert score == (pytest.approx(expected, rel=1e-6), len(TEXT) - 1)  # float32
+    assert score.nats == pytest.approx(expected, rel=1e-6)  # float32
+    assert score.tokens == len(TEXT) - 1
     assert abs(score.nats - evaluate(model, TEXT, config).nats) > 0.1
 
 
@@ -111,7 +116,8 @@ def test_documents_are_scored_in_any_lane(model):
         for n_lanes in (1, 2, 3)
     ]
     for score in scores[1:]:
-        assert score == (pytest.approx(scores[0].nats, rel=1e-6), 84)  # float32
+        assert score.nats == pytest.approx(scores[0].nats, rel=1e-6)  # float32
+        assert score.tokens == 84
 
 
 def test_without_resetting_documents_change_nothing(model):
@@ -195,10 +201,53 @@ def test_a_text_of_one_token_is_refused(model):
 
 
 def test_a_score_knows_bits_and_perplexity():
-    score = Score(nats=30 * math.log(2), tokens=10)
+    score = Score(nats=30 * math.log(2), tokens=10, level="char", n_unknown=0)
     assert score.nats_per_token == pytest.approx(3 * math.log(2))  # float64
-    assert score.bpc == pytest.approx(3)
+    assert score.bpc == score.bits_per_token == pytest.approx(3)
     assert score.perplexity == pytest.approx(8)
+
+
+@pytest.mark.parametrize("level", ["word", "subword", None])
+def test_tokens_that_are_no_characters_have_no_bits_per_character(level):
+    assert Score(nats=30.0, tokens=10, level=level, n_unknown=0).bpc is None
+
+
+def test_unknown_characters_leave_no_bits_per_character():
+    score = Score(nats=30.0, tokens=10, level="char", n_unknown=3)
+    assert (score.bpc, score.unknown_share) == (None, 0.3)
+
+
+WORDS = Vocabulary("word", tuple(f"w{n}" for n in range(N_TOKEN)), unknown="w7")
+
+
+@pytest.mark.parametrize("n_lanes", [1, 3, 11])
+def test_unknown_tokens_are_counted_among_those_that_are_scored(model, n_lanes):
+    config = make_config(eval_batch_size=n_lanes)
+    score = Evaluator(model, config, vocabulary=WORDS).score(TEXT)
+    assert (score.level, score.n_unknown) == ("word", np.count_nonzero(TEXT.ids[1:] == 7))
+
+
+def test_without_a_vocabulary_unknown_tokens_are_not_known(model):
+    score = Evaluator(model, make_config()).score(TEXT)
+    assert (score.n_unknown, score.unknown_share, score.level) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("counting", "expected"),
+    [
+        ({}, "3 lanes, warmed by 30 tokens"),  # 4 * 7 in whole segments
+        ({"warm_len": 0}, "3 lanes, cold"),
+        ({"warm_len": 997}, "3 lanes, warmed by 80 tokens"),  # as much as there is
+        ({"drop_rest": True}, "3 lanes, as the 2019 release counts"),
+    ],
+)
+def test_lanes_say_how_they_count(model, counting, expected):
+    assert Evaluator(model, make_config()).cut_lanes(TEXT, **counting).describe() == expected
+
+
+def test_a_lane_alone_is_neither_warm_nor_cold(model):
+    lanes = Evaluator(model, make_config(eval_batch_size=1)).cut_lanes(TEXT)
+    assert lanes.describe() == "1 lane"
 
 
 def test_an_enormous_loss_has_a_perplexity():

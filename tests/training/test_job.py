@@ -168,9 +168,11 @@ def test_a_run_on_documents_is_trained_and_evaluated_by_document(one_replica, tm
     settings = {"model_dir": str(tmp_path / "run"), "split": "valid", "jit_compile": False}
     train(one_replica, records, tmp_path / "run", RESETTING)
     (score,) = evaluation.evaluate(records, RESETTING, **settings)
-    assert "clamp_len -1, 2 lanes, reset_at_documents true.\n" in capsys.readouterr().out
+    assert (
+        "clamp_len -1, 2 lanes, warmed by 33 tokens, reset_at_documents true.\n"
+    ) in capsys.readouterr().out
     (other,) = evaluation.evaluate(records, CONFIG, **settings)
-    assert "clamp_len -1, 2 lanes.\n" in capsys.readouterr().out
+    assert "clamp_len -1, 2 lanes, warmed by 33 tokens.\n" in capsys.readouterr().out
     assert score.tokens == other.tokens == 60
     assert score.nats != other.nats
 

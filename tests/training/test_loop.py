@@ -100,7 +100,8 @@ def scores(monkeypatch):
     """Lets evaluations give the losses that a test puts into the list, in order."""
     losses = []
     monkeypatch.setattr(
-        "txl_tf.training.evaluator.Evaluator.score", lambda *_: Score(11 * losses.pop(0), 11)
+        "txl_tf.training.evaluator.Evaluator.score_lanes",
+        lambda *_: Score(11 * losses.pop(0), 11),
     )
     return losses
 
@@ -110,8 +111,10 @@ def test_evaluations_in_training_are_written_down(one_replica, records, tmp_path
     lines = (tmp_path / "run" / "validation.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     assert [line["step"] for line in found] == [3, 6, 7]
-    assert {line["tokens"] for line in found} == {60}
-    assert "valid at step 6: loss " in capsys.readouterr().out
+    assert {(line["tokens"], line["lanes"], line["warm_len"]) for line in found} == {(60, 2, 33)}
+    assert all("bits_per_token" in line and "bpc" not in line for line in found)
+    assert "valid at step 6: loss " in (out := capsys.readouterr().out)
+    assert "| 60 tokens | 2 lanes, warmed by 33 tokens" in out
 
 
 def test_evaluations_change_nothing_of_the_training(one_replica, records, tmp_path):
@@ -152,6 +155,33 @@ def test_a_resumed_run_forgets_the_evaluations_that_it_makes_again(
     train(one_replica, records, tmp_path / "run", eval_every=1, save_steps=3)
     lines = (tmp_path / "run" / "validation.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_run_goes_on_from_evaluations_of_before_lanes_were_warmed(
+    send, one_replica, records, tmp_path, monkeypatch, capsys
+):
+    with monkeypatch.context():
+        send(signal.SIGTERM, 5)
+        with pytest.raises(StoppedError):
+            train(one_replica, records, tmp_path / "run", iterations=1, eval_every=2)
+    monkeypatch.undo()
+    path = tmp_path / "run" / "validation.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    new = ("bits_per_token", "unknown_tokens", "unknown_share", "lanes", "warm_len")
+    old = [
+        {name: line[name] for name in line if name not in new} | {"bpc": line["bits_per_token"]}
+        for line in lines
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in old))
+    capsys.readouterr()
+    train(one_replica, records, tmp_path / "run", iterations=1, eval_every=2)
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert found[: len(old)] == old
+    assert [line["warm_len"] for line in found[len(old) :]] == [33, 33]
+    assert (
+        "validation.jsonl: evaluations up to step 4 were of lanes warmed by 0 tokens, those to "
+        "come are of lanes warmed by 33"
+    ) in capsys.readouterr().out
 
 
 def spoil(monkeypatch, steps):

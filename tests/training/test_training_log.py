@@ -8,6 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import txl_tf
 from txl_tf.training.evaluator import Score
 from txl_tf.training.log import TrainingLog, format_score, write_evaluation
+from txl_tf.training.measures import make_bits_record
 from txl_tf.training.trainer import Interval
 
 KEYS = {
@@ -33,8 +34,8 @@ def make_interval(step):
     )
 
 
-def write_steps(model_dir, steps, *, first_step=0):
-    log = TrainingLog(str(model_dir), first_step=first_step, train_steps=17)
+def write_steps(model_dir, steps, *, first_step=0, level="byte"):
+    log = TrainingLog(str(model_dir), first_step=first_step, train_steps=17, level=level)
     return [log.write_training(make_interval(step), GAUGES) for step in steps]
 
 
@@ -81,6 +82,28 @@ def test_the_line_for_people_tells_step_loss_and_time_left(tmp_path, monkeypatch
     (line,) = write_steps(tmp_path, [9], first_step=7)
     assert line.startswith("step 9/17 | loss 0.9000 | bpc 1.2984 | ppl 2.4596 | ")
     assert line.endswith("| 1 tokens/s | 0:04:00 left")  # 8 steps of 30 seconds
+
+
+@pytest.mark.parametrize("level", ["word", "subword", None])
+def test_tokens_that_are_no_characters_have_bits_per_token(tmp_path, level):
+    (line,) = write_steps(tmp_path, [9], level=level)
+    assert "| loss 0.9000 | bits per token 1.2984 | ppl 2.4596 | " in line
+    (record,) = read_log(tmp_path)
+    assert set(record) == KEYS - {"bpc"} | {"bits_per_token"}
+    events = EventAccumulator(str(tmp_path / "events"), size_guidance={"tensors": 0})
+    events.Reload()
+    assert not any("bpc" in tag for tag in events.Tags()["tensors"])
+    assert "train/bits_per_token" in events.Tags()["tensors"]
+
+
+def test_a_log_that_called_them_bpc_goes_on(tmp_path):
+    write_steps(tmp_path, [2, 4])
+    write_steps(tmp_path, [6], first_step=4, level="word")
+    assert [set(record) & {"bpc", "bits_per_token"} for record in read_log(tmp_path)] == [
+        {"bpc"},
+        {"bpc"},
+        {"bits_per_token"},
+    ]
 
 
 def test_lines_are_added_to_those_of_before(tmp_path):
@@ -131,8 +154,8 @@ def test_tensorboard_shows_the_numbers_of_every_line(tmp_path):
 def test_an_evaluation_is_written_with_how_it_came_about(tmp_path):
     config = txl_tf.EvalConfig(eval_batch_size=3, tgt_len=11, mem_len=13, clamp_len=7)
     for step in (5, 7):
-        score = Score(nats=step * math.log(2), tokens=10)
-        kwargs = {"checkpoint": f"ckpt-{step}", "step": step, "is_whole": step == 5}
+        score = Score(nats=step * math.log(2), tokens=10, level="byte", n_unknown=0)
+        kwargs = {"n_lanes": 3, "checkpoint": f"ckpt-{step}", "step": step, "is_whole": step == 5}
         kwargs["is_averaged"] = step == 7
         kwargs |= {"warm_len": 22} if step == 5 else {"as_release": True}
         write_evaluation(str(tmp_path), score, config, split="test", **kwargs)
@@ -148,7 +171,10 @@ def test_an_evaluation_is_written_with_how_it_came_about(tmp_path):
             "bpc": pytest.approx(step / 10),
             "perplexity": pytest.approx(2 ** (step / 10)),
             "tokens": 10,
+            "unknown_tokens": 0,
+            "unknown_share": 0.0,
             "evaluation": config.to_json(),
+            "lanes": 3,
             "warm_len": 22 if step == 5 else 0,
             "as_release": step == 7,
         }
@@ -157,5 +183,29 @@ def test_an_evaluation_is_written_with_how_it_came_about(tmp_path):
 
 
 def test_a_score_is_told_in_nats_bits_perplexity_and_tokens():
-    score = Score(nats=2000 * math.log(2), tokens=1000)
+    score = Score(nats=2000 * math.log(2), tokens=1000, level="char", n_unknown=0)
     assert format_score(score) == "loss 1.3863 nats | bpc 2.0000 | perplexity 4 | 1,000 tokens"
+
+
+def test_a_score_of_words_tells_bits_per_token_and_unknown_words():
+    score = Score(nats=2000 * math.log(2), tokens=1000, level="word", n_unknown=420)
+    assert format_score(score, 1999) == (
+        "loss 1.3863 nats | bits per token 2.0000 | perplexity 4 | "
+        "1,000 tokens of 1,999, 420 (42.00%) unknown"
+    )
+
+
+@pytest.mark.parametrize(
+    ("level", "n_unknown", "expected"),
+    [
+        ("byte", 0, {"bpc": 2.0}),
+        ("char", 0, {"bpc": 2.0}),
+        ("char", 3, {"bpc": None, "bits_per_token": 2.0}),
+        ("word", 0, {"bits_per_token": 2.0}),
+        ("subword", 0, {"bits_per_token": 2.0}),
+        (None, None, {"bits_per_token": 2.0}),
+    ],
+)
+def test_a_record_names_the_bits_by_the_level(level, n_unknown, expected):
+    score = Score(nats=20 * math.log(2), tokens=10, level=level, n_unknown=n_unknown)
+    assert make_bits_record(score) == expected

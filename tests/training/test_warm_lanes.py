@@ -28,7 +28,8 @@ def make_evaluator(model, config, n_lanes):
     return Evaluator(model, dataclasses.replace(config, eval_batch_size=n_lanes))
 
 
-def score(evaluator, text, **counting):
+def score(evaluator, text, *, warm_len=0, **counting):
+    counting["warm_len"] = warm_len
     return evaluator.score_lanes(evaluator.cut_lanes(text, **counting))
 
 

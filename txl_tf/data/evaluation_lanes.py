@@ -95,6 +95,24 @@ class EvaluationLanes:
         last_start = max(lane.start for lane in self._lanes if lane)
         self.n_warm = min(-(-warm_len // tgt_len), last_start // tgt_len)
 
+    @property
+    def warm_len(self) -> int:
+        """The tokens that are read before those that count, where a lane has as many before it."""
+        return self.n_warm * self.tgt_len
+
+    def describe(self, noun: str = " lane") -> str:
+        """Returns how many lanes there are and how they begin, for people.
+
+        Args:
+            noun: What stands behind the number; it may be empty.
+        """
+        lanes = f"{self.n_lanes}{noun}{'s' * (bool(noun) and self.n_lanes > 1)}"
+        if self.drop_rest:
+            return f"{lanes}, as the 2019 release counts"
+        if self.n_lanes == 1:
+            return lanes
+        return f"{lanes}, warmed by {self.warm_len:,} tokens" if self.n_warm else f"{lanes}, cold"
+
     def __len__(self) -> int:
         longest = max(map(len, self._lanes))
         return self.n_warm + -(-longest // self.tgt_len)

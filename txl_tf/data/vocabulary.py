@@ -118,6 +118,15 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.symbols)
 
+    @property
+    def unknown_id(self) -> int | None:
+        """The id of `unknown`; `None` if there is no such symbol."""
+        return None if self.unknown is None else self._id_of_symbol[self.unknown]
+
+    def find_id(self, symbol: str) -> int | None:
+        """Returns the id of a symbol; `None` if it is none of the vocabulary."""
+        return self._id_of_symbol.get(symbol)
+
     def encode(self, text: str | bytes) -> np.ndarray:
         """Turns a text into ids.
 
@@ -173,7 +182,7 @@ class Vocabulary:
     @cached_property
     def codec(self) -> Codec:
         """What encodes and decodes at this level."""
-        unknown_id = -1 if self.unknown is None else self._id_of_symbol[self.unknown]
+        unknown_id = -1 if self.unknown_id is None else self.unknown_id
         if self.level == "byte":
             return CodeCodec([int(symbol) for symbol in self.symbols], is_bytes=True)
         if self.level == "char":

@@ -100,6 +100,22 @@ class WordCodec:
             ids = np.where(ids < 0, np.int32(self._unknown_id), ids)
         return Encoded(ids, locate_lines(text, offsets, row_splits), unknown)
 
+    def count_marks(self, text: bytes, *, begins_line: bool = True) -> Counter[str]:
+        """Returns how often `encode` puts each mark of a line into the ids of a text.
+
+        Args:
+            text: The text, UTF-8.
+            begins_line: Whether the text begins a line.
+        """
+        n_ends = text.count(b"\n")
+        n_starts = n_ends + (text[-1:] not in (b"", b"\n"))
+        marks: Counter[str] = Counter()
+        if self._line_start is not None and n_starts:
+            marks[self._line_start] += n_starts - (not begins_line)
+        if self._line_end is not None:
+            marks[self._line_end] += n_ends
+        return marks
+
     def make_resource(self) -> Any:
         """See `Codec.make_resource`: the table of words."""
         return make_table(self._symbols)

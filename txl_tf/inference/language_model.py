@@ -1,6 +1,7 @@
 """A trained model with its vocabulary: text in, scores or text out."""
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self, cast
 
@@ -17,12 +18,13 @@ from txl_tf.inference.generation import Choice, Generator
 from txl_tf.inference.scoring import BATCH_SIZE, Scorer
 from txl_tf.inference.session import Session
 from txl_tf.inference.text_reader import TextReader
-from txl_tf.inference.text_scores import TextScore, score_texts
+from txl_tf.inference.text_scores import TextScore, score_texts, sum_scores
 from txl_tf.model import TransformerXL
 from txl_tf.training.checkpoint_files import find_checkpoint, read_step
 from txl_tf.training.checkpoint_weights import load_weights, save_weights
 from txl_tf.training.evaluator import Evaluator, Score
 from txl_tf.training.files import write_aside
+from txl_tf.training.measures import describe_unknown
 from txl_tf.training.run_folder import (
     RECORDS_NAME,
     RunConfig,
@@ -162,8 +164,9 @@ class LanguageModel:
             jit_compile: whether XLA compiles the step, once for each shape.
 
         Returns:
-            A score for each: nats per token, their sum, bpc, perplexity, bits per byte, word
-            perplexity.
+            A score for each: nats per token, their sum, bits per token, bpc (bytes and characters
+            alone), perplexity, bits per byte, word perplexity, count and share of unknown tokens.
+            A warning tells if any token is unknown; that text has no bits per byte.
 
         Raises:
             UserError: a text holds a symbol that the vocabulary does not know, or an id is out of
@@ -176,8 +179,13 @@ class LanguageModel:
             self._make_scorer(batch_size, mask_empty_memory, jit_compile),
             [parts] if carry_memory else ([part] for part in parts),
             prefix=self._reader.encode(prefix) if len(prefix) else (),
+            vocabulary=self.vocabulary,
         )
-        return [cast(TextScore, score) for _, score in scores]
+        found = [cast(TextScore, score) for _, score in scores]
+        total = sum_scores(found)
+        if total.n_unknown and self.vocabulary is not None:
+            warnings.warn(describe_unknown(total, self.vocabulary.unknown), stacklevel=2)
+        return found
 
     def generate(
         self,
@@ -302,7 +310,9 @@ class LanguageModel:
         )
 
     def evaluate(self, split: str = "test", *, data_dir: str | None = None) -> Score:
-        """Scores a split of records as the run's config says.
+        """Scores a split of records as the run's config says, and as `txl_tf.evaluate` counts.
+
+        Each lane is first read the text before it, of which nothing counts: docs/evaluation.md.
 
         Args:
             split: the split.
@@ -314,7 +324,8 @@ class LanguageModel:
         records = open_records(data_dir or self._records_dir or "")
         if self.vocabulary is not None and records.vocabulary != self.vocabulary:
             raise UserError(f"`{records.data_dir}` has another vocabulary than the model")
-        return Evaluator(self.model, self.evaluation).score(records.split(split))
+        evaluator = Evaluator(self.model, self.evaluation, vocabulary=records.vocabulary)
+        return evaluator.score(records.split(split))
 
     def _make_scorer(self, batch_size: int, mask_empty_memory: bool, jit_compile: bool) -> Scorer:
         """Returns a scorer; one that was made before has its compiled steps."""

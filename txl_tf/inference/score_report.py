@@ -7,18 +7,28 @@ from typing import Any
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.inference.text_parts import TextName, TextPart
 from txl_tf.inference.text_scores import TextScore, TextTotals
+from txl_tf.training.measures import (
+    format_unknown,
+    make_bits_record,
+    make_unknown_record,
+    name_bits,
+)
 from txl_tf.training.score_bar import Bar
 
 TOTAL = "total"
-_COLUMNS = {  # widths and formats
-    "tokens": (12, ",d"),
-    "nats": (14, ",.2f"),
-    "nats/token": (10, ".4f"),
-    "bits/token": (10, ".4f"),
-    "perplexity": (11, ".5g"),
-    "bits/byte": (9, ".4f"),
-    "word perplexity": (15, ".5g"),
+_WIDTHS = {
+    "tokens": 12,
+    "unknown": 20,
+    "nats": 14,
+    "nats/token": 10,
+    "bpc": 10,
+    "bits/token": 10,
+    "perplexity": 11,
+    "bits/byte": 9,
+    "word perplexity": 15,
 }
+_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+_LEFT_OUT = "- unknown"  # in the place of a figure that texts with unknown tokens do not have
 
 
 class Table:
@@ -26,15 +36,19 @@ class Table:
 
     Args:
         kind: of the texts: "line", "document" or "file".
+        vocabulary: their symbols.
     """
 
-    def __init__(self, kind: str):
+    def __init__(self, kind: str, vocabulary: Vocabulary):
         self._kind = kind
+        bits = "bpc" if name_bits(vocabulary.level) == "bpc" else "bits/token"
+        unknown = ("unknown",) if vocabulary.unknown is not None else ()
+        rest = ("nats", "nats/token", bits, "perplexity", "bits/byte", "word perplexity")
+        self._columns = ("tokens", *unknown, *rest)
 
     def format_head(self) -> str:
         """Returns the names of the columns."""
-        names = [f"{name:>{width}}" for name, (width, _) in _COLUMNS.items()]
-        return "  ".join([*names, self._kind])
+        return "  ".join([*(f"{name:>{_WIDTHS[name]}}" for name in self._columns), self._kind])
 
     def format_text(self, name: TextName, score: TextTotals) -> str:
         """Returns the row of a text."""
@@ -46,20 +60,19 @@ class Table:
         return self._format_row(total, f"{TOTAL} ({self._kind}s: {n_texts:,})")
 
     def _format_row(self, score: TextTotals, label: str) -> str:
-        values = (
-            score.tokens,
-            score.total_nats,
-            score.nats_per_token,
-            score.bpc,
-            score.perplexity,
-            score.bits_per_byte,
-            score.word_perplexity,
-        )
-        cells = [
-            f"{'-' if value is None else format(value, rule):>{width}}"
-            for value, (width, rule) in zip(values, _COLUMNS.values(), strict=True)
-        ]
-        return "  ".join([*cells, label])
+        none = _LEFT_OUT if score.n_unknown else "-"
+        values = {
+            "tokens": f"{score.tokens:,}",
+            "unknown": format_unknown(score),
+            "nats": f"{score.total_nats:,.2f}",
+            "nats/token": f"{score.nats_per_token:.4f}",
+            "bpc": _format(score.bpc, ".4f", none),
+            "bits/token": f"{score.bits_per_token:.4f}",
+            "perplexity": f"{score.perplexity:.5g}",
+            "bits/byte": _format(score.bits_per_byte, ".4f", none),
+            "word perplexity": _format(score.word_perplexity, ".5g", "-"),
+        }
+        return "  ".join([*(f"{values[name]:>{_WIDTHS[name]}}" for name in self._columns), label])
 
 
 class JsonLines:
@@ -87,7 +100,7 @@ class JsonLines:
         }
         if isinstance(score, TextScore):
             n_unscored = len(score.ids) - len(score.nats)
-            record["symbols"] = [self._vocabulary.symbols[i] for i in score.ids.tolist()]
+            record["symbols"] = [show_symbol(self._vocabulary, i) for i in score.ids.tolist()]
             record["nats"] = [None] * n_unscored + score.nats.tolist()
         return json.dumps(record)
 
@@ -122,12 +135,36 @@ class TextBar(Bar):
         self._bar.update(max(n_bytes - self._bar.n, 0))
 
 
+def show_symbol(vocabulary: Vocabulary, symbol_id: int) -> str:
+    r"""Returns a symbol as people read it.
+
+    A byte is the character of ASCII, or an escape as in Python: the symbol "10" is shown as
+    "\n", "200" as "\xc8". At other levels a symbol is shown as it is.
+
+    Args:
+        vocabulary: The symbols.
+        symbol_id: The symbol's id.
+    """
+    symbol = vocabulary.symbols[symbol_id]
+    if vocabulary.level != "byte":
+        return symbol
+    character = chr(int(symbol))
+    if character.isascii() and character.isprintable():
+        return character
+    return _ESCAPES.get(character, f"\\x{ord(character):02x}")
+
+
+def _format(value: float | None, rule: str, none: str) -> str:
+    return none if value is None else format(value, rule)
+
+
 def _make_record(score: TextTotals) -> dict[str, Any]:
     return {
         "tokens": score.tokens,
+        **make_unknown_record(score),
         "total_nats": score.total_nats,
         "nats_per_token": score.nats_per_token,
-        "bpc": score.bpc,
+        **make_bits_record(score),
         "perplexity": score.perplexity,
         "bytes": score.n_bytes,
         "bits_per_byte": score.bits_per_byte,

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.inference.scoring import Scorer
 from txl_tf.inference.text_parts import TextName, TextPart
 from txl_tf.training.evaluator import compute_perplexity
+from txl_tf.training.measures import compute_bpc, compute_share
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,17 @@ class TextTotals:
         n_words: words of the text, what is between white space, less one that lies within such a
             token; at level "word" the tokens scored, marks of lines among them; `None` where only
             ids are known.
+        n_unknown: how many of the tokens scored are the symbol for unknown ones; `None` where there
+            is no vocabulary.
+        level: that of the vocabulary; `None` where there is none.
     """
 
     tokens: int
     total_nats: float
     n_bytes: int | None
     n_words: int | None
+    n_unknown: int | None
+    level: str | None
 
     @property
     def nats_per_token(self) -> float:
@@ -40,9 +47,22 @@ class TextTotals:
         return self.total_nats / max(self.tokens, 1)
 
     @property
-    def bpc(self) -> float:
-        """Bits per token; a character or a byte where these are the tokens."""
+    def bits_per_token(self) -> float:
+        """Mean loss in bits, at any level."""
         return self.nats_per_token / math.log(2)
+
+    @property
+    def bpc(self) -> float | None:
+        """Bits per character, at level "byte" per byte.
+
+        `None` at other levels, without a vocabulary, and where a character was unknown.
+        """
+        return compute_bpc(self.bits_per_token, self.level, self.n_unknown)
+
+    @property
+    def unknown_share(self) -> float | None:
+        """The share of the tokens that are unknown; `None` as `n_unknown`."""
+        return compute_share(self.n_unknown, self.tokens)
 
     @property
     def perplexity(self) -> float:
@@ -51,8 +71,14 @@ class TextTotals:
 
     @property
     def bits_per_byte(self) -> float | None:
-        """Bits per byte of the text, at any level; `None` where there is no byte."""
-        return self.total_nats / math.log(2) / self.n_bytes if self.n_bytes else None
+        """Bits per byte of the text, at any level.
+
+        `None` where there is no byte, and where a token was unknown: the model was not asked for
+        the bytes that such a token stands for.
+        """
+        if not self.n_bytes or self.n_unknown:
+            return None
+        return self.total_nats / math.log(2) / self.n_bytes
 
     @property
     def word_perplexity(self) -> float | None:
@@ -65,6 +91,8 @@ class TextTotals:
             self.total_nats + other.total_nats,
             _add(self.n_bytes, other.n_bytes),
             _add(self.n_words, other.n_words),
+            _add(self.n_unknown, other.n_unknown),
+            self.level,
         )
 
 
@@ -73,10 +101,12 @@ class TextScore(TextTotals):
     """The loss of a text, token by token.
 
     Args:
-        tokens: as in `TextTotals`, and so are the next three.
+        tokens: as in `TextTotals`, and so are the next five.
         total_nats: see there.
         n_bytes: see there.
         n_words: see there.
+        n_unknown: see there.
+        level: see there.
         ids: (n,) int32, all tokens of the text.
         nats: -log p of the last `tokens` of `ids`, (tokens,) float32.
     """
@@ -91,6 +121,7 @@ class _Text:
 
     name: TextName
     keeps_tokens: bool
+    vocabulary: Vocabulary | None
     n_ids: int = 0  # that were taken
     n_read: int = 0  # that were scored, or begin a stream
     is_whole: bool = False  # whether all ids were taken
@@ -98,6 +129,7 @@ class _Text:
     total_nats: float = 0.0
     n_bytes: int | None = 0
     n_words: int | None = 0
+    n_unknown: int = 0
     first: tuple[int, int] | None = None  # bytes and words of the first token
     ids: list[np.ndarray] = field(default_factory=list)
     nats: list[np.ndarray] = field(default_factory=list)
@@ -115,6 +147,9 @@ class _Text:
         self.n_read += len(ids)
         self.tokens += len(nats)
         self.total_nats += float(nats.sum(dtype=np.float64))
+        if self.vocabulary is not None and self.vocabulary.unknown_id is not None:
+            scored = ids[len(ids) - len(nats) :]
+            self.n_unknown += int(np.count_nonzero(scored == self.vocabulary.unknown_id))
         if self.keeps_tokens:
             self.ids.append(ids)
             self.nats.append(nats)
@@ -125,7 +160,9 @@ class _Text:
         if self.tokens < self.n_ids and self.first is not None:
             n_bytes = _add(n_bytes, -self.first[0])
             n_words = _add(n_words, -self.first[1])
-        totals = (self.tokens, self.total_nats, n_bytes, n_words)
+        level = self.vocabulary.level if self.vocabulary else None
+        n_unknown = self.n_unknown if self.vocabulary else None
+        totals = (self.tokens, self.total_nats, n_bytes, n_words, n_unknown, level)
         if not self.keeps_tokens:
             return TextTotals(*totals)
         empty = np.zeros(0, np.int32), np.zeros(0, np.float32)
@@ -142,12 +179,21 @@ class _Stream:
     Args:
         parts: of these texts.
         prefix: (p,) int32, ids that are read before the first text.
+        vocabulary: of the texts; `None` if only ids are known.
         keeps_tokens: whether the scores hold ids and losses of each token.
     """
 
-    def __init__(self, parts: Iterable[TextPart], prefix: np.ndarray, *, keeps_tokens: bool):
+    def __init__(
+        self,
+        parts: Iterable[TextPart],
+        prefix: np.ndarray,
+        vocabulary: Vocabulary | None,
+        *,
+        keeps_tokens: bool,
+    ):
         self._parts = parts
         self._prefix = prefix
+        self._vocabulary = vocabulary
         self._keeps_tokens = keeps_tokens
         self._n_skipped = len(prefix)
         self._texts: deque[_Text] = deque()
@@ -159,7 +205,7 @@ class _Stream:
             if part.begins is not None:
                 if self._texts:
                     self._texts[-1].is_whole = True
-                self._texts.append(_Text(part.begins, self._keeps_tokens))
+                self._texts.append(_Text(part.begins, self._keeps_tokens, self._vocabulary))
             self._texts[-1].extend(part)
             yield part.ids
         if self._texts:
@@ -188,6 +234,7 @@ def score_texts(
     streams: Iterable[Iterable[TextPart]],
     *,
     prefix: Sequence[int] | np.ndarray = (),
+    vocabulary: Vocabulary | None = None,
     keep_tokens: bool = True,
     in_order: bool = False,
     report: Callable[[int], object] = lambda n_ids: None,
@@ -199,6 +246,7 @@ def score_texts(
         streams: texts that are read one after the other, with memory carried from one to the next;
             each begins with an empty memory.
         prefix: (p,) ids that are read before each stream, and not scored.
+        vocabulary: of the texts, for their unknown tokens; `None` if only ids are known.
         keep_tokens: whether to yield each a `TextScore`, with ids and losses; else `TextTotals`.
         in_order: as `Scorer.score`'s.
         report: called with the number of ids that were read, each time.
@@ -213,7 +261,7 @@ def score_texts(
 
     def open_streams() -> Iterator[Iterator[np.ndarray]]:
         for number, parts in enumerate(streams):
-            opened[number] = _Stream(parts, prefix_ids, keeps_tokens=keep_tokens)
+            opened[number] = _Stream(parts, prefix_ids, vocabulary, keeps_tokens=keep_tokens)
             yield opened[number].iterate_ids()
 
     current = 0
@@ -229,6 +277,18 @@ def score_texts(
             ended.remove(current)
             current += 1
             yield from found.pop(current, ())
+
+
+def sum_scores(scores: Iterable[TextTotals]) -> TextTotals:
+    """Returns the loss of all texts together.
+
+    Args:
+        scores: of texts of one vocabulary.
+    """
+    total: TextTotals | None = None
+    for score in scores:
+        total = score if total is None else total + score
+    return TextTotals(0, 0.0, 0, 0, 0, None) if total is None else total
 
 
 def _add(a: int | None, b: int | None) -> int | None:

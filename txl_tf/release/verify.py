@@ -25,7 +25,7 @@ class Shape(NamedTuple):
     Args:
         tgt_len: segment length T.
         batch_size: rows B.
-        n_segments: how many, with the memory carried from each to the next.
+        n_segments: how many at least, with the memory carried from each to the next.
         seed: of the ids.
     """
 
@@ -72,21 +72,35 @@ class CheckpointVariables(Mapping[str, np.ndarray]):
         return len(self._names)
 
 
-def draw_text(config: ModelConfig, shape: Shape = SHAPE) -> np.ndarray:
-    """Returns ids (B, n_segments T + 1); in each segment every bin occurs.
-
-    The first and the last id of a bin come often: there bins are told apart.
+def extend_shape(config: ModelConfig, shape: Shape = SHAPE) -> Shape:
+    """Returns the shape with as many segments as it takes to draw every edge of every bin.
 
     Raises:
-        UserError: a segment has fewer tokens than there are bins.
+        UserError: If a segment has fewer tokens than there are bins.
     """
-    rng, n_bins, n_ids = np.random.default_rng(shape.seed), len(config.bins), shape.tgt_len
-    size = shape.batch_size * n_ids
-    if size < n_bins:
+    per_bin = shape.batch_size * shape.tgt_len // len(config.bins)
+    if not per_bin:
         raise UserError(
             "`tgt_len` must leave room for every bin in a segment. "
-            f"Received: tgt_len={shape.tgt_len} in {shape.batch_size} rows, {n_bins} bins"
+            f"Received: tgt_len={shape.tgt_len} in {shape.batch_size} rows, "
+            f"{len(config.bins)} bins"
         )
+    # Tokens of the first segment may be inputs alone. The others hold each bin `per_bin` times.
+    return shape._replace(n_segments=max(shape.n_segments, 1 + -(-2 // per_bin)))
+
+
+def draw_text(config: ModelConfig, shape: Shape = SHAPE) -> np.ndarray:
+    """Returns ids (B, n_segments T + 1), n_segments being that of `extend_shape`.
+
+    Every bin occurs in every segment, and the first and the last id of every bin occur both as an
+    input and as a target: an error of one in a bin's bounds shows nowhere else.
+
+    Raises:
+        UserError: If a segment has fewer tokens than there are bins.
+    """
+    shape = extend_shape(config, shape)
+    rng, n_bins, n_ids = np.random.default_rng(shape.seed), len(config.bins), shape.tgt_len
+    size = shape.batch_size * n_ids
     segments = [
         rng.permutation(np.arange(size) % n_bins).reshape(shape.batch_size, -1)
         for _ in range(shape.n_segments + 1)
@@ -95,6 +109,12 @@ def draw_text(config: ModelConfig, shape: Shape = SHAPE) -> np.ndarray:
     low, high = np.array(config.bins).T[:, bins]
     kinds = rng.integers(4, size=bins.shape)
     ids = np.where(kinds == 0, low, np.where(kinds == 1, high - 1, rng.integers(low, high)))
+    # Between the first segment and the last column every token is a target and then an input.
+    inner = ids[:, n_ids:-1]
+    for index, (first, end) in enumerate(config.bins):
+        places = rng.permutation(np.argwhere(bins[:, n_ids:-1] == index))
+        for (row, column), edge in zip(places, (first, end - 1), strict=False):
+            inner[row, column] = edge
     return ids.astype(np.int32)
 
 
@@ -121,6 +141,7 @@ def compare_model(
     Raises:
         UserError: the text is too short, or the checkpoint cannot be read.
     """
+    shape = extend_shape(model.config, shape)
     text, length, checks = draw_text(model.config, shape), shape.tgt_len, []
     was_on = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(False)  # its 10 bits are an error here

@@ -1,5 +1,6 @@
 """The evaluation of a run's checkpoints."""
 
+import sys
 from typing import NamedTuple
 
 from txl_tf.config import EvalConfig
@@ -12,6 +13,7 @@ from txl_tf.training.checkpoint_weights import load_weights
 from txl_tf.training.cluster import Cluster
 from txl_tf.training.evaluator import Evaluator, Score
 from txl_tf.training.log import format_score, write_evaluation
+from txl_tf.training.measures import describe_unknown
 from txl_tf.training.run_folder import RunConfig, check_vocabulary, read_run_vocabulary
 from txl_tf.training.score_bar import ScoreBar
 
@@ -80,9 +82,14 @@ def evaluate(
         checkpoints = [path for step, path in list_checkpoints(model_dir) if step >= first_step]
         if not checkpoints:
             raise UserError(f"`{model_dir}` holds no checkpoint from step {first_step} on")
-    print(f"Scores {split} with {describe_evaluation(config.evaluation)}.")
-    evaluator = Evaluator(TransformerXL(config.model), config.evaluation, jit_compile=jit_compile)
+    evaluator = Evaluator(
+        TransformerXL(config.model),
+        config.evaluation,
+        vocabulary=records.vocabulary,
+        jit_compile=jit_compile,
+    )
     lanes = evaluator.cut_lanes(records.split(split))
+    print(f"Scores {split} with {describe_evaluation(config.evaluation, lanes)}.")
     scores = []
     for path in checkpoints:
         outcome = score_checkpoint(
@@ -95,9 +102,11 @@ def evaluate(
             max_segments=max_segments,
             use_ema=use_ema,
         )
-        cut = "" if outcome.is_whole else f" of {len(records.split(split)) - 1:,}"
+        n_tokens = None if outcome.is_whole else lanes.n_targets
         weights = ", averaged weights" if outcome.is_averaged else ""
-        print(f"{split} at step {outcome.step}{weights}: {format_score(outcome.score)}{cut}")
+        found = f"{format_score(outcome.score, n_tokens)} | {lanes.describe()}"
+        print(f"{split} at step {outcome.step}{weights}: {found}")
+        warn_of_unknown(outcome.score, records)
         scores.append(outcome.score)
     return scores
 
@@ -142,7 +151,8 @@ def score_checkpoint(
         step=step,
         is_whole=is_whole,
         is_averaged=is_averaged,
-        warm_len=lanes.n_warm * lanes.tgt_len,
+        n_lanes=lanes.n_lanes,
+        warm_len=lanes.warm_len,
         as_release=lanes.drop_rest,
     )
     return Outcome(score, checkpoint, step, is_averaged, is_whole, bar.seconds)
@@ -181,21 +191,36 @@ def check_documents(records: DataSet, split: str) -> None:
         )
 
 
-def describe_evaluation(config: EvalConfig) -> str:
+def warn_of_unknown(score: Score, records: DataSet) -> None:
+    """Prints a line to the standard error if tokens that were scored are unknown ones."""
+    if score.n_unknown and records.vocabulary:
+        print(f"warning: {describe_unknown(score, records.vocabulary.unknown)}", file=sys.stderr)
+
+
+def describe_evaluation(config: EvalConfig, lanes: EvaluationLanes | None = None) -> str:
     """Returns how a split is scored, for people.
+
+    Args:
+        config: lanes, segment and span.
+        lanes: of the split, where they are known: they say how they begin.
 
     >>> describe_evaluation(EvalConfig(80, 2100, clamp_len=820, eval_batch_size=2))
     'tgt_len 80, mem_len 2100, same_length false, clamp_len 820, 2 lanes'
-    >>> describe_evaluation(EvalConfig(128, 1600, same_length=True, counts_self=True))
-    'tgt_len 128, mem_len 1600, same_length true, counts_self true, clamp_len -1, 60 lanes'
     """
     reset = ", reset_at_documents true" if config.reset_at_documents else ""
-    lanes = f"{config.eval_batch_size} lane{'s' * (config.eval_batch_size > 1)}"
-    return f"{describe_span(config)}, {lanes}{reset}"
+    n_lanes = config.eval_batch_size
+    counting = lanes.describe() if lanes is not None else f"{n_lanes} lane{'s' * (n_lanes > 1)}"
+    return f"{describe_span(config)}, {counting}{reset}"
 
 
 def describe_span(config: EvalConfig) -> str:
-    """Returns segment and span of an evaluation, for people."""
+    """Returns segment and span of an evaluation, for people.
+
+    >>> describe_span(EvalConfig(80, 2100, clamp_len=820))
+    'tgt_len 80, mem_len 2100, same_length false, clamp_len 820'
+    >>> describe_span(EvalConfig(128, 1600, same_length=True, counts_self=True))
+    'tgt_len 128, mem_len 1600, same_length true, counts_self true, clamp_len -1'
+    """
     own = ", counts_self true" if config.same_length and config.counts_self else ""
     return (
         f"tgt_len {config.tgt_len}, mem_len {config.mem_len}, "

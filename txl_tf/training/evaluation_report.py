@@ -7,7 +7,13 @@ from txl_tf import presets
 from txl_tf.data.data_set import DataSet, get_level
 from txl_tf.data.evaluation_lanes import EvaluationLanes
 from txl_tf.training.evaluation import Outcome, describe_span
-from txl_tf.training.log import name_measure
+from txl_tf.training.evaluator import Score
+from txl_tf.training.measures import (
+    format_unknown,
+    make_bits_record,
+    make_unknown_record,
+    name_measure,
+)
 from txl_tf.training.run_folder import RunConfig
 
 
@@ -30,11 +36,6 @@ class Job(NamedTuple):
     recipe: str | None
     lanes: EvaluationLanes
 
-    @property
-    def warm_len(self) -> int:
-        """The tokens before a lane that are read first, where there are as many."""
-        return self.lanes.n_warm * self.lanes.tgt_len
-
     def describe_counting(self) -> str:
         """Returns what counts, for people."""
         lanes = self.lanes
@@ -45,11 +46,11 @@ class Job(NamedTuple):
                 f"{'s' * (lanes.n_lanes > 1)} of {lane_len:,} tokens, "
                 f"cold; {rest} tokens at the end and the first token of each lane are left out."
             )
-        if not self.warm_len:
+        if not lanes.warm_len:
             return "Every token but the first counts once."
         return (
             "Every token but the first counts once; each lane first reads the "
-            f"{self.warm_len:,} tokens before it."
+            f"{lanes.warm_len:,} tokens before it."
         )
 
     def describe_published(self) -> str:
@@ -81,12 +82,14 @@ class Job(NamedTuple):
             "is_averaged": outcome.is_averaged,
             "is_whole": outcome.is_whole,
             "evaluation": self.config.evaluation.to_json(),
-            "warm_len": self.warm_len,
+            "lanes": self.lanes.n_lanes,
+            "warm_len": self.lanes.warm_len,
             "as_release": self.lanes.drop_rest,
             "tokens": score.tokens,
             "tokens_left_out": self.lanes.n_left_out,
+            **make_unknown_record(score),
             "loss_nats": score.nats_per_token,
-            "bpc": score.bpc,
+            **make_bits_record(score),
             "perplexity": score.perplexity,
             "unit": name_measure(get_level(self.records)),
             "seconds": outcome.seconds,
@@ -100,21 +103,32 @@ class Job(NamedTuple):
         for name, text in rows.items():
             yield f"{name:<{width}}  {text}"
 
+    def _format_measure(self, score: Score) -> dict[str, str]:
+        """Returns the score in its unit, and why it has none where characters were unknown."""
+        unit = name_measure(score.level)
+        if unit == "perplexity":
+            return {unit: f"{score.perplexity:.2f}"}
+        bits = f"{score.bits_per_token:.4f}"
+        if score.n_unknown:
+            return {unit: "- (there are unknown characters)", "bits per token": bits}
+        return {unit: bits}
+
     def _make_rows(self, outcome: Outcome) -> dict[str, str]:
         lanes, score = self.lanes, outcome.score
         cut = "" if score.tokens == lanes.n_targets else f" of {lanes.n_targets:,}"
         weights = ", averaged weights" if outcome.is_averaged else ""
-        unit = name_measure(get_level(self.records))
-        is_perplexity = unit == "perplexity"
-        warm = f", warmed by {self.warm_len:,} tokens" if self.warm_len else ", cold"
+        vocabulary = self.records.vocabulary
+        has_unknown = vocabulary is not None and vocabulary.unknown is not None
+        unknown = {"unknown": format_unknown(score)} if has_unknown else {}
         return {
             "data": f"{self.records.dataset}, split {self.split}",
             "checkpoint": f"{outcome.checkpoint}{weights}",
             "span": describe_span(self.config.evaluation),
-            "lanes": f"{lanes.n_lanes}{warm}" if lanes.n_lanes > 1 else "1",
+            "lanes": lanes.describe(noun=""),
             "tokens": f"{score.tokens:,}{cut}",
+            **unknown,
             "loss": f"{score.nats_per_token:.4f} nats",
-            unit: f"{score.perplexity:.2f}" if is_perplexity else f"{score.bpc:.4f}",
+            **self._format_measure(score),
             "published": self.describe_published(),
             "speed": f"{outcome.tokens_per_second:,.0f} tokens/s: {outcome.seconds:.1f} seconds, "
             "compilation included",

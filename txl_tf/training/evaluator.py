@@ -11,7 +11,9 @@ from txl_tf.cached_model import CachedMemory, CachedModel
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.data.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes import Tokens
+from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.model import TransformerXL
+from txl_tf.training.measures import compute_bpc, compute_share
 
 
 def compute_perplexity(nats: float) -> float:
@@ -29,10 +31,20 @@ class Score(NamedTuple):
     Args:
         nats: sum of -log p over the tokens.
         tokens: how many were scored.
+        level: that of the vocabulary; `None` if it is not known.
+        n_unknown: how many of the tokens are the symbol for unknown ones; `None` if the vocabulary
+            is not known.
     """
 
     nats: float
     tokens: int
+    level: str | None = None
+    n_unknown: int | None = None
+
+    def add(self, nats: float, tokens: int, n_unknown: int) -> "Score":
+        """Returns the score with more tokens, so many of them unknown."""
+        total = None if self.n_unknown is None else self.n_unknown + n_unknown
+        return self._replace(nats=self.nats + nats, tokens=self.tokens + tokens, n_unknown=total)
 
     @property
     def nats_per_token(self) -> float:
@@ -40,9 +52,22 @@ class Score(NamedTuple):
         return self.nats / self.tokens
 
     @property
-    def bpc(self) -> float:
-        """Bits per token; a character or a byte where these are the tokens."""
+    def bits_per_token(self) -> float:
+        """Mean loss in bits, at any level."""
         return self.nats_per_token / math.log(2)
+
+    @property
+    def bpc(self) -> float | None:
+        """Bits per character, at level "byte" per byte.
+
+        `None` at other levels, where the level is not known, and where a character was unknown.
+        """
+        return compute_bpc(self.bits_per_token, self.level, self.n_unknown)
+
+    @property
+    def unknown_share(self) -> float | None:
+        """The share of the tokens that are unknown; `None` as `n_unknown`."""
+        return compute_share(self.n_unknown, self.tokens)
 
     @property
     def perplexity(self) -> float:
@@ -67,8 +92,9 @@ class Evaluator:
     """Scores splits: all tokens but the first, which has no context, once each.
 
     A split is cut into lanes, read in step with memory carried, as keys and values; the last
-    segments are padded, and the padding is not counted. Each lane starts with an empty memory, so
-    fewer lanes give a slightly lower loss, unless the lanes are warmed. It runs on one device.
+    segments are padded, and the padding is not counted. By default each lane is warmed by the text
+    before it: cold lanes, which start with an empty memory, give a slightly higher loss. It runs
+    on one device.
 
     With `reset_at_documents` a document sees nothing of the one before it. The first token of a
     document is still a target, of the last token of the document before: all but the split's
@@ -77,12 +103,22 @@ class Evaluator:
     Args:
         model: the model; its weights may change between two scores.
         config: lanes, segment and span.
+        vocabulary: of the splits, for the unit of the scores and their unknown tokens; `None` if
+            only ids are known.
         jit_compile: whether XLA compiles the step.
     """
 
-    def __init__(self, model: TransformerXL, config: EvalConfig, *, jit_compile: bool = False):
+    def __init__(
+        self,
+        model: TransformerXL,
+        config: EvalConfig,
+        *,
+        vocabulary: Vocabulary | None = None,
+        jit_compile: bool = False,
+    ):
         self.model = model
         self.config = config
+        self.vocabulary = vocabulary
         self._cached = CachedModel(model, config.span)
         self._project_positions = tf.function(
             lambda: self._cached.project_positions(config.tgt_len), autograph=False
@@ -92,13 +128,31 @@ class Evaluator:
         )
 
     def cut_lanes(
-        self, split: Tokens, *, warm_len: int = 0, drop_rest: bool = False
+        self, split: Tokens, *, warm_len: int | None = None, drop_rest: bool = False
     ) -> EvaluationLanes:
-        """Cuts a split into the lanes and segments of the config; see `EvaluationLanes`."""
-        config = self.config
+        """Cuts a split into the lanes and segments of the config: the one way to count of all.
+
+        Args:
+            split: its tokens.
+            warm_len: tokens of the text before each lane that are read first, as many as there
+                are; `None` for `choose_warm_len`, or for none with `drop_rest`.
+            drop_rest: cut as the 2019 release; see `EvaluationLanes`.
+
+        Returns:
+            The lanes, at most one for each segment: more would be empty.
+
+        Raises:
+            UserError: the split has fewer than 2 tokens, or with `drop_rest` fewer for each lane.
+        """
+        config, n_lanes = self.config, self.config.eval_batch_size
+        if warm_len is None:
+            warm_len = 0 if drop_rest else choose_warm_len(config.span)
+        if not drop_rest:
+            n_segments = -(-(len(split) - 1) // config.tgt_len)
+            n_lanes = max(1, min(n_lanes, n_segments))
         return EvaluationLanes(
             split,
-            n_lanes=config.eval_batch_size,
+            n_lanes=n_lanes,
             tgt_len=config.tgt_len,
             warm_len=warm_len,
             drop_rest=drop_rest,
@@ -111,7 +165,7 @@ class Evaluator:
         max_segments: int | None = None,
         report: Report | None = None,
     ) -> Score:
-        """Scores a split, in lanes that start with an empty memory.
+        """Scores a split, in the lanes that `cut_lanes` makes by default.
 
         Args:
             split: its tokens.
@@ -149,16 +203,24 @@ class Evaluator:
             n_segments = min(lanes.n_warm + max_segments, n_segments)
         positions = self._project_positions()
         memory = self._cached.initial_memory(lanes.n_lanes)
-        score = Score(0.0, 0)
+        score, unknown_id = self._make_empty_score()
         for index, segment in enumerate(itertools.islice(lanes, n_segments)):
             if index and segment.begins.any():
                 memory = memory.reset(tf.constant(segment.begins))
             tensors = Segment(*map(tf.constant, segment))
             nats, memory = self._score_segment(tensors, memory, positions)
-            score = Score(score.nats + float(nats), score.tokens + int(segment.mask.sum()))
+            targets = segment.targets[segment.mask]
+            score = score.add(float(nats), len(targets), int((targets == unknown_id).sum()))
             if report:
                 report(index + 1, n_segments, score)
         return score
+
+    def _make_empty_score(self) -> tuple[Score, int]:
+        """Returns the score of no token, and the id of unknown tokens; -1 if there is none."""
+        if self.vocabulary is None:
+            return Score(0.0, 0), -1
+        unknown_id = self.vocabulary.unknown_id
+        return Score(0.0, 0, self.vocabulary.level, 0), -1 if unknown_id is None else unknown_id
 
     def _compute_nats(
         self, segment: Segment, memory: CachedMemory, positions: Sequence[tf.Tensor]

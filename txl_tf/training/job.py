@@ -9,8 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.data_set import DataSet
-from txl_tf.data.lanes import Tokens, TrainingLanes
+from txl_tf.data.data_set import DataSet, get_level
+from txl_tf.data.evaluation_lanes import EvaluationLanes
+from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.run_options import RunOptions
 from txl_tf.training.checkpoint import Checkpointer
@@ -97,16 +98,24 @@ def train(
     if first_step >= training.train_steps:
         workers.say(f"All {training.train_steps} steps are done.")
         return
+    evaluator = Evaluator(
+        trainer.model, config.evaluation, vocabulary=records.vocabulary, jit_compile=jit_compile
+    )
+    held_out = evaluator.cut_lanes(records.split(eval_split)) if options.eval_every else None
     log, validation = None, None
     if workers.is_chief:
         make_run_folder(model_dir, config, records.vocabulary)
-        log = TrainingLog(model_dir, first_step=first_step, train_steps=training.train_steps)
-        validation = Validation(model_dir, first_step=first_step, patience=options.patience)
+        log = TrainingLog(
+            model_dir,
+            first_step=first_step,
+            train_steps=training.train_steps,
+            level=get_level(records),
+        )
+        validation = _open_validation(model_dir, first_step, options.patience, held_out)
     (is_over,) = workers.broadcast([validation is not None and validation.is_over])
     if is_over:
         print(validation.describe_end() if validation else "The chief ends the run.")
         return
-    evaluator = Evaluator(trainer.model, config.evaluation, jit_compile=jit_compile)
     averaging = trainer.optimizer if use_ema and training.ema else None
     if options.eval_every and training.ema:
         workers.say(f"Evaluates the {_name_weights(is_averaged=use_ema)}: ema {training.ema}.")
@@ -116,8 +125,9 @@ def train(
         log,
         validation,
         options,
-        evaluate=lambda: _score(evaluator, records.split(eval_split), averaging),
+        evaluate=lambda: _score(evaluator, held_out, averaging),
         eval_split=eval_split,
+        counting=held_out.describe() if held_out is not None else "",
     ).run(lanes)
 
 
@@ -144,6 +154,17 @@ def _check_agreement(workers: Workers, settings: str) -> None:
             f"{workers.name(index)} was started with other flags, or on other records, than "
             f"{workers.name(0)}: all processes of a run need the same"
         )
+
+
+def _open_validation(
+    model_dir: str, first_step: int, patience: int, lanes: EvaluationLanes | None
+) -> Validation:
+    """Returns the evaluations of a run, and prints if those before counted otherwise."""
+    counting = {"n_lanes": lanes.n_lanes, "warm_len": lanes.warm_len} if lanes is not None else {}
+    validation = Validation(model_dir, first_step=first_step, patience=patience, **counting)
+    if lanes is not None and (change := validation.describe_change()):
+        print(change)
+    return validation
 
 
 def _describe_start(
@@ -202,10 +223,13 @@ def _warm_up(
         trainer.workers.say(f"Starts with the {name} of {warm_start_path}.")
 
 
-def _score(evaluator: Evaluator, tokens: Tokens, averaging: ReducedOptimizer | None) -> Score:
+def _score(
+    evaluator: Evaluator, lanes: EvaluationLanes | None, averaging: ReducedOptimizer | None
+) -> Score:
     """Scores a split in training, with the averages of an optimizer in the weights' place."""
+    assert lanes is not None  # without `eval_every` nothing is evaluated
     with use_averages(averaging) if averaging else contextlib.nullcontext():
-        return evaluator.score(tokens)
+        return evaluator.score_lanes(lanes)
 
 
 def _name_weights(*, is_averaged: bool) -> str:

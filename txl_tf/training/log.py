@@ -11,6 +11,13 @@ import tensorflow as tf
 from txl_tf.config import EvalConfig
 from txl_tf.training.evaluator import Score, compute_perplexity
 from txl_tf.training.files import append_json_line, drop_lines_after, explain_errors
+from txl_tf.training.measures import (
+    format_unknown,
+    make_bits_record,
+    make_unknown_record,
+    name_bits,
+    name_measure,
+)
 from txl_tf.training.run_folder import EVALUATIONS_NAME, EVENTS_NAME, LOG_NAME
 from txl_tf.training.trainer import Interval
 
@@ -25,10 +32,14 @@ class TrainingLog:
         model_dir: run folder.
         first_step: where the run starts or goes on.
         train_steps: where it ends.
+        level: that of the vocabulary, for the name of the bits per token; `None` if not known.
     """
 
-    def __init__(self, model_dir: str, *, first_step: int, train_steps: int):
+    def __init__(
+        self, model_dir: str, *, first_step: int, train_steps: int, level: str | None = None
+    ):
         self.train_steps = train_steps
+        self._bits = name_bits(level)
         self._path = os.path.join(model_dir, LOG_NAME)
         drop_lines_after(self._path, first_step)
         self._events_path = os.path.join(model_dir, EVENTS_NAME)
@@ -63,7 +74,7 @@ class TrainingLog:
             nats = float(interval.nats[good].sum()) / float(interval.tokens[good].sum())
             record |= {
                 "loss_nats": nats,
-                "bpc": nats / math.log(2),
+                self._bits: nats / math.log(2),
                 "perplexity": compute_perplexity(nats),
                 "grad_norm": float(interval.grad_norm[good][-1]),
             }
@@ -76,7 +87,7 @@ class TrainingLog:
         if "loss_nats" in record:
             parts += [
                 f"loss {record['loss_nats']:.4f}",
-                f"bpc {record['bpc']:.4f}",
+                f"{self._bits.replace('_', ' ')} {record[self._bits]:.4f}",
                 f"ppl {record['perplexity']:.5g}",
                 f"grad norm {record['grad_norm']:.3g}",
             ]
@@ -108,11 +119,19 @@ def format_seconds(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
-def format_score(score: Score) -> str:
-    """Returns a score as a line for people."""
+def format_score(score: Score, n_tokens: int | None = None) -> str:
+    """Returns a score as a line for people.
+
+    Args:
+        score: the score.
+        n_tokens: the tokens of all of the split, where not all were scored.
+    """
+    cut = "" if n_tokens is None else f" of {n_tokens:,}"
+    bits = "bits per token" if score.bpc is None else "bpc"
+    unknown = f", {format_unknown(score)} unknown" if score.n_unknown else ""
     return (
-        f"loss {score.nats_per_token:.4f} nats | bpc {score.bpc:.4f} | "
-        f"perplexity {score.perplexity:.5g} | {score.tokens:,.0f} tokens"
+        f"loss {score.nats_per_token:.4f} nats | {bits} {score.bits_per_token:.4f} | "
+        f"perplexity {score.perplexity:.5g} | {score.tokens:,.0f} tokens{cut}{unknown}"
     )
 
 
@@ -123,13 +142,9 @@ def format_measure(score: Score, level: str | None) -> str:
     'perplexity 20.086'
     """
     name = name_measure(level)
-    return f"{name} {score.perplexity:.5g}" if name == "perplexity" else f"{name} {score.bpc:.4f}"
-
-
-def name_measure(level: str | None) -> str:
-    """Returns the unit in which results at a level of the vocabulary are given."""
-    units = {"word": "perplexity", "byte": "bpc", "char": "bpc"}
-    return units.get(level or "", "bits per token")
+    if name == "perplexity":
+        return f"{name} {score.perplexity:.5g}"
+    return f"{'bits per token' if score.n_unknown else name} {score.bits_per_token:.4f}"
 
 
 def write_evaluation(
@@ -142,6 +157,7 @@ def write_evaluation(
     step: int,
     is_whole: bool,
     is_averaged: bool,
+    n_lanes: int,
     warm_len: int = 0,
     as_release: bool = False,
 ) -> None:
@@ -153,10 +169,12 @@ def write_evaluation(
         "is_averaged": is_averaged,  # of the moving averages of its weights
         "step": step,
         "loss_nats": score.nats_per_token,
-        "bpc": score.bpc,
+        **make_bits_record(score),
         "perplexity": score.perplexity,
         "tokens": score.tokens,
+        **make_unknown_record(score),
         "evaluation": config.to_json(),
+        "lanes": n_lanes,
         "warm_len": warm_len,  # tokens that each lane read before those that count
         "as_release": as_release,  # counted as the 2019 release does
     }

@@ -32,6 +32,7 @@ class TrainingLoop:
         options: when to log, save, evaluate and stop.
         evaluate: scores the split of the evaluations.
         eval_split: its name.
+        counting: how its tokens are counted, for people.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class TrainingLoop:
         *,
         evaluate: Callable[[], Score],
         eval_split: str,
+        counting: str = "",
     ):
         self._trainer = trainer
         self._checkpointer = checkpointer
@@ -52,6 +54,7 @@ class TrainingLoop:
         self._options = options
         self._evaluate = evaluate
         self._eval_split = eval_split
+        self._counting = f" | {counting}" if counting else ""
         self._workers = trainer.workers
         self._train_steps = trainer.config.train_steps
         self._saved_step = trainer.step
@@ -131,7 +134,8 @@ class TrainingLoop:
             score = self._evaluate()
             is_best = self._validation.add(step, self._eval_split, score)
             is_over = self._validation.is_over
-            write(f"{self._eval_split} at step {step}: {format_score(score)}{' | best' * is_best}")
+            found = f"{format_score(score)}{self._counting}{' | best' * is_best}"
+            write(f"{self._eval_split} at step {step}: {found}")
             if is_over:
                 write(self._validation.describe_end())
         is_best, is_over = map(bool, self._workers.broadcast([is_best, is_over]))

@@ -4,6 +4,7 @@ import os
 
 from txl_tf.training.evaluator import Score
 from txl_tf.training.files import append_json_line, drop_lines_after
+from txl_tf.training.measures import make_bits_record, make_unknown_record
 
 VALIDATION_NAME = "validation.jsonl"
 
@@ -18,19 +19,41 @@ class Validation:
         model_dir: run folder.
         first_step: where the run starts or goes on.
         patience: evaluations without a new best after which to give up; 0 for never.
+        n_lanes: the lanes of the evaluations to come.
+        warm_len: the tokens that warm each of these.
     """
 
-    def __init__(self, model_dir: str, *, first_step: int, patience: int):
+    def __init__(
+        self,
+        model_dir: str,
+        *,
+        first_step: int,
+        patience: int,
+        n_lanes: int = 1,
+        warm_len: int = 0,
+    ):
         self._path = os.path.join(model_dir, VALIDATION_NAME)
         self._patience = patience
+        self._counting = {"lanes": n_lanes, "warm_len": warm_len}
         kept = drop_lines_after(self._path, first_step)
+        # Before records said so, lanes were cold.
+        self._others = [line for line in kept if line.get("warm_len", 0) != warm_len]
         self._scores = [(line["step"], line["loss_nats"]) for line in kept]
 
     def add(self, step: int, split: str, score: Score) -> bool:
         """Adds a score and returns whether it is the best so far."""
         nats = score.nats_per_token
-        record = {"step": step, "split": split, "loss_nats": nats, "tokens": score.tokens}
-        append_json_line(self._path, {**record, "bpc": score.bpc, "perplexity": score.perplexity})
+        record = {
+            "step": step,
+            "split": split,
+            "loss_nats": nats,
+            "tokens": score.tokens,
+            **make_bits_record(score),
+            "perplexity": score.perplexity,
+            **make_unknown_record(score),
+            **self._counting,
+        }
+        append_json_line(self._path, record)
         self._scores.append((step, nats))
         return self.best_step == step
 
@@ -46,6 +69,17 @@ class Validation:
         if not self._patience or not steps:
             return False
         return len(steps) - 1 - steps.index(self.best_step) >= self._patience
+
+    def describe_change(self) -> str:
+        """Returns a line on evaluations of before that counted otherwise; empty if none did."""
+        if not self._others:
+            return ""
+        found = sorted({line.get("warm_len", 0) for line in self._others})
+        return (
+            f"{VALIDATION_NAME}: evaluations up to step {self._others[-1]['step']} were of lanes "
+            f"warmed by {' or '.join(map(str, found))} tokens, those to come are of lanes warmed "
+            f"by {self._counting['warm_len']}: their losses differ slightly for that alone."
+        )
 
     def describe_end(self) -> str:
         """Returns why a run that lost its patience ends."""
