@@ -45,9 +45,9 @@ def main(argv: list[str]) -> int:
     try:
         scores = model.signatures["score_text"](texts=tf.constant(lines, tf.string))
     except tf.errors.InvalidArgumentError as error:
-        # Of a failed check comes the rule; what is around it says where in the graph it stands.
-        rule = re.search(r"assertion failed: \[(.*?)\]", str(error))
-        return fail(rule[1] if rule else str(error).splitlines()[0])
+        # The line before the operation's name says what is wrong; all others, where in the graph.
+        reason = re.search(r"^(.*)\n\s*\[\[", str(error), re.MULTILINE)
+        return fail(f"{given.file}: {reason[1] if reason else error}")
     for bpc, tokens, line in zip(scores["bpc"], scores["tokens"], lines, strict=True):
         print(f"{bpc:8.4f} {tokens:6d}  {line.decode('utf-8', errors='replace')}")
     return 0

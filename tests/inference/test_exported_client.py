@@ -3,6 +3,7 @@
 import http.server
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -202,12 +203,16 @@ def url(folder):
         server.shutdown()
 
 
-@pytest.fixture(scope="module")
-def client():
-    spec = importlib.util.spec_from_file_location("serving_client", EXAMPLES / "serving_client.py")
+def load_example(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def client():
+    return load_example("serving_client")
 
 
 def test_the_rest_client_scores_texts(lm, url, client, capsys):
@@ -316,23 +321,29 @@ def test_a_server_of_another_kind_is_one_line(status, body, message, client, cap
     assert error.count("\n") == 1
 
 
-def test_bad_input_of_the_scoring_example_is_one_line(folder, tmp_path):
+@pytest.mark.parametrize(
+    ("exported", "name", "message"),
+    [
+        ("words", "none.txt", "No such file or directory"),
+        ("none", "dogs.txt", "SavedModel file does not exist at"),
+        ("ids", "dogs.txt", "has no signature score_text: it takes ids alone"),
+        ("words", "dogs.txt", "dogs.txt: .*a symbol that the vocabulary does not know"),
+        ("words", "latin.txt", "latin.txt: Invalid formatting on input string"),
+    ],
+)
+def test_bad_input_of_the_scoring_example_is_one_line(
+    exported, name, message, folder, tmp_path, capsys
+):
     (tmp_path / "dogs.txt").write_text("the cat\nthe dog\n")
     (tmp_path / "latin.txt").write_bytes(b"the \xff\n")
-    make_model(7).export(tmp_path / "ids")
-    for arguments, message in [
-        ((folder, tmp_path / "none.txt"), "No such file or directory"),
-        ((tmp_path / "none", tmp_path / "dogs.txt"), "none"),
-        ((tmp_path / "ids", tmp_path / "dogs.txt"), "has no signature score_text"),
-        ((folder, tmp_path / "dogs.txt"), "a text holds a symbol that the vocabulary does not kno"),
-        ((folder, tmp_path / "latin.txt"), "Invalid formatting on input string"),
-    ]:
-        ran = run_example("score_exported.py", *arguments)
-        assert (ran.returncode, ran.stdout) == (1, "")
-        lines = [line for line in ran.stderr.splitlines() if line.startswith("score_exported.py: ")]
-        assert len(lines) == 1
-        assert message in lines[0]
-        assert "Traceback" not in ran.stderr
+    if exported == "ids":
+        make_model(7).export(tmp_path / "ids")
+    path = folder if exported == "words" else tmp_path / exported
+    program = load_example("score_exported")
+    assert program.main(["score_exported.py", str(path), str(tmp_path / name)]) == 1
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(rf"score_exported.py: .*{message}.*\n", error)
 
 
 def test_the_rest_client_carries_the_memory(lm, url, client):
