@@ -12,6 +12,7 @@ from pathlib import Path
 
 from absl import flags
 
+from txl_tf import presets
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
 
@@ -35,6 +36,10 @@ def list_commands(preset: str) -> list[str]:
 
 def run_commands(options: flags.FlagValues) -> None:
     """Prints each command and runs it; stops at the first that fails."""
+    try:
+        presets.get(options.preset)
+    except UserError as error:
+        raise flags.Error(str(error)) from error
     start = time.monotonic()
     print("# To type these commands yourself, begin with:\n$ . .venv/bin/activate")
     for command in list_commands(options.preset):

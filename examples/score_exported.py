@@ -3,22 +3,55 @@
 python examples/score_exported.py exported/text8 texts.txt
 """
 
+import argparse
+import os
+import re
 import sys
 from pathlib import Path
 
-import tensorflow as tf
-import tensorflow_text  # noqa: F401  has the operations that split texts
 
+def main(argv: list[str]) -> int:
+    """Prints bits per token, tokens and text of each line of a file; returns the exit status."""
+    about, example = __doc__.split("\n\n")
+    parser = argparse.ArgumentParser(
+        prog=os.path.basename(argv[0]),
+        description=about,
+        epilog=f"example: {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="what `python -m txl_tf.export` wrote")
+    parser.add_argument("file", metavar="FILE", help="the texts, one a line")
+    given = parser.parse_args(argv[1:])
 
-def main(argv: list[str]) -> None:
-    """Prints bits per token, tokens and text of each line of a file."""
-    folder, path = argv[1:]
-    model = tf.saved_model.load(folder)  # to be held: its functions do not live without it
-    lines = Path(path).read_bytes().splitlines()
-    scores = model.signatures["score_text"](texts=tf.constant(lines, tf.string))
+    def fail(reason: object) -> int:
+        print(f"{parser.prog}: {' '.join(str(reason).split())}", file=sys.stderr)
+        return 1
+
+    try:
+        lines = Path(given.file).read_bytes().splitlines()
+    except OSError as error:
+        return fail(error)
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  has the operations that split texts
+
+    try:
+        model = tf.saved_model.load(given.folder)  # to be held: its functions do not live without
+    except (OSError, tf.errors.OpError) as error:
+        return fail(error)
+    if "score_text" not in model.signatures:
+        return fail(f"{given.folder} has no signature score_text: it takes ids alone")
+    try:
+        scores = model.signatures["score_text"](texts=tf.constant(lines, tf.string))
+    except tf.errors.InvalidArgumentError as error:
+        # The line before the operation's name says what is wrong; all others, where in the graph.
+        reason = re.search(r"^(.*)\n\s*\[\[", str(error), re.MULTILINE)
+        return fail(f"{given.file}: {reason[1] if reason else error}")
     for bpc, tokens, line in zip(scores["bpc"], scores["tokens"], lines, strict=True):
-        print(f"{bpc:8.4f} {tokens:6d}  {line.decode()}")
+        print(f"{bpc:8.4f} {tokens:6d}  {line.decode('utf-8', errors='replace')}")
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv)
+    sys.exit(main(sys.argv))

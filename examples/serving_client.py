@@ -3,7 +3,10 @@
 python examples/serving_client.py http://localhost:8501/v1/models/text8 "a text" "another"
 """
 
+import argparse
+import http.client
 import json
+import os
 import sys
 import urllib.error
 import urllib.request
@@ -24,38 +27,75 @@ def parse_response(body: dict[str, Any]) -> dict[str, Any]:
     """Returns the tensors of a response by name, as nested lists; of one alone that is a list.
 
     Raises:
-        RuntimeError: the server answered with an error, such as that of an unknown symbol.
+        RuntimeError: the server answered with an error, such as that of an unknown symbol, or is
+            none that serves models.
     """
+    if not isinstance(body, dict) or not {"error", "outputs"} & set(body):
+        raise RuntimeError("the answer is not that of a model server")
     if "error" in body:
         raise RuntimeError(body["error"])
     outputs = body["outputs"]
     return outputs if isinstance(outputs, dict) else {"output": outputs}
 
 
-def predict(url: str, signature: str, **inputs: Any) -> dict[str, Any]:
+def predict(url: str, signature: str, *, timeout: float = 60.0, **inputs: Any) -> dict[str, Any]:
     """Returns what a signature of a served model gives.
 
     Args:
         url: of the model, as `http://localhost:8501/v1/models/NAME`.
         signature: its name.
+        timeout: seconds to wait for the server.
         **inputs: its tensors.
+
+    Raises:
+        RuntimeError: the server answered with an error.
+        OSError: there is no such server, or it does not answer in time.
+        ValueError: `url` is no address, or the answer is no JSON.
     """
     body = json.dumps(make_request(signature, **inputs)).encode()
     request = urllib.request.Request(f"{url}:predict", body, {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request) as response:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
             return parse_response(json.load(response))
     except urllib.error.HTTPError as error:  # its body says what was wrong
-        return parse_response(json.load(error))
+        try:
+            answer = json.load(error)
+        except ValueError:  # a server of another kind
+            raise RuntimeError(f"status {error.code}, {error.reason}") from error
+        return parse_response(answer)
 
 
-def main(argv: list[str]) -> None:
-    """Prints bits per token of each text of the command line."""
-    url, *texts = argv[1:]
-    scores = predict(url, "score_text", texts=texts)
-    for text, bpc in zip(texts, scores["bpc"], strict=True):
-        print(f"{bpc:8.4f}  {text}")
+def main(argv: list[str]) -> int:
+    """Prints bits per token of each text of the command line, and returns the exit status."""
+    about, example = __doc__.split("\n\n")
+    parser = argparse.ArgumentParser(
+        prog=os.path.basename(argv[0]),
+        description=about,
+        epilog=f"example: {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("url", metavar="URL", help="the model: http://HOST:8501/v1/models/NAME")
+    parser.add_argument("texts", metavar="TEXT", nargs="+", help="a text to score")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, help="seconds to wait [default: %(default)s]"
+    )
+    given = parser.parse_args(argv[1:])
+    if not given.url.startswith(("http://", "https://")):
+        parser.error(f"URL must begin with http:// or https://. Received: {given.url}")
+    if not given.timeout > 0:
+        parser.error(f"--timeout must be positive. Received: {given.timeout}")
+    try:
+        scores = predict(given.url, "score_text", timeout=given.timeout, texts=given.texts)
+        lines = [
+            f"{bpc:8.4f}  {text}" for text, bpc in zip(given.texts, scores["bpc"], strict=True)
+        ]
+    except (RuntimeError, OSError, ValueError, KeyError, http.client.HTTPException) as error:
+        reason = " ".join(str(getattr(error, "reason", error)).split())
+        print(f"{parser.prog}: {given.url}: {reason}", file=sys.stderr)
+        return 1
+    print("\n".join(lines))
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv)
+    sys.exit(main(sys.argv))

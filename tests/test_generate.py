@@ -7,6 +7,8 @@ from small_release import make_release
 
 import txl_tf
 from txl_tf import generate, import_release
+from txl_tf.config import EvalConfig
+from txl_tf.data import Vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,15 @@ def test_the_prompt_may_come_by_standard_input(run, capsys, monkeypatch):
         (["--prompt=a", "--top_p=0"], 2, r"--top_p must be in \(0, 1\]"),
         (["--prompt=a", "--temperature=-1"], 2, r"temperature"),
         (["--prompt=a", "--repetition_penalty=0.5"], 2, r"--repetition_penalty must be 1 or more"),
-        (["--prompt=a", "--stop=ab"], 1, r"'ab' is no symbol of the vocabulary"),
+        (["--prompt=a", "--temperature=nan"], 2, r"--temperature must be finite"),
+        (["--prompt=a", "--repetition_penalty=inf"], 2, r"--repetition_penalty must be 1 or more"),
+        (["--prompt=a", "--seed=9223372036854775807", "--samples=2"], 2, r"--seed must be at most"),
+        (["--prompt=A"], 1, r"the prompt: .* 1 unknown \('A'\), the first at offset 0"),
+        (["--prompt=a", "--stop=a!"], 1, r"`stops` must be symbols of the vocab.* Received: 'a!'"),
+        (["--prompt=a", r"--stop=\n"], 1, r"`stops` must be symbols of .* Received: '\\n'"),
+        (["--prompt=a", r"--stop=\d"], 2, r"--stop: a backslash must be one of .* Received: \\d"),
+        (["--prompt=a", "--ban=b\\"], 2, r"--ban: a backslash must be one of .* Received: \\$"),
+        (["--prompt=a", "--ban=ab"], 1, r"'ab' is no symbol of the vocabulary, nor a text of one"),
     ],
 )
 def test_bad_arguments_are_one_line(arguments, status, message, run, capsys):
@@ -59,6 +69,108 @@ def test_bad_arguments_are_one_line(arguments, status, message, run, capsys):
     out, error = capsys.readouterr()
     assert re.search(message, error)
     assert (out, error.count("\n")) == ("", 1)
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory):
+    """A run of characters, line breaks, commas, tabs and backslashes among them."""
+    vocabulary = Vocabulary("char", tuple("\n\t\\,ab"))
+    config = txl_tf.ModelConfig(
+        n_token=6, n_layer=2, d_model=6, d_embed=6, n_head=3, d_head=5, d_inner=7
+    )
+    model = txl_tf.TransformerXL(config, seed=1)
+    for weight in model.trainable_variables:  # far from uniform, so that each token matters
+        weight.assign(9 * weight)
+    folder = tmp_path_factory.mktemp("lines") / "run"
+    txl_tf.LanguageModel(model, vocabulary, EvalConfig(tgt_len=5, mem_len=11)).save(folder)
+    return folder
+
+
+DRAWN = ["--prompt=ab", "--length=197", "--temperature=9"]
+
+
+@pytest.mark.parametrize(
+    ("given", "stops"),
+    [
+        ([r"--stop=\n"], ["\n"]),
+        (["--stop=\n"], ["\n"]),
+        (["--stop=,"], [","]),
+        ([r"--stop=\t"], ["\t"]),
+        ([r"--stop=\\"], ["\\"]),
+        ([r"--stop=a\n"], ["a\n"]),
+        (["--stop=,b", "--stop", "ba,"], [",b", "ba,"]),
+        (["--stop="], []),
+    ],
+    ids=str,
+)
+def test_stops_are_texts(lines, capsys, given, stops):
+    assert call(lines, *DRAWN, *given) == 0
+    out, error = capsys.readouterr()
+    whole = txl_tf.load(lines).generate("ab", max_new_tokens=197, temperature=9.0, top_k=40)
+    ends = [whole.index(stop) + len(stop) for stop in stops]
+    assert out == f"ab{whole[: min(ends, default=None)]}\n"
+    assert "--stop" not in error
+
+
+@pytest.mark.parametrize(
+    ("given", "banned"), [([r"--ban=\n"], "\n"), (["--ban=,"], ","), (["--ban=a,b"], "ab")], ids=str
+)
+def test_bans_are_characters(lines, capsys, given, banned):
+    assert call(lines, *DRAWN, *given) == 0
+    assert not set(banned) & set(capsys.readouterr().out[2:-1])
+
+
+def test_a_list_of_stops_that_may_be_one_text_is_one_and_a_line_says_so(lines, capsys):
+    assert call(lines, *DRAWN, "--stop=a,b") == 0
+    out, error = capsys.readouterr()
+    assert "generate: --stop 'a,b' is one text, with its comma; for several give --stop " in error
+    assert out.endswith("a,b\n")
+    assert out.count("a,b") == 1
+
+
+def test_a_list_of_symbols_that_is_no_text_is_still_a_list(tmp_path, capsys):
+    words = Vocabulary("word", ("<eos>", "the", "cat", "."), line_end="<eos>")
+    config = txl_tf.ModelConfig(
+        n_token=4, n_layer=2, d_model=6, d_embed=6, n_head=3, d_head=5, d_inner=7
+    )
+    model = txl_tf.TransformerXL(config, seed=1)
+    lm = txl_tf.LanguageModel(model, words, EvalConfig(tgt_len=5, mem_len=11))
+    lm.save(tmp_path / "run")
+    assert call(tmp_path / "run", "--prompt=the", "--temperature=9", "--stop=<eos>,.") == 0
+    assert re.fullmatch(r"the[^.\n]*[.\n]\n", capsys.readouterr().out)
+
+
+def test_what_the_terminal_cannot_write_is_replaced(tmp_path, capsys, monkeypatch):
+    run = tmp_path / "run"
+    config = txl_tf.ModelConfig(
+        n_token=2, n_layer=2, d_model=6, d_embed=6, n_head=3, d_head=5, d_inner=7
+    )
+    vocabulary = Vocabulary("char", ("\u00e9", "a"))
+    lm = txl_tf.LanguageModel(
+        txl_tf.TransformerXL(config, seed=1), vocabulary, EvalConfig(tgt_len=5, mem_len=11)
+    )
+    lm.save(run)
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert call(run, "--prompt=a", "--length=5", "--ban=a") == 0
+    assert written.getvalue() == b"a?????\n"
+
+
+def test_an_interruption_ends_the_line(run, capsys, monkeypatch):
+    def stream(*_, **__):
+        yield "so"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(txl_tf.LanguageModel, "stream", stream)
+    assert call(run, "--prompt=a") == 130
+    assert capsys.readouterr() == ("aso\n", "generate: interrupted\n")
+
+
+def test_no_standard_input_is_one_line(run, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    assert call(run) == 1
+    message = "generate: --prompt must be given where there is no standard input\n"
+    assert capsys.readouterr().err == message
 
 
 def test_a_prompt_that_is_not_utf_8_is_one_line(run, capsys, monkeypatch):

@@ -1,17 +1,27 @@
-"""Goes on with a text, token by token, and prints it as it comes.
+"""Continues a text, token by token, and prints it as it comes.
 
 python -m txl_tf.generate --run runs/text8 --prompt "once upon a time"
 """
 
 import functools
 import io
+import math
+import re
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
+
+if TYPE_CHECKING:
+    from txl_tf.inference.text_reader import TextReader
+
+_MAX_SEED = 2**63 - 1
+_ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
 
 
 def main(argv: list[str]) -> int:
@@ -32,10 +42,14 @@ def define_flags() -> flags.FlagValues:
     define("repetition_penalty", float, 1.0, "Above 1: what the text holds comes less.")
     define("seed", int, 0, "The same seed, the same text.", lower_bound=0)
     define("samples", int, 1, "Texts to make, with seeds from --seed on.", lower_bound=1)
+    several = r"May be given more than once. \n, \t and \\ are a line break, a tab, a backslash."
     define(
-        "ban", list, None, "Symbols, or characters, that do not come. [default: the unknown one]"
+        "ban",
+        tuple,
+        None,
+        f"Symbol, or character, that does not come. {several} [default: the unknown symbol]",
     )
-    define("stop", list, [], "Symbols, or characters, that end a text.")
+    define("stop", tuple, [], f"Symbol, or text of any length, that ends a text. {several}")
     define("mask_empty_memory", bool, True, "Hide places of the memory that hold nothing yet.")
     define("raw", bool, False, "Print words of WikiText as the model writes them, @-@ and all.")
     define("checkpoint", str, None, "Path of the checkpoint. [default: the newest]")
@@ -49,45 +63,134 @@ def generate_text(options: flags.FlagValues) -> None:
         flags.Error: a flag is out of its range.
         UserError: there is no such run, or the prompt is empty or holds an unknown symbol.
     """
-    if not 0 < options.top_p <= 1:
-        raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p}")
-    if options.repetition_penalty < 1:
-        raise flags.Error(
-            f"--repetition_penalty must be 1 or more. Received: {options.repetition_penalty}"
-        )
+    _check_flags(options)
+    bans, stops = (_read_texts(name, options[name].value) for name in ("ban", "stop"))
     prompt = _read_prompt(options)
 
     import txl_tf
     from txl_tf.data.wikitext import is_wikitext, stream_wikitext
+    from txl_tf.inference.text_reader import TextReader
 
     lm = txl_tf.load(options.run, checkpoint=options.checkpoint)
     if lm.vocabulary is None:
         raise UserError(f"`{options.run}` has no vocabulary: it knows ids, not text")
+    try:
+        # With spaces as the model sees them: one between two words.
+        read = lm.vocabulary.decode(lm.vocabulary.encode(prompt))
+    except UserError as error:
+        raise UserError(f"the prompt: {error}") from error
+    reader = TextReader(lm.vocabulary, lm.config.n_token)
+    draw = functools.partial(
+        lm.stream,
+        prompt,
+        max_new_tokens=options.length,
+        temperature=options.temperature,
+        top_k=options.top_k or None,
+        top_p=None if options.top_p == 1 else options.top_p,
+        repetition_penalty=options.repetition_penalty,
+        banned=None if bans is None else _split_lists("ban", bans, reader.find_ids, reader),
+        stops=_split_lists("stop", stops or [], reader.make_stops, reader),
+        mask_empty_memory=options.mask_empty_memory,
+    )
     is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw
-    for sample in range(options.samples):
-        pieces = lm.stream(
-            prompt,
-            max_new_tokens=options.length,
-            seed=options.seed + sample,
-            temperature=options.temperature,
-            top_k=options.top_k or None,
-            top_p=None if options.top_p == 1 else options.top_p,
-            repetition_penalty=options.repetition_penalty,
-            banned=options.ban,
-            stops=options.stop,
-            mask_empty_memory=options.mask_empty_memory,
-        )
+    for seed in range(options.seed, options.seed + options.samples):
+        pieces = draw(seed=seed)
         if options.samples > 1:
-            print(f"--- seed {options.seed + sample}")
-        if is_readable:
-            # With spaces as the model sees them: one between two words.
-            read = lm.vocabulary.decode(lm.vocabulary.encode(prompt))
-            pieces = stream_wikitext(chain([read], pieces))
-        else:
-            print(prompt, end="", flush=True)
+            print(f"--- seed {seed}")
+        _print(stream_wikitext(chain([read], pieces)) if is_readable else chain([prompt], pieces))
+
+
+def _print(pieces: Iterable[str]) -> None:
+    """Prints the pieces of a text as they come."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # not every terminal writes all characters
+    try:
         for piece in pieces:
             print(piece, end="", flush=True)
-        print()
+    except KeyboardInterrupt:
+        print()  # the line that says so begins a new one
+        raise
+    print()
+
+
+def _check_flags(options: flags.FlagValues) -> None:
+    """Checks what can be known without the run.
+
+    Raises:
+        flags.Error: a value is out of its range.
+    """
+    if not math.isfinite(options.temperature):
+        raise flags.Error(f"--temperature must be finite. Received: {options.temperature}")
+    if not 0 < options.top_p <= 1:
+        raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p}")
+    if not 1 <= options.repetition_penalty < math.inf:
+        raise flags.Error(
+            "--repetition_penalty must be 1 or more, and finite. "
+            f"Received: {options.repetition_penalty}"
+        )
+    if options.seed + options.samples - 1 > _MAX_SEED:
+        raise flags.Error(
+            f"--seed must be at most {_MAX_SEED:,}, that of the last sample too. "
+            f"Received: --seed {options.seed} --samples {options.samples}"
+        )
+
+
+def _read_texts(name: str, values: Sequence[str] | None) -> list[str] | None:
+    r"""Returns the texts that a flag was given, with their escapes read; empty ones are none.
+
+    Raises:
+        flags.Error: a backslash is followed by something else than n, t or a backslash.
+    """
+
+    def read(match: re.Match[str]) -> str:
+        if match[0] not in _ESCAPES:
+            raise flags.Error(
+                rf"--{name}: a backslash must be one of \n, \t, \\. Received: {match[0]}"
+            )
+        return _ESCAPES[match[0]]
+
+    if values is None:
+        return None
+    return [re.sub(r"\\.?", read, value, flags=re.DOTALL) for value in values if value]
+
+
+def _split_lists(
+    name: str, values: Sequence[str], read: Callable[[Sequence[str]], object], reader: "TextReader"
+) -> list[str]:
+    """Returns the values of a flag; those that can only be lists of symbols are split at commas.
+
+    Lists were once the only way to give several. Where a value can be a list and one text, it is
+    one text, and a line says so.
+
+    Args:
+        name: the flag.
+        values: what it was given.
+        read: fails on what the flag does not take.
+        reader: knows the symbols.
+    """
+    found: list[str] = []
+    for value in values:
+        parts = value.split(",")
+        if len(parts) == 1 or not _is_read(reader.find_ids, parts):
+            found.append(value)
+        elif _is_read(read, [value]):
+            found.append(value)
+            print(
+                f"generate: --{name} {value!r} is one text, with its comma; "
+                f"for several give --{name} several times",
+                file=sys.stderr,
+            )
+        else:
+            found += parts
+    return found
+
+
+def _is_read(read: Callable[[Sequence[str]], object], values: Sequence[str]) -> bool:
+    try:
+        read(values)
+    except UserError:
+        return False
+    return True
 
 
 def _read_prompt(options: flags.FlagValues) -> str:
@@ -100,6 +203,8 @@ def _read_prompt(options: flags.FlagValues) -> str:
     if prompt is None:
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+        elif sys.stdin is None:
+            raise UserError("--prompt must be given where there is no standard input")
         prompt = sys.stdin.read()
     try:
         prompt.encode("utf-8")

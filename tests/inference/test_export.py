@@ -222,6 +222,42 @@ def test_no_texts_have_no_scores(masked):
     assert [found[name].tolist() for name in ("nats", "tokens", "row_splits")] == [[], [], [0]]
 
 
+def test_ids_behind_the_length_of_a_row_are_ignored(masked):
+    """Whatever they are: clients pad as they like."""
+    ids, lengths = np.array([[3, 1, 4, 1]], np.int32), np.array([2], np.int32)
+    memory = masked.call("initial_memory", batch_size=1)
+    state = {"lengths": lengths, "reset": [False], **memory}
+    expected = [
+        masked.call("score_ids", ids=ids, lengths=lengths),
+        masked.call("step", ids=ids, **state),
+    ]
+    for padding in (-1, 7, 2**31 - 1):
+        ids[:, 2:] = padding
+        found = [
+            masked.call("score_ids", ids=ids, lengths=lengths),
+            masked.call("step", ids=ids, **state),
+        ]
+        for tensors, others in zip(found, expected, strict=True):
+            for name, tensor in tensors.items():
+                np.testing.assert_array_equal(tensor, others[name], err_msg=name)
+
+
+def test_bytes_that_are_no_utf_8_are_scored_at_level_byte(tmp_path):
+    vocabulary = Vocabulary("byte", ("97", "255", "195"))
+    exported = Exported(tmp_path / "out", make_model(3, vocabulary=vocabulary))
+    text = b"a\xffa\xc3a"
+    found = exported.call("score_text", texts=[text])
+    assert found["token_ids"].tolist() == [0, 1, 0, 2, 0]
+    (score,) = exported.lm.score([text])
+    np.testing.assert_allclose(found["token_nats"][1:], score.nats, **SAME)
+    settings = {"length": 9, "temperature": 9.0, "top_k": 0, "seed": 1}
+    drawn = exported.call("generate_text", text=text, **settings)["text"]
+    assert len(drawn) == 9
+    assert set(drawn) <= {97, 255, 195}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"a symbol that the vocabulary does"):
+        exported.call("score_text", texts=[b"b"])
+
+
 STEP = {"ids": [[1, 2]], "lengths": [2], "reset": [False]}
 
 

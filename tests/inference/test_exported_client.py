@@ -3,6 +3,7 @@
 import http.server
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -202,12 +203,16 @@ def url(folder):
         server.shutdown()
 
 
-@pytest.fixture(scope="module")
-def client():
-    spec = importlib.util.spec_from_file_location("serving_client", EXAMPLES / "serving_client.py")
+def load_example(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def client():
+    return load_example("serving_client")
 
 
 def test_the_rest_client_scores_texts(lm, url, client, capsys):
@@ -218,6 +223,127 @@ def test_the_rest_client_scores_texts(lm, url, client, capsys):
         [float(row[0]) for row in rows], np.array(expected) / np.log(2), 1e-4
     )
     assert [row[1] for row in rows] == ["the cat sat", "a cat"]
+
+
+def run_example(name, *arguments):
+    return subprocess.run(
+        [sys.executable, EXAMPLES / name, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_tells_its_use(path):
+    ran = run_example(path.name, "--help")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.count("\n") > 5
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_refuses_an_unknown_flag(path):
+    ran = run_example(path.name, "--nonsense")
+    assert ran.returncode == 2
+    assert "Traceback" not in ran.stderr
+    assert ran.stderr.splitlines()[-1].startswith(f"{path.name}: ")
+
+
+def test_the_demo_refuses_a_preset_that_there_is_not():
+    """Before it prepares anything."""
+    ran = run_example("demo.py", "--preset=none")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("demo.py: Unknown preset 'none'.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["localhost:8501", "a text"], "URL must begin with http:// or https://. Received: local"),
+        (["http://localhost:1", "a text", "--timeout=0"], "--timeout must be positive"),
+        (["http://localhost:1"], "the following arguments are required: TEXT"),
+    ],
+)
+def test_a_wrong_command_line_of_the_rest_client_is_refused(arguments, message):
+    ran = run_example("serving_client.py", *arguments)
+    assert ran.returncode == 2
+    assert message in ran.stderr.splitlines()[-1]
+
+
+def test_a_server_that_is_not_there_is_one_line(client, capsys):
+    with http.server.HTTPServer(("localhost", 0), Served) as closed:
+        url = f"http://localhost:{closed.server_port}/v1/models/mats"
+    assert client.main(["serving_client.py", url, "the cat"]) == 1
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error == f"serving_client.py: {url}: [Errno 111] Connection refused\n"
+
+
+def test_what_the_server_refuses_is_one_line(url, client, capsys):
+    assert client.main(["serving_client.py", url, "the dog"]) == 1
+    out, error = capsys.readouterr()
+    assert (out, error.count("\n")) == ("", 1)
+    assert "a symbol that the vocabulary does not know" in error
+
+
+class Other(http.server.BaseHTTPRequestHandler):
+    """Serves no models."""
+
+    status, body = 404, b"<html>"
+
+    def do_POST(self):
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (404, b"<html>", "status 404, Not Found"),
+        (200, b"<html>", "Expecting value"),
+        (200, b"[3]", "the answer is not that of a model server"),
+    ],
+)
+def test_a_server_of_another_kind_is_one_line(status, body, message, client, capsys, monkeypatch):
+    monkeypatch.setattr(Other, "status", status)
+    monkeypatch.setattr(Other, "body", body)
+    with http.server.ThreadingHTTPServer(("localhost", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        url = f"http://localhost:{server.server_port}/v1/models/mats"
+        assert client.main(["serving_client.py", url, "the cat"]) == 1
+        server.shutdown()
+    error = capsys.readouterr().err
+    assert error.startswith(f"serving_client.py: {url}: {message}")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("exported", "name", "message"),
+    [
+        ("words", "none.txt", "No such file or directory"),
+        ("none", "dogs.txt", "SavedModel file does not exist at"),
+        ("ids", "dogs.txt", "has no signature score_text: it takes ids alone"),
+        ("words", "dogs.txt", "dogs.txt: .*a symbol that the vocabulary does not know"),
+        ("words", "latin.txt", "latin.txt: Invalid formatting on input string"),
+    ],
+)
+def test_bad_input_of_the_scoring_example_is_one_line(
+    exported, name, message, folder, tmp_path, capsys
+):
+    (tmp_path / "dogs.txt").write_text("the cat\nthe dog\n")
+    (tmp_path / "latin.txt").write_bytes(b"the \xff\n")
+    if exported == "ids":
+        make_model(7).export(tmp_path / "ids")
+    path = folder if exported == "words" else tmp_path / exported
+    program = load_example("score_exported")
+    assert program.main(["score_exported.py", str(path), str(tmp_path / name)]) == 1
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(rf"score_exported.py: .*{message}.*\n", error)
 
 
 def test_the_rest_client_carries_the_memory(lm, url, client):

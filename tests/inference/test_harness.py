@@ -2,6 +2,10 @@
 
 import json
 import math
+import os
+import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -170,6 +174,72 @@ def test_an_unknown_setting_is_refused():
 def test_a_run_without_vocabulary_is_refused(lm):
     with pytest.raises(UserError, match=r"`run` must have a vocabulary"):
         TxlLM(txl_tf.LanguageModel(lm.model, None, lm.evaluation))
+
+
+@pytest.mark.parametrize(
+    "model_args", ["run=there,batch_size=3", {"run": "there", "batch_size": 3}], ids=type
+)
+def test_model_args_go_before_what_the_harness_adds(model_args, lm, monkeypatch):
+    monkeypatch.setattr(txl_tf.LanguageModel, "load", lambda *_, **__: lm)
+    added = {"batch_size": "1", "max_batch_size": None, "device": "cuda:0"}
+    is_text = isinstance(model_args, str)
+    make = TxlLM.create_from_arg_string if is_text else TxlLM.create_from_arg_obj
+    assert make(model_args, added).batch_size == 3
+    assert make("run=there" if is_text else {"run": "there"}, added).batch_size == 1
+
+
+@pytest.mark.parametrize(("given", "received"), [("", "none"), ("run=there,dtype=float", "run, d")])
+def test_model_args_that_are_missing_or_unknown_are_refused(given, received):
+    with pytest.raises(UserError, match=rf"`model_args` must be run=FOLDER.* Received: {received}"):
+        TxlLM.create_from_arg_string(given)
+
+
+TASK = """
+task: letters
+dataset_path: json
+dataset_kwargs: {data_files: {test: FOLDER/documents.jsonl}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{question}}"
+doc_to_choice: choices
+doc_to_target: answer
+"""
+
+
+def call_program(folder, *arguments):
+    """Runs the command of docs/harness.md in a process of its own, without a network."""
+    offline = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "cache")}
+    return subprocess.run(
+        [sys.executable, "-m", "txl_tf.harness", *map(str, arguments)],
+        env={**os.environ, **offline},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_command_runs_a_task(lm, tmp_path):
+    lm.save(tmp_path / "run")
+    (tmp_path / "documents.jsonl").write_text("".join(json.dumps(d) + "\n" for d in DOCUMENTS))
+    (tmp_path / "letters.yaml").write_text(TASK.replace("FOLDER", str(tmp_path)))
+    model = ["--model", "txl_tf", "--model_args", f"run={tmp_path}/run", "--batch_size", 2]
+    ran = call_program(tmp_path, *model, "--tasks", "letters", "--include_path", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    right = 0
+    for document in DOCUMENTS:
+        nats = [sum_nats(lm, document["question"], f" {c}") for c in document["choices"]]
+        right += nats.index(min(nats)) == document["answer"]
+    row = next(line for line in ran.stdout.splitlines() if line.startswith("|letters|"))
+    assert float(row.split("|")[7]) == right / len(DOCUMENTS)
+
+
+def test_the_command_says_in_a_line_that_there_is_no_run(tmp_path):
+    (tmp_path / "letters.yaml").write_text(TASK.replace("FOLDER", str(tmp_path)))
+    model = ["--model", "txl_tf", "--model_args", f"run={tmp_path}/none"]
+    ran = call_program(tmp_path, *model, "--tasks", "letters", "--include_path", tmp_path)
+    assert ran.returncode == 1
+    assert "Traceback" not in ran.stderr
+    assert re.match(r"harness: `.*none` holds no run", ran.stderr.splitlines()[-1])
 
 
 @pytest.mark.parametrize("batch_size", [0, "auto"])

@@ -82,6 +82,51 @@ def test_a_session_goes_on_as_if_it_had_never_stopped():
     assert session.added == [lm.generate("the cat", max_new_tokens=40, seed=1)]
 
 
+def test_a_session_returns_what_a_call_added():
+    lm = make_model(7, vocabulary=WORDS)
+    session = lm.start(["the cat", np.array([1, 2])], seed=1)
+    first, second = session.draw(5), session.draw(35)
+    assert first[0] + second[0] == session.added[0]
+    np.testing.assert_array_equal(np.concatenate([first[1], second[1]]), session.added[1])
+
+
+def test_a_character_that_becomes_whole_is_returned_by_the_call_that_ends_it():
+    lm = make_model(3, vocabulary=Vocabulary("byte", ("195", "169", "97")))
+    session = lm.start("a", banned=["a"], seed=1, temperature=0.1)
+    pieces = [session.draw(1)[0] for _ in range(7)]
+    whole = session.added[0]
+    assert whole == lm.generate("a", banned=["a"], seed=1, temperature=0.1, max_new_tokens=7)
+    shown = ""
+    for piece in pieces:
+        shown = (shown if whole.startswith(shown) else shown[:-1]) + piece
+    assert shown == whole
+
+
+def test_a_session_tells_how_much_it_read_and_drew():
+    lm = make_model(7, vocabulary=WORDS)
+    session = lm.start("the cat")
+    assert repr(session) == "<Session: 1 text, 2 tokens read, 0 drawn>"
+    session = lm.start(["the cat", "a"], stops=WORDS.symbols)
+    session.draw(5)
+    assert repr(session) == "<Session: 2 texts, 3 tokens read, 2 drawn, 2 ended>"
+
+
+def test_a_stream_of_a_session_begins_where_it_stood():
+    lm = make_model(7, vocabulary=WORDS)
+    session = lm.start("the cat", seed=1)
+    (first,) = session.draw(5)
+    assert first + "".join(session.stream(35)) == session.added[0]
+
+
+def test_a_model_tells_what_it_is(tmp_path):
+    make_model(7, vocabulary=WORDS, same_length=True, clamp_len=13).save(tmp_path)
+    assert repr(txl_tf.load(tmp_path)) == (
+        f"<LanguageModel: run '{tmp_path}', step 0, 1,221 parameters, 2 layers, vocabulary of "
+        "7 words, segments of 5, memory of 11, same_length, clamp_len 13>"
+    )
+    assert "layers, 7 ids without vocabulary, segments of 5, memory of 11>" in repr(make_model(7))
+
+
 def test_a_stream_is_of_text():
     with pytest.raises(UserError, match=r"`prompt` must be a text. Received: ndarray"):
         make_model(7).stream(np.array([1, 2]))

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -9,10 +10,11 @@ import tensorflow as tf
 from txl_tf.cached_model import CachedMemory, CachedModel
 from txl_tf.errors import UserError
 from txl_tf.inference.sampling import UNIFORMS_PER_BLOCK, Sampling, draw_uniforms
-from txl_tf.inference.token_loop import LoopState, TokenLoop
+from txl_tf.inference.token_loop import LoopState, TokenLoop, join_rows, take_row
 
 _TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # where calls are split changes no token
 _MAX_SEED = 2**63 - 1
+_NO_IDS = np.zeros(0, np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Generator:
         self._read_segment = tf.function(
             self._compute_segment, jit_compile=jit_compile, autograph=False
         )
-        self._loops: dict[int | None, tuple[TokenLoop, tf.function]] = {}
+        self._loops: dict[int | None, CompiledLoop] = {}
         self._loop_positions = TokenLoop(cached).take_positions(self._positions)
 
     def start(self, prompts: Sequence[np.ndarray], choice: Choice, seeds: Sequence[int]) -> "Texts":
@@ -126,9 +128,9 @@ class Generator:
         for row, prompt in enumerate(prompts):
             seen[row, prompt] = True
         memory, log_probs = self._read_prompts(prompts)
-        loop, run = self._get_loop(choice.count_candidates(n_token))
-        state = loop.begin(memory, log_probs, tf.constant(seen))
-        return Texts(run, state, self._loop_positions, choice.make_sampling(n_token), seeds)
+        compiled = self._get_loop(choice.count_candidates(n_token))
+        state = compiled.loop.begin(memory, log_probs, tf.constant(seen))
+        return Texts(compiled, state, self._loop_positions, choice.make_sampling(n_token), seeds)
 
     def _read_prompts(self, prompts: Sequence[np.ndarray]) -> tuple[CachedMemory, tf.Tensor]:
         """Returns the memory after prompts, and log p of what follows them, (B, V) float32."""
@@ -160,19 +162,54 @@ class Generator:
         states = tf.concat([last[:, None], hidden], axis=1)
         return memory, tf.gather(states, counts, axis=1, batch_dims=1)
 
-    def _get_loop(self, n_candidates: int | None) -> tuple[TokenLoop, tf.function]:
+    def _get_loop(self, n_candidates: int | None) -> "CompiledLoop":
         if n_candidates not in self._loops:
             loop = TokenLoop(self.cached, n_candidates)
-            run = tf.function(loop.run, jit_compile=self._jit_compile, autograph=False)
-            self._loops[n_candidates] = loop, run
+            run, read = (
+                tf.function(function, jit_compile=self._jit_compile, autograph=False)
+                for function in (loop.run, loop.read)
+            )
+            self._loops[n_candidates] = CompiledLoop(loop, run, read)
         return self._loops[n_candidates]
+
+
+class CompiledLoop(NamedTuple):
+    """A loop and its functions, which are compiled when they are first called.
+
+    Args:
+        loop: the loop.
+        run: `loop.run`.
+        read: `loop.read`.
+    """
+
+    loop: TokenLoop
+    run: tf.function
+    read: tf.function
+
+
+class _EndedText(NamedTuple):
+    """What it takes to let a text go on that has ended.
+
+    Its row goes on being computed beside the others, with tokens that are not its own.
+
+    Args:
+        state: of its row alone, before the tokens below.
+        uniforms: (C, 1) float32, of the tokens to draw again.
+        n_again: how many to draw again.
+        rest: (k,) int32, tokens to read after those.
+    """
+
+    state: LoopState
+    uniforms: tf.Tensor
+    n_again: int
+    rest: np.ndarray
 
 
 class Texts:
     """Texts that can be gone on with, as often as wanted; `Generator.start` makes them.
 
     Args:
-        run: the compiled loop.
+        compiled: the loop.
         state: where they stand.
         positions: of the loop.
         sampling: how tokens are chosen.
@@ -181,18 +218,26 @@ class Texts:
 
     def __init__(
         self,
-        run: tf.function,
+        compiled: CompiledLoop,
         state: LoopState,
         positions: Sequence[tf.Tensor],
         sampling: Sampling,
         seeds: Sequence[int],
     ):
-        self._run = run
+        self._compiled = compiled
         self._state = state
         self._positions = positions
         self._sampling = sampling
         self._seeds = seeds
-        self._n_drawn = 0
+        self._n_drawn = np.zeros(len(seeds), np.int64)
+        self._before = state  # the last call of the loop
+        self._uniforms = tf.zeros((_TOKENS_PER_CALL, len(seeds)))
+        self._ended: dict[int, _EndedText] = {}
+
+    @property
+    def has_ended(self) -> np.ndarray:
+        """Which texts have ended, (B,) bool."""
+        return self._state.is_done.numpy()
 
     def draw(self, n_new: int) -> Iterator[np.ndarray]:
         """Draws tokens.
@@ -204,25 +249,78 @@ class Texts:
             The next tokens of all texts, (B, up to 32) int32, with -1 behind the end of a text.
             Nothing comes once all have ended.
         """
-        while n_new > 0 and not self._state.is_done.numpy().all():
+        while n_new > 0 and not self.has_ended.all():
             count = min(n_new, _TOKENS_PER_CALL)
-            uniforms = tf.stack([self._draw_uniforms(seed) for seed in self._seeds], axis=1)
-            tokens, self._state = self._run(
+            had_ended, self._before = self.has_ended, self._state
+            rows = zip(self._seeds, self._n_drawn.tolist(), strict=True)
+            self._uniforms = tf.stack([_draw_uniforms(seed, first) for seed, first in rows], axis=1)
+            tokens, self._state = self._compiled.run(
                 self._state,
                 self._positions,
-                uniforms,
+                self._uniforms,
                 tf.constant(count),
                 self._sampling,
             )
             n_new -= count
-            self._n_drawn += count
-            yield tokens.numpy()[:count].T
+            drawn = tokens.numpy()[:count].T
+            n_drawn = (drawn >= 0).sum(axis=1)
+            self._n_drawn += n_drawn
+            for row in np.flatnonzero(self.has_ended & ~had_ended).tolist():
+                self._keep(row, int(n_drawn[row]), n_drawn.max() == n_drawn[row], _NO_IDS)
+            yield drawn
 
-    def _draw_uniforms(self, seed: int) -> tf.Tensor:
-        """Returns the numbers of a text's next tokens, (32,) float32."""
-        block, offset = divmod(self._n_drawn, UNIFORMS_PER_BLOCK)
-        uniforms = draw_uniforms(seed, block)
-        if offset:  # the last call drew fewer than a block
-            following = draw_uniforms(seed, block + 1)
-            uniforms = tf.concat([uniforms[offset:], following[:offset]], axis=0)
-        return uniforms
+    def end(self, row: int, n_drawn: int, n_kept: int, rest: np.ndarray = _NO_IDS) -> None:
+        """Ends a text within the tokens that `draw` yielded last.
+
+        Args:
+            row: the text.
+            n_drawn: how many of its tokens came.
+            n_kept: how many of these it keeps.
+            rest: (k,) int32, what it holds in the place of the token after these; empty if it
+                ends with a whole token.
+        """
+        self._n_drawn[row] += n_kept + (len(rest) > 0) - n_drawn
+        self._keep(row, n_kept, False, rest)
+        is_done = self.has_ended
+        is_done[row] = True
+        self._state = self._state._replace(is_done=tf.constant(is_done))
+
+    def resume(self) -> None:
+        """Lets the texts that have ended go on, each from its end."""
+        if not self._ended:
+            return
+        rows = [take_row(self._state, row) for row in range(len(self._seeds))]
+        for row, ended in self._ended.items():
+            rows[row] = self._catch_up(ended)
+        self._state = join_rows(rows)
+        self._before = self._state
+        self._ended = {}
+
+    def _keep(self, row: int, n_again: int, is_there: bool, rest: np.ndarray) -> None:
+        """Keeps what `resume` needs of a text; it needs little where the row is at its end."""
+        state, n_again = (self._state, 0) if is_there else (self._before, n_again)
+        uniforms = self._uniforms[:, row : row + 1]
+        self._ended[row] = _EndedText(take_row(state, row), uniforms, n_again, rest)
+
+    def _catch_up(self, ended: _EndedText) -> LoopState:
+        """Returns the state of a text's row right after its end."""
+        state = ended.state
+        if ended.n_again:  # the same numbers draw the same tokens
+            _, state = self._compiled.run(
+                state, self._positions, ended.uniforms, tf.constant(ended.n_again), self._sampling
+            )
+        for token in ended.rest.tolist():
+            state = self._compiled.read(
+                tf.constant([token]), state, self._positions, self._sampling
+            )
+        return state._replace(is_done=tf.constant([False]))
+
+
+def _draw_uniforms(seed: int, first: int) -> tf.Tensor:
+    """Returns the numbers of a text's tokens from number `first` on, (32,) float32."""
+    block, offset = divmod(first, UNIFORMS_PER_BLOCK)
+    uniforms = draw_uniforms(seed, block)
+    if offset:  # the last call drew fewer than a block
+        following = draw_uniforms(seed, block + 1)
+        uniforms = tf.concat([uniforms[offset:], following[:offset]], axis=0)
+    return uniforms

@@ -2,11 +2,12 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
+from lm_eval.utils import simple_parse_args_string
 
 from txl_tf.cached_model import CachedModel
 from txl_tf.data.vocabulary import Vocabulary
@@ -15,6 +16,7 @@ from txl_tf.inference.continuations import ContinuationScorer, encode_continuati
 from txl_tf.inference.language_model import LanguageModel
 from txl_tf.inference.scoring import BATCH_SIZE
 
+_MODEL_ARGS = ("run", "checkpoint", "batch_size", "prefix")
 MAX_NEW_TOKENS = 256  # where a task does not say, as the harness has it for its own models
 
 
@@ -57,6 +59,35 @@ class TxlLM(LM):
         self.prefix = choose_prefix(self.vocabulary) if prefix is None else prefix
         cached = CachedModel(self.lm.model, self.lm.span, mask_empty_memory=True)
         self._scorer = ContinuationScorer(cached, self.lm.evaluation.tgt_len, self.batch_size)
+
+    @classmethod
+    def create_from_arg_string(
+        cls, arg_string: str, additional_config: dict[str, Any] | None = None
+    ) -> Self:
+        """Makes the model of arguments as `create_from_arg_obj`, given as `run=...,prefix=...`."""
+        return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
+
+    @classmethod
+    def create_from_arg_obj(
+        cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
+    ) -> Self:
+        """Makes the model of the harness's arguments.
+
+        Args:
+            arg_dict: those of `model_args`: the class's.
+            additional_config: those of the harness. Only `batch_size` is used, if `arg_dict` has
+                none: TensorFlow chooses the device.
+
+        Raises:
+            UserError: `run` is missing, or an argument is unknown.
+        """
+        if "run" not in arg_dict or not set(arg_dict) <= set(_MODEL_ARGS):
+            raise UserError(
+                f"`model_args` must be run=FOLDER, and may be {', '.join(_MODEL_ARGS[1:])}. "
+                f"Received: {', '.join(arg_dict) or 'none'}"
+            )
+        batch_size = (additional_config or {}).get("batch_size")
+        return cls(**({} if batch_size is None else {"batch_size": batch_size}) | arg_dict)
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """Returns log p of each continuation in nats, and whether it is the likeliest throughout.

@@ -45,6 +45,7 @@ class LanguageModel:
         dataset: name of the data set that the model was trained on.
         training: how it was trained.
         step: how many steps made it; 0 where that is not known.
+        run: the run folder that it was loaded from; `None` for none.
 
     Attributes:
         model: as above.
@@ -53,6 +54,7 @@ class LanguageModel:
         dataset: as above.
         training: as above.
         step: as above.
+        run: as above.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class LanguageModel:
         dataset: str = "unknown",
         training: TrainConfig | None = None,
         step: int = 0,
+        run: str | None = None,
     ):
         self.model = model
         self.vocabulary = vocabulary
@@ -73,6 +76,7 @@ class LanguageModel:
         self.dataset = dataset
         self.training = training or TrainConfig()
         self.step = step
+        self.run = run
         self._reader = TextReader(vocabulary, model.config.n_token)
         self._generators: dict[tuple[EvalConfig, bool], Generator] = {}
         self._scorers: dict[tuple[EvalConfig, int, bool, bool], Scorer] = {}
@@ -111,7 +115,25 @@ class LanguageModel:
             dataset=config.dataset,
             training=config.training,
             step=read_step(weights),
+            run=folder,
         )
+
+    def __repr__(self) -> str:
+        config, span, vocabulary = self.config, self.span, self.vocabulary
+        parts = [
+            *([f"run {self.run!r}"] if self.run is not None else []),
+            f"step {self.step:,}",
+            f"{config.count_parameters():,} parameters",
+            f"{config.n_layer} layers",
+            f"vocabulary of {len(vocabulary):,} {vocabulary.level}s"
+            if vocabulary
+            else f"{config.n_token:,} ids without vocabulary",
+            f"segments of {self.evaluation.tgt_len:,}",
+            f"memory of {span.mem_len:,}",
+            *(["same_length"] if span.same_length else []),
+            *([f"clamp_len {span.clamp_len:,}"] if span.clamp_len > 0 else []),
+        ]
+        return f"<LanguageModel: {', '.join(parts)}>"
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes a run folder with the weights alone, which can be moved and `load`ed anywhere.
@@ -242,18 +264,21 @@ class LanguageModel:
         prompts: str | Sequence[str | np.ndarray],
         *,
         seed: int | Sequence[int] = 0,
-        banned: Iterable[str] | None = None,
-        stops: Iterable[str] = (),
+        banned: str | Iterable[str] | None = None,
+        stops: str | Iterable[str] = (),
         mask_empty_memory: bool = True,
         **choice: Any,
     ) -> Session:
-        """Reads prompts; what is returned keeps the memory, and goes on as often as wanted.
+        """Reads prompts; the session keeps the memory, and draws as often as wanted.
 
         Args:
             prompts: texts, of one token or more each, or their ids.
             seed: of all texts, or one for each.
-            banned: symbols that are never drawn; `None` for the unknown one, if there is any.
-            stops: symbols that end a text.
+            banned: symbols, or texts of one token, that are never drawn; `None` for the unknown
+                symbol, if there is any. One `str` is one of them.
+            stops: symbols, or texts of any length, that end a text; it keeps the stop as its end.
+                They count in what is added, not in the prompt. A subword is cut after the stop, a
+                word is not. One `str` is one stop.
             mask_empty_memory: whether places of the memory that hold nothing yet are hidden; the
                 release attends to them.
             **choice: `temperature` (1), `top_k`, `top_p` (all tokens), `repetition_penalty` (1), as
@@ -270,12 +295,14 @@ class LanguageModel:
         unknown = self.vocabulary.unknown if self.vocabulary else None
         if banned is None:
             banned = [unknown] if unknown else []
+        banned = [banned] if isinstance(banned, str) else banned
+        endings = self._reader.make_stops(stops)
         settings = Choice(
-            banned=self._reader.find_ids(banned), stops=self._reader.find_ids(stops), **choice
+            banned=self._reader.find_ids(banned), stops=endings.ids if endings else (), **choice
         )
         texts = self._get_generator(mask_empty_memory).start(ids, settings, seeds)
         vocabularies = [self.vocabulary if isinstance(p, str) else None for p in prompts]
-        return Session(texts, ids, vocabularies)
+        return Session(texts, ids, vocabularies, endings)
 
     def export(
         self,

@@ -6,6 +6,7 @@ import numpy as np
 
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
+from txl_tf.inference.stops import Stops, find_token
 from txl_tf.inference.text_parts import TextName, TextPart, make_ids_part, make_text_part
 
 
@@ -70,17 +71,25 @@ class TextReader:
         """
         return tuple(map(self._find_id, symbols))
 
+    def make_stops(self, stops: str | Iterable[str]) -> Stops | None:
+        """Returns what ends texts; `None` if nothing does.
+
+        Args:
+            stops: symbols and texts, as in `Stops`.
+
+        Raises:
+            UserError: a stop is empty or cannot come, or there is no vocabulary.
+        """
+        listed = [stops] if isinstance(stops, str) else list(stops)
+        return Stops(self._get_vocabulary(), listed) if listed else None
+
     def _find_id(self, symbol: str) -> int:
         vocabulary = self._get_vocabulary()
-        try:
-            encoded = vocabulary.encode(symbol).tolist()
-        except UserError:
-            encoded = []
-        is_text = len(encoded) == 1 and vocabulary.symbols[encoded[0]] != vocabulary.unknown
-        if is_text and (vocabulary.level == "byte" or symbol not in vocabulary.symbols):
-            return int(encoded[0])
+        token = find_token(vocabulary, symbol)
+        if token is not None and (vocabulary.level == "byte" or symbol not in vocabulary.symbols):
+            return token
         if symbol not in vocabulary.symbols:
-            raise UserError(f"{symbol!r} is no symbol of the vocabulary")
+            raise UserError(f"{symbol!r} is no symbol of the vocabulary, nor a text of one token")
         return vocabulary.symbols.index(symbol)
 
     def _get_vocabulary(self) -> Vocabulary:

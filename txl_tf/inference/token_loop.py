@@ -185,3 +185,38 @@ class TokenLoop:
     def _fold(self, states: tf.Tensor) -> tf.Tensor:
         """Returns states (B, 1, N, H) as (B N, H)."""
         return tf.reshape(states, [-1, self.cached.model.config.d_head])
+
+
+def take_row(state: LoopState, row: int) -> LoopState:
+    """Returns the state of one text."""
+    n_rows = state.filled.shape[0]
+    if n_rows == 1:
+        return state
+    n_heads = state.keys[0].shape[0] // n_rows
+    heads = slice(row * n_heads, (row + 1) * n_heads)
+    return LoopState(
+        tuple(keys[heads] for keys in state.keys),
+        tuple(values[heads] for values in state.values),
+        state.place,
+        *(part[row : row + 1] for part in state[3:]),
+    )
+
+
+def join_rows(rows: Sequence[LoopState]) -> LoopState:
+    """Returns the state of several texts; their rings are turned to the place of the first."""
+    if len(rows) == 1:
+        return rows[0]
+    place = rows[0].place
+
+    def join(rings: Sequence[tf.Tensor], axis: int) -> tf.Tensor:
+        turned = [
+            tf.roll(ring, place - row.place, axis) for ring, row in zip(rings, rows, strict=True)
+        ]
+        return tf.concat(turned, axis=0)
+
+    return LoopState(
+        tuple(join(keys, 2) for keys in zip(*(row.keys for row in rows), strict=True)),
+        tuple(join(values, 1) for values in zip(*(row.values for row in rows), strict=True)),
+        place,
+        *(tf.concat(parts, axis=0) for parts in zip(*(row[3:] for row in rows), strict=True)),
+    )

@@ -1,0 +1,52 @@
+"""The command line of EleutherAI's lm-evaluation-harness, with the model `txl_tf`.
+
+python -m txl_tf.harness --model txl_tf --model_args run=runs/text8 --tasks lambada_openai
+"""
+
+import os
+import sys
+
+_NAME = "harness"
+
+
+def main(argv: list[str]) -> int:
+    """Runs the harness on a command line, whose arguments are its own.
+
+    Args:
+        argv: the command line; without a subcommand it is that of `lm_eval run`.
+
+    Returns:
+        The exit status: 0; 1 if the harness or the model refused something; 2 if the command line
+        is wrong; 130 if it was interrupted from the keyboard.
+    """
+    # tensorflow's remarks on the machine would bury the harness's own lines.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        from lm_eval.__main__ import cli_evaluate
+    except ImportError as error:
+        if error.name != "lm_eval":
+            raise
+        return _fail("the package lm_eval is not installed: pip install 'txl_tf[harness]'")
+    import txl_tf.inference.harness  # noqa: F401  registers the model
+
+    before, sys.argv = sys.argv, argv  # where the harness looks for its arguments
+    try:
+        cli_evaluate()
+    except ValueError as error:  # a `UserError`, or what the harness itself refuses
+        return _fail(error)
+    except SystemExit as end:  # of argparse
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    finally:
+        sys.argv = before
+    return 0
+
+
+def _fail(error: object, status: int = 1) -> int:
+    print(f"{_NAME}: {' '.join(str(error).split())}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
