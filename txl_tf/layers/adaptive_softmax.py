@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from txl_tf.config import ModelConfig
-from txl_tf.layers.bin_loss import compute_bin_nll
+from txl_tf.layers import bin_loss
 from txl_tf.layers.products import multiply_transposed
 
 
@@ -85,12 +85,10 @@ class AdaptiveSoftmax(keras.layers.Layer):
         bins = self._find_bins(targets)
         head_size = self.config.bins[0][1]
         head_targets = ops.where(bins == 0, targets, head_size + bins - 1)
-        nll = ops.sparse_categorical_crossentropy(
-            head_targets, self._compute_head(hidden, embedding), from_logits=True
-        )
+        nll = self._compute_head_nll(hidden, head_targets, embedding)
         order = ops.cast(ops.argsort(bins), "int32")
         for index, (low, _) in list(enumerate(self.config.bins))[1:]:
-            nll += compute_bin_nll(
+            nll += bin_loss.compute_bin_nll(
                 hidden,
                 *self._get_weights(index, embedding),
                 targets=targets - low,
@@ -112,7 +110,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         """
         hidden = ops.cast(hidden, "float32")
         head_size = self.config.bins[0][1]
-        head = ops.log_softmax(self._compute_head(hidden, embedding))
+        head = ops.log_softmax(_compute_logits(hidden, *self._get_head_weights(embedding)))
         parts = [head[..., :head_size]]
         for index in range(1, len(self.config.bins)):
             inside = ops.log_softmax(_compute_logits(hidden, *self._get_weights(index, embedding)))
@@ -134,13 +132,31 @@ class AdaptiveSoftmax(keras.layers.Layer):
             projection = self.projections[index]
         return table, self.biases[index], projection
 
-    def _compute_head(self, hidden, embedding):
-        """Returns the logits of bin 0 and, behind them, of the clusters in order."""
+    def _compute_head_nll(self, hidden, targets, embedding):
+        """Returns -log p(target | head), (n,); in chunks where all logits would take too much."""
+        table, bias, projection = self._get_head_weights(embedding)
+        n_tokens = hidden.shape[0]
+        if n_tokens is None or n_tokens * table.shape[0] <= bin_loss.LOGITS_PER_CHUNK:
+            logits = _compute_logits(hidden, table, bias, projection)
+            return ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
+        return bin_loss.compute_bin_nll(
+            hidden,
+            table,
+            bias,
+            projection,
+            targets=targets,
+            order=ops.arange(n_tokens, dtype="int32"),
+            start=ops.zeros((), "int32"),
+            count=ops.full((), n_tokens, "int32"),
+        )
+
+    def _get_head_weights(self, embedding):
+        """Returns table, bias and projection of bin 0 and, behind it, of the clusters in order."""
         table, bias, projection = self._get_weights(0, embedding)
         if self.config.cutoffs:
             table = ops.concatenate([table, self.cluster_weight], axis=0)
             bias = ops.concatenate([bias, self.cluster_bias], axis=0)
-        return _compute_logits(hidden, table, bias, projection)
+        return table, bias, projection
 
     def get_config(self):
         return super().get_config() | {

@@ -1,8 +1,11 @@
-"""The loss of the tokens of one bin, at the cost of these tokens alone, in fixed shapes."""
+"""The loss of the tokens of one bin, at the cost of these tokens alone, in fixed shapes.
+
+The head is computed in the same way where its logits of all tokens would take too much memory.
+"""
 
 from keras import ops
 
-LOGITS_PER_CHUNK = 2**25  # 128 MiB of float32
+LOGITS_PER_CHUNK = 2**24  # 64 MiB of float32
 LARGE = 1e30
 UNKNOWN_CHUNK = 32  # tokens, where their number is not known when a function is traced
 
