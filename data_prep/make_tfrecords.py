@@ -26,7 +26,7 @@ from txl_tf.data.reading import open_records
 from txl_tf.data.records import RecordError, RecordsInfo
 from txl_tf.data.subwords import DEFAULT_SYMBOLS
 from txl_tf.data.vocabulary import LEVELS
-from txl_tf.data.writing import holds_records
+from txl_tf.data.writing import check_folder, holds_records
 from txl_tf.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.program import define_flag, parse_cutoffs, run_program
 
@@ -178,6 +178,7 @@ def make_records(options: flags.FlagValues) -> None:
     follow_release(options)
     start = time.monotonic()
     data_dir = options.data_dir or f"data/{options.dataset}"
+    check_folder(data_dir)
     plan = find_plan(options)
     arguments = describe_arguments(options)
     if not options.overwrite and holds_records(data_dir):
