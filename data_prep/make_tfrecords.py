@@ -5,6 +5,7 @@ python data_prep/make_tfrecords.py --dataset wt103
 python data_prep/make_tfrecords.py --dataset text --train 'a/*.txt.gz' --valid b.txt --level subword
 """
 
+import itertools
 import json
 import os
 import shlex
@@ -23,8 +24,9 @@ from txl_tf.data.files import is_remote, join_path
 from txl_tf.data.learning import LEVELS_OF_OPTION
 from txl_tf.data.reading import open_records
 from txl_tf.data.records import RecordError, RecordsInfo
+from txl_tf.data.subwords import DEFAULT_SYMBOLS
 from txl_tf.data.vocabulary import LEVELS
-from txl_tf.data.writing import holds_records
+from txl_tf.data.writing import check_folder, holds_records
 from txl_tf.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.program import define_flag, parse_cutoffs, run_program
 
@@ -94,7 +96,13 @@ def define_flags() -> flags.FlagValues:
     define("lower_case", bool, False, "put the text into lower case.")
     define("line_end", str, "<eos>", "the symbol for the end of a line; empty for none.")
     define("vocab_file", str, None, "a vocabulary, a symbol a line or .json, instead of a new one.")
-    define("cutoffs", list, None, "ids at which the adaptive softmax starts a new bin.")
+    define(
+        "cutoffs",
+        list,
+        None,
+        "ids at which the adaptive softmax starts a new bin, ascending and below the size of the "
+        "vocabulary; models trained without a preset have them.",
+    )
     define("num_workers", int, os.cpu_count() or 1, "Pieces to work on at once.", lower_bound=1)
     define("overwrite", bool, False, "Replace the records that are there.")
     define_legacy_flags(options, PREPARATION_FLAGS)
@@ -139,7 +147,22 @@ def _check_text_flags(options: flags.FlagValues) -> None:
                 raise flags.Error(f"flag --{name} is for a new vocabulary, not with --vocab_file")
     if options.document_separator is not None and options["documents"].present:
         raise flags.Error("--documents and --document_separator exclude each other")
-    parse_cutoffs(options.cutoffs or [])
+    _check_cutoffs(options)
+
+
+def _check_cutoffs(options: flags.FlagValues) -> None:
+    """Checks the cutoffs as far as they can be without the vocabulary."""
+    cutoffs = parse_cutoffs(options.cutoffs or [])
+    received = f"Received: {','.join(map(str, cutoffs))}"
+    if any(low >= high for low, high in itertools.pairwise((0, *cutoffs))):
+        raise flags.Error(f"--cutoffs must be positive and ascending. {received}")
+    largest = {"byte": 256, "subword": options.max_symbols or DEFAULT_SYMBOLS}
+    n_symbols = largest.get(options.level, options.max_symbols)
+    if cutoffs and n_symbols and not options.vocab_file and cutoffs[-1] >= n_symbols:
+        raise flags.Error(
+            "--cutoffs must be below the size of the vocabulary, which is at most "
+            f"{n_symbols}. {received}"
+        )
 
 
 def _check_choice(options: flags.FlagValues, name: str, choices: tuple[str, ...]) -> None:
@@ -155,6 +178,7 @@ def make_records(options: flags.FlagValues) -> None:
     follow_release(options)
     start = time.monotonic()
     data_dir = options.data_dir or f"data/{options.dataset}"
+    check_folder(data_dir)
     plan = find_plan(options)
     arguments = describe_arguments(options)
     if not options.overwrite and holds_records(data_dir):

@@ -44,11 +44,13 @@ def prepare_plan(
         What was written.
 
     Raises:
-        UserError: If a text cannot be read or holds unknown symbols, a split is empty, or a
-            public data set is nearly, but not quite, what was published.
+        UserError: If a text cannot be read or holds unknown symbols, a split is empty, a cutoff of
+            the user's own data set lies beyond its vocabulary, or a public data set is nearly, but
+            not quite, what was published.
     """
     vocabulary = plan.vocabulary or learn_vocabulary(plan, num_workers)
     vocabulary = choose_unknown(vocabulary, plan.corpus.unknown)
+    cutoffs = _choose_cutoffs(plan.corpus, len(vocabulary))
     n_files = len(plan.files.get("train", ()))
     if plan.corpus.train_files not in (0, n_files):
         print(_describe_count(plan.corpus, "training files", n_files, plan.corpus.train_files))
@@ -61,7 +63,7 @@ def prepare_plan(
         splits={
             split: encode_split(plan, vocabulary, split, num_workers) for split in plan.sources
         },
-        cutoffs=_choose_cutoffs(plan.corpus, len(vocabulary)),
+        cutoffs=cutoffs,
         made_from=made_from,
         overwrite=overwrite,
     )
@@ -179,8 +181,19 @@ def _describe_count(corpus: Corpus, name: str, found: int, published: int) -> st
 
 
 def _choose_cutoffs(corpus: Corpus, n_symbols: int) -> tuple[int, ...]:
+    """Returns the cutoffs that lie within the vocabulary.
+
+    Raises:
+        CorpusError: If the user chose one that does not. A part of a public set may have fewer
+            symbols than the whole set, whose cutoffs it has.
+    """
     cutoffs = tuple(cutoff for cutoff in corpus.cutoffs if cutoff < n_symbols)
     if cutoffs != corpus.cutoffs:
+        if not corpus.symbols:
+            raise CorpusError(
+                f"`cutoffs` must be below the size of the vocabulary, {n_symbols}. "
+                f"Received: cutoffs={','.join(map(str, corpus.cutoffs))}"
+            )
         print(f"The cutoffs {corpus.cutoffs} became {cutoffs}: there are {n_symbols:,} symbols.")
     return cutoffs
 

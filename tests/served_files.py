@@ -1,5 +1,6 @@
 """A server on this machine, with pages that a test chooses."""
 
+import contextlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -14,6 +15,11 @@ class Handler(BaseHTTPRequestHandler):
         self.server.headers.append(self.headers)
         status, headers, body = self.server.pages.get(self.path, (404, {}, b"not here"))
         self.server.may_answer.wait()
+        if callable(body):
+            with contextlib.suppress(OSError):  # the client may have hung up
+                body(self)
+            self.close_connection = True
+            return
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)
@@ -40,6 +46,8 @@ def server():
 
 @pytest.fixture
 def serve(server):
+    """Serves a page: its body, or what writes the whole answer with the handler that it gets."""
+
     def serve(path, body=CONTENT, status=200, **headers):
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         server.pages[path] = (status, headers, body)

@@ -189,6 +189,13 @@ def test_bad_arguments_are_one_line(arguments, status, message, tmp_path, capsys
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"] * (not status) + ["source"]
 
 
+def test_a_folder_within_a_file_is_refused_before_anything_is_read(tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    assert run("--source", tmp_path / "absent", "--out", tmp_path / "file" / "run") == 1
+    message = f"`{tmp_path}/file/run` must be a folder, but `{tmp_path}/file` is a file"
+    assert message in capsys.readouterr().err
+
+
 def test_a_folder_that_holds_something_is_left_alone(tmp_path, capsys):
     make_release(tmp_path / "source", **WORDS)
     (tmp_path / "run").mkdir()

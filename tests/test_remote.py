@@ -62,6 +62,14 @@ def test_a_run_at_an_address_trains_goes_on_and_is_averaged(address, tmp_path, c
     assert not list(tmp_path.glob("ram:*"))
 
 
+def test_an_address_that_tensorflow_does_not_know_is_one_line(capsys):
+    arguments = ["make_tfrecords.py", "--dataset=pydoc", "--data_dir=nowhere://bucket/data"]
+    assert make_tfrecords.main(arguments) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("make_tfrecords.py: `nowhere://bucket/data/records.json`: ")
+    assert error.count("\n") == 1
+
+
 def test_raw_files_and_texts_must_be_here(capsys):
     arguments = ["make_tfrecords.py", "--dataset=text8", "--raw_dir=gs://bucket/raw"]
     assert make_tfrecords.main(arguments) == 2

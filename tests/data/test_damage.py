@@ -1,4 +1,8 @@
+import hashlib
+import json
 import shutil
+import tracemalloc
+import zlib
 
 import numpy as np
 import pytest
@@ -106,6 +110,30 @@ def test_verify_finds_every_change_of_a_shard(folder, place, kind, value):
                 verify_records(folder)
         finally:
             path.write_bytes(whole)
+
+
+def test_documents_unpack_to_no_more_than_the_tokens(folder, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    content = json.loads((tmp_path / "records.json").read_text())
+    documents = content["splits"]["train"]["documents"]
+    packed = zlib.compress(bytes(2**26))
+    (tmp_path / documents["file"]).write_bytes(packed)
+    documents |= {"count": 2**23, "bytes": len(packed)}
+    documents["sha256"] = hashlib.sha256(packed).hexdigest()
+    (tmp_path / "records.json").write_text(json.dumps(content))
+    split = open_records(tmp_path).split("train")
+    tracemalloc.start()
+    with pytest.raises(RecordError, match=r"corrupt, it is not what records\.json lists"):
+        _ = split.document_starts
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**22
+
+
+def test_json_that_is_nested_without_end_is_no_data_set(tmp_path):
+    (tmp_path / "records.json").write_text("[" * 100_000)
+    with pytest.raises(RecordError, match="this is not the JSON of a data set: maximum recursion"):
+        open_records(tmp_path)
 
 
 def test_shards_that_are_swapped_are_found_by_verify(folder, tmp_path):

@@ -7,11 +7,10 @@ import shutil
 import subprocess
 import time
 
-import pooch
 import pytest
 from archives import ARCHIVES
 
-from txl_tf.data import download
+from txl_tf.data import download, transfer
 from txl_tf.data.download import Archive, DownloadError, fetch
 
 CONTENT = b"banana\n" * 1009
@@ -77,14 +76,14 @@ def test_a_mirror_with_a_wrong_hash_gives_way_to_the_next(serve, tmp_path, capsy
 def test_a_mirror_with_a_wrong_size_gives_way_to_the_next(serve, tmp_path, capsys):
     urls = serve("/wrong", b"<html>"), serve("/right")
     assert fetch(make_archive(*urls), tmp_path).read_bytes() == CONTENT
-    assert "it has 6 bytes instead of 7,063" in capsys.readouterr().out
+    assert "its file has 6 bytes instead of 7,063" in capsys.readouterr().out
 
 
 def test_a_mirror_that_lacks_the_file_gives_way_to_the_next(server, serve, tmp_path, capsys):
     urls = serve("/gone", b"sorry", status=404), serve("/right")
     assert fetch(make_archive(*urls), tmp_path).read_bytes() == CONTENT
     assert server.requested == ["/gone", "/right"]
-    assert f"{urls[0]} failed: 404 Client Error: Not Found\n" in capsys.readouterr().out
+    assert f"{urls[0]} failed: it answers 404 Not Found\n" in capsys.readouterr().out
 
 
 def test_later_mirrors_are_left_alone(server, serve, tmp_path):
@@ -125,7 +124,7 @@ def test_a_body_that_ends_early_is_not_accepted(serve, tmp_path, size):
 
 
 def test_a_mirror_that_is_silent_gives_way(server, serve, tmp_path, monkeypatch):
-    monkeypatch.setattr(download, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(transfer, "_TIMEOUT", 0.05)
     server.may_answer.clear()
     message = fail_to_fetch(make_archive(serve("/silent")), tmp_path)
     assert "timed out" in message
@@ -146,16 +145,15 @@ def test_a_file_is_kept_as_it_is_sent(server, serve, tmp_path):
 
 
 def break_off(error):
-    def call(self, url, path, pooch):
-        with open(path, "wb") as file:
-            file.write(CONTENT[:101])
+    def call(url, path, **_):
+        path.write_bytes(CONTENT[:101])
         raise error
 
     return call
 
 
 def test_an_interruption_goes_on_and_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", break_off(KeyboardInterrupt()))
+    monkeypatch.setattr(download, "transfer", break_off(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         fetch(make_archive("http://host/fruit"), tmp_path)
     assert list_files(tmp_path) == []
@@ -163,11 +161,37 @@ def test_an_interruption_goes_on_and_leaves_nothing(tmp_path, monkeypatch):
 
 def test_a_full_disk_ends_as_a_line_and_leaves_nothing(tmp_path, monkeypatch):
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", break_off(full))
+    monkeypatch.setattr(download, "transfer", break_off(full))
     message = fail_to_fetch(make_archive("http://host/a", "http://host/b"), tmp_path)
     assert message == (
-        f"`{NAME}` could not be downloaded into `{tmp_path}`: [Errno 28] No space left on device"
+        f"`{NAME}` could not be downloaded into `{tmp_path}`: No space left on device"
     )
+    assert list_files(tmp_path) == []
+
+
+@pytest.mark.parametrize("folder", ["file", "file/raw"])
+def test_a_folder_that_cannot_be_made_ends_as_a_line(tmp_path, folder):
+    (tmp_path / "file").touch()
+    message = fail_to_fetch(make_archive("http://host/fruit"), tmp_path / folder)
+    assert message.startswith(f"`{NAME}` could not be downloaded into `{tmp_path / folder}`: ")
+
+
+def test_a_mirror_that_sends_too_much_gives_way_to_the_next(serve, tmp_path, capsys):
+    def send(handler):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n" + 2 * CONTENT)
+
+    urls = serve("/long", send), serve("/right")
+    assert fetch(make_archive(*urls), tmp_path).read_bytes() == CONTENT
+    assert f"{urls[0]} failed: it sends more than 7,063 bytes\n" in capsys.readouterr().out
+
+
+def test_a_body_that_may_be_incomplete_is_not_recorded(serve, tmp_path):
+    def send(handler):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n" + CONTENT)
+
+    url = serve("/cut", send)
+    message = fail_to_fetch(make_archive(url, size=None, sha256=None), tmp_path)
+    assert "does not say how long it is" in message
     assert list_files(tmp_path) == []
 
 

@@ -1,5 +1,6 @@
 import gzip
 import lzma
+import os
 import random
 import zipfile
 
@@ -143,6 +144,23 @@ def test_members_of_a_zip_come_in_the_order_of_their_names(tmp_path):
     assert read(tmp_path / "a.zip") == b"a b/1 b/2 c "
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_member_that_a_zip_holds_twice_is_read_once(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a", b"old")
+        archive.writestr("a", b"new")
+    assert read(tmp_path / "a.zip") == b"new"
+
+
+@pytest.mark.parametrize("level", ["word", "subword"])
+def test_a_word_without_end_is_not_held_in_memory(tmp_path, monkeypatch, level):
+    monkeypatch.setattr("txl_tf.data.text_files._MAX_UNCUT_BYTES", 2**23)
+    with gzip.open(tmp_path / "a.gz", "wb", compresslevel=1) as file:
+        file.write(b"some words\n" + b"a" * 2**24)
+    with pytest.raises(TextError, match=r"`.*a\.gz` has more than 8,388,608 bytes without a space"):
+        read(tmp_path / "a.gz", level)
+
+
 def test_a_zip_must_hold_a_file(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("b/", b"")
@@ -177,10 +195,22 @@ def test_patterns_name_files_in_order_each_once(tree, patterns, names):
     assert " ".join(str(file.path.relative_to(tree)) for file in files) == names
 
 
-@pytest.mark.parametrize("pattern", ["nowhere.txt", "*.csv", "d", ""])
+@pytest.mark.parametrize("pattern", ["nowhere.txt", "*.csv"])
 def test_a_pattern_must_match_a_file(tree, pattern):
     with pytest.raises(TextError, match=r"no file matches '.*'\."):
         find_files([f"{tree}/a.txt", f"{tree}/{pattern}"])
+
+
+@pytest.mark.parametrize("pattern", ["d", "d/", "?", ""])
+def test_a_folder_is_no_file(tree, pattern):
+    with pytest.raises(TextError, match=r"' is a folder: '.*/\*' names the files in it\.$"):
+        find_files([f"{tree}/{pattern}"])
+
+
+def test_a_pipe_is_no_file(tree):
+    os.mkfifo(tree / "pipe")
+    with pytest.raises(TextError, match=r"pipe' is no regular file\.$"):
+        find_files([f"{tree}/pipe"])
 
 
 def test_a_tilde_is_the_home_folder(tree, monkeypatch):

@@ -37,6 +37,25 @@ def interrupt(error):
     raise error
 
 
+@pytest.mark.parametrize("name", ["file", "file/data/set"])
+def test_a_file_is_no_folder_to_write_to(tmp_path, name):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(RecordError, match=rf"must be a folder, but `{tmp_path}/file` is a file"):
+        write(tmp_path / name)
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_data_set_that_another_run_wrote_meanwhile_is_kept(tmp_path):
+    def write_meanwhile():
+        yield IDS
+        write(tmp_path, dataset="other")
+
+    with pytest.raises(RecordError, match="already holds a data set"):
+        write(tmp_path, chunks=write_meanwhile())
+    assert open_records(tmp_path).dataset == "other"
+    verify_records(tmp_path)
+
+
 def test_records_are_tfrecords_of_raw_ids(tmp_path):
     info = write(tmp_path)
     files = [str(tmp_path / shard.file) for shard in info.splits["train"]]

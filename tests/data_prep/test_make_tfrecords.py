@@ -100,6 +100,25 @@ def test_the_program_prints_what_it_made(text8, tmp_path, capsys):
             "exclude each other",
         ),
         (("--dataset=text", "--train=x", "--cutoffs=a"), "--cutoffs must be integers"),
+        *(
+            (
+                ("--dataset=text", "--train=x", f"--cutoffs={cutoffs}"),
+                f"--cutoffs must be positive and ascending. Received: {cutoffs}",
+            )
+            for cutoffs in ("7,5", "5,5", "-5", "0,5")
+        ),
+        *(
+            (
+                ("--dataset=text", "--train=x", *arguments),
+                f"--cutoffs must be below the size of the vocabulary, which is at most {size}. ",
+            )
+            for size, arguments in (
+                (256, ("--cutoffs=7,256",)),
+                (17, ("--level=word", "--max_symbols=17", "--cutoffs=17")),
+                (8192, ("--level=subword", "--cutoffs=8192")),
+                (293, ("--level=subword", "--max_symbols=293", "--cutoffs=300")),
+            )
+        ),
         (("--dataset=wt2", "--encoding_errors=drop"), "--encoding_errors must be one of strict"),
     ],
 )

@@ -30,6 +30,23 @@ def read_text(folder, split):
     return open_records(folder).vocabulary.decode(read_ids(folder, split))
 
 
+@pytest.mark.parametrize(("cutoffs", "status"), [("2,6", 0), ("2,7", 1)])
+@pytest.mark.parametrize("has_file", [False, True])
+def test_cutoffs_lie_within_the_vocabulary(files, cutoffs, status, has_file, capsys):
+    folder, flags = files
+    (folder / "v.txt").write_text("\n".join(["<eos>", *dict.fromkeys(TEXT.split())]))
+    vocabulary = [f"--vocab_file={folder}/v.txt"] if has_file else []
+    assert call(folder, *flags, "--level=word", f"--cutoffs={cutoffs}", *vocabulary) == status
+    if status:
+        assert capsys.readouterr().err == (
+            "make_tfrecords.py: `cutoffs` must be below the size of the vocabulary, 7. "
+            "Received: cutoffs=2,7\n"
+        )
+        assert not (folder / "records").exists()
+    else:
+        assert open_records(folder / "records").cutoffs == (2, 6)
+
+
 @pytest.mark.parametrize("level", ["byte", "char"])
 def test_bytes_and_characters_come_back(files, level):
     folder, flags = files

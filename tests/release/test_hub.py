@@ -1,7 +1,9 @@
 """Models of Hugging Face transformers beside what its code computed, and beside plain NumPy."""
 
 import json
+import os
 import shutil
+import struct
 import sys
 import types
 from pathlib import Path
@@ -259,6 +261,56 @@ def test_a_tensor_of_integers_is_named(tmp_path):
         load_hub_model(folder)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_layer": 10**20},
+        {"n_layer": 10**4},
+        {"vocab_size": 10**15},
+        {"d_model": 10**6},
+        {"d_inner": 10**4000},
+        {"vocab_size": 10**4, "div_val": 1, "cutoffs": list(range(1, 10**4))},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_config_of_a_far_larger_model_is_refused_before_the_model_is_made(
+    changes, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("txl_tf.release.hub.TransformerXL", lambda *_: pytest.fail("made"))
+    settings = {name: value for name, value in SMALL.items() if name != "tie_projs"}
+    folder = write_folder(tmp_path, settings | changes, make_tensors(SMALL))
+    with pytest.raises(UserError, match=r"its config is of a far larger model than its weights, "):
+        load_hub_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "size"),
+    [
+        ("F8_E4M3", [8], 8),
+        ("F4", [16], 8),
+        ("F32", [1] * 100, 4),
+        ("F32", [0] + [2**30] * 20, 0),
+        ("F32", [10**12], 8),
+        ("F32", [2**62, 4], 8),
+    ],
+)
+def test_a_header_that_numpy_cannot_follow_is_one_line(dtype, shape, size, tmp_path):
+    copy_golden_folder(tmp_path)
+    header = json.dumps({"a": {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}})
+    data = struct.pack("<Q", len(header)) + header.encode() + bytes(size)
+    (tmp_path / "model.safetensors").write_bytes(data)
+    with pytest.raises(UserError, match=r"model\.safetensors` cannot be read: ") as error:
+        load_hub_model(str(tmp_path))
+    get_line(error)
+
+
+def test_a_name_is_shown_without_control_characters(tmp_path):
+    extra = {"a\n\x1b[31m": np.zeros(3, "float32")}
+    folder = write_folder(tmp_path, SMALL, make_tensors(SMALL) | extra)
+    with pytest.raises(UserError, match=r": a\\n\\x1b\[31m \[3\] has no place in the model$"):
+        load_hub_model(folder)
+
+
 def write_shards(folder):
     """Cuts the file of a folder into two; returns the index."""
     tensors = load_file(folder / "model.safetensors")
@@ -293,8 +345,25 @@ def test_a_missing_shard_is_named(tmp_path):
     get_line(error)
 
 
+@pytest.mark.parametrize("name", ["pipe", ".."])
+def test_a_shard_that_is_no_file_is_named(name, tmp_path):
+    copy_golden_folder(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(UserError, match=rf"{name}` cannot be read: it is missing, or no regular"):
+        load_hub_model(str(tmp_path))
+
+
+def test_a_config_that_is_nested_without_end_is_one_line(tmp_path):
+    copy_golden_folder(tmp_path, "model.safetensors")
+    (tmp_path / "config.json").write_text('{"a":' * 100_000)
+    with pytest.raises(UserError, match=r"config\.json` cannot be read: maximum recursion depth"):
+        load_hub_model(str(tmp_path))
+
+
 @pytest.mark.parametrize(
-    "text", ["{", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": "../b"}}']
+    "text", ["{", "[" * 100_000, "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": "../b"}}']
 )
 def test_an_index_that_names_no_files_is_refused(text, tmp_path):
     copy_golden_folder(tmp_path)

@@ -124,6 +124,34 @@ def test_without_it_the_newest_step_does(text, tmp_path):
     assert find_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-200")
 
 
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("adaptive_embed/lookup_table", "1000000000000 5"),
+        ("adaptive_embed/lookup_table", "29 1000000000000"),
+        ("adaptive_softmax/bias", "1000000000000"),
+        ("layer_0/ff/layer_1/bias", "1000000000000"),
+    ],
+)
+def test_an_index_that_lists_more_than_the_files_hold_is_refused(name, shape, tmp_path):
+    config = ModelConfig(**SIZES, d_model=8, d_embed=8)
+    shapes = {SCOPE + name: shape for name, shape in list_shapes(config).items()}
+    names = sorted(shapes)
+    # A slice of the stated shape is all that is written.
+    slices = {SCOPE + name: f"{shape} " + ":".join("0,2" for _ in shape.split())}
+    tf.raw_ops.SaveV2(
+        prefix=str(tmp_path / "model.ckpt-0"),
+        tensor_names=names,
+        shape_and_slices=[slices.get(name, "") for name in names],
+        tensors=[
+            tf.zeros([2] * len(shapes[name])) if name in slices else tf.zeros(shapes[name])
+            for name in names
+        ],
+    )
+    with pytest.raises(UserError, match=r"is damaged: its index lists 1?[\d,]+ numbers, its files"):
+        infer_config(str(tmp_path / "model.ckpt-0"))
+
+
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
     with pytest.raises(UserError, match=r"holds no checkpoint of TensorFlow"):
         find_checkpoint(str(tmp_path))

@@ -82,6 +82,10 @@ def pretend_other_lanes(folder):
     listing.rename(listing.with_name(f"record_info-train.bsz-2.tlen-{T}.json"))
 
 
+def rename_listing(folder, name):
+    find_listing(folder).rename(find_listing(folder).with_name(name))
+
+
 MIDDLE = 4 * 100 + 2
 DAMAGES = {
     "missing": (lambda folder: find_file(folder).unlink(), r"train\.bsz.* is missing\."),
@@ -164,6 +168,30 @@ DAMAGES = {
     "a description without a size": (
         lambda folder: (folder / "corpus-info.json").write_text('{"dataset": "x", "cutoffs": []}'),
         r"corpus-info\.json` describes no corpus of the 2019 release: no key 'vocab_size'",
+    ),
+    "a description of too many symbols": (
+        lambda folder: change_json(folder / "corpus-info.json", vocab_size=10**20, cutoffs=[]),
+        r"describes no corpus of the 2019 release: .*vocab_size=100000000000000000000",
+    ),
+    "a description that is nested without end": (
+        lambda folder: (folder / "corpus-info.json").write_text("[" * 100_000),
+        r"describes no corpus of the 2019 release: maximum recursion depth",
+    ),
+    "a listing that is nested without end": (
+        lambda folder: find_listing(folder).write_text("[" * 100_000),
+        r"lists no records of the 2019 release: maximum recursion depth",
+    ),
+    "segments longer than the file": (
+        lambda folder: rename_listing(folder, f"record_info-train.bsz-{B}.tlen-{10**30}.json"),
+        rf"train\.bsz.*` is too small for records of {10**30} tokens",
+    ),
+    "no lanes": (
+        lambda folder: rename_listing(folder, f"record_info-train.bsz-0.tlen-{T}.json"),
+        r"has no split 'train'",
+    ),
+    "segments of no token": (
+        lambda folder: rename_listing(folder, f"record_info-train.bsz-{B}.tlen-0.json"),
+        r"has no split 'train'",
     ),
     "cutoffs of something else": (
         lambda folder: change_json(folder / "corpus-info.json", cutoffs=[0, 7, 24]),

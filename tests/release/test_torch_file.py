@@ -232,6 +232,16 @@ def test_an_archive_that_torch_does_not_write_is_refused(options, reason, tmp_pa
     assert get_fault(path).startswith(reason)
 
 
+def test_a_member_of_two_sizes_is_refused(tmp_path):
+    """A reader takes the packed size from the file, however often members state it."""
+    path = write_file(tmp_path, {"a": write_tensor((30,), (1,))}, {"0": NUMBERS})
+    data = bytearray(path.read_bytes())
+    entry = data.rindex(b"PK\x01\x02", 0, data.index(b"archive/data/0", data.index(b"PK\x01\x02")))
+    data[entry + 20 : entry + 24] = struct.pack("<I", 119)  # the packed size, of 120
+    path.write_bytes(data)
+    assert get_fault(path).startswith("its member 'data/0' is not stored as torch does")
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"weights", pickle.dumps(0x1950A86A20F9469CFC6C, 2), b"PK\x05\x06" + bytes(18)]
 )
@@ -315,6 +325,19 @@ def torch(monkeypatch):
     module.load = load
     monkeypatch.setitem(sys.modules, "torch", module)
     return module
+
+
+def test_a_zip_that_unpacks_to_more_than_its_size_is_not_given_to_torch(torch, tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(2**20))
+    assert get_fault(path) == "its members are larger than itself: torch does not compress them"
+    assert torch.calls == []
+
+
+def test_the_golden_file_is_given_to_torch(torch):
+    read_torch_file(GOLDEN / "pytorch_model.bin")
+    assert len(torch.calls) == 1
 
 
 def test_torch_reads_weights_only(torch, tmp_path):

@@ -1,8 +1,10 @@
 import builtins
+import contextlib
 import os
 import pickle
 import struct
 import tracemalloc
+import weakref
 from collections import Counter, OrderedDict
 
 import numpy as np
@@ -366,8 +368,89 @@ def test_a_stack_that_grows_and_grows_is_refused():
     assert "its stack holds more than 65,536 things" in get_fault(b"N" * 100_000 + b".")
 
 
-def test_tuples_without_end_are_refused():
-    assert "it makes more than 65,536 tuples" in get_fault(b")" + b"\x85" * 70_000 + b".")
+# What a byte or a few can make, again and again. The memo holds what `SHARED` puts there.
+SHARED = (
+    b"cx\nC\nq\x000cnumpy\nndarray\nq\x010cnumpy.core.multiarray\n_reconstruct\nq\x020"
+    b"ccollections\nOrderedDict\nq\x030U\x02abq\x040cnumpy\ndtype\nq\x050U\x02i8q\x060"
+)
+REPEATED = {
+    "lists": b"]",
+    "lists of one": b"]Na",
+    "lists behind a mark": b"(l",
+    "dicts": b"}",
+    "dicts of one": b"}h\x04Ns",
+    "dicts behind a mark": b"(h\x04Nd",
+    "tuples": b"N\x85",
+    "tuples behind a mark": b"(Nt",
+    "records": b"h\x00)R",
+    "records with attributes": b"h\x00)\x81}h\x04Nsb",
+    "arrays": b"h\x02(h\x01tR",
+    "types of arrays": b"h\x05(h\x06tR",
+    "OrderedDicts": b"h\x03)R",
+    "what is remembered": b"N\x94\x94\x94\x94",
+    "lists that are remembered": b"]\x94",
+    "numbers": b"M\xff\xfe",
+    "texts": b"\x8c\x02ab",
+    "wide texts": b"\x8c\x04\xf0\x9f\x98\x80",
+    "names": b"cx\nC\n",
+    "as much as is allowed": b"}h\x04Ns2\x94\x94",
+}
+
+
+@pytest.mark.parametrize("unit", REPEATED.values(), ids=REPEATED)
+def test_memory_is_in_proportion_to_the_file(unit, monkeypatch):
+    monkeypatch.setattr(pickle_machine, "_FREE_OBJECTS", 1009)
+    batch = b"(" + unit * (20_011 // len(unit)) + b"e"
+    data = SHARED + b"]" + batch * 19 + b"."
+    names = NAMES | {("x", "C"): make_records_of("C")}
+    tracemalloc.start()
+    with contextlib.suppress(PickleError):
+        read_pickle(data, names)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 60 * len(data)
+
+
+def test_more_objects_than_bytes_are_refused():
+    lists = b"]" + 83 * (b"(" + b"]" * 60_000 + b"e") + b"."
+    assert "it makes more than one list, tuple, dict or object for every 8 bytes" in get_fault(
+        lists
+    )
+    assert "it remembers more than one thing for every 4 b" in get_fault(b"N" + b"\x94" * 90_000)
+
+
+def test_a_dict_is_not_made_of_the_same_pairs_many_times():
+    pairs = b"".join(b"](U\x03%cabNe" % (i % 251) for i in range(20_011))
+    data = b"ccollections\nOrderedDict\nq\x000](" + pairs + b"eq\x010](" + b"h\x00h\x01\x85R" * 17
+    assert "it uses the same things too often" in get_fault(data)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_large_vocabulary_is_within_the_bounds(protocol, monkeypatch):
+    monkeypatch.setattr(pickle_machine, "_FREE_OBJECTS", 101)
+    symbols = [f"{i:x}" for i in range(20_011)]
+    ids = OrderedDict((symbol, i) for i, symbol in enumerate(symbols))
+    value = {"symbols": symbols, "ids": ids, "counter": Counter(symbols)}
+    read = read_pickle(pickle.dumps(value, protocol), NAMES)
+    assert list(read["ids"]) == read["symbols"] == symbols
+
+
+def test_a_large_vocabulary_of_python_2_is_within_the_bounds(monkeypatch):
+    """Python 2 writes an OrderedDict as a list of pairs, which are lists."""
+    monkeypatch.setattr(pickle_machine, "_FREE_OBJECTS", 101)
+    pairs = b"".join(b"](U\x02" + struct.pack("<H", i) + b"M\x07\x01e" for i in range(20_011))
+    data = b"\x80\x02ccollections\nOrderedDict\n](" + pairs + b"e\x85R."
+    assert len(read_pickle(data, NAMES)) == 20_011
+
+
+def test_the_memo_is_freed_at_once():
+    class Kept:
+        pass
+
+    alive = weakref.ref(kept := Kept())
+    assert read_pickle(b"K\x01Q\x940N.", {}, lambda _, kept=[kept]: kept.pop()) is None
+    del kept
+    assert alive() is None
 
 
 def test_a_pickle_without_end_is_refused(monkeypatch):

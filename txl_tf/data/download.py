@@ -11,20 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import pooch
-import requests
-from tqdm import tqdm
-
+from txl_tf.data.transfer import TransferError, transfer
 from txl_tf.errors import UserError
 
 SUMS_FILE = "SHA256SUMS"
-_TIMEOUT = 30  # seconds, to connect and for each piece
-_BLOCK_SIZE = 2**18
 _LEFTOVER_AGE = 24 * 60 * 60  # seconds
-# Some servers turn away the name that Python's clients give themselves.
-_HEADERS = {"User-Agent": "txl_tf", "Accept-Encoding": "identity"}
 
 
 @dataclass(frozen=True)
@@ -50,6 +42,9 @@ class DownloadError(UserError):
 
 def fetch(archive: Archive, raw_dir: Path) -> Path:
     """Gets a published file, from `raw_dir` if it is there, else from the network.
+
+    A file appears in `raw_dir` only when it is whole: when it has the known size and SHA-256, or,
+    if neither is known, the length that the server states. An interrupted download starts anew.
 
     A SHA-256 that is not publicly known is recorded in `raw_dir`/SHA256SUMS when the file is used
     for the first time, and compared from then on; `sha256sum -c` reads that file.
@@ -80,15 +75,20 @@ def fetch(archive: Archive, raw_dir: Path) -> Path:
 
 def _download(archive: Archive, raw_dir: Path) -> None:
     failures = []
-    with work_aside(raw_dir, archive.name) as aside:
-        for url in archive.urls:
-            print(f"Downloading {url}")
-            fault = _try_mirror(url, aside / archive.name, archive)
-            if fault is None:
-                (aside / archive.name).replace(raw_dir / archive.name)
-                return
-            print(f"{url} failed: {fault}")
-            failures.append(f"{url} ({fault})")
+    try:
+        with work_aside(raw_dir, archive.name) as aside:
+            for url in archive.urls:
+                print(f"Downloading {url}")
+                fault = _try_mirror(url, aside / archive.name, archive)
+                if fault is None:
+                    (aside / archive.name).replace(raw_dir / archive.name)
+                    return
+                print(f"{url} failed: {fault}")
+                failures.append(f"{url} ({fault})")
+    except OSError as error:
+        raise DownloadError(
+            f"`{archive.name}` could not be downloaded into `{raw_dir}`: {error.strerror or error}"
+        ) from error
     raise DownloadError(
         f"`{archive.name}` could not be downloaded: {'; '.join(failures)}. "
         f"Get it from there in another way and put it into `{raw_dir}`."
@@ -107,41 +107,13 @@ def _try_mirror(url: str, path: Path, archive: Archive) -> str | None:
         `None` if it is there now, else why not.
 
     Raises:
-        DownloadError: If it could not be written.
+        OSError: If it could not be written.
     """
     try:
-        _transfer(url, path, archive)
-    except (requests.RequestException, ValueError) as error:  # ValueError: senseless headers
-        return _find_cause(error)
-    except OSError as error:
-        raise DownloadError(
-            f"`{archive.name}` could not be downloaded into `{path.parents[1]}`: {error}"
-        ) from error
+        transfer(url, path, size=archive.size, is_hashed=archive.sha256 is not None)
+    except TransferError as error:
+        return str(error)
     return _find_fault(path, archive)
-
-
-def _transfer(url: str, path: Path, archive: Archive) -> None:
-    """Writes what a URL answers to a file, with a progress bar."""
-    total = archive.size or 1  # of the answer in the end; without one, pooch uses no bar
-    with tqdm(
-        total=total, desc=archive.name, unit="B", unit_scale=True, leave=False, disable=None
-    ) as bar:
-        load = pooch.HTTPDownloader(
-            progressbar=bar,
-            chunk_size=_BLOCK_SIZE,
-            timeout=_TIMEOUT,
-            headers=_HEADERS,
-            hooks={"response": _keep_bytes},
-        )
-        load(url, str(path), None)
-
-
-def _keep_bytes(response: Any, **_: Any) -> None:
-    """Has the body of a response taken as it is."""
-    # Many a server calls a .tgz file gzip-encoded; the client would write it uncompressed.
-    response.raw.headers.pop("Content-Encoding", None)
-    # urllib3 1 takes a body that ends early for a whole one.
-    response.raw.enforce_content_length = True
 
 
 def _find_fault(path: Path, archive: Archive) -> str | None:
@@ -155,16 +127,6 @@ def _find_fault(path: Path, archive: Archive) -> str | None:
     if sha256 != archive.sha256.lower():
         return f"its SHA-256 is {sha256} instead of {archive.sha256}"
     return None
-
-
-def _find_cause(error: Exception) -> str:
-    """Returns the message at the bottom of an error of the network, without addresses."""
-    while True:
-        inner = (*error.args, getattr(error, "reason", None), error.__cause__)
-        cause = next((item for item in inner if isinstance(item, Exception)), None)
-        if cause is None:
-            return str(error).split(" for url:")[0] or type(error).__name__
-        error = cause
 
 
 def _hash_file(path: Path) -> str:

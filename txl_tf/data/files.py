@@ -27,12 +27,17 @@ def open_file(path: str) -> BinaryIO:
 
 
 def get_size(path: str) -> int | None:
-    """Returns the bytes of a file, or `None` if it is missing."""
+    """Returns the bytes of a file, or `None` if it is missing.
+
+    Raises:
+        OSError: the address cannot be reached.
+    """
     if not is_remote(path):
         return os.path.getsize(path) if os.path.isfile(path) else None
     import tensorflow as tf
 
-    return tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None
+    with _explain_remote(path):
+        return tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None
 
 
 def upload_files(source: Path, folder: str, names: Iterable[str]) -> None:

@@ -77,7 +77,9 @@ class Split:
         with open_file(path) as file:
             packed = file.read()
         try:
-            gaps = np.frombuffer(zlib.decompress(packed), "<u8")
+            # At most a document for each token: a few bytes could unpack to any size.
+            n_bytes = 8 * (min(documents.count, len(self)) + 1)
+            gaps = np.frombuffer(zlib.decompressobj().decompress(packed, n_bytes), "<u8")
         except (zlib.error, ValueError) as error:
             raise RecordError(f"`{path}`: corrupt, {error}.") from error
         starts = np.cumsum(gaps.astype(np.int64))

@@ -180,7 +180,7 @@ class RecordsInfo:
             return cls._from_json(data)
         except RecordError:
             raise
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             reason = f"no key {error}" if isinstance(error, KeyError) else error
             raise RecordError(f"this is not the JSON of a data set: {reason}") from error
 

@@ -17,6 +17,8 @@ from txl_tf.errors import UserError
 
 EncodingErrors = Literal["strict", "replace"]
 CHUNK_BYTES = 2**22
+# What stands between two places to cut is held in memory, and a small .zip can unpack to any size.
+_MAX_UNCUT_BYTES = 2**26
 
 _NUL_FREE_LEVELS = ("word",)
 
@@ -137,7 +139,8 @@ class TextSource:
         At level "word" a line break is added to a file whose last line has none.
 
         Raises:
-            TextError: If a file is damaged, is not UTF-8, or at level "word" has a NUL byte.
+            TextError: If a file is damaged, is not UTF-8, at level "word" has a NUL byte, or at
+                levels "word" and "subword" has more than 64 MiB without a space or a line break.
         """
         for file in self.files:
             begins_file = begins_line = True
@@ -157,8 +160,8 @@ class TextSource:
 
     def _iterate_texts(self, file: TextFile) -> Iterator[bytes]:
         if self.parse is None:
-            return cut_blocks(file.iterate_blocks(), self.level)
-        raw = cut_blocks(file.iterate_blocks(), "word")
+            return cut_blocks(file.iterate_blocks(), self.level, name=str(file))
+        raw = cut_blocks(file.iterate_blocks(), "word", name=str(file))
         parsed = (self.parse(text) for text in raw)
         return (text for text in parsed if text)
 
@@ -208,17 +211,30 @@ def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
         if is_remote(pattern):
             raise TextError(f"texts are read from files here: copy {pattern!r} first.")
         if not files:
-            raise TextError(f"no file matches {pattern!r}.")
+            raise TextError(_explain_no_file(pattern, found))
         paths.update(dict.fromkeys(files))
     return tuple(file for path in paths for file in _list_texts(Path(path)))
 
 
-def cut_blocks(blocks: Iterator[bytes], level: str) -> Iterator[bytes]:
+def _explain_no_file(pattern: str, found: Sequence[str]) -> str:
+    """Returns why a pattern names no file, from the paths that it matches."""
+    if len(found) != 1 or not os.path.exists(found[0]):
+        return f"no file matches {pattern!r}."
+    if os.path.isdir(found[0]):
+        return f"{pattern!r} is a folder: {os.path.join(pattern, '*')!r} names the files in it."
+    return f"{pattern!r} is no regular file."
+
+
+def cut_blocks(blocks: Iterator[bytes], level: str, *, name: str = "the text") -> Iterator[bytes]:
     """Joins and cuts blocks anew so that each ends where a text may be cut.
 
     Args:
         blocks: The text.
         level: Chooses where, see `TextSource`.
+        name: Of the text, for the error.
+
+    Raises:
+        TextError: If there is no place to cut in 64 MiB.
     """
     rest = b""
     for block in blocks:
@@ -226,6 +242,11 @@ def cut_blocks(blocks: Iterator[bytes], level: str) -> Iterator[bytes]:
         place = find_cut(block, level)
         if place == 0:
             rest += block
+            if len(rest) > _MAX_UNCUT_BYTES:
+                raise TextError(
+                    f"`{name}` has more than {_MAX_UNCUT_BYTES:,} bytes without a space or a line "
+                    "break; is it a text of words?"
+                )
             continue
         yield rest + block[:place]
         rest = block[place:]
@@ -279,7 +300,7 @@ def _list_texts(path: Path) -> list[TextFile]:
     if path.suffix != ".zip":
         return [TextFile(path)]
     with _tell_damage(str(path)), zipfile.ZipFile(path) as archive:
-        members = sorted(name for name in archive.namelist() if not name.endswith("/"))
+        members = sorted({name for name in archive.namelist() if not name.endswith("/")})
     if not members:
         raise TextError(f"`{path}` holds no file.")
     return [TextFile(path, member) for member in members]

@@ -44,7 +44,7 @@ def read_vocabulary_file(
             line_start=options.line_start,
             line_end=options.line_end,
         )
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
         raise UserError(f"`{path}` is no vocabulary: {error}") from error
 
 

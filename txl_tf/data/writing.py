@@ -71,12 +71,13 @@ def write_records(
         What was written, as in `records.json`.
 
     Raises:
-        RecordError: If `data_dir` holds a data set and `overwrite` is False.
+        RecordError: If `data_dir` holds a data set and `overwrite` is False, or is a file.
         ValueError: If an id is not in the vocabulary, or another argument is against its rule.
         OSError: If the files cannot be written.
     """
     folder = os.fspath(data_dir)
     check_replaceable(folder, overwrite=overwrite)
+    check_folder(folder)
     for name in splits:
         if not name.isidentifier():
             raise ValueError(f"The name of a split must be an identifier. Received: {name!r}")
@@ -97,6 +98,7 @@ def write_records(
         lines = (_write_symbol(symbol, vocabulary.level) + "\n" for symbol in vocabulary.symbols)
         (aside / VOCABULARY_NAME).write_text("".join(lines), encoding="utf-8", newline="\n")
         (aside / JSON_NAME).write_text(info.dumps(), encoding="utf-8", newline="\n")
+        check_replaceable(folder, overwrite=overwrite)  # another run may have written one since
         _move_into_place(aside, folder, info)
     return info
 
@@ -104,6 +106,20 @@ def write_records(
 def holds_records(data_dir: str | os.PathLike[str]) -> bool:
     """Tells whether there is a data set in a folder, or at an address."""
     return get_size(join_path(os.fspath(data_dir), JSON_NAME)) is not None
+
+
+def check_folder(data_dir: str | os.PathLike[str]) -> None:
+    """Checks that no file stands where a folder is to be made.
+
+    Raises:
+        RecordError: If one does.
+    """
+    if is_remote(os.fspath(data_dir)):
+        return
+    path = Path(data_dir).absolute()
+    nearest = next(place for place in (path, *path.parents) if place.exists())
+    if not nearest.is_dir():
+        raise RecordError(f"`{data_dir}` must be a folder, but `{nearest}` is a file.")
 
 
 def check_replaceable(data_dir: str | os.PathLike[str], *, overwrite: bool) -> None:

@@ -184,6 +184,11 @@ def open_release_checkpoint(path: str) -> Iterator[Any]:
         raise UserError(f"No TensorFlow checkpoint can be read at {path}: {reason}") from error
 
 
+def escape(name: str) -> str:
+    """Returns the start of a name in a file of others as plain characters of one line."""
+    return name[:200].encode("unicode_escape").decode("ascii")
+
+
 def check_shapes(
     path: str, needed: Mapping[str, list[int]], found: Mapping[str, list[int]]
 ) -> None:
@@ -199,7 +204,7 @@ def check_shapes(
     """
     faults = [f"{name} is missing" for name in sorted(needed.keys() - found.keys())]
     for name in sorted(found.keys() - needed.keys()):
-        faults.append(f"{name} {found[name]} has no place in the model")
+        faults.append(f"{escape(name)} {found[name]} has no place in the model")
     for name, shape in needed.items():
         if name in found and found[name] != shape:
             faults.append(f"{name} is {found[name]}, the model needs {shape}")

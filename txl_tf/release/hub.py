@@ -16,7 +16,7 @@ from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.vocabulary_file import read_vocabulary_file
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.release.hub_weights import FILE_NAMES, assign_tensors, read_tensors
+from txl_tf.release.hub_weights import FILE_NAMES, assign_tensors, check_size, read_tensors
 
 MODEL_TYPE = "transfo-xl"
 _CONFIG_NAME = "config.json"
@@ -135,6 +135,7 @@ def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
     """
     config = read_hub_config(folder)
     tensors = read_tensors(folder)
+    check_size(folder, config.model, tensors)
     model = TransformerXL(config.model)
     assign_tensors(folder, model, tensors)
     return model, config.evaluation
@@ -193,7 +194,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"`{path}` cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"`{path}` cannot be read: it holds no object")

@@ -1,7 +1,7 @@
 """The tensors of Hugging Face transformers' Transformer-XL, and where each goes."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.release.checkpoint import check_shapes
+from txl_tf.release.checkpoint import check_shapes, escape
 
 FILE_NAMES = _SAFETENSORS, _INDEX, _TORCH = (
     "model.safetensors",
@@ -19,6 +19,7 @@ FILE_NAMES = _SAFETENSORS, _INDEX, _TORCH = (
 )
 _FREQUENCIES = "transformer.pos_emb.inv_freq"  # of the sinusoids: no weights
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
+_SMALL_MODEL = 2**20  # parameters that take no memory worth a check
 _EMBEDDING, _LAYERS, _SOFTMAX = "transformer.word_emb", "transformer.layers", "crit"
 
 
@@ -127,6 +128,29 @@ def list_ties(config: ModelConfig) -> dict[str, str]:
     return ties
 
 
+def check_size(folder: str, config: ModelConfig, tensors: Mapping[str, np.ndarray]) -> None:
+    """Checks that a model is not much larger than its tensors, before it is made.
+
+    A config can ask for any size. Smaller differences are left to `assign_tensors`, which names
+    the tensors.
+
+    Args:
+        folder: for the message.
+        config: of the model.
+        tensors: by name.
+
+    Raises:
+        UserError: the model has far more parameters, layers or bins than there are tensors for.
+    """
+    n_stored = sum(array.size for array in tensors.values())
+    n_parts = max(config.n_layer, len(config.bins))
+    if config.count_parameters() > 2 * n_stored + _SMALL_MODEL or n_parts > len(tensors) + 100:
+        raise UserError(
+            f"`{folder}` cannot be read: its config is of a far larger model than its weights, "
+            f"{n_stored:,} numbers in {len(tensors)} tensors"
+        )
+
+
 def assign_tensors(folder: str, model: TransformerXL, tensors: dict[str, np.ndarray]) -> None:
     """Gives a model the tensors of a folder.
 
@@ -142,7 +166,9 @@ def assign_tensors(folder: str, model: TransformerXL, tensors: dict[str, np.ndar
     tensors.pop(_FREQUENCIES, None)
     for name, array in tensors.items():
         if array.dtype.name not in _DTYPES:
-            raise UserError(f"`{folder}` cannot be read: {name} holds {array.dtype.name} numbers")
+            raise UserError(
+                f"`{folder}` cannot be read: {escape(name)} holds {array.dtype.name} numbers"
+            )
     for twin, name in list_ties(model.config).items():
         if twin not in tensors:
             continue
@@ -173,15 +199,16 @@ def read_tensors(folder: str) -> dict[str, np.ndarray]:
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
     try:
-        import safetensors
-        from safetensors.numpy import load_file
+        import safetensors.numpy
     except ImportError as error:
         raise UserError(
             f"`{path}` needs the package safetensors: pip install 'txl_tf[hub]'"
         ) from error
+    if not path.is_file():  # a pipe would be waited for
+        raise UserError(f"`{path}` cannot be read: it is missing, or no regular file")
     try:
-        return load_file(path)
-    except (safetensors.SafetensorError, OSError) as error:
+        return safetensors.numpy.load_file(path)
+    except Exception as error:  # dtypes and shapes that numpy lacks raise what they will
         raise UserError(f"`{path}` cannot be read: {error}") from error
 
 
@@ -190,7 +217,7 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
     try:
         names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
         paths = [index.with_name(name) for name in names]  # raises if it is in another folder
-    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise UserError(f"`{index}` cannot be read: it maps no tensors to files") from error
     tensors: dict[str, np.ndarray] = {}
     for path in paths:

@@ -1,6 +1,7 @@
 """What the variables of a 2019 checkpoint say of the model: all that fixes its weights."""
 
 import itertools
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.release.checkpoint import SCOPE, open_release_checkpoint, read_weight_shapes
 
+_FEWEST_BYTES = 2  # of a number
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -94,6 +96,7 @@ def infer_config(path: str) -> ModelConfig:
     """
     with open_release_checkpoint(path) as reader:
         found = read_weight_shapes(reader)
+    _check_size(path, found)
     shapes = {
         name.removeprefix(SCOPE): tuple(shape)
         for name, shape in found.items()
@@ -106,6 +109,27 @@ def infer_config(path: str) -> ModelConfig:
     except ValueError as error:
         fault = str(error)
     raise UserError(f"{path} is no checkpoint of the 2019 release: {fault}")
+
+
+def _check_size(path: str, shapes: Mapping[str, list[int]]) -> None:
+    """Checks that a checkpoint is as large as its variables: an index can state any shape.
+
+    Raises:
+        UserError: it is not.
+    """
+    folder, base = os.path.split(path)
+    files = [
+        os.path.join(folder, name)
+        for name in tf.io.gfile.listdir(folder or ".")
+        if name == base or name.startswith(f"{base}.data-")  # V1 of the format is one file
+    ]
+    n_bytes = sum(tf.io.gfile.stat(file).length for file in files)
+    n_numbers = sum(math.prod(shape) for shape in shapes.values())
+    if files and n_numbers * _FEWEST_BYTES > n_bytes:
+        raise UserError(
+            f"{path} is damaged: its index lists {n_numbers:,} numbers, its files hold "
+            f"{n_bytes:,} bytes"
+        )
 
 
 def _infer_from_shapes(shapes: Shapes) -> ModelConfig:
@@ -160,7 +184,7 @@ def _infer_tables(shapes: Shapes) -> tuple[list[tuple[int, ...]], int]:
     widths = [width for _, width in tables]
     quotient = [widths[0] // max(widths[1], 1)] if n_tables > 1 else []
     # Widths are rounded down, so several may do; the quotient is the one that was meant.
-    for div_val in (*quotient, *range(2, widths[0] + 1)):
+    for div_val in itertools.chain(quotient, range(2, widths[0] + 1)):
         if widths == [widths[0] // div_val**index for index in range(n_tables)]:
             return tables, div_val
     raise ValueError(f"no `div_val` gives embeddings of the widths {widths}")

@@ -11,9 +11,13 @@ from txl_tf.release.plain_data import Draft, Name, Names, PickleError, check_key
 _NEWEST_PROTOCOL = 5
 _MAX_MARKS = 1000
 _MAX_STACK = 2**16  # picklers put down 1,000 things at a time
-_MAX_TUPLES = 2**16
-# Four times as many as lm1b's 800,000 symbols take: each may make a list of 100 bytes.
-_MAX_OPERATIONS = 2**25
+_MAX_OPERATIONS = 2**25  # four times as many as lm1b's 800,000 symbols take
+# An operation of one byte can make an object of 60 to 300 bytes. No pickler makes so many: even
+# Python 2's OrderedDict, a list for each of its pairs, takes 12 bytes of the file or more for each.
+_FREE_OBJECTS = 2**16
+_BYTES_PER_OBJECT = 8
+_BYTES_PER_MEMO = 4
+_COST_OF_PAIR = 8
 _OPERATIONS_BETWEEN_CHECKS = 2**14
 _STOP = ord(".")
 _DAMAGED = "it is no pickle, or damaged"
@@ -45,9 +49,11 @@ class PickleMachine(ValueReader):
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # what the stack was, for each mark
         self._memo: dict[int, Any] = {}
-        # A call may look at all of its arguments, and they may come from the memo many times.
+        # A call may copy all of its arguments, and they may come from the memo many times.
         self._work_left = 2 * len(data) + 2**16
-        self._tuples_left = _MAX_TUPLES
+        self._objects_left = _FREE_OBJECTS + len(data) // _BYTES_PER_OBJECT
+        self._max_memo = _FREE_OBJECTS + len(data) // _BYTES_PER_MEMO
+        self._found: dict[tuple[str, str], Name] = {}
         self._operations: list[Callable[[], None]] = [self._refuse] * 256
         for opcode, operation in operations.items():
             self._operations[ord(opcode)] = MethodType(operation, self)
@@ -82,6 +88,8 @@ class PickleMachine(ValueReader):
             raise PickleError(f"{_DAMAGED} (at byte {start})") from error
         except (ArithmeticError, ValueError) as error:
             raise PickleError(f"{_DAMAGED} (at byte {start})") from error
+        finally:  # the operations refer to the machine, which would keep its memo
+            self._memo, self._operations = {}, []
 
     def _finish(self) -> Any:
         if len(self._stack) != 1 or self._below:
@@ -108,6 +116,16 @@ class PickleMachine(ValueReader):
 
     def push(self, item: Any) -> None:
         """Pushes something."""
+        self._stack.append(item)
+
+    def push_object(self, item: Any) -> None:
+        """Pushes a new list, tuple, dict or other object, of which there may be only so many."""
+        self._objects_left -= 1
+        if self._objects_left < 0:
+            raise PickleError(
+                "it makes more than one list, tuple, dict or object for every "
+                f"{_BYTES_PER_OBJECT} bytes"
+            )
         self._stack.append(item)
 
     def pop(self) -> None:
@@ -145,6 +163,8 @@ class PickleMachine(ValueReader):
     def put(self, index: int) -> None:
         """Remembers what is on top."""
         self._memo[index] = self._stack[-1]
+        if len(self._memo) > self._max_memo:
+            raise PickleError(f"it remembers more than one thing for every {_BYTES_PER_MEMO} bytes")
 
     def put_next(self) -> None:
         """Remembers what is on top, with the next index."""
@@ -162,10 +182,9 @@ class PickleMachine(ValueReader):
         """Makes a tuple of what is on top."""
         if len(self._stack) < count:
             raise PickleError(_DAMAGED)
-        self._tuples_left -= 1
-        if self._tuples_left < 0:
-            raise PickleError(f"it makes more than {_MAX_TUPLES:,} tuples")
-        self._stack[-count:] = [tuple(self._stack[-count:])]
+        items = tuple(self._stack[-count:])
+        del self._stack[-count:]
+        self.push_object(items)
 
     def extend(self, items: list[Any]) -> None:
         """Appends to the list on top."""
@@ -186,7 +205,7 @@ class PickleMachine(ValueReader):
     def push_dict(self) -> None:
         """Makes a dict of what is above the mark."""
         items = self.pop_mark()
-        self.push({})
+        self.push_object({})
         self.update(items)
 
     def set_item(self) -> None:
@@ -203,7 +222,7 @@ class PickleMachine(ValueReader):
         if (module, name) not in self._names:
             wrong = ascii(f"{module[:100]}.{name[:100]}")[1:-1]
             raise PickleError(f"the name {wrong} is not one that such a file needs")
-        return Name(module, name, self._names[module, name])
+        return self._found.setdefault((module, name), Name(module, name, self._names[module, name]))
 
     def take_name(self) -> Name:
         """Reads a name from two lines."""
@@ -240,11 +259,15 @@ class PickleMachine(ValueReader):
         """Makes what stands for a call."""
         if type(name) is not Name or type(args) is not tuple:
             raise PickleError("it calls what has no name")
-        sized = (list, str, bytes, memoryview)
-        self._work_left -= 1 + len(args) + sum(len(arg) for arg in args if type(arg) in sized)
+        self._work_left -= 1 + len(args)
+        for arg in args:
+            if type(arg) in (str, bytes, memoryview):
+                self._work_left -= len(arg)
+            elif type(arg) is list:  # of pairs, which become a dict
+                self._work_left -= _COST_OF_PAIR * len(arg)
         if self._work_left < 0:
             raise PickleError("it uses the same things too often")
-        self._stack.append(name.call(args))
+        self.push_object(name.call(args))
 
     def build(self) -> None:
         """Fills what is below the top with the top."""
@@ -258,4 +281,4 @@ class PickleMachine(ValueReader):
         """Pushes what the pickle refers to."""
         if self._load_persistent is None:
             raise PickleError("it refers to things outside of it")
-        self._stack.append(self._load_persistent(identity))
+        self.push_object(self._load_persistent(identity))

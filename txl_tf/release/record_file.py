@@ -52,6 +52,8 @@ class RecordFile:
                 f"`{path}` holds {len(self._offsets) - 1} records: no whole number of batches of "
                 f"{n_lanes}."
             )
+        if self.n_batches > 1 and tgt_len > os.path.getsize(path):  # an id takes a byte or more
+            raise RecordError(f"`{path}` is too small for records of {tgt_len} tokens.")
         self._last_len = tgt_len
         if self.n_batches and not is_tpu:
             self._last_len = self._read_last_len()

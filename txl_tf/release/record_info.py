@@ -54,8 +54,8 @@ def find_record_infos(folder: str | Path) -> dict[str, list[RecordInfo]]:
     found: dict[str, list[RecordInfo]] = {}
     for path in sorted(Path(folder).glob("record_info-*.json")):
         match = _NAME.fullmatch(path.name)
-        if match:
-            cut = Cut(int(match[2]), int(match[3]))
+        cut = Cut(int(match[2]), int(match[3])) if match else Cut(0, 0)
+        if match and min(cut) > 0:
             info = RecordInfo(path, match[1], cut, is_tpu=match[4] is not None)
             found.setdefault(match[1], []).append(info)
     return {split: found[split] for split in sorted(found, key=_order_split)}
@@ -94,7 +94,7 @@ def read_listing(info: RecordInfo) -> Listing:
             raise ValueError(f"filenames={files!r}, num_batch={num_batch!r}")
         if any(PurePath(file).name != file for file in files):
             raise ValueError(f"a file must lie in the folder, received {files}")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         reason = f"no key {error}" if isinstance(error, KeyError) else error
         raise RecordError(
             f"`{info.path}` lists no records of the 2019 release: {reason}"

@@ -34,6 +34,7 @@ from txl_tf.release.record_info import (
 
 CORPUS_INFO_NAME = "corpus-info.json"
 CACHE_NAME = "cache.pkl"
+_MAX_TOKENS = 2**31  # ids are int32
 
 
 class CorpusInfo(NamedTuple):
@@ -252,13 +253,17 @@ def read_corpus_info(path: str | Path) -> CorpusInfo:
         content = json.loads(Path(path).read_bytes())
         dataset, n_token = content["dataset"], content["vocab_size"]
         bounds = content["cutoffs"]  # with 0 and the number of symbols around them, or empty
-        if type(n_token) is not int or n_token < 1 or not isinstance(dataset, str):
+        if (
+            type(n_token) is not int
+            or not 1 <= n_token <= _MAX_TOKENS
+            or not isinstance(dataset, str)
+        ):
             raise ValueError(f"dataset={dataset!r}, vocab_size={n_token!r}")
         if bounds != [] and (bounds[0] != 0 or bounds[-1] != n_token):
             raise ValueError(f"cutoffs={bounds!r}")
         within = tuple(int(cutoff) for cutoff in bounds[1:-1] if cutoff < n_token)
         return CorpusInfo(dataset, n_token, within)
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except (KeyError, TypeError, ValueError, OSError, RecursionError) as error:
         reason = f"no key {error}" if isinstance(error, KeyError) else error
         raise RecordError(f"`{path}` describes no corpus of the 2019 release: {reason}") from error
 

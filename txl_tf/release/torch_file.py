@@ -50,6 +50,7 @@ def read_torch_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 
 def _read_with_torch(torch: Any, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    _check_unpacked_size(path)
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
@@ -66,6 +67,23 @@ def _read_with_torch(torch: Any, path: str | os.PathLike[str]) -> dict[str, np.n
         plain = tensor.detach().float() if tensor.dtype == torch.bfloat16 else tensor.detach()
         arrays[name] = np.ascontiguousarray(plain.numpy())
     return arrays
+
+
+def _check_unpacked_size(path: str | os.PathLike[str]) -> None:
+    """Checks that a zip unpacks to no more than its size, as `torch.save` writes them.
+
+    Raises:
+        UserError: If it does not.
+    """
+    if not zipfile.is_zipfile(path):
+        return  # an older format, without compression
+    try:
+        with zipfile.ZipFile(path) as archive:
+            sizes = [member.file_size for member in archive.infolist()]
+    except Exception:
+        return  # torch says what is wrong with it
+    if sum(sizes) > os.path.getsize(path):
+        raise UserError("its members are larger than itself: torch does not compress them")
 
 
 def _read_without_torch(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -142,7 +160,8 @@ class Archive:
         if member is None:
             raise PickleError(f"its member {name[:60]!a} is missing")
         self._bytes_left -= member.file_size
-        if member.compress_type != zipfile.ZIP_STORED or self._bytes_left < 0:
+        is_stored = member.compress_type == zipfile.ZIP_STORED
+        if not is_stored or member.compress_size != member.file_size or self._bytes_left < 0:
             raise PickleError(f"its member {name[:60]!a} is not stored as torch does")
         try:
             return self._zip.read(member)

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.data.files import is_remote
+from txl_tf.data.writing import check_folder
 from txl_tf.errors import UserError
 
 
@@ -148,6 +149,7 @@ def check_new_folder(out: str) -> None:
         raise UserError(f"`{out}` must be a folder of this machine: copy it from there")
     if (os.path.isdir(out) and os.listdir(out)) or os.path.isfile(out):
         raise UserError(f"`{out}` holds something already: choose another folder")
+    check_folder(out)
 
 
 @contextlib.contextmanager
