@@ -310,12 +310,3 @@ def test_what_takes_the_place_of_flags_that_are_not_needed_is_printed(records, c
         "--record_info_dir: not needed, it is for --data_format=release2019.",
         "--corpus_info_path: not needed, it is for --data_format=release2019.",
     ]
-
-
-def test_empty_places_of_the_release_are_none(records, capsys):
-    options = read_flags(
-        "--record_info_dir=", "--do_eval", "--eval_split=test", data_dir=records.data_dir
-    )
-    with pytest.raises(RecordError, match="no split 'test'"):
-        run(options, fail_to_make_strategy)
-    assert capsys.readouterr().out == ""

@@ -35,20 +35,32 @@ def define_flags() -> flags.FlagValues:
     def define(name: str, kind: type, default: Any, text: str, **rules: Any) -> None:
         define_flag(options, name, kind, default, text, **rules)
 
-    define("data_dir", str, None, "Folder of the records.", required=True)
+    define("data_dir", str, None, "Folder of the records.", required=True, is_path=True)
     define("data_format", str, RECORDS, f"What it holds: {' or '.join(DATA_FORMATS)}.")
-    define("record_info_dir", str, None, "release2019: where its record_info-*.json are.")
-    define("corpus_info_path", str, None, "release2019: where its corpus-info.json is.")
-    define("model_dir", str, None, "Folder of the run.", required=True)
+    define(
+        "record_info_dir", str, None, "release2019: where its record_info-*.json are.", is_path=True
+    )
+    define(
+        "corpus_info_path", str, None, "release2019: where its corpus-info.json is.", is_path=True
+    )
+    define("model_dir", str, None, "Folder of the run.", required=True, is_path=True)
     define("preset", str, None, f"Recipe to start from: {', '.join(presets.names())}.")
     define("do_train", bool, True, "Whether to train.")
     define("do_eval", bool, False, "Whether to evaluate, after training if there is any.")
     define("do_eval_only", bool, False, "Evaluate all checkpoints that are kept, the newest 5.")
     define("eval_split", str, "valid", "Split to evaluate on.")
-    define("eval_ckpt_path", str, None, "Checkpoint to evaluate. [default: the newest]")
+    define(
+        "eval_ckpt_path", str, None, "Checkpoint to evaluate. [default: the newest]", is_path=True
+    )
     define("start_eval_steps", int, 10_000, "First checkpoint for --do_eval_only.")
     define("max_eval_batch", int, -1, "Batches to evaluate; -1 for all.", lower_bound=-1)
-    define("warm_start_path", str, None, "Checkpoint whose weights a new run starts from.")
+    define(
+        "warm_start_path",
+        str,
+        None,
+        "Checkpoint whose weights a new run starts from.",
+        is_path=True,
+    )
     define("use_ema", bool, True, "Take averaged weights where a checkpoint has them; see --ema.")
     define("tie_weight", bool, True, "Embedding and softmax share weights: always true.")
     define("jit", bool, True, "Compile the model with XLA.")
