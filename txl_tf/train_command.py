@@ -5,6 +5,7 @@ tensorflow is imported after the flags have been read: a wrong one is answered a
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,9 @@ from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config_flags import answer_as_flags, define_config_flags, override
 from txl_tf.data.data_set import DataSet
+from txl_tf.data.files import check_folder, is_remote
 from txl_tf.data_formats import DATA_FORMATS, RECORDS, RELEASE, check_data_format, open_data_set
+from txl_tf.errors import UserError
 from txl_tf.legacy_flags import TRAINING_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.program import define_flag
 from txl_tf.run_options import RunOptions
@@ -91,7 +94,7 @@ def run(
     preset = answer_as_flags(presets.get, options.preset) if options.preset else None
     for line in describe_legacy_flags(options, TRAINING_FLAGS):
         print(line)
-    _check_checkpoints(options.eval_ckpt_path, options.warm_start_path)
+    _check_places(options, do_train=do_train)
     records = _open_data_set(options, preset)
     needs_eval = do_eval or (do_train and options.eval_every > 0)
     for split in ["train"] * do_train + [options.eval_split] * needs_eval:
@@ -156,9 +159,26 @@ def _check_flags(options: flags.FlagValues, *, do_train: bool, do_eval: bool) ->
     answer_as_flags(check_data_format, options.data_format)
 
 
-def _check_checkpoints(*paths: str | None) -> None:
-    """Checks that checkpoints are not of the 2019 release, before anything else is asked for."""
-    for path in filter(None, paths):
+def _check_places(options: flags.FlagValues, *, do_train: bool) -> None:
+    """Checks the run folder and the checkpoints, before anything slow is done.
+
+    Raises:
+        UserError: the run folder is a file, or a checkpoint that is needed is missing or one of
+            the 2019 release.
+    """
+    check_folder(options.model_dir)
+    folder = os.path.join(options.model_dir, "checkpoints")
+    # A run that goes on needs no warm start, and what is trained first may save the other one.
+    is_new = not os.path.isdir(folder) or not any(n.endswith(".index") for n in os.listdir(folder))
+    needed = [options.warm_start_path if is_new else None] if do_train else [options.eval_ckpt_path]
+    for path in filter(None, needed):
+        if not is_remote(path) and not os.path.exists(f"{path}.index"):
+            hint = ". It is a folder: name one of its files ckpt-STEP.index, without .index"
+            raise UserError(
+                f"checkpoint {path} cannot be restored: {path}.index is missing"
+                f"{hint if os.path.isdir(path) else ''}"
+            )
+    for path in filter(None, (options.eval_ckpt_path, options.warm_start_path)):
         from txl_tf.training.checkpoint_weights import check_not_release
 
         check_not_release(path)

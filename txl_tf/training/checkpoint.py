@@ -33,7 +33,7 @@ from txl_tf.training.checkpoint_weights import (
     read_shapes,
     restore_variables,
 )
-from txl_tf.training.files import explain, explain_errors
+from txl_tf.training.files import exists, explain, explain_errors
 from txl_tf.training.memory_files import check_parts, read_memory, write_memory
 from txl_tf.training.optimizer import ReducedOptimizer, read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
@@ -121,7 +121,7 @@ class Checkpointer:
 
     def _read(self, path: str) -> str | None:
         """Reads a checkpoint into model, optimizer and memory; returns how it is damaged."""
-        if not tf.io.gfile.exists(f"{path}.index"):  # the chief has seen it
+        if not exists(f"{path}.index"):  # the chief has seen it
             raise UserError(f"{path} is not here: {_SHARED}")
         try:
             check_weights(path, self.model)  # another model would lack a memory too

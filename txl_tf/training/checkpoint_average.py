@@ -14,7 +14,7 @@ import tensorflow as tf
 from txl_tf.errors import UserError
 from txl_tf.training.checkpoint_files import PREFIX, list_checkpoints, remove_checkpoint
 from txl_tf.training.checkpoint_weights import DAMAGE, make_key, read_shapes
-from txl_tf.training.files import explain, explain_errors, open_checkpoint
+from txl_tf.training.files import exists, explain, explain_errors, open_checkpoint
 from txl_tf.training.run_folder import read_run_config
 
 AVERAGED_NAME = "averaged"
@@ -91,7 +91,7 @@ def find_place(model_dir: str, step: int, *, overwrite: bool = False) -> str:
         UserError: there is one already, which is not to be overwritten.
     """
     path = os.path.join(model_dir, AVERAGED_NAME, f"{PREFIX}-{step}")
-    if tf.io.gfile.exists(f"{path}.index") and not overwrite:
+    if exists(f"{path}.index") and not overwrite:
         raise UserError(f"{path} is there already: --overwrite would replace it")
     return path
 

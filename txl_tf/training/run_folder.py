@@ -24,7 +24,7 @@ from txl_tf.config_base import list_differences
 from txl_tf.data.files import remove_file
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.training.files import explain_errors, read_json, write_json
+from txl_tf.training.files import exists, explain_errors, list_names, read_json, write_json
 from txl_tf.version import __version__
 
 FORMAT_VERSION = 1
@@ -107,12 +107,12 @@ def _explain_no_run(folder: str) -> str:
     message = f"`{folder}` holds no run: {CONFIG_NAME} is missing"
     if folder in presets.names():
         return f"{message}. {folder!r} is a recipe: train it, or import its weights"
-    if not tf.io.gfile.exists(folder):
+    if not exists(folder):
         close = difflib.get_close_matches(folder, presets.names(), n=1)
         recipe = f". {close[0]!r} is a recipe" if close else ""
         return f"{message}, and so is the folder{recipe}"
-    if tf.io.gfile.isdir(folder):
-        found = tf.io.gfile.listdir(folder)
+    found = list_names(folder)
+    if found:
         if "saved_model.pb" in found:
             return f"{message}. It is a SavedModel: `tf.saved_model.load` reads it"
         is_foreign = {"model", "checkpoint", "model.safetensors", "pytorch_model.bin"} & set(found)
@@ -131,7 +131,7 @@ def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
         UserError: the folder holds no run, or its vocabulary cannot be read.
     """
     path = os.path.join(model_dir, VOCABULARY_NAME)
-    if not tf.io.gfile.exists(path):
+    if not exists(path):
         if not has_run(model_dir):
             raise UserError(_explain_no_run(model_dir))
         return None
@@ -143,7 +143,7 @@ def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
 
 def has_run(model_dir: str) -> bool:
     """Tells whether a folder holds a run."""
-    return tf.io.gfile.exists(os.path.join(model_dir, CONFIG_NAME))
+    return exists(os.path.join(model_dir, CONFIG_NAME))
 
 
 def make_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary | None) -> None:
