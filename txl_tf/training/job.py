@@ -13,7 +13,7 @@ from txl_tf.data.data_set import DataSet
 from txl_tf.data.lanes import Tokens, TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.run_options import RunOptions
-from txl_tf.training.checkpoint import Checkpointer
+from txl_tf.training.checkpoint import Checkpointer, share_run_id
 from txl_tf.training.checkpoint_weights import load_weights
 from txl_tf.training.evaluation import check_documents
 from txl_tf.training.evaluator import Evaluator, Score
@@ -89,6 +89,7 @@ def train(
         trainer.optimizer,
         trainer.memory,
         workers,
+        run_id=share_run_id(workers, model_dir),
         keep=options.keep_checkpoints,
     )
     first_step = checkpointer.restore()
@@ -99,7 +100,7 @@ def train(
         return
     log, validation = None, None
     if workers.is_chief:
-        make_run_folder(model_dir, config, records.vocabulary)
+        make_run_folder(model_dir, config, records.vocabulary, checkpointer.run_id)
         log = TrainingLog(model_dir, first_step=first_step, train_steps=training.train_steps)
         validation = Validation(model_dir, first_step=first_step, patience=options.patience)
     (is_over,) = workers.broadcast([validation is not None and validation.is_over])
