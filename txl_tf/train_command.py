@@ -3,6 +3,7 @@
 tensorflow is imported after the flags have been read: a wrong one is answered at once.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -21,6 +22,8 @@ from txl_tf.errors import UserError
 from txl_tf.legacy_flags import TRAINING_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.program import define_flag
 from txl_tf.run_options import RunOptions
+from txl_tf.training.cluster import Cluster
+from txl_tf.training.run_lock import lock_run
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -88,6 +91,16 @@ def run(
         flags.Error: flags that contradict each other.
         UserError: an input that cannot be used.
     """
+    with contextlib.ExitStack() as stack:
+        _run(options, make_strategy, stack)
+
+
+def _run(
+    options: flags.FlagValues,
+    make_strategy: Callable[[flags.FlagValues], "tf.distribute.Strategy"],
+    stack: contextlib.ExitStack,
+) -> None:
+    """Does what `run` does; what the stack holds is given back in the end."""
     do_train = options.do_train and not options.do_eval_only
     do_eval = options.do_eval or options.do_eval_only
     _check_flags(options, do_train=do_train, do_eval=do_eval)
@@ -102,6 +115,8 @@ def run(
     if do_train:
         configs = answer_as_flags(make_configs, options, records, preset)
         run_options = answer_as_flags(override, RunOptions(), options)
+        if _is_chief(options):
+            stack.enter_context(lock_run(options.model_dir))
 
     from txl_tf.training import evaluation, job
     from txl_tf.training.run_folder import RunConfig
@@ -134,6 +149,13 @@ def run(
         with job.wait_for_chief(strategy) as is_chief:
             if is_chief:
                 _evaluate(options, records, config)
+
+
+def _is_chief(options: flags.FlagValues) -> bool:
+    """Tells whether this process writes what all processes of the run share."""
+    # A TPU is driven by one process, whatever TF_CONFIG is set to.
+    cluster = None if "tpu" in options else Cluster.from_environment()
+    return cluster is None or cluster.index == 0
 
 
 def _write_settings(options: flags.FlagValues) -> str:
