@@ -18,7 +18,11 @@ def make_strategy(options: flags.FlagValues) -> Any:
     """Returns a MirroredStrategy; tensorflow is imported once the flags have been read."""
     from txl_tf.training.strategy import make_gpu_strategy
 
-    return make_gpu_strategy(num_gpus=options.num_gpus, cpu_replicas=options.cpu_replicas)
+    return make_gpu_strategy(
+        num_gpus=options.num_gpus,
+        cpu_replicas=options.cpu_replicas,
+        connect_minutes=options.connect_minutes,
+    )
 
 
 def main(argv: list[str]) -> int:
@@ -26,6 +30,8 @@ def main(argv: list[str]) -> int:
     options = define_flags()
     define_flag(options, "num_gpus", int, None, "GPUs to use. [default: all]", lower_bound=0)
     define_flag(options, "cpu_replicas", int, 1, "Replicas on the CPU, to try out.", lower_bound=1)
+    text = "Minutes to wait for the other hosts that TF_CONFIG names; 0 for no limit."
+    define_flag(options, "connect_minutes", float, 10.0, text, lower_bound=0.0)
     return run_program(str(__doc__), options, lambda options: run(options, make_strategy), argv)
 
 

@@ -266,9 +266,13 @@ def print_table(options: flags.FlagValues) -> None:
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
-    define_flag(options, "data_dir", str, None, "Folder of the records.", required=True)
+    define_flag(
+        options, "data_dir", str, None, "Folder of the records.", required=True, is_path=True
+    )
     define_flag(options, "split", str, "test", "Split to predict.")
-    define_flag(options, "model_dir", str, None, "Run whose last evaluation is shown beside.")
+    define_flag(
+        options, "model_dir", str, None, "Run whose last evaluation is shown beside.", is_path=True
+    )
     return run_program(str(__doc__), options, print_table, argv)
 
 

@@ -109,7 +109,7 @@ def main(argv: list[str]) -> int:
     options = flags.FlagValues()
     flags.DEFINE_enum("compare", "replicas", list(VARIANTS), "What differs.", flag_values=options)
     define_flag(options, "steps", int, 300, "Steps of each run.", lower_bound=1)
-    define_flag(options, "output", str, None, "Picture. [default: none]")
+    define_flag(options, "output", str, None, "Picture. [default: none]", is_path=True)
     return run_program(str(__doc__), options, compare, argv)
 
 

@@ -218,8 +218,12 @@ def main(argv: list[str]) -> int:
     define_flag(options, "works", list, list(WORKS), "Which of them, with --compare=methods.")
     define_flag(options, "seconds", float, 5.0, "How long to measure each.", lower_bound=0.0)
     define_flag(options, "curve_tokens", int, 10_000, "Tokens of the curve.", lower_bound=0)
-    define_flag(options, "json", str, None, "File for all that was measured. [default: none]")
-    define_flag(options, "plot", str, None, "Picture of --compare=windows. [default: none]")
+    define_flag(
+        options, "json", str, None, "File for all that was measured. [default: none]", is_path=True
+    )
+    define_flag(
+        options, "plot", str, None, "Picture of --compare=windows. [default: none]", is_path=True
+    )
     return run_program(str(__doc__), options, compare, argv)
 
 

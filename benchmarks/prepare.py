@@ -179,7 +179,14 @@ def main(argv: list[str]) -> int:
     define_flag(options, "characters", int, 100_000_000, "Of text8, and bytes of enwik8.")
     define_flag(options, "words", int, 100_000_000, "Words; subwords are learnt from a tenth.")
     define_flag(options, "num_workers", int, os.cpu_count() or 1, "Pieces to work on at once.")
-    define_flag(options, "folder", str, None, "Where to put the corpora, a few GB. [default: /tmp]")
+    define_flag(
+        options,
+        "folder",
+        str,
+        None,
+        "Where to put the corpora, a few GB. [default: /tmp]",
+        is_path=True,
+    )
     return run_program(str(__doc__), options, print_speeds, argv)
 
 

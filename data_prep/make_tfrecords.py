@@ -69,10 +69,9 @@ def define_flags() -> flags.FlagValues:
 
     names = ", ".join((*CORPORA, _TEXT))
     define("dataset", str, None, f"Data set to make: {names}.", required=True)
-    define("data_dir", str, None, "Where to write. [default: data/DATASET]")
-    define(
-        "raw_dir", str, None, "Where raw files are, or are downloaded to. [default: raw/DATASET]"
-    )
+    define("data_dir", str, None, "Where to write. [default: data/DATASET]", is_path=True)
+    text = "Where raw files are, or are downloaded to. [default: raw/DATASET]"
+    define("raw_dir", str, None, text, is_path=True)
     for split in ("valid", "test"):
         text = f"bytes of the raw file that go to {split}. [default: 5,000,000]"
         define(f"{split}_size", int, None, text, lower_bound=1)
@@ -80,7 +79,8 @@ def define_flags() -> flags.FlagValues:
     define("num_shuffles", int, 4, "orders of the sentences to write.", lower_bound=1)
     define("seed", int, 0, "of these orders.", lower_bound=0)
     for split in SPLITS:
-        define(split, list, None, "files, separated by commas; * and ** as in a shell (quoted).")
+        text = "files, separated by commas; * and ** as in a shell (quoted)."
+        define(split, list, None, text, is_path=True)
     define("level", str, "byte", f"what a symbol is: {', '.join(LEVELS)}.")
     define(
         "encoding_errors", str, "strict", "Bytes that are not UTF-8: strict (an error), replace."
@@ -95,7 +95,13 @@ def define_flags() -> flags.FlagValues:
     define("unknown", str, None, "the symbol for unknown ones, such as <unk>.")
     define("lower_case", bool, False, "put the text into lower case.")
     define("line_end", str, "<eos>", "the symbol for the end of a line; empty for none.")
-    define("vocab_file", str, None, "a vocabulary, a symbol a line or .json, instead of a new one.")
+    define(
+        "vocab_file",
+        str,
+        None,
+        "a vocabulary, a symbol a line or .json, instead of a new one.",
+        is_path=True,
+    )
     define(
         "cutoffs",
         list,

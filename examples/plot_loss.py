@@ -69,8 +69,10 @@ def draw_curve(
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
-    define_flag(options, "model_dir", str, None, "Folder of the run.", required=True)
-    define_flag(options, "output", str, None, "Picture. [default: MODEL_DIR/loss.png]")
+    define_flag(options, "model_dir", str, None, "Folder of the run.", required=True, is_path=True)
+    define_flag(
+        options, "output", str, None, "Picture. [default: MODEL_DIR/loss.png]", is_path=True
+    )
     return run_program(str(__doc__), options, plot_loss, argv)
 
 

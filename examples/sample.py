@@ -13,7 +13,7 @@ from txl_tf.program import define_flag, run_program
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
-    define_flag(options, "model_dir", str, None, "Folder of the run.", required=True)
+    define_flag(options, "model_dir", str, None, "Folder of the run.", required=True, is_path=True)
     define_flag(options, "prompt", str, "Return ", "Text to go on with.")
     define_flag(options, "length", int, 300, "Tokens to add.", lower_bound=1)
     define_flag(options, "temperature", float, 0.8, "Below 1: likelier.", lower_bound=0)

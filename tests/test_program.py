@@ -1,3 +1,4 @@
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,66 @@ def test_one_flag_may_take_all_that_is_no_flag(arguments, names):
     argv = ["bin/count.py", "--folder=x", *arguments]
     assert run_program("Counts.", options, seen.append, argv, rest="names") == 0
     assert seen[0].names == names
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "arguments"),
+    [
+        (str, None, ["--place="]),
+        (str, "here", ["--place="]),
+        (str, None, ["--place", " "]),
+        (list, None, ["--place="]),
+        (list, None, ["--place=a,,b"]),
+        (tuple, [], ["--place=a", "--place="]),
+        (tuple, [], ["a", ""]),
+    ],
+)
+def test_a_flag_that_names_files_is_not_empty(kind, default, arguments, capsys):
+    options = flags.FlagValues()
+    define_flag(options, "place", kind, default, "Where.", is_path=True)
+    rest = "place" if kind is tuple else None
+    assert run_program("Counts.", options, fail_with(OSError()), ["x", *arguments], rest=rest) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("x: flag --place=")
+    assert "must name a file or a folder (is a shell variable not set?). Received: " in line
+
+
+@pytest.mark.parametrize("arguments", [[], ["--place=a"], ["--place=a,gs://b/c"]])
+def test_a_flag_that_names_files_takes_their_names(arguments):
+    options = flags.FlagValues()
+    define_flag(options, "place", list, [], "Where.", is_path=True)
+    assert run_program("Counts.", options, lambda options: None, ["x", *arguments]) == 0
+
+
+# Every flag of a program that names a file or a folder.
+PLACES = {
+    "train_gpu": "data_dir model_dir record_info_dir corpus_info_path eval_ckpt_path "
+    "warm_start_path",
+    "train_tpu": "data_dir model_dir record_info_dir corpus_info_path eval_ckpt_path "
+    "warm_start_path",
+    "make_tfrecords": "data_dir raw_dir train valid test vocab_file",
+    "txl_tf.data.inspect": "data_dir",
+    "txl_tf.evaluate": "run data_dir checkpoint",
+    "txl_tf.export": "run out checkpoint",
+    "txl_tf.export_release": "run out checkpoint",
+    "txl_tf.generate": "run checkpoint",
+    "txl_tf.import_release": "source raw_dir out",
+    "txl_tf.score": "run files checkpoint",
+    "txl_tf.training.average": "model_dir",
+    "txl_tf.verify_release": "source run",
+}
+
+
+@pytest.mark.parametrize(
+    ("program", "flag"),
+    [(program, flag) for program, names in PLACES.items() for flag in names.split()],
+)
+def test_no_program_takes_an_empty_path(program, flag, capsys):
+    others = {"make_tfrecords": ["--dataset=text8"], "train_tpu": ["--tpu=local"]}
+    places = [f"--{name}=x" for name in PLACES[program].split()]
+    main = importlib.import_module(program).main
+    assert main(["x", *others.get(program, []), *places, f"--{flag}="]) == 2
+    assert f"flag --{flag}=" in capsys.readouterr().err
 
 
 def test_a_reader_that_has_enough_ends_a_program_without_a_word():

@@ -1,6 +1,8 @@
 """Addresses in the place of folders: tensorflow's ram:// stands in for gs:// and the like."""
 
+import importlib
 import json
+import threading
 
 import make_tfrecords
 import numpy as np
@@ -8,9 +10,11 @@ import pytest
 import tensorflow as tf
 from test_train_gpu import run_main, write_data
 
-from txl_tf.data import open_records, read_ids
+import txl_tf
+from txl_tf.data import files, open_records, read_ids
 from txl_tf.data.records import RecordError
 from txl_tf.data.writing import holds_records
+from txl_tf.errors import UserError
 from txl_tf.training import average
 
 
@@ -88,3 +92,87 @@ def test_the_program_writes_to_an_address(address, tmp_path, capsys):
     assert holds_records(f"{address}/data")
     assert make_tfrecords.main(arguments) == 0
     assert "nothing to do" in capsys.readouterr().out
+
+
+def run_training(tmp_path, *flags):
+    """Returns the exit status of a training whose records are there, unless a flag names others."""
+    data_dir, model_dir = write_data(tmp_path / "data"), tmp_path / "run"
+    status = run_main(data_dir, model_dir, *flags)
+    assert not model_dir.exists()
+    return status
+
+
+def read_error(capsys):
+    """Returns the only line of an error; what tensorflow remarks by itself comes with none."""
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+PLACES = ["data_dir", "model_dir", "eval_ckpt_path", "warm_start_path"]
+
+
+@pytest.mark.parametrize("flag", PLACES)
+def test_an_unknown_scheme_is_one_line(flag, tmp_path, capsys):
+    assert run_training(tmp_path, f"--{flag}=s3://bucket/a") == 1
+    line = read_error(capsys)
+    assert line.startswith("train_gpu.py: `s3://bucket/a")
+    assert "must be a path or an address that tensorflow reads, file://, gs://, ram://" in line
+
+
+@pytest.mark.parametrize("name", ["score", "generate", "evaluate", "export"])
+def test_an_unknown_scheme_of_a_run_is_one_line(name, tmp_path, capsys):
+    main = importlib.import_module(f"txl_tf.{name}").main
+    more = {"score": [__file__], "generate": ["--prompt=a"], "export": [f"--out={tmp_path / 'a'}"]}
+    assert main(["x", "--run=s3://bucket/a", *more.get(name, [])]) == 1
+    assert read_error(capsys).endswith("Received: s3://")
+
+
+def test_an_unknown_scheme_is_no_run():
+    with pytest.raises(UserError, match=r"`s3://bucket/a/config.json` must be .*Received: s3://"):
+        txl_tf.load("s3://bucket/a")
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """Has tensorflow find no host, as it would say."""
+
+    def fail(path):
+        raise tf.errors.FailedPreconditionError(None, None, "Could not resolve host\n\t when so")
+
+    monkeypatch.setattr(tf.io.gfile, "exists", fail)
+
+
+@pytest.mark.parametrize("flag", PLACES)
+def test_an_address_that_cannot_be_reached_is_one_line(flag, no_network, tmp_path, capsys):
+    assert run_training(tmp_path, f"--{flag}=gs://bucket/a") == 1
+    line = read_error(capsys)
+    assert line.startswith("train_gpu.py: `gs://bucket/a")
+    assert line.endswith("`: Could not resolve host")
+
+
+def test_a_run_that_cannot_be_reached_is_an_error(no_network):
+    with pytest.raises(UserError, match=r"^`gs://bucket/a/config\.json`: Could not resolve host$"):
+        txl_tf.load("gs://bucket/a")
+
+
+def test_an_address_that_does_not_answer_is_given_up(monkeypatch, capsys):
+    never = threading.Event()
+    monkeypatch.setattr(tf.io.gfile, "exists", lambda path: never.wait())
+    monkeypatch.setattr(files, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr(files, "PATIENCE_SECONDS", 0.02)
+    with pytest.raises(UserError, match="gs://bucket did not answer within 0 seconds"):
+        txl_tf.load("gs://bucket/a")
+    assert read_error(capsys).startswith("gs://bucket does not answer yet; waits ")
+    never.set()
+
+
+def test_a_storage_that_fails_later_is_an_error_of_the_system(address, monkeypatch):
+    write_data(f"{address}/data")
+    train = open_records(f"{address}/data").split("train")
+
+    def fail(*_):
+        raise tf.errors.UnavailableError(None, None, "gone\nand more")
+
+    monkeypatch.setattr(tf.io.gfile.GFile, "read", fail)
+    with pytest.raises(OSError, match=rf"^`{address}/data/train-.*`: gone$"):
+        train.read(0, 7)

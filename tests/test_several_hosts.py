@@ -179,17 +179,42 @@ def test_processes_with_different_flags_are_told(data_dir, tmp_path):
         assert "was started with other flags, or on other records" in output.splitlines()[-1]
 
 
-def test_a_process_that_waits_for_others_in_vain_can_be_interrupted(data_dir, tmp_path):
+IDLE = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+@pytest.mark.parametrize(
+    ("index", "number"), [(0, signal.SIGINT), (0, signal.SIGTERM), (1, signal.SIGTERM)]
+)
+def test_a_process_that_waits_for_others_in_vain_is_stopped_by_a_signal(
+    index, number, data_dir, tmp_path
+):
     run = Run(data_dir, tmp_path, steps=50)
-    idle = [sys.executable, "-c", "import time; time.sleep(600)"]
-    run.start(run.command, idle)
-    while "Waits for the other processes" not in (tmp_path / "chief.txt").read_text():
-        assert run.processes[0].poll() is None
+    run.start(*([run.command, IDLE] if index == 0 else [IDLE, run.command]))
+    log = tmp_path / ("chief.txt", "worker.txt")[index]
+    while "Waits for the other processes" not in log.read_text():
+        assert run.processes[index].poll() is None
         time.sleep(0.1)
     time.sleep(2)  # it says so before it waits
-    run.processes[0].send_signal(signal.SIGINT)
-    assert run.processes[0].wait(timeout=MINUTE) == -signal.SIGINT
-    run.processes[1].kill()
+    run.processes[index].send_signal(number)
+    assert run.processes[index].wait(timeout=MINUTE) == 128 + number
+    assert log.read_text().splitlines()[-1] == (
+        f"train_gpu.py: stopped by {signal.Signals(number).name} while it waited for the other "
+        "processes of the run"
+    )
+    assert not run.model_dir.exists()
+    run.processes[1 - index].kill()
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_process_that_waits_for_others_in_vain_gives_up(index, data_dir, tmp_path):
+    run = Run(data_dir, tmp_path, "--connect_minutes=0.03", steps=50)
+    run.start(*([run.command, IDLE] if index == 0 else [IDLE, run.command]))
+    assert run.processes[index].wait(timeout=MINUTE) == 1
+    run.processes[1 - index].kill()
+    *_, line = (tmp_path / ("chief.txt", "worker.txt")[index]).read_text().splitlines()
+    assert line.startswith(f"train_gpu.py: no {('connection', 'answer')[index]} from worker ")
+    assert line.endswith(": gave up after 0.03 minutes")
+    assert not run.model_dir.exists()
 
 
 def test_sigterm_ends_a_process_that_has_joined_the_others(tmp_path):

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from txl_tf.errors import UserError
 from txl_tf.program import parse_flags
 from txl_tf.train_command import define_flags, make_configs, make_eval_config, run
 from txl_tf.training.run_folder import RunConfig, make_run_folder
+from txl_tf.training.run_lock import lock_run
 
 RELEASE_CHECKPOINT = Path(__file__).parent / "golden" / "model" / "char" / "model.ckpt-0"
 # The training program of the 2019 release; flags that concern TPUs alone are left out.
@@ -312,10 +314,50 @@ def test_what_takes_the_place_of_flags_that_are_not_needed_is_printed(records, c
     ]
 
 
-def test_empty_places_of_the_release_are_none(records, capsys):
-    options = read_flags(
-        "--record_info_dir=", "--do_eval", "--eval_split=test", data_dir=records.data_dir
-    )
-    with pytest.raises(RecordError, match="no split 'test'"):
+def start_training(records, model_dir, monkeypatch):
+    """Begins a run; returns whether its folder was locked when it came to train."""
+    seen = []
+
+    def try_lock(*_, **__):
+        try:
+            with lock_run(str(model_dir)):
+                seen.append(False)
+        except UserError:
+            seen.append(True)
+
+    monkeypatch.setattr("txl_tf.training.job.train", try_lock)
+    options = read_flags(f"--model_dir={model_dir}", data_dir=records.data_dir)
+    run(options, lambda options: None)
+    return seen == [True]
+
+
+def test_a_run_folder_is_locked_while_a_run_trains(records, tmp_path, monkeypatch):
+    assert start_training(records, tmp_path / "run", monkeypatch)
+    with lock_run(str(tmp_path / "run")):
+        pass
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_of_several_processes_the_chief_locks(index, records, tmp_path, monkeypatch):
+    task = {"type": "worker", "index": index}
+    cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": task}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    assert start_training(records, tmp_path / "run", monkeypatch) is (index == 0)
+
+
+def test_a_second_run_in_a_folder_is_refused_before_it_starts(records, tmp_path):
+    options = read_flags(f"--model_dir={tmp_path}", data_dir=records.data_dir)
+    with lock_run(str(tmp_path)), pytest.raises(UserError, match=r"is in use: process \d+ on "):
         run(options, fail_to_make_strategy)
-    assert capsys.readouterr().out == ""
+
+
+def test_an_evaluation_needs_no_lock(records, tmp_path, monkeypatch):
+    config = RunConfig("words", ModelConfig(n_token=19), TrainConfig(), EvalConfig())
+    make_run_folder(str(tmp_path / "run"), config, records.vocabulary)
+    seen = []
+    evaluate = "txl_tf.training.evaluation.evaluate"
+    monkeypatch.setattr(evaluate, lambda *_, **__: seen.append(True))
+    flags = ("--do_train=false", "--do_eval", f"--model_dir={tmp_path / 'run'}")
+    with lock_run(str(tmp_path / "run")):
+        run(read_flags(*flags, data_dir=records.data_dir), fail_to_make_strategy)
+    assert seen == [True]

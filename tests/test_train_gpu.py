@@ -313,9 +313,53 @@ def test_what_does_not_fit_the_run_is_one_line(finished, capsys, arguments, mess
     assert message in line
 
 
-def test_a_model_dir_that_is_a_file_is_one_line(data_dir, tmp_path, capsys):
+@pytest.mark.parametrize("place", ["file", "file/run"])
+def test_a_model_dir_that_is_a_file_is_one_line(place, data_dir, tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    assert run_main(data_dir, tmp_path / "file" / "run") == 1
-    *_, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("train_gpu.py: ")
-    assert str(tmp_path / "file") in line
+    assert run_main(data_dir, tmp_path / place) == 1
+    assert capsys.readouterr().err == (
+        f"train_gpu.py: `{tmp_path / place}` must be a folder. "
+        f"Received: {tmp_path / 'file'}, which is a file\n"
+    )
+
+
+def test_a_warm_start_from_a_folder_says_what_to_name(data_dir, tmp_path, capsys):
+    (tmp_path / "checkpoints").mkdir()
+    path = f"--warm_start_path={tmp_path / 'checkpoints'}"
+    assert run_main(data_dir, tmp_path / "run", path) == 1
+    assert "It is a folder: name one of its files ckpt-STEP.index" in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_needs_its_warm_start_no_more(run_copy, capsys):
+    for path in (run_copy / "run" / "checkpoints").glob("ckpt-12.*"):
+        path.unlink()
+    assert run_main(run_copy / "data", run_copy / "run", "--warm_start_path=none/ckpt-3") == 0
+    assert "Goes on from step 8. --warm_start_path is for new runs" in capsys.readouterr().out
+
+
+def test_a_checkpoint_that_training_will_make_can_be_evaluated(data_dir, tmp_path, capsys):
+    path = f"--eval_ckpt_path={tmp_path / 'run' / 'checkpoints' / 'ckpt-8'}"
+    assert run_main(data_dir, tmp_path / "run", "--do_eval", path) == 0
+    assert [step for step, _ in read_scores(capsys.readouterr().out)] == [8]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--model_dir=FILE"],
+        ["--model_dir=FILE/run"],
+        ["--warm_start_path=/nope/ckpt-3"],
+        ["--do_train=false", "--do_eval", "--eval_ckpt_path=/nope/ckpt-3"],
+    ],
+)
+def test_places_that_cannot_be_used_are_told_without_tensorflow(flags, data_dir, tmp_path):
+    (tmp_path / "file").write_text("")
+    flags = [flag.replace("FILE", str(tmp_path / "file")) for flag in flags]
+    arguments = ["x", *make_arguments(data_dir, tmp_path / "run", *flags)]
+    code = (
+        f"import sys, train_gpu; status = train_gpu.main({arguments!r}); "
+        "sys.exit('tensorflow was imported' if 'tensorflow' in sys.modules else status)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROGRAM.parent)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr

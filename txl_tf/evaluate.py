@@ -40,13 +40,13 @@ def define_flags() -> flags.FlagValues:
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
     of_recipe = "[default: the recipe's]"
-    define("run", str, None, "Folder of the run.", required=True)
+    define("run", str, None, "Folder of the run.", required=True, is_path=True)
     define(
         *("recipe", str, None),
         f"How to evaluate: {SOTA}, as the recipe whose model the run has; or as one of "
         f"{', '.join(presets.names())}. [default: as the run's own config says]",
     )
-    define("data_dir", str, None, "Folder of the records. [default: RUN/records]")
+    define("data_dir", str, None, "Folder of the records. [default: RUN/records]", is_path=True)
     define("data_format", str, RECORDS, f"What it holds: {' or '.join(DATA_FORMATS)}.")
     define("split", str, None, "Split to evaluate on. [default: test if there is one, else valid]")
     define("lanes", int, None, f"Lanes to cut the split into. {of_recipe}", lower_bound=1)
@@ -60,7 +60,7 @@ def define_flags() -> flags.FlagValues:
         *("reset_at_documents", bool, None),
         f"A document sees nothing of the one before it. {of_recipe}",
     )
-    define("checkpoint", str, None, "Path of the checkpoint. [default: the newest]")
+    define("checkpoint", str, None, "Path of the checkpoint. [default: the newest]", is_path=True)
     define("use_ema", bool, True, "Take averaged weights where the checkpoint has them.")
     define("max_segments", int, None, "Segments to score. [default: all]", lower_bound=1)
     define("jit", bool, True, "Compile the model with XLA.")

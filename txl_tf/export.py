@@ -21,9 +21,9 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
-    define("run", str, None, "Folder of the run.", required=True)
-    define("out", str, None, "Folder to make, new or empty.", required=True)
-    define("checkpoint", str, None, "Checkpoint to export. [default: the newest]")
+    define("run", str, None, "Folder of the run.", required=True, is_path=True)
+    define("out", str, None, "Folder to make, new or empty.", required=True, is_path=True)
+    define("checkpoint", str, None, "Checkpoint to export. [default: the newest]", is_path=True)
     define("use_ema", bool, True, "Take averaged weights where there are any.")
     define_span_flags(options, "[default: the run's]")
     define("mask_empty_memory", bool, True, "A text sees nothing before its first token.")

@@ -18,9 +18,24 @@ def main(argv: list[str]) -> int:
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
-    define_flag(options, "run", str, None, "Folder of the run.", required=True)
-    define_flag(options, "out", str, None, "Folder to write model/ and data/ to.", required=True)
-    define_flag(options, "checkpoint", str, None, "Checkpoint to export. [default: the newest]")
+    define_flag(options, "run", str, None, "Folder of the run.", required=True, is_path=True)
+    define_flag(
+        options,
+        "out",
+        str,
+        None,
+        "Folder to write model/ and data/ to.",
+        required=True,
+        is_path=True,
+    )
+    define_flag(
+        options,
+        "checkpoint",
+        str,
+        None,
+        "Checkpoint to export. [default: the newest]",
+        is_path=True,
+    )
     define_flag(options, "use_ema", bool, True, "Take averaged weights where there are any.")
     return options
 

@@ -33,7 +33,7 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
-    define("run", str, None, "Folder of the run.", required=True)
+    define("run", str, None, "Folder of the run.", required=True, is_path=True)
     define("prompt", str, None, "Text to go on with. [default: standard input]")
     define("length", int, 300, "Tokens to add.", lower_bound=0)
     define("temperature", float, 0.95, "Below 1: likelier; 0: the likeliest.", lower_bound=0)
@@ -52,7 +52,7 @@ def define_flags() -> flags.FlagValues:
     define("stop", tuple, [], f"Symbol, or text of any length, that ends a text. {several}")
     define("mask_empty_memory", bool, True, "Hide places of the memory that hold nothing yet.")
     define("raw", bool, False, "Print words of WikiText as the model writes them, @-@ and all.")
-    define("checkpoint", str, None, "Path of the checkpoint. [default: the newest]")
+    define("checkpoint", str, None, "Path of the checkpoint. [default: the newest]", is_path=True)
     return options
 
 

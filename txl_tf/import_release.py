@@ -8,7 +8,7 @@ import dataclasses
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -32,13 +32,19 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
 
-    def define(name: str, kind: type, default: object, text: str, **rules: object) -> None:
+    def define(name: str, kind: type, default: Any, text: str, **rules: Any) -> None:
         define_flag(options, name, kind, default, text, **rules)
 
-    define("source", str, None, "Folder of the release (with model/), model folder or checkpoint.")
+    define(
+        "source",
+        str,
+        None,
+        "Folder of the release (with model/), model folder or checkpoint.",
+        is_path=True,
+    )
     define("download", str, None, "Published model to get: tf_enwik8, tf_text8, tf_wt103, tf_lm1b.")
-    define("raw_dir", str, "pretrained_xl", "Where to put what is downloaded.")
-    define("out", str, None, "Run folder to make.", required=True)
+    define("raw_dir", str, "pretrained_xl", "Where to put what is downloaded.", is_path=True)
+    define("out", str, None, "Run folder to make.", required=True, is_path=True)
     define("dataset", str, None, "Name of the data set. [default: as the source's data/ has it]")
     define("recipe", str, None, "Recipe of the model. [default: the one with its sizes, if any]")
     define(

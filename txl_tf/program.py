@@ -69,7 +69,14 @@ def run_program(
 
 
 def define_flag(
-    options: flags.FlagValues, name: str, kind: type, default: Any, text: str, **rules: Any
+    options: flags.FlagValues,
+    name: str,
+    kind: type,
+    default: Any,
+    text: str,
+    *,
+    is_path: bool = False,
+    **rules: Any,
 ) -> None:
     """Defines a flag.
 
@@ -80,6 +87,8 @@ def define_flag(
             the flag may be given more than once).
         default: its value if it is not given.
         text: what `--help` says.
+        is_path: whether it names files or folders. An empty value is refused then: most often it
+            is a shell variable that is not set, and would stand for the current folder.
         **rules: absl's: `required`, `lower_bound`, `upper_bound`.
     """
     kinds: dict[type, Any] = {
@@ -91,6 +100,24 @@ def define_flag(
         tuple: flags.DEFINE_multi_string,
     }
     kinds[kind](name, default, text, flag_values=options, **rules)
+    if is_path:
+        flags.register_validator(
+            name, lambda value: value == default or _check_path(value), flag_values=options
+        )
+
+
+def _check_path(value: str | list[str]) -> bool:
+    """Checks the value of a flag that names files or folders; returns true, as absl has it.
+
+    Raises:
+        flags.ValidationError: it is empty.
+    """
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(each.strip() for each in values):
+        raise flags.ValidationError(
+            f"must name a file or a folder (is a shell variable not set?). Received: {value!r}"
+        )
+    return True
 
 
 def parse_flags(
@@ -111,7 +138,8 @@ def parse_flags(
 
     Raises:
         flags.Error: a flag is unknown (the nearest known one is named), is missing, or has a
-            wrong value, or something that is no flag was given.
+            wrong value, names a file or folder by an empty text, or something that is no flag was
+            given.
     """
     if positional and len(argv) > 1 and not argv[1].startswith("-"):
         argv = [argv[0], f"--{positional}={argv[1]}", *argv[2:]]
@@ -128,7 +156,7 @@ def parse_flags(
             raise
         raise flags.Error(f"{' and '.join(missing)} must be given") from error
     if rest and others:
-        options[rest].value = [*getattr(options, rest), *others]
+        setattr(options, rest, [*getattr(options, rest), *others])  # validated, as all flags
     elif others:
         raise flags.Error(f"flags only are expected. Received: {' '.join(others)}")
 

@@ -45,8 +45,10 @@ def define_flags() -> flags.FlagValues:
     def define_choice(name: str, default: str, text: str) -> None:
         define(name, str, default, f"{text}: {', '.join(_CHOICES[name])}.")
 
-    define("run", str, None, "Folder of the run.", required=True)
-    define("files", tuple, [], "Texts, as all that is no flag; - for the standard input.")
+    define("run", str, None, "Folder of the run.", required=True, is_path=True)
+    define(
+        "files", tuple, [], "Texts, as all that is no flag; - for the standard input.", is_path=True
+    )
     define_choice("by", "file", "What gets a score")
     define_choice("documents", "blank_line", "Where documents begin, for --by document")
     define("document_separator", str, None, "The same: behind a line that is this.")
@@ -59,7 +61,7 @@ def define_flags() -> flags.FlagValues:
     define_choice("encoding_errors", "strict", "Bytes that are not UTF-8")
     define("batch_size", int, 16, "The most contexts to read at once.", lower_bound=1)
     define_span_flags(options, "[default: as the run is evaluated]")
-    define("checkpoint", str, None, "Path of the checkpoint. [default: the newest]")
+    define("checkpoint", str, None, "Path of the checkpoint. [default: the newest]", is_path=True)
     define("jit", bool, True, "Compile the model with XLA.")
     return options
 

@@ -3,8 +3,10 @@
 tensorflow is imported after the flags have been read: a wrong one is answered at once.
 """
 
+import contextlib
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +16,14 @@ from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config_flags import answer_as_flags, define_config_flags, override
 from txl_tf.data.data_set import DataSet
+from txl_tf.data.files import check_folder, is_remote
 from txl_tf.data_formats import DATA_FORMATS, RECORDS, RELEASE, check_data_format, open_data_set
+from txl_tf.errors import UserError
 from txl_tf.legacy_flags import TRAINING_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.program import define_flag
 from txl_tf.run_options import RunOptions
+from txl_tf.training.cluster import Cluster
+from txl_tf.training.run_lock import lock_run
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -35,20 +41,32 @@ def define_flags() -> flags.FlagValues:
     def define(name: str, kind: type, default: Any, text: str, **rules: Any) -> None:
         define_flag(options, name, kind, default, text, **rules)
 
-    define("data_dir", str, None, "Folder of the records.", required=True)
+    define("data_dir", str, None, "Folder of the records.", required=True, is_path=True)
     define("data_format", str, RECORDS, f"What it holds: {' or '.join(DATA_FORMATS)}.")
-    define("record_info_dir", str, None, "release2019: where its record_info-*.json are.")
-    define("corpus_info_path", str, None, "release2019: where its corpus-info.json is.")
-    define("model_dir", str, None, "Folder of the run.", required=True)
+    define(
+        "record_info_dir", str, None, "release2019: where its record_info-*.json are.", is_path=True
+    )
+    define(
+        "corpus_info_path", str, None, "release2019: where its corpus-info.json is.", is_path=True
+    )
+    define("model_dir", str, None, "Folder of the run.", required=True, is_path=True)
     define("preset", str, None, f"Recipe to start from: {', '.join(presets.names())}.")
     define("do_train", bool, True, "Whether to train.")
     define("do_eval", bool, False, "Whether to evaluate, after training if there is any.")
     define("do_eval_only", bool, False, "Evaluate all checkpoints that are kept, the newest 5.")
     define("eval_split", str, "valid", "Split to evaluate on.")
-    define("eval_ckpt_path", str, None, "Checkpoint to evaluate. [default: the newest]")
+    define(
+        "eval_ckpt_path", str, None, "Checkpoint to evaluate. [default: the newest]", is_path=True
+    )
     define("start_eval_steps", int, 10_000, "First checkpoint for --do_eval_only.")
     define("max_eval_batch", int, -1, "Batches to evaluate; -1 for all.", lower_bound=-1)
-    define("warm_start_path", str, None, "Checkpoint whose weights a new run starts from.")
+    define(
+        "warm_start_path",
+        str,
+        None,
+        "Checkpoint whose weights a new run starts from.",
+        is_path=True,
+    )
     define("use_ema", bool, True, "Take averaged weights where a checkpoint has them; see --ema.")
     define("tie_weight", bool, True, "Embedding and softmax share weights: always true.")
     define("jit", bool, True, "Compile the model with XLA.")
@@ -73,13 +91,23 @@ def run(
         flags.Error: flags that contradict each other.
         UserError: an input that cannot be used.
     """
+    with contextlib.ExitStack() as stack:
+        _run(options, make_strategy, stack)
+
+
+def _run(
+    options: flags.FlagValues,
+    make_strategy: Callable[[flags.FlagValues], "tf.distribute.Strategy"],
+    stack: contextlib.ExitStack,
+) -> None:
+    """Does what `run` does; what the stack holds is given back in the end."""
     do_train = options.do_train and not options.do_eval_only
     do_eval = options.do_eval or options.do_eval_only
     _check_flags(options, do_train=do_train, do_eval=do_eval)
     preset = answer_as_flags(presets.get, options.preset) if options.preset else None
     for line in describe_legacy_flags(options, TRAINING_FLAGS):
         print(line)
-    _check_checkpoints(options.eval_ckpt_path, options.warm_start_path)
+    _check_places(options, do_train=do_train)
     records = _open_data_set(options, preset)
     needs_eval = do_eval or (do_train and options.eval_every > 0)
     for split in ["train"] * do_train + [options.eval_split] * needs_eval:
@@ -87,6 +115,8 @@ def run(
     if do_train:
         configs = answer_as_flags(make_configs, options, records, preset)
         run_options = answer_as_flags(override, RunOptions(), options)
+        if _is_chief(options):
+            stack.enter_context(lock_run(options.model_dir))
 
     from txl_tf.training import evaluation, job
     from txl_tf.training.run_folder import RunConfig
@@ -121,6 +151,13 @@ def run(
                 _evaluate(options, records, config)
 
 
+def _is_chief(options: flags.FlagValues) -> bool:
+    """Tells whether this process writes what all processes of the run share."""
+    # A TPU is driven by one process, whatever TF_CONFIG is set to.
+    cluster = None if "tpu" in options else Cluster.from_environment()
+    return cluster is None or cluster.index == 0
+
+
 def _write_settings(options: flags.FlagValues) -> str:
     """Returns all flags but those that say where things lie, as a text."""
     values = options.flag_values_dict()
@@ -144,9 +181,26 @@ def _check_flags(options: flags.FlagValues, *, do_train: bool, do_eval: bool) ->
     answer_as_flags(check_data_format, options.data_format)
 
 
-def _check_checkpoints(*paths: str | None) -> None:
-    """Checks that checkpoints are not of the 2019 release, before anything else is asked for."""
-    for path in filter(None, paths):
+def _check_places(options: flags.FlagValues, *, do_train: bool) -> None:
+    """Checks the run folder and the checkpoints, before anything slow is done.
+
+    Raises:
+        UserError: the run folder is a file, or a checkpoint that is needed is missing or one of
+            the 2019 release.
+    """
+    check_folder(options.model_dir)
+    folder = os.path.join(options.model_dir, "checkpoints")
+    # A run that goes on needs no warm start, and what is trained first may save the other one.
+    is_new = not os.path.isdir(folder) or not any(n.endswith(".index") for n in os.listdir(folder))
+    needed = [options.warm_start_path if is_new else None] if do_train else [options.eval_ckpt_path]
+    for path in filter(None, needed):
+        if not is_remote(path) and not os.path.exists(f"{path}.index"):
+            hint = ". It is a folder: name one of its files ckpt-STEP.index, without .index"
+            raise UserError(
+                f"checkpoint {path} cannot be restored: {path}.index is missing"
+                f"{hint if os.path.isdir(path) else ''}"
+            )
+    for path in filter(None, (options.eval_ckpt_path, options.warm_start_path)):
         from txl_tf.training.checkpoint_weights import check_not_release
 
         check_not_release(path)

@@ -43,6 +43,7 @@ def define_flags() -> flags.FlagValues:
         "Folder of a release, with model/; that folder itself; or a checkpoint, as in "
         "model/model.ckpt-0.",
         required=True,
+        is_path=True,
     )
     define_flag(
         options,
@@ -50,6 +51,7 @@ def define_flags() -> flags.FlagValues:
         str,
         None,
         "Folder of a run that was imported from it. [default: import the weights now]",
+        is_path=True,
     )
     define_flag(options, "tgt_len", int, 8, "Segment length T.", lower_bound=1)
     define_flag(options, "mem_len", int, 12, "Memory length M.", lower_bound=0)

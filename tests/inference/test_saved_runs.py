@@ -45,7 +45,7 @@ def test_a_folder_that_was_moved_is_loaded(tmp_path):
 def test_a_folder_names_no_place(tmp_path):
     make_model().save(tmp_path / "run")
     files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
-    assert len(files) == 4  # config, vocabulary, weights and their index
+    assert len(files) == 5  # config, id, vocabulary, weights and their index
     for path in files:
         assert str(tmp_path).encode() not in path.read_bytes()
 

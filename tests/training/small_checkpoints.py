@@ -1,7 +1,9 @@
 """What the tests of checkpoints share."""
 
 import os
+import shutil
 
+import pytest
 import tensorflow as tf
 from small_runs import (
     MEM_LEN,
@@ -10,7 +12,9 @@ from small_runs import (
 )
 
 import txl_tf
+from txl_tf.training import memory_files
 from txl_tf.training.checkpoint import Checkpointer
+from txl_tf.training.checkpoint_weights import group_variables, make_config_group
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.workers import Workers
 
@@ -32,6 +36,25 @@ class Bare:
 def make_checkpointer(model_dir, run, **kwargs):
     workers = Workers(tf.distribute.get_strategy())
     return Checkpointer(str(model_dir), run.model, run.optimizer, run.memory, workers, **kwargs)
+
+
+def save_old_steps(model_dir, run, steps):
+    """Saves checkpoints whose parts name neither step nor run, as older versions did."""
+    checkpointer = make_checkpointer(model_dir, run)
+    groups = group_variables(run.model, run.optimizer) | make_config_group(run.model)
+    checkpointer._checkpoint = tf.train.Checkpoint(**groups)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_files, "make_origin_tensors", lambda origin: {})
+        for step in steps:
+            run.optimizer.iterations.assign(step)
+            checkpointer.save()
+
+
+def copy_checkpoint(source, target, part="*"):
+    """Copies the files of a checkpoint under the name of another one."""
+    for path in source.parent.glob(f"{source.name}.{part}"):
+        name = path.name.replace(source.name, target.name, 1)
+        shutil.copy(path, target.parent / name)
 
 
 def save_steps(checkpointer, run, steps):

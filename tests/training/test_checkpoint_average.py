@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_checkpoints import Bare, cut, flip, make_checkpointer
+from small_checkpoints import Bare, copy_checkpoint, cut, flip, make_checkpointer
 from test_job import CONFIG, WORDS
 from test_weight_average import AVERAGING
 
@@ -48,6 +48,13 @@ def folder(run, tmp_path):
 
 def call(folder, *arguments):
     return average.main(["average.py", f"--model_dir={folder}", *arguments])
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_not_averaged(folder, capsys):
+    copy_checkpoint(folder / "checkpoints" / "ckpt-3", folder / "checkpoints" / "ckpt-160")
+    assert call(folder) == 1
+    assert "ckpt-160 is not what its place and its name say" in capsys.readouterr().err
+    assert not (folder / "averaged").exists()
 
 
 def list_files(folder):

@@ -1,17 +1,27 @@
 """Checkpoints that are damaged, not whole, or not to be written."""
 
 import os
+import re
 
 import pytest
 import tensorflow as tf
-from small_checkpoints import Bare, cut, flip, make_checkpointer, save_steps
+from small_checkpoints import (
+    Bare,
+    copy_checkpoint,
+    cut,
+    flip,
+    make_checkpointer,
+    save_old_steps,
+    save_steps,
+)
 from small_runs import (
     perturb,
 )
 
 from txl_tf.errors import UserError
 from txl_tf.training import memory_files
-from txl_tf.training.checkpoint_files import list_checkpoints
+from txl_tf.training.checkpoint_files import list_checkpoints, remove_checkpoint
+from txl_tf.training.checkpoint_origin import Origin
 
 
 @pytest.mark.parametrize("damage", [cut, flip, os.remove])
@@ -52,14 +62,131 @@ def test_a_run_all_of_whose_checkpoints_are_damaged_is_refused(saved):
         make_checkpointer(model_dir, Bare(), warn=lambda line: None).restore()
 
 
+RUN_ID, OTHER_ID = "00112233aabb", "aabbccddeeff"
+
+
+def save_named(model_dir, steps, run_id=RUN_ID):
+    run = Bare()
+    save_steps(make_checkpointer(model_dir, run, run_id=run_id), run, steps)
+    return model_dir / "checkpoints"
+
+
+def restore(model_dir, run_id=RUN_ID):
+    """Returns the step that is restored, and the lines that are printed."""
+    lines = []
+    checkpointer = make_checkpointer(model_dir, Bare(), run_id=run_id, warn=lines.append)
+    return checkpointer.restore(), lines
+
+
+def test_the_memory_of_another_step_is_set_aside(tmp_path):
+    folder = save_named(tmp_path, [2, 5])
+    copy_checkpoint(folder / "ckpt-2", folder / "ckpt-5", "memory-*")
+    step, lines = restore(tmp_path)
+    assert step == 2
+    assert lines == [
+        f"Checkpoint {folder}/ckpt-5 is damaged and was set aside: its parts are of different "
+        f"checkpoints: ckpt-5.memory-00000-of-00001 names step 2 of run {RUN_ID}, the weights name "
+        f"step 5 of run {RUN_ID}"
+    ]
+
+
+def test_the_memory_of_another_run_is_set_aside(tmp_path):
+    folder = save_named(tmp_path, [2, 5])
+    other = save_named(tmp_path / "other", [5], OTHER_ID)
+    copy_checkpoint(other / "ckpt-5", folder / "ckpt-5", "memory-*")
+    step, (line,) = restore(tmp_path)
+    assert step == 2
+    assert f"names step 5 of run {OTHER_ID}, the weights name step 5 of run {RUN_ID}" in line
+
+
+def test_an_old_memory_beside_new_weights_is_set_aside(tmp_path):
+    folder = save_named(tmp_path, [2, 5])
+    save_old_steps(tmp_path / "old", Bare(), [5])
+    copy_checkpoint(tmp_path / "old/checkpoints/ckpt-5", folder / "ckpt-5", "memory-*")
+    step, (line,) = restore(tmp_path)
+    assert step == 2
+    assert "names neither step nor run, the weights name step 5" in line
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_checkpoint_under_the_name_of_another_step_is_set_aside(is_old, tmp_path):
+    folder = tmp_path / "checkpoints"
+    if is_old:
+        save_old_steps(tmp_path, Bare(), [3, 5])
+    else:
+        save_named(tmp_path, [3, 5])
+    copy_checkpoint(folder / "ckpt-3", folder / "ckpt-160")
+    step, lines = restore(tmp_path)
+    assert step == 5
+    assert lines == [
+        f"Checkpoint {folder}/ckpt-160 is damaged and was set aside: it holds the weights of step 3"
+    ]
+
+
+def test_a_checkpoint_of_another_run_is_set_aside(tmp_path):
+    folder = save_named(tmp_path, [2])
+    copy_checkpoint(save_named(tmp_path / "b", [5], OTHER_ID) / "ckpt-5", folder / "ckpt-5")
+    step, (line,) = restore(tmp_path)
+    assert step == 2
+    assert line.endswith(f": it is of another run, {OTHER_ID}; this one is {RUN_ID}")
+
+
+@pytest.mark.parametrize("name", ["ckpt-5.index", "ckpt-2.index"])
+def test_a_checkpoint_that_has_lost_its_index_is_set_aside(name, tmp_path):
+    folder = save_named(tmp_path, [2, 5])
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / name).unlink()
+    lost = name.removesuffix(".index")
+    step, (line,) = restore(tmp_path)
+    assert step == {"ckpt-5": 2, "ckpt-2": 5}[lost]
+    assert line.startswith(f"Checkpoint {folder}/{lost} has lost its index and was set aside: ")
+    listed = line.rpartition(": ")[2].split(", ")
+    assert len(listed) == 3  # weights, and the two files of the memory
+    for file in listed:
+        assert (folder / file).read_bytes() == before[file.removeprefix("damaged-")]
+
+
+def test_a_run_whose_only_checkpoint_has_lost_its_index_is_refused(tmp_path):
+    folder = save_named(tmp_path, [5])
+    (folder / "ckpt-5.index").unlink()
+    with pytest.raises(UserError, match="holds no checkpoint that can be read"):
+        restore(tmp_path)
+
+
+@pytest.mark.parametrize("n_removed", range(4))
+def test_an_interrupted_removal_is_completed(n_removed, tmp_path, monkeypatch):
+    folder = save_named(tmp_path, [2, 5])
+    remove, left = tf.io.gfile.remove, iter(range(n_removed))
+
+    def remove_some(path):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        remove(path)
+
+    monkeypatch.setattr(tf.io.gfile, "remove", remove_some)
+    with pytest.raises(KeyboardInterrupt):
+        remove_checkpoint(str(folder / "ckpt-2"))
+    monkeypatch.undo()
+    step, (line,) = restore(tmp_path)
+    assert step == 5
+    assert not list(folder.glob("*ckpt-2*"))
+    assert line.startswith("Removed what an interrupted save or removal left of checkpoint ")
+
+
 def test_what_killed_saves_left_is_removed_by_the_next_one(saved):
     model_dir, run, checkpointer = saved
+    lines = []
+    checkpointer.warn = lines.append
     folder = model_dir / "checkpoints"
     for name in ("ckpt-7.memory-00000-of-00001.index", "ckpt-7.data-00000-of-00001"):
         (folder / name).write_bytes(b"half")
     (folder / "ckpt-7_temp").mkdir()
     save_steps(checkpointer, run, [11])
-    assert not list(folder.glob("ckpt-7*"))
+    assert not list(folder.glob("*ckpt-7*"))
+    assert lines == [
+        f"Removed what an interrupted save or removal left of checkpoint {folder}/ckpt-7: "
+        "ckpt-7.data-00000-of-00001, ckpt-7.memory-00000-of-00001.index"
+    ]
 
 
 def fill_disk(*_, **__):
@@ -133,18 +260,23 @@ def test_a_save_that_was_killed_is_no_checkpoint(saved):
     model_dir, _, _ = saved
     # The index is written last: without it the data are not whole.
     (model_dir / "checkpoints" / "ckpt-7.data-00000-of-00001").write_bytes(b"half")
+    (model_dir / "checkpoints" / "ckpt-7_temp").mkdir()
     assert make_checkpointer(model_dir, Bare()).restore() == 5
 
 
 def test_an_old_checkpoint_loses_its_index_first(saved, monkeypatch):
     _, run, checkpointer = saved
     removed, remove = [], tf.io.gfile.remove
-    monkeypatch.setattr(
-        tf.io.gfile, "remove", lambda path: (removed.append(os.path.basename(path)), remove(path))
-    )
+
+    def remove_and_note(path):
+        assert not os.path.exists(re.sub(r"ckpt-2\..*", "ckpt-2.index", path))
+        removed.append(os.path.basename(path))
+        remove(path)
+
+    monkeypatch.setattr(tf.io.gfile, "remove", remove_and_note)
     checkpointer.keep = 2
     save_steps(checkpointer, run, [7])
-    assert removed[0] == "ckpt-2.index"
+    assert removed[-1] == "ckpt-2.removing"  # what was the index
     assert len(removed) == 4  # with the weights, and the two files of the memory
 
 
@@ -185,7 +317,9 @@ def test_parts_of_a_killed_first_save_do_not_mix_with_those_of_fewer_processes(t
     checkpointer = make_checkpointer(tmp_path, run)
     (tmp_path / "checkpoints").mkdir()
     prefix = str(tmp_path / "checkpoints" / "ckpt-5")
-    memory_files.write_memory(prefix, run.memory.gather(), first_row=0, part=0, n_parts=2)
+    memory_files.write_memory(
+        prefix, run.memory.gather(), Origin(5, None), first_row=0, part=0, n_parts=2
+    )
     assert checkpointer.restore() == 0
     checkpointer.save()
     assert make_checkpointer(tmp_path, Bare()).restore() == 5

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from txl_tf.errors import UserError
 from txl_tf.run_options import RunOptions
 from txl_tf.training import evaluation, job
 from txl_tf.training.checkpoint_files import list_checkpoints
-from txl_tf.training.run_folder import RunConfig, make_run_folder
+from txl_tf.training.checkpoint_origin import read_origin
+from txl_tf.training.run_folder import RunConfig, make_run_folder, read_run_id
 
 WORDS = Vocabulary("word", tuple(f"w{index}" for index in range(N_TOKEN)))
 CONFIG = RunConfig(
@@ -94,6 +96,33 @@ def test_a_run_that_was_stopped_goes_on_from_its_last_checkpoint(
     train(one_replica, records, model_dir)
     assert "Goes on from step 3." in capsys.readouterr().out
     assert read_log_steps(model_dir) == [2, 3, 4, 6, 7]  # 4 stands there once
+
+
+def test_a_run_keeps_its_id_and_its_checkpoints_name_it(one_replica, records, tmp_path):
+    model_dir = tmp_path / "run"
+    train(one_replica, records, model_dir)
+    run_id = read_run_id(str(model_dir))
+    for path in model_dir.glob("checkpoints/ckpt-7.*"):
+        path.unlink()
+    train(one_replica, records, model_dir)
+    assert read_run_id(str(model_dir)) == run_id
+    for step, path in list_checkpoints(str(model_dir)):
+        assert read_origin(path) == (step, run_id)
+        assert read_origin(f"{path}.memory-00000-of-00001") == (step, run_id)
+
+
+@pytest.mark.parametrize("names", [("*",), ("config.json", "vocabulary.json", "checkpoints")])
+def test_a_copy_of_a_run_goes_on(names, one_replica, records, tmp_path, capsys):
+    model_dir, copy = tmp_path / "run", tmp_path / "copy"
+    train(one_replica, records, model_dir)
+    copy.mkdir()
+    for path in [path for name in names for path in model_dir.glob(name)]:
+        (shutil.copytree if path.is_dir() else shutil.copy)(path, copy / path.name)
+    for path in copy.glob("checkpoints/ckpt-7.*"):
+        path.unlink()
+    train(one_replica, records, copy)
+    assert "Goes on from step 6." in capsys.readouterr().out
+    assert read_run_id(str(copy)) == read_run_id(str(model_dir))
 
 
 def test_a_warm_start_begins_with_the_weights_at_step_0(one_replica, records, tmp_path):

@@ -14,6 +14,7 @@ from txl_tf.training.run_folder import (
     has_run,
     make_run_folder,
     read_run_config,
+    read_run_id,
     read_run_vocabulary,
 )
 
@@ -42,7 +43,28 @@ def test_a_vocabulary_is_read_as_it_was_written(folder):
 
 
 def test_nothing_else_is_written(folder):
-    assert set(read_files(folder)) == {"config.json", "vocabulary.json"}
+    assert set(read_files(folder)) == {"config.json", "run.json", "vocabulary.json"}
+
+
+def test_each_run_has_an_id_of_its_own(folder, tmp_path):
+    make_run_folder(str(tmp_path / "two"), CONFIG, VOCABULARY)
+    assert read_run_id(str(folder)) != read_run_id(str(tmp_path / "two"))
+    assert read_run_id(str(tmp_path)) is None
+
+
+def test_a_run_of_an_older_version_is_given_an_id_and_keeps_the_rest(folder):
+    (folder / "run.json").unlink()
+    before = read_files(folder)
+    make_run_folder(str(folder), CONFIG, VOCABULARY, "00112233aabb")
+    assert read_run_id(str(folder)) == "00112233aabb"
+    assert before.items() <= read_files(folder).items()
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"run_id": "x"}', '{"run_id": 5}'])
+def test_an_id_that_cannot_be_used_is_refused(text, folder):
+    (folder / "run.json").write_text(text)
+    with pytest.raises(UserError, match=r"run\.json` must hold the id of a run. Received: "):
+        read_run_id(str(folder))
 
 
 def test_a_folder_holds_a_run_once_it_was_made(folder):
@@ -168,7 +190,7 @@ def nameless(tmp_path):
 
 
 def test_a_run_without_a_vocabulary_writes_none(nameless):
-    assert set(read_files(nameless)) == {"config.json"}
+    assert set(read_files(nameless)) == {"config.json", "run.json"}
 
 
 def test_a_run_without_a_vocabulary_is_read_as_such(nameless):

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_checkpoints import Bare, make_checkpointer, save_steps
+from small_checkpoints import (
+    Bare,
+    copy_checkpoint,
+    make_checkpointer,
+    save_old_steps,
+    save_steps,
+)
 from small_runs import (
     DROPPING,
     MODEL,
@@ -61,6 +67,19 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, one_re
     assert read_variables(second).keys() == read_variables(whole).keys()
     for path, value in read_variables(whole).items():
         np.testing.assert_array_equal(read_variables(second)[path], value, err_msg=path)
+    np.testing.assert_array_equal(read_memory(second), read_memory(whole))
+
+
+def test_a_checkpoint_that_names_nothing_goes_on_bit_for_bit(tmp_path, one_replica):
+    """Those of older versions name neither their step nor their run."""
+    whole, first, second = (make_trainer(one_replica, DROPPING) for _ in range(3))
+    expected = run_steps(whole, [3, 6])
+    run_steps(first, [3])
+    save_old_steps(tmp_path, first, [3])
+    perturb(second)
+    assert make_checkpointer(tmp_path, second, run_id="00112233aabb").restore() == 3
+    found = run_steps(second, [6])
+    np.testing.assert_array_equal(found.nats, expected.nats[3:])
     np.testing.assert_array_equal(read_memory(second), read_memory(whole))
 
 
@@ -166,6 +185,27 @@ def test_a_run_is_not_restored_from_a_checkpoint_of_another_model(saved):
         UserError, match="ckpt-5 is of another model: n_layer is 2 there and 3 here"
     ):
         make_checkpointer(model_dir, deeper).restore()
+
+
+@pytest.mark.parametrize("save", [save_steps, save_old_steps], ids=["named", "old"])
+def test_weights_under_the_name_of_another_step_are_refused(save, tmp_path):
+    run, folder = Bare(), tmp_path / "checkpoints"
+    save(make_checkpointer(tmp_path, run) if save is save_steps else tmp_path, run, [3])
+    copy_checkpoint(folder / "ckpt-3", folder / "ckpt-160")
+    with pytest.raises(UserError, match=r"ckpt-160 is not what .*: it holds the weights of step 3"):
+        load_weights(run.model, str(folder / "ckpt-160"))
+
+
+def test_weights_in_the_folder_of_another_run_are_refused(tmp_path):
+    run, folder = Bare(), tmp_path / "checkpoints"
+    save_steps(make_checkpointer(tmp_path, run, run_id="00112233aabb"), run, [3])
+    load_weights(run.model, str(folder / "ckpt-3"))
+    (tmp_path / "run.json").write_text('{"run_id": "aabbccddeeff"}')
+    message = "it is of another run, 00112233aabb; this one is aabbccddeeff"
+    with pytest.raises(UserError, match=f"ckpt-3 is not what its place .*: {message}"):
+        load_weights(run.model, str(folder / "ckpt-3"))
+    shutil.copytree(folder, tmp_path / "elsewhere")
+    load_weights(run.model, str(tmp_path / "elsewhere" / "ckpt-3"))
 
 
 def test_a_checkpoint_that_is_missing_is_refused(tmp_path):

@@ -2,9 +2,18 @@
 
 import contextlib
 import os
+import sys
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from txl_tf.errors import UserError
+
+# An address that does not answer: when to say so, and when to give up. tensorflow by itself would
+# try for up to an hour, since it waits two minutes for each of its connections.
+NOTICE_SECONDS, PATIENCE_SECONDS = 5.0, 60.0
+_answered: set[str] = set()  # storages that did, "gs://bucket"
 
 
 def join_path(folder: str, file: str) -> str:
@@ -17,20 +26,95 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def open_file(path: str) -> BinaryIO:
-    """Opens a file for reading; a remote one through tensorflow."""
+def check_address(path: str) -> None:
+    """Checks that tensorflow knows the scheme of an address, and that its storage answers.
+
+    The storage is asked once a process. Paths of this machine pass.
+
+    Raises:
+        UserError: the scheme is unknown, or the storage cannot be reached or does not answer
+            within `PATIENCE_SECONDS`.
+    """
     if not is_remote(path):
-        return open(path, "rb")
+        return
+    scheme, _, rest = path.partition("://")
+    root = f"{scheme}://{rest.partition('/')[0]}"
+    if root not in _answered:
+        _ask_storage(path, scheme, root)
+        _answered.add(root)
+
+
+def _ask_storage(path: str, scheme: str, root: str) -> None:
+    """Asks the storage at `root` whether a path exists, to see that it answers."""
     import tensorflow as tf
 
-    return tf.io.gfile.GFile(path, "rb")
+    known = [name for name in tf.io.gfile.get_registered_schemes() if name]
+    if scheme not in known:
+        names = ", ".join(f"{name}://" for name in sorted(known))
+        raise UserError(
+            f"`{path}` must be a path or an address that tensorflow reads, {names}. "
+            f"Received: {scheme}://"
+        )
+    errors: list[tf.errors.OpError] = []
+
+    def ask() -> None:
+        try:
+            tf.io.gfile.exists(path)
+        except tf.errors.OpError as error:
+            errors.append(error)
+
+    # A thread, because the call can neither be limited nor interrupted.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(NOTICE_SECONDS)
+    if thread.is_alive():
+        print(f"{root} does not answer yet; waits {PATIENCE_SECONDS:.0f} seconds", file=sys.stderr)
+        thread.join(PATIENCE_SECONDS - NOTICE_SECONDS)
+    if thread.is_alive():
+        raise UserError(f"`{path}`: {root} did not answer within {PATIENCE_SECONDS:.0f} seconds")
+    if errors:
+        raise UserError(f"`{path}`: {_get_first_line(errors[0])}") from errors[0]
+
+
+def check_folder(path: str) -> None:
+    """Checks that a path of this machine is a folder, or that one can be made there.
+
+    Raises:
+        UserError: it, or what it lies in, is a file.
+    """
+    if is_remote(path):
+        return
+    place = os.path.abspath(path)
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if not os.path.isdir(place):
+        raise UserError(f"`{path}` must be a folder. Received: {place}, which is a file")
+
+
+@contextlib.contextmanager
+def open_file(path: str) -> Iterator[BinaryIO]:
+    """Opens a file for reading; a remote one through tensorflow.
+
+    Raises:
+        OSError: it cannot be opened or read.
+        UserError: its address does not answer.
+    """
+    if not is_remote(path):
+        with open(path, "rb") as file:
+            yield file
+        return
+    import tensorflow as tf
+
+    with _explain_remote(path), tf.io.gfile.GFile(path, "rb") as file:
+        yield file
 
 
 def get_size(path: str) -> int | None:
     """Returns the bytes of a file, or `None` if it is missing.
 
     Raises:
-        OSError: the address cannot be reached.
+        OSError: that cannot be told.
+        UserError: its address does not answer.
     """
     if not is_remote(path):
         return os.path.getsize(path) if os.path.isfile(path) else None
@@ -74,7 +158,12 @@ def remove_file(path: str) -> None:
 def _explain_remote(path: str) -> Iterator[None]:
     import tensorflow as tf
 
+    check_address(path)
     try:
         yield
     except tf.errors.OpError as error:
-        raise OSError(f"`{path}`: {error.message.splitlines()[0]}") from error
+        raise OSError(f"`{path}`: {_get_first_line(error)}") from error
+
+
+def _get_first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

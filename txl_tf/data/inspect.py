@@ -28,7 +28,9 @@ def main(argv: list[str]) -> int:
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
-    define_flag(options, "data_dir", str, None, "The folder of the data set.", required=True)
+    define_flag(
+        options, "data_dir", str, None, "The folder of the data set.", required=True, is_path=True
+    )
     define_flag(
         options, "split", str, None, "The split to show the beginning of. [default: the first]"
     )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from txl_tf.config import ModelConfig
+from txl_tf.data.files import check_address
 from txl_tf.errors import UserError
 from txl_tf.release.checkpoint import SCOPE, open_release_checkpoint, read_weight_shapes
 
@@ -28,6 +29,7 @@ def find_checkpoint(source: str) -> str:
     Raises:
         UserError: there is none.
     """
+    check_address(source)
     source = source.removesuffix(".index")
     if _is_checkpoint(source):
         return source

@@ -19,7 +19,7 @@ def main(argv: list[str]) -> int:
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
-    define_flag(options, "model_dir", str, None, "Folder of the run.", required=True)
+    define_flag(options, "model_dir", str, None, "Folder of the run.", required=True, is_path=True)
     define_flag(options, "last", int, 5, "How many of its newest checkpoints.", lower_bound=2)
     define_flag(options, "steps", list, None, "Steps of the checkpoints, instead of --last.")
     define_flag(options, "overwrite", bool, False, "Replace an average that is there.")

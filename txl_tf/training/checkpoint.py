@@ -18,11 +18,18 @@ from txl_tf.training.checkpoint_files import (
     CHECKPOINTS_NAME,
     DAMAGED,
     PREFIX,
+    clear_torn,
     has_set_aside,
     list_checkpoints,
+    read_step,
     remove_checkpoint,
-    remove_torn,
     set_aside,
+)
+from txl_tf.training.checkpoint_origin import (
+    Origin,
+    find_mismatch,
+    make_origin_group,
+    read_origin,
 )
 from txl_tf.training.checkpoint_weights import (
     DAMAGE,
@@ -33,10 +40,11 @@ from txl_tf.training.checkpoint_weights import (
     read_shapes,
     restore_variables,
 )
-from txl_tf.training.files import explain, explain_errors
+from txl_tf.training.files import exists, explain, explain_errors
 from txl_tf.training.memory_files import check_parts, read_memory, write_memory
 from txl_tf.training.optimizer import ReducedOptimizer, read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
+from txl_tf.training.run_folder import make_run_id, read_run_id
 from txl_tf.training.workers import Workers
 
 # What reading raises for other causes than damage: the checkpoint stays where it is.
@@ -59,8 +67,9 @@ class Checkpointer:
         memory: of the lanes of this process.
         workers: the processes of the run; each calls `restore` and `save` as the others do, writes
             the memory of its own lanes, and the chief all else, last.
+        run_id: the run's, which the checkpoints name; `None` for checkpoints that name none.
         keep: how many of the newest checkpoints stay.
-        warn: called with a line on a checkpoint that is set aside.
+        warn: called with a line on what is set aside, or left of an interrupted save and removed.
     """
 
     def __init__(
@@ -71,6 +80,7 @@ class Checkpointer:
         memory: ReplicaMemory,
         workers: Workers,
         *,
+        run_id: str | None = None,
         keep: int = 5,
         warn: Callable[[str], None] = print,
     ):
@@ -79,22 +89,26 @@ class Checkpointer:
         self.optimizer = optimizer
         self.memory = memory
         self.workers = workers
+        self.run_id = run_id
         self.keep = keep
         self.warn = warn
         variables = group_variables(model, optimizer)
-        self._checkpoint = tf.train.Checkpoint(**variables, **make_config_group(model))
+        origin = make_origin_group(Origin(0, run_id))
+        self._step = origin["origin"]["step"]
+        self._checkpoint = tf.train.Checkpoint(**variables, **make_config_group(model), **origin)
         self._restored = tf.train.Checkpoint(**variables)
 
     def restore(self) -> int:
         """Restores the newest checkpoint that can be read; returns the step, 0 if there is none.
 
-        One that is damaged is set aside, its files called `damaged-ckpt-STEP.*`.
+        One that is damaged, or whose parts are not of the step and the run that they should be of,
+        is set aside, its files called `damaged-ckpt-STEP.*`.
 
         Raises:
             UserError: a checkpoint is of another model, or none of those there can be read.
         """
         if self.workers.is_chief:
-            remove_torn(self.model_dir)  # other processes may have begun them: parts would mix
+            clear_torn(self.model_dir, self.warn)  # other processes may begin them: parts would mix
         while True:
             found = list_checkpoints(self.model_dir)
             newest = found[-1][0] if found else -1
@@ -121,7 +135,7 @@ class Checkpointer:
 
     def _read(self, path: str) -> str | None:
         """Reads a checkpoint into model, optimizer and memory; returns how it is damaged."""
-        if not tf.io.gfile.exists(f"{path}.index"):  # the chief has seen it
+        if not exists(f"{path}.index"):  # the chief has seen it
             raise UserError(f"{path} is not here: {_SHARED}")
         try:
             check_weights(path, self.model)  # another model would lack a memory too
@@ -130,6 +144,9 @@ class Checkpointer:
                     f"checkpoint {path} holds weights alone: start from it in a new `model_dir`, "
                     "with `warm_start_path`"
                 )
+            mismatch = find_mismatch(path, read_step(path), self.run_id)
+            if mismatch:
+                return mismatch
             memory = None
             if holds_memory(path):
                 memory = read_memory(path, self.model.config.n_layer, self.memory.lanes)
@@ -156,13 +173,15 @@ class Checkpointer:
         Raises:
             UserError: it could not be written; the older checkpoints are as they were.
         """
-        path = self._make_path(read_step_count(self.optimizer))
+        step = read_step_count(self.optimizer)
+        path = self._make_path(step)
         with self._explain_failure(path):
             with explain_errors(path):
                 tf.io.gfile.makedirs(os.path.dirname(path))
             write_memory(
                 path,
                 self.memory.gather(),
+                Origin(step, self.run_id),
                 first_row=self.memory.lanes.start,
                 part=self.workers.index,
                 n_parts=self.workers.count,
@@ -171,11 +190,12 @@ class Checkpointer:
         if self.workers.is_chief:
             with self._explain_failure(path):
                 check_parts(path, self.workers.count)
+                self._step.assign(step)
                 self._checkpoint.write(path)
             for old_step, old in list_checkpoints(self.model_dir)[: -self.keep]:
                 if old_step != keep_step:
                     remove_checkpoint(old)
-            remove_torn(self.model_dir)
+            clear_torn(self.model_dir, self.warn)
         self.workers.wait()  # no run ends before its last checkpoint is whole
         return path
 
@@ -191,3 +211,24 @@ class Checkpointer:
             raise UserError(
                 f"checkpoint {path} could not be saved: {explain(error)}; {newest}"
             ) from error
+
+
+def share_run_id(workers: Workers, model_dir: str) -> str:
+    """Returns the id of a run, the same in all its processes.
+
+    It is that of the run's folder. If that has none, it is the one that the newest checkpoint
+    names, since a folder may have been copied without `run.json`; or else a new one.
+    """
+    number = 0
+    if workers.is_chief:
+        number = int(read_run_id(model_dir) or _find_named_run(model_dir) or make_run_id(), 16)
+    (number,) = map(int, workers.broadcast([number]))  # below 2^53: exact as a float64
+    return f"{number:012x}"
+
+
+def _find_named_run(model_dir: str) -> str | None:
+    """Returns the run that the newest checkpoint names; `None` if it names none."""
+    for _, path in list_checkpoints(model_dir)[-1:]:
+        with contextlib.suppress(*DAMAGE):  # whoever restores it says so
+            return read_origin(path).run_id
+    return None

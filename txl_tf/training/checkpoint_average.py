@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from txl_tf.errors import UserError
 from txl_tf.training.checkpoint_files import PREFIX, list_checkpoints, remove_checkpoint
+from txl_tf.training.checkpoint_origin import check_origin
 from txl_tf.training.checkpoint_weights import DAMAGE, make_key, read_shapes
-from txl_tf.training.files import explain, explain_errors, open_checkpoint
+from txl_tf.training.files import exists, explain, explain_errors, open_checkpoint
 from txl_tf.training.run_folder import read_run_config
 
 AVERAGED_NAME = "averaged"
@@ -60,11 +61,13 @@ def average_weights(paths: Sequence[str]) -> dict[str, np.ndarray]:
         paths: of checkpoints of one model.
 
     Raises:
-        UserError: a checkpoint cannot be read, or they are of different models.
+        UserError: a checkpoint cannot be read or is not what its name says, or they are of
+            different models.
     """
     shapes, readers = [], []
     for path in paths:
         with _explain_damage(path):
+            check_origin(path)
             shapes.append(read_shapes(path, "weights"))
             readers.append(open_checkpoint(path))
         if shapes[-1] != shapes[0]:
@@ -91,7 +94,7 @@ def find_place(model_dir: str, step: int, *, overwrite: bool = False) -> str:
         UserError: there is one already, which is not to be overwritten.
     """
     path = os.path.join(model_dir, AVERAGED_NAME, f"{PREFIX}-{step}")
-    if tf.io.gfile.exists(f"{path}.index") and not overwrite:
+    if exists(f"{path}.index") and not overwrite:
         raise UserError(f"{path} is there already: --overwrite would replace it")
     return path
 

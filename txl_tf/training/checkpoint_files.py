@@ -3,19 +3,26 @@
 A checkpoint is the files `checkpoints/ckpt-STEP.*` of a run folder: first those of the memory, then
 weights and optimizer, whose `.index` tensorflow writes last of all. So one that has an index is
 whole; no other file says which there are.
+
+Files without an index are one of three things. While tensorflow saves, there is a folder
+`ckpt-STEP_temp`, which it removes after it has written the index. While a checkpoint is removed,
+its index is called `ckpt-STEP.removing`. Weights with neither are of a checkpoint that has lost its
+index.
 """
 
 import os
 import re
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from txl_tf.errors import UserError
-from txl_tf.training.files import explain_errors, list_names
+from txl_tf.training.files import exists, explain_errors, list_names
 
 CHECKPOINTS_NAME = "checkpoints"
 PREFIX = "ckpt"
 DAMAGED = "damaged-"  # begins the names of files that are set aside
+REMOVING = ".removing"  # ends the name of the index of a checkpoint that is being removed
 
 
 def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
@@ -72,19 +79,45 @@ def has_set_aside(model_dir: str) -> bool:
     return any(name.startswith(DAMAGED) for name in names)
 
 
-def remove_torn(model_dir: str) -> None:
-    """Removes what saves left that were killed: files of checkpoints without an index."""
+def clear_torn(model_dir: str, say: Callable[[str], None]) -> None:
+    """Deals with files of checkpoints that have no index.
+
+    What an interrupted save or removal left is removed. The files of a checkpoint that has lost its
+    index are set aside.
+
+    Args:
+        model_dir: run folder.
+        say: called with a line on each checkpoint.
+    """
     folder = os.path.join(model_dir, CHECKPOINTS_NAME)
     whole = {os.path.basename(path) for _, path in list_checkpoints(model_dir)}
     found = (re.match(rf"{PREFIX}-\d+(?=[._])", name) for name in list_names(folder))
-    for name in {match[0] for match in found if match} - whole:
-        remove_checkpoint(os.path.join(folder, name))
+    for name in sorted({match[0] for match in found if match} - whole):
+        path = os.path.join(folder, name)
+        parts = [os.path.basename(part) for part in _list_parts(path)]
+        is_interrupted = f"{name}{REMOVING}" in parts or exists(f"{path}_temp")
+        if not is_interrupted and any(part.startswith(f"{name}.data-") for part in parts):
+            set_aside(path)
+            say(
+                f"Checkpoint {path} has lost its index and was set aside: "
+                f"{', '.join(DAMAGED + part for part in parts)}"
+            )
+        else:
+            remove_checkpoint(path)
+            left = ", ".join(parts) or f"{name}_temp"
+            say(f"Removed what an interrupted save or removal left of checkpoint {path}: {left}")
 
 
 def remove_checkpoint(path: str) -> None:
     """Removes the files of a checkpoint, the index first, and what an interrupted save left."""
     with explain_errors(path):
-        for part in _list_parts(path):
-            tf.io.gfile.remove(part)
+        parts = _list_parts(path)
+        if f"{path}.index" in parts:
+            tf.io.gfile.rename(f"{path}.index", f"{path}{REMOVING}", overwrite=True)
+        for part in parts:
+            if part not in (f"{path}.index", f"{path}{REMOVING}"):
+                tf.io.gfile.remove(part)
         if tf.io.gfile.exists(f"{path}_temp"):
             tf.io.gfile.rmtree(f"{path}_temp")
+        if tf.io.gfile.exists(f"{path}{REMOVING}"):
+            tf.io.gfile.remove(f"{path}{REMOVING}")

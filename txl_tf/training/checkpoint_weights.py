@@ -17,9 +17,11 @@ from txl_tf.config_base import list_differences
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.training.checkpoint_files import CHECKPOINTS_NAME, PREFIX
+from txl_tf.training.checkpoint_origin import Origin, check_origin, make_origin_group
 from txl_tf.training.files import explain, explain_errors, open_checkpoint
 from txl_tf.training.memory_files import MemoryFileError
 from txl_tf.training.optimizer import ReducedOptimizer
+from txl_tf.training.run_folder import read_run_id
 
 # What reading a file raises that is cut, changed or missing.
 DAMAGE = (tf.errors.OpError, MemoryFileError, IndexError, RuntimeError)
@@ -39,10 +41,12 @@ def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) 
         Whether they are averages.
 
     Raises:
-        UserError: the checkpoint cannot be read, is of another model or of the 2019 release.
+        UserError: the checkpoint cannot be read, is of another model, step or run than it should
+            be, or of the 2019 release.
     """
     check_not_release(path)
     try:
+        check_origin(path)
         group = "averages" if use_averages and read_shapes(path, "averages") else "weights"
         check_weights(path, model, group)
         restore_variables(tf.train.Checkpoint(**{group: name_variables(model.weights)}), path)
@@ -72,6 +76,7 @@ def save_weights(
     if optimizer is not None:
         groups = group_variables(model, optimizer)
     groups |= make_config_group(model, has_memory=False)
+    groups |= make_origin_group(Origin(step, read_run_id(model_dir)))
     path = os.path.join(model_dir, CHECKPOINTS_NAME, f"{PREFIX}-{step}")
     with explain_errors(path):
         tf.io.gfile.makedirs(os.path.dirname(path))

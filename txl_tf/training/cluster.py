@@ -31,6 +31,11 @@ class Cluster:
         """This process' `host:port`."""
         return self.addresses[self.index]
 
+    def name(self, index: int) -> str:
+        """Returns what people know a process by: "worker 1 (host-b:2222)"."""
+        job, number = self.tasks[index]
+        return f"{job} {number} ({self.addresses[index]})"
+
     @classmethod
     def from_environment(cls) -> Self | None:
         """Reads TF_CONFIG; `None` where it is not set, or names one process or none.

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.data.files import is_remote
+from txl_tf.data.files import check_address, is_remote
 from txl_tf.data.writing import check_folder
 from txl_tf.errors import UserError
 
@@ -26,12 +26,27 @@ def list_names(folder: str) -> list[str]:
         return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
 
 
+def exists(path: str) -> bool:
+    """Tells whether there is a file or a folder.
+
+    Raises:
+        UserError: that cannot be told.
+    """
+    with explain_errors(path):
+        return tf.io.gfile.exists(path)
+
+
 def open_checkpoint(path: str) -> Any:
     """Opens a checkpoint of tensorflow by its exact path, to read tensors by name.
 
     `tf.train.load_checkpoint` would look for it by a pattern first, which not all remote file
     systems know.
+
+    Raises:
+        UserError: its address does not answer.
+        tf.errors.OpError: it cannot be read.
     """
+    check_address(path)
     return tf.compat.v1.train.NewCheckpointReader(path)
 
 
@@ -103,7 +118,7 @@ def drop_lines_after(path: str, step: int) -> list[dict[str, Any]]:
     Raises:
         UserError: the file cannot be read or written.
     """
-    if not tf.io.gfile.exists(path):
+    if not exists(path):
         return []
     with explain_errors(path), tf.io.gfile.GFile(path, "r") as file:
         text = file.read()
@@ -132,7 +147,11 @@ def explain(error: Exception) -> str:
 
 @contextlib.contextmanager
 def explain_errors(path: str) -> Iterator[None]:
-    """Turns tensorflow's errors of reading and writing into a `UserError` that names the path."""
+    """Turns tensorflow's errors of reading and writing into a `UserError` that names the path.
+
+    An address is asked for an answer first.
+    """
+    check_address(path)
     try:
         yield
     except tf.errors.OpError as error:

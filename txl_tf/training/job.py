@@ -14,7 +14,7 @@ from txl_tf.data.evaluation_lanes import EvaluationLanes
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.run_options import RunOptions
-from txl_tf.training.checkpoint import Checkpointer
+from txl_tf.training.checkpoint import Checkpointer, share_run_id
 from txl_tf.training.checkpoint_weights import load_weights
 from txl_tf.training.evaluation import check_documents
 from txl_tf.training.evaluator import Evaluator, Score
@@ -90,6 +90,7 @@ def train(
         trainer.optimizer,
         trainer.memory,
         workers,
+        run_id=share_run_id(workers, model_dir),
         keep=options.keep_checkpoints,
     )
     first_step = checkpointer.restore()
@@ -104,7 +105,7 @@ def train(
     held_out = evaluator.cut_lanes(records.split(eval_split)) if options.eval_every else None
     log, validation = None, None
     if workers.is_chief:
-        make_run_folder(model_dir, config, records.vocabulary)
+        make_run_folder(model_dir, config, records.vocabulary, checkpointer.run_id)
         log = TrainingLog(
             model_dir,
             first_step=first_step,

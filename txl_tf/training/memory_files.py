@@ -2,7 +2,7 @@
 
 A file `PREFIX.memory-PART-of-PARTS` is a checkpoint of tensorflow's own format, whose tensors are
 called `layer_I/rows_START_STOP` after the lanes that they hold. Lanes, not replicas: a run may go
-on with another number of those.
+on with another number of those. Two more tensors tell the step and the run.
 """
 
 import os
@@ -13,23 +13,31 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from txl_tf.errors import UserError
+from txl_tf.training.checkpoint_origin import Origin, make_origin_tensors, read_origin
 from txl_tf.training.files import list_names, open_checkpoint, write_tensors
 
 PATIENCE = 60.0  # seconds within which a network's file system shows the files of other hosts
 
 
 class MemoryFileError(UserError):
-    """Files of a memory that are missing or do not hold every lane."""
+    """Files of a memory that are missing, of another checkpoint, or do not hold every lane."""
 
 
 def write_memory(
-    prefix: str, memory: Sequence[tf.Tensor], *, first_row: int, part: int = 0, n_parts: int = 1
+    prefix: str,
+    memory: Sequence[tf.Tensor],
+    origin: Origin,
+    *,
+    first_row: int,
+    part: int = 0,
+    n_parts: int = 1,
 ) -> None:
     """Writes the lanes that this process holds.
 
     Args:
         prefix: path of the checkpoint.
         memory: for each layer (rows, M, D).
+        origin: step and run.
         first_row: the first of these lanes.
         part: the process.
         n_parts: how many processes there are.
@@ -38,6 +46,7 @@ def write_memory(
         f"layer_{index}/rows_{first_row}_{first_row + states.shape[0]}": states
         for index, states in enumerate(memory)
     }
+    tensors |= make_origin_tensors(origin)
     write_tensors(f"{prefix}.memory-{part:05d}-of-{n_parts:05d}", tensors)
 
 
@@ -76,10 +85,19 @@ def read_memory(prefix: str, n_layer: int, rows: range) -> list[tf.Tensor]:
         For each layer (rows, M, D).
 
     Raises:
-        MemoryFileError: a file is missing, or a lane is in none.
+        MemoryFileError: a file is missing or says of itself what the weights do not, or a lane is
+            in none.
         tf.errors.OpError: a file is damaged.
     """
-    readers = [open_checkpoint(path) for path in _find_parts(prefix)]
+    paths, expected = _find_parts(prefix), read_origin(prefix)
+    for path in paths:
+        found = read_origin(path)
+        if found != expected:
+            raise MemoryFileError(
+                f"its parts are of different checkpoints: {os.path.basename(path)} names {found}, "
+                f"the weights name {expected}"
+            )
+    readers = [open_checkpoint(path) for path in paths]
     memory = []
     for layer in range(n_layer):
         pieces = []

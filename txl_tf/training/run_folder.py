@@ -1,11 +1,13 @@
 """What a run leaves on disk beside its checkpoints: config, vocabulary, log.
 
 MODEL_DIR/config.json         model, training and evaluation, data set
+MODEL_DIR/run.json            the run's id, which its checkpoints name
 MODEL_DIR/vocabulary.json     symbols in id order; none where ids are all that is known
 MODEL_DIR/checkpoints/        weights, optimizer, step
 MODEL_DIR/averaged/           means of the weights of several checkpoints
 MODEL_DIR/log.jsonl           one object a logged step
 MODEL_DIR/events/             the same for TensorBoard
+MODEL_DIR/lock                while a process trains
 MODEL_DIR/records/            of an import: the splits that came with it
 MODEL_DIR/import.json         of an import: where it comes from
 """
@@ -13,6 +15,8 @@ MODEL_DIR/import.json         of an import: where it comes from
 import dataclasses
 import difflib
 import os
+import re
+import secrets
 import shlex
 from typing import Any, Self
 
@@ -24,11 +28,12 @@ from txl_tf.config_base import list_differences
 from txl_tf.data.files import remove_file
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.training.files import explain_errors, read_json, write_json
+from txl_tf.training.files import exists, explain_errors, list_names, read_json, write_json
 from txl_tf.version import __version__
 
 FORMAT_VERSION = 1
 CONFIG_NAME = "config.json"
+RUN_NAME = "run.json"
 VOCABULARY_NAME = "vocabulary.json"
 LOG_NAME = "log.jsonl"
 EVENTS_NAME = "events"
@@ -107,12 +112,12 @@ def _explain_no_run(folder: str) -> str:
     message = f"`{folder}` holds no run: {CONFIG_NAME} is missing"
     if folder in presets.names():
         return f"{message}. {folder!r} is a recipe: train it, or import its weights"
-    if not tf.io.gfile.exists(folder):
+    if not exists(folder):
         close = difflib.get_close_matches(folder, presets.names(), n=1)
         recipe = f". {close[0]!r} is a recipe" if close else ""
         return f"{message}, and so is the folder{recipe}"
-    if tf.io.gfile.isdir(folder):
-        found = tf.io.gfile.listdir(folder)
+    found = list_names(folder)
+    if found:
         if "saved_model.pb" in found:
             return f"{message}. It is a SavedModel: `tf.saved_model.load` reads it"
         is_foreign = {"model", "checkpoint", "model.safetensors", "pytorch_model.bin"} & set(found)
@@ -131,7 +136,7 @@ def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
         UserError: the folder holds no run, or its vocabulary cannot be read.
     """
     path = os.path.join(model_dir, VOCABULARY_NAME)
-    if not tf.io.gfile.exists(path):
+    if not exists(path):
         if not has_run(model_dir):
             raise UserError(_explain_no_run(model_dir))
         return None
@@ -143,14 +148,48 @@ def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
 
 def has_run(model_dir: str) -> bool:
     """Tells whether a folder holds a run."""
-    return tf.io.gfile.exists(os.path.join(model_dir, CONFIG_NAME))
+    return exists(os.path.join(model_dir, CONFIG_NAME))
 
 
-def make_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary | None) -> None:
-    """Makes a run folder, unless there is one; without a vocabulary if that is `None`."""
+def make_run_id() -> str:
+    """Returns a new id of a run: 12 hexadecimal digits, so that it is a float64 as well."""
+    return secrets.token_hex(6)
+
+
+def read_run_id(model_dir: str) -> str | None:
+    """Returns the id of a run; `None` if its folder has none, as those of older versions.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    path = os.path.join(model_dir, RUN_NAME)
+    if not exists(path):
+        return None
+    content = read_json(path)
+    run_id = content.get("run_id") if isinstance(content, dict) else None
+    if not isinstance(run_id, str) or not re.fullmatch("[0-9a-f]{12}", run_id):
+        raise UserError(f"`{path}` must hold the id of a run. Received: {content!r}")
+    return run_id
+
+
+def make_run_folder(
+    model_dir: str, config: RunConfig, vocabulary: Vocabulary | None, run_id: str | None = None
+) -> None:
+    """Makes a run folder, unless there is one; without a vocabulary if that is `None`.
+
+    One that has no id, as those of older versions, is given one.
+
+    Args:
+        model_dir: the folder.
+        config: of the run.
+        vocabulary: of the run.
+        run_id: of the run; `None` for a new one.
+    """
+    with explain_errors(model_dir):
+        tf.io.gfile.makedirs(model_dir)
+    if read_run_id(model_dir) is None:
+        write_json(os.path.join(model_dir, RUN_NAME), {"run_id": run_id or make_run_id()})
     if not has_run(model_dir):
-        with explain_errors(model_dir):
-            tf.io.gfile.makedirs(model_dir)
         path = os.path.join(model_dir, VOCABULARY_NAME)
         if vocabulary is None:
             remove_file(path)  # of a run that was never made whole, and is not this one

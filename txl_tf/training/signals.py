@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
+from txl_tf.errors import StoppedError
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -43,6 +45,35 @@ class StopSignals:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
         print(f"{self.received.name}: saves after these steps; once more stops at once.")
+
+
+@contextlib.contextmanager
+def stop_at_once(doing: str) -> Iterator[None]:
+    """Has a signal to stop raise, while there is nothing to save.
+
+    Without a handler, SIGTERM would do nothing to the first process of a container.
+
+    Args:
+        doing: what is stopped, for the message.
+
+    Raises:
+        StoppedError: a signal came.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        raise StoppedError(f"stopped by {name} while {doing}", 128 + number)
+
+    try:
+        previous = [signal.signal(number, stop) for number in SIGNALS]
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in zip(SIGNALS, previous, strict=True):
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

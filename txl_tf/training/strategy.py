@@ -5,11 +5,18 @@ import tensorflow as tf
 from txl_tf.errors import UserError
 from txl_tf.training.cluster import Cluster
 from txl_tf.training.files import explain
-from txl_tf.training.signals import end_on_interrupt
+from txl_tf.training.rendezvous import end_when_stuck, wait_for_processes
+from txl_tf.training.signals import end_on_interrupt, stop_at_once
+
+CONNECT_MINUTES = 10.0
+_JOIN_SECONDS = 60.0  # at least so long may tensorflow take to join processes that are all there
 
 
 def make_gpu_strategy(
-    *, num_gpus: int | None = None, cpu_replicas: int = 1
+    *,
+    num_gpus: int | None = None,
+    cpu_replicas: int = 1,
+    connect_minutes: float = CONNECT_MINUTES,
 ) -> tf.distribute.MirroredStrategy | tf.distribute.MultiWorkerMirroredStrategy:
     """Returns a strategy over GPUs of this machine; over its CPU where there is none.
 
@@ -19,10 +26,12 @@ def make_gpu_strategy(
         num_gpus: how many GPUs, 0 for the CPU; `None` for all there are.
         cpu_replicas: on the CPU, into how many logical devices it is divided: to try out what
             several GPUs would compute. One process alone can do so.
+        connect_minutes: how long to wait for the other processes; 0 for no limit.
 
     Raises:
-        UserError: there are fewer GPUs, TF_CONFIG cannot be used, or the CPU was in use before and
-            cannot be divided.
+        UserError: there are fewer GPUs, TF_CONFIG cannot be used, other processes did not begin in
+            time, or the CPU was in use before and cannot be divided.
+        StoppedError: a signal to stop came while it waited.
     """
     cluster = Cluster.from_environment()
     gpus = tf.config.list_physical_devices("GPU")
@@ -35,7 +44,8 @@ def make_gpu_strategy(
     if cluster:
         if cpu_replicas > 1:
             raise UserError(f"`cpu_replicas`={cpu_replicas} is for a run of one process")
-        return _make_cluster_strategy(cluster, gpus[:num_gpus])
+        seconds = 60 * connect_minutes or float("inf")
+        return _make_cluster_strategy(cluster, gpus[:num_gpus], seconds)
     if num_gpus:
         return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(num_gpus)])
     if cpu_replicas > 1:
@@ -44,14 +54,22 @@ def make_gpu_strategy(
 
 
 def _make_cluster_strategy(
-    cluster: Cluster, gpus: list[tf.config.PhysicalDevice]
+    cluster: Cluster, gpus: list[tf.config.PhysicalDevice], seconds: float
 ) -> tf.distribute.MultiWorkerMirroredStrategy:
     """Returns a strategy over all processes of a cluster, each with some GPUs or its CPU."""
-    others = [address for address in cluster.addresses if address != cluster.address]
-    print(f"Waits for the other processes of the run: {', '.join(others)} (Ctrl-C to give up)")
+    others = [cluster.name(index) for index in range(len(cluster.tasks)) if index != cluster.index]
+    limit = f"at most {seconds / 60:g} minutes" if seconds < float("inf") else "without a limit"
+    print(f"Waits for the other processes of the run, {limit}: {', '.join(others)}")
+    with stop_at_once("it waited for the other processes of the run"):
+        wait_for_processes(cluster, seconds)
+    seconds = max(seconds, _JOIN_SECONDS)
+    line = (
+        f"{', '.join(others)}: one of them has ended, or cannot be reached: all had begun, and "
+        f"were not joined within {seconds / 60:g} minutes"
+    )
     tf.config.set_visible_devices(gpus, "GPU")
     try:
-        with end_on_interrupt():
+        with end_on_interrupt(), end_when_stuck(seconds, line):
             return tf.distribute.MultiWorkerMirroredStrategy()
     except tf.errors.OpError as error:
         raise UserError(

@@ -53,8 +53,7 @@ class Workers:
         """Returns what people know a process by."""
         if not self._cluster:
             return "this process"
-        job, number = self._cluster.tasks[index]
-        return f"{job} {number} ({self._cluster.addresses[index]})"
+        return self._cluster.name(index)
 
     def say(self, line: str) -> None:
         """Prints a line that concerns all processes: once, by the chief."""

@@ -1,0 +1,92 @@
+"""The lock of a run folder: one run at a time trains in it."""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from txl_tf.data.files import is_remote
+from txl_tf.errors import UserError
+
+LOCK_NAME = "lock"
+
+
+@contextlib.contextmanager
+def lock_run(model_dir: str) -> Iterator[None]:
+    """Holds the lock of a run folder.
+
+    It is a lock of the operating system on the file `lock`, which ends with the process, however
+    that ends; the file alone means nothing. The folder is made if it is missing, and removed in the
+    end if nothing else is in it. Addresses, such as gs://, have no such locks: there, nothing is
+    done.
+
+    Args:
+        model_dir: the run folder.
+
+    Raises:
+        UserError: another process holds the lock; it is named.
+        OSError: the folder or the file cannot be made.
+    """
+    if is_remote(model_dir):
+        yield
+        return
+    folder = Path(os.path.abspath(model_dir))
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        file = _open_locked(folder / LOCK_NAME, model_dir)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(file.name)
+            file.close()
+    finally:
+        with contextlib.suppress(OSError):  # a folder that holds something stays
+            for place in made:
+                place.rmdir()
+
+
+def _open_locked(path: Path, model_dir: str) -> TextIO:
+    """Returns the file, open and locked, with the name of this process in it."""
+    while True:
+        file = path.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = _read_holder(file)
+            file.close()
+            raise UserError(
+                f"`{model_dir}` is in use: {holder} trains in it. Wait for its end, or choose "
+                "another --model_dir"
+            ) from error
+        except OSError as error:
+            print(f"`{path}` cannot be locked ({error.strerror}): a second run is not noticed.")
+            return file
+        if _is_at(path, file):
+            break
+        file.close()  # its holder has removed it in the meantime
+    file.truncate(0)
+    json.dump({"host": socket.gethostname(), "pid": os.getpid()}, file)
+    file.flush()
+    return file
+
+
+def _is_at(path: Path, file: TextIO) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _read_holder(file: TextIO) -> str:
+    file.seek(0)
+    try:
+        holder = json.loads(file.read())
+        return f"process {holder['pid']} on {holder['host']}"
+    except (ValueError, KeyError, TypeError):  # it has the lock, and has not written yet
+        return "another process"
