@@ -13,6 +13,8 @@ from absl import flags
 from txl_tf.program import define_flag, run_program
 from txl_tf.train_command import define_flags, run
 
+MAX_CPU_REPLICAS = 256  # each takes memory and threads
+
 
 def make_strategy(options: flags.FlagValues) -> Any:
     """Returns a MirroredStrategy; tensorflow is imported once the flags have been read."""
@@ -25,7 +27,11 @@ def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = define_flags()
     define_flag(options, "num_gpus", int, None, "GPUs to use. [default: all]", lower_bound=0)
-    define_flag(options, "cpu_replicas", int, 1, "Replicas on the CPU, to try out.", lower_bound=1)
+    define_flag(
+        *(options, "cpu_replicas", int, 1, "Replicas on the CPU, to try out."),
+        lower_bound=1,
+        upper_bound=MAX_CPU_REPLICAS,
+    )
     return run_program(str(__doc__), options, lambda options: run(options, make_strategy), argv)
 
 

@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from txl_tf.errors import UserError
 
+MAX_INTEGER = 2**31 - 1  # of int32, in which ids, lengths and steps are computed
+
 
 def list_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """Returns what differs between two sets of named values, for people.
@@ -62,13 +64,14 @@ class Config:
             received = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
             raise UserError(f"{rule}. Received: {received}")
 
-    def _check_integers(self, minimum: int, *names: str) -> None:
+    def _check_integers(self, minimum: int, *names: str, maximum: int = MAX_INTEGER) -> None:
         for name in names:
             value = getattr(self, name)
             is_integer = isinstance(value, int) and not isinstance(value, bool)
             self._check(
                 is_integer and value >= minimum, f"`{name}` must be an integer >= {minimum}", name
             )
+            self._check(value <= maximum, f"`{name}` must be an integer <= {maximum}", name)
 
     def _check_reals(self, *names: str) -> None:
         for name in names:

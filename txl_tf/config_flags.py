@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from absl import flags
 
-from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config import MAX_SEED, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, parse_cutoffs, parse_schedule
 from txl_tf.run_options import RunOptions
@@ -16,6 +16,7 @@ Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions)
 Result = TypeVar("Result")
 
 _EVAL_PREFIX = "eval_"
+_RULES: dict[str, dict[str, int]] = {"seed": {"upper_bound": MAX_SEED}}
 _PARSERS: dict[str, Callable[[list[str]], Any]] = {  # of fields that are lists of texts as flags
     "cutoffs": parse_cutoffs,
     "tgt_len_schedule": parse_schedule,
@@ -61,7 +62,7 @@ def define_config_flags(
             default, kind = list(default), list
         if flag != name:
             default, text = None, f"{text} [default: the preset's, else as in training]"
-        define_flag(options, flag, kind, default, text)
+        define_flag(options, flag, kind, default, text, **_RULES.get(name, {}))
 
 
 def _name_flags(config: type, prefix: str | None = None) -> dict[str, str]:

@@ -13,6 +13,8 @@ from absl import flags
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
 
+MAX_SEED = 2**63 - 1  # the generator takes int64
+
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
@@ -30,7 +32,11 @@ def define_flags() -> flags.FlagValues:
     define("top_k", int, 40, "Draw among so many likeliest tokens; 0 for all.", lower_bound=0)
     define("top_p", float, 1.0, "Draw among the likeliest that together have this probability.")
     define("repetition_penalty", float, 1.0, "Above 1: what the text holds comes less.")
-    define("seed", int, 0, "The same seed, the same text.", lower_bound=0)
+    define(
+        *("seed", int, 0, "The same seed, the same text."),
+        lower_bound=0,
+        upper_bound=MAX_SEED,
+    )
     define("samples", int, 1, "Texts to make, with seeds from --seed on.", lower_bound=1)
     define(
         "ban", list, None, "Symbols, or characters, that do not come. [default: the unknown one]"
@@ -54,6 +60,11 @@ def generate_text(options: flags.FlagValues) -> None:
     if options.repetition_penalty < 1:
         raise flags.Error(
             f"--repetition_penalty must be 1 or more. Received: {options.repetition_penalty}"
+        )
+    if options.seed + options.samples - 1 > MAX_SEED:
+        raise flags.Error(
+            f"the last seed, --seed + --samples - 1, must be an integer <= {MAX_SEED}. "
+            f"Received: --seed={options.seed} --samples={options.samples}"
         )
     prompt = _read_prompt(options)
 

@@ -13,7 +13,7 @@ from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.training.files import explain
+from txl_tf.training.files import explain_full_memory
 from txl_tf.training.gauges import measure_norm, measure_peak_memory
 from txl_tf.training.optimizer import make_optimizer, read_step_count
 from txl_tf.training.pace import Pace
@@ -27,6 +27,11 @@ DTYPE_POLICIES = {
     "bfloat16": "mixed_bfloat16",
     "float16": "mixed_float16",
 }
+
+ADVICE = (
+    "for this model and batch: try remat, more accumulate_steps, or a smaller train_batch_size, "
+    "tgt_len or mem_len"
+)
 
 
 class Interval(NamedTuple):
@@ -70,7 +75,8 @@ class Trainer:
         jit_compile: whether XLA compiles forward and backward pass.
 
     Raises:
-        UserError: the batch is not divisible by the replicas and `accumulate_steps`.
+        UserError: the batch is not divisible by the replicas and `accumulate_steps`, or the
+            device's memory is full.
     """
 
     def __init__(
@@ -96,7 +102,7 @@ class Trainer:
                 "the lanes of a replica must be divisible by `accumulate_steps`. Received: "
                 f"{self.rows} lanes a replica, accumulate_steps={config.accumulate_steps}"
             )
-        with strategy.scope():
+        with strategy.scope(), explain_full_memory(ADVICE):
             self.model = TransformerXL(
                 model_config,
                 seed=config.seed,
@@ -105,7 +111,8 @@ class Trainer:
             )
             self.optimizer = make_optimizer(config)
             self.optimizer.build(self.model.trainable_variables)
-        self.memory = ReplicaMemory(strategy, self.model, self.rows, config.mem_len)
+        with explain_full_memory(ADVICE):
+            self.memory = ReplicaMemory(strategy, self.model, self.rows, config.mem_len)
         # Compiled inside the replica function: with several replicas on CPUs, XLA cannot compile
         # around it. Reduction, clipping and update stay outside.
         self._compute = tf.function(compute_gradients, jit_compile=jit_compile, autograph=False)
@@ -191,17 +198,11 @@ class Trainer:
         """
         start, n_steps = self.step, len(segments)
         padding = max(0, n_padded - n_steps)
-        try:
+        with explain_full_memory(ADVICE):
             batch = self._distribute(segments, padding)
             starts = None if document_starts is None else self._distribute(document_starts, padding)
             with self.workers.explain_losses():
                 values = self._run_steps(batch, starts, tf.constant(n_steps)).numpy()
-        except tf.errors.ResourceExhaustedError as error:
-            raise UserError(
-                "the device has too little memory for this model and batch: try remat, more "
-                "accumulate_steps, or a smaller train_batch_size, tgt_len or mem_len "
-                f"({explain(error)})"
-            ) from error
         return Interval(start + n_steps, *values.T)
 
     def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
