@@ -51,6 +51,13 @@ def test_the_prompt_may_come_by_standard_input(run, capsys, monkeypatch):
         (["--prompt=a", "--top_p=0"], 2, r"--top_p must be in \(0, 1\]"),
         (["--prompt=a", "--temperature=-1"], 2, r"temperature"),
         (["--prompt=a", "--repetition_penalty=0.5"], 2, r"--repetition_penalty must be 1 or more"),
+        (["--prompt=a", f"--seed={2**63}"], 2, r"flag --seed=9223372036854775808: "),
+        (
+            ["--prompt=a", f"--seed={2**63 - 2}", "--samples=3"],
+            2,
+            r"--seed \+ --samples - 1, must be an integer <= 9223372036854775807\. Received: .*=3$",
+        ),
+        (["--prompt=a", "--length=99999999999999999999"], 2, r"--length must be an integer <= "),
         (["--prompt=a", "--stop=ab"], 1, r"'ab' is no symbol of the vocabulary"),
     ],
 )

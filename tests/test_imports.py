@@ -55,6 +55,7 @@ FLAG_FILES = PROGRAMS | {
     "import_release.py",
     "legacy_flags.py",
     "program.py",
+    "run_flags.py",
     "score.py",
     "span_flags.py",
     "train_command.py",

@@ -1,7 +1,9 @@
 """The training program from its command line to its files, on tiny records."""
 
+import dataclasses
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -297,6 +299,7 @@ def test_what_cannot_be_run_is_one_line(data_dir, tmp_path, capsys, arguments, m
     ("arguments", "message"),
     [
         (["--learning_rate=0.02"], "learning_rate is 0.01 there and 0.02 here"),
+        (["--train_steps=11"], "has made 12 steps: `train_steps` must be at least as many"),
         (["--n_layer=2", "--seed=5"], "n_layer is 1 there and 2 here; seed is 0 there and 5 here"),
         (["--do_train=false", "--do_eval", "--n_head=5"], "is of another model: "),
         (["--do_eval_only"], "holds no checkpoint from step 10000 on"),
@@ -309,6 +312,88 @@ def test_what_does_not_fit_the_run_is_one_line(finished, capsys, arguments, mess
     *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith("train_gpu.py: ")
     assert message in line
+
+
+def test_a_run_knows_its_flags_and_its_data(run_copy, capsys):
+    assert train_gpu.main(["x", f"--model_dir={run_copy / 'run'}", "--nojit"]) == 0
+    assert "All 12 steps are done." in capsys.readouterr().out
+
+
+def test_a_run_is_extended_by_the_flag_of_its_steps_alone(run_copy):
+    place = f"--model_dir={run_copy / 'run'}"
+    assert train_gpu.main(["x", place, "--train_steps=17", "--save_steps=5", "--nojit"]) == 0
+    assert [step for step, _ in list_checkpoints(str(run_copy / "run"))] == [4, 8, 12, 15, 17]
+
+
+def test_a_run_is_evaluated_on_the_data_that_it_knows(finished, capsys):
+    arguments = [f"--model_dir={finished / 'run'}", "--do_train=false", "--do_eval", "--nojit"]
+    assert train_gpu.main(["x", *arguments]) == 0
+    assert [step for step, _ in read_scores(capsys.readouterr().out)] == [12]
+
+
+def test_data_that_have_gone_are_one_line(run_copy, finished, capsys):
+    known = run_copy / "run" / "data.json"
+    known.write_text(known.read_text().replace(str(finished), str(run_copy / "gone")))
+    assert train_gpu.main(["train_gpu.py", f"--model_dir={run_copy / 'run'}", "--nojit"]) == 1
+    assert capsys.readouterr().err == (
+        f"train_gpu.py: `{run_copy}/gone/data`, where `{run_copy}/run` has its data, is not there "
+        "any more: pass --data_dir, the folder of its records\n"
+    )
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["new", "old"])
+def test_a_run_that_knows_no_data_must_be_told(is_there, run_copy, capsys):
+    (run_copy / "run" / "data.json").unlink()
+    folder = run_copy / ("run" if is_there else "none")
+    assert train_gpu.main(["train_gpu.py", f"--model_dir={folder}", "--nojit"]) == 2
+    assert "train_gpu.py: --data_dir must be given: " in capsys.readouterr().err
+
+
+def test_the_command_of_a_warm_start_that_is_printed_runs(run_copy, capsys):
+    flags = ("--learning_rate=0.02", "--dropout=0", "--eval_every=5")
+    assert run_main(run_copy / "data", run_copy / "run", *flags) == 1
+    line = capsys.readouterr().err.strip()
+    assert "learning_rate is 0.01 there and 0.02 here. Choose another --model_dir. " in line
+    command = line.partition("A new run can start with its weights: ")[2]
+    program, *arguments = shlex.split(command.replace("NEW_DIR", str(run_copy / "new")))[1:]
+    assert program == "train_gpu.py"
+    assert train_gpu.main([program, *arguments]) == 0
+    checkpoint = run_copy / "run" / "checkpoints" / "ckpt-12"
+    assert f"Starts with the weights of {checkpoint}." in capsys.readouterr().out
+    old, new = (read_run_config(str(run_copy / name)) for name in ("run", "new"))
+    assert new.model == dataclasses.replace(old.model, dropout=0.0)
+    assert new.training == dataclasses.replace(old.training, learning_rate=0.02)
+
+
+def test_no_warm_start_is_offered_for_weights_of_other_shapes(finished, capsys):
+    assert run_main(finished / "data", finished / "run", "--n_layer=2") == 1
+    assert capsys.readouterr().err.endswith("2 here. Choose another --model_dir\n")
+
+
+def test_a_warm_start_takes_the_model_of_its_checkpoint(finished, tmp_path, capsys):
+    path = finished / "run" / "checkpoints" / "ckpt-12"
+    small = ("--tgt_len=3", "--mem_len=4", "--train_batch_size=2", "--train_steps=2", "--nojit")
+    places = [f"--data_dir={finished / 'data'}", f"--model_dir={tmp_path / 'new'}"]
+    arguments = [*places, f"--warm_start_path={path}", "--dropatt=0.3", *small]
+    assert train_gpu.main(["x", *arguments]) == 0
+    assert f"The model is that of {finished / 'run'}, but for flags" in capsys.readouterr().out
+    model = read_run_config(str(finished / "run")).model
+    assert read_run_config(str(tmp_path / "new")).model == dataclasses.replace(model, dropatt=0.3)
+
+
+def test_a_warm_start_on_another_vocabulary_is_refused(finished, tmp_path, capsys):
+    write_records(
+        tmp_path / "data",
+        dataset="words",
+        vocabulary=Vocabulary("word", tuple(f"v{index}" for index in range(N_TOKEN))),
+        splits={"train": [np.arange(307) % N_TOKEN]},
+    )
+    path = finished / "run" / "checkpoints" / "ckpt-12"
+    assert run_main(tmp_path / "data", tmp_path / "run", f"--warm_start_path={path}") == 1
+    line = capsys.readouterr().err
+    assert f"has another vocabulary than `{finished / 'run'}`, whose weights are of no use" in line
+    assert f"--level word --vocab_file {finished / 'run' / 'vocabulary.json'} " in line
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_model_dir_that_is_a_file_is_one_line(data_dir, tmp_path, capsys):

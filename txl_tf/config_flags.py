@@ -31,10 +31,23 @@ def answer_as_flags(call: Callable[..., Result], *arguments: Any) -> Result:
         raise flags.Error(str(error)) from error
 
 
-def override(config: Config, options: flags.FlagValues, *, prefix: str | None = None) -> Config:
-    """Returns the config with those of its fields whose flags are there and were given by hand."""
-    given: dict[str, Any] = {}
-    for name, flag in _name_flags(type(config), prefix).items():
+def override(
+    config: Config, options: flags.FlagValues, *, prefix: str | None = None, **others: Any
+) -> Config:
+    """Returns the config with those of its fields whose flags are there and were given by hand.
+
+    Args:
+        config: where the other fields are from.
+        options: the flags.
+        prefix: how their names begin; `None` for that of the config's class.
+        **others: fields that no flag decides.
+
+    Raises:
+        flags.Error: the text of a flag cannot be read.
+        UserError: a value is out of its range.
+    """
+    given = dict(others)
+    for name, flag in name_flags(type(config), prefix).items():
         if flag in options and options[flag].present:
             value: Any = options[flag].value
             given[name] = _PARSERS[name](value) if name in _PARSERS else value
@@ -53,7 +66,7 @@ def define_config_flags(
     """
     texts = _describe_fields(config)
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
-    for name, flag in _name_flags(config).items():
+    for name, flag in name_flags(config).items():
         if names is not None and name not in names:
             continue
         default: Any = defaults[name]
@@ -65,7 +78,7 @@ def define_config_flags(
         define_flag(options, flag, kind, default, text, **_RULES.get(name, {}))
 
 
-def _name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
+def name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
     """Returns the flag of each field: its name; for `EvalConfig` it begins with eval_.
 
     The number of tokens has none: the records know it.

@@ -271,3 +271,20 @@ def test_calls_are_split_to_take_about_as_long_as_they_may(one_replica):
     calls = list(trainer.train(make_lanes(), [9, 13], call_seconds=1e-9))
     assert [call.step for call in calls] == list(range(1, 14))
     assert trainer._run_steps.experimental_get_tracing_count() == 1
+
+
+def test_steps_take_the_seconds_of_training_alone(one_replica, monkeypatch):
+    clock, run = [0.0], Trainer.run
+
+    def run_for_six_seconds(*args, **kwargs):
+        clock[0] += 6.0
+        return run(*args, **kwargs)
+
+    monkeypatch.setattr("txl_tf.training.trainer.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr(Trainer, "run", run_for_six_seconds)
+    trainer, found = make_trainer(one_replica), []
+    for interval in trainer.train(make_lanes(), [2, 5, 7]):
+        found.append(interval.seconds.tolist())
+        clock[0] += 1000.0  # an evaluation
+    # The first call is compiled, which says nothing of the speed.
+    assert found == [[pytest.approx(np.nan, nan_ok=True)] * 2, [2.0] * 3, [3.0] * 2]

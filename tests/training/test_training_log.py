@@ -6,8 +6,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import txl_tf
+from txl_tf.run_options import RunOptions
 from txl_tf.training.evaluator import Score
 from txl_tf.training.log import TrainingLog, format_score, write_evaluation
+from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Interval
 
 KEYS = {
@@ -24,18 +26,17 @@ KEYS = {
 GAUGES = {"parameter_norm": 7.5}
 
 
-def make_interval(step):
-    """Two steps with a mean loss of `step` / 10 nats."""
+def make_interval(step, seconds):
+    """Two steps of 30 tokens with a mean loss of `step` / 10 nats."""
     tokens = np.array([30.0, 30.0], np.float32)
     nats = tokens * step / 10 + np.array([-7.0, 7.0], np.float32)
-    return Interval(
-        step, nats, tokens, np.array([5.0, 0.5], np.float32), np.array([0.25, 0.125], np.float32)
-    )
+    norms, rates = np.array([5.0, 0.5], np.float32), np.array([0.25, 0.125], np.float32)
+    return Interval(step, nats, tokens, norms, rates, np.array(seconds))
 
 
-def write_steps(model_dir, steps, *, first_step=0):
-    log = TrainingLog(str(model_dir), first_step=first_step, train_steps=17)
-    return [log.write_training(make_interval(step), GAUGES) for step in steps]
+def write_steps(model_dir, steps, *, first_step=0, seconds=(2.0, 2.0), time_left=None):
+    log = TrainingLog(str(model_dir), first_step=first_step, train_steps=17, time_left=time_left)
+    return [log.write_training(make_interval(step, seconds), GAUGES) for step in steps]
 
 
 def read_log(model_dir):
@@ -68,19 +69,37 @@ def test_norm_and_rate_are_those_of_the_last_step(tmp_path):
     assert (record["grad_norm"], record["learning_rate"]) == (0.5, 0.125)
 
 
-def test_speed_is_tokens_over_the_time_since_the_last_line(tmp_path, monkeypatch):
-    times = iter([100.0, 104.0, 106.0])
-    monkeypatch.setattr("txl_tf.training.log.time.perf_counter", lambda: next(times))
-    write_steps(tmp_path, [2, 4])
-    assert [record["tokens_per_second"] for record in read_log(tmp_path)] == [15.0, 30.0]
+def test_speed_is_tokens_over_the_seconds_of_their_steps(tmp_path):
+    write_steps(tmp_path, [2], seconds=(3.0, 2.0))
+    (record,) = read_log(tmp_path)
+    assert record["tokens_per_second"] == 12.0
 
 
-def test_the_line_for_people_tells_step_loss_and_time_left(tmp_path, monkeypatch):
-    times = iter([100.0, 160.0])
-    monkeypatch.setattr("txl_tf.training.log.time.perf_counter", lambda: next(times))
-    (line,) = write_steps(tmp_path, [9], first_step=7)
+def test_steps_that_were_compiled_first_say_nothing_of_the_speed(tmp_path):
+    (line,) = write_steps(tmp_path, [2], seconds=(math.nan, 2.0))
+    (record,) = read_log(tmp_path)
+    assert record["tokens_per_second"] == 15.0
+    assert line.endswith("| 15 tokens/s")
+
+
+def test_a_line_of_compiled_steps_alone_has_no_speed(tmp_path):
+    (line,) = write_steps(tmp_path, [2], seconds=(math.nan, math.nan), time_left=make_time_left())
+    (record,) = read_log(tmp_path)
+    assert set(record) == KEYS - {"tokens_per_second"}
+    assert line.endswith("| lr 0.125")
+
+
+def make_time_left(**options):
+    training = txl_tf.TrainConfig(train_steps=17, train_batch_size=6, tgt_len=5)
+    return TimeLeft(training, RunOptions(**{"save_steps": 1000} | options))
+
+
+def test_the_line_for_people_tells_step_loss_and_time_left(tmp_path):
+    time_left = make_time_left()
+    time_left.note_save(3.0)
+    (line,) = write_steps(tmp_path, [9], first_step=7, seconds=(30.0, 30.0), time_left=time_left)
     assert line.startswith("step 9/17 | loss 0.9000 | bpc 1.2984 | ppl 2.4596 | ")
-    assert line.endswith("| 1 tokens/s | 0:04:00 left")  # 8 steps of 30 seconds
+    assert line.endswith("| 1 tokens/s | 0:04:03 left")  # 8 steps of 30 seconds, one save
 
 
 def test_lines_are_added_to_those_of_before(tmp_path):

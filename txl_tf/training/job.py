@@ -9,22 +9,26 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.config import TrainConfig
 from txl_tf.data.data_set import DataSet
 from txl_tf.data.lanes import Tokens, TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.run_options import RunOptions
 from txl_tf.training.checkpoint import Checkpointer
 from txl_tf.training.checkpoint_weights import load_weights
+from txl_tf.training.data_place import DataPlace, remember_data
 from txl_tf.training.evaluation import check_documents
 from txl_tf.training.evaluator import Evaluator, Score
 from txl_tf.training.log import TrainingLog
 from txl_tf.training.loop import TrainingLoop
-from txl_tf.training.optimizer import ReducedOptimizer
+from txl_tf.training.optimizer import ReducedOptimizer, make_schedule
 from txl_tf.training.run_folder import (
     RunConfig,
     check_run_folder,
     make_run_folder,
+    update_training,
 )
+from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.validation import Validation
 from txl_tf.training.weight_average import use_averages
@@ -43,6 +47,7 @@ def train(
     use_ema: bool = True,
     jit_compile: bool = True,
     settings: str = "",
+    data_place: DataPlace | None = None,
 ) -> None:
     """Trains to the end of the schedule, from the newest checkpoint if the run has one.
 
@@ -59,11 +64,13 @@ def train(
         use_ema: evaluate, and start from, averages of the weights where there are any.
         jit_compile: whether XLA compiles the model.
         settings: what else must be the same in all processes of the run.
+        data_place: where the records are, for the run to remember.
 
     Raises:
-        UserError: the folder holds another run, the split is too short or knows no documents, a
-            record is damaged, too many steps in a row were not finite, a checkpoint cannot be
-            saved or restored, or another process of the run is gone or was given other flags.
+        UserError: the folder holds another run, or one that has made more steps; the split is too
+            short or knows no documents, a record is damaged, too many steps in a row were not
+            finite, a checkpoint cannot be saved or restored, or another process of the run is gone
+            or was given other flags.
         StoppedError: the run was asked to stop, or its hours are over; it has saved.
     """
     training = config.training
@@ -76,7 +83,7 @@ def train(
         tgt_len_schedule=training.tgt_len_schedule,
         seed=training.seed,
     )
-    check_run_folder(model_dir, config, records.vocabulary)
+    found = check_run_folder(model_dir, config, records.vocabulary)
     workers = Workers(strategy)
     tokens = {split: len(records.split(split)) for split in records.splits}
     numbers = [config.to_json(), options.to_json(), tokens]
@@ -92,15 +99,25 @@ def train(
         keep=options.keep_checkpoints,
     )
     first_step = checkpointer.restore()
+    _check_steps(model_dir, first_step, training)
     _describe_start(strategy, trainer, records, lanes)
     _warm_up(trainer, first_step, warm_start_path, use_ema=use_ema)
+    if found:
+        _extend(workers, model_dir, first_step, found.training, training)
     if first_step >= training.train_steps:
         workers.say(f"All {training.train_steps} steps are done.")
         return
     log, validation = None, None
     if workers.is_chief:
         make_run_folder(model_dir, config, records.vocabulary)
-        log = TrainingLog(model_dir, first_step=first_step, train_steps=training.train_steps)
+        if data_place:
+            remember_data(model_dir, data_place)
+        log = TrainingLog(
+            model_dir,
+            first_step=first_step,
+            train_steps=training.train_steps,
+            time_left=TimeLeft(training, options),
+        )
         validation = Validation(model_dir, first_step=first_step, patience=options.patience)
     (is_over,) = workers.broadcast([validation is not None and validation.is_over])
     if is_over:
@@ -186,6 +203,37 @@ def describe_epoch(lanes: TrainingLanes) -> str:
         for stage, end in zip(lanes.stages, [*ends, ""], strict=True)
     ]
     return f"an epoch of {lanes.n_lanes * lanes.lane_len:,} takes {', '.join(stages)}"
+
+
+def _check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
+    """Checks that a run has not made more steps than it is to make.
+
+    Raises:
+        UserError: it has.
+    """
+    if n_done > training.train_steps:
+        raise UserError(
+            f"`{model_dir}` has made {n_done} steps: `train_steps` must be at least as many. "
+            f"Received: train_steps={training.train_steps}"
+        )
+
+
+def _extend(
+    workers: Workers, model_dir: str, step: int, old: TrainConfig, new: TrainConfig
+) -> None:
+    """Has a run make another number of steps than before, and says what its schedule becomes.
+
+    All processes have read the old config by now; the chief writes the new one.
+    """
+    if old == new or not workers.is_chief:
+        return
+    update_training(model_dir, new)
+    rates = [float(make_schedule(training)(step)) for training in (old, new)]
+    print(
+        f"train_steps is now {new.train_steps} instead of {old.train_steps}: the cosine of the "
+        f"learning rate ends at step {new.train_steps}, and the rate at step {step} changes from "
+        f"{rates[0]:.3g} to {rates[1]:.3g}."
+    )
 
 
 def _warm_up(

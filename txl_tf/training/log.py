@@ -2,7 +2,6 @@
 
 import math
 import os
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from txl_tf.config import EvalConfig
 from txl_tf.training.evaluator import Score, compute_perplexity
 from txl_tf.training.files import append_json_line, drop_lines_after, explain_errors
 from txl_tf.training.run_folder import EVALUATIONS_NAME, EVENTS_NAME, LOG_NAME
+from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Interval
 
 
@@ -25,21 +25,30 @@ class TrainingLog:
         model_dir: run folder.
         first_step: where the run starts or goes on.
         train_steps: where it ends.
+        time_left: estimates how long that takes; `None`: the lines do not say.
     """
 
-    def __init__(self, model_dir: str, *, first_step: int, train_steps: int):
+    def __init__(
+        self,
+        model_dir: str,
+        *,
+        first_step: int,
+        train_steps: int,
+        time_left: TimeLeft | None = None,
+    ):
         self.train_steps = train_steps
+        self.time_left = time_left
         self._path = os.path.join(model_dir, LOG_NAME)
         drop_lines_after(self._path, first_step)
         self._events_path = os.path.join(model_dir, EVENTS_NAME)
         with explain_errors(self._events_path):
             self._events = tf.summary.create_file_writer(self._events_path)
-        self._last_step, self._last_time = first_step, time.perf_counter()
 
     def write_training(self, interval: Interval, gauges: Mapping[str, float]) -> str:
         """Logs an interval: means over its steps, gradient norm and learning rate of the last.
 
-        Steps that were skipped are counted as `bad_steps` and left out of the means.
+        Steps that were skipped are counted as `bad_steps` and left out of the means. The speed is
+        that of the steps alone: compilation, evaluations and saves do not count.
 
         Args:
             interval: the steps.
@@ -48,16 +57,16 @@ class TrainingLog:
         Returns:
             The line for people.
         """
-        now = time.perf_counter()
-        seconds, steps = now - self._last_time, interval.step - self._last_step
-        self._last_step, self._last_time = interval.step, now
         record: dict[str, Any] = {
             "step": interval.step,
             "learning_rate": float(interval.learning_rate[-1]),
-            "tokens_per_second": float(interval.tokens.sum()) / seconds,
             "bad_steps": int((~interval.is_good).sum()),
             **gauges,
         }
+        if math.isfinite(interval.tokens_per_second):
+            record["tokens_per_second"] = interval.tokens_per_second
+            if self.time_left:
+                self.time_left.note_speed(interval.tokens_per_second)
         if interval.is_good.any():
             good = interval.is_good
             nats = float(interval.nats[good].sum()) / float(interval.tokens[good].sum())
@@ -68,10 +77,9 @@ class TrainingLog:
                 "grad_norm": float(interval.grad_norm[good][-1]),
             }
         self._write("train", record)
-        seconds_left = (self.train_steps - interval.step) * seconds / steps
-        return self._format(record, seconds_left)
+        return self._format(record)
 
-    def _format(self, record: dict[str, Any], seconds_left: float) -> str:
+    def _format(self, record: dict[str, Any]) -> str:
         parts = [f"step {record['step']}/{self.train_steps}"]
         if "loss_nats" in record:
             parts += [
@@ -82,12 +90,11 @@ class TrainingLog:
             ]
         if record["bad_steps"]:
             parts.append(f"{record['bad_steps']} steps skipped, not finite")
-        parts += [
-            f"lr {record['learning_rate']:.3g}",
-            f"{record['tokens_per_second']:,.0f} tokens/s",
-            f"{format_seconds(seconds_left)} left",
-        ]
-        return " | ".join(parts)
+        parts.append(f"lr {record['learning_rate']:.3g}")
+        if "tokens_per_second" in record:
+            parts.append(f"{record['tokens_per_second']:,.0f} tokens/s")
+        left = self.time_left.describe(record["step"]) if self.time_left else ""
+        return " | ".join([*parts, left] if left else parts)
 
     def _write(self, group: str, record: dict[str, Any]) -> None:
         append_json_line(self._path, record)
@@ -96,16 +103,6 @@ class TrainingLog:
                 if name != "step":
                     tf.summary.scalar(f"{group}/{name}", value)
             self._events.flush()
-
-
-def format_seconds(seconds: float) -> str:
-    """Returns a duration as h:mm:ss.
-
-    >>> format_seconds(3725)
-    '1:02:05'
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def format_score(score: Score) -> str:

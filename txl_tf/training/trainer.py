@@ -43,6 +43,8 @@ class Interval(NamedTuple):
         tokens: how many tokens that is.
         grad_norm: global norm of the gradients before clipping.
         learning_rate: the one used.
+        seconds: how long it took, float64, with waiting for its segments; not a number where that
+            says nothing of the speed: in a call that was compiled first.
     """
 
     step: int
@@ -50,11 +52,20 @@ class Interval(NamedTuple):
     tokens: np.ndarray
     grad_norm: np.ndarray
     learning_rate: np.ndarray
+    seconds: np.ndarray
 
     @property
     def is_good(self) -> np.ndarray:
         """Which steps were made, (n,) bool; the others were skipped, not being finite."""
         return np.isfinite(self.nats) & np.isfinite(self.grad_norm)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The speed of the steps whose seconds are known; not a number if none are."""
+        is_known = np.isfinite(self.seconds)
+        if not is_known.any():
+            return math.nan
+        return float(self.tokens[is_known].sum()) / float(self.seconds[is_known].sum())
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
@@ -157,6 +168,7 @@ class Trainer:
         with ThreadPoolExecutor(1) as reader:
             ahead: Future | None = reader.submit(self._read, lanes, *pace.plan())
             while ahead:
+                resumed = time.perf_counter()
                 segments, document_starts = ahead.result()
                 is_last = pace.is_planned
                 ahead = None if is_last else reader.submit(self._read, lanes, *pace.plan())
@@ -165,6 +177,9 @@ class Trainer:
                 # All processes must plan the same calls, so the chief's clock counts.
                 (seconds,) = self.workers.broadcast([time.perf_counter() - begin])
                 pace.note(seconds, len(segments))
+                if not pace.is_compiled(interval.step - len(segments)):
+                    each = (time.perf_counter() - resumed) / len(segments)
+                    interval = interval._replace(seconds=np.full(len(segments), each))
                 yield interval
 
     def _read(
@@ -193,6 +208,9 @@ class Trainer:
             n_padded: the call is padded to so many segments, of which nothing is computed: a
                 call of another length would be traced and compiled anew.
 
+        Returns:
+            Their numbers, without the seconds.
+
         Raises:
             UserError: the device's memory is full, or another process is gone.
         """
@@ -203,7 +221,7 @@ class Trainer:
             starts = None if document_starts is None else self._distribute(document_starts, padding)
             with self.workers.explain_losses():
                 values = self._run_steps(batch, starts, tf.constant(n_steps)).numpy()
-        return Interval(start + n_steps, *values.T)
+        return Interval(start + n_steps, *values.T, np.full(n_steps, np.nan))
 
     def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
         """Hands each replica its rows of (n, B_p, ...), with steps of zeros behind."""
