@@ -1,17 +1,23 @@
-"""Draws the training loss of a run, and its evaluations, from its logs.
+"""Draws the losses of a run from its logs: training, validation in training, evaluations.
 
 python examples/plot_loss.py --model_dir runs/demo
 """
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Records = Sequence[dict[str, Any]]
 
 
 def plot_loss(options: flags.FlagValues) -> None:
@@ -21,7 +27,10 @@ def plot_loss(options: flags.FlagValues) -> None:
     steps = read_json_lines(model_dir / "log.jsonl")
     if not steps:
         raise UserError(f"`{model_dir}` holds no log of a training")
-    draw_curve(steps, read_json_lines(model_dir / "evaluations.jsonl"), target)
+    validation, evaluations = (
+        read_json_lines(model_dir / f"{name}.jsonl") for name in ("validation", "evaluations")
+    )
+    draw_curves(steps, validation, evaluations).savefig(target, dpi=120)
     print(f"Wrote {target}")
 
 
@@ -32,32 +41,37 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def draw_curve(
-    steps: list[dict[str, Any]], evaluations: list[dict[str, Any]], target: Path
-) -> None:
-    """Draws bits per token over steps, with a mark for each evaluation."""
+def draw_curves(steps: Records, validation: Records, evaluations: Records) -> "Figure":
+    """Returns bits per token over steps.
+
+    Args:
+        steps: the lines of the log of training.
+        validation: those of the evaluations in training, drawn as a curve.
+        evaluations: those of evaluations of checkpoints, drawn as marks.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    axes.plot(
-        [record["step"] for record in steps],
-        [record["bpc"] for record in steps],
-        label="train, mean since the last line of the log",
-    )
-    for split in dict.fromkeys(record["split"] for record in evaluations):
-        found = [record for record in evaluations if record["split"] == split]
-        axes.plot(
-            [record["step"] for record in found],
-            [record["bpc"] for record in found],
-            "o",
-            label=f"{split}, last: {found[-1]['bpc']:.3f}",
-        )
+    # A line of steps that were all skipped has no loss.
+    known = [record for record in steps if "bpc" in record]
+    axes.plot(*_read_points(known), label="train, mean since the last line of the log")
+    for style, records, name in (
+        (".-", validation, "{split} in training, last: {bpc:.3f}"),
+        ("o", evaluations, "{split}, last: {bpc:.3f}"),
+    ):
+        for split in dict.fromkeys(record["split"] for record in records):
+            found = [record for record in records if record["split"] == split]
+            axes.plot(*_read_points(found), style, label=name.format(**found[-1]))
     axes.set_xlabel("step")
     axes.set_ylabel("bits per token")
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
-    figure.savefig(target, dpi=120)
+    return figure
+
+
+def _read_points(records: Records) -> tuple[list[int], list[float]]:
+    return [record["step"] for record in records], [record["bpc"] for record in records]
 
 
 def main(argv: list[str]) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import train_gpu
 import txl_tf
@@ -312,6 +313,50 @@ def test_what_does_not_fit_the_run_is_one_line(finished, capsys, arguments, mess
     *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith("train_gpu.py: ")
     assert message in line
+
+
+@pytest.fixture(scope="module")
+def sampling(tmp_path_factory):
+    """Runs with dropout that are evaluated in training, with samples and without."""
+    folder = tmp_path_factory.mktemp("sampling")
+    write_data(folder / "data")
+    for name, count in (("with", 7), ("without", 0)):
+        arguments = ("--eval_every=3", "--iterations=1", "--ema=0.9", f"--sample_tokens={count}")
+        assert run_main(folder / "data", folder / name, *arguments) == 0
+    return folder
+
+
+def read_samples(model_dir):
+    events = EventAccumulator(str(model_dir / "events" / "validation"))
+    events.Reload()
+    if "sample" not in events.Tags()["tensors"]:
+        return {}
+    return {
+        event.step: tf.make_ndarray(event.tensor_proto).item().decode()
+        for event in events.Tensors("sample")
+    }
+
+
+def test_evaluations_in_training_show_a_sample(sampling):
+    samples = read_samples(sampling / "with")
+    assert set(samples) == {3, 6, 9, 12}
+    prompt = open_records(sampling / "data").split("valid").read(0, 32)
+    words = " ".join(f"w{index}" for index in prompt)
+    assert all(text.startswith(f"Prompt:\n\n    {words}") for text in samples.values())
+    assert not read_samples(sampling / "without")
+
+
+def test_samples_change_no_number_of_the_training(sampling):
+    logs = [read_log(sampling / name) for name in ("with", "without")]
+    unequal = {"tokens_per_second", "peak_memory_bytes"}
+    found, expected = (
+        [{key: line[key] for key in line if key not in unequal} for line in log] for log in logs
+    )
+    assert found == expected
+    texts = [(sampling / name / "validation.jsonl").read_text() for name in ("with", "without")]
+    assert texts[0] == texts[1]
+    for one, other in zip(*(read_weights(sampling / n) for n in ("with", "without")), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_run_knows_its_flags_and_its_data(run_copy, capsys):

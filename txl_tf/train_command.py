@@ -4,6 +4,7 @@ tensorflow is imported after the flags have been read: a wrong one is answered a
 """
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from txl_tf.training.data_place import DataPlace
+    from txl_tf.training.job import SamplerMaker
     from txl_tf.training.run_folder import RunConfig
 
 # Where things lie, which hosts may know by other paths.
@@ -130,6 +132,7 @@ def run(
             jit_compile=options.jit,
             settings=_write_settings(options),
             data_place=place,
+            make_sampler=_choose_sampler(options, records, config.evaluation),
         )
     except OtherConfigError as error:
         raise UserError(explain_other_config(options, error, preset, config, place)) from error
@@ -137,6 +140,26 @@ def run(
         with job.wait_for_chief(strategy) as is_chief:
             if is_chief:
                 _evaluate(options, records, config)
+
+
+def _choose_sampler(
+    options: flags.FlagValues, records: DataSet, evaluation: EvalConfig
+) -> "SamplerMaker | None":
+    """Returns what makes the sampler of the evaluations in training; `None` for no samples."""
+    if records.vocabulary is None or not (options.sample_tokens and options.eval_every):
+        return None
+    if "tpu" in options:  # one token at a time is nothing for a TPU
+        return None
+    from txl_tf.inference.live_sample import PROMPT_TOKENS, LiveSample
+
+    split = records.split(options.eval_split)
+    return functools.partial(
+        LiveSample,
+        vocabulary=records.vocabulary,
+        evaluation=evaluation,
+        prompt=split.read(0, min(PROMPT_TOKENS, len(split))),
+        n_new=options.sample_tokens,
+    )
 
 
 def _write_settings(options: flags.FlagValues) -> str:

@@ -25,7 +25,7 @@ def test_steps_take_as_long_as_the_last_ones():
     assert make().describe(40) == "0:01:00 left"
 
 
-@pytest.mark.parametrize(("step", "count"), [(39, 4), (40, 4), (41, 3), (99, 1), (100, 1)])
+@pytest.mark.parametrize(("step", "count"), [(41, 3), (60, 3), (61, 2), (99, 1), (100, 1)])
 def test_saves_to_come_are_counted_with_that_which_is_due(step, count):
     time_left = make(save_steps=20)
     time_left.note_save(60.0)

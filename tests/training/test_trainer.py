@@ -24,6 +24,7 @@ from small_runs import (
 
 import txl_tf
 from txl_tf.errors import UserError
+from txl_tf.training.trainer import Trainer
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,15 @@ import math
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import txl_tf
 from txl_tf.run_options import RunOptions
 from txl_tf.training.evaluator import Score
 from txl_tf.training.log import TrainingLog, format_score, write_evaluation
+from txl_tf.training.run_folder import RunConfig
 from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Interval
 
@@ -130,21 +133,76 @@ def test_a_last_line_that_was_cut_does_no_harm(tmp_path, n_lost):
     assert steps == ([2, 4, 6] if n_lost == 1 else [2, 6])  # the newline alone is no loss
 
 
+def read_events(folder):
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    events.Reload()
+    return events
+
+
+def read_points(events, tag):
+    """Returns the numbers of a tag by step."""
+    tensors = {event.step: tf.make_ndarray(event.tensor_proto) for event in events.Tensors(tag)}
+    return {step: float(tensor) for step, tensor in tensors.items()}
+
+
+LOSSES = {"loss_nats", "bpc", "perplexity"}
+
+
 def test_tensorboard_shows_the_numbers_of_every_line(tmp_path):
     write_steps(tmp_path, [2, 4])
-    events = EventAccumulator(str(tmp_path / "events"), size_guidance={"tensors": 0})
-    events.Reload()
+    events = read_events(tmp_path / "events" / "train")
     records = read_log(tmp_path)
-    assert set(events.Tags()["tensors"]) == {f"train/{key}" for key in KEYS - {"step"}}
-    for key in KEYS - {"step"}:
-        points = {
-            event.step: float(np.frombuffer(event.tensor_proto.tensor_content, np.float32)[0])
-            if event.tensor_proto.tensor_content
-            else event.tensor_proto.float_val[0]
-            for event in events.Tensors(f"train/{key}")
-        }
+    tags = {key: f"{'loss' if key in LOSSES else 'train'}/{key}" for key in KEYS - {"step"}}
+    assert set(events.Tags()["tensors"]) == set(tags.values())
+    for key, tag in tags.items():
         expected = {record["step"]: pytest.approx(record[key], rel=1e-6) for record in records}
-        assert points == expected  # float32 there, float64 here
+        assert read_points(events, tag) == expected  # float32 there, float64 here
+
+
+def test_tensorboard_shows_validation_in_the_charts_of_training(tmp_path):
+    log = TrainingLog(str(tmp_path), first_step=0, train_steps=17)
+    log.write_validation(5, Score(nats=20 * math.log(2), tokens=10))
+    events = read_events(tmp_path / "events" / "validation")
+    assert set(events.Tags()["tensors"]) == {f"loss/{name}" for name in LOSSES}
+    assert read_points(events, "loss/bpc") == {5: pytest.approx(2)}
+
+
+def test_tensorboard_shows_a_sample(tmp_path):
+    log = TrainingLog(str(tmp_path), first_step=0, train_steps=17)
+    log.write_validation(5, Score(1.0, 1), "    a text")
+    ((step, text),) = [
+        (event.step, tf.make_ndarray(event.tensor_proto))
+        for event in read_events(tmp_path / "events" / "validation").Tensors("sample")
+    ]
+    assert (step, text) == (5, b"    a text")
+
+
+def test_tensorboard_shows_the_hyper_parameters(tmp_path):
+    config = RunConfig(
+        "words",
+        txl_tf.ModelConfig(n_token=23, cutoffs=(5, 11), untie_r=True),
+        txl_tf.TrainConfig(learning_rate=0.125, optimizer="lamb"),
+        txl_tf.EvalConfig(eval_batch_size=3, mem_len=13),
+    )
+    TrainingLog(str(tmp_path), first_step=0, train_steps=17, config=config)
+    metadata = read_events(tmp_path / "events").SummaryMetadata("_hparams_/session_start_info")
+    content = HParamsPluginData.FromString(metadata.plugin_data.content)
+    values = {
+        name: getattr(value, value.WhichOneof("kind"))
+        for name, value in content.session_start_info.hparams.items()
+    }
+    expected = {
+        "dataset": "words",
+        "n_token": 23,
+        "cutoffs": "(5, 11)",
+        "untie_r": True,
+        "learning_rate": 0.125,
+        "optimizer": "lamb",
+        "eval_batch_size": 3,
+        "eval_mem_len": 13,
+        "mem_len": 70,
+    }
+    assert {name: values[name] for name in expected} == expected
 
 
 def test_an_evaluation_is_written_with_how_it_came_about(tmp_path):

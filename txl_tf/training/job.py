@@ -3,7 +3,7 @@
 import contextlib
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
@@ -13,12 +13,14 @@ from txl_tf.config import TrainConfig
 from txl_tf.data.data_set import DataSet
 from txl_tf.data.lanes import Tokens, TrainingLanes
 from txl_tf.errors import UserError
+from txl_tf.model import TransformerXL
 from txl_tf.run_options import RunOptions
 from txl_tf.training.checkpoint import Checkpointer
 from txl_tf.training.checkpoint_weights import load_weights
 from txl_tf.training.data_place import DataPlace, remember_data
 from txl_tf.training.evaluation import check_documents
 from txl_tf.training.evaluator import Evaluator, Score
+from txl_tf.training.files import explain
 from txl_tf.training.log import TrainingLog
 from txl_tf.training.loop import TrainingLoop
 from txl_tf.training.optimizer import ReducedOptimizer, make_schedule
@@ -34,6 +36,9 @@ from txl_tf.training.validation import Validation
 from txl_tf.training.weight_average import use_averages
 from txl_tf.training.workers import Workers
 
+# What generates a text with the weights of a model in training, whenever it is called.
+SamplerMaker = Callable[[TransformerXL], Callable[[], str]]
+
 
 def train(
     strategy: tf.distribute.Strategy,
@@ -48,6 +53,7 @@ def train(
     jit_compile: bool = True,
     settings: str = "",
     data_place: DataPlace | None = None,
+    make_sampler: SamplerMaker | None = None,
 ) -> None:
     """Trains to the end of the schedule, from the newest checkpoint if the run has one.
 
@@ -65,6 +71,7 @@ def train(
         jit_compile: whether XLA compiles the model.
         settings: what else must be the same in all processes of the run.
         data_place: where the records are, for the run to remember.
+        make_sampler: makes what generates a text at each evaluation; `None` for no texts.
 
     Raises:
         UserError: the folder holds another run, or one that has made more steps; the split is too
@@ -117,6 +124,7 @@ def train(
             first_step=first_step,
             train_steps=training.train_steps,
             time_left=TimeLeft(training, options),
+            config=config,
         )
         validation = Validation(model_dir, first_step=first_step, patience=options.patience)
     (is_over,) = workers.broadcast([validation is not None and validation.is_over])
@@ -125,6 +133,9 @@ def train(
         return
     evaluator = Evaluator(trainer.model, config.evaluation, jit_compile=jit_compile)
     averaging = trainer.optimizer if use_ema and training.ema else None
+    sample = None
+    if make_sampler and workers.is_chief and options.eval_every:
+        sample = make_sampler(trainer.model)
     if options.eval_every and training.ema:
         workers.say(f"Evaluates the {_name_weights(is_averaged=use_ema)}: ema {training.ema}.")
     TrainingLoop(
@@ -133,7 +144,7 @@ def train(
         log,
         validation,
         options,
-        evaluate=lambda: _score(evaluator, records.split(eval_split), averaging),
+        evaluate=lambda: _evaluate(evaluator, records.split(eval_split), averaging, sample),
         eval_split=eval_split,
     ).run(lanes)
 
@@ -250,10 +261,24 @@ def _warm_up(
         trainer.workers.say(f"Starts with the {name} of {warm_start_path}.")
 
 
-def _score(evaluator: Evaluator, tokens: Tokens, averaging: ReducedOptimizer | None) -> Score:
-    """Scores a split in training, with the averages of an optimizer in the weights' place."""
+def _evaluate(
+    evaluator: Evaluator,
+    tokens: Tokens,
+    averaging: ReducedOptimizer | None,
+    sample: Callable[[], str] | None,
+) -> tuple[Score, str | None]:
+    """Scores a split in training and generates a text, with averages in the weights' place."""
     with use_averages(averaging) if averaging else contextlib.nullcontext():
-        return evaluator.score(tokens)
+        return evaluator.score(tokens), _generate(sample) if sample else None
+
+
+def _generate(sample: Callable[[], str]) -> str | None:
+    """Returns a text, or `None` if the device fails, for lack of memory: training goes on."""
+    try:
+        return sample()
+    except tf.errors.OpError as error:
+        print(f"No sample: {explain(error)}")
+        return None
 
 
 def _name_weights(*, is_averaged: bool) -> str:

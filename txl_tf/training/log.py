@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from tensorboard.plugins.hparams import api as hparams
 
 from txl_tf.config import EvalConfig
-from txl_tf.training.evaluator import Score, compute_perplexity
+from txl_tf.training.evaluator import Score
 from txl_tf.training.files import append_json_line, drop_lines_after, explain_errors
-from txl_tf.training.run_folder import EVALUATIONS_NAME, EVENTS_NAME, LOG_NAME
+from txl_tf.training.run_folder import EVALUATIONS_NAME, EVENTS_NAME, LOG_NAME, RunConfig
 from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Interval
 
@@ -19,13 +20,15 @@ class TrainingLog:
     """Writes the numbers of each interval to `log.jsonl`, TensorBoard and a line of text.
 
     Lines of steps that a resumed run takes again are dropped from `log.jsonl`, so that every step
-    stands there once.
+    stands there once. TensorBoard shows two runs, train and validation: losses have the same tags
+    in both, loss/NAME, so that one chart holds both curves. What training alone has is train/NAME.
 
     Args:
         model_dir: run folder.
         first_step: where the run starts or goes on.
         train_steps: where it ends.
         time_left: estimates how long that takes; `None`: the lines do not say.
+        config: of the run, for TensorBoard's table of hyper-parameters; `None` for none.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class TrainingLog:
         first_step: int,
         train_steps: int,
         time_left: TimeLeft | None = None,
+        config: RunConfig | None = None,
     ):
         self.train_steps = train_steps
         self.time_left = time_left
@@ -42,7 +46,12 @@ class TrainingLog:
         drop_lines_after(self._path, first_step)
         self._events_path = os.path.join(model_dir, EVENTS_NAME)
         with explain_errors(self._events_path):
-            self._events = tf.summary.create_file_writer(self._events_path)
+            self._events = {
+                name: tf.summary.create_file_writer(os.path.join(self._events_path, name))
+                for name in ("train", "validation")
+            }
+            if config:
+                _write_hyper_parameters(self._events_path, config)
 
     def write_training(self, interval: Interval, gauges: Mapping[str, float]) -> str:
         """Logs an interval: means over its steps, gradient norm and learning rate of the last.
@@ -67,16 +76,16 @@ class TrainingLog:
             record["tokens_per_second"] = interval.tokens_per_second
             if self.time_left:
                 self.time_left.note_speed(interval.tokens_per_second)
+        losses = {}
         if interval.is_good.any():
             good = interval.is_good
-            nats = float(interval.nats[good].sum()) / float(interval.tokens[good].sum())
-            record |= {
-                "loss_nats": nats,
-                "bpc": nats / math.log(2),
-                "perplexity": compute_perplexity(nats),
-                "grad_norm": float(interval.grad_norm[good][-1]),
-            }
-        self._write("train", record)
+            nats = float(interval.nats[good].sum())
+            losses = name_losses(Score(nats, float(interval.tokens[good].sum())))
+            record["grad_norm"] = float(interval.grad_norm[good][-1])
+        self._write_scalars("train", interval.step, "train", record)
+        self._write_scalars("train", interval.step, "loss", losses)
+        record |= losses
+        append_json_line(self._path, record)
         return self._format(record)
 
     def _format(self, record: dict[str, Any]) -> str:
@@ -96,13 +105,43 @@ class TrainingLog:
         left = self.time_left.describe(record["step"]) if self.time_left else ""
         return " | ".join([*parts, left] if left else parts)
 
-    def _write(self, group: str, record: dict[str, Any]) -> None:
-        append_json_line(self._path, record)
-        with explain_errors(self._events_path), self._events.as_default(step=record["step"]):
-            for name, value in record.items():
+    def write_validation(self, step: int, score: Score, sample: str | None = None) -> None:
+        """Shows the score of an evaluation in TensorBoard, and a text in Markdown."""
+        self._write_scalars("validation", step, "loss", name_losses(score))
+        if sample is not None:
+            writer = self._events["validation"]
+            with explain_errors(self._events_path), writer.as_default(step=step):
+                tf.summary.text("sample", sample)
+                writer.flush()
+
+    def _write_scalars(self, run: str, step: int, group: str, values: Mapping[str, Any]) -> None:
+        with explain_errors(self._events_path), self._events[run].as_default(step=step):
+            for name, value in values.items():
                 if name != "step":
                     tf.summary.scalar(f"{group}/{name}", value)
-            self._events.flush()
+            self._events[run].flush()
+
+
+def _write_hyper_parameters(path: str, config: RunConfig) -> None:
+    """Shows the config of a run in TensorBoard's table of hyper-parameters."""
+    evaluation = config.evaluation.to_json()
+    values = {"dataset": config.dataset, **config.model.to_json(), **config.training.to_json()}
+    values |= {f"eval_{name.removeprefix('eval_')}": evaluation[name] for name in evaluation}
+    is_plain = (bool, int, float, str)
+    plain = {name: x if isinstance(x, is_plain) else str(x) for name, x in values.items()}
+    writer = tf.summary.create_file_writer(path)
+    with writer.as_default(step=0):
+        hparams.hparams(plain)
+    writer.close()
+
+
+def name_losses(score: Score) -> dict[str, float]:
+    """Returns a loss in all units, by their names in logs and in TensorBoard."""
+    return {
+        "loss_nats": score.nats_per_token,
+        "bpc": score.bpc,
+        "perplexity": score.perplexity,
+    }
 
 
 def format_score(score: Score) -> str:

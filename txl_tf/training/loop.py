@@ -31,7 +31,7 @@ class TrainingLoop:
         log: of the run; `None` where another process keeps it.
         validation: of the run; `None` where another process keeps it.
         options: when to log, save, evaluate and stop.
-        evaluate: scores the split of the evaluations.
+        evaluate: scores the split of the evaluations, and may generate a text in Markdown.
         eval_split: its name.
     """
 
@@ -43,7 +43,7 @@ class TrainingLoop:
         validation: Validation | None,
         options: RunOptions,
         *,
-        evaluate: Callable[[], Score],
+        evaluate: Callable[[], tuple[Score, str | None]],
         eval_split: str,
     ):
         self._trainer = trainer
@@ -136,10 +136,12 @@ class TrainingLoop:
         is_best = is_over = False
         if self._validation is not None:
             start = time.perf_counter()
-            score = self._evaluate()
+            score, sample = self._evaluate()
             self._note(TimeLeft.note_evaluation, start)
             is_best = self._validation.add(step, self._eval_split, score)
             is_over = self._validation.is_over
+            if self._log is not None:
+                self._log.write_validation(step, score, sample)
             write(f"{self._eval_split} at step {step}: {format_score(score)}{' | best' * is_best}")
             if is_over:
                 write(self._validation.describe_end())

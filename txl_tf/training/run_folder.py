@@ -6,7 +6,8 @@ MODEL_DIR/vocabulary.json     symbols in id order; none where ids are all that i
 MODEL_DIR/checkpoints/        weights, optimizer, step
 MODEL_DIR/averaged/           means of the weights of several checkpoints
 MODEL_DIR/log.jsonl           one object a logged step
-MODEL_DIR/events/             the same for TensorBoard
+MODEL_DIR/events/             for TensorBoard: hyper-parameters, and in train/ and validation/
+                              the numbers of the log, scores and samples
 MODEL_DIR/records/            of an import: the splits that came with it
 MODEL_DIR/import.json         of an import: where it comes from
 """
