@@ -23,6 +23,13 @@ def make_strategy(options: flags.FlagValues) -> Any:
     return make_gpu_strategy(num_gpus=options.num_gpus, cpu_replicas=options.cpu_replicas)
 
 
+def count_replicas(options: flags.FlagValues) -> int:
+    """Returns how many replicas the strategy would have, without making it."""
+    from txl_tf.training import strategy
+
+    return strategy.count_replicas(num_gpus=options.num_gpus, cpu_replicas=options.cpu_replicas)
+
+
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = define_flags()
@@ -32,7 +39,11 @@ def main(argv: list[str]) -> int:
         lower_bound=1,
         upper_bound=MAX_CPU_REPLICAS,
     )
-    return run_program(str(__doc__), options, lambda options: run(options, make_strategy), argv)
+
+    def train(options: flags.FlagValues) -> None:
+        run(options, make_strategy, count_replicas)
+
+    return run_program(str(__doc__), options, train, argv)
 
 
 if __name__ == "__main__":

@@ -315,6 +315,66 @@ def test_what_does_not_fit_the_run_is_one_line(finished, capsys, arguments, mess
     assert message in line
 
 
+def read_dry_run(out):
+    """Returns what stands behind each name."""
+    return dict(line.split(maxsplit=1) for line in out.splitlines()[1:] if line[0] != " ")
+
+
+def test_a_dry_run_tells_what_a_new_run_takes_and_makes_nothing(data_dir, tmp_path, capsys):
+    arguments = ("--dry_run", "--do_eval", "--eval_every=5", "--cpu_replicas=3")
+    assert run_main(data_dir, tmp_path / "run", *arguments) == 0
+    out = capsys.readouterr().out
+    found = read_dry_run(out)
+    config = txl_tf.ModelConfig(
+        n_token=N_TOKEN, n_layer=1, d_model=8, d_embed=8, n_head=3, d_head=5, d_inner=13
+    )
+    assert found["parameters"].startswith(f"{config.count_parameters():,}: embedding 88, layers ")
+    assert "the activations are an estimate" in found["memory"]
+    assert "on each of 3 replicas with 1 lane\n" in out
+    assert found["step"].startswith("15 tokens, 3 lanes of 5; ")
+    assert found["run"].startswith("step 0 to 12: 180 tokens, 0.60 epochs, 20 steps an epoch; ")
+    assert found["start"] == "new weights, seed 0"
+    assert found["evaluation"].startswith("every 5 steps and at the end, after training: 100 tok")
+    assert not (tmp_path / "run").exists()
+
+
+def list_all(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_a_dry_run_tells_how_a_run_would_go_on_and_changes_nothing(finished, capsys):
+    before = list_all(finished)
+    assert run_main(finished / "data", finished / "run", "--train_steps=17", "--dry_run") == 0
+    found = read_dry_run(capsys.readouterr().out)
+    assert found["start"] == f"restores {finished / 'run' / 'checkpoints' / 'ckpt-12'}"
+    assert found["run"].startswith("step 12 to 17: 75 tokens, ")
+    assert found["schedule"].startswith("train_steps is now 17 instead of 12: ")
+    assert found["evaluation"] == "none"
+    assert list_all(finished) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--train_steps=5"], 1, "has made 12 steps"),
+        (["--clip=0.5"], 1, "clip is 0.25 there and 0.5 here"),
+        (["--cpu_replicas=2"], 1, "must be divisible by the number of replicas"),
+        (["--do_train=false", "--do_eval"], 2, "--dry_run is for training"),
+    ],
+)
+def test_a_dry_run_is_refused_as_the_run_would_be(arguments, status, message, finished, capsys):
+    assert run_main(finished / "data", finished / "run", "--dry_run", *arguments) == status
+    error = capsys.readouterr().err
+    assert message in error
+    assert "dry_run=true" not in error
+
+
+def test_a_dry_run_names_a_warm_start_that_is_not_there(data_dir, tmp_path, capsys):
+    arguments = ("--dry_run", "--warm_start_path=none/ckpt-3")
+    assert run_main(data_dir, tmp_path / "run", *arguments) == 1
+    assert capsys.readouterr().err == "train_gpu.py: checkpoint none/ckpt-3 is not there\n"
+
+
 @pytest.fixture(scope="module")
 def sampling(tmp_path_factory):
     """Runs with dropout that are evaluated in training, with samples and without."""

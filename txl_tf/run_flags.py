@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Flags that say where data are, and that a run remembers.
 PLACE_FLAGS = ("data_dir", "data_format", "record_info_dir", "corpus_info_path")
-_NOT_REPEATED = (*PLACE_FLAGS, "model_dir", "preset", "warm_start_path")
+_NOT_REPEATED = (*PLACE_FLAGS, "model_dir", "preset", "warm_start_path", "dry_run")
 
 
 def find_run(model_dir: str) -> "RunConfig | None":

@@ -64,6 +64,7 @@ def define_flags() -> flags.FlagValues:
     define("warm_start_path", str, None, "Checkpoint whose weights a new run starts from.")
     define("use_ema", bool, True, "Take averaged weights where a checkpoint has them; see --ema.")
     define("tie_weight", bool, True, "Embedding and softmax share weights: always true.")
+    define("dry_run", bool, False, "Print what would be done and what it takes; do nothing.")
     define("jit", bool, True, "Compile the model with XLA.")
     define("deterministic", bool, False, "Use only operations that give the same bits each time.")
     for config in (RunOptions, ModelConfig, TrainConfig, EvalConfig):
@@ -75,12 +76,15 @@ def define_flags() -> flags.FlagValues:
 def run(
     options: flags.FlagValues,
     make_strategy: Callable[[flags.FlagValues], "tf.distribute.Strategy"],
+    count_replicas: Callable[[flags.FlagValues], int | None] = lambda _: None,
 ) -> None:
     """Trains and evaluates as the flags say.
 
     Args:
         options: the flags, read.
         make_strategy: makes the strategy to train with, from the flags.
+        count_replicas: tells, for a dry run, how many replicas that strategy would have; `None`
+            where that cannot be known.
 
     Raises:
         flags.Error: flags that contradict each other.
@@ -118,6 +122,12 @@ def run(
     config = RunConfig(records.dataset, *configs)
     if needs_eval and config.evaluation.reset_at_documents:
         evaluation.check_documents(records, options.eval_split)  # now, not after the training
+    if options.dry_run:
+        try:
+            _print_dry_run(options, records, config, run_options, count_replicas(options))
+        except OtherConfigError as error:
+            raise UserError(explain_other_config(options, error, preset, config, place)) from error
+        return
     strategy = make_strategy(options)
     try:
         job.train(
@@ -140,6 +150,30 @@ def run(
         with job.wait_for_chief(strategy) as is_chief:
             if is_chief:
                 _evaluate(options, records, config)
+
+
+def _print_dry_run(
+    options: flags.FlagValues,
+    records: DataSet,
+    config: "RunConfig",
+    run_options: RunOptions,
+    n_replicas: int | None,
+) -> None:
+    """Prints what the flags would have done."""
+    from txl_tf.dry_run import Job, describe_job
+
+    job = Job(
+        records,
+        config,
+        run_options,
+        options.model_dir,
+        options.eval_split,
+        options.warm_start_path,
+        evaluates_after=options.do_eval,
+        n_replicas=n_replicas,
+    )
+    for line in describe_job(job):
+        print(line)
 
 
 def _choose_sampler(
@@ -180,6 +214,8 @@ def _check_flags(options: flags.FlagValues, *, do_train: bool, do_eval: bool) ->
         raise flags.Error("--do_train=false: pass --do_eval or --do_eval_only too")
     if options.do_eval_only and options.eval_ckpt_path:
         raise flags.Error("--eval_ckpt_path is for --do_eval: --do_eval_only takes all checkpoints")
+    if options.dry_run and not do_train:
+        raise flags.Error("--dry_run is for training: pass --do_train too")
     if options.max_eval_batch == 0:
         raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
     answer_as_flags(check_data_format, options.data_format)

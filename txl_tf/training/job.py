@@ -106,7 +106,7 @@ def train(
         keep=options.keep_checkpoints,
     )
     first_step = checkpointer.restore()
-    _check_steps(model_dir, first_step, training)
+    check_steps(model_dir, first_step, training)
     _describe_start(strategy, trainer, records, lanes)
     _warm_up(trainer, first_step, warm_start_path, use_ema=use_ema)
     if found:
@@ -216,7 +216,7 @@ def describe_epoch(lanes: TrainingLanes) -> str:
     return f"an epoch of {lanes.n_lanes * lanes.lane_len:,} takes {', '.join(stages)}"
 
 
-def _check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
+def check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
     """Checks that a run has not made more steps than it is to make.
 
     Raises:
@@ -239,8 +239,13 @@ def _extend(
     if old == new or not workers.is_chief:
         return
     update_training(model_dir, new)
+    print(describe_extension(step, old, new))
+
+
+def describe_extension(step: int, old: TrainConfig, new: TrainConfig) -> str:
+    """Returns what becomes of the schedule of a run that has made some steps, for people."""
     rates = [float(make_schedule(training)(step)) for training in (old, new)]
-    print(
+    return (
         f"train_steps is now {new.train_steps} instead of {old.train_steps}: the cosine of the "
         f"learning rate ends at step {new.train_steps}, and the rate at step {step} changes from "
         f"{rates[0]:.3g} to {rates[1]:.3g}."

@@ -74,6 +74,26 @@ class Interval(NamedTuple):
         return cls(parts[-1].step, *(np.concatenate(values) for values in arrays))
 
 
+def check_batch(config: TrainConfig, n_replicas: int) -> int:
+    """Returns the lanes of each replica.
+
+    Raises:
+        UserError: the batch is not divisible by the replicas and `accumulate_steps`.
+    """
+    if config.train_batch_size % n_replicas:
+        raise UserError(
+            "`train_batch_size` must be divisible by the number of replicas. "
+            f"Received: train_batch_size={config.train_batch_size}, {n_replicas} replicas"
+        )
+    rows = config.train_batch_size // n_replicas
+    if rows % config.accumulate_steps:
+        raise UserError(
+            "the lanes of a replica must be divisible by `accumulate_steps`. Received: "
+            f"{rows} lanes a replica, accumulate_steps={config.accumulate_steps}"
+        )
+    return rows
+
+
 class Trainer:
     """Model, optimizer and memory on the replicas of a strategy, and the loop over the steps.
 
@@ -98,21 +118,10 @@ class Trainer:
         *,
         jit_compile: bool = True,
     ):
-        n_replicas = strategy.num_replicas_in_sync
-        if config.train_batch_size % n_replicas:
-            raise UserError(
-                "`train_batch_size` must be divisible by the number of replicas. "
-                f"Received: train_batch_size={config.train_batch_size}, {n_replicas} replicas"
-            )
         self.strategy = strategy
         self.workers = Workers(strategy)
         self.config = config
-        self.rows = config.train_batch_size // n_replicas
-        if self.rows % config.accumulate_steps:
-            raise UserError(
-                "the lanes of a replica must be divisible by `accumulate_steps`. Received: "
-                f"{self.rows} lanes a replica, accumulate_steps={config.accumulate_steps}"
-            )
+        self.rows = check_batch(config, strategy.num_replicas_in_sync)
         with strategy.scope(), explain_full_memory(ADVICE):
             self.model = TransformerXL(
                 model_config,
