@@ -24,7 +24,7 @@ PARTS = {
     "data": {"config", "stages"},
     "cached_model": {"config", "layers", "model"},
     "training": {
-        *("config", "config_base", "run_options", "presets"),
+        *("config", "config_base", "run_options", "stages", "presets"),
         *("layers", "model", "cached_model", "data"),
     },
     "inference": {"config", "presets", "layers", "model", "cached_model", "data", "training"},

@@ -1,7 +1,7 @@
 """What a training command would do and take, without doing it."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -73,8 +73,10 @@ def describe_job(job: Job) -> Iterator[str]:
     checkpoints = list_checkpoints(job.model_dir)
     first_step = checkpoints[-1][0] if checkpoints else 0
     check_steps(job.model_dir, first_step, training)
-    shares = measure_bin_shares(job.records, config.model)
-    counts = {"n_replicas": n_replicas, "bin_shares": shares}
+    counts: dict[str, Any] = {
+        "n_replicas": n_replicas,
+        "bin_shares": measure_bin_shares(job.records, config.model),
+    }
     parts = count_parameters(config.model)
     yield "A dry run: nothing is trained or written."
     yield (

@@ -61,12 +61,13 @@ def find_data(options: flags.FlagValues, found: "RunConfig | None") -> "DataPlac
     if options.data_dir is None and found is None:
         raise flags.Error("--data_dir must be given: a new run knows no data")
 
-    from txl_tf.training.data_place import DataPlace, recall_data
+    from txl_tf.training.data_place import DataPlace, find_run_data, recall_data
 
-    given = {name: options[name].value for name in PLACE_FLAGS}
+    given: dict[str, Any] = {name: options[name].value for name in PLACE_FLAGS}
     if options.data_dir is not None:
         return DataPlace(**given)
-    place = recall_data(options.model_dir)
+    # What it was trained on; else, of an import, what came with it.
+    place = recall_data(options.model_dir) or find_run_data(options.model_dir)
     if place is None:
         raise flags.Error(
             f"--data_dir must be given: `{options.model_dir}` does not know where its data are"

@@ -48,7 +48,7 @@ def define_flags() -> flags.FlagValues:
     def define(name: str, kind: type, default: Any, text: str, **rules: Any) -> None:
         define_flag(options, name, kind, default, text, **rules)
 
-    define("data_dir", str, None, "Folder of the records. [default: that of the run before]")
+    define("data_dir", str, None, "Folder of the records. [default: the run's own]")
     define("data_format", str, RECORDS, f"What it holds: {' or '.join(DATA_FORMATS)}.")
     define("record_info_dir", str, None, "release2019: where its record_info-*.json are.")
     define("corpus_info_path", str, None, "release2019: where its corpus-info.json is.")

@@ -54,7 +54,8 @@ def test_calls_of_different_lengths_are_traced_once(uneven_run):
 
 
 def test_how_steps_are_divided_into_calls_changes_nothing(uneven_run, single_run):
-    for one, other in zip(uneven_run[0], single_run[0], strict=True):
+    *numbers, _ = zip(uneven_run[0], single_run[0], strict=True)  # the seconds differ
+    for one, other in numbers:
         np.testing.assert_array_equal(one, other)
     one, other = (read_variables(trainer) for _, trainer in (uneven_run, single_run))
     for path in one:
@@ -73,7 +74,7 @@ def test_a_call_equals_a_plain_loop_of_steps(single_run):
         )
         results.append(tf.stack(result).numpy())
     # Eager and traced operations are fused otherwise: float32 rounding over 7 steps.
-    np.testing.assert_allclose(np.array(results).T, single_run[0][1:], rtol=1e-4)
+    np.testing.assert_allclose(np.array(results).T, single_run[0][1:-1], rtol=1e-4)
     for expected, (found,) in zip(memory, read_memory(single_run[1]), strict=True):
         # The same; hidden states are about 1.
         np.testing.assert_allclose(found, expected.numpy(), atol=1e-3)

@@ -80,7 +80,7 @@ class TrainingLog:
         if interval.is_good.any():
             good = interval.is_good
             nats = float(interval.nats[good].sum())
-            losses = name_losses(Score(nats, float(interval.tokens[good].sum())))
+            losses = name_losses(Score(nats, int(interval.tokens[good].sum())))
             record["grad_norm"] = float(interval.grad_norm[good][-1])
         self._write_scalars("train", interval.step, "train", record)
         self._write_scalars("train", interval.step, "loss", losses)

@@ -230,7 +230,9 @@ class Trainer:
             starts = None if document_starts is None else self._distribute(document_starts, padding)
             with self.workers.explain_losses():
                 values = self._run_steps(batch, starts, tf.constant(n_steps)).numpy()
-        return Interval(start + n_steps, *values.T, np.full(n_steps, np.nan))
+        nats, tokens, grad_norm, learning_rate = values.T
+        unknown = np.full(n_steps, np.nan)
+        return Interval(start + n_steps, nats, tokens, grad_norm, learning_rate, unknown)
 
     def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
         """Hands each replica its rows of (n, B_p, ...), with steps of zeros behind."""
