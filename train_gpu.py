@@ -13,6 +13,8 @@ from absl import flags
 from txl_tf.program import define_flag, run_program
 from txl_tf.train_command import define_flags, run
 
+MAX_CPU_REPLICAS = 256  # each takes memory and threads
+
 
 def make_strategy(options: flags.FlagValues) -> Any:
     """Returns a MirroredStrategy; tensorflow is imported once the flags have been read."""
@@ -25,14 +27,29 @@ def make_strategy(options: flags.FlagValues) -> Any:
     )
 
 
+def count_replicas(options: flags.FlagValues) -> int:
+    """Returns how many replicas the strategy would have, without making it."""
+    from txl_tf.training import strategy
+
+    return strategy.count_replicas(num_gpus=options.num_gpus, cpu_replicas=options.cpu_replicas)
+
+
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = define_flags()
     define_flag(options, "num_gpus", int, None, "GPUs to use. [default: all]", lower_bound=0)
-    define_flag(options, "cpu_replicas", int, 1, "Replicas on the CPU, to try out.", lower_bound=1)
+    define_flag(
+        *(options, "cpu_replicas", int, 1, "Replicas on the CPU, to try out."),
+        lower_bound=1,
+        upper_bound=MAX_CPU_REPLICAS,
+    )
     text = "Minutes to wait for the other hosts that TF_CONFIG names; 0 for no limit."
     define_flag(options, "connect_minutes", float, 10.0, text, lower_bound=0.0)
-    return run_program(str(__doc__), options, lambda options: run(options, make_strategy), argv)
+
+    def train(options: flags.FlagValues) -> None:
+        run(options, make_strategy, count_replicas)
+
+    return run_program(str(__doc__), options, train, argv)
 
 
 if __name__ == "__main__":

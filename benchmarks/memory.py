@@ -1,5 +1,7 @@
 """Memory of training: what a compiled step needs beside its arguments, with and without --remat.
 
+The estimate is that of the activations by `txl_tf.costs`, which a dry run prints.
+
 python -m benchmarks.memory
 """
 
@@ -14,6 +16,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks.train_step import SHAPES, Shape
+from txl_tf.costs import estimate_memory
 from txl_tf.program import define_flag, run_program
 
 # XLA's own account of a compiled function. The temporary allocation is what it needs beside
@@ -37,8 +40,10 @@ def read_temporary_bytes(folder: str) -> int:
     return max(sizes)
 
 
-def measure_step(shape: Shape, folder: str, *, remat: bool, dropout: float) -> int:
-    """Returns the temporary bytes of a training step, as the training program compiles it.
+def measure_step(shape: Shape, folder: str, *, remat: bool, dropout: float) -> tuple[int, int]:
+    """Returns the temporary bytes of a training step as the training program compiles it.
+
+    Beside them stands the estimate of its activations.
 
     Args:
         shape: model and batch.
@@ -51,9 +56,10 @@ def measure_step(shape: Shape, folder: str, *, remat: bool, dropout: float) -> i
 
     model, training = shape.make_configs(dropout)
     model = dataclasses.replace(model, dropatt=dropout)
-    trainer = Trainer(make_gpu_strategy(), model, dataclasses.replace(training, remat=remat))
+    training = dataclasses.replace(training, remat=remat)
+    trainer = Trainer(make_gpu_strategy(), model, training)
     trainer.run(np.zeros((1, shape.batch_size, shape.tgt_len + 1), np.int32))
-    return read_temporary_bytes(folder)
+    return read_temporary_bytes(folder), estimate_memory(model, training).activations
 
 
 def print_memory(options: flags.FlagValues) -> None:
@@ -67,12 +73,13 @@ def print_memory(options: flags.FlagValues) -> None:
         batch_size=options.batch_size,
     )
     print(" ".join(f"{name}={value}" for name, value in shape._asdict().items()))
-    print(f"{'':<14} {'temporary, MiB':>14}")
+    print(f"{'':<14} {'temporary, MiB':>14} {'estimate, MiB':>14}")
     with tempfile.TemporaryDirectory() as folder:
         dump_reports(folder)
         for name, remat in (("without remat", False), ("with remat", True)):
-            size = measure_step(shape, folder, remat=remat, dropout=options.dropout)
-            print(f"{name:<14} {size / 2**20:>14.1f}", flush=True)
+            sizes = measure_step(shape, folder, remat=remat, dropout=options.dropout)
+            found, estimate = (size / 2**20 for size in sizes)
+            print(f"{name:<14} {found:>14.1f} {estimate:>14.1f}", flush=True)
 
 
 def main(argv: list[str]) -> int:

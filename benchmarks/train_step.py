@@ -21,10 +21,12 @@ import numpy as np
 from absl import flags
 
 from txl_tf.config import ModelConfig, TrainConfig
+from txl_tf.costs import count_step_flops
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
+from txl_tf.quiet_start import quiet_start
 
 
 class Shape(NamedTuple):
@@ -66,22 +68,10 @@ CALL_SECONDS = 5.0  # as training has it
 MATRIX = 2048  # rows and columns of the product that measures the peak
 
 
-def count_flops(shape: Shape) -> float:
-    """Returns the floating-point operations of the matrix products of a training step.
-
-    A multiply-add counts as two; scores of masked keys count, as in every dense attention. The
-    backward pass costs twice the forward pass, less the gradients with respect to memory and
-    positions, into which none flows.
-    """
-    tokens, memory = shape.batch_size * shape.tgt_len, shape.batch_size * shape.mem_len
-    keys, d_model = shape.tgt_len + shape.mem_len, shape.d_model
-    no_input_gradient = 2 * memory * d_model * 2 * d_model + 2 * keys * d_model**2  # k, v; r
-    projections = 2 * tokens * d_model * 4 * d_model  # q, k, v, output
-    attention = 3 * 2 * tokens * keys * d_model  # content, position, values
-    feed_forward = 2 * 2 * tokens * d_model * shape.d_inner
-    forward = shape.n_layer * (no_input_gradient + projections + attention + feed_forward)
-    forward += 2 * tokens * d_model * shape.n_token
-    return 3 * forward - shape.n_layer * no_input_gradient
+def count_flops(shape: Shape, n_replicas: int) -> float:
+    """Returns the floating-point operations of the matrix products of a training step."""
+    model, training = shape.make_configs(dropout=0.0)
+    return count_step_flops(model, training, n_replicas=n_replicas)
 
 
 def measure_peak(seconds: float = 1.0) -> float:
@@ -113,7 +103,8 @@ def measure(
     shape: Shape, replicas: int, *, dropout: float, jit_compile: bool, seconds: float
 ) -> Figures:
     """Measures a run; in a process of its own, since devices cannot be divided anew."""
-    import tensorflow as tf
+    with quiet_start():
+        import tensorflow as tf
 
     from txl_tf.training.gauges import measure_peak_memory
     from txl_tf.training.strategy import make_gpu_strategy
@@ -218,7 +209,7 @@ def print_speeds(options: flags.FlagValues) -> None:
             figures = _measure_apart(shape, count, options)
             tokens = shape.batch_size * shape.tgt_len / figures.step_seconds
             first = first or tokens
-            flops = count_flops(shape) / figures.step_seconds
+            flops = count_flops(shape, count) / figures.step_seconds
             print(
                 f"{name:<12} {count:>8} {1e3 * figures.step_seconds:>9.1f} {tokens:>9,.0f} "
                 f"{tokens / first:>8.2f} {flops / 1e9:>8.1f} {figures.peak / 1e9:>8.1f} "

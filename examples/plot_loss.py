@@ -1,4 +1,4 @@
-"""Draws the training loss of a run, and its evaluations, from its logs.
+"""Draws the losses of a run from its logs: training, validation in training, evaluations.
 
 python examples/plot_loss.py --model_dir runs/demo
 """
@@ -6,13 +6,19 @@ python examples/plot_loss.py --model_dir runs/demo
 import json
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Records = Sequence[dict[str, Any]]
 
 
 def plot_loss(options: flags.FlagValues) -> None:
@@ -22,7 +28,10 @@ def plot_loss(options: flags.FlagValues) -> None:
     steps = read_json_lines(model_dir / "log.jsonl")
     if not steps:
         raise UserError(f"`{model_dir}` holds no log of a training")
-    draw_curve(steps, read_json_lines(model_dir / "evaluations.jsonl"), target)
+    validation, evaluations = (
+        read_json_lines(model_dir / f"{name}.jsonl") for name in ("validation", "evaluations")
+    )
+    draw_curves(steps, validation, evaluations).savefig(target, dpi=120)
     print(f"Wrote {target}")
 
 
@@ -33,37 +42,42 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def draw_curve(
-    steps: list[dict[str, Any]], evaluations: list[dict[str, Any]], target: Path
-) -> None:
-    """Draws bits per token over steps, with a mark for each evaluation.
+def draw_curves(steps: Records, validation: Records, evaluations: Records) -> "Figure":
+    """Returns bits per token over steps.
 
     They are computed from the loss: logs call them `bpc` or `bits_per_token`, by the level of the
-    vocabulary, and logs of old runs always `bpc`.
+    vocabulary.
+
+    Args:
+        steps: the lines of the log of training.
+        validation: those of the evaluations in training, drawn as a curve.
+        evaluations: those of evaluations of checkpoints, drawn as marks.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    finite = [record for record in steps if "loss_nats" in record]  # others have bad steps alone
-    axes.plot(
-        [record["step"] for record in finite],
-        [record["loss_nats"] / math.log(2) for record in finite],
-        label="train, mean since the last line of the log",
-    )
-    for split in dict.fromkeys(record["split"] for record in evaluations):
-        found = [record for record in evaluations if record["split"] == split]
-        axes.plot(
-            [record["step"] for record in found],
-            [record["loss_nats"] / math.log(2) for record in found],
-            "o",
-            label=f"{split}, last: {found[-1]['loss_nats'] / math.log(2):.3f}",
-        )
+    # A line of steps that were all skipped has no loss.
+    known = [record for record in steps if "loss_nats" in record]
+    axes.plot(*_read_points(known), label="train, mean since the last line of the log")
+    for style, records, name in (
+        (".-", validation, "{} in training, last: {:.3f}"),
+        ("o", evaluations, "{}, last: {:.3f}"),
+    ):
+        for split in dict.fromkeys(record["split"] for record in records):
+            found_steps, bits = _read_points([r for r in records if r["split"] == split])
+            axes.plot(found_steps, bits, style, label=name.format(split, bits[-1]))
     axes.set_xlabel("step")
     axes.set_ylabel("bits per token")
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
-    figure.savefig(target, dpi=120)
+    return figure
+
+
+def _read_points(records: Records) -> tuple[list[int], list[float]]:
+    """Returns steps, and bits per token at them."""
+    bits = [record["loss_nats"] / math.log(2) for record in records]
+    return [record["step"] for record in records], bits
 
 
 def main(argv: list[str]) -> int:

@@ -17,7 +17,7 @@ from txl_tf import evaluate, presets
 from txl_tf.config import ModelConfig
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.recipes import Preset
-from txl_tf.training import run_folder
+from txl_tf.training import data_place, run_folder
 from txl_tf.training.checkpoint_weights import load_weights
 from txl_tf.training.evaluator import Evaluator
 from txl_tf.training.run_folder import read_run_config
@@ -368,11 +368,22 @@ def test_a_folder_without_a_run_is_one_line(tmp_path, capsys):
 
 
 def test_a_run_without_records_says_which_flag_names_them(run, monkeypatch, capsys):
-    monkeypatch.setattr(run_folder, "RECORDS_NAME", "none")
+    monkeypatch.setattr(data_place, "RECORDS_NAME", "none")
+    monkeypatch.setattr(data_place, "DATA_NAME", "none.json")
     assert call(run) == 1
     assert capsys.readouterr().err == (
-        f"evaluate.py: `{run}/none` holds no records: pass --data_dir, the folder of the records\n"
+        f"evaluate.py: `{run}` holds no records, and does not know where its data are: pass "
+        "--data_dir, the folder of the records\n"
     )
+
+
+def test_a_run_without_records_of_its_own_is_evaluated_on_those_it_was_trained_on(
+    run, monkeypatch, capsys
+):
+    monkeypatch.setattr(data_place, "RECORDS_NAME", "none")
+    record = evaluate_as_json(capsys, run)
+    assert (record["split"], record["tokens"]) == ("valid", 100)
+    assert txl_tf.load(run).evaluate("valid").tokens == 100
 
 
 @pytest.mark.parametrize(

@@ -55,13 +55,19 @@ def test_the_prompt_may_come_by_standard_input(run, capsys, monkeypatch):
         (["--prompt=a", "--repetition_penalty=0.5"], 2, r"--repetition_penalty must be 1 or more"),
         (["--prompt=a", "--temperature=nan"], 2, r"--temperature must be finite"),
         (["--prompt=a", "--repetition_penalty=inf"], 2, r"--repetition_penalty must be 1 or more"),
-        (["--prompt=a", "--seed=9223372036854775807", "--samples=2"], 2, r"--seed must be at most"),
         (["--prompt=A"], 1, r"the prompt: .* 1 unknown \('A'\), the first at offset 0"),
         (["--prompt=a", "--stop=a!"], 1, r"`stops` must be symbols of the vocab.* Received: 'a!'"),
         (["--prompt=a", r"--stop=\n"], 1, r"`stops` must be symbols of .* Received: '\\n'"),
         (["--prompt=a", r"--stop=\d"], 2, r"--stop: a backslash must be one of .* Received: \\d"),
         (["--prompt=a", "--ban=b\\"], 2, r"--ban: a backslash must be one of .* Received: \\$"),
         (["--prompt=a", "--ban=ab"], 1, r"'ab' is no symbol of the vocabulary, nor a text of one"),
+        (["--prompt=a", f"--seed={2**63}"], 2, r"flag --seed=9223372036854775808: "),
+        (
+            ["--prompt=a", f"--seed={2**63 - 2}", "--samples=3"],
+            2,
+            r"--seed \+ --samples - 1, must be an integer <= 9223372036854775807\. Received: .*=3$",
+        ),
+        (["--prompt=a", "--length=99999999999999999999"], 2, r"--length must be an integer <= "),
     ],
 )
 def test_bad_arguments_are_one_line(arguments, status, message, run, capsys):

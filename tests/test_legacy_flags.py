@@ -49,7 +49,7 @@ def write_arguments(given):
 def parse_training(program, given, monkeypatch):
     """Returns the flags that a program has read, instead of running it."""
     parsed = []
-    monkeypatch.setattr(program, "run", lambda options, make_strategy: parsed.append(options))
+    monkeypatch.setattr(program, "run", lambda options, *_: parsed.append(options))
     tpu = ["--tpu=name"] if program is train_tpu else []
     assert program.main(["train.py", *write_arguments(given), *tpu]) == 0
     return parsed[0]

@@ -78,6 +78,31 @@ def test_a_wrong_value_is_answered_with_the_name_of_its_flag(capsys, arguments, 
 
 
 @pytest.mark.parametrize(
+    ("argument", "received"),
+    [
+        ("--n_rows=99999999999999999999", "<= 2147483647. Received: 99999999999999999999"),
+        ("--n_cells=2147483648", "<= 2147483647. Received: 2147483648"),
+        ("--n_cells=-2147483648", ">= -2147483647. Received: -2147483648"),
+    ],
+)
+def test_integers_beyond_what_tensors_hold_are_refused(argument, received, capsys):
+    options = make_options()
+    define_flag(options, "n_cells", int, None, "How many.")
+    argv = ["bin/count.py", "--folder=a", argument]
+    assert run_program("Counts.", options, fail_with(AssertionError()), argv) == 2
+    name = argument.partition("=")[0]
+    assert capsys.readouterr().err == f"count.py: {name} must be an integer {received}\n"
+
+
+def test_a_flag_may_have_an_upper_bound_of_its_own():
+    options, seen = make_options(), []
+    define_flag(options, "seed", int, 0, "Of all.", upper_bound=2**40)
+    argv = ["bin/count.py", "--folder=a", f"--seed={2**40}"]
+    assert run_program("Counts.", options, seen.append, argv) == 0
+    assert seen[0].seed == 2**40
+
+
+@pytest.mark.parametrize(
     ("error", "status", "line"),
     [
         (UserError("`a` is wrong.\n  Received: 3"), 1, "`a` is wrong. Received: 3"),

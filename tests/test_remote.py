@@ -70,7 +70,8 @@ def test_an_address_that_tensorflow_does_not_know_is_one_line(capsys):
     arguments = ["make_tfrecords.py", "--dataset=pydoc", "--data_dir=nowhere://bucket/data"]
     assert make_tfrecords.main(arguments) == 1
     error = capsys.readouterr().err
-    assert error.startswith("make_tfrecords.py: `nowhere://bucket/data/records.json`: ")
+    assert error.startswith("make_tfrecords.py: `nowhere://bucket/data/records.json` must be ")
+    assert error.endswith(" Received: nowhere://\n")
     assert error.count("\n") == 1
 
 

@@ -13,6 +13,7 @@ import pytest
 from test_train_gpu import make_arguments, read_log, write_data
 
 from benchmarks.several_workers import start_workers
+from txl_tf.training.run_folder import read_run_config
 
 PROGRAM = str(Path(__file__).parents[1] / "train_gpu.py")
 MINUTE = 60.0
@@ -177,6 +178,21 @@ def test_processes_with_different_flags_are_told(data_dir, tmp_path):
     assert end.statuses == [1, 1]
     for output in end.outputs:
         assert "was started with other flags, or on other records" in output.splitlines()[-1]
+
+
+def test_two_processes_extend_a_run(data_dir, tmp_path):
+    run = Run(data_dir, tmp_path, steps=3)
+    run.start()
+    assert run.finish().statuses == [0, 0]
+    # The other flags are those of the run.
+    command = [*run.command[:2], f"--model_dir={run.model_dir}", "--train_steps=5", "--nojit"]
+    run.start(command, command)
+    end = run.finish()
+    assert end.statuses == [0, 0], end.outputs
+    said = ["train_steps is now 5 instead of 3" in output for output in end.outputs]
+    assert said == [True, False]
+    assert read_run_config(str(run.model_dir)).training.train_steps == 5
+    assert read_log(run.model_dir)[-1]["step"] == 5
 
 
 IDLE = [sys.executable, "-c", "import time; time.sleep(600)"]

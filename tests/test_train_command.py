@@ -80,9 +80,10 @@ def read_flags(*arguments, data_dir="data"):
     return options
 
 
-def configure(records, *arguments, preset=None):
-    """Returns the configs of a new run on a command line."""
-    return make_configs(read_flags(*arguments), records, preset and presets.get(preset))
+def configure(records, *arguments, preset=None, named=False):
+    """Returns the configs of a new run on a command line, which may name the preset."""
+    names = [f"--preset={preset}"] if named else []
+    return make_configs(read_flags(*names, *arguments), records, preset and presets.get(preset))
 
 
 @pytest.mark.parametrize(("name", "default"), RELEASE_FLAGS.items())
@@ -294,6 +295,53 @@ def fail_to_make_strategy(options):
 def test_what_cannot_be_run_is_refused_before_it_starts(records, arguments, error, message):
     with pytest.raises(error, match=message):
         run(read_flags(*arguments, data_dir=records.data_dir), fail_to_make_strategy)
+
+
+def test_cutoffs_that_do_not_fit_these_records_are_told_with_such_as_do(records):
+    message = (
+        r"^--preset wt103_base has the cutoffs 20000,40000,200000, for 267,735 symbols, and these "
+        r"records have 19\. Pass --cutoffs too: --cutoffs=1,2,14 has their proportions, "
+        r"--cutoffs= makes one plain softmax$"
+    )
+    with pytest.raises(UserError, match=message):
+        configure(records, preset="wt103_base", named=True)
+
+
+@pytest.mark.parametrize(("text", "cutoffs"), [("1,2,14", (1, 2, 14)), ("", ())])
+def test_cutoffs_by_hand_stand_in_for_those_of_a_preset(text, cutoffs, records):
+    model, _, _ = configure(records, f"--cutoffs={text}", preset="wt103_base", named=True)
+    preset = presets.get("wt103_base")
+    assert model == dataclasses.replace(preset.model, n_token=19, cutoffs=cutoffs)
+
+
+def test_a_run_that_is_there_stands_in_for_the_defaults(records):
+    found = RunConfig(
+        "words",
+        ModelConfig(n_token=19, n_layer=3, dropout=0.2),
+        TrainConfig(learning_rate=0.3, tgt_len=7),
+        EvalConfig(tgt_len=11, mem_len=13),
+    )
+    options = read_flags("--train_steps=17", "--eval_batch_size=5")
+    model, training, evaluation = make_configs(options, records, None, found)
+    assert model == found.model
+    assert training == dataclasses.replace(found.training, train_steps=17)
+    assert evaluation == dataclasses.replace(found.evaluation, eval_batch_size=5)
+
+
+def test_an_evaluation_by_a_preset_has_the_cutoffs_of_the_run(records, tmp_path, monkeypatch):
+    preset = presets.get("wt103_base")
+    model = dataclasses.replace(preset.model, n_token=19, cutoffs=(5, 11))
+    config = RunConfig("words", model, TrainConfig(), EvalConfig())
+    make_run_folder(str(tmp_path / "run"), config, records.vocabulary)
+    seen = []
+    evaluate = "txl_tf.training.evaluation.evaluate"
+    monkeypatch.setattr(evaluate, lambda _, config, **kwargs: seen.append(config))
+    arguments = ("--do_train=false", "--do_eval", f"--model_dir={tmp_path / 'run'}")
+    run(
+        read_flags(*arguments, "--preset=wt103_base", data_dir=records.data_dir),
+        fail_to_make_strategy,
+    )
+    assert [config.model for config in seen] == [model]
 
 
 def test_an_unknown_preset_lists_the_known_ones(records):

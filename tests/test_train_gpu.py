@@ -1,7 +1,9 @@
 """The training program from its command line to its files, on tiny records."""
 
+import dataclasses
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import train_gpu
 import txl_tf
@@ -100,7 +103,7 @@ def test_the_program_trains_and_evaluates_from_the_command_line(data_dir, tmp_pa
     done = subprocess.run(
         [sys.executable, PROGRAM, *arguments], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     assert [step for step, _ in read_scores(done.stdout)] == [12]
     assert f"{N_VALID - 1} tokens" in done.stdout
     assert [record["step"] for record in read_log(tmp_path / "run")] == [4, 8, 12]
@@ -172,8 +175,9 @@ def test_a_finished_run_says_so_and_changes_nothing(run_copy, capsys):
 
 def read_weights(model_dir):
     reader = tf.train.load_checkpoint(list_checkpoints(str(model_dir))[-1][1])
-    names = sorted(name for name in reader.get_variable_to_shape_map() if "VARIABLE_VALUE" in name)
-    return [np.asarray(reader.get_tensor(name)) for name in names]
+    dtypes = reader.get_variable_to_dtype_map()
+    names = [n for n in dtypes if "VARIABLE_VALUE" in n and dtypes[n] != tf.string]  # the run's id
+    return [np.asarray(reader.get_tensor(name)) for name in sorted(names)]
 
 
 def test_an_evaluation_alone_takes_its_own_spans(finished, capsys):
@@ -273,7 +277,7 @@ def drop_symbols(folder):
 def test_damaged_records_are_one_line(data_dir, tmp_path, capsys, damage, message):
     damage(data_dir)
     assert run_main(data_dir, tmp_path / "run") == 1
-    *_, line = capsys.readouterr().err.splitlines()  # tensorflow may have remarked before
+    *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith("train_gpu.py: ")
     assert message in line
 
@@ -299,6 +303,7 @@ def test_what_cannot_be_run_is_one_line(data_dir, tmp_path, capsys, arguments, m
     ("arguments", "message"),
     [
         (["--learning_rate=0.02"], "learning_rate is 0.01 there and 0.02 here"),
+        (["--train_steps=11"], "has made 12 steps: `train_steps` must be at least as many"),
         (["--n_layer=2", "--seed=5"], "n_layer is 1 there and 2 here; seed is 0 there and 5 here"),
         (["--do_train=false", "--do_eval", "--n_head=5"], "is of another model: "),
         (["--do_eval_only"], "holds no checkpoint from step 10000 on"),
@@ -311,6 +316,194 @@ def test_what_does_not_fit_the_run_is_one_line(finished, capsys, arguments, mess
     *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith("train_gpu.py: ")
     assert message in line
+
+
+def read_dry_run(out):
+    """Returns what stands behind each name."""
+    return dict(line.split(maxsplit=1) for line in out.splitlines()[1:] if line[0] != " ")
+
+
+def test_a_dry_run_tells_what_a_new_run_takes_and_makes_nothing(data_dir, tmp_path, capsys):
+    arguments = ("--dry_run", "--do_eval", "--eval_every=5", "--cpu_replicas=3")
+    assert run_main(data_dir, tmp_path / "run", *arguments) == 0
+    out = capsys.readouterr().out
+    found = read_dry_run(out)
+    config = txl_tf.ModelConfig(
+        n_token=N_TOKEN, n_layer=1, d_model=8, d_embed=8, n_head=3, d_head=5, d_inner=13
+    )
+    assert found["parameters"].startswith(f"{config.count_parameters():,}: embedding 88, layers ")
+    assert "the activations are an estimate" in found["memory"]
+    assert "on each of 3 replicas with 1 lane\n" in out
+    assert found["step"].startswith("15 tokens, 3 lanes of 5; ")
+    assert found["run"].startswith("step 0 to 12: 180 tokens, 0.60 epochs, 20 steps an epoch; ")
+    assert found["start"] == "new weights, seed 0"
+    assert found["evaluation"].startswith("every 5 steps and at the end, after training: 100 tok")
+    assert not (tmp_path / "run").exists()
+
+
+def list_all(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_a_dry_run_tells_how_a_run_would_go_on_and_changes_nothing(finished, capsys):
+    before = list_all(finished)
+    assert run_main(finished / "data", finished / "run", "--train_steps=17", "--dry_run") == 0
+    found = read_dry_run(capsys.readouterr().out)
+    assert found["start"] == f"restores {finished / 'run' / 'checkpoints' / 'ckpt-12'}"
+    assert found["run"].startswith("step 12 to 17: 75 tokens, ")
+    assert found["schedule"].startswith("train_steps is now 17 instead of 12: ")
+    assert found["evaluation"] == "none"
+    assert list_all(finished) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--train_steps=5"], 1, "has made 12 steps"),
+        (["--clip=0.5"], 1, "clip is 0.25 there and 0.5 here"),
+        (["--cpu_replicas=2"], 1, "must be divisible by the number of replicas"),
+        (["--do_train=false", "--do_eval"], 2, "--dry_run is for training"),
+    ],
+)
+def test_a_dry_run_is_refused_as_the_run_would_be(arguments, status, message, finished, capsys):
+    assert run_main(finished / "data", finished / "run", "--dry_run", *arguments) == status
+    error = capsys.readouterr().err
+    assert message in error
+    assert "dry_run=true" not in error
+
+
+def test_a_dry_run_names_a_warm_start_that_is_not_there(data_dir, tmp_path, capsys):
+    arguments = ("--dry_run", "--warm_start_path=none/ckpt-3")
+    assert run_main(data_dir, tmp_path / "run", *arguments) == 1
+    assert capsys.readouterr().err == (
+        "train_gpu.py: checkpoint none/ckpt-3 cannot be restored: none/ckpt-3.index is missing\n"
+    )
+
+
+@pytest.fixture(scope="module")
+def sampling(tmp_path_factory):
+    """Runs with dropout that are evaluated in training, with samples and without."""
+    folder = tmp_path_factory.mktemp("sampling")
+    write_data(folder / "data")
+    for name, count in (("with", 7), ("without", 0)):
+        arguments = ("--eval_every=3", "--iterations=1", "--ema=0.9", f"--sample_tokens={count}")
+        assert run_main(folder / "data", folder / name, *arguments) == 0
+    return folder
+
+
+def read_samples(model_dir):
+    events = EventAccumulator(str(model_dir / "events" / "validation"))
+    events.Reload()
+    if "sample" not in events.Tags()["tensors"]:
+        return {}
+    return {
+        event.step: tf.make_ndarray(event.tensor_proto).item().decode()
+        for event in events.Tensors("sample")
+    }
+
+
+def test_evaluations_in_training_show_a_sample(sampling):
+    samples = read_samples(sampling / "with")
+    assert set(samples) == {3, 6, 9, 12}
+    prompt = open_records(sampling / "data").split("valid").read(0, 32)
+    words = " ".join(f"w{index}" for index in prompt)
+    assert all(text.startswith(f"Prompt:\n\n    {words}") for text in samples.values())
+    assert not read_samples(sampling / "without")
+
+
+def test_samples_change_no_number_of_the_training(sampling):
+    logs = [read_log(sampling / name) for name in ("with", "without")]
+    unequal = {"tokens_per_second", "peak_memory_bytes"}
+    found, expected = (
+        [{key: line[key] for key in line if key not in unequal} for line in log] for log in logs
+    )
+    assert found == expected
+    texts = [(sampling / name / "validation.jsonl").read_text() for name in ("with", "without")]
+    assert texts[0] == texts[1]
+    for one, other in zip(*(read_weights(sampling / n) for n in ("with", "without")), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_run_knows_its_flags_and_its_data(run_copy, capsys):
+    assert train_gpu.main(["x", f"--model_dir={run_copy / 'run'}", "--nojit"]) == 0
+    assert "All 12 steps are done." in capsys.readouterr().out
+
+
+def test_a_run_is_extended_by_the_flag_of_its_steps_alone(run_copy):
+    place = f"--model_dir={run_copy / 'run'}"
+    assert train_gpu.main(["x", place, "--train_steps=17", "--save_steps=5", "--nojit"]) == 0
+    assert [step for step, _ in list_checkpoints(str(run_copy / "run"))] == [4, 8, 12, 15, 17]
+
+
+def test_a_run_is_evaluated_on_the_data_that_it_knows(finished, capsys):
+    arguments = [f"--model_dir={finished / 'run'}", "--do_train=false", "--do_eval", "--nojit"]
+    assert train_gpu.main(["x", *arguments]) == 0
+    assert [step for step, _ in read_scores(capsys.readouterr().out)] == [12]
+
+
+def test_data_that_have_gone_are_one_line(run_copy, finished, capsys):
+    known = run_copy / "run" / "data.json"
+    known.write_text(known.read_text().replace(str(finished), str(run_copy / "gone")))
+    assert train_gpu.main(["train_gpu.py", f"--model_dir={run_copy / 'run'}", "--nojit"]) == 1
+    assert capsys.readouterr().err == (
+        f"train_gpu.py: `{run_copy}/gone/data`, where `{run_copy}/run` has its data, is not there "
+        "any more: pass --data_dir, the folder of its records\n"
+    )
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["new", "old"])
+def test_a_run_that_knows_no_data_must_be_told(is_there, run_copy, capsys):
+    (run_copy / "run" / "data.json").unlink()
+    folder = run_copy / ("run" if is_there else "none")
+    assert train_gpu.main(["train_gpu.py", f"--model_dir={folder}", "--nojit"]) == 2
+    assert "train_gpu.py: --data_dir must be given: " in capsys.readouterr().err
+
+
+def test_the_command_of_a_warm_start_that_is_printed_runs(run_copy, capsys):
+    flags = ("--learning_rate=0.02", "--dropout=0", "--eval_every=5")
+    assert run_main(run_copy / "data", run_copy / "run", *flags) == 1
+    line = capsys.readouterr().err.strip()
+    assert "learning_rate is 0.01 there and 0.02 here. Choose another --model_dir. " in line
+    command = line.partition("A new run can start with its weights: ")[2]
+    program, *arguments = shlex.split(command.replace("NEW_DIR", str(run_copy / "new")))[1:]
+    assert program == "train_gpu.py"
+    assert train_gpu.main([program, *arguments]) == 0
+    checkpoint = run_copy / "run" / "checkpoints" / "ckpt-12"
+    assert f"Starts with the weights of {checkpoint}." in capsys.readouterr().out
+    old, new = (read_run_config(str(run_copy / name)) for name in ("run", "new"))
+    assert new.model == dataclasses.replace(old.model, dropout=0.0)
+    assert new.training == dataclasses.replace(old.training, learning_rate=0.02)
+
+
+def test_no_warm_start_is_offered_for_weights_of_other_shapes(finished, capsys):
+    assert run_main(finished / "data", finished / "run", "--n_layer=2") == 1
+    assert capsys.readouterr().err.endswith("2 here. Choose another --model_dir\n")
+
+
+def test_a_warm_start_takes_the_model_of_its_checkpoint(finished, tmp_path, capsys):
+    path = finished / "run" / "checkpoints" / "ckpt-12"
+    small = ("--tgt_len=3", "--mem_len=4", "--train_batch_size=2", "--train_steps=2", "--nojit")
+    places = [f"--data_dir={finished / 'data'}", f"--model_dir={tmp_path / 'new'}"]
+    arguments = [*places, f"--warm_start_path={path}", "--dropatt=0.3", *small]
+    assert train_gpu.main(["x", *arguments]) == 0
+    assert f"The model is that of {finished / 'run'}, but for flags" in capsys.readouterr().out
+    model = read_run_config(str(finished / "run")).model
+    assert read_run_config(str(tmp_path / "new")).model == dataclasses.replace(model, dropatt=0.3)
+
+
+def test_a_warm_start_on_another_vocabulary_is_refused(finished, tmp_path, capsys):
+    write_records(
+        tmp_path / "data",
+        dataset="words",
+        vocabulary=Vocabulary("word", tuple(f"v{index}" for index in range(N_TOKEN))),
+        splits={"train": [np.arange(307) % N_TOKEN]},
+    )
+    path = finished / "run" / "checkpoints" / "ckpt-12"
+    assert run_main(tmp_path / "data", tmp_path / "run", f"--warm_start_path={path}") == 1
+    line = capsys.readouterr().err
+    assert f"has another vocabulary than `{finished / 'run'}`, whose weights are of no use" in line
+    assert f"--level word --vocab_file {finished / 'run' / 'vocabulary.json'} " in line
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("place", ["file", "file/run"])

@@ -18,6 +18,8 @@ __all__ = [
 PRECISIONS = ("float32", "bfloat16", "float16")
 REDUCE_DTYPES = ("float32", "bfloat16")
 OPTIMIZERS = ("adam", "adamw", "lamb")
+MAX_LANES = 2**20  # far beyond what fits any device
+MAX_SEED = 2**32 - 1  # Keras keeps the seeds of its generators in uint32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,8 +151,10 @@ class TrainConfig(_ReadingConfig):
         for name in ("learning_rate", "clip"):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
         self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]", "min_lr_ratio")
-        self._check_integers(0, "warmup_steps", "seed")
-        self._check_integers(1, "train_steps", "train_batch_size", "accumulate_steps")
+        self._check_integers(0, "warmup_steps")
+        self._check_integers(0, "seed", maximum=MAX_SEED)
+        self._check_integers(1, "train_steps", "accumulate_steps")
+        self._check_integers(1, "train_batch_size", maximum=MAX_LANES)
         self._check_choice("precision", PRECISIONS)
         self._check_choice("reduce_dtype", REDUCE_DTYPES)
         self._check_booleans("remat")
@@ -204,5 +208,5 @@ class EvalConfig(_ReadingConfig):
     eval_batch_size: int = 60
 
     def __post_init__(self) -> None:
-        self._check_integers(1, "eval_batch_size")
+        self._check_integers(1, "eval_batch_size", maximum=MAX_LANES)
         self._check_reading()

@@ -4,10 +4,16 @@ import dataclasses
 import difflib
 import json
 import math
+import reprlib
 from collections.abc import Mapping
 from typing import Any, Self
 
 from txl_tf.errors import UserError
+
+MAX_INTEGER = 2**31 - 1  # of int32, in which ids, lengths and steps are computed
+_SHORT = reprlib.Repr()  # for messages
+_SHORT.maxstring = _SHORT.maxother = 200
+_SHORT.maxtuple = 50
 
 
 def list_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
@@ -59,16 +65,17 @@ class Config:
 
     def _check(self, holds: bool, rule: str, *names: str) -> None:
         if not holds:
-            received = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+            received = ", ".join(f"{name}={_SHORT.repr(getattr(self, name))}" for name in names)
             raise UserError(f"{rule}. Received: {received}")
 
-    def _check_integers(self, minimum: int, *names: str) -> None:
+    def _check_integers(self, minimum: int, *names: str, maximum: int = MAX_INTEGER) -> None:
         for name in names:
             value = getattr(self, name)
             is_integer = isinstance(value, int) and not isinstance(value, bool)
             self._check(
                 is_integer and value >= minimum, f"`{name}` must be an integer >= {minimum}", name
             )
+            self._check(value <= maximum, f"`{name}` must be an integer <= {maximum}", name)
 
     def _check_reals(self, *names: str) -> None:
         for name in names:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from absl import flags
 
-from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config import MAX_SEED, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, parse_cutoffs, parse_schedule
 from txl_tf.run_options import RunOptions
@@ -16,6 +16,7 @@ Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions)
 Result = TypeVar("Result")
 
 _EVAL_PREFIX = "eval_"
+_RULES: dict[str, dict[str, Any]] = {"seed": {"upper_bound": MAX_SEED}}
 _PARSERS: dict[str, Callable[[list[str]], Any]] = {  # of fields that are lists of texts as flags
     "cutoffs": parse_cutoffs,
     "tgt_len_schedule": parse_schedule,
@@ -30,10 +31,23 @@ def answer_as_flags(call: Callable[..., Result], *arguments: Any) -> Result:
         raise flags.Error(str(error)) from error
 
 
-def override(config: Config, options: flags.FlagValues, *, prefix: str | None = None) -> Config:
-    """Returns the config with those of its fields whose flags are there and were given by hand."""
-    given: dict[str, Any] = {}
-    for name, flag in _name_flags(type(config), prefix).items():
+def override(
+    config: Config, options: flags.FlagValues, *, prefix: str | None = None, **others: Any
+) -> Config:
+    """Returns the config with those of its fields whose flags are there and were given by hand.
+
+    Args:
+        config: where the other fields are from.
+        options: the flags.
+        prefix: how their names begin; `None` for that of the config's class.
+        **others: fields that no flag decides.
+
+    Raises:
+        flags.Error: the text of a flag cannot be read.
+        UserError: a value is out of its range.
+    """
+    given = dict(others)
+    for name, flag in name_flags(type(config), prefix).items():
         if flag in options and options[flag].present:
             value: Any = options[flag].value
             given[name] = _PARSERS[name](value) if name in _PARSERS else value
@@ -52,7 +66,7 @@ def define_config_flags(
     """
     texts = _describe_fields(config)
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
-    for name, flag in _name_flags(config).items():
+    for name, flag in name_flags(config).items():
         if names is not None and name not in names:
             continue
         default: Any = defaults[name]
@@ -61,10 +75,10 @@ def define_config_flags(
             default, kind = list(default), list
         if flag != name:
             default, text = None, f"{text} [default: the preset's, else as in training]"
-        define_flag(options, flag, kind, default, text)
+        define_flag(options, flag, kind, default, text, **_RULES.get(name, {}))
 
 
-def _name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
+def name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
     """Returns the flag of each field: its name; for `EvalConfig` it begins with eval_.
 
     The number of tokens has none: the records know it.

@@ -6,6 +6,9 @@ import itertools
 from txl_tf.config_base import Config
 
 INITIALIZERS = ("normal", "uniform")
+# Far beyond what anybody trains: a value above is a slip, and would run out of time or memory.
+MAX_LAYERS = 1000
+MAX_WIDTH = 2**20
 # Fields that only training depends on, not what is computed with trained weights.
 TRAINED_WITH = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
 # Fields on which no shape of a weight depends.
@@ -71,9 +74,10 @@ class ModelConfig(Config):
     def __post_init__(self) -> None:
         if isinstance(self.cutoffs, list):  # as JSON has them
             object.__setattr__(self, "cutoffs", tuple(self.cutoffs))
-        self._check_integers(
-            1, "n_token", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "div_val"
-        )
+        self._check_integers(1, "n_token", "div_val")
+        self._check_integers(1, "n_layer", maximum=MAX_LAYERS)
+        widths = ("d_model", "d_embed", "n_head", "d_head", "d_inner")
+        self._check_integers(1, *widths, maximum=MAX_WIDTH)
         self._check_booleans("untie_r", "proj_share_all_but_first", "proj_same_dim")
         self._check(self.d_model % 2 == 0, "`d_model` must be divisible by 2", "d_model")
         is_integers = isinstance(self.cutoffs, tuple) and all(

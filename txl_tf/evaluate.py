@@ -15,9 +15,6 @@ from txl_tf import presets
 from txl_tf.config import EvalConfig
 from txl_tf.config_flags import answer_as_flags
 from txl_tf.data.data_set import get_level
-from txl_tf.data.files import get_size, join_path
-from txl_tf.data.reading import open_records
-from txl_tf.data.records import JSON_NAME
 from txl_tf.data_formats import DATA_FORMATS, RECORDS, check_data_format, open_data_set
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
@@ -46,7 +43,7 @@ def define_flags() -> flags.FlagValues:
         f"How to evaluate: {SOTA}, as the recipe whose model the run has; or as one of "
         f"{', '.join(presets.names())}. [default: as the run's own config says]",
     )
-    define("data_dir", str, None, "Folder of the records. [default: RUN/records]", is_path=True)
+    define("data_dir", str, None, "Folder of the records. [default: the run's own]", is_path=True)
     define("data_format", str, RECORDS, f"What it holds: {' or '.join(DATA_FORMATS)}.")
     define("split", str, None, "Split to evaluate on. [default: test if there is one, else valid]")
     define("lanes", int, None, f"Lanes to cut the split into. {of_recipe}", lower_bound=1)
@@ -167,24 +164,31 @@ def choose_recipe(name: str | None, found: "RunConfig") -> tuple[str | None, Eva
 
 
 def open_run_records(options: flags.FlagValues) -> "DataSet":
-    """Opens the records that the flags name, or those in the run's folder.
+    """Opens the records that the flags name; else those in the run's folder, or of its training.
 
     Raises:
-        UserError: there are none.
+        UserError: there are none, or they are not there any more.
     """
-    from txl_tf.training.run_folder import RECORDS_NAME
+    from txl_tf.training.data_place import DataPlace, find_run_data
 
+    place: DataPlace | None
     if options.data_dir:
-        return open_data_set(
-            options.data_dir,
-            options.data_format,
-            eval_batch_size=options.lanes,
-            tgt_len=options.tgt_len,
+        place = DataPlace(options.data_dir, options.data_format)
+    else:
+        place = find_run_data(options.run)
+    if place is None:
+        raise UserError(
+            f"`{options.run}` holds no records, and does not know where its data are: pass "
+            "--data_dir, the folder of the records"
         )
-    folder = join_path(options.run, RECORDS_NAME)
-    if get_size(join_path(folder, JSON_NAME)) is None:
-        raise UserError(f"`{folder}` holds no records: pass --data_dir, the folder of the records")
-    return open_records(folder)
+    return open_data_set(
+        place.data_dir,
+        place.data_format,
+        record_info_dir=place.record_info_dir,
+        corpus_info_path=place.corpus_info_path,
+        eval_batch_size=options.lanes,
+        tgt_len=options.tgt_len,
+    )
 
 
 if __name__ == "__main__":

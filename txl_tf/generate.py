@@ -20,7 +20,7 @@ from txl_tf.program import define_flag, run_program
 if TYPE_CHECKING:
     from txl_tf.inference.text_reader import TextReader
 
-_MAX_SEED = 2**63 - 1
+MAX_SEED = 2**63 - 1  # the generator takes int64
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
 
 
@@ -40,7 +40,11 @@ def define_flags() -> flags.FlagValues:
     define("top_k", int, 40, "Draw among so many likeliest tokens; 0 for all.", lower_bound=0)
     define("top_p", float, 1.0, "Draw among the likeliest that together have this probability.")
     define("repetition_penalty", float, 1.0, "Above 1: what the text holds comes less.")
-    define("seed", int, 0, "The same seed, the same text.", lower_bound=0)
+    define(
+        *("seed", int, 0, "The same seed, the same text."),
+        lower_bound=0,
+        upper_bound=MAX_SEED,
+    )
     define("samples", int, 1, "Texts to make, with seeds from --seed on.", lower_bound=1)
     several = r"May be given more than once. \n, \t and \\ are a line break, a tab, a backslash."
     define(
@@ -128,10 +132,10 @@ def _check_flags(options: flags.FlagValues) -> None:
             "--repetition_penalty must be 1 or more, and finite. "
             f"Received: {options.repetition_penalty}"
         )
-    if options.seed + options.samples - 1 > _MAX_SEED:
+    if options.seed + options.samples - 1 > MAX_SEED:
         raise flags.Error(
-            f"--seed must be at most {_MAX_SEED:,}, that of the last sample too. "
-            f"Received: --seed {options.seed} --samples {options.samples}"
+            f"the last seed, --seed + --samples - 1, must be an integer <= {MAX_SEED}. "
+            f"Received: --seed={options.seed} --samples={options.samples}"
         )
 
 

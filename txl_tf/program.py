@@ -1,6 +1,5 @@
 """What the command-line programs share: flags that answer at once, errors of one line."""
 
-import difflib
 import io
 import os
 import re
@@ -10,7 +9,10 @@ from typing import Any
 
 from absl import flags
 
+from txl_tf.config_base import MAX_INTEGER
 from txl_tf.errors import StoppedError, UserError
+from txl_tf.flag_hints import suggest_flags
+from txl_tf.quiet_start import quiet_start
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 EXIT_BROKEN_PIPE = 141  # as the shell says of what SIGPIPE ends
@@ -50,10 +52,10 @@ def run_program(
         return _fail(name, error, EXIT_USAGE)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # lines come at once through a pipe too
-    # tensorflow's remarks on the machine would bury the program's own lines.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        main(options)
+        # tensorflow's remarks on the machine would bury the program's own lines.
+        with quiet_start():
+            main(options)
     except flags.Error as error:
         return _fail(name, error, EXIT_USAGE)
     except BrokenPipeError:  # who read the output has enough, as `head`
@@ -89,7 +91,8 @@ def define_flag(
         text: what `--help` says.
         is_path: whether it names files or folders. An empty value is refused then: most often it
             is a shell variable that is not set, and would stand for the current folder.
-        **rules: absl's: `required`, `lower_bound`, `upper_bound`.
+        **rules: absl's: `required`, `lower_bound`, `upper_bound`. Without the last one,
+            `parse_flags` holds integers to `MAX_INTEGER`.
     """
     kinds: dict[type, Any] = {
         str: flags.DEFINE_string,
@@ -137,7 +140,7 @@ def parse_flags(
             `--` is none.
 
     Raises:
-        flags.Error: a flag is unknown (the nearest known one is named), is missing, or has a
+        flags.Error: a flag is unknown (those that may be meant are named), is missing, or has a
             wrong value, names a file or folder by an empty text, or something that is no flag was
             given.
     """
@@ -147,18 +150,35 @@ def parse_flags(
     try:
         others = options(argv)[1:]
     except flags.UnrecognizedFlagError as error:
-        nearest = difflib.get_close_matches(error.flagname, list(options), n=1)
-        hint = f" Did you mean --{nearest[0]}?" if nearest else ""
+        hint = suggest_flags(error.flagname, list(options))
         raise flags.Error(f"unknown flag --{error.flagname}.{hint}") from error
     except flags.IllegalFlagValueError as error:
         missing = re.findall(r"Flag (--\w+) must have a value other than None", str(error))
         if not missing:
             raise
         raise flags.Error(f"{' and '.join(missing)} must be given") from error
+    _check_integers(options)
     if rest and others:
         setattr(options, rest, [*getattr(options, rest), *others])  # validated, as all flags
     elif others:
         raise flags.Error(f"flags only are expected. Received: {' '.join(others)}")
+
+
+def _check_integers(options: flags.FlagValues) -> None:
+    """Checks that no integer is beyond what tensors hold.
+
+    Raises:
+        flags.Error: one is, of a flag without an upper bound of its own.
+    """
+    for name in options:
+        value, parser = options[name].value, options[name].parser
+        if type(value) is int and abs(value) > MAX_INTEGER and not _has_upper_bound(parser):
+            bound = f"<= {MAX_INTEGER}" if value > 0 else f">= -{MAX_INTEGER}"
+            raise flags.Error(f"--{name} must be an integer {bound}. Received: {value}")
+
+
+def _has_upper_bound(parser: Any) -> bool:
+    return getattr(parser, "upper_bound", None) is not None
 
 
 def parse_integers(name: str, texts: list[str]) -> tuple[int, ...]:
@@ -168,12 +188,17 @@ def parse_integers(name: str, texts: list[str]) -> tuple[int, ...]:
     (1000, 2000)
 
     Raises:
-        flags.Error: a text is no integer; the flag is named.
+        flags.Error: a text is no integer, or one above `MAX_INTEGER`; the flag is named.
     """
     try:
-        return tuple(int(text) for text in texts)
+        values = tuple(int(text) for text in texts)
     except ValueError as error:
         raise flags.Error(f"--{name} must be integers. Received: {','.join(texts)}") from error
+    if any(abs(value) > MAX_INTEGER for value in values):
+        raise flags.Error(
+            f"--{name} must be integers <= {MAX_INTEGER}. Received: {','.join(texts)}"
+        )
+    return values
 
 
 def parse_cutoffs(texts: list[str]) -> tuple[int, ...]:

@@ -14,6 +14,8 @@ class RunOptions(Config):
         save_steps: steps between checkpoints; the last step is saved too.
         keep_checkpoints: how many of the newest checkpoints stay, beside the best by evaluation.
         eval_every: steps between evaluations in training; 0 for none.
+        sample_tokens: tokens of text to generate at each evaluation, for TensorBoard; 0 for none.
+            Not on TPUs.
         patience: evaluations without a new best after which training ends; 0 for no end.
         max_bad_steps: steps in a row whose gradients may be not finite; they are skipped.
         max_hours: hours after which a run saves and stops, to be called again; 0 for no limit.
@@ -26,13 +28,14 @@ class RunOptions(Config):
     save_steps: int = 10_000
     keep_checkpoints: int = 5
     eval_every: int = 0
+    sample_tokens: int = 100
     patience: int = 0
     max_bad_steps: int = 10
     max_hours: float = 0.0
 
     def __post_init__(self) -> None:
         self._check_integers(1, "iterations", "save_steps", "keep_checkpoints")
-        self._check_integers(0, "eval_every", "patience", "max_bad_steps")
+        self._check_integers(0, "eval_every", "sample_tokens", "patience", "max_bad_steps")
         self._check_reals("max_hours")
         self._check(self.max_hours >= 0, "`max_hours` must not be negative", "max_hours")
         self._check(

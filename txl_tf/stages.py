@@ -4,6 +4,7 @@ import itertools
 import math
 from typing import Any, NamedTuple
 
+from txl_tf.config_base import MAX_INTEGER
 from txl_tf.errors import UserError
 
 
@@ -33,8 +34,8 @@ def make_stages(schedule: tuple[tuple[int, int], ...], tgt_len: int) -> tuple[St
         tgt_len: the length from the last of these steps on.
 
     Raises:
-        UserError: the steps are not ascending, a value is no integer >= 1, or a stage would begin
-            within one of its segments.
+        UserError: the steps are not ascending, a value is no integer from 1 to `MAX_INTEGER`, or a
+            stage would begin within one of its segments.
 
     >>> make_stages(((100, 32), (200, 64)), 128)[-1]
     Stage(first_step=200, first_token=9600, tgt_len=128)
@@ -44,8 +45,8 @@ def make_stages(schedule: tuple[tuple[int, int], ...], tgt_len: int) -> tuple[St
     """
     if not _is_schedule(schedule):
         raise UserError(
-            "`tgt_len_schedule` must be pairs of a step and a length, integers >= 1, with "
-            f"ascending steps. Received: tgt_len_schedule={schedule!r}"
+            "`tgt_len_schedule` must be pairs of a step and a length, integers from 1 to "
+            f"{MAX_INTEGER}, with ascending steps. Received: tgt_len_schedule={schedule!r}"
         )
     lengths = [*(length for _, length in schedule), tgt_len]
     stages = [Stage(0, 0, lengths[0])]
@@ -62,7 +63,7 @@ def _is_schedule(schedule: Any) -> bool:
         return False
     values = [value for pair in schedule for value in pair]
     steps = [step for step, _ in schedule]
-    are_integers = all(type(value) is int and value >= 1 for value in values)
+    are_integers = all(type(value) is int and 1 <= value <= MAX_INTEGER for value in values)
     return are_integers and all(low < high for low, high in itertools.pairwise(steps))
 
 

@@ -5,6 +5,7 @@ tensorflow is imported after the flags have been read: a wrong one is answered a
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Callable
@@ -21,6 +22,15 @@ from txl_tf.data_formats import DATA_FORMATS, RECORDS, RELEASE, check_data_forma
 from txl_tf.errors import UserError
 from txl_tf.legacy_flags import TRAINING_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.program import define_flag
+from txl_tf.run_flags import (
+    PLACE_FLAGS,
+    check_warm_start,
+    explain_other_config,
+    find_data,
+    find_run,
+    find_warm_start,
+    make_model_config,
+)
 from txl_tf.run_options import RunOptions
 from txl_tf.training.cluster import Cluster
 from txl_tf.training.run_lock import lock_run
@@ -28,10 +38,12 @@ from txl_tf.training.run_lock import lock_run
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from txl_tf.training.data_place import DataPlace
+    from txl_tf.training.job import SamplerMaker
     from txl_tf.training.run_folder import RunConfig
 
 # Where things lie, which hosts may know by other paths.
-_PLACES = ("data_dir", "model_dir", "record_info_dir", "corpus_info_path")
+_PLACES = (*PLACE_FLAGS, "model_dir")
 
 
 def define_flags() -> flags.FlagValues:
@@ -41,7 +53,7 @@ def define_flags() -> flags.FlagValues:
     def define(name: str, kind: type, default: Any, text: str, **rules: Any) -> None:
         define_flag(options, name, kind, default, text, **rules)
 
-    define("data_dir", str, None, "Folder of the records.", required=True, is_path=True)
+    define("data_dir", str, None, "Folder of the records. [default: the run's own]", is_path=True)
     define("data_format", str, RECORDS, f"What it holds: {' or '.join(DATA_FORMATS)}.")
     define(
         "record_info_dir", str, None, "release2019: where its record_info-*.json are.", is_path=True
@@ -69,6 +81,7 @@ def define_flags() -> flags.FlagValues:
     )
     define("use_ema", bool, True, "Take averaged weights where a checkpoint has them; see --ema.")
     define("tie_weight", bool, True, "Embedding and softmax share weights: always true.")
+    define("dry_run", bool, False, "Print what would be done and what it takes; do nothing.")
     define("jit", bool, True, "Compile the model with XLA.")
     define("deterministic", bool, False, "Use only operations that give the same bits each time.")
     for config in (RunOptions, ModelConfig, TrainConfig, EvalConfig):
@@ -80,24 +93,28 @@ def define_flags() -> flags.FlagValues:
 def run(
     options: flags.FlagValues,
     make_strategy: Callable[[flags.FlagValues], "tf.distribute.Strategy"],
+    count_replicas: Callable[[flags.FlagValues], int | None] = lambda _: None,
 ) -> None:
     """Trains and evaluates as the flags say.
 
     Args:
         options: the flags, read.
         make_strategy: makes the strategy to train with, from the flags.
+        count_replicas: tells, for a dry run, how many replicas that strategy would have; `None`
+            where that cannot be known.
 
     Raises:
         flags.Error: flags that contradict each other.
         UserError: an input that cannot be used.
     """
     with contextlib.ExitStack() as stack:
-        _run(options, make_strategy, stack)
+        _run(options, make_strategy, count_replicas, stack)
 
 
 def _run(
     options: flags.FlagValues,
     make_strategy: Callable[[flags.FlagValues], "tf.distribute.Strategy"],
+    count_replicas: Callable[[flags.FlagValues], int | None],
     stack: contextlib.ExitStack,
 ) -> None:
     """Does what `run` does; what the stack holds is given back in the end."""
@@ -108,18 +125,21 @@ def _run(
     for line in describe_legacy_flags(options, TRAINING_FLAGS):
         print(line)
     _check_places(options, do_train=do_train)
-    records = _open_data_set(options, preset)
+    found = find_run(options.model_dir)
+    place = find_data(options, found)
+    records = _open_data_set(options, place, preset, found)
     needs_eval = do_eval or (do_train and options.eval_every > 0)
     for split in ["train"] * do_train + [options.eval_split] * needs_eval:
         records.split(split)  # raises if it is missing
     if do_train:
-        configs = answer_as_flags(make_configs, options, records, preset)
+        start = None if found else _find_start(options, records)
+        configs = answer_as_flags(make_configs, options, records, preset, found, start)
         run_options = answer_as_flags(override, RunOptions(), options)
-        if _is_chief(options):
+        if _is_chief(options) and not options.dry_run:
             stack.enter_context(lock_run(options.model_dir))
 
     from txl_tf.training import evaluation, job
-    from txl_tf.training.run_folder import RunConfig
+    from txl_tf.training.run_folder import OtherConfigError, RunConfig
 
     if options.deterministic:
         job.make_deterministic(options.seed)
@@ -132,19 +152,30 @@ def _run(
     config = RunConfig(records.dataset, *configs)
     if needs_eval and config.evaluation.reset_at_documents:
         evaluation.check_documents(records, options.eval_split)  # now, not after the training
+    if options.dry_run:
+        try:
+            _print_dry_run(options, records, config, run_options, count_replicas(options))
+        except OtherConfigError as error:
+            raise UserError(explain_other_config(options, error, preset, config, place)) from error
+        return
     strategy = make_strategy(options)
-    job.train(
-        strategy,
-        records,
-        config,
-        run_options,
-        model_dir=options.model_dir,
-        eval_split=options.eval_split,
-        warm_start_path=options.warm_start_path,
-        use_ema=options.use_ema,
-        jit_compile=options.jit,
-        settings=_write_settings(options),
-    )
+    try:
+        job.train(
+            strategy,
+            records,
+            config,
+            run_options,
+            model_dir=options.model_dir,
+            eval_split=options.eval_split,
+            warm_start_path=options.warm_start_path,
+            use_ema=options.use_ema,
+            jit_compile=options.jit,
+            settings=_write_settings(options),
+            data_place=place,
+            make_sampler=_choose_sampler(options, records, config.evaluation),
+        )
+    except OtherConfigError as error:
+        raise UserError(explain_other_config(options, error, preset, config, place)) from error
     if do_eval:
         with job.wait_for_chief(strategy) as is_chief:
             if is_chief:
@@ -156,6 +187,50 @@ def _is_chief(options: flags.FlagValues) -> bool:
     # A TPU is driven by one process, whatever TF_CONFIG is set to.
     cluster = None if "tpu" in options else Cluster.from_environment()
     return cluster is None or cluster.index == 0
+
+
+def _print_dry_run(
+    options: flags.FlagValues,
+    records: DataSet,
+    config: "RunConfig",
+    run_options: RunOptions,
+    n_replicas: int | None,
+) -> None:
+    """Prints what the flags would have done."""
+    from txl_tf.dry_run import Job, describe_job
+
+    job = Job(
+        records,
+        config,
+        run_options,
+        options.model_dir,
+        options.eval_split,
+        options.warm_start_path,
+        evaluates_after=options.do_eval,
+        n_replicas=n_replicas,
+    )
+    for line in describe_job(job):
+        print(line)
+
+
+def _choose_sampler(
+    options: flags.FlagValues, records: DataSet, evaluation: EvalConfig
+) -> "SamplerMaker | None":
+    """Returns what makes the sampler of the evaluations in training; `None` for no samples."""
+    if records.vocabulary is None or not (options.sample_tokens and options.eval_every):
+        return None
+    if "tpu" in options:  # one token at a time is nothing for a TPU
+        return None
+    from txl_tf.inference.live_sample import PROMPT_TOKENS, LiveSample
+
+    split = records.split(options.eval_split)
+    return functools.partial(
+        LiveSample,
+        vocabulary=records.vocabulary,
+        evaluation=evaluation,
+        prompt=split.read(0, min(PROMPT_TOKENS, len(split))),
+        n_new=options.sample_tokens,
+    )
 
 
 def _write_settings(options: flags.FlagValues) -> str:
@@ -176,6 +251,8 @@ def _check_flags(options: flags.FlagValues, *, do_train: bool, do_eval: bool) ->
         raise flags.Error("--do_train=false: pass --do_eval or --do_eval_only too")
     if options.do_eval_only and options.eval_ckpt_path:
         raise flags.Error("--eval_ckpt_path is for --do_eval: --do_eval_only takes all checkpoints")
+    if options.dry_run and not do_train:
+        raise flags.Error("--dry_run is for training: pass --do_train too")
     if options.max_eval_batch == 0:
         raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
     answer_as_flags(check_data_format, options.data_format)
@@ -206,10 +283,16 @@ def _check_places(options: flags.FlagValues, *, do_train: bool) -> None:
         check_not_release(path)
 
 
-def _open_data_set(options: flags.FlagValues, preset: presets.Preset | None) -> DataSet:
-    """Returns the data set that the flags name."""
-    training = preset.training if preset else TrainConfig()
-    evaluation = preset.evaluation if preset else EvalConfig()
+def _open_data_set(
+    options: flags.FlagValues,
+    place: "DataPlace",
+    preset: presets.Preset | None,
+    found: "RunConfig | None",
+) -> DataSet:
+    """Returns the data set in a place, cut as the flags say if its records are of 2019."""
+    base = preset or found
+    training = base.training if base else TrainConfig()
+    evaluation = base.evaluation if base else EvalConfig()
     sizes = {
         name: options[name].value if options[name].present else getattr(config, name)
         for name, config in (
@@ -218,17 +301,33 @@ def _open_data_set(options: flags.FlagValues, preset: presets.Preset | None) -> 
             ("tgt_len", training),
         )
     }
-    if options.data_format != RELEASE:
+    if place.data_format != RELEASE:
         for name in ("record_info_dir", "corpus_info_path"):
             if options[name].value:
                 print(f"--{name}: not needed, it is for --data_format={RELEASE}.")
     return open_data_set(
-        options.data_dir,
-        options.data_format,
-        record_info_dir=options.record_info_dir,
-        corpus_info_path=options.corpus_info_path,
+        place.data_dir,
+        place.data_format,
+        record_info_dir=place.record_info_dir,
+        corpus_info_path=place.corpus_info_path,
         **sizes,
     )
+
+
+def _find_start(options: flags.FlagValues, records: DataSet) -> ModelConfig | None:
+    """Returns the model of the run whose weights a new one starts from, if that is known.
+
+    Raises:
+        UserError: that run has another vocabulary.
+    """
+    folder = find_warm_start(options.warm_start_path) if options.warm_start_path else None
+    start = find_run(folder) if folder else None
+    if folder is None or start is None:
+        return None
+    check_warm_start(folder, records)
+    if not options.preset:
+        print(f"The model is that of {folder}, but for flags given here.")
+    return start.model
 
 
 def _read_config(options: flags.FlagValues, preset: presets.Preset | None) -> "RunConfig":
@@ -236,9 +335,12 @@ def _read_config(options: flags.FlagValues, preset: presets.Preset | None) -> "R
     from txl_tf.training.run_folder import read_run_config
 
     found = read_run_config(options.model_dir)
-    # What no preset can know, and no weight shows.
-    own = {name: getattr(found.model, name) for name in ("n_token", "layer_norm_epsilon")}
-    base = dataclasses.replace(preset.model, **own) if preset else found.model
+    base = found.model
+    if preset:
+        # What no preset can know, and no weight shows.
+        names = ("n_token", "cutoffs", "layer_norm_epsilon")
+        own = {name: getattr(found.model, name) for name in names}
+        base = dataclasses.replace(preset.model, **own)
     model = answer_as_flags(override, base, options)
     evaluation = answer_as_flags(
         make_eval_config, options, preset.evaluation if preset else found.evaluation
@@ -265,27 +367,36 @@ def _evaluate(options: flags.FlagValues, records: DataSet, config: "RunConfig") 
 
 
 def make_configs(
-    options: flags.FlagValues, records: DataSet, preset: presets.Preset | None
+    options: flags.FlagValues,
+    records: DataSet,
+    preset: presets.Preset | None,
+    found: "RunConfig | None" = None,
+    start: ModelConfig | None = None,
 ) -> tuple[ModelConfig, TrainConfig, EvalConfig]:
-    """Returns the configs of a new run: the preset's or the defaults, with the flags given by hand.
+    """Returns the configs of a run: the flags given by hand, and for the rest the preset's.
 
-    The records decide the number of tokens, and without a preset the cutoffs.
+    Args:
+        options: the flags.
+        records: they decide the number of tokens; and the cutoffs, where nothing else does.
+        preset: the one that the flags name; `None` for none.
+        found: the run that is there, which stands in for a preset; `None` for a new one.
+        start: the model of the run whose weights a new one starts from, where that is known.
+
+    Raises:
+        flags.Error: the text of a flag cannot be read.
+        UserError: a value is out of its range.
     """
-    n_token = records.n_token
-    if preset:
-        model = dataclasses.replace(preset.model, n_token=n_token)
-        training, evaluation = preset.training, preset.evaluation
-    else:
-        model = ModelConfig(n_token=n_token, cutoffs=records.cutoffs)
-        training, evaluation = TrainConfig(), None
-    training = override(training, options)
-    if evaluation is None:
-        evaluation = EvalConfig(
-            tgt_len=training.tgt_len,
-            reset_at_documents=training.reset_at_documents,
-            **dataclasses.asdict(training.span),
-        )
-    return override(model, options), training, make_eval_config(options, evaluation)
+    model = make_model_config(options, records, preset, found.model if found else start)
+    base = preset or found
+    if base:
+        return model, override(base.training, options), make_eval_config(options, base.evaluation)
+    training = override(TrainConfig(), options)
+    evaluation = EvalConfig(
+        tgt_len=training.tgt_len,
+        reset_at_documents=training.reset_at_documents,
+        **dataclasses.asdict(training.span),
+    )
+    return model, training, make_eval_config(options, evaluation)
 
 
 def make_eval_config(options: flags.FlagValues, config: EvalConfig) -> EvalConfig:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from txl_tf import chunks
 from txl_tf.config import ModelConfig
-from txl_tf.layers import AdaptiveEmbedding, AdaptiveSoftmax, bin_loss
+from txl_tf.layers import AdaptiveEmbedding, AdaptiveSoftmax
 
 VOCABULARY, WIDTH, CUTOFFS = 23, 14, (7, 10, 15)
 BATCH, LENGTH = 3, 11
@@ -167,7 +168,7 @@ def test_gradients_are_those_of_the_whole_distribution(name):
 @pytest.mark.parametrize("logits_per_chunk", [2**24, 16])
 @pytest.mark.parametrize(("low", "high"), [(7, 10), (10, 15), (15, 23)])
 def test_no_token_is_lost_when_all_are_in_one_bin(low, high, logits_per_chunk, monkeypatch):
-    monkeypatch.setattr(bin_loss, "LOGITS_PER_CHUNK", logits_per_chunk)
+    monkeypatch.setattr(chunks, "LOGITS_PER_CHUNK", logits_per_chunk)
     layers = make_layers(cutoffs=CUTOFFS, div_val=2)
     assert_losses_and_gradients_agree(*layers, make_targets(low, high))
 
@@ -190,7 +191,7 @@ def test_large_logits_of_other_bins_spoil_no_gradient():
 
 @pytest.mark.parametrize("logits_per_chunk", [16, 1])
 def test_chunks_of_any_size_give_the_same_loss(logits_per_chunk, monkeypatch):
-    monkeypatch.setattr(bin_loss, "LOGITS_PER_CHUNK", logits_per_chunk)
+    monkeypatch.setattr(chunks, "LOGITS_PER_CHUNK", logits_per_chunk)
     layers = make_layers(cutoffs=CUTOFFS, div_val=2)
     assert_losses_and_gradients_agree(*layers, make_targets())
 

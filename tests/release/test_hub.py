@@ -264,11 +264,10 @@ def test_a_tensor_of_integers_is_named(tmp_path):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"n_layer": 10**20},
-        {"n_layer": 10**4},
-        {"vocab_size": 10**15},
+        {"n_layer": 10**3},
+        {"vocab_size": 10**9},
         {"d_model": 10**6},
-        {"d_inner": 10**4000},
+        {"d_inner": 10**6},
         {"vocab_size": 10**4, "div_val": 1, "cutoffs": list(range(1, 10**4))},
     ],
     ids=lambda changes: next(iter(changes)),
@@ -281,6 +280,16 @@ def test_a_config_of_a_far_larger_model_is_refused_before_the_model_is_made(
     folder = write_folder(tmp_path, settings | changes, make_tensors(SMALL))
     with pytest.raises(UserError, match=r"its config is of a far larger model than its weights, "):
         load_hub_model(folder)
+
+
+@pytest.mark.parametrize("value", [10**20, 10**4000])
+@pytest.mark.parametrize("name", ["n_layer", "vocab_size", "d_inner"])
+def test_a_size_that_no_model_has_is_one_short_line(name, value, tmp_path):
+    settings = {key: value for key, value in SMALL.items() if key != "tie_projs"}
+    folder = write_folder(tmp_path, settings | {name: value}, make_tensors(SMALL))
+    with pytest.raises(UserError, match=r"must be an integer <= \d+\. Received: ") as caught:
+        load_hub_model(folder)
+    assert len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize(

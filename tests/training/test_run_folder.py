@@ -8,6 +8,7 @@ import txl_tf
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.training.run_folder import (
+    OtherConfigError,
     RunConfig,
     check_config,
     check_run_folder,
@@ -16,6 +17,7 @@ from txl_tf.training.run_folder import (
     read_run_config,
     read_run_id,
     read_run_vocabulary,
+    update_training,
 )
 
 EVALUATION = txl_tf.EvalConfig(eval_batch_size=3, tgt_len=11, mem_len=13, same_length=True)
@@ -163,6 +165,28 @@ def test_another_config_is_refused_and_every_difference_is_named(folder):
     }
     assert "dataset is 'text' there and 'words' here" in named
     assert "dropout is 0.0 there and 0.5 here" in named
+
+
+def test_another_number_of_steps_reopens(folder):
+    before = read_files(folder)
+    training = dataclasses.replace(TRAINING, train_steps=TRAINING.train_steps + 7)
+    other = dataclasses.replace(CONFIG, training=training)
+    assert check_run_folder(str(folder), other, VOCABULARY) == CONFIG
+    assert read_files(folder) == before
+
+
+def test_another_training_config_leaves_the_rest(folder):
+    training = dataclasses.replace(TRAINING, train_steps=TRAINING.train_steps + 7)
+    update_training(str(folder), training)
+    assert read_run_config(str(folder)) == dataclasses.replace(CONFIG, training=training)
+
+
+def test_the_fields_that_differ_come_with_the_error(folder):
+    model = dataclasses.replace(CONFIG.model, dropout=0.5)
+    training = dataclasses.replace(TRAINING, clip=0.5, train_steps=TRAINING.train_steps + 7)
+    with pytest.raises(OtherConfigError, match=r"dropout is 0\.0 there") as error:
+        check_config(str(folder), dataclasses.replace(CONFIG, model=model, training=training))
+    assert error.value.names == {"dropout", "clip"}
 
 
 def test_a_refused_config_changes_nothing_on_disk(folder):

@@ -3,12 +3,17 @@ import math
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import txl_tf
+from txl_tf.run_options import RunOptions
 from txl_tf.training.evaluator import Score
 from txl_tf.training.log import TrainingLog, format_score, write_evaluation
 from txl_tf.training.measures import make_bits_record
+from txl_tf.training.run_folder import RunConfig
+from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Interval
 
 KEYS = {
@@ -25,18 +30,21 @@ KEYS = {
 GAUGES = {"parameter_norm": 7.5}
 
 
-def make_interval(step):
-    """Two steps with a mean loss of `step` / 10 nats."""
+def make_interval(step, seconds):
+    """Two steps of 30 tokens with a mean loss of `step` / 10 nats."""
     tokens = np.array([30.0, 30.0], np.float32)
     nats = tokens * step / 10 + np.array([-7.0, 7.0], np.float32)
-    return Interval(
-        step, nats, tokens, np.array([5.0, 0.5], np.float32), np.array([0.25, 0.125], np.float32)
+    norms, rates = np.array([5.0, 0.5], np.float32), np.array([0.25, 0.125], np.float32)
+    return Interval(step, nats, tokens, norms, rates, np.array(seconds))
+
+
+def write_steps(
+    model_dir, steps, *, first_step=0, seconds=(2.0, 2.0), time_left=None, level="byte"
+):
+    log = TrainingLog(
+        str(model_dir), first_step=first_step, train_steps=17, time_left=time_left, level=level
     )
-
-
-def write_steps(model_dir, steps, *, first_step=0, level="byte"):
-    log = TrainingLog(str(model_dir), first_step=first_step, train_steps=17, level=level)
-    return [log.write_training(make_interval(step), GAUGES) for step in steps]
+    return [log.write_training(make_interval(step, seconds), GAUGES) for step in steps]
 
 
 def read_log(model_dir):
@@ -69,19 +77,37 @@ def test_norm_and_rate_are_those_of_the_last_step(tmp_path):
     assert (record["grad_norm"], record["learning_rate"]) == (0.5, 0.125)
 
 
-def test_speed_is_tokens_over_the_time_since_the_last_line(tmp_path, monkeypatch):
-    times = iter([100.0, 104.0, 106.0])
-    monkeypatch.setattr("txl_tf.training.log.time.perf_counter", lambda: next(times))
-    write_steps(tmp_path, [2, 4])
-    assert [record["tokens_per_second"] for record in read_log(tmp_path)] == [15.0, 30.0]
+def test_speed_is_tokens_over_the_seconds_of_their_steps(tmp_path):
+    write_steps(tmp_path, [2], seconds=(3.0, 2.0))
+    (record,) = read_log(tmp_path)
+    assert record["tokens_per_second"] == 12.0
 
 
-def test_the_line_for_people_tells_step_loss_and_time_left(tmp_path, monkeypatch):
-    times = iter([100.0, 160.0])
-    monkeypatch.setattr("txl_tf.training.log.time.perf_counter", lambda: next(times))
-    (line,) = write_steps(tmp_path, [9], first_step=7)
+def test_steps_that_were_compiled_first_say_nothing_of_the_speed(tmp_path):
+    (line,) = write_steps(tmp_path, [2], seconds=(math.nan, 2.0))
+    (record,) = read_log(tmp_path)
+    assert record["tokens_per_second"] == 15.0
+    assert line.endswith("| 15 tokens/s")
+
+
+def test_a_line_of_compiled_steps_alone_has_no_speed(tmp_path):
+    (line,) = write_steps(tmp_path, [2], seconds=(math.nan, math.nan), time_left=make_time_left())
+    (record,) = read_log(tmp_path)
+    assert set(record) == KEYS - {"tokens_per_second"}
+    assert line.endswith("| lr 0.125")
+
+
+def make_time_left(**options):
+    training = txl_tf.TrainConfig(train_steps=17, train_batch_size=6, tgt_len=5)
+    return TimeLeft(training, RunOptions(**{"save_steps": 1000} | options))
+
+
+def test_the_line_for_people_tells_step_loss_and_time_left(tmp_path):
+    time_left = make_time_left()
+    time_left.note_save(3.0)
+    (line,) = write_steps(tmp_path, [9], first_step=7, seconds=(30.0, 30.0), time_left=time_left)
     assert line.startswith("step 9/17 | loss 0.9000 | bpc 1.2984 | ppl 2.4596 | ")
-    assert line.endswith("| 1 tokens/s | 0:04:00 left")  # 8 steps of 30 seconds
+    assert line.endswith("| 1 tokens/s | 0:04:03 left")  # 8 steps of 30 seconds, one save
 
 
 @pytest.mark.parametrize("level", ["word", "subword", None])
@@ -90,10 +116,9 @@ def test_tokens_that_are_no_characters_have_bits_per_token(tmp_path, level):
     assert "| loss 0.9000 | bits per token 1.2984 | ppl 2.4596 | " in line
     (record,) = read_log(tmp_path)
     assert set(record) == KEYS - {"bpc"} | {"bits_per_token"}
-    events = EventAccumulator(str(tmp_path / "events"), size_guidance={"tensors": 0})
-    events.Reload()
-    assert not any("bpc" in tag for tag in events.Tags()["tensors"])
-    assert "train/bits_per_token" in events.Tags()["tensors"]
+    tags = read_events(tmp_path / "events" / "train").Tags()["tensors"]
+    assert not any("bpc" in tag for tag in tags)
+    assert "loss/bits_per_token" in tags
 
 
 def test_a_log_that_called_them_bpc_goes_on(tmp_path):
@@ -134,21 +159,76 @@ def test_a_last_line_that_was_cut_does_no_harm(tmp_path, n_lost):
     assert steps == ([2, 4, 6] if n_lost == 1 else [2, 6])  # the newline alone is no loss
 
 
+def read_events(folder):
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    events.Reload()
+    return events
+
+
+def read_points(events, tag):
+    """Returns the numbers of a tag by step."""
+    tensors = {event.step: tf.make_ndarray(event.tensor_proto) for event in events.Tensors(tag)}
+    return {step: float(tensor) for step, tensor in tensors.items()}
+
+
+LOSSES = {"loss_nats", "bpc", "perplexity"}
+
+
 def test_tensorboard_shows_the_numbers_of_every_line(tmp_path):
     write_steps(tmp_path, [2, 4])
-    events = EventAccumulator(str(tmp_path / "events"), size_guidance={"tensors": 0})
-    events.Reload()
+    events = read_events(tmp_path / "events" / "train")
     records = read_log(tmp_path)
-    assert set(events.Tags()["tensors"]) == {f"train/{key}" for key in KEYS - {"step"}}
-    for key in KEYS - {"step"}:
-        points = {
-            event.step: float(np.frombuffer(event.tensor_proto.tensor_content, np.float32)[0])
-            if event.tensor_proto.tensor_content
-            else event.tensor_proto.float_val[0]
-            for event in events.Tensors(f"train/{key}")
-        }
+    tags = {key: f"{'loss' if key in LOSSES else 'train'}/{key}" for key in KEYS - {"step"}}
+    assert set(events.Tags()["tensors"]) == set(tags.values())
+    for key, tag in tags.items():
         expected = {record["step"]: pytest.approx(record[key], rel=1e-6) for record in records}
-        assert points == expected  # float32 there, float64 here
+        assert read_points(events, tag) == expected  # float32 there, float64 here
+
+
+def test_tensorboard_shows_validation_in_the_charts_of_training(tmp_path):
+    log = TrainingLog(str(tmp_path), first_step=0, train_steps=17)
+    log.write_validation(5, Score(nats=20 * math.log(2), tokens=10, level="byte", n_unknown=0))
+    events = read_events(tmp_path / "events" / "validation")
+    assert set(events.Tags()["tensors"]) == {f"loss/{name}" for name in LOSSES}
+    assert read_points(events, "loss/bpc") == {5: pytest.approx(2)}
+
+
+def test_tensorboard_shows_a_sample(tmp_path):
+    log = TrainingLog(str(tmp_path), first_step=0, train_steps=17)
+    log.write_validation(5, Score(1.0, 1), "    a text")
+    ((step, text),) = [
+        (event.step, tf.make_ndarray(event.tensor_proto))
+        for event in read_events(tmp_path / "events" / "validation").Tensors("sample")
+    ]
+    assert (step, text) == (5, b"    a text")
+
+
+def test_tensorboard_shows_the_hyper_parameters(tmp_path):
+    config = RunConfig(
+        "words",
+        txl_tf.ModelConfig(n_token=23, cutoffs=(5, 11), untie_r=True),
+        txl_tf.TrainConfig(learning_rate=0.125, optimizer="lamb"),
+        txl_tf.EvalConfig(eval_batch_size=3, mem_len=13),
+    )
+    TrainingLog(str(tmp_path), first_step=0, train_steps=17, config=config)
+    metadata = read_events(tmp_path / "events").SummaryMetadata("_hparams_/session_start_info")
+    content = HParamsPluginData.FromString(metadata.plugin_data.content)
+    values = {
+        name: getattr(value, value.WhichOneof("kind"))
+        for name, value in content.session_start_info.hparams.items()
+    }
+    expected = {
+        "dataset": "words",
+        "n_token": 23,
+        "cutoffs": "(5, 11)",
+        "untie_r": True,
+        "learning_rate": 0.125,
+        "optimizer": "lamb",
+        "eval_batch_size": 3,
+        "eval_mem_len": 13,
+        "mem_len": 70,
+    }
+    assert {name: values[name] for name in expected} == expected
 
 
 def test_an_evaluation_is_written_with_how_it_came_about(tmp_path):

@@ -95,12 +95,16 @@ class Generator:
         self.cached = cached
         self.tgt_len = tgt_len
         self._jit_compile = jit_compile
-        self._positions = cached.project_positions(tgt_len)
         self._read_segment = tf.function(
             self._compute_segment, jit_compile=jit_compile, autograph=False
         )
         self._loops: dict[int | None, CompiledLoop] = {}
-        self._loop_positions = TokenLoop(cached).take_positions(self._positions)
+        self.follow_weights()
+
+    def follow_weights(self) -> None:
+        """Makes anew what is kept of the weights; to be called once they have changed."""
+        self._positions = self.cached.project_positions(self.tgt_len)
+        self._loop_positions = TokenLoop(self.cached).take_positions(self._positions)
 
     def start(self, prompts: Sequence[np.ndarray], choice: Choice, seeds: Sequence[int]) -> "Texts":
         """Reads prompts of any lengths.

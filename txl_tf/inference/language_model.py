@@ -22,11 +22,11 @@ from txl_tf.inference.text_scores import TextScore, score_texts, sum_scores
 from txl_tf.model import TransformerXL
 from txl_tf.training.checkpoint_files import find_checkpoint, read_step
 from txl_tf.training.checkpoint_weights import load_weights, save_weights
+from txl_tf.training.data_place import name_records
 from txl_tf.training.evaluator import Evaluator, Score
 from txl_tf.training.files import write_aside
 from txl_tf.training.measures import describe_unknown
 from txl_tf.training.run_folder import (
-    RECORDS_NAME,
     RunConfig,
     make_run_folder,
     read_run_config,
@@ -111,7 +111,7 @@ class LanguageModel:
             model,
             read_run_vocabulary(folder),
             config.evaluation,
-            os.path.join(folder, RECORDS_NAME),
+            name_records(folder),
             dataset=config.dataset,
             training=config.training,
             step=read_step(weights),

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from txl_tf.chunks import is_taken_at_once
 from txl_tf.config import ModelConfig
 from txl_tf.layers import bin_loss
 from txl_tf.layers.products import multiply_transposed
@@ -136,7 +137,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         """Returns -log p(target | head), (n,); in chunks where all logits would take too much."""
         table, bias, projection = self._get_head_weights(embedding)
         n_tokens = hidden.shape[0]
-        if n_tokens is None or n_tokens * table.shape[0] <= bin_loss.LOGITS_PER_CHUNK:
+        if is_taken_at_once(n_tokens, table.shape[0]):
             logits = _compute_logits(hidden, table, bias, projection)
             return ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
         return bin_loss.compute_bin_nll(

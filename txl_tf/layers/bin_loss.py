@@ -5,9 +5,9 @@ The head is computed in the same way where its logits of all tokens would take t
 
 from keras import ops
 
-LOGITS_PER_CHUNK = 2**24  # 64 MiB of float32
+from txl_tf.chunks import choose_chunk
+
 LARGE = 1e30
-UNKNOWN_CHUNK = 32  # tokens, where their number is not known when a function is traced
 
 
 def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, count):
@@ -33,7 +33,7 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
         (n,) float32, in the order of `hidden`.
     """
     n_tokens = ops.shape(hidden)[0]
-    chunk = _choose_chunk(hidden.shape[0], weight.shape[0])
+    chunk = choose_chunk(hidden.shape[0], weight.shape[0])
     n_chunks = (count + chunk - 1) // chunk
 
     def locate(index):
@@ -95,12 +95,6 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
     # Custom gradients take no variables, and `ops.convert_to_tensor` leaves one as it is.
     tensors = [ops.reshape(ops.cast(tensor, hidden.dtype), tensor.shape) for tensor in tensors]
     return compute(hidden, *tensors)
-
-
-def _choose_chunk(n_tokens, n_rows):
-    """Returns how many tokens to take at once; `n_tokens` is `None` where a graph takes any."""
-    share = UNKNOWN_CHUNK if n_tokens is None else -(-n_tokens // 8)
-    return max(1, min(share, LOGITS_PER_CHUNK // n_rows))
 
 
 def _add_rows(rows, places, values):

@@ -38,6 +38,7 @@ def average_run(options: flags.FlagValues) -> None:
     steps = None if options.steps is None else parse_integers("steps", options.steps)
 
     from txl_tf.training import checkpoint_average
+    from txl_tf.training.data_place import knows_data
 
     model_dir = options.model_dir
     chosen = checkpoint_average.choose_checkpoints(model_dir, last=options.last, steps=steps)
@@ -49,9 +50,10 @@ def average_run(options: flags.FlagValues) -> None:
     if checkpoint_average.has_moving_averages(paths):
         print("Their moving averages, of --ema, are left out.")
     checkpoint_average.save_weights(path, weights)
-    places = [f"--model_dir={shlex.quote(model_dir)}", f"--eval_ckpt_path={shlex.quote(path)}"]
+    places = [] if knows_data(model_dir) else ["--data_dir=DATA_DIR"]
+    places += [f"--model_dir={shlex.quote(model_dir)}", f"--eval_ckpt_path={shlex.quote(path)}"]
     print(f"Saved {path}. To evaluate it:")
-    print(f"python train_gpu.py --data_dir=DATA_DIR {' '.join(places)} --do_train=false --do_eval")
+    print(f"python train_gpu.py {' '.join(places)} --do_train=false --do_eval")
 
 
 if __name__ == "__main__":

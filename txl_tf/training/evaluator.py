@@ -13,6 +13,7 @@ from txl_tf.data.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes import Tokens
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.model import TransformerXL
+from txl_tf.training.files import explain_full_memory
 from txl_tf.training.measures import compute_bpc, compute_share
 
 
@@ -197,7 +198,18 @@ class Evaluator:
 
         Returns:
             The `Score`.
+
+        Raises:
+            UserError: the device's memory is full.
         """
+        with explain_full_memory(
+            "to evaluate so: try fewer lanes, or a smaller tgt_len or mem_len"
+        ):
+            return self._score_lanes(lanes, max_segments, report)
+
+    def _score_lanes(
+        self, lanes: EvaluationLanes, max_segments: int | None, report: Report | None
+    ) -> Score:
         n_segments = len(lanes)
         if max_segments is not None:
             n_segments = min(lanes.n_warm + max_segments, n_segments)

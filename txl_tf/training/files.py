@@ -158,6 +158,15 @@ def explain_errors(path: str) -> Iterator[None]:
         raise UserError(f"`{path}`: {explain(error)}") from error
 
 
+@contextlib.contextmanager
+def explain_full_memory(advice: str) -> Iterator[None]:
+    """Turns tensorflow's error of a full memory into a `UserError` that says what may help."""
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        raise UserError(f"the device has too little memory {advice} ({explain(error)})") from error
+
+
 def check_new_folder(out: str) -> None:
     """Checks that a folder can be made by `write_aside`.
 

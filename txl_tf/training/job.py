@@ -3,33 +3,42 @@
 import contextlib
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.config import TrainConfig
 from txl_tf.data.data_set import DataSet, get_level
 from txl_tf.data.evaluation_lanes import EvaluationLanes
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
+from txl_tf.model import TransformerXL
 from txl_tf.run_options import RunOptions
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
 from txl_tf.training.checkpoint_weights import load_weights
+from txl_tf.training.data_place import DataPlace, remember_data
 from txl_tf.training.evaluation import check_documents
 from txl_tf.training.evaluator import Evaluator, Score
+from txl_tf.training.files import explain
 from txl_tf.training.log import TrainingLog
 from txl_tf.training.loop import TrainingLoop
-from txl_tf.training.optimizer import ReducedOptimizer
+from txl_tf.training.optimizer import ReducedOptimizer, make_schedule
 from txl_tf.training.run_folder import (
     RunConfig,
     check_run_folder,
     make_run_folder,
+    update_training,
 )
+from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.validation import Validation
 from txl_tf.training.weight_average import use_averages
 from txl_tf.training.workers import Workers
+
+# What generates a text with the weights of a model in training, whenever it is called.
+SamplerMaker = Callable[[TransformerXL], Callable[[], str]]
 
 
 def train(
@@ -44,6 +53,8 @@ def train(
     use_ema: bool = True,
     jit_compile: bool = True,
     settings: str = "",
+    data_place: DataPlace | None = None,
+    make_sampler: SamplerMaker | None = None,
 ) -> None:
     """Trains to the end of the schedule, from the newest checkpoint if the run has one.
 
@@ -60,11 +71,14 @@ def train(
         use_ema: evaluate, and start from, averages of the weights where there are any.
         jit_compile: whether XLA compiles the model.
         settings: what else must be the same in all processes of the run.
+        data_place: where the records are, for the run to remember.
+        make_sampler: makes what generates a text at each evaluation; `None` for no texts.
 
     Raises:
-        UserError: the folder holds another run, the split is too short or knows no documents, a
-            record is damaged, too many steps in a row were not finite, a checkpoint cannot be
-            saved or restored, or another process of the run is gone or was given other flags.
+        UserError: the folder holds another run, or one that has made more steps; the split is too
+            short or knows no documents, a record is damaged, too many steps in a row were not
+            finite, a checkpoint cannot be saved or restored, or another process of the run is gone
+            or was given other flags.
         StoppedError: the run was asked to stop, or its hours are over; it has saved.
     """
     training = config.training
@@ -77,7 +91,7 @@ def train(
         tgt_len_schedule=training.tgt_len_schedule,
         seed=training.seed,
     )
-    check_run_folder(model_dir, config, records.vocabulary)
+    found = check_run_folder(model_dir, config, records.vocabulary)
     workers = Workers(strategy)
     tokens = {split: len(records.split(split)) for split in records.splits}
     numbers = [config.to_json(), options.to_json(), tokens]
@@ -94,8 +108,11 @@ def train(
         keep=options.keep_checkpoints,
     )
     first_step = checkpointer.restore()
+    check_steps(model_dir, first_step, training)
     _describe_start(strategy, trainer, records, lanes)
     _warm_up(trainer, first_step, warm_start_path, use_ema=use_ema)
+    if found:
+        _extend(workers, model_dir, first_step, found.training, training)
     if first_step >= training.train_steps:
         workers.say(f"All {training.train_steps} steps are done.")
         return
@@ -106,11 +123,15 @@ def train(
     log, validation = None, None
     if workers.is_chief:
         make_run_folder(model_dir, config, records.vocabulary, checkpointer.run_id)
+        if data_place:
+            remember_data(model_dir, data_place)
         log = TrainingLog(
             model_dir,
             first_step=first_step,
             train_steps=training.train_steps,
             level=get_level(records),
+            time_left=TimeLeft(training, options),
+            config=config,
         )
         validation = _open_validation(model_dir, first_step, options.patience, held_out)
     (is_over,) = workers.broadcast([validation is not None and validation.is_over])
@@ -118,6 +139,9 @@ def train(
         print(validation.describe_end() if validation else "The chief ends the run.")
         return
     averaging = trainer.optimizer if use_ema and training.ema else None
+    sample = None
+    if make_sampler and workers.is_chief and options.eval_every:
+        sample = make_sampler(trainer.model)
     if options.eval_every and training.ema:
         workers.say(f"Evaluates the {_name_weights(is_averaged=use_ema)}: ema {training.ema}.")
     TrainingLoop(
@@ -126,7 +150,7 @@ def train(
         log,
         validation,
         options,
-        evaluate=lambda: _score(evaluator, held_out, averaging),
+        evaluate=lambda: _evaluate(evaluator, held_out, averaging, sample),
         eval_split=eval_split,
         counting=held_out.describe() if held_out is not None else "",
     ).run(lanes)
@@ -210,6 +234,42 @@ def describe_epoch(lanes: TrainingLanes) -> str:
     return f"an epoch of {lanes.n_lanes * lanes.lane_len:,} takes {', '.join(stages)}"
 
 
+def check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
+    """Checks that a run has not made more steps than it is to make.
+
+    Raises:
+        UserError: it has.
+    """
+    if n_done > training.train_steps:
+        raise UserError(
+            f"`{model_dir}` has made {n_done} steps: `train_steps` must be at least as many. "
+            f"Received: train_steps={training.train_steps}"
+        )
+
+
+def _extend(
+    workers: Workers, model_dir: str, step: int, old: TrainConfig, new: TrainConfig
+) -> None:
+    """Has a run make another number of steps than before, and says what its schedule becomes.
+
+    All processes have read the old config by now; the chief writes the new one.
+    """
+    if old == new or not workers.is_chief:
+        return
+    update_training(model_dir, new)
+    print(describe_extension(step, old, new))
+
+
+def describe_extension(step: int, old: TrainConfig, new: TrainConfig) -> str:
+    """Returns what becomes of the schedule of a run that has made some steps, for people."""
+    rates = [float(make_schedule(training)(step)) for training in (old, new)]
+    return (
+        f"train_steps is now {new.train_steps} instead of {old.train_steps}: the cosine of the "
+        f"learning rate ends at step {new.train_steps}, and the rate at step {step} changes from "
+        f"{rates[0]:.3g} to {rates[1]:.3g}."
+    )
+
+
 def _warm_up(
     trainer: Trainer, first_step: int, warm_start_path: str | None, *, use_ema: bool
 ) -> None:
@@ -224,13 +284,25 @@ def _warm_up(
         trainer.workers.say(f"Starts with the {name} of {warm_start_path}.")
 
 
-def _score(
-    evaluator: Evaluator, lanes: EvaluationLanes | None, averaging: ReducedOptimizer | None
-) -> Score:
-    """Scores a split in training, with the averages of an optimizer in the weights' place."""
+def _evaluate(
+    evaluator: Evaluator,
+    lanes: EvaluationLanes | None,
+    averaging: ReducedOptimizer | None,
+    sample: Callable[[], str] | None,
+) -> tuple[Score, str | None]:
+    """Scores a split in training and generates a text, with averages in the weights' place."""
     assert lanes is not None  # without `eval_every` nothing is evaluated
     with use_averages(averaging) if averaging else contextlib.nullcontext():
-        return evaluator.score_lanes(lanes)
+        return evaluator.score_lanes(lanes), _generate(sample) if sample else None
+
+
+def _generate(sample: Callable[[], str]) -> str | None:
+    """Returns a text, or `None` if the device fails, for lack of memory: training goes on."""
+    try:
+        return sample()
+    except tf.errors.OpError as error:
+        print(f"No sample: {explain(error)}")
+        return None
 
 
 def _name_weights(*, is_averaged: bool) -> str:

@@ -2,14 +2,14 @@
 
 import math
 import os
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from tensorboard.plugins.hparams import api as hparams
 
 from txl_tf.config import EvalConfig
-from txl_tf.training.evaluator import Score, compute_perplexity
+from txl_tf.training.evaluator import Score
 from txl_tf.training.files import append_json_line, drop_lines_after, explain_errors
 from txl_tf.training.measures import (
     format_unknown,
@@ -18,7 +18,8 @@ from txl_tf.training.measures import (
     name_bits,
     name_measure,
 )
-from txl_tf.training.run_folder import EVALUATIONS_NAME, EVENTS_NAME, LOG_NAME
+from txl_tf.training.run_folder import EVALUATIONS_NAME, EVENTS_NAME, LOG_NAME, RunConfig
+from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Interval
 
 
@@ -26,31 +27,47 @@ class TrainingLog:
     """Writes the numbers of each interval to `log.jsonl`, TensorBoard and a line of text.
 
     Lines of steps that a resumed run takes again are dropped from `log.jsonl`, so that every step
-    stands there once.
+    stands there once. TensorBoard shows two runs, train and validation: losses have the same tags
+    in both, loss/NAME, so that one chart holds both curves. What training alone has is train/NAME.
 
     Args:
         model_dir: run folder.
         first_step: where the run starts or goes on.
         train_steps: where it ends.
         level: that of the vocabulary, for the name of the bits per token; `None` if not known.
+        time_left: estimates how long that takes; `None`: the lines do not say.
+        config: of the run, for TensorBoard's table of hyper-parameters; `None` for none.
     """
 
     def __init__(
-        self, model_dir: str, *, first_step: int, train_steps: int, level: str | None = None
+        self,
+        model_dir: str,
+        *,
+        first_step: int,
+        train_steps: int,
+        level: str | None = None,
+        time_left: TimeLeft | None = None,
+        config: RunConfig | None = None,
     ):
         self.train_steps = train_steps
-        self._bits = name_bits(level)
+        self.time_left = time_left
+        self._level = level
         self._path = os.path.join(model_dir, LOG_NAME)
         drop_lines_after(self._path, first_step)
         self._events_path = os.path.join(model_dir, EVENTS_NAME)
         with explain_errors(self._events_path):
-            self._events = tf.summary.create_file_writer(self._events_path)
-        self._last_step, self._last_time = first_step, time.perf_counter()
+            self._events = {
+                name: tf.summary.create_file_writer(os.path.join(self._events_path, name))
+                for name in ("train", "validation")
+            }
+            if config:
+                _write_hyper_parameters(self._events_path, config)
 
     def write_training(self, interval: Interval, gauges: Mapping[str, float]) -> str:
         """Logs an interval: means over its steps, gradient norm and learning rate of the last.
 
-        Steps that were skipped are counted as `bad_steps` and left out of the means.
+        Steps that were skipped are counted as `bad_steps` and left out of the means. The speed is
+        that of the steps alone: compilation, evaluations and saves do not count.
 
         Args:
             interval: the steps.
@@ -59,64 +76,84 @@ class TrainingLog:
         Returns:
             The line for people.
         """
-        now = time.perf_counter()
-        seconds, steps = now - self._last_time, interval.step - self._last_step
-        self._last_step, self._last_time = interval.step, now
         record: dict[str, Any] = {
             "step": interval.step,
             "learning_rate": float(interval.learning_rate[-1]),
-            "tokens_per_second": float(interval.tokens.sum()) / seconds,
             "bad_steps": int((~interval.is_good).sum()),
             **gauges,
         }
+        if math.isfinite(interval.tokens_per_second):
+            record["tokens_per_second"] = interval.tokens_per_second
+            if self.time_left:
+                self.time_left.note_speed(interval.tokens_per_second)
+        losses: dict[str, float | None] = {}
         if interval.is_good.any():
             good = interval.is_good
-            nats = float(interval.nats[good].sum()) / float(interval.tokens[good].sum())
-            record |= {
-                "loss_nats": nats,
-                self._bits: nats / math.log(2),
-                "perplexity": compute_perplexity(nats),
-                "grad_norm": float(interval.grad_norm[good][-1]),
-            }
-        self._write("train", record)
-        seconds_left = (self.train_steps - interval.step) * seconds / steps
-        return self._format(record, seconds_left)
+            nats = float(interval.nats[good].sum())
+            score = Score(nats, int(interval.tokens[good].sum()), self._level)
+            losses = name_losses(score)
+            record["grad_norm"] = float(interval.grad_norm[good][-1])
+        self._write_scalars("train", interval.step, "train", record)
+        self._write_scalars("train", interval.step, "loss", losses)
+        record |= losses
+        append_json_line(self._path, record)
+        return self._format(record)
 
-    def _format(self, record: dict[str, Any], seconds_left: float) -> str:
+    def _format(self, record: dict[str, Any]) -> str:
         parts = [f"step {record['step']}/{self.train_steps}"]
         if "loss_nats" in record:
+            bits = name_bits(self._level)
             parts += [
                 f"loss {record['loss_nats']:.4f}",
-                f"{self._bits.replace('_', ' ')} {record[self._bits]:.4f}",
+                f"{bits.replace('_', ' ')} {record[bits]:.4f}",
                 f"ppl {record['perplexity']:.5g}",
                 f"grad norm {record['grad_norm']:.3g}",
             ]
         if record["bad_steps"]:
             parts.append(f"{record['bad_steps']} steps skipped, not finite")
-        parts += [
-            f"lr {record['learning_rate']:.3g}",
-            f"{record['tokens_per_second']:,.0f} tokens/s",
-            f"{format_seconds(seconds_left)} left",
-        ]
-        return " | ".join(parts)
+        parts.append(f"lr {record['learning_rate']:.3g}")
+        if "tokens_per_second" in record:
+            parts.append(f"{record['tokens_per_second']:,.0f} tokens/s")
+        left = self.time_left.describe(record["step"]) if self.time_left else ""
+        return " | ".join([*parts, left] if left else parts)
 
-    def _write(self, group: str, record: dict[str, Any]) -> None:
-        append_json_line(self._path, record)
-        with explain_errors(self._events_path), self._events.as_default(step=record["step"]):
-            for name, value in record.items():
-                if name != "step":
+    def write_validation(self, step: int, score: Score, sample: str | None = None) -> None:
+        """Shows the score of an evaluation in TensorBoard, and a text in Markdown."""
+        self._write_scalars("validation", step, "loss", name_losses(score))
+        if sample is not None:
+            writer = self._events["validation"]
+            with explain_errors(self._events_path), writer.as_default(step=step):
+                tf.summary.text("sample", sample)
+                writer.flush()
+
+    def _write_scalars(self, run: str, step: int, group: str, values: Mapping[str, Any]) -> None:
+        with explain_errors(self._events_path), self._events[run].as_default(step=step):
+            for name, value in values.items():
+                if name != "step" and value is not None:
                     tf.summary.scalar(f"{group}/{name}", value)
-            self._events.flush()
+            self._events[run].flush()
 
 
-def format_seconds(seconds: float) -> str:
-    """Returns a duration as h:mm:ss.
+def _write_hyper_parameters(path: str, config: RunConfig) -> None:
+    """Shows the config of a run in TensorBoard's table of hyper-parameters."""
+    evaluation = config.evaluation.to_json()
+    values = {"dataset": config.dataset, **config.model.to_json(), **config.training.to_json()}
+    values |= {f"eval_{name.removeprefix('eval_')}": evaluation[name] for name in evaluation}
+    is_plain = (bool, int, float, str)
+    plain = {name: x if isinstance(x, is_plain) else str(x) for name, x in values.items()}
+    writer = tf.summary.create_file_writer(path)
+    with writer.as_default(step=0):
+        hparams.hparams(plain)
+    writer.close()
 
-    >>> format_seconds(3725)
-    '1:02:05'
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+def name_losses(score: Score) -> dict[str, float | None]:
+    """Returns a loss in all units, by their names in logs and in TensorBoard."""
+    return {
+        "loss_nats": score.nats_per_token,
+        **make_bits_record(score),
+        "perplexity": score.perplexity,
+    }
 
 
 def format_score(score: Score, n_tokens: int | None = None) -> str:

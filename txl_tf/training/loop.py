@@ -14,6 +14,7 @@ from txl_tf.training.checkpoint import Checkpointer
 from txl_tf.training.evaluator import Score
 from txl_tf.training.log import TrainingLog, format_score
 from txl_tf.training.signals import StopSignals
+from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Interval, Trainer
 from txl_tf.training.validation import Validation
 
@@ -30,7 +31,7 @@ class TrainingLoop:
         log: of the run; `None` where another process keeps it.
         validation: of the run; `None` where another process keeps it.
         options: when to log, save, evaluate and stop.
-        evaluate: scores the split of the evaluations.
+        evaluate: scores the split of the evaluations, and may generate a text in Markdown.
         eval_split: its name.
         counting: how its tokens are counted, for people.
     """
@@ -43,7 +44,7 @@ class TrainingLoop:
         validation: Validation | None,
         options: RunOptions,
         *,
-        evaluate: Callable[[], Score],
+        evaluate: Callable[[], tuple[Score, str | None]],
         eval_split: str,
         counting: str = "",
     ):
@@ -73,7 +74,13 @@ class TrainingLoop:
         parts: list[Interval] = []
         is_chief = self._workers.is_chief
         is_silent = None if is_chief else True  # None: unless it is no terminal
-        bar = tqdm(total=self._train_steps, initial=first_step, unit="step", disable=is_silent)
+        # The log says how fast it goes: the bar's own speed would count evaluations in.
+        bar = tqdm(
+            total=self._train_steps,
+            initial=first_step,
+            disable=is_silent,
+            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}]",
+        )
         write: Callable[[str], None] = bar.write if is_chief else _say_nothing
         with bar, StopSignals() as signals:
             for interval in self._trainer.train(lanes, sorted(stops), call_seconds=CALL_SECONDS):
@@ -131,9 +138,13 @@ class TrainingLoop:
         """Evaluates; returns whether the step is the best so far, and whether to give up."""
         is_best = is_over = False
         if self._validation is not None:
-            score = self._evaluate()
+            start = time.perf_counter()
+            score, sample = self._evaluate()
+            self._note(TimeLeft.note_evaluation, start)
             is_best = self._validation.add(step, self._eval_split, score)
             is_over = self._validation.is_over
+            if self._log is not None:
+                self._log.write_validation(step, score, sample)
             found = f"{format_score(score)}{self._counting}{' | best' * is_best}"
             write(f"{self._eval_split} at step {step}: {found}")
             if is_over:
@@ -145,9 +156,16 @@ class TrainingLoop:
         if self._saved_step == step:
             return
         best_step = self._validation.best_step if self._validation else None
+        start = time.perf_counter()
         path = self._checkpointer.save(keep_step=best_step)
+        self._note(TimeLeft.note_save, start)
         self._saved_step = step
         write(f"Saved {path}")
+
+    def _note(self, note: Callable[[TimeLeft, float], None], start: float) -> None:
+        """Has the log know how long something took that began at `start`."""
+        if self._log is not None and self._log.time_left is not None:
+            note(self._log.time_left, time.perf_counter() - start)
 
     def _count_bad(self, interval: Interval) -> None:
         """Counts the steps that were skipped.

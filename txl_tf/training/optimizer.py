@@ -178,18 +178,22 @@ def _takes_decay(weight: keras.Variable) -> bool:
     return len(weight.shape) > 1 and not weight.name.endswith("_bias")  # content_bias is u
 
 
+def make_schedule(config: TrainConfig) -> WarmupCosine:
+    """Returns the schedule of a run: the learning rate as a function of the step."""
+    return WarmupCosine(
+        config.learning_rate, config.warmup_steps, config.train_steps, config.min_lr_ratio
+    )
+
+
 def make_optimizer(config: TrainConfig) -> ReducedOptimizer:
     """Returns the optimizer of a run, with its schedule and clipping by the global norm.
 
     All have beta .9 and .999. Epsilon is 1e-8, as the release's Adam has it; 1e-6 for LAMB, as in
     its paper.
     """
-    schedule = WarmupCosine(
-        config.learning_rate, config.warmup_steps, config.train_steps, config.min_lr_ratio
-    )
     optimizers = {"adam": ReducedAdam, "adamw": ReducedAdamW, "lamb": ReducedLamb}
     optimizer = optimizers[config.optimizer](
-        schedule,
+        make_schedule(config),
         beta_1=0.9,
         beta_2=0.999,
         epsilon=1e-6 if config.optimizer == "lamb" else 1e-8,

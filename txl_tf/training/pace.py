@@ -35,10 +35,14 @@ class Pace:
         """Whether the last call is planned."""
         return not self._stops
 
+    def is_compiled(self, start: int) -> bool:
+        """Tells whether the call that begins with a step is compiled before it is made."""
+        return start in self._changes
+
     def plan(self) -> tuple[int, int]:
         """Returns the first step and the number of steps of the next call."""
         start, room = self._step, self._stops[0] - self._step
-        if start in self._changes:  # this call is compiled, and those before it were of others
+        if self.is_compiled(start):  # this call is compiled, and those before it were of others
             self._seconds_per_step = math.inf
             self._n_unknown = self._n_open + 1
         self._n_open += 1

@@ -2,12 +2,14 @@
 
 MODEL_DIR/config.json         model, training and evaluation, data set
 MODEL_DIR/run.json            the run's id, which its checkpoints name
+MODEL_DIR/data.json           where its records are; none of an import
 MODEL_DIR/vocabulary.json     symbols in id order; none where ids are all that is known
 MODEL_DIR/checkpoints/        weights, optimizer, step
 MODEL_DIR/averaged/           means of the weights of several checkpoints
 MODEL_DIR/log.jsonl           one object a logged step
-MODEL_DIR/events/             the same for TensorBoard
 MODEL_DIR/lock                while a process trains
+MODEL_DIR/events/             for TensorBoard: hyper-parameters, and in train/ and validation/
+                              the numbers of the log, scores and samples
 MODEL_DIR/records/            of an import: the splits that came with it
 MODEL_DIR/import.json         of an import: where it comes from
 """
@@ -34,11 +36,27 @@ from txl_tf.version import __version__
 FORMAT_VERSION = 1
 CONFIG_NAME = "config.json"
 RUN_NAME = "run.json"
+DATA_NAME = "data.json"
 VOCABULARY_NAME = "vocabulary.json"
 LOG_NAME = "log.jsonl"
 EVENTS_NAME = "events"
 RECORDS_NAME = "records"
 EVALUATIONS_NAME = "evaluations.jsonl"
+# What a run may change when it goes on: neither weights nor the position in the data depend on it.
+_EXTENDABLE = ("train_steps",)
+
+
+class OtherConfigError(UserError):
+    """A run folder holds a run with another config.
+
+    Args:
+        message: each difference.
+        names: the fields that differ.
+    """
+
+    def __init__(self, message: str, names: frozenset[str]):
+        super().__init__(message)
+        self.names = names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,15 +216,28 @@ def make_run_folder(
         write_json(os.path.join(model_dir, CONFIG_NAME), config.to_json())
 
 
-def check_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary | None) -> None:
-    """Checks that a folder holds no run, or this one.
+def check_run_folder(
+    model_dir: str, config: RunConfig, vocabulary: Vocabulary | None
+) -> RunConfig | None:
+    """Checks that a folder holds no run, or this one, perhaps with another number of steps.
+
+    Returns:
+        The config that the folder holds; `None` if it holds no run.
 
     Raises:
         UserError: it holds one with another config or vocabulary; each difference is named.
     """
-    if has_run(model_dir):
-        check_vocabulary(model_dir, vocabulary)
-        check_config(model_dir, config)
+    if not has_run(model_dir):
+        return None
+    check_vocabulary(model_dir, vocabulary)
+    return check_config(model_dir, config)
+
+
+def update_training(model_dir: str, training: TrainConfig) -> None:
+    """Writes another training config into the folder of a run; the rest stays."""
+    found = read_run_config(model_dir)
+    config = dataclasses.replace(found, training=training)
+    write_json(os.path.join(model_dir, CONFIG_NAME), config.to_json())
 
 
 def check_vocabulary(model_dir: str, vocabulary: Vocabulary | None) -> None:
@@ -225,20 +256,27 @@ def check_vocabulary(model_dir: str, vocabulary: Vocabulary | None) -> None:
         )
 
 
-def check_config(model_dir: str, config: RunConfig) -> None:
-    """Checks that a run has a config; its evaluation may be another.
+def check_config(model_dir: str, config: RunConfig) -> RunConfig:
+    """Checks that a run has a config; its evaluation and its number of steps may be others.
+
+    Returns:
+        The run's config.
 
     Raises:
-        UserError: it has another one; each difference is named.
+        OtherConfigError: it has another one; each difference is named.
     """
-    old, new = map(_flatten, (read_run_config(model_dir), config))
+    found = read_run_config(model_dir)
+    old, new = map(_flatten, (found, config))
     differences = list_differences(old, new)
     if differences:
-        raise UserError(
+        raise OtherConfigError(
             f"`{model_dir}` holds a run with another config: {'; '.join(differences)}. "
-            "Choose another --model_dir, or delete this one"
+            "Choose another --model_dir",
+            frozenset(name for name in old if repr(old[name]) != repr(new[name])),
         )
+    return found
 
 
 def _flatten(config: RunConfig) -> dict[str, Any]:
-    return {"dataset": config.dataset, **config.model.to_json(), **config.training.to_json()}
+    values = {"dataset": config.dataset, **config.model.to_json(), **config.training.to_json()}
+    return {name: value for name, value in values.items() if name not in _EXTENDABLE}

@@ -34,23 +34,41 @@ def make_gpu_strategy(
         StoppedError: a signal to stop came while it waited.
     """
     cluster = Cluster.from_environment()
-    gpus = tf.config.list_physical_devices("GPU")
-    if num_gpus is not None and num_gpus > len(gpus):
-        raise UserError(f"`num_gpus`={num_gpus}, but this machine has {len(gpus)} GPUs")
-    if num_gpus is None:
-        num_gpus = len(gpus)
-    if num_gpus and cpu_replicas > 1:
-        raise UserError(f"`cpu_replicas` is for the CPU: pass num_gpus=0, not {num_gpus}")
+    gpus = _choose_gpus(cluster, num_gpus, cpu_replicas)
     if cluster:
-        if cpu_replicas > 1:
-            raise UserError(f"`cpu_replicas`={cpu_replicas} is for a run of one process")
-        seconds = 60 * connect_minutes or float("inf")
-        return _make_cluster_strategy(cluster, gpus[:num_gpus], seconds)
+        return _make_cluster_strategy(cluster, gpus, 60 * connect_minutes or float("inf"))
+    num_gpus = len(gpus)
     if num_gpus:
         return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(num_gpus)])
     if cpu_replicas > 1:
         _divide_cpu(cpu_replicas)
     return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(cpu_replicas)])
+
+
+def count_replicas(*, num_gpus: int | None = None, cpu_replicas: int = 1) -> int:
+    """Returns how many replicas `make_gpu_strategy` would have, if all processes have as many.
+
+    Raises:
+        UserError: there are fewer GPUs, or TF_CONFIG cannot be used.
+    """
+    cluster = Cluster.from_environment()
+    n_local = len(_choose_gpus(cluster, num_gpus, cpu_replicas)) or cpu_replicas
+    return n_local * (len(cluster.tasks) if cluster else 1)
+
+
+def _choose_gpus(
+    cluster: Cluster | None, num_gpus: int | None, cpu_replicas: int
+) -> list[tf.config.PhysicalDevice]:
+    """Returns the GPUs of this process; none for the CPU."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if num_gpus is not None and num_gpus > len(gpus):
+        raise UserError(f"`num_gpus`={num_gpus}, but this machine has {len(gpus)} GPUs")
+    chosen = gpus if num_gpus is None else gpus[:num_gpus]
+    if chosen and cpu_replicas > 1:
+        raise UserError(f"`cpu_replicas` is for the CPU: pass num_gpus=0, not {len(chosen)}")
+    if cluster and cpu_replicas > 1:
+        raise UserError(f"`cpu_replicas`={cpu_replicas} is for a run of one process")
+    return chosen
 
 
 def _make_cluster_strategy(

@@ -13,7 +13,7 @@ from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.training.files import explain
+from txl_tf.training.files import explain_full_memory
 from txl_tf.training.gauges import measure_norm, measure_peak_memory
 from txl_tf.training.optimizer import make_optimizer, read_step_count
 from txl_tf.training.pace import Pace
@@ -28,6 +28,11 @@ DTYPE_POLICIES = {
     "float16": "mixed_float16",
 }
 
+ADVICE = (
+    "for this model and batch: try remat, more accumulate_steps, or a smaller train_batch_size, "
+    "tgt_len or mem_len"
+)
+
 
 class Interval(NamedTuple):
     """The steps of one call, each array of shape (n,).
@@ -38,6 +43,8 @@ class Interval(NamedTuple):
         tokens: how many tokens that is.
         grad_norm: global norm of the gradients before clipping.
         learning_rate: the one used.
+        seconds: how long it took, float64, with waiting for its segments; not a number where that
+            says nothing of the speed: in a call that was compiled first.
     """
 
     step: int
@@ -45,17 +52,46 @@ class Interval(NamedTuple):
     tokens: np.ndarray
     grad_norm: np.ndarray
     learning_rate: np.ndarray
+    seconds: np.ndarray
 
     @property
     def is_good(self) -> np.ndarray:
         """Which steps were made, (n,) bool; the others were skipped, not being finite."""
         return np.isfinite(self.nats) & np.isfinite(self.grad_norm)
 
+    @property
+    def tokens_per_second(self) -> float:
+        """The speed of the steps whose seconds are known; not a number if none are."""
+        is_known = np.isfinite(self.seconds)
+        if not is_known.any():
+            return math.nan
+        return float(self.tokens[is_known].sum()) / float(self.seconds[is_known].sum())
+
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
         """Returns one interval of several that follow each other."""
         arrays = zip(*(part[1:] for part in parts), strict=True)
         return cls(parts[-1].step, *(np.concatenate(values) for values in arrays))
+
+
+def check_batch(config: TrainConfig, n_replicas: int) -> int:
+    """Returns the lanes of each replica.
+
+    Raises:
+        UserError: the batch is not divisible by the replicas and `accumulate_steps`.
+    """
+    if config.train_batch_size % n_replicas:
+        raise UserError(
+            "`train_batch_size` must be divisible by the number of replicas. "
+            f"Received: train_batch_size={config.train_batch_size}, {n_replicas} replicas"
+        )
+    rows = config.train_batch_size // n_replicas
+    if rows % config.accumulate_steps:
+        raise UserError(
+            "the lanes of a replica must be divisible by `accumulate_steps`. Received: "
+            f"{rows} lanes a replica, accumulate_steps={config.accumulate_steps}"
+        )
+    return rows
 
 
 class Trainer:
@@ -70,7 +106,8 @@ class Trainer:
         jit_compile: whether XLA compiles forward and backward pass.
 
     Raises:
-        UserError: the batch is not divisible by the replicas and `accumulate_steps`.
+        UserError: the batch is not divisible by the replicas and `accumulate_steps`, or the
+            device's memory is full.
     """
 
     def __init__(
@@ -81,22 +118,11 @@ class Trainer:
         *,
         jit_compile: bool = True,
     ):
-        n_replicas = strategy.num_replicas_in_sync
-        if config.train_batch_size % n_replicas:
-            raise UserError(
-                "`train_batch_size` must be divisible by the number of replicas. "
-                f"Received: train_batch_size={config.train_batch_size}, {n_replicas} replicas"
-            )
         self.strategy = strategy
         self.workers = Workers(strategy)
         self.config = config
-        self.rows = config.train_batch_size // n_replicas
-        if self.rows % config.accumulate_steps:
-            raise UserError(
-                "the lanes of a replica must be divisible by `accumulate_steps`. Received: "
-                f"{self.rows} lanes a replica, accumulate_steps={config.accumulate_steps}"
-            )
-        with strategy.scope():
+        self.rows = check_batch(config, strategy.num_replicas_in_sync)
+        with strategy.scope(), explain_full_memory(ADVICE):
             self.model = TransformerXL(
                 model_config,
                 seed=config.seed,
@@ -105,7 +131,8 @@ class Trainer:
             )
             self.optimizer = make_optimizer(config)
             self.optimizer.build(self.model.trainable_variables)
-        self.memory = ReplicaMemory(strategy, self.model, self.rows, config.mem_len)
+        with explain_full_memory(ADVICE):
+            self.memory = ReplicaMemory(strategy, self.model, self.rows, config.mem_len)
         # Compiled inside the replica function: with several replicas on CPUs, XLA cannot compile
         # around it. Reduction, clipping and update stay outside.
         self._compute = tf.function(compute_gradients, jit_compile=jit_compile, autograph=False)
@@ -150,6 +177,7 @@ class Trainer:
         with ThreadPoolExecutor(1) as reader:
             ahead: Future | None = reader.submit(self._read, lanes, *pace.plan())
             while ahead:
+                resumed = time.perf_counter()
                 segments, document_starts = ahead.result()
                 is_last = pace.is_planned
                 ahead = None if is_last else reader.submit(self._read, lanes, *pace.plan())
@@ -158,6 +186,9 @@ class Trainer:
                 # All processes must plan the same calls, so the chief's clock counts.
                 (seconds,) = self.workers.broadcast([time.perf_counter() - begin])
                 pace.note(seconds, len(segments))
+                if not pace.is_compiled(interval.step - len(segments)):
+                    each = (time.perf_counter() - resumed) / len(segments)
+                    interval = interval._replace(seconds=np.full(len(segments), each))
                 yield interval
 
     def _read(
@@ -186,23 +217,22 @@ class Trainer:
             n_padded: the call is padded to so many segments, of which nothing is computed: a
                 call of another length would be traced and compiled anew.
 
+        Returns:
+            Their numbers, without the seconds.
+
         Raises:
             UserError: the device's memory is full, or another process is gone.
         """
         start, n_steps = self.step, len(segments)
         padding = max(0, n_padded - n_steps)
-        try:
+        with explain_full_memory(ADVICE):
             batch = self._distribute(segments, padding)
             starts = None if document_starts is None else self._distribute(document_starts, padding)
             with self.workers.explain_losses():
                 values = self._run_steps(batch, starts, tf.constant(n_steps)).numpy()
-        except tf.errors.ResourceExhaustedError as error:
-            raise UserError(
-                "the device has too little memory for this model and batch: try remat, more "
-                "accumulate_steps, or a smaller train_batch_size, tgt_len or mem_len "
-                f"({explain(error)})"
-            ) from error
-        return Interval(start + n_steps, *values.T)
+        nats, tokens, grad_norm, learning_rate = values.T
+        unknown = np.full(n_steps, np.nan)
+        return Interval(start + n_steps, nats, tokens, grad_norm, learning_rate, unknown)
 
     def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
         """Hands each replica its rows of (n, B_p, ...), with steps of zeros behind."""

@@ -1,0 +1,44 @@
+"""The picture of a run's losses."""
+
+import json
+import math
+
+import pytest
+
+from examples import plot_loss
+
+
+def draw(*records):
+    """Returns the points of each curve by its label."""
+    (axes,) = plot_loss.draw_curves(*records).axes
+    return {
+        line.get_label(): list(zip(*map(list, line.get_data()), strict=True)) for line in axes.lines
+    }
+
+
+def make_record(step, bits, **more):
+    return {"step": step, "loss_nats": bits * math.log(2), **more}
+
+
+STEPS = [make_record(5, 3.0), {"step": 7, "bad_steps": 2}, make_record(11, 2.5)]
+VALIDATION = [make_record(step, bits, split="valid") for step, bits in ((7, 3.25), (11, 2.75))]
+TEST = [make_record(11, 2.875, split="test")]
+
+
+def test_training_validation_and_evaluations_are_drawn():
+    assert draw(STEPS, VALIDATION, TEST) == {
+        "train, mean since the last line of the log": [(5, 3.0), (11, 2.5)],
+        "valid in training, last: 2.750": [(7, 3.25), (11, 2.75)],
+        "test, last: 2.875": [(11, 2.875)],
+    }
+
+
+@pytest.mark.parametrize("has_validation", [False, True])
+def test_a_run_with_or_without_validation_is_drawn(has_validation, tmp_path, capsys):
+    logs = {"log": STEPS} | ({"validation": VALIDATION} if has_validation else {})
+    for name, records in logs.items():
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    assert plot_loss.main(["plot_loss.py", f"--model_dir={tmp_path}"]) == 0
+    assert capsys.readouterr().out == f"Wrote {tmp_path}/loss.png\n"
+    assert (tmp_path / "loss.png").stat().st_size > 0

@@ -1,0 +1,159 @@
+"""Parameters, operations and memory by arithmetic, against what is built and compiled."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import txl_tf
+from txl_tf import chunks, costs, presets
+from txl_tf.errors import UserError
+from txl_tf.training.step import compute_gradients
+
+SMALL = txl_tf.ModelConfig(
+    n_token=23, n_layer=2, d_model=8, d_embed=8, n_head=3, d_head=5, d_inner=11
+)
+TRAINING = txl_tf.TrainConfig(train_batch_size=3, tgt_len=5, mem_len=7)
+ADAPTIVE = dataclasses.replace(SMALL, cutoffs=(7, 13))
+DIVIDED = dataclasses.replace(ADAPTIVE, div_val=2)
+NARROW = dataclasses.replace(SMALL, d_embed=6)
+MODELS = {
+    "plain": SMALL,
+    "narrow": NARROW,
+    "adaptive": ADAPTIVE,
+    "narrow adaptive": dataclasses.replace(NARROW, cutoffs=(7, 13)),
+    "narrow shared": dataclasses.replace(NARROW, cutoffs=(7, 13), proj_share_all_but_first=True),
+    "divided": DIVIDED,
+    "divided shared": dataclasses.replace(DIVIDED, proj_share_all_but_first=True),
+    "divided unprojected": dataclasses.replace(DIVIDED, proj_same_dim=False),
+}
+
+
+def compile_step(config, training):
+    """Returns what XLA is given of a training step, as a text."""
+    model = txl_tf.TransformerXL(config, seed=1, remat=training.remat)
+    ids = tf.zeros((training.train_batch_size, training.tgt_len), tf.int32)
+
+    def compute(ids, *memory):
+        return compute_gradients(model, ids, ids, memory, span=training.span)
+
+    function = tf.function(compute, jit_compile=True, autograph=False)
+    memory = model.initial_memory(training.train_batch_size, training.mem_len)
+    return function.experimental_get_compiler_ir(ids, *memory)(stage="hlo")
+
+
+def read_sizes(text):
+    return [int(size) for size in text.split(",") if size]
+
+
+def count_products(text):
+    """Returns the operations of all products of matrices in it; the body of a loop counts once."""
+    lines = re.findall(r"^\s*(?:ROOT )?%?(\S+) = \w+\[([\d,]*)\]", text, flags=re.MULTILINE)
+    shapes = {name: read_sizes(sizes) for name, sizes in lines}
+    dots = re.findall(
+        r"= \w+\[([\d,]*)\]\S* dot\((?:\S+ )?%?([^\s,]+),.*lhs_contracting_dims=\{([\d,]*)\}", text
+    )
+    return sum(
+        2 * np.prod(read_sizes(out)) * np.prod([shapes[left][k] for k in read_sizes(inner)])
+        for out, left, inner in dots
+    )
+
+
+def count_flops(config, training):
+    # 15 tokens are taken in chunks of 2: with less than 2 in a tail bin each loop has one turn.
+    shares = (0.8, 0.1, 0.1) if config.cutoffs else None
+    return costs.count_step_flops(config, training, bin_shares=shares)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_operations_are_those_that_are_compiled(name):
+    assert count_flops(MODELS[name], TRAINING) == count_products(
+        compile_step(MODELS[name], TRAINING)
+    )
+
+
+def test_operations_without_memory_are_those_that_are_compiled():
+    training = dataclasses.replace(TRAINING, mem_len=0)
+    assert count_flops(SMALL, training) == count_products(compile_step(SMALL, training))
+
+
+def test_operations_that_are_made_twice_count_twice():
+    training = dataclasses.replace(TRAINING, remat=True)
+    found = count_products(compile_step(SMALL, training))
+    # Before XLA removes it there is a gradient of the positions, which nothing asks for.
+    unused = SMALL.n_layer * 2 * (5 + 7) * SMALL.d_model * 15
+    assert count_flops(SMALL, training) == found - unused
+
+
+def test_each_part_of_a_batch_projects_the_positions():
+    once = costs.count_step_flops(SMALL, dataclasses.replace(TRAINING, train_batch_size=6))
+    split = dataclasses.replace(TRAINING, train_batch_size=6, accumulate_steps=2)
+    positions = SMALL.n_layer * 2 * 2 * (5 + 7) * SMALL.d_model * 15  # forward, and the kernel's
+    for n_replicas, training in ((1, split), (2, dataclasses.replace(split, accumulate_steps=1))):
+        found = costs.count_step_flops(SMALL, training, n_replicas=n_replicas)
+        assert found == once + positions
+
+
+def test_operations_of_a_head_in_chunks_are_those_that_are_compiled(monkeypatch):
+    monkeypatch.setattr(chunks, "LOGITS_PER_CHUNK", 15 * 23 - 1)
+    a_turn = 8 * 2 * SMALL.d_model * 23  # of 8, with 2 of the 15 tokens each; it is counted once
+    found = count_products(compile_step(SMALL, TRAINING)) + 7 * a_turn
+    assert count_flops(SMALL, TRAINING) == found
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_parameters_by_part_are_all_parameters(name):
+    assert (
+        sum(costs.count_parameters(presets.model(name))) == presets.model(name).count_parameters()
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_by_part_are_those_of_the_parts(name):
+    model = txl_tf.TransformerXL(MODELS[name], seed=1)
+    counts = costs.count_parameters(MODELS[name])
+    assert counts.embedding == sum(np.prod(x.shape) for x in model.embedding.trainable_variables)
+    assert counts.softmax == sum(np.prod(x.shape) for x in model.softmax.trainable_variables)
+
+
+def test_shares_by_zipf_are_those_of_the_law():
+    config = presets.model("wt103_base")
+    weights = 1 / np.arange(1, config.n_token + 1)
+    expected = [weights[low:high].sum() / weights.sum() for low, high in config.bins]
+    # The sums are taken by their expansion to the term in 1/k.
+    assert costs.estimate_bin_shares(config) == pytest.approx(expected, rel=1e-6)
+
+
+def test_shares_must_be_one_for_each_bin():
+    with pytest.raises(UserError, match=r"one for each of 3 bins\. Received: 2"):
+        costs.count_step_flops(ADAPTIVE, TRAINING, bin_shares=(0.5, 0.5))
+
+
+def test_a_run_is_its_steps_in_each_stage():
+    staged = dataclasses.replace(TRAINING, train_steps=11, tgt_len=6, tgt_len_schedule=((6, 3),))
+    short, long = (
+        costs.count_step_flops(SMALL, dataclasses.replace(TRAINING, tgt_len=length))
+        for length in (3, 6)
+    )
+    assert costs.count_run_flops(SMALL, staged) == 6 * short + 5 * long
+    assert costs.count_run_flops(SMALL, staged, first_step=4) == 2 * short + 5 * long
+    assert costs.count_run_flops(SMALL, staged, first_step=11) == 0
+
+
+def test_memory_that_follows_from_the_config():
+    n = SMALL.count_parameters()
+    training = dataclasses.replace(TRAINING, train_batch_size=6, ema=0.9, precision="bfloat16")
+    memory = costs.estimate_memory(SMALL, training, n_replicas=2)
+    assert memory[:4] == (4 * n, 8 * n, 12 * n, 3 * 7 * 8 * 2 * 2)
+
+
+@pytest.mark.parametrize(
+    "change", [{"accumulate_steps": 3}, {"remat": True}, {"precision": "bfloat16"}]
+)
+def test_what_saves_memory_lowers_the_estimate(change):
+    training = dataclasses.replace(TRAINING, **change)
+    config = dataclasses.replace(SMALL, n_layer=12)
+    less, more = (costs.estimate_memory(config, x).activations for x in (training, TRAINING))
+    assert less < more

@@ -1,0 +1,75 @@
+"""What a run remembers of where its data are."""
+
+import json
+
+import pytest
+
+from txl_tf.errors import UserError
+from txl_tf.training.data_place import (
+    DataPlace,
+    find_run_data,
+    knows_data,
+    recall_data,
+    remember_data,
+)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run folder, and a folder of data beside it, the working folder of both."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "data").mkdir()
+    return tmp_path / "run"
+
+
+def test_a_place_is_recalled_as_any_working_folder_knows_it(run, monkeypatch, tmp_path):
+    remember_data(str(run), DataPlace("data", "release2019", "infos", "corpus.json"))
+    monkeypatch.chdir(run)
+    assert recall_data(str(run)) == DataPlace(
+        str(tmp_path / "data"),
+        "release2019",
+        str(tmp_path / "infos"),
+        str(tmp_path / "corpus.json"),
+    )
+
+
+def test_an_address_stays_as_it_is(run):
+    remember_data(str(run), DataPlace("gs://bucket/data"))
+    assert recall_data(str(run)) == DataPlace("gs://bucket/data")
+
+
+def test_a_run_that_remembers_nothing_says_so(run):
+    assert not knows_data(str(run))
+    assert recall_data(str(run)) is None
+
+
+def test_the_place_that_was_given_last_is_recalled(run, tmp_path):
+    (tmp_path / "moved").mkdir()
+    for name in ("data", "moved"):
+        remember_data(str(run), DataPlace(name))
+    assert recall_data(str(run)) == DataPlace(str(tmp_path / "moved"))
+
+
+def test_a_folder_that_is_gone_is_named_with_the_flag(run, tmp_path):
+    remember_data(str(run), DataPlace("data"))
+    (tmp_path / "data").rmdir()
+    with pytest.raises(UserError, match=r"`.*/data`, where `.*/run` .* any more: pass --data_dir"):
+        recall_data(str(run))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"data_dir": 3}', '{"data_dir": "a", "b": 1}'])
+def test_a_file_that_cannot_be_read_is_named_and_written_anew(run, text, tmp_path):
+    (run / "data.json").write_text(text)
+    with pytest.raises(UserError, match=r"data\.json"):
+        recall_data(str(run))
+    remember_data(str(run), DataPlace("data"))
+    assert recall_data(str(run)) == DataPlace(str(tmp_path / "data"))
+
+
+def test_records_in_the_run_itself_come_first(run, tmp_path):
+    remember_data(str(run), DataPlace("data"))
+    assert find_run_data(str(run)) == DataPlace(str(tmp_path / "data"))
+    (run / "records").mkdir()
+    (run / "records" / "records.json").write_text(json.dumps({}))
+    assert find_run_data(str(run)) == DataPlace(f"{run}/records")

@@ -1,0 +1,114 @@
+"""Runs that go on for more steps than they were begun with."""
+
+import dataclasses
+import json
+
+import pytest
+from small_runs import DROPPING
+from test_job import CONFIG, StoppedError, make_records, train
+
+from txl_tf.errors import UserError
+from txl_tf.training import job
+from txl_tf.training.checkpoint_files import list_checkpoints
+from txl_tf.training.optimizer import make_schedule
+from txl_tf.training.run_folder import read_run_config
+
+BEGUN = dataclasses.replace(CONFIG, model=dataclasses.replace(DROPPING, n_layer=1))
+
+
+def change_steps(train_steps):
+    return dataclasses.replace(
+        BEGUN, training=dataclasses.replace(BEGUN.training, train_steps=train_steps)
+    )
+
+
+EXTENDED = change_steps(17)
+
+
+@pytest.fixture
+def records(tmp_path):
+    return make_records(tmp_path / "data")
+
+
+@pytest.fixture
+def finished(one_replica, records, tmp_path):
+    """The folder of a run that has made its 7 steps."""
+    train(one_replica, records, tmp_path / "run", BEGUN)
+    return tmp_path / "run"
+
+
+def read_lines(model_dir):
+    """Returns loss and learning rate of each logged step."""
+    lines = map(json.loads, (model_dir / "log.jsonl").read_text().splitlines())
+    return {line["step"]: (line["loss_nats"], line["learning_rate"]) for line in lines}
+
+
+def test_an_extended_run_ends_at_the_new_step(one_replica, records, finished):
+    train(one_replica, records, finished, EXTENDED)
+    assert [step for step, _ in list_checkpoints(str(finished))][-1] == 17
+    assert read_run_config(str(finished)) == EXTENDED
+
+
+def test_an_extended_run_follows_the_schedule_of_its_new_end(one_replica, records, finished):
+    train(one_replica, records, finished, EXTENDED)
+    schedule = make_schedule(EXTENDED.training)
+    rates = {step: rate for step, (_, rate) in read_lines(finished).items() if step > 7}
+    assert rates == {
+        step: pytest.approx(float(schedule(step - 1)), rel=1e-4) for step in rates
+    }  # float32 near its end
+
+
+def test_an_extension_says_what_the_schedule_becomes(one_replica, records, finished, capsys):
+    train(one_replica, records, finished, EXTENDED)
+    old, new = (float(make_schedule(config.training)(7)) for config in (BEGUN, EXTENDED))
+    assert (
+        "train_steps is now 17 instead of 7: the cosine of the learning rate ends at step 17, and "
+        f"the rate at step 7 changes from {old:.3g} to {new:.3g}.\n"
+    ) in capsys.readouterr().out
+    train(one_replica, records, finished, EXTENDED)
+    assert "train_steps is now" not in capsys.readouterr().out
+
+
+def test_an_extended_run_that_is_interrupted_goes_on_bit_for_bit(
+    one_replica, records, finished, tmp_path, monkeypatch
+):
+    train(one_replica, records, tmp_path / "whole", BEGUN)
+    train(one_replica, records, tmp_path / "whole", EXTENDED)
+    write = job.TrainingLog.write_training
+
+    def stop(log, interval, gauges):
+        line = write(log, interval, gauges)
+        if interval.step == 13:
+            raise StoppedError
+        return line
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job.TrainingLog, "write_training", stop)
+        with pytest.raises(StoppedError):
+            train(one_replica, records, finished, EXTENDED, iterations=1)
+    train(one_replica, records, finished, EXTENDED, iterations=1)
+    expected = read_lines(tmp_path / "whole")
+    # Lines of two steps hold a mean: those of one step alone can be compared.
+    found = read_lines(finished)
+    alone = [step for step in expected if step - 1 in expected and step > 7]
+    assert alone
+    assert {step: found[step] for step in alone} == {step: expected[step] for step in alone}
+
+
+@pytest.mark.parametrize("train_steps", [5, 6])
+def test_fewer_steps_than_were_made_are_refused(train_steps, one_replica, records, finished):
+    before = (finished / "config.json").read_bytes()
+    message = rf"has made 7 steps: .* Received: train_steps={train_steps}$"
+    with pytest.raises(UserError, match=message):
+        train(one_replica, records, finished, change_steps(train_steps))
+    assert (finished / "config.json").read_bytes() == before
+
+
+def test_a_run_may_be_shortened_to_what_it_has_made(one_replica, records, finished, capsys):
+    train(one_replica, records, finished, EXTENDED)
+    for path in (finished / "checkpoints").glob("ckpt-1[57].*"):
+        path.unlink()
+    capsys.readouterr()
+    train(one_replica, records, finished, change_steps(12))
+    assert "All 12 steps are done." in capsys.readouterr().out
+    assert read_run_config(str(finished)).training.train_steps == 12
