@@ -16,15 +16,25 @@ def find_addresses(count: int) -> list[str]:
     return addresses
 
 
+def make_environments(count: int) -> list[dict[str, str]]:
+    """Returns the variables that make as many processes one run, on this machine."""
+    cluster = {"worker": find_addresses(count)}
+    tasks = [{"type": "worker", "index": index} for index in range(count)]
+    return [{"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})} for task in tasks]
+
+
 def start_workers(commands: list[list[str]], logs: list[Path]) -> list[subprocess.Popen]:
     """Starts a process of the run for each command, whose log takes all that it prints."""
-    cluster = {"worker": find_addresses(len(logs))}
     processes = []
-    for index, (command, log) in enumerate(zip(commands, logs, strict=True)):
-        task = {"type": "worker", "index": index}  # one process alone is no cluster
-        environment = os.environ | {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
+    environments = make_environments(len(logs))  # one process alone is no cluster
+    for command, log, environment in zip(commands, logs, environments, strict=True):
         with log.open("w") as output:
             processes.append(
-                subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+                subprocess.Popen(
+                    command,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=os.environ | environment,
+                )
             )
     return processes

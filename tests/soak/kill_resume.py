@@ -1,12 +1,16 @@
-"""Kills a training run at random moments and compares what it becomes with one left alone.
+"""Kills training runs at random moments and compares what they become with runs left alone.
 
-python -m tests.soak.kill_resume --kills 50
-python -m tests.soak.kill_resume --kills 50 --replicas 2
-python -m tests.soak.kill_resume --kills 50 --workers 2
+python -m tests.soak.kill_resume --kills 100                     # spread over all kinds of runs
+python -m tests.soak.kill_resume --kills 50 --kinds lamb,staged
+python -m tests.soak.kill_resume --kills 50 --kinds plain --replicas 2
+python -m tests.soak.kill_resume --kills 50 --kinds plain --workers 2
 
-Run by hand: it takes about ten seconds a kill. The run saves at every step, so that many kills fall
-into a save. After each one the same command is given again. In the end every logged loss must equal
-the uninterrupted run's, bit for bit, and every state must have been readable.
+Run by hand: a kill takes some seconds. Processes are forked from one that has imported tensorflow
+and done nothing with it. The runs save at every step, so many kills fall into a save. After each
+kill the same command is given again. In the end every logged loss, gradient norm and validation
+loss must equal the uninterrupted run's, bit for bit, and every state must have been readable. The
+kind `replicas` goes on with one replica and with two in turn, whose sums are rounded in another
+order: there losses agree to 1e-4.
 """
 
 import json
@@ -18,11 +22,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from absl import flags
 
-from benchmarks.several_workers import start_workers
+from benchmarks.several_workers import make_environments
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
 
@@ -34,72 +40,141 @@ MODEL = (
 RUN = "--train_batch_size=8 --tgt_len=16 --mem_len=16 --warmup_steps=20 --deterministic"
 
 
-def make_command(folder: Path, options: flags.FlagValues) -> list[str]:
-    """Returns the command that trains into `folder`."""
+# What each kind adds to the command. Text of 256 bytes; 16 tokens a segment.
+EVALUATING = "--eval_every=7 --eval_batch_size=64 --eval_tgt_len=64 --eval_mem_len=16"
+KINDS = {
+    "plain": "",
+    "adaptive": "--cutoffs=60,105 --div_val=2",
+    "accumulation": "--accumulate_steps=2",
+    "ema": f"--ema=0.9 {EVALUATING}",
+    "staged": "--tgt_len_schedule=20:4,60:8",
+    "documents": "--reset_at_documents",
+    "lamb": "--optimizer=lamb --learning_rate=0.01 --weight_decay=0.1",
+    "bfloat16": "--precision=bfloat16",
+    "patience": f"--patience=10000 {EVALUATING}",
+    "one_checkpoint": "--keep_checkpoints=1",
+    "all": (
+        "--cutoffs=60,105 --div_val=2 --accumulate_steps=2 --ema=0.9 --tgt_len_schedule=20:4,60:8 "
+        "--reset_at_documents --optimizer=lamb --learning_rate=0.01 --precision=bfloat16 "
+        f"--keep_checkpoints=1 --patience=10000 {EVALUATING}"
+    ),
+    "replicas": "--dropout=0 --dropatt=0",
+}
+TOLERANCE = 1e-4  # relative, of losses where the number of replicas changes
+FORKS = get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.soak.preloaded"])
+
+
+def train(arguments: list[str], log: Path, environment: dict[str, str]) -> None:
+    """Runs the training program in a process of its own; the log takes all that it prints."""
+    os.environ.update(environment)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    import train_gpu
+
+    sys.exit(train_gpu.main(["train_gpu.py", *arguments]))
+
+
+def make_arguments(
+    folder: Path, kind: str, data_dir: Path, replicas: int, options: flags.FlagValues
+) -> list[str]:
+    """Returns the arguments of the training program that trains into `folder`."""
     return [
-        sys.executable,
-        str(ROOT / "train_gpu.py"),
-        f"--data_dir={folder.parent / 'records'}",
+        f"--data_dir={data_dir}",
         f"--model_dir={folder}",
         f"--train_steps={options.steps}",
         "--iterations=1",
         "--save_steps=1",
-        f"--cpu_replicas={options.replicas}",
-        *shlex.split(f"{MODEL} {RUN}"),
+        f"--cpu_replicas={replicas}",
+        *shlex.split(f"{MODEL} {RUN} {KINDS[kind]}"),
     ]
 
 
-def read_losses(folder: Path) -> dict[int, float]:
-    """Returns the logged loss of each step."""
-    lines = (folder / "log.jsonl").read_text().splitlines()
-    return {line["step"]: line["loss_nats"] for line in map(json.loads, lines)}
+def read_numbers(folder: Path) -> dict[str, float]:
+    """Returns what the run logged of each step, and its validation losses."""
+    numbers = {}
+    for name in ("log.jsonl", "validation.jsonl"):
+        path = folder / name
+        for line in path.read_text().splitlines() if path.exists() else ():
+            record = json.loads(line)
+            for key in ("loss_nats", "grad_norm"):
+                if key in record:
+                    numbers[f"{name} {record['step']} {key}"] = record[key]
+    return numbers
 
 
-def start(folder: Path, options: flags.FlagValues) -> list[subprocess.Popen]:
-    """Starts the processes of the run; what each prints is in `output-INDEX` beside the folder."""
-    logs = [folder.parent / f"output-{index}" for index in range(options.workers)]
-    return start_workers([make_command(folder, options)] * options.workers, logs)
+class Run:
+    """A run that is started again and again.
 
-
-def read_outputs(folder: Path) -> str:
-    """Returns what the processes printed last."""
-    return "".join(path.read_text() for path in sorted(folder.parent.glob("output-*")))
-
-
-def run_to_the_end(folder: Path, options: flags.FlagValues) -> None:
-    """Trains until the run is done.
-
-    Raises:
-        UserError: it failed.
+    Args:
+        folder: of the run; what its processes print is in `output-INDEX` beside it.
+        kind: one of `KINDS`.
+        data_dir: its data set.
+        options: the flags.
     """
-    statuses = [process.wait() for process in start(folder, options)]
-    if any(statuses):
-        raise UserError(f"the run failed with {statuses}: {read_outputs(folder)[-2000:]}")
+
+    def __init__(self, folder: Path, kind: str, data_dir: Path, options: flags.FlagValues):
+        self.folder, self._kind, self._data_dir = folder, kind, data_dir
+        self._options = options
+        self._n_starts = 0
+
+    def _start(self) -> list[BaseProcess]:
+        options = self._options
+        replicas = 1 + self._n_starts % 2 if self._kind == "replicas" else options.replicas
+        self._n_starts += 1
+        arguments = make_arguments(self.folder, self._kind, self._data_dir, replicas, options)
+        processes = []
+        for index, environment in enumerate(make_environments(options.workers)):
+            log = self.folder.parent / f"output-{index}"
+            processes.append(FORKS.Process(target=train, args=(arguments, log, environment)))
+            processes[-1].start()
+        return processes
+
+    def read_outputs(self) -> str:
+        """Returns what the processes printed last."""
+        return "".join(path.read_text() for path in sorted(self.folder.parent.glob("output-*")))
+
+    def finish(self) -> None:
+        """Trains until the run is done.
+
+        Raises:
+            UserError: it failed.
+        """
+        statuses = wait_for(self._start())
+        if any(statuses):
+            raise UserError(f"the run failed with {statuses}: {self.read_outputs()[-2000:]}")
+
+    def kill(self, wait: float) -> bool:
+        """Starts the run, lets it go on for a while once it has saved, and kills it.
+
+        Returns:
+            Whether the run was over before.
+
+        Raises:
+            UserError: it failed by itself.
+        """
+        before = set(self.folder.glob("checkpoints/*"))
+        processes = self._start()
+        while all(each.exitcode is None for each in processes):
+            if not set(self.folder.glob("checkpoints/*")) <= before:
+                break
+            time.sleep(0.001)
+        time.sleep(wait)
+        for process in processes:
+            process.kill()
+        statuses = wait_for(processes)
+        failed = set(statuses) - {0, -signal.SIGKILL}
+        if failed:
+            raise UserError(f"the run failed with {statuses}: {self.read_outputs()[-2000:]}")
+        return statuses[0] == 0
 
 
-def kill_once(folder: Path, wait: float, options: flags.FlagValues) -> bool:
-    """Starts a run, lets it go on for a while once it saves, and kills it.
-
-    Returns:
-        Whether the run was over before.
-
-    Raises:
-        UserError: it failed by itself.
-    """
-    before = set(folder.glob("checkpoints/*"))
-    processes = start(folder, options)
-    while all(each.poll() is None for each in processes):
-        if not set(folder.glob("checkpoints/*")) <= before:
-            break
-        time.sleep(0.001)
-    time.sleep(wait)
+def wait_for(processes: list[BaseProcess]) -> list[int | None]:
+    """Waits until all processes are over; returns their exit statuses."""
     for process in processes:
-        process.send_signal(signal.SIGKILL)
-    statuses = [process.wait() for process in processes]
-    failed = set(statuses) - {0, -signal.SIGKILL}
-    if failed:
-        raise UserError(f"the run failed with {statuses}: {read_outputs(folder)[-2000:]}")
-    return statuses[0] == 0
+        process.join()
+    return [process.exitcode for process in processes]
 
 
 def is_torn(folder: Path) -> bool:
@@ -108,42 +183,68 @@ def is_torn(folder: Path) -> bool:
     return any(not (folder / "checkpoints" / f"{step}.index").exists() for step in steps)
 
 
-def soak(options: flags.FlagValues) -> None:
-    """Makes the two runs and compares them.
+def soak_kind(root: Path, kind: str, n_kills: int, options: flags.FlagValues) -> int:
+    """Kills a run of a kind, and compares it with one left alone; returns the number of kills.
 
     Raises:
-        UserError: a state could not be read, or a loss differs.
+        UserError: a state could not be read, or a number differs.
     """
+    generator = random.Random(f"{options.seed} {kind}")
+    data_dir = root / "records"
+    whole = Run(root / kind / "whole" / "run", kind, data_dir, options)
+    killed = Run(root / kind / "killed" / "run", kind, data_dir, options)
+    for run in (whole, killed):
+        run.folder.parent.mkdir(parents=True)
+    whole.finish()
+    kills = n_in_a_save = n_aside = 0
+    while kills < n_kills:
+        if killed.kill(generator.random() * options.seconds):
+            break
+        kills += 1
+        n_in_a_save += is_torn(killed.folder)
+        n_aside += "set aside" in killed.read_outputs()
+    killed.finish()
+    expected, found = read_numbers(whole.folder), read_numbers(killed.folder)
+    tolerance = TOLERANCE if kind == "replicas" else 0.0
+    differing = [
+        name
+        for name, number in expected.items()
+        if name not in found or abs(found[name] - number) > tolerance * abs(number)
+    ]
+    print(
+        f"{kind}: {kills} kills, {n_in_a_save} of them in a save; {len(expected)} numbers, "
+        f"{len(differing)} differ; {n_aside} states could not be read",
+        flush=True,
+    )
+    if differing or n_aside or len(found) != len(expected):
+        raise UserError(f"{kind}: these numbers differ: {differing[:20]}")
+    return kills
+
+
+def soak(options: flags.FlagValues) -> None:
+    """Makes both runs of each kind and compares them.
+
+    Raises:
+        UserError: there is no such kind, a state could not be read, or a number differs.
+    """
+    unknown = set(options.kinds) - set(KINDS)
+    if unknown:
+        raise UserError(f"`kinds` must be among {', '.join(KINDS)}. Received: {', '.join(unknown)}")
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    generator = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         make = ["data_prep/make_tfrecords.py", "--dataset=pydoc", f"--data_dir={root / 'records'}"]
         subprocess.run([sys.executable, *make], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-        whole, killed = root / "whole", root / "killed"
-        run_to_the_end(whole, options)
-        kills = n_in_a_save = n_aside = 0
-        while kills < options.kills:
-            if kill_once(killed, generator.random() * options.seconds, options):
-                break
-            kills += 1
-            n_in_a_save += is_torn(killed)
-            n_aside += "was set aside" in read_outputs(killed)
-        run_to_the_end(killed, options)
-        expected, found = read_losses(whole), read_losses(killed)
-        differing = [step for step in expected if found.get(step) != expected[step]]
-        print(
-            f"{kills} kills, {n_in_a_save} of them in a save; {len(expected)} losses, "
-            f"{len(differing)} differ; {n_aside} states could not be read"
-        )
-        if differing or n_aside or len(found) != len(expected):
-            raise UserError(f"the losses of these steps differ: {differing[:20]}")
+        share = -(-options.kills // len(options.kinds))
+        total = sum(soak_kind(root, kind, share, options) for kind in options.kinds)
+        print(f"{total} kills in all, and no number that differs")
 
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
-    define_flag(options, "kills", int, 50, "How often to kill the run.", lower_bound=1)
+    define_flag(options, "kills", int, 100, "How often to kill runs, in all.", lower_bound=1)
+    define_flag(options, "kinds", list, [*KINDS], f"Among {', '.join(KINDS)}.")
     define_flag(options, "steps", int, 2000, "Steps of the run.", lower_bound=1)
     define_flag(options, "seconds", float, 1.0, "The longest wait before a kill.")
     define_flag(options, "replicas", int, 1, "Logical replicas on the CPU.", lower_bound=1)
