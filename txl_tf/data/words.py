@@ -198,12 +198,27 @@ class WordCodec:
         begins = tf.tensor_scatter_nd_update(
             begins, first[:, None], tf.logical_and(tf.gather(begins, first), begins_line)
         )
-        parts = [ids]
-        if self._line_start is not None:
-            parts.insert(0, _repeat_mark(self._symbols.index(self._line_start), begins))
-        if self._line_end is not None:
-            parts.append(_repeat_mark(self._symbols.index(self._line_end), is_finished))
-        return tf.concat(parts, axis=1)
+        none = tf.zeros_like(is_finished)
+        has_start = none if self._line_start is None else begins
+        has_end = none if self._line_end is None else is_finished
+        starts, ends = tf.cast(has_start, tf.int64), tf.cast(has_end, tf.int64)
+        # Where each line begins with its marks. Not by `tf.concat` of ragged tensors: it transposes
+        # integers, on which oneDNN of some CPUs prints a remark.
+        splits = ids.row_splits + tf.concat([[0], tf.cumsum(starts + ends)], axis=0)
+        shifts = splits[:-1] + starts - ids.row_splits[:-1]
+        places = tf.range(tf.size(ids.flat_values, tf.int64)) + tf.gather(
+            shifts, ids.value_rowids()
+        )
+        marked = tf.fill(splits[-1:], self._find_mark(self._line_end))
+        marked = tf.tensor_scatter_nd_update(marked, places[:, None], ids.flat_values)
+        first = tf.boolean_mask(splits[:-1], has_start)[:, None]
+        mark = tf.fill(tf.shape(first)[:1], self._find_mark(self._line_start))
+        marked = tf.tensor_scatter_nd_update(marked, first, mark)
+        return tf.RaggedTensor.from_row_splits(marked, splits, validate=False)
+
+    def _find_mark(self, symbol: str | bytes | None) -> int:
+        """Returns the id of a mark; -1 if there is none."""
+        return -1 if symbol is None else self._symbols.index(symbol)
 
 
 def is_worth_a_graph(text: bytes) -> bool:
@@ -237,13 +252,3 @@ def locate_lines(text: bytes, offsets: np.ndarray, row_splits: Tensor) -> np.nda
         return NO_OFFSETS
     newlines = np.flatnonzero(np.frombuffer(text, np.uint8) == _NEWLINE)
     return np.asarray(row_splits)[np.searchsorted(newlines, offsets)]
-
-
-def _repeat_mark(mark: int, is_there: Tensor) -> Tensor:
-    """Returns the id of a mark for each line that has it, ragged (lines, 0 or 1) int32."""
-    import tensorflow as tf
-
-    counts = tf.cast(is_there, tf.int64)
-    return tf.RaggedTensor.from_row_lengths(
-        tf.fill([tf.reduce_sum(counts)], tf.constant(mark)), counts, validate=False
-    )

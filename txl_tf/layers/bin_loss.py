@@ -57,7 +57,8 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
         def add_chunk(index, nll, log_sums):
             tokens, valid = locate(index)
             _, logits = compute_logits(ops.take(hidden, tokens, axis=0), *weights)
-            target = ops.take_along_axis(logits, pick_targets(tokens)[:, None], axis=-1)[:, 0]
+            places = ops.arange(chunk) * weight.shape[0] + pick_targets(tokens)
+            target = ops.take(ops.reshape(logits, (-1,)), places)
             log_sum = ops.logsumexp(logits, axis=-1)
             new = (ops.where(valid, log_sum - target, 0.0), ops.where(valid, log_sum, 0.0))
             return _add_rows(nll, tokens, new[0]), _add_rows(log_sums, tokens, new[1])
