@@ -1,14 +1,14 @@
 """Speed of inference: tokens per second, beside the peaks of the machine in the same run.
 
-python -m benchmarks.inference --json inference.json
+python -m benchmarks.inference --json inference.json --peers peers.txt
 python -m benchmarks.inference --compare windows --plot docs/speed.png
 
 "Hidden states" is the memory that training has: each segment computes its keys and values again.
-"Cached" keeps them. "T = ..." reads longer segments, as scoring does with few texts: with
-`same_length`, as here, the losses are the same; FLOPs and bytes are counted as for the shorter.
-"Times 2019" compares with the tokens per second of the 2019 code on another
-machine of two cores; "scaled" first divides these by how much faster a matrix product was there,
-which is an estimate: it knows nothing of caches and memory.
+"Cached" keeps them, as evaluation does. "T = ..." reads longer segments, as scoring does with few
+texts: with `same_length`, as here, the losses are the same; FLOPs and bytes are counted as for the
+shorter. "Texts" is `LanguageModel.score` on many short ones, all that it does with each included.
+`--peers` names a file with the speeds of other implementations on this machine, measured in the
+same hour; see `benchmarks.works.read_peers`.
 """
 
 import itertools
@@ -16,57 +16,53 @@ import json
 import statistics
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import flags
 
 from benchmarks.inference_calls import (
+    N_TEXTS,
+    TEXT_LEN,
     Speed,
     TokenDrawer,
     make_cached_reader,
     make_hidden_reader,
     make_model,
+    make_text_scorer,
     measure_bandwidth,
 )
 from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
-from benchmarks.train_step import Shape, measure_peak, repeat
 from benchmarks.windows import draw_speeds, measure_windows, print_window_line
+from benchmarks.works import SHAPES, Shape, format_times, measure_peak, read_peers, repeat
 from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
 
 
-class Work(NamedTuple):
-    """A shape to measure, and what the 2019 code did with it.
-
-    Args:
-        shape: the model, its segment and its memory.
-        speed_2019: tokens per second of the 2019 code, where the matrix peak was `PEAK_2019`.
-        bar: how many times as fast this code is meant to be.
-    """
-
-    shape: Shape
-    speed_2019: float
-    bar: float
+def _read(name: str, tgt_len: int, mem_len: int, batch_size: int) -> Shape:
+    return SHAPES[name]._replace(tgt_len=tgt_len, mem_len=mem_len, batch_size=batch_size)
 
 
-PEAK_2019 = 462e9  # FLOP/s
 WORKS = {
-    "evaluate-small": Work(Shape(6, 256, 8, 1024, 64, 640, 4, 27), 2214, 6),
-    "evaluate-large": Work(Shape(12, 512, 8, 2048, 80, 2100, 1, 27), 203, 8),
-    "generate-small": Work(Shape(6, 256, 8, 1024, 1, 640, 1, 27), 67, 20),
-    "generate-large": Work(Shape(12, 512, 8, 2048, 1, 3800, 1, 205), 2.2, 40),
+    "evaluate-bytes": _read("bytes", 64, 640, 4),
+    "evaluate-bytes-large": _read("bytes_large", 80, 2100, 1)._replace(n_token=27),
+    "evaluate-words": _read("words", 64, 640, 4),
+    "evaluate-words-divided": _read("words_divided", 64, 640, 4),
+    "generate-bytes": _read("bytes", 1, 640, 1),
+    "generate-bytes-large": _read("bytes_large", 1, 3800, 1),
+    "generate-words": _read("words", 1, 640, 1),
+    "generate-words-divided": _read("words_divided", 1, 640, 1),
 }
-CURVE = WORKS["generate-small"].shape
+CURVE = WORKS["generate-bytes"]
 PROMPT_LENS = (1, 1000, 10_000)  # of texts whose next tokens should cost the same
 N_DRAWN = 320  # after each of these prompts
 
 
-def measure_work(work: Work, seconds: float) -> list[dict[str, Any]]:
+def measure_work(shape: Shape, seconds: float) -> list[dict[str, Any]]:
     """Measures a work in each way; returns a record for each, with its method and its speed."""
     from txl_tf.inference.scoring import join_segments
 
-    shape, model = work.shape, make_model(work.shape)
+    model = make_model(shape)
     records = []
     readers = {"hidden states": (make_hidden_reader, shape)}
     if shape.tgt_len > 1:
@@ -79,11 +75,17 @@ def measure_work(work: Work, seconds: float) -> list[dict[str, Any]]:
         n_tokens = read_shape.batch_size * read_shape.tgt_len
         for jit in (False, True):
             durations = repeat(make(model, read_shape, jit=jit), seconds)
-            records.append(_make_record(work, name, jit, Speed.from_durations(durations, n_tokens)))
-    if shape.tgt_len == 1:
+            records.append(
+                _make_record(shape, name, jit, Speed.from_durations(durations, n_tokens))
+            )
+    if shape.tgt_len > 1:
+        durations = repeat(make_text_scorer(model, shape, jit=True), seconds)
+        speed = Speed.from_durations(durations, N_TEXTS * TEXT_LEN)
+        records.append(_make_record(shape, "texts", True, speed))
+    else:
         for jit in (False, True):
             speed = measure_drawing(TokenDrawer(model, shape.mem_len, jit=jit), seconds)
-            records.append(_make_record(work, "token loop", jit, speed))
+            records.append(_make_record(shape, "token loop", jit, speed))
     return records
 
 
@@ -94,24 +96,24 @@ def measure_drawing(drawer: TokenDrawer, seconds: float) -> Speed:
     return Speed.from_durations([took for _, took in drawer.measure(1, n_calls * count)], count)
 
 
-def _make_record(work: Work, method: str, jit: bool, speed: Speed) -> dict[str, Any]:
-    shape = work.shape
+def _make_record(shape: Shape, method: str, jit: bool, speed: Speed) -> dict[str, Any]:
     return {
         "method": method + (", XLA" if jit else ""),
         "tokens_per_second": speed._asdict(),
         "flops_per_token": count_flops_per_token(shape, cached=method != "hidden states"),
         "bytes_per_token": count_bytes_per_token(shape),
-        "times_2019": speed.median / work.speed_2019,
     }
 
 
-def add_shares(records: list[dict[str, Any]], peak: float, bandwidth: float) -> None:
-    """Adds what depends on the machine to the records of works, once its peaks are known."""
+def add_shares(
+    records: list[dict[str, Any]], peak: float, bandwidth: float, peers: dict[str, float]
+) -> None:
+    """Adds what depends on the machine to the records of a work, once its peaks are known."""
     for record in records:
         speed = record["tokens_per_second"]["median"]
         record["share_of_peak"] = speed * record["flops_per_token"] / peak
         record["share_of_bandwidth"] = speed * record["bytes_per_token"] / bandwidth
-        record["times_2019_scaled"] = record["times_2019"] * PEAK_2019 / peak
+        record["times"] = {name: speed / other for name, other in peers.items()}
 
 
 def measure_curve(n_tokens: int) -> dict[str, Any]:
@@ -138,15 +140,15 @@ def measure_curve(n_tokens: int) -> dict[str, Any]:
     }
 
 
-def print_record(record: dict[str, Any]) -> None:
+def print_record(record: dict[str, Any], peers: dict[str, float]) -> None:
     """Prints the line of a method."""
     speed = record["tokens_per_second"]
     spread = f"{speed['slowest']:,.1f} to {speed['fastest']:,.1f}"
     print(
         f"  {record['method']:<19} {speed['median']:>10,.1f} {spread:>22} "
         f"{record['flops_per_token'] / 1e6:>7.1f} {record['bytes_per_token'] / 1e6:>7.2f} "
-        f"{record['share_of_peak']:>6.1%} {record['share_of_bandwidth']:>9.1%} "
-        f"{record['times_2019']:>10.1f} {record['times_2019_scaled']:>7.1f}"
+        f"{record['share_of_peak']:>6.1%} {record['share_of_bandwidth']:>9.1%}  "
+        f"{format_times(speed['median'], peers)}".rstrip()
     )
 
 
@@ -157,6 +159,7 @@ def compare_methods(options: flags.FlagValues) -> dict[str, Any]:
         raise UserError(
             f"`works` must be among {', '.join(WORKS)}. Received: {', '.join(sorted(unknown))}"
         )
+    peers = read_peers(options.peers)
     peak, bandwidth = measure_peak(), measure_bandwidth()
     works = {}
     for name in options.works:
@@ -167,15 +170,16 @@ def compare_methods(options: flags.FlagValues) -> dict[str, Any]:
     print(f"matrix product {peak / 1e9:,.0f} GFLOP/s, copy {bandwidth / 1e9:,.1f} GB/s")
     print(
         f"{'':<21} {'tokens/s':>10} {'slowest to fastest':>22} {'MFLOP':>7} {'MB':>7} "
-        f"{'peak':>6} {'bandwidth':>9} {'times 2019':>10} {'scaled':>7}"
+        f"{'peak':>6} {'bandwidth':>9}  others"
     )
     for name, records in works.items():
-        work = WORKS[name]
-        add_shares(records, peak, bandwidth)
-        sizes = ", ".join(map(str, work.shape))
-        print(f"{name}: {sizes}; the 2019 code {work.speed_2019:g}, bar {work.bar:g} times")
+        shape = WORKS[name]
+        kind = "generate" if shape.tgt_len == 1 else "eval"
+        others = peers.get(f"{kind}:{shape.spec}", {})
+        add_shares(records, peak, bandwidth, others)
+        print(f"{name}: {shape.spec}")
         for record in records:
-            print_record(record)
+            print_record(record, others)
     if curve:
         lengths = ", ".join(f"{n}: {ms:.2f}" for n, ms in curve["by_prompt_length"].items())
         print(
@@ -221,6 +225,8 @@ def main(argv: list[str]) -> int:
     define_flag(
         options, "json", str, None, "File for all that was measured. [default: none]", is_path=True
     )
+    text = "File of the speeds of other implementations. [default: none]"
+    define_flag(options, "peers", str, None, text, is_path=True)
     define_flag(
         options, "plot", str, None, "Picture of --compare=windows. [default: none]", is_path=True
     )

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.train_step import Shape, repeat
+from benchmarks.works import Shape, draw_ids, repeat
 from txl_tf.config import AttentionSpan
 
 COPIED_BYTES = 2**28  # far more than caches hold
 PROMPT_LEN = 64  # read at a time, before tokens are drawn
+N_TEXTS, TEXT_LEN = 64, 50  # short texts, and the tokens of each
 Call = Callable[[], object]
 
 
@@ -111,7 +112,18 @@ def draw_segment(shape: Shape) -> Any:
     import tensorflow as tf
 
     places = (shape.batch_size, shape.tgt_len)
-    return tf.constant(np.random.default_rng(0).integers(0, shape.n_token, places), tf.int32)
+    return tf.constant(draw_ids(shape.n_token, "uniform", places))
+
+
+def make_text_scorer(model: Any, shape: Shape, *, jit: bool) -> Call:
+    """Returns what scores `N_TEXTS` short texts by `LanguageModel.score`."""
+    from txl_tf.config import EvalConfig
+    from txl_tf.inference.language_model import LanguageModel
+
+    evaluation = EvalConfig(tgt_len=shape.tgt_len, mem_len=shape.mem_len, same_length=True)
+    lm = LanguageModel(model, None, evaluation)
+    texts = list(draw_ids(shape.n_token, "zipf", (N_TEXTS, TEXT_LEN)))
+    return lambda: lm.score(texts, batch_size=shape.batch_size, jit_compile=jit)
 
 
 def _make_call(read: Callable[..., Any], memory: Any, *rest: Any, jit: bool) -> Call:

@@ -4,7 +4,8 @@ A multiply-add counts as two operations, and scores of masked keys count, as in 
 attention. Letters as in docs/design.md; S = M + T.
 """
 
-from benchmarks.train_step import Shape
+from benchmarks.works import Shape
+from txl_tf.costs import is_projected
 
 FLOAT_BYTES = 4
 
@@ -26,7 +27,27 @@ def count_flops_per_token(shape: Shape, *, cached: bool) -> float:
         memory = 2 * shape.mem_len * d_model * 2 * d_model  # k and v of a row's memory
         positions = 2 * keys * d_model**2  # for all rows together
         layer += (memory + positions / shape.batch_size) / shape.tgt_len
-    return shape.n_layer * layer + 2 * d_model * shape.n_token
+    return shape.n_layer * layer + _count_softmax_flops(shape)
+
+
+def _count_softmax_flops(shape: Shape) -> float:
+    """Returns the operations of a token's losses, or of all its log-probabilities if it is drawn.
+
+    Tokens are drawn uniformly, as the benchmark draws them; a chunk of a tail bin counts as full.
+    """
+    model, _ = shape.make_configs(0.0)
+    rows = [high - low for low, high in model.bins]
+    shares = (1.0, *shape.list_bin_shares("uniform")[1:])
+    if shape.tgt_len == 1:
+        shares = (1.0,) * len(rows)
+    rows[0] += len(model.cutoffs)
+    return sum(
+        2
+        * share
+        * model.bin_width(index)
+        * (rows[index] + model.d_model * is_projected(model, index))
+        for index, share in enumerate(shares)
+    )
 
 
 def count_bytes_per_token(shape: Shape) -> float:
@@ -38,5 +59,7 @@ def count_bytes_per_token(shape: Shape) -> float:
     keys, d_model = shape.tgt_len + shape.mem_len, shape.d_model
     weights = 4 * d_model**2 + 2 * d_model * shape.d_inner
     states = keys * d_model * (1 + 2 * shape.batch_size)  # positions; keys and values
-    numbers = shape.n_layer * (weights + states) + d_model * shape.n_token
+    model, _ = shape.make_configs(0.0)
+    tables = sum((high - low) * model.bin_width(k) for k, (low, high) in enumerate(model.bins))
+    numbers = shape.n_layer * (weights + states) + tables
     return FLOAT_BYTES * numbers / (shape.batch_size * shape.tgt_len)

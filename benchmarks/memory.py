@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from benchmarks.train_step import SHAPES, Shape
+from benchmarks.works import SHAPES, Shape
 from txl_tf.costs import estimate_memory
 from txl_tf.program import define_flag, run_program
 
@@ -55,7 +55,6 @@ def measure_step(shape: Shape, folder: str, *, remat: bool, dropout: float) -> t
     from txl_tf.training.trainer import Trainer
 
     model, training = shape.make_configs(dropout)
-    model = dataclasses.replace(model, dropatt=dropout)
     training = dataclasses.replace(training, remat=remat)
     trainer = Trainer(make_gpu_strategy(), model, training)
     trainer.run(np.zeros((1, shape.batch_size, shape.tgt_len + 1), np.int32))
@@ -64,7 +63,7 @@ def measure_step(shape: Shape, folder: str, *, remat: bool, dropout: float) -> t
 
 def print_memory(options: flags.FlagValues) -> None:
     """Measures both and prints a line each."""
-    shape = SHAPES["small"]._replace(
+    shape = SHAPES["bytes"]._replace(
         n_layer=options.n_layer,
         d_model=options.d_model,
         d_inner=4 * options.d_model,

@@ -1,10 +1,15 @@
 """Speed of training: tokens per second, beside the matrix peak of the machine in the same run.
 
-python -m benchmarks.train_step --replicas 1,2
+python -m benchmarks.train_step
+python -m benchmarks.train_step --shapes bytes --replicas 1,2
+python -m benchmarks.train_step --dropout 0,0.1 --peers peers.txt
 
 The batch is the same for any number of replicas, so "times 1" is what they gain; on a CPU all of
 them share its cores, and the loss is what they cost. "Outside" is the share of a run, from its
-records to its log, in which no step was computed.
+records to its log, in which no step was computed. Tokens of words are drawn uniformly and by Zipf's
+law, which decides how many fall into each bin of the adaptive softmax. `--peers` names a file with
+the speeds of other implementations on this machine, measured in the same hour; see
+`benchmarks.works.read_peers`.
 """
 
 import contextlib
@@ -13,14 +18,22 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
-import numpy as np
 from absl import flags
 
-from txl_tf.config import ModelConfig, TrainConfig
+from benchmarks.works import (
+    LAWS,
+    SHAPES,
+    Shape,
+    draw_ids,
+    format_times,
+    measure_peak,
+    read_peers,
+    repeat,
+)
 from txl_tf.costs import count_step_flops
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.data.lanes import TrainingLanes
@@ -28,59 +41,15 @@ from txl_tf.errors import UserError
 from txl_tf.program import define_flag, run_program
 from txl_tf.quiet_start import quiet_start
 
-
-class Shape(NamedTuple):
-    """A model and a batch to train it with."""
-
-    n_layer: int
-    d_model: int
-    n_head: int
-    d_inner: int
-    tgt_len: int
-    mem_len: int
-    batch_size: int
-    n_token: int
-
-    def make_configs(self, dropout: float) -> tuple[ModelConfig, TrainConfig]:
-        """Returns model and training with the hyper-parameters of the release."""
-        model = ModelConfig(
-            n_token=self.n_token,
-            n_layer=self.n_layer,
-            d_model=self.d_model,
-            d_embed=self.d_model,
-            n_head=self.n_head,
-            d_head=self.d_model // self.n_head,
-            d_inner=self.d_inner,
-            dropout=dropout,
-            dropatt=0.0,
-        )
-        training = TrainConfig(
-            train_batch_size=self.batch_size, tgt_len=self.tgt_len, mem_len=self.mem_len
-        )
-        return model, training
-
-
-SHAPES = {
-    "small": Shape(6, 256, 8, 1024, 128, 128, 8, 27),
-    "enwik8_base": Shape(12, 512, 8, 2048, 128, 128, 2, 205),
-}
 CALL_SECONDS = 5.0  # as training has it
-MATRIX = 2048  # rows and columns of the product that measures the peak
+N_IDS = 2_000_000  # of the data set
 
 
-def count_flops(shape: Shape, n_replicas: int) -> float:
+def count_flops(shape: Shape, law: str, n_replicas: int) -> float:
     """Returns the floating-point operations of the matrix products of a training step."""
     model, training = shape.make_configs(dropout=0.0)
-    return count_step_flops(model, training, n_replicas=n_replicas)
-
-
-def measure_peak(seconds: float = 1.0) -> float:
-    """Returns the best FLOP/s of a large float32 matrix product in some runs."""
-    import tensorflow as tf
-
-    matrix = tf.random.stateless_normal((MATRIX, MATRIX), seed=(0, 1))
-    multiply = tf.function(lambda left, right: tf.matmul(left, right))
-    return 2 * MATRIX**3 / min(repeat(lambda: multiply(matrix, matrix).numpy(), seconds))
+    shares = shape.list_bin_shares(law)
+    return count_step_flops(model, training, n_replicas=n_replicas, bin_shares=shares)
 
 
 class Figures(NamedTuple):
@@ -100,7 +69,7 @@ class Figures(NamedTuple):
 
 
 def measure(
-    shape: Shape, replicas: int, *, dropout: float, jit_compile: bool, seconds: float
+    shape: Shape, law: str, replicas: int, *, dropout: float, jit_compile: bool, seconds: float
 ) -> Figures:
     """Measures a run; in a process of its own, since devices cannot be divided anew."""
     with quiet_start():
@@ -117,16 +86,16 @@ def measure(
     before = measure_peak()
     model, training = shape.make_configs(dropout)
     trainer = Trainer(strategy, model, training, jit_compile=jit_compile)
-    with tempfile.TemporaryDirectory() as folder, make_lanes(shape, folder) as lanes:
+    with tempfile.TemporaryDirectory() as folder, make_lanes(shape, law, folder) as lanes:
         step_seconds, outside = measure_run(trainer, lanes, folder, seconds)
     memory_bytes = measure_peak_memory(strategy)
     return Figures(step_seconds, outside, memory_bytes, max(before, measure_peak()))
 
 
 @contextlib.contextmanager
-def make_lanes(shape: Shape, folder: str) -> Iterator[TrainingLanes]:
+def make_lanes(shape: Shape, law: str, folder: str) -> Iterator[TrainingLanes]:
     """Makes the lanes of a data set on disk: a run reads its records as it goes on."""
-    ids = np.random.default_rng(0).integers(0, shape.n_token, 2_000_000, np.int32)
+    ids = draw_ids(shape.n_token, law, N_IDS)
     vocabulary = Vocabulary("word", tuple(map(str, range(shape.n_token))))
     write_records(folder, dataset="noise", vocabulary=vocabulary, splits={"train": [ids]})
     split = open_records(folder).split("train")
@@ -175,59 +144,70 @@ def _find_steps_a_call(trainer: Any, lanes: TrainingLanes) -> int:
     return n_steps
 
 
-def repeat(call: Callable[[], object], seconds: float) -> list[float]:
-    """Calls twice to warm up, then for some seconds; returns how long each call took."""
-    call()
-    call()
-    durations: list[float] = []
-    while sum(durations) < seconds or len(durations) < 5:
-        start = time.perf_counter()
-        call()
-        durations.append(time.perf_counter() - start)
-    return durations
-
-
 def print_speeds(options: flags.FlagValues) -> None:
     """Measures the shapes with each number of replicas, and prints a line each.
 
     Raises:
-        UserError: the replicas are no numbers.
+        UserError: there is no such shape, or a number is none.
     """
-    try:
-        counts = [int(text) for text in options.replicas]
-    except ValueError:
-        counts = []
-    if not counts or min(counts) < 1:
-        raise UserError(f"`replicas` must be integers >= 1. Received: {options.replicas}")
+    unknown = set(options.shapes) - set(SHAPES)
+    if unknown:
+        raise UserError(
+            f"`shapes` must be among {', '.join(SHAPES)}. Received: {', '.join(sorted(unknown))}"
+        )
+    counts = _read_numbers("replicas", options.replicas, int, 1)
+    rates = _read_numbers("dropout", options.dropout, float, 0)
+    peers = read_peers(options.peers)
     print(
-        f"{'shape':<12} {'replicas':>8} {'ms/step':>9} {'tokens/s':>9} {'times 1':>8} "
-        f"{'GFLOP/s':>8} {'peak':>8} {'share':>6} {'outside':>8} {'memory':>8}"
+        f"{'shape':<14} {'tokens':<8} {'dropout':>7} {'replicas':>8} {'ms/step':>9} "
+        f"{'tokens/s':>9} {'times 1':>8} {'GFLOP/s':>8} {'peak':>8} {'share':>6} {'outside':>8} "
+        f"{'memory':>9}  others"
     )
-    for name, shape in SHAPES.items():
-        first = 0.0
+    works = [
+        (name, law, rate)
+        for name in options.shapes
+        for law in (LAWS if SHAPES[name].cutoffs else LAWS[:1])
+        for rate in rates
+    ]
+    for name, law, rate in works:
+        shape, first = SHAPES[name], 0.0
+        others = peers.get(f"train:{shape.spec}", {})
         for count in counts:
-            figures = _measure_apart(shape, count, options)
+            figures = _measure_apart(shape, law, rate, count, options)
             tokens = shape.batch_size * shape.tgt_len / figures.step_seconds
             first = first or tokens
-            flops = count_flops(shape, count) / figures.step_seconds
-            print(
-                f"{name:<12} {count:>8} {1e3 * figures.step_seconds:>9.1f} {tokens:>9,.0f} "
-                f"{tokens / first:>8.2f} {flops / 1e9:>8.1f} {figures.peak / 1e9:>8.1f} "
-                f"{flops / figures.peak:>6.1%} {figures.outside:>8.2%} "
-                f"{(figures.memory_bytes or 0) / 2**20:>5,.0f} MB",
-                flush=True,
+            flops = count_flops(shape, law, count) / figures.step_seconds
+            line = (
+                f"{name:<14} {law:<8} {rate:>7g} {count:>8} {1e3 * figures.step_seconds:>9.1f} "
+                f"{tokens:>9,.0f} {tokens / first:>8.2f} {flops / 1e9:>8.1f} "
+                f"{figures.peak / 1e9:>8.1f} {flops / figures.peak:>6.1%} {figures.outside:>8.2%} "
+                f"{(figures.memory_bytes or 0) / 2**20:>6,.0f} MB  {format_times(tokens, others)}"
             )
+            print(line.rstrip(), flush=True)
 
 
-def _measure_apart(shape: Shape, replicas: int, options: flags.FlagValues) -> Figures:
+def _read_numbers(name: str, texts: list[str], kind: type, least: float) -> list[Any]:
+    try:
+        numbers = [kind(text) for text in texts]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < least:
+        raise UserError(f"`{name}` must be numbers >= {least}. Received: {','.join(texts)}")
+    return numbers
+
+
+def _measure_apart(
+    shape: Shape, law: str, dropout: float, replicas: int, options: flags.FlagValues
+) -> Figures:
     """Measures in a new process."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(
             measure,
             shape,
+            law,
             replicas,
-            dropout=options.dropout,
+            dropout=dropout,
             jit_compile=options.jit,
             seconds=options.seconds,
         ).result()
@@ -236,10 +216,14 @@ def _measure_apart(shape: Shape, replicas: int, options: flags.FlagValues) -> Fi
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
+    usual = [name for name in SHAPES if name != "wt103_base"]  # takes minutes, and 13 GB
+    define_flag(options, "shapes", list, usual, f"Which of {', '.join(SHAPES)}.")
     define_flag(options, "replicas", list, ["1"], "Numbers of replicas, the first to compare with.")
     define_flag(options, "seconds", float, 20.0, "How long to measure each.", lower_bound=0.0)
-    define_flag(options, "dropout", float, 0.1, "Rate of the dropout.")
+    define_flag(options, "dropout", list, ["0.1"], "Rates of all dropout.")
     define_flag(options, "jit", bool, True, "Compile the model with XLA.")
+    text = "File of the speeds of other implementations. [default: none]"
+    define_flag(options, "peers", str, None, text, is_path=True)
     return run_program(str(__doc__), options, print_speeds, argv)
 
 

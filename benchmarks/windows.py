@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.inference_calls import Speed, make_cached_reader, make_model, make_window_reader
-from benchmarks.train_step import Shape, repeat
+from benchmarks.works import Shape, repeat
 
 # The paper's ratios, on a GPU and with a model of another size, beside its attention lengths.
 PAPER = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}

@@ -105,7 +105,7 @@ def count_step_flops(
     softmax = 0.0
     for index, n_rows in enumerate(_list_logits(model)):
         n_part = math.ceil(n_tokens / n_parts)
-        products = model.bin_width(index) * (n_rows + model.d_model * _is_projected(model, index))
+        products = model.bin_width(index) * (n_rows + model.d_model * is_projected(model, index))
         if index == 0 and is_taken_at_once(n_part, n_rows):
             softmax += 6.0 * n_tokens * products
             continue
@@ -148,7 +148,7 @@ def _sum_embedding_widths(model: ModelConfig) -> int:
     )
 
 
-def _is_projected(model: ModelConfig, index: int) -> bool:
+def is_projected(model: ModelConfig, index: int) -> bool:
     """Tells whether hidden states are projected for a bin of the softmax."""
     if model.has_softmax_projection(index):
         return True

@@ -5,7 +5,7 @@ import pytest
 from benchmarks import inference, windows
 from benchmarks.inference_calls import Speed
 from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
-from benchmarks.train_step import Shape
+from benchmarks.works import Shape
 
 SMALL = Shape(2, 6, 3, 7, 5, 11, 2, 13)
 READ = SMALL._replace(n_layer=1)
@@ -35,26 +35,33 @@ def test_a_speed_has_its_median_and_its_spread():
     assert Speed.from_durations([2.0, 0.5, 1.0], 4) == (4.0, 2.0, 8.0)
 
 
-def test_the_machines_speed_scales_the_comparison_with_2019():
-    record = {
-        "tokens_per_second": {"median": 50.0},
-        "flops_per_token": 2e9,
-        "bytes_per_token": 1e8,
-        "times_2019": 3.0,
-    }
-    inference.add_shares([record], peak=231e9, bandwidth=20e9)
-    assert record["share_of_peak"] == pytest.approx(100 / 231)
+def test_the_softmax_counts_the_bins_that_a_token_needs():
+    # 13 ids in bins of 4, 3 and 6; drawn uniformly, a token is in these with 3/13 and 6/13.
+    shape = SMALL._replace(cutoffs=(4, 7))
+    layers = count_flops_per_token(SMALL, cached=True) - 2 * 6 * 13
+    head, tails = 2 * 6 * (4 + 2), (2 * 6 * 3, 2 * 6 * 6)
+    read = layers + head + tails[0] * 3 / 13 + tails[1] * 6 / 13
+    assert count_flops_per_token(shape, cached=True) == pytest.approx(read)
+    one = shape._replace(tgt_len=1, batch_size=1)
+    less = count_flops_per_token(one._replace(cutoffs=()), cached=True) - 2 * 6 * 13
+    assert count_flops_per_token(one, cached=True) == pytest.approx(less + head + sum(tails))
+
+
+def test_records_tell_shares_of_the_machine_and_how_many_times_as_fast_as_others():
+    record = {"tokens_per_second": {"median": 50.0}, "flops_per_token": 2e9, "bytes_per_token": 1e8}
+    inference.add_shares([record], peak=2e11, bandwidth=20e9, peers={"2019": 20.0, "hub": 100.0})
+    assert record["share_of_peak"] == 0.5
     assert record["share_of_bandwidth"] == 0.25
-    assert record["times_2019_scaled"] == 6.0
+    assert record["times"] == {"2019": 2.5, "hub": 0.5}
 
 
 @pytest.fixture
 def run_small(monkeypatch, tmp_path):
     """Runs the program on tiny models; returns what it wrote."""
     works = {
-        "read": inference.Work(READ, 7.0, 2),
-        "read far": inference.Work(READ._replace(mem_len=66), 7.0, 2),
-        "draw": inference.Work(ONE_TOKEN, 7.0, 2),
+        "read": READ._replace(cutoffs=(4, 7)),
+        "read far": READ._replace(mem_len=66),
+        "draw": ONE_TOKEN,
     }
     monkeypatch.setattr(inference, "WORKS", works)
     monkeypatch.setattr(inference, "CURVE", ONE_TOKEN)
@@ -76,8 +83,11 @@ def test_all_that_was_measured_is_in_the_file(run_small):
     methods = {name: [r["method"] for r in records] for name, records in found["works"].items()}
     hidden = ["hidden states", "hidden states, XLA"]
     assert methods == {
-        "read": [*hidden, "cached", "cached, XLA"],
-        "read far": [*hidden, "cached", "cached, XLA", "cached, T = 11", "cached, T = 11, XLA"],
+        "read": [*hidden, "cached", "cached, XLA", "texts, XLA"],
+        "read far": [
+            *(*hidden, "cached", "cached, XLA", "cached, T = 11", "cached, T = 11, XLA"),
+            "texts, XLA",
+        ],
         "draw": [*hidden, "token loop", "token loop, XLA"],
     }
     assert found["curve"]["tokens"] == [32, 64, 70]
@@ -87,7 +97,7 @@ def test_all_that_was_measured_is_in_the_file(run_small):
 
 def test_an_unknown_work_is_one_line(capsys):
     assert inference.main(["inference", "--works=evaluate-tiny"]) == 1
-    message = "inference: `works` must be among evaluate-small, evaluate-large, generate-small"
+    message = "inference: `works` must be among evaluate-bytes, evaluate-bytes-large, "
     assert capsys.readouterr().err.startswith(message)
 
 

@@ -1,0 +1,160 @@
+"""The models and batches that benchmarks measure, and the figures of other implementations."""
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from txl_tf import presets
+from txl_tf.config import ModelConfig, TrainConfig
+from txl_tf.costs import estimate_bin_shares
+from txl_tf.errors import UserError
+
+LAWS = ("uniform", "zipf")
+MATRIX = 2048  # rows and columns of the product that measures the peak
+
+
+class Shape(NamedTuple):
+    """A model and a batch.
+
+    >>> Shape(6, 256, 8, 1024, 128, 128, 8, 20000, (2000, 10000)).spec
+    '6,256,8,1024,128,128,8,20000:2000,10000/1'
+    """
+
+    n_layer: int
+    d_model: int
+    n_head: int
+    d_inner: int
+    tgt_len: int
+    mem_len: int
+    batch_size: int
+    n_token: int
+    cutoffs: tuple[int, ...] = ()
+    div_val: int = 1
+
+    @classmethod
+    def from_preset(cls, name: str) -> "Shape":
+        """Returns the shape that a recipe trains."""
+        preset = presets.get(name)
+        model, training = preset.model, preset.training
+        return cls(
+            *(model.n_layer, model.d_model, model.n_head, model.d_inner),
+            *(training.tgt_len, training.mem_len, training.train_batch_size),
+            *(model.n_token, model.cutoffs, model.div_val),
+        )
+
+    @property
+    def spec(self) -> str:
+        """The shape as a text: eight numbers, and cutoffs and `div_val` where there are any."""
+        numbers = ",".join(map(str, self[:8]))
+        cutoffs = ",".join(map(str, self.cutoffs))
+        return f"{numbers}:{cutoffs}/{self.div_val}" if cutoffs else numbers
+
+    def make_configs(self, dropout: float) -> tuple[ModelConfig, TrainConfig]:
+        """Returns model and training; `dropout` is the rate of the attention weights, too."""
+        model = ModelConfig(
+            n_token=self.n_token,
+            n_layer=self.n_layer,
+            d_model=self.d_model,
+            d_embed=self.d_model,
+            n_head=self.n_head,
+            d_head=self.d_model // self.n_head,
+            d_inner=self.d_inner,
+            dropout=dropout,
+            dropatt=dropout,
+            untie_r=True,
+            cutoffs=self.cutoffs,
+            div_val=self.div_val,
+        )
+        training = TrainConfig(
+            train_batch_size=self.batch_size, tgt_len=self.tgt_len, mem_len=self.mem_len
+        )
+        return model, training
+
+    def list_bin_shares(self, law: str) -> tuple[float, ...]:
+        """Returns the share of tokens in each bin, where they are drawn by a law."""
+        model, _ = self.make_configs(0.0)
+        if law == "zipf":
+            return estimate_bin_shares(model)
+        return tuple((high - low) / model.n_token for low, high in model.bins)
+
+
+BYTES = Shape(6, 256, 8, 1024, 128, 128, 8, 27)
+SHAPES = {
+    "bytes": BYTES,
+    "bytes_large": Shape(12, 512, 8, 2048, 128, 128, 2, 205),
+    "words": BYTES._replace(n_token=20_000, cutoffs=(2000, 10_000)),
+    "words_divided": BYTES._replace(n_token=60_000, cutoffs=(5000, 10_000, 40_000), div_val=4),
+    "wt103_base": Shape.from_preset("wt103_base"),
+}
+
+
+def draw_ids(n_token: int, law: str, size: int | tuple[int, ...]) -> np.ndarray:
+    """Returns ids, int32, the same ones at every call.
+
+    Args:
+        n_token: the size of the vocabulary.
+        law: "uniform", or "zipf": id k comes in proportion to 1 / (k + 1).
+        size: how many.
+    """
+    generator = np.random.default_rng(0)
+    if law == "uniform":
+        return generator.integers(0, n_token, size, np.int32)
+    bounds = np.cumsum(1 / np.arange(1, n_token + 1))
+    return np.searchsorted(bounds, generator.random(size) * bounds[-1]).astype(np.int32)
+
+
+def measure_peak(seconds: float = 1.0) -> float:
+    """Returns the best FLOP/s of a large float32 matrix product in some runs."""
+    import tensorflow as tf
+
+    matrix = tf.random.stateless_normal((MATRIX, MATRIX), seed=(0, 1))
+    multiply = tf.function(lambda left, right: tf.matmul(left, right))
+    return 2 * MATRIX**3 / min(repeat(lambda: multiply(matrix, matrix).numpy(), seconds))
+
+
+def repeat(call: Callable[[], object], seconds: float) -> list[float]:
+    """Calls twice to warm up, then for some seconds; returns how long each call took."""
+    call()
+    call()
+    durations: list[float] = []
+    while sum(durations) < seconds or len(durations) < 5:
+        start = time.perf_counter()
+        call()
+        durations.append(time.perf_counter() - start)
+    return durations
+
+
+def read_peers(path: str | None) -> dict[str, dict[str, float]]:
+    """Reads the speeds of other implementations on this machine, tokens per second.
+
+    Args:
+        path: a file with lines such as "2019 train:6,256,8,1024,128,128,8,27: median 2,427.9", with
+            the implementation, the kind of work and the shape's `spec`; `None` for no file.
+
+    Returns:
+        For each work, "train:6,256,...", the median of each implementation by its name.
+
+    Raises:
+        UserError: the file cannot be read, or holds no such line.
+    """
+    if path is None:
+        return {}
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"`{path}`: {error}") from error
+    found: dict[str, dict[str, float]] = {}
+    for name, work, speed in re.findall(r"^(\S+) (\w+:\S+): median ([\d,.]+)", text, flags=re.M):
+        found.setdefault(work, {})[name] = float(speed.rstrip(",").replace(",", ""))
+    if not found:
+        raise UserError(f"`{path}` has no line such as '2019 train:{BYTES.spec}: median 1,234.5'")
+    return found
+
+
+def format_times(speed: float, peers: dict[str, float]) -> str:
+    """Returns how many times as fast as others a speed is, such as "1.8 x 2019"."""
+    return ", ".join(f"{speed / other:.2f} x {name}" for name, other in peers.items())
