@@ -138,7 +138,11 @@ def measure_run(
 def _find_steps_a_call(trainer: Any, lanes: TrainingLanes) -> int:
     """Returns how many steps to make in a call; traces and compiles before."""
     trainer.run(lanes.read(0))
-    took = min(repeat(lambda: trainer.run(lanes.read(0)), 1.0))
+    start = time.perf_counter()
+    trainer.run(lanes.read(0))
+    took = time.perf_counter() - start
+    if took < 1:
+        took = min(repeat(lambda: trainer.run(lanes.read(0)), 1.0))
     n_steps = max(1, min(500, int(CALL_SECONDS / took)))
     trainer.run(lanes.read(0, n_steps))
     return n_steps

@@ -218,18 +218,17 @@ def _estimate_activations(model: ModelConfig, training: TrainConfig, rows: int) 
 def _estimate_layer(model: ModelConfig, training: TrainConfig) -> int:
     """Returns the bytes that the backward pass needs of a layer.
 
-    Masks of dropout, and what they leave of the attention's weights, are computed again.
+    Dropout adds nothing: its masks, and what they leave, are computed again.
     """
     n_lanes, width = training.train_batch_size, _DTYPE_BYTES[training.precision]
     keys, d_heads = training.tgt_len + training.mem_len, model.n_head * model.d_head
     n_tokens = n_lanes * training.tgt_len
     weights = n_lanes * model.n_head * training.tgt_len * keys  # of the attention
-    # Input, output projection, both norms, outer layer; q with u and with v, what was attended to.
-    entries = 5 * n_tokens * model.d_model + 3 * n_tokens * d_heads
+    # What goes into both norms; q with u and with v, what was attended to.
+    entries = 2 * n_tokens * model.d_model + 3 * n_tokens * d_heads
     entries += 2 * n_lanes * keys * d_heads + keys * d_heads  # k, v, positions
     entries += n_tokens * model.d_inner
-    dropped = n_tokens * (model.d_inner + 2 * model.d_model) * (model.dropout > 0)
-    size = width * (entries + dropped) + FLOAT_BYTES * weights
+    size = width * entries + FLOAT_BYTES * weights
     if width != FLOAT_BYTES:
         size += width * weights  # the softmax is float32, its product is not
     return size

@@ -36,6 +36,16 @@ def test_remat_takes_much_of_the_memory_of_a_step_away(plain):
     assert 0 < plain["with"][0] < 0.6 * plain["without"][0]
 
 
-def test_the_estimate_is_near_the_account_of_the_compiler(plain):
-    for found, estimate in [*plain.values(), *measure_memory("--dropout=0.1").values()]:
+@pytest.fixture(scope="module")
+def dropping():
+    return measure_memory("--dropout=0.1")
+
+
+def test_dropout_takes_no_memory(plain, dropping):
+    for name in ("without", "with"):
+        assert dropping[name][0] < 1.05 * plain[name][0]
+
+
+def test_the_estimate_is_near_the_account_of_the_compiler(plain, dropping):
+    for found, estimate in [*plain.values(), *dropping.values()]:
         assert 0.6 < estimate / found < 1.5

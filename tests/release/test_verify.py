@@ -174,7 +174,8 @@ def set_epsilon(epsilon, layer):
 
 
 def use_gelu(layer):
-    layer.feed_forward.inner.activation = keras.activations.gelu
+    inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
+    layer.feed_forward.call = lambda hidden, training: outer(keras.activations.gelu(inner(hidden)))
 
 
 def norm_first(layer):

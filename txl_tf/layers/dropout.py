@@ -45,9 +45,13 @@ class Dropout(keras.layers.Layer):
     def call(self, inputs, training=False):
         if not training or not self.rate:
             return inputs
-        keep = make_keep_mask(ops.shape(inputs), self.rate, self.seed_generator.next())
+        keep = self.draw_mask(ops.shape(inputs))
         scale = ops.cast(1 / (1 - self.rate), inputs.dtype)
         return ops.where(keep, inputs * scale, ops.zeros((), inputs.dtype))
+
+    def draw_mask(self, shape):
+        """Returns which entries are kept, bool of a shape; the layer's next mask."""
+        return make_keep_mask(shape, self.rate, self.seed_generator.next())
 
     def get_config(self):
         return super().get_config() | {"rate": self.rate, "seed": self.seed}

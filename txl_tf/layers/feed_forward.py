@@ -1,8 +1,10 @@
 """The position-wise feed-forward network."""
 
 import keras
+from keras import ops
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
+from txl_tf.layers.lean_gradients import rectify
 from txl_tf.layers.products import multiply
 
 
@@ -42,22 +44,25 @@ class FeedForward(keras.layers.Layer):
         self.dropout = Dropout(dropout, seed=as_seed_generator(seed), dtype=self.dtype_policy)
 
     def build(self, hidden_shape):
-        def make_dense(units, activation, name):
+        def make_dense(units, name):
             return _Dense(
                 units,
-                activation=activation,
                 kernel_initializer=self.kernel_initializer,
                 dtype=self.dtype_policy,
                 name=name,
             )
 
-        self.inner = make_dense(self.d_inner, "relu", "inner")
-        self.outer = make_dense(hidden_shape[-1], None, "outer")
+        self.inner = make_dense(self.d_inner, "inner")
+        self.outer = make_dense(hidden_shape[-1], "outer")
         self.inner.build(hidden_shape)
         self.outer.build((*hidden_shape[:-1], self.d_inner))
 
     def call(self, hidden, training=False):
-        return self.outer(self.dropout(self.inner(hidden), training=training))
+        inner = self.inner(hidden)
+        if not training:
+            return self.outer(ops.relu(inner))
+        keep = self.dropout.draw_mask(ops.shape(inner)) if self.dropout_rate else None
+        return self.outer(rectify(inner, keep, self.dropout_rate))
 
     def get_config(self):
         return super().get_config() | {
@@ -70,4 +75,4 @@ class FeedForward(keras.layers.Layer):
 
 class _Dense(keras.layers.Dense):
     def call(self, inputs):
-        return self.activation(multiply(inputs, self.kernel) + self.bias)
+        return multiply(inputs, self.kernel) + self.bias

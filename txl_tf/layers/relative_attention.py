@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
+from txl_tf.layers.lean_gradients import attend_with_dropout
 from txl_tf.layers.products import multiply
 
 MASKED_SCORE = -1e30  # in float32, where softmax makes it an exact 0
@@ -90,8 +91,13 @@ class RelativeAttention(keras.layers.Layer):
         query, keys, values = self.project(hidden, memory)
         content = self.score_content(query, keys, content_bias, same_document)
         position = self.score_position(query, self.project_positions(positions), position_bias)
-        weights = self.weigh(content, position, mask)
-        return self.attend(weights, values, same_document, training=training)
+        if training and self.dropatt:
+            scores = self.mask_scores(content, position, mask)
+            keep = self.dropout.draw_mask(ops.shape(scores))
+            if same_document is not None:
+                keep = ops.logical_and(keep, same_document[:, None])
+            return self.join_heads(attend_with_dropout(scores, values, keep, self.dropatt))
+        return self.attend(self.weigh(content, position, mask), values, same_document)
 
     def project(self, hidden, memory):
         """Returns q (B, T, N, H) and k, v (B, S, N, H)."""
@@ -127,14 +133,17 @@ class RelativeAttention(keras.layers.Layer):
         """Returns queries (B, T, N, H) with u or v (N, H), over the root of H."""
         return (query + bias) * self.d_head**-0.5
 
+    def mask_scores(self, content, position, mask):
+        """Returns the scores of the keys for each query, (B, N, T, S) float32."""
+        return ops.where(mask, ops.cast(content + position, "float32"), MASKED_SCORE)
+
     def weigh(self, content, position, mask):
         """Returns the weights of the keys for each query, (B, N, T, S) float32."""
-        scores = ops.cast(content + position, "float32")
-        return ops.softmax(ops.where(mask, scores, MASKED_SCORE), axis=-1)
+        return ops.softmax(self.mask_scores(content, position, mask), axis=-1)
 
-    def attend(self, weights, values, same_document=None, training=False):
+    def attend(self, weights, values, same_document=None):
         """Returns the weighted values after the output projection, (B, T, D)."""
-        weights = self.dropout(ops.cast(weights, values.dtype), training=training)
+        weights = ops.cast(weights, values.dtype)
         if same_document is not None:
             weights = ops.where(same_document[:, None], weights, 0)
         return self.join_heads(ops.einsum("bnts,bsnh->btnh", weights, values))

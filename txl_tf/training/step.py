@@ -1,6 +1,7 @@
 """One training step on one replica."""
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -198,6 +199,10 @@ def compute_gradients(
         loss = tf.reduce_mean(nats)
         if loss_scale is not None:
             loss *= loss_scale
-    gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
-    # The embedding's gradient comes as slices, whose norm would count repeated tokens apart.
-    return tf.reduce_sum(nats), [tf.convert_to_tensor(grad) for grad in gradients], memory
+    with warnings.catch_warnings():
+        # The gradients of embedding and softmax are added up, for which slices must become dense.
+        warnings.filterwarnings("ignore", "Converting sparse IndexedSlices", UserWarning)
+        gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+        # The embedding's gradient comes as slices, whose norm would count repeated tokens apart.
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    return tf.reduce_sum(nats), gradients, memory
