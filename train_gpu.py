@@ -12,6 +12,7 @@ from absl import flags
 
 from txl_tf.program import define_flag, run_program
 from txl_tf.train_command import define_flags, run
+from txl_tf.training.cluster import CONNECT_MINUTES
 
 MAX_CPU_REPLICAS = 256  # each takes memory and threads
 
@@ -44,7 +45,7 @@ def main(argv: list[str]) -> int:
         upper_bound=MAX_CPU_REPLICAS,
     )
     text = "Minutes to wait for the other hosts that TF_CONFIG names; 0 for no limit."
-    define_flag(options, "connect_minutes", float, 10.0, text, lower_bound=0.0)
+    define_flag(options, "connect_minutes", float, CONNECT_MINUTES, text, lower_bound=0.0)
 
     def train(options: flags.FlagValues) -> None:
         run(options, make_strategy, count_replicas)

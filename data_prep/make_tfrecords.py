@@ -326,8 +326,6 @@ def _get_raw_dir(options: flags.FlagValues) -> Path:
 
 
 if __name__ == "__main__":
-    # Words and subwords are split by tensorflow, on the CPU: it is not to take a GPU's memory, nor
-    # to remark on types that oneDNN has no products for.
+    # Words and subwords are split by tensorflow, on the CPU: it is not to take a GPU's memory.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
     sys.exit(main(sys.argv))

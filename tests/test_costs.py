@@ -106,14 +106,15 @@ def test_operations_of_a_head_in_chunks_are_those_that_are_compiled(monkeypatch)
 @pytest.mark.parametrize("name", presets.names())
 def test_parameters_by_part_are_all_parameters(name):
     assert (
-        sum(costs.count_parameters(presets.model(name))) == presets.model(name).count_parameters()
+        sum(presets.model(name).count_parameters_by_part())
+        == presets.model(name).count_parameters()
     )
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_by_part_are_those_of_the_parts(name):
     model = txl_tf.TransformerXL(MODELS[name], seed=1)
-    counts = costs.count_parameters(MODELS[name])
+    counts = MODELS[name].count_parameters_by_part()
     assert counts.embedding == sum(np.prod(x.shape) for x in model.embedding.trainable_variables)
     assert counts.softmax == sum(np.prod(x.shape) for x in model.softmax.trainable_variables)
 

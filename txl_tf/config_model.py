@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import NamedTuple
 
 from txl_tf.config_base import Config
 
@@ -13,6 +14,20 @@ MAX_WIDTH = 2**20
 TRAINED_WITH = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
 # Fields on which no shape of a weight depends.
 SHAPELESS = (*TRAINED_WITH, "layer_norm_epsilon")
+
+
+class ParameterCounts(NamedTuple):
+    """The trainable parameters of a model by part.
+
+    Args:
+        embedding: tables and projections of the embedding; the softmax shares the tables.
+        layers: decoder layers, with the biases u and v.
+        softmax: what it has of its own: biases, clusters, projections.
+    """
+
+    embedding: int
+    layers: int
+    softmax: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +147,10 @@ class ModelConfig(Config):
 
     def count_parameters(self) -> int:
         """Returns the number of trainable parameters, without making them."""
+        return sum(self.count_parameters_by_part())
+
+    def count_parameters_by_part(self) -> ParameterCounts:
+        """Returns the trainable parameters of embedding, layers and softmax."""
         n_bins = len(self.bins)
         d_heads = self.n_head * self.d_head
         attention = 5 * self.d_model * d_heads + 2 * self.d_model  # q k v r o, LayerNorm
@@ -140,11 +159,13 @@ class ModelConfig(Config):
         tables = sum(
             (high - low) * self.bin_width(index) for index, (low, high) in enumerate(self.bins)
         )
-        projections = sum(
-            self.bin_width(index) * self.d_model * has_projection(index)
-            for index in range(n_bins)
+        of_embedding, of_softmax = (
+            sum(self.bin_width(k) * self.d_model for k in range(n_bins) if has_projection(k))
             for has_projection in (self.has_embedding_projection, self.has_softmax_projection)
         )
         clusters = (n_bins - 1) * (self.d_embed + 1)
-        layers = self.n_layer * (attention + feed_forward)
-        return layers + biases_u_v + tables + projections + clusters + self.n_token
+        return ParameterCounts(
+            embedding=tables + of_embedding,
+            layers=self.n_layer * (attention + feed_forward) + biases_u_v,
+            softmax=of_softmax + clusters + self.n_token,
+        )

@@ -1,4 +1,4 @@
-"""What a model and its training take: parameters by part, operations of a step, memory.
+"""What training a model takes: operations of a step, memory.
 
 Arithmetic on configs alone. Letters: B lanes, T segment, M memory, S = M + T, N heads, H head size,
 D `d_model`, E embedding size, V vocabulary, n = B T tokens.
@@ -16,43 +16,6 @@ from txl_tf.stages import make_stages
 
 FLOAT_BYTES = 4  # weights, gradients and optimizer are float32 under every precision
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-
-
-class ParameterCounts(NamedTuple):
-    """The trainable parameters of a model by part.
-
-    Args:
-        embedding: tables and projections of the embedding; the softmax shares the tables.
-        layers: decoder layers, with the biases u and v.
-        softmax: what it has of its own: biases, clusters, projections.
-    """
-
-    embedding: int
-    layers: int
-    softmax: int
-
-
-def count_parameters(model: ModelConfig) -> ParameterCounts:
-    """Returns the trainable parameters by part; their sum is `model.count_parameters()`.
-
-    >>> sum(count_parameters(ModelConfig(n_token=27))) == ModelConfig(27).count_parameters()
-    True
-    """
-    projections = [
-        sum(
-            model.bin_width(index) * model.d_model
-            for index in range(len(model.bins))
-            if has_projection(index)
-        )
-        for has_projection in (model.has_embedding_projection, model.has_softmax_projection)
-    ]
-    tables = sum(
-        (high - low) * model.bin_width(index) for index, (low, high) in enumerate(model.bins)
-    )
-    clusters = len(model.cutoffs) * (model.d_embed + 1)
-    embedding = tables + projections[0]
-    softmax = projections[1] + clusters + model.n_token
-    return ParameterCounts(embedding, model.count_parameters() - embedding - softmax, softmax)
 
 
 def estimate_bin_shares(model: ModelConfig) -> tuple[float, ...]:

@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from txl_tf.costs import (
     TrainingMemory,
-    count_parameters,
     count_run_flops,
     count_step_flops,
     estimate_memory,
@@ -17,9 +15,11 @@ from txl_tf.data.data_set import DataSet
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.run_options import RunOptions
+from txl_tf.stages import find_stage
 from txl_tf.training.checkpoint_files import list_checkpoints
 from txl_tf.training.evaluation import describe_evaluation
-from txl_tf.training.job import check_steps, describe_epoch, describe_extension
+from txl_tf.training.files import exists
+from txl_tf.training.job import check_steps, describe_epoch, describe_extension, make_lanes
 from txl_tf.training.run_folder import RunConfig, check_run_folder
 from txl_tf.training.trainer import check_batch
 
@@ -61,13 +61,7 @@ def describe_job(job: Job) -> Iterator[str]:
     """
     config, training = job.config, job.config.training
     found = check_run_folder(job.model_dir, config, job.records.vocabulary)
-    lanes = TrainingLanes(
-        job.records.split("train"),
-        n_lanes=training.train_batch_size,
-        tgt_len=training.tgt_len,
-        tgt_len_schedule=training.tgt_len_schedule,
-        seed=training.seed,
-    )
+    lanes = make_lanes(job.records, training)
     n_replicas = job.n_replicas or 1
     check_batch(training, n_replicas)
     checkpoints = list_checkpoints(job.model_dir)
@@ -77,7 +71,7 @@ def describe_job(job: Job) -> Iterator[str]:
         "n_replicas": n_replicas,
         "bin_shares": measure_bin_shares(job.records, config.model),
     }
-    parts = count_parameters(config.model)
+    parts = config.model.count_parameters_by_part()
     yield "A dry run: nothing is trained or written."
     yield (
         f"parameters  {sum(parts):,}: embedding {parts.embedding:,}, layers {parts.layers:,}, "
@@ -140,7 +134,7 @@ def _describe_start(job: Job, checkpoints: list[tuple[int, str]]) -> str:
         return f"restores {path}"
     if job.warm_start_path is None:
         return f"new weights, seed {job.config.training.seed}"
-    if not tf.io.gfile.exists(f"{job.warm_start_path}.index"):
+    if not exists(f"{job.warm_start_path}.index"):
         raise UserError(f"checkpoint {job.warm_start_path} is not there")
     return f"the weights of {job.warm_start_path}"
 
@@ -162,8 +156,7 @@ def _describe_evaluations(job: Job) -> str:
 
 def _count_tokens(lanes: TrainingLanes, step: int) -> int:
     """Returns the tokens that all lanes have read before a step."""
-    *_, stage = (stage for stage in lanes.stages if stage.first_step <= step)
-    return lanes.n_lanes * stage.count_tokens(step)
+    return lanes.n_lanes * find_stage(lanes.stages, step).count_tokens(step)
 
 
 def _format_bytes(size: int) -> str:

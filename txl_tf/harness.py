@@ -3,8 +3,9 @@
 python -m txl_tf.harness --model txl_tf --model_args run=runs/text8 --tasks lambada_openai
 """
 
-import os
 import sys
+
+from txl_tf.quiet_start import quiet_start
 
 _NAME = "harness"
 
@@ -20,14 +21,14 @@ def main(argv: list[str]) -> int:
         is wrong; 130 if it was interrupted from the keyboard.
     """
     # tensorflow's remarks on the machine would bury the harness's own lines.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    try:
-        from lm_eval.__main__ import cli_evaluate
-    except ImportError as error:
-        if error.name != "lm_eval":
-            raise
-        return _fail("the package lm_eval is not installed: pip install 'txl_tf[harness]'")
-    import txl_tf.inference.harness  # noqa: F401  registers the model
+    with quiet_start():
+        try:
+            from lm_eval.__main__ import cli_evaluate
+        except ImportError as error:
+            if error.name != "lm_eval":
+                raise
+            return _fail("the package lm_eval is not installed: pip install 'txl_tf[harness]'")
+        import txl_tf.inference.harness  # noqa: F401  registers the model
 
     before, sys.argv = sys.argv, argv  # where the harness looks for its arguments
     try:

@@ -56,6 +56,16 @@ def make_stages(schedule: tuple[tuple[int, int], ...], tgt_len: int) -> tuple[St
     return tuple(stages)
 
 
+def find_stage(stages: tuple[Stage, ...], step: int) -> Stage:
+    """Returns the stage that a step is in.
+
+    >>> find_stage(make_stages(((100, 32),), 64), 100).tgt_len
+    64
+    """
+    *_, stage = (stage for stage in stages if stage.first_step <= step)
+    return stage
+
+
 def _is_schedule(schedule: Any) -> bool:
     if not isinstance(schedule, tuple):
         return False

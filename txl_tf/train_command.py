@@ -32,7 +32,7 @@ from txl_tf.run_flags import (
     make_model_config,
 )
 from txl_tf.run_options import RunOptions
-from txl_tf.training.cluster import Cluster
+from txl_tf.training.cluster import is_chief
 from txl_tf.training.run_lock import lock_run
 
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ def _run(
         start = None if found else _find_start(options, records)
         configs = answer_as_flags(make_configs, options, records, preset, found, start)
         run_options = answer_as_flags(override, RunOptions(), options)
-        if _is_chief(options) and not options.dry_run:
+        # A TPU is driven by one process, whatever TF_CONFIG is set to.
+        if ("tpu" in options or is_chief()) and not options.dry_run:
             stack.enter_context(lock_run(options.model_dir))
 
     from txl_tf.training import evaluation, job
@@ -144,7 +145,7 @@ def _run(
     if options.deterministic:
         job.make_deterministic(options.seed)
     if not do_train:
-        if not evaluation.is_chief():
+        if not is_chief():
             print("Nothing to do for this process: the chief evaluates.")
             return
         _evaluate(options, records, _read_config(options, preset))
@@ -152,14 +153,11 @@ def _run(
     config = RunConfig(records.dataset, *configs)
     if needs_eval and config.evaluation.reset_at_documents:
         evaluation.check_documents(records, options.eval_split)  # now, not after the training
-    if options.dry_run:
-        try:
-            _print_dry_run(options, records, config, run_options, count_replicas(options))
-        except OtherConfigError as error:
-            raise UserError(explain_other_config(options, error, preset, config, place)) from error
-        return
-    strategy = make_strategy(options)
     try:
+        if options.dry_run:
+            _print_dry_run(options, records, config, run_options, count_replicas(options))
+            return
+        strategy = make_strategy(options)
         job.train(
             strategy,
             records,
@@ -177,16 +175,9 @@ def _run(
     except OtherConfigError as error:
         raise UserError(explain_other_config(options, error, preset, config, place)) from error
     if do_eval:
-        with job.wait_for_chief(strategy) as is_chief:
-            if is_chief:
+        with job.wait_for_chief(strategy) as evaluates:
+            if evaluates:
                 _evaluate(options, records, config)
-
-
-def _is_chief(options: flags.FlagValues) -> bool:
-    """Tells whether this process writes what all processes of the run share."""
-    # A TPU is driven by one process, whatever TF_CONFIG is set to.
-    cluster = None if "tpu" in options else Cluster.from_environment()
-    return cluster is None or cluster.index == 0
 
 
 def _print_dry_run(

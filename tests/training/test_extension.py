@@ -4,11 +4,10 @@ import dataclasses
 import json
 
 import pytest
-from small_runs import DROPPING
-from test_job import CONFIG, StoppedError, make_records, train
+from small_runs import DROPPING, stop_after
+from test_job import CONFIG, make_records, train
 
 from txl_tf.errors import UserError
-from txl_tf.training import job
 from txl_tf.training.checkpoint_files import list_checkpoints
 from txl_tf.training.optimizer import make_schedule
 from txl_tf.training.run_folder import read_run_config
@@ -70,22 +69,12 @@ def test_an_extension_says_what_the_schedule_becomes(one_replica, records, finis
 
 
 def test_an_extended_run_that_is_interrupted_goes_on_bit_for_bit(
-    one_replica, records, finished, tmp_path, monkeypatch
+    one_replica, records, finished, tmp_path
 ):
     train(one_replica, records, tmp_path / "whole", BEGUN)
     train(one_replica, records, tmp_path / "whole", EXTENDED)
-    write = job.TrainingLog.write_training
-
-    def stop(log, interval, gauges):
-        line = write(log, interval, gauges)
-        if interval.step == 13:
-            raise StoppedError
-        return line
-
-    with monkeypatch.context() as patch:
-        patch.setattr(job.TrainingLog, "write_training", stop)
-        with pytest.raises(StoppedError):
-            train(one_replica, records, finished, EXTENDED, iterations=1)
+    with stop_after(13):
+        train(one_replica, records, finished, EXTENDED, iterations=1)
     train(one_replica, records, finished, EXTENDED, iterations=1)
     expected = read_lines(tmp_path / "whole")
     # Lines of two steps hold a mean: those of one step alone can be compared.

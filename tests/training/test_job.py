@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from small_runs import MODEL, N_TOKEN, TRAINING
+from small_runs import MODEL, N_TOKEN, TRAINING, stop_after
 
 import txl_tf
 from txl_tf.data import Vocabulary, open_records, write_records
@@ -73,25 +73,12 @@ def test_a_run_logs_and_saves_at_its_steps_and_at_the_end(one_replica, records, 
     assert [step for step, _ in list_checkpoints(str(model_dir))] == [3, 6, 7]
 
 
-class StoppedError(Exception):
-    """Stands for what ends a run from outside."""
-
-
 def test_a_run_that_was_stopped_goes_on_from_its_last_checkpoint(
-    one_replica, records, tmp_path, monkeypatch, capsys
+    one_replica, records, tmp_path, capsys
 ):
-    model_dir, write = tmp_path / "run", job.TrainingLog.write_training
-
-    def stop(log, interval, gauges):
-        line = write(log, interval, gauges)
-        if interval.step == 4:
-            raise StoppedError
-        return line
-
-    with monkeypatch.context() as patch:
-        patch.setattr(job.TrainingLog, "write_training", stop)
-        with pytest.raises(StoppedError):
-            train(one_replica, records, model_dir)
+    model_dir = tmp_path / "run"
+    with stop_after(4):
+        train(one_replica, records, model_dir)
     capsys.readouterr()
     train(one_replica, records, model_dir)
     assert "Goes on from step 3." in capsys.readouterr().out

@@ -45,9 +45,7 @@ class LiveSample:
         cached = CachedModel(model, span, mask_empty_memory=True)
         tgt_len = min(evaluation.tgt_len, len(prompt))
         self._generator = Generator(cached, tgt_len, jit_compile=False)
-        banned = (
-            () if vocabulary.unknown is None else (vocabulary.symbols.index(vocabulary.unknown),)
-        )
+        banned = () if vocabulary.unknown_id is None else (vocabulary.unknown_id,)
         self._choice = Choice(temperature=TEMPERATURE, top_k=TOP_K, banned=banned)
 
     def __call__(self) -> str:

@@ -6,6 +6,7 @@ The head is computed in the same way where its logits of all tokens would take t
 from keras import ops
 
 from txl_tf.chunks import choose_chunk
+from txl_tf.layers.custom_gradient import custom_gradient
 
 LARGE = 1e30
 
@@ -52,7 +53,7 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
     def pick_targets(tokens):
         return ops.clip(ops.take(targets, tokens), 0, weight.shape[0] - 1)
 
-    @ops.custom_gradient
+    @custom_gradient
     def compute(hidden, *weights):
         def add_chunk(index, nll, log_sums):
             tokens, valid = locate(index)
@@ -66,9 +67,7 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
         zeros = ops.zeros((n_tokens,), hidden.dtype)
         nll, log_sums = _loop(n_chunks, add_chunk, zeros, zeros)
 
-        def compute_gradients(*args, upstream=None):
-            upstream = args[0] if upstream is None else upstream
-
+        def compute_gradients(upstream):
             def add_chunk_gradients(index, d_hidden, *d_weights):
                 tokens, valid = locate(index)
                 rows = ops.take(hidden, tokens, axis=0)

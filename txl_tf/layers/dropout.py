@@ -64,7 +64,7 @@ def make_keep_mask(shape, rate, seed):
     rounds of xor-shift and multiply with the constants of Wellons' `lowbias32`, with a key from the
     seed before each round. These are element-wise integer operations, which a compiler fuses into
     the operation that uses the mask. Counter-based generators such as Philox, made for long
-    streams, cost up to a hundred times as much in compiled graphs on CPUs.
+    streams, cost hundreds of times as much in compiled graphs on CPUs.
 
     Args:
         shape: of the mask: integers, or () integer tensors where a graph does not know them.

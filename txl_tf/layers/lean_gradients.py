@@ -7,6 +7,8 @@ in by arguments, since `keras.remat` on JAX lets none in otherwise.
 
 from keras import ops
 
+from txl_tf.layers.custom_gradient import custom_gradient
+
 
 def rectify(inputs, keep=None, rate=0.0):
     """Returns the rectifier of some inputs, and its dropout.
@@ -25,7 +27,7 @@ def rectify(inputs, keep=None, rate=0.0):
     [0.0, 2.0]
     """
 
-    @ops.custom_gradient
+    @custom_gradient
     def compute(inputs, keep):
         passes = ops.logical_and(keep, inputs > 0)
         # XLA makes what is cheap again for each of its users, here from inputs that would have to
@@ -33,8 +35,7 @@ def rectify(inputs, keep=None, rate=0.0):
         share = 1 - rate + make_late_zero(inputs)
         outputs = divide(ops.where(passes, inputs, 0), share)
 
-        def compute_gradient(*args, upstream=None):
-            upstream = args[0] if upstream is None else upstream
+        def compute_gradient(upstream):
             return ops.where(outputs > 0, divide(upstream, 1 - rate), 0), None
 
         return outputs, compute_gradient
@@ -61,14 +62,13 @@ def attend_with_dropout(scores, values, keep, rate):
     """
     scale = 1 / (1 - rate)
 
-    @ops.custom_gradient
+    @custom_gradient
     def compute(scores, values, keep):
         weights = ops.softmax(scores, axis=-1)
         signed = ops.where(keep, weights, -weights)
         dropped = ops.where(keep, ops.cast(weights, values.dtype) * scale, 0)
 
-        def compute_gradients(*args, upstream=None):
-            upstream = args[0] if upstream is None else upstream
+        def compute_gradients(upstream):
             # Without the zero the same would be computed in the forward pass, and kept.
             late = signed + make_late_zero(upstream)
             dropped = ops.cast(ops.maximum(late, 0), values.dtype) * scale

@@ -10,6 +10,7 @@ from txl_tf.errors import UserError
 
 VARIABLE = "TF_CONFIG"
 JOBS = ("chief", "worker")
+CONNECT_MINUTES = 10.0  # how long to wait for the other processes, unless told otherwise
 
 
 @dataclass(frozen=True)
@@ -102,3 +103,9 @@ def _is_address(value: Any) -> bool:
 def _check(holds: bool, rule: str, received: Any) -> None:
     if not holds:
         raise UserError(f"`{VARIABLE}` {rule}. Received: {json.dumps(received)}")
+
+
+def is_chief() -> bool:
+    """Tells whether this process is the first of those that TF_CONFIG names, or the only one."""
+    cluster = Cluster.from_environment()
+    return cluster is None or cluster.index == 0

@@ -8,12 +8,10 @@ import dataclasses
 import os
 from typing import Any, Self
 
-import tensorflow as tf
-
 from txl_tf.data.files import get_size, is_remote, join_path
 from txl_tf.data.records import JSON_NAME
 from txl_tf.errors import UserError
-from txl_tf.training.files import read_json, write_json
+from txl_tf.training.files import exists, read_json, write_json
 from txl_tf.training.run_folder import DATA_NAME, RECORDS_NAME
 
 
@@ -51,7 +49,7 @@ def remember_data(model_dir: str, place: DataPlace) -> None:
     content = dataclasses.asdict(place.make_absolute())
     path = os.path.join(model_dir, DATA_NAME)
     try:
-        is_known = tf.io.gfile.exists(path) and _read(path) == content
+        is_known = exists(path) and _read(path) == content
     except UserError:  # damaged: it is written anew
         is_known = False
     if not is_known:
@@ -60,7 +58,7 @@ def remember_data(model_dir: str, place: DataPlace) -> None:
 
 def knows_data(model_dir: str) -> bool:
     """Tells whether a run remembers where its records are."""
-    return tf.io.gfile.exists(os.path.join(model_dir, DATA_NAME))
+    return exists(os.path.join(model_dir, DATA_NAME))
 
 
 def recall_data(model_dir: str) -> DataPlace | None:

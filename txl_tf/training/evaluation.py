@@ -10,7 +10,6 @@ from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.training.checkpoint_files import find_checkpoint, list_checkpoints, read_step
 from txl_tf.training.checkpoint_weights import load_weights
-from txl_tf.training.cluster import Cluster
 from txl_tf.training.evaluator import Evaluator, Score
 from txl_tf.training.log import format_score, write_evaluation
 from txl_tf.training.measures import describe_unknown
@@ -226,9 +225,3 @@ def describe_span(config: EvalConfig) -> str:
         f"tgt_len {config.tgt_len}, mem_len {config.mem_len}, "
         f"same_length {str(config.same_length).lower()}{own}, clamp_len {config.clamp_len}"
     )
-
-
-def is_chief() -> bool:
-    """Tells whether this process is the one that evaluates, of those that TF_CONFIG names."""
-    cluster = Cluster.from_environment()
-    return cluster is None or cluster.index == 0

@@ -84,13 +84,7 @@ def train(
     training = config.training
     if training.reset_at_documents:
         check_documents(records, "train")
-    lanes = TrainingLanes(
-        records.split("train"),
-        n_lanes=training.train_batch_size,
-        tgt_len=training.tgt_len,
-        tgt_len_schedule=training.tgt_len_schedule,
-        seed=training.seed,
-    )
+    lanes = make_lanes(records, training)
     found = check_run_folder(model_dir, config, records.vocabulary)
     workers = Workers(strategy)
     tokens = {split: len(records.split(split)) for split in records.splits}
@@ -232,6 +226,21 @@ def describe_epoch(lanes: TrainingLanes) -> str:
         for stage, end in zip(lanes.stages, [*ends, ""], strict=True)
     ]
     return f"an epoch of {lanes.n_lanes * lanes.lane_len:,} takes {', '.join(stages)}"
+
+
+def make_lanes(records: DataSet, training: TrainConfig) -> TrainingLanes:
+    """Returns the lanes in which a run reads its training split.
+
+    Raises:
+        UserError: the split is too short for them.
+    """
+    return TrainingLanes(
+        records.split("train"),
+        n_lanes=training.train_batch_size,
+        tgt_len=training.tgt_len,
+        tgt_len_schedule=training.tgt_len_schedule,
+        seed=training.seed,
+    )
 
 
 def check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:

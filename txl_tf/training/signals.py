@@ -2,7 +2,7 @@
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -64,16 +64,8 @@ def stop_at_once(doing: str) -> Iterator[None]:
         name = signal.Signals(number).name
         raise StoppedError(f"stopped by {name} while {doing}", 128 + number)
 
-    try:
-        previous = [signal.signal(number, stop) for number in SIGNALS]
-    except ValueError:  # not the main thread
+    with _handle(stop):
         yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in zip(SIGNALS, previous, strict=True):
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -83,13 +75,20 @@ def end_on_interrupt() -> Iterator[None]:
     Afterwards SIGTERM ends it, too, as before: tensorflow takes it over when it joins other
     processes, and would do nothing.
     """
+    with _handle(signal.SIG_DFL):
+        yield
+
+
+@contextlib.contextmanager
+def _handle(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
+    """Has a handler take the signals to stop; in other threads than the main one, nothing."""
     try:
-        previous = [signal.signal(number, signal.SIG_DFL) for number in SIGNALS]
+        previous = [signal.signal(number, handler) for number in SIGNALS]
     except ValueError:  # not the main thread
         yield
         return
     try:
         yield
     finally:
-        for number, handler in zip(SIGNALS, previous, strict=True):
-            signal.signal(number, handler)
+        for number, before in zip(SIGNALS, previous, strict=True):
+            signal.signal(number, before)

@@ -3,12 +3,11 @@
 import tensorflow as tf
 
 from txl_tf.errors import UserError
-from txl_tf.training.cluster import Cluster
+from txl_tf.training.cluster import CONNECT_MINUTES, Cluster
 from txl_tf.training.files import explain
 from txl_tf.training.rendezvous import end_when_stuck, wait_for_processes
 from txl_tf.training.signals import end_on_interrupt, stop_at_once
 
-CONNECT_MINUTES = 10.0
 _JOIN_SECONDS = 60.0  # at least so long may tensorflow take to join processes that are all there
 
 

@@ -4,7 +4,7 @@ import math
 
 from txl_tf.config import TrainConfig
 from txl_tf.run_options import RunOptions
-from txl_tf.stages import Stage, make_stages
+from txl_tf.stages import find_stage, make_stages
 
 
 class TimeLeft:
@@ -71,8 +71,7 @@ class TimeLeft:
 
     def _count_tokens(self, step: int) -> int:
         """Returns the tokens that a lane has read before a step."""
-        stages: list[Stage] = [stage for stage in self._stages if stage.first_step <= step]
-        return stages[-1].count_tokens(step)
+        return find_stage(self._stages, step).count_tokens(step)
 
 
 def format_seconds(seconds: float) -> str:
