@@ -10,7 +10,8 @@ and done nothing with it. The runs save at every step, so many kills fall into a
 kill the same command is given again. In the end every logged loss, gradient norm and validation
 loss must equal the uninterrupted run's, bit for bit, and every state must have been readable. The
 kind `replicas` goes on with one replica and with two in turn, whose sums are rounded in another
-order: there losses agree to 1e-4.
+order: there losses agree to 1e-6, and gradient norms to 1e-3. Two whole runs of one replica and of
+two, never killed, differ by 2e-7 and 1.3e-4.
 """
 
 import json
@@ -60,7 +61,8 @@ KINDS = {
     ),
     "replicas": "--dropout=0 --dropatt=0",
 }
-TOLERANCE = 1e-4  # relative, of losses where the number of replicas changes
+# Relative, where the number of replicas changes.
+TOLERANCES = {"loss_nats": 1e-6, "grad_norm": 1e-3}
 FORKS = get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.soak.preloaded"])
 
@@ -205,11 +207,12 @@ def soak_kind(root: Path, kind: str, n_kills: int, options: flags.FlagValues) ->
         n_aside += "set aside" in killed.read_outputs()
     killed.finish()
     expected, found = read_numbers(whole.folder), read_numbers(killed.folder)
-    tolerance = TOLERANCE if kind == "replicas" else 0.0
+    tolerances = TOLERANCES if kind == "replicas" else {}
     differing = [
         name
         for name, number in expected.items()
-        if name not in found or abs(found[name] - number) > tolerance * abs(number)
+        if name not in found
+        or abs(found[name] - number) > tolerances.get(name.split()[-1], 0.0) * abs(number)
     ]
     print(
         f"{kind}: {kills} kills, {n_in_a_save} of them in a save; {len(expected)} numbers, "
