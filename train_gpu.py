@@ -10,8 +10,8 @@ from typing import Any
 
 from absl import flags
 
-from txl_tf.program import define_flag, run_program
-from txl_tf.train_command import define_flags, run
+from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.train_command import define_flags, run
 from txl_tf.training.cluster import CONNECT_MINUTES
 
 MAX_CPU_REPLICAS = 256  # each takes memory and threads

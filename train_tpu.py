@@ -8,8 +8,8 @@ from typing import Any
 
 from absl import flags
 
-from txl_tf.program import define_flag, run_program
-from txl_tf.train_command import define_flags, run
+from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.train_command import define_flags, run
 
 
 def make_strategy(options: flags.FlagValues) -> Any:

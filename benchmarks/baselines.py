@@ -16,9 +16,9 @@ import numpy as np
 from absl import flags
 from numpy.typing import NDArray
 
+from txl_tf.cli.program import define_flag, run_program
 from txl_tf.data import open_records, read_ids
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, run_program
 
 ORDERS = (0, 3, 5)  # symbols of context in the Witten-Bell models of the table
 

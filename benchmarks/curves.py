@@ -18,8 +18,8 @@ import numpy as np
 from absl import flags
 
 from benchmarks.several_workers import start_workers
+from txl_tf.cli.program import define_flag, run_program
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, run_program
 
 ROOT = Path(__file__).parents[1]
 # For each comparison its variants: a name, how many processes, and the flags. The first is what the

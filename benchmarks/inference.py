@@ -34,9 +34,9 @@ from benchmarks.inference_calls import (
 from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
 from benchmarks.windows import draw_speeds, measure_windows, print_window_line
 from benchmarks.works import SHAPES, Shape, format_times, measure_peak, read_peers, repeat
+from txl_tf.cli.program import define_flag, run_program
 from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, run_program
 
 
 def _read(name: str, tgt_len: int, mem_len: int, batch_size: int) -> Shape:

@@ -5,7 +5,7 @@ attention. Letters as in docs/design.md; S = M + T.
 """
 
 from benchmarks.works import Shape
-from txl_tf.costs import is_projected
+from txl_tf.training.costs import is_projected
 
 FLOAT_BYTES = 4
 

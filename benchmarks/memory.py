@@ -1,6 +1,6 @@
 """Memory of training: what a compiled step needs beside its arguments, with and without --remat.
 
-The estimate is that of the activations by `txl_tf.costs`, which a dry run prints.
+The estimate is that of the activations by `txl_tf.training.costs`, which a dry run prints.
 
 python -m benchmarks.memory
 """
@@ -16,8 +16,8 @@ import numpy as np
 from absl import flags
 
 from benchmarks.works import SHAPES, Shape
-from txl_tf.costs import estimate_memory
-from txl_tf.program import define_flag, run_program
+from txl_tf.cli.program import define_flag, run_program
+from txl_tf.training.costs import estimate_memory
 
 # XLA's own account of a compiled function. The temporary allocation is what it needs beside
 # arguments (weights, memory, ids) and results (gradients, memory).

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
+from txl_tf.cli.program import define_flag, run_program
 from txl_tf.data.reading import open_records
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, run_program
 
 PROGRAM = Path(__file__).parents[1] / "data_prep" / "make_tfrecords.py"
 LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz ", np.uint8)

@@ -34,12 +34,12 @@ from benchmarks.works import (
     read_peers,
     repeat,
 )
-from txl_tf.costs import count_step_flops
+from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.quiet_start import quiet_start
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, run_program
-from txl_tf.quiet_start import quiet_start
+from txl_tf.training.costs import count_step_flops
 
 CALL_SECONDS = 5.0  # as training has it
 N_IDS = 2_000_000  # of the data set

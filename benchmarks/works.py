@@ -10,8 +10,8 @@ import numpy as np
 
 from txl_tf import presets
 from txl_tf.config import ModelConfig, TrainConfig
-from txl_tf.costs import estimate_bin_shares
 from txl_tf.errors import UserError
+from txl_tf.training.costs import estimate_bin_shares
 
 LAWS = ("uniform", "zipf")
 MATRIX = 2048  # rows and columns of the product that measures the peak

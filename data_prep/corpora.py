@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from txl_tf.data.learning import LearningOptions
-from txl_tf.data.vocabulary import Level
+from txl_tf.data.levels import Level
 
 SPLITS = ("train", "valid", "test")
 

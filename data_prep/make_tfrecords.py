@@ -19,16 +19,16 @@ from corpora import CORPORA, SPLITS
 from plan import Plan, plan_corpus, plan_pydoc, plan_text
 from prepare import prepare_plan
 
+from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
+from txl_tf.cli.program import define_flag, parse_cutoffs, run_program
 from txl_tf.data.documents import RULES
 from txl_tf.data.files import is_remote, join_path
 from txl_tf.data.learning import LEVELS_OF_OPTION
+from txl_tf.data.levels import LEVELS
 from txl_tf.data.reading import open_records
 from txl_tf.data.records import RecordError, RecordsInfo
 from txl_tf.data.subwords import DEFAULT_SYMBOLS
-from txl_tf.data.vocabulary import LEVELS
 from txl_tf.data.writing import check_folder, holds_records
-from txl_tf.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
-from txl_tf.program import define_flag, parse_cutoffs, run_program
 
 _TEXT = "text"
 _PUBLIC = tuple(name for name, corpus in CORPORA.items() if corpus.layouts)

@@ -13,8 +13,8 @@ from pathlib import Path
 from absl import flags
 
 from txl_tf import presets
+from txl_tf.cli.program import define_flag, run_program
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, run_program
 
 ROOT = Path(__file__).parents[1]
 DATA_DIR = "data/pydoc"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from txl_tf.cli.program import define_flag, run_program
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, run_program
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

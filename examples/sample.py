@@ -7,7 +7,7 @@ import sys
 
 from absl import flags
 
-from txl_tf.program import define_flag, run_program
+from txl_tf.cli.program import define_flag, run_program
 
 
 def define_flags() -> flags.FlagValues:

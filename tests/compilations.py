@@ -69,7 +69,7 @@ class Text:
 
 def evaluate(model, evaluation):
     """Returns what evaluates a split."""
-    from txl_tf.training.evaluator import Evaluator
+    from txl_tf.evaluation.evaluator import Evaluator
 
     evaluator = Evaluator(model, evaluation, jit_compile=True)
     return lambda seed: evaluator.score(Text(draw_ids(seed, 100)))

@@ -8,8 +8,10 @@ import pytest
 import tensorflow as tf
 
 import txl_tf
-from txl_tf import chunks, costs, presets
+from txl_tf import presets
 from txl_tf.errors import UserError
+from txl_tf.layers import chunks
+from txl_tf.training import costs
 from txl_tf.training.step import compute_gradients
 
 SMALL = txl_tf.ModelConfig(

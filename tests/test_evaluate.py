@@ -16,11 +16,11 @@ import txl_tf
 from txl_tf import evaluate, presets
 from txl_tf.config import ModelConfig
 from txl_tf.data import Vocabulary, open_records, write_records
-from txl_tf.recipes import Preset
-from txl_tf.training import data_place, run_folder
-from txl_tf.training.checkpoint_weights import load_weights
-from txl_tf.training.evaluator import Evaluator
-from txl_tf.training.run_folder import read_run_config
+from txl_tf.evaluation.evaluator import Evaluator
+from txl_tf.presets import Preset
+from txl_tf.runs import data_place
+from txl_tf.runs.checkpoint_reader import load_weights
+from txl_tf.runs.folder import VOCABULARY_NAME, read_run_config
 
 N_TOKEN, N_TEST = 11, 149
 SPAN = {"tgt_len": 3, "mem_len": 13, "same_length": True, "clamp_len": 9}
@@ -301,7 +301,7 @@ def test_the_split_valid_serves_where_there_is_no_test(run, tmp_path, capsys):
 def bare_run(run, tmp_path):
     """The run as it is without a vocabulary, as an import of weights alone."""
     shutil.copytree(run, tmp_path / "bare")
-    (tmp_path / "bare" / run_folder.VOCABULARY_NAME).unlink()
+    (tmp_path / "bare" / VOCABULARY_NAME).unlink()
     return tmp_path / "bare"
 
 

@@ -13,9 +13,9 @@ from release_command_lines import (
 
 import train_gpu
 import train_tpu
-from txl_tf.legacy_flags import PREPARATION_FLAGS, TRAINING_FLAGS, describe_legacy_flags
-from txl_tf.program import parse_flags
-from txl_tf.train_command import define_flags
+from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, TRAINING_FLAGS, describe_legacy_flags
+from txl_tf.cli.program import parse_flags
+from txl_tf.cli.train_command import define_flags
 
 # All flags of its programs that ours do without, with the release's defaults.
 TRAINING_DEFAULTS = {

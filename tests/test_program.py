@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from absl import flags
 
+from txl_tf.cli.program import define_flag, run_program
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, run_program
 
 
 def make_options():

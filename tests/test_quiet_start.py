@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from txl_tf.quiet_start import filter_lines
+from txl_tf.cli.quiet_start import filter_lines
 
 ROOT = Path(__file__).parents[1]
 HEAD = "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR"
@@ -27,7 +27,7 @@ LINES = (HEAD, REMARK, WARNING, NO_DRIVER, BROKEN_DRIVER, ERROR, OTHER)
 PROGRAM = """
 import os, sys
 from absl import flags
-from txl_tf.program import run_program
+from txl_tf.cli.program import run_program
 
 def main(options):
     print("before", file=sys.stderr)

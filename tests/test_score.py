@@ -15,9 +15,9 @@ import txl_tf
 from txl_tf import score
 from txl_tf.data import Vocabulary
 from txl_tf.data.text_files import TextFile
-from txl_tf.training.checkpoint_average import average_weights, save_weights
-from txl_tf.training.measures import name_bits
-from txl_tf.training.run_folder import CONFIG_NAME, VOCABULARY_NAME
+from txl_tf.evaluation.score import name_bits
+from txl_tf.runs.averages import average_weights, save_weights
+from txl_tf.runs.folder import CONFIG_NAME, VOCABULARY_NAME
 
 SAME = {"rel": 1e-5, "abs": 1e-5}  # float32
 N_TOKEN = 11

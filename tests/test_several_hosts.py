@@ -13,7 +13,7 @@ import pytest
 from test_train_gpu import make_arguments, read_log, write_data
 
 from benchmarks.several_workers import start_workers
-from txl_tf.training.run_folder import read_run_config
+from txl_tf.runs.folder import read_run_config
 
 PROGRAM = str(Path(__file__).parents[1] / "train_gpu.py")
 MINUTE = 60.0

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from txl_tf.config.stages import make_stages
 from txl_tf.errors import UserError
-from txl_tf.stages import make_stages
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ import train_gpu
 import txl_tf
 from tests.soak import kill_resume
 from txl_tf.data import Vocabulary, open_records, write_records
-from txl_tf.training.checkpoint_files import list_checkpoints
-from txl_tf.training.checkpoint_weights import load_weights
-from txl_tf.training.evaluator import Evaluator
-from txl_tf.training.run_folder import read_run_config
+from txl_tf.evaluation.evaluator import Evaluator
+from txl_tf.runs.checkpoint_files import list_checkpoints
+from txl_tf.runs.checkpoint_reader import load_weights
+from txl_tf.runs.folder import read_run_config
 
 PROGRAM = Path(train_gpu.__file__)
 N_TOKEN, N_VALID = 11, 101

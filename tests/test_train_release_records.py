@@ -14,7 +14,7 @@ import train_gpu
 from txl_tf import import_release
 from txl_tf.data import Vocabulary, write_records
 from txl_tf.release.records import open_release_records
-from txl_tf.training.run_folder import read_run_config, read_run_vocabulary
+from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
 GOLDEN = Path(__file__).parent / "golden" / "data" / "text8"
 RELEASE = "--data_format=release2019"

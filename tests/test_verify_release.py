@@ -15,8 +15,9 @@ import txl_tf
 from txl_tf import verify_release
 from txl_tf.data import Vocabulary
 from txl_tf.release import load_model
-from txl_tf.training.checkpoint_weights import make_config_group, name_variables
-from txl_tf.training.run_folder import RunConfig, make_run_folder
+from txl_tf.runs.checkpoint_reader import name_variables
+from txl_tf.runs.checkpoint_writer import make_config_group
+from txl_tf.runs.folder import RunConfig, make_run_folder
 
 CASE = load_case("char")
 SMALL = ("--tgt_len=3", "--mem_len=5")

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from txl_tf import presets
+from txl_tf.cli.config_flags import answer_as_flags
+from txl_tf.cli.data_formats import DATA_FORMATS, RECORDS, check_data_format, open_data_set
+from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.span_flags import define_span_flags, override_evaluation
 from txl_tf.config import EvalConfig
-from txl_tf.config_flags import answer_as_flags
 from txl_tf.data.data_set import get_level
-from txl_tf.data_formats import DATA_FORMATS, RECORDS, check_data_format, open_data_set
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, run_program
-from txl_tf.span_flags import define_span_flags, override_evaluation
 
 if TYPE_CHECKING:
     from txl_tf.data.data_set import DataSet
-    from txl_tf.training.run_folder import RunConfig
+    from txl_tf.runs.folder import RunConfig
 
 SOTA = "sota"
 
@@ -74,19 +74,24 @@ def evaluate_run(options: flags.FlagValues) -> None:
     """
     _check_flags(options)
 
+    from txl_tf.evaluation.checkpoints import (
+        check_data,
+        describe_evaluation,
+        score_checkpoint,
+        warn_of_unknown,
+    )
+    from txl_tf.evaluation.evaluator import Evaluator
+    from txl_tf.evaluation.report import Job
     from txl_tf.model import TransformerXL
-    from txl_tf.training import evaluation
-    from txl_tf.training.checkpoint_files import find_checkpoint
-    from txl_tf.training.evaluation_report import Job
-    from txl_tf.training.evaluator import Evaluator
-    from txl_tf.training.run_folder import read_run_config, read_run_vocabulary
+    from txl_tf.runs.checkpoint_files import find_checkpoint
+    from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
     found = read_run_config(options.run)
     recipe, base = choose_recipe(options.recipe, found)
     config = dataclasses.replace(found, evaluation=override_evaluation(base, options))
     records = open_run_records(options)
     split = options.split or ("test" if "test" in records.splits else "valid")
-    evaluation.check_data(records, config, model_dir=options.run, split=split)
+    check_data(records, config, model_dir=options.run, split=split)
     checkpoint = options.checkpoint or find_checkpoint(options.run)
     say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
     evaluator = Evaluator(
@@ -105,9 +110,9 @@ def evaluate_run(options: flags.FlagValues) -> None:
     job = Job(options.run, config, records, split, recipe, lanes)
     if read_run_vocabulary(options.run) is None:
         say(f"{options.run} has no vocabulary: its ids are taken for those of the records.")
-    say(f"Scores {split} with {evaluation.describe_evaluation(config.evaluation, lanes)}.")
+    say(f"Scores {split} with {describe_evaluation(config.evaluation, lanes)}.")
     say(job.describe_counting())
-    outcome = evaluation.score_checkpoint(
+    outcome = score_checkpoint(
         evaluator,
         lanes,
         model_dir=options.run,
@@ -117,7 +122,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
         max_segments=options.max_segments,
         use_ema=options.use_ema,
     )
-    evaluation.warn_of_unknown(outcome.score, records)
+    warn_of_unknown(outcome.score, records)
     if options.json:
         print(json.dumps(job.make_record(outcome)))
         return
@@ -169,7 +174,7 @@ def open_run_records(options: flags.FlagValues) -> "DataSet":
     Raises:
         UserError: there are none, or they are not there any more.
     """
-    from txl_tf.training.data_place import DataPlace, find_run_data
+    from txl_tf.runs.data_place import DataPlace, find_run_data
 
     place: DataPlace | None
     if options.data_dir:

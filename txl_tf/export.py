@@ -8,8 +8,8 @@ import sys
 
 from absl import flags
 
-from txl_tf.program import define_flag, run_program
-from txl_tf.span_flags import define_span_flags, override_evaluation
+from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.span_flags import define_span_flags, override_evaluation
 
 
 def main(argv: list[str]) -> int:

@@ -7,7 +7,7 @@ import sys
 
 from absl import flags
 
-from txl_tf.program import define_flag, run_program
+from txl_tf.cli.program import define_flag, run_program
 
 
 def main(argv: list[str]) -> int:
@@ -49,9 +49,9 @@ def export_run(options: flags.FlagValues) -> None:
     """
     from txl_tf.model import TransformerXL
     from txl_tf.release.exporting import export_data, export_model
-    from txl_tf.training.checkpoint_files import find_checkpoint, read_step
-    from txl_tf.training.checkpoint_weights import load_weights
-    from txl_tf.training.run_folder import read_run_config, read_run_vocabulary
+    from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
+    from txl_tf.runs.checkpoint_reader import load_weights
+    from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
     config, vocabulary = read_run_config(options.run), read_run_vocabulary(options.run)
     checkpoint = options.checkpoint or find_checkpoint(options.run)

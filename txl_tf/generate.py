@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from txl_tf.cli.program import define_flag, run_program
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, run_program
 
 if TYPE_CHECKING:
     from txl_tf.inference.text_reader import TextReader

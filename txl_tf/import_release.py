@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from txl_tf import presets
+from txl_tf.cli.config_flags import answer_as_flags, define_config_flags, override
+from txl_tf.cli.program import define_flag, run_program
 from txl_tf.config import TRAINED_WITH, EvalConfig, ModelConfig, TrainConfig
-from txl_tf.config_flags import answer_as_flags, define_config_flags, override
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, run_program
 
 if TYPE_CHECKING:
     from txl_tf.release.importing import Release
-    from txl_tf.training.run_folder import RunConfig
+    from txl_tf.runs.folder import RunConfig
 
 
 def main(argv: list[str]) -> int:
@@ -68,7 +68,7 @@ def import_run(options: flags.FlagValues) -> None:
         raise flags.Error("pass --source, or --download and the name of a published model")
     if options.recipe:
         answer_as_flags(presets.get, options.recipe)
-    from txl_tf.training.files import check_new_folder
+    from txl_tf.runs.files import check_new_folder
 
     check_new_folder(options.out)  # before minutes of reading
     source = options.source
@@ -104,7 +104,7 @@ def _make_config(
     options: flags.FlagValues, release: "Release", preset: presets.Preset | None
 ) -> "RunConfig":
     """Returns the config of the run: the model's shapes, else the recipe's, else the flags'."""
-    from txl_tf.training.run_folder import RunConfig
+    from txl_tf.runs.folder import RunConfig
 
     model = release.model.config
     evaluation = release.evaluation or EvalConfig()
@@ -140,7 +140,7 @@ def _describe_release(release: "Release") -> None:
 
 def _describe_evaluation(config: EvalConfig, release: "Release", name: str | None) -> None:
     """Prints how the run will be evaluated, and why so."""
-    from txl_tf.training.evaluation import describe_evaluation
+    from txl_tf.evaluation.checkpoints import describe_evaluation
 
     if name:
         published = presets.get(name).published

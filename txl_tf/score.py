@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.span_flags import define_span_flags, override_evaluation
 from txl_tf.data.documents import RULES, DocumentFinder
 from txl_tf.data.text_files import StandardInput, TextFile, TextSource, find_files
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, run_program
-from txl_tf.span_flags import define_span_flags, override_evaluation
 
 if TYPE_CHECKING:
     from txl_tf.data.vocabulary import Vocabulary
@@ -76,11 +76,11 @@ def score_files(options: flags.FlagValues) -> None:
     _check_flags(options)
     files = [file for name in options.files or ["-"] for file in _find_texts(name)]
 
+    from txl_tf.evaluation.score import describe_unknown
     from txl_tf.inference import load
     from txl_tf.inference.score_report import JsonLines, Table, TextBar
     from txl_tf.inference.scoring import Scorer
     from txl_tf.inference.text_scores import TextTotals, score_texts
-    from txl_tf.training.measures import describe_unknown
 
     lm = load(options.run, checkpoint=options.checkpoint)
     if lm.vocabulary is None:

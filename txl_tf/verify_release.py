@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from txl_tf.cli.program import define_flag, run_program
 from txl_tf.config import SHAPELESS, AttentionSpan, ModelConfig
-from txl_tf.config_base import list_differences
+from txl_tf.config.base import list_differences
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, run_program
 
 if TYPE_CHECKING:
     from txl_tf.model import TransformerXL
@@ -143,9 +143,9 @@ def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
         UserError: the folder holds no run or no checkpoint, or one of another config.
     """
     from txl_tf.model import TransformerXL
-    from txl_tf.training.checkpoint_files import find_checkpoint
-    from txl_tf.training.checkpoint_weights import load_weights
-    from txl_tf.training.run_folder import read_run_config
+    from txl_tf.runs.checkpoint_files import find_checkpoint
+    from txl_tf.runs.checkpoint_reader import load_weights
+    from txl_tf.runs.folder import read_run_config
 
     own = read_run_config(model_dir).model
     shapeless = {name: getattr(own, name) for name in SHAPELESS}

@@ -214,6 +214,11 @@ except DownloadError as error:
 """
 
 
+def obey_interrupts():
+    """A shell that starts the tests in the background has them, and what they start, ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(url, folder, **options):
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, url, str(folder)],
@@ -232,7 +237,7 @@ def test_an_interrupted_program_ends_at_once_and_leaves_nothing(serve, tmp_path)
         handler.rfile.read()
 
     url = serve("/stall", answer(headers=b"Content-Length: 7063\r\n", then=stall))
-    with start(url, tmp_path) as program:
+    with start(url, tmp_path, preexec_fn=obey_interrupts) as program:
         assert is_asked.wait(60)
         program.send_signal(signal.SIGINT)
         _, errors = program.communicate(timeout=20)

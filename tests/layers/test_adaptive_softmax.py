@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf import chunks
 from txl_tf.config import ModelConfig
-from txl_tf.layers import AdaptiveEmbedding, AdaptiveSoftmax
+from txl_tf.layers import AdaptiveEmbedding, AdaptiveSoftmax, chunks
 
 VOCABULARY, WIDTH, CUTOFFS = 23, 14, (7, 10, 15)
 BATCH, LENGTH = 3, 11

@@ -30,8 +30,8 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks.several_workers import make_environments
+from txl_tf.cli.program import define_flag, run_program
 from txl_tf.errors import UserError
-from txl_tf.program import define_flag, run_program
 
 ROOT = Path(__file__).parents[2]
 MODEL = (

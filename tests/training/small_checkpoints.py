@@ -12,9 +12,9 @@ from small_runs import (
 )
 
 import txl_tf
-from txl_tf.training import memory_files
+from txl_tf.runs import memory_files
+from txl_tf.training import checkpoint
 from txl_tf.training.checkpoint import Checkpointer
-from txl_tf.training.checkpoint_weights import group_variables, make_config_group
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.workers import Workers
 
@@ -41,10 +41,9 @@ def make_checkpointer(model_dir, run, **kwargs):
 def save_old_steps(model_dir, run, steps):
     """Saves checkpoints whose parts name neither step nor run, as older versions did."""
     checkpointer = make_checkpointer(model_dir, run)
-    groups = group_variables(run.model, run.optimizer) | make_config_group(run.model)
-    checkpointer._checkpoint = tf.train.Checkpoint(**groups)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_files, "make_origin_tensors", lambda origin: {})
+        patch.setattr(checkpoint, "make_origin_group", lambda origin: {})
+        patch.setattr(memory_files, "make_origin", lambda origin: {})
         for step in steps:
             run.optimizer.iterations.assign(step)
             checkpointer.save()

@@ -19,9 +19,10 @@ from small_runs import (
 )
 
 from txl_tf.errors import UserError
-from txl_tf.training import memory_files
-from txl_tf.training.checkpoint_files import list_checkpoints, remove_checkpoint
-from txl_tf.training.checkpoint_origin import Origin
+from txl_tf.runs import memory_files
+from txl_tf.runs.checkpoint_files import list_checkpoints, remove_checkpoint
+from txl_tf.runs.checkpoint_reader import Origin
+from txl_tf.training import checkpoint
 
 
 @pytest.mark.parametrize("damage", [cut, flip, os.remove])
@@ -196,7 +197,7 @@ def fill_disk(*_, **__):
 def write_half(path):
     """Returns a write that leaves what one on a full disk leaves."""
 
-    def write(_):
+    def write(*_):
         os.makedirs(f"{path}_temp")
         for part in (f"{path}.data-00000-of-00001", f"{path}_temp/part-00000-of-00001.index"):
             with open(part, "w") as file:
@@ -212,7 +213,7 @@ def failed(saved, monkeypatch):
     model_dir, run, checkpointer = saved
     folder = model_dir / "checkpoints"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    monkeypatch.setattr(checkpointer._checkpoint, "write", write_half(folder / "ckpt-7"))
+    monkeypatch.setattr(checkpoint, "write_checkpoint", write_half(folder / "ckpt-7"))
     run.set_step(7)
     with pytest.raises(UserError, match="could not be saved") as error:
         checkpointer.save()
@@ -237,7 +238,7 @@ def test_a_failed_save_leaves_the_older_checkpoints_alone_in_the_folder(failed):
 def test_a_failed_first_save_says_that_there_is_no_older_one(tmp_path, monkeypatch):
     run = Bare()
     checkpointer = make_checkpointer(tmp_path, run)
-    monkeypatch.setattr(checkpointer._checkpoint, "write", fill_disk)
+    monkeypatch.setattr(checkpoint, "write_checkpoint", fill_disk)
     with pytest.raises(UserError, match="No space left on device; there is no older one"):
         checkpointer.save()
 
@@ -245,9 +246,7 @@ def test_a_failed_first_save_says_that_there_is_no_older_one(tmp_path, monkeypat
 def test_after_a_failed_save_the_next_one_succeeds(saved, monkeypatch):
     model_dir, run, checkpointer = saved
     with monkeypatch.context() as patch:
-        patch.setattr(
-            checkpointer._checkpoint, "write", write_half(model_dir / "checkpoints/ckpt-7")
-        )
+        patch.setattr(checkpoint, "write_checkpoint", write_half(model_dir / "checkpoints/ckpt-7"))
         run.set_step(7)
         with pytest.raises(UserError, match="could not be saved"):
             checkpointer.save()

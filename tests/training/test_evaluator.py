@@ -10,7 +10,8 @@ from small_runs import DROPPING, N_TOKEN, Text
 import txl_tf
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.training.evaluator import Evaluator, Score
+from txl_tf.evaluation.evaluator import Evaluator
+from txl_tf.evaluation.score import Score
 
 TEXT = Text(np.random.default_rng(17).integers(0, N_TOKEN, 113))
 

@@ -9,14 +9,15 @@ import pytest
 from small_runs import MODEL, N_TOKEN, TRAINING, stop_after
 
 import txl_tf
+from txl_tf.config.run_options import RunOptions
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.data.shards import TokenChunk
 from txl_tf.errors import UserError
-from txl_tf.run_options import RunOptions
-from txl_tf.training import evaluation, job
-from txl_tf.training.checkpoint_files import list_checkpoints
-from txl_tf.training.checkpoint_origin import read_origin
-from txl_tf.training.run_folder import RunConfig, make_run_folder, read_run_id
+from txl_tf.evaluation.checkpoints import evaluate_checkpoints
+from txl_tf.runs.checkpoint_files import list_checkpoints
+from txl_tf.runs.checkpoint_reader import CheckpointReader
+from txl_tf.runs.folder import RunConfig, make_run_folder, read_run_id
+from txl_tf.training import job
 
 WORDS = Vocabulary("word", tuple(f"w{index}" for index in range(N_TOKEN)))
 CONFIG = RunConfig(
@@ -94,8 +95,8 @@ def test_a_run_keeps_its_id_and_its_checkpoints_name_it(one_replica, records, tm
     train(one_replica, records, model_dir)
     assert read_run_id(str(model_dir)) == run_id
     for step, path in list_checkpoints(str(model_dir)):
-        assert read_origin(path) == (step, run_id)
-        assert read_origin(f"{path}.memory-00000-of-00001") == (step, run_id)
+        assert CheckpointReader(path).origin == (step, run_id)
+        assert CheckpointReader(f"{path}.memory-00000-of-00001").origin == (step, run_id)
 
 
 @pytest.mark.parametrize("names", [("*",), ("config.json", "vocabulary.json", "checkpoints")])
@@ -119,7 +120,7 @@ def test_a_warm_start_begins_with_the_weights_at_step_0(one_replica, records, tm
     config = dataclasses.replace(CONFIG, training=dataclasses.replace(TRAINING, train_steps=5))
     train(one_replica, records, tmp_path / "two", config, save_steps=1, warm_start_path=path)
     scores = [
-        evaluation.evaluate(
+        evaluate_checkpoints(
             records,
             CONFIG,
             model_dir=str(tmp_path / folder),
@@ -160,7 +161,7 @@ def test_a_run_does_not_go_on_with_another_vocabulary(
 def test_a_run_is_not_evaluated_with_another_vocabulary(records, other_records, tmp_path):
     make_run_folder(str(tmp_path / "run"), CONFIG, records.vocabulary)
     with pytest.raises(UserError, match="records with another vocabulary"):
-        evaluation.evaluate(other_records, CONFIG, model_dir=str(tmp_path / "run"), split="valid")
+        evaluate_checkpoints(other_records, CONFIG, model_dir=str(tmp_path / "run"), split="valid")
 
 
 def test_a_split_too_short_for_the_lanes_leaves_no_folder(one_replica, tmp_path):
@@ -183,11 +184,11 @@ def test_a_run_on_documents_is_trained_and_evaluated_by_document(one_replica, tm
     records = make_records(tmp_path / "data", document_starts=range(0, 199, 7))
     settings = {"model_dir": str(tmp_path / "run"), "split": "valid", "jit_compile": False}
     train(one_replica, records, tmp_path / "run", RESETTING)
-    (score,) = evaluation.evaluate(records, RESETTING, **settings)
+    (score,) = evaluate_checkpoints(records, RESETTING, **settings)
     assert (
         "clamp_len -1, 2 lanes, warmed by 33 tokens, reset_at_documents true.\n"
     ) in capsys.readouterr().out
-    (other,) = evaluation.evaluate(records, CONFIG, **settings)
+    (other,) = evaluate_checkpoints(records, CONFIG, **settings)
     assert "clamp_len -1, 2 lanes, warmed by 33 tokens.\n" in capsys.readouterr().out
     assert score.tokens == other.tokens == 60
     assert score.nats != other.nats
@@ -203,4 +204,4 @@ def test_documents_that_are_not_known_leave_no_folder(one_replica, records, tmp_
 def test_documents_that_are_not_known_are_not_evaluated(records, tmp_path):
     make_run_folder(str(tmp_path / "run"), RESETTING, records.vocabulary)
     with pytest.raises(UserError, match=r"boundaries; .*data has none in split valid$"):
-        evaluation.evaluate(records, RESETTING, model_dir=str(tmp_path / "run"), split="valid")
+        evaluate_checkpoints(records, RESETTING, model_dir=str(tmp_path / "run"), split="valid")

@@ -10,9 +10,9 @@ from small_runs import TRAINING
 from test_job import CONFIG, make_records, read_log_steps, train
 
 from txl_tf.errors import StoppedError, UserError
+from txl_tf.evaluation.score import Score
+from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.training import loop
-from txl_tf.training.checkpoint_files import list_checkpoints
-from txl_tf.training.evaluator import Score
 from txl_tf.training.trainer import Trainer
 
 
@@ -100,7 +100,7 @@ def scores(monkeypatch):
     """Lets evaluations give the losses that a test puts into the list, in order."""
     losses = []
     monkeypatch.setattr(
-        "txl_tf.training.evaluator.Evaluator.score_lanes",
+        "txl_tf.evaluation.evaluator.Evaluator.score_lanes",
         lambda *_: Score(11 * losses.pop(0), 11),
     )
     return losses

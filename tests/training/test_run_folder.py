@@ -7,7 +7,7 @@ from small_runs import MODEL, TRAINING
 import txl_tf
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.training.run_folder import (
+from txl_tf.runs.folder import (
     OtherConfigError,
     RunConfig,
     check_config,

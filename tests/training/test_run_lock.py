@@ -10,14 +10,14 @@ import sys
 import pytest
 
 from txl_tf.errors import UserError
-from txl_tf.training.run_lock import lock_run
+from txl_tf.runs.lock import lock_run
 
 
 @contextlib.contextmanager
 def start_holder(folder):
     """Yields a process that holds the lock of a folder."""
     code = (
-        f"import time; from txl_tf.training.run_lock import lock_run\n"
+        f"import time; from txl_tf.runs.lock import lock_run\n"
         f"with lock_run({str(folder)!r}): print('holds', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:

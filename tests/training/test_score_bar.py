@@ -3,9 +3,9 @@ import types
 
 import pytest
 
-from txl_tf.training import score_bar
-from txl_tf.training.evaluator import Score
-from txl_tf.training.score_bar import ScoreBar
+from txl_tf.evaluation import progress
+from txl_tf.evaluation.progress import ScoreBar
+from txl_tf.evaluation.score import Score
 
 BITS = math.log(2)
 
@@ -21,10 +21,10 @@ def show(reports, level="byte"):
 def terminal(monkeypatch):
     """Stands for a terminal that shows every bar, each after two more seconds."""
     stream = types.SimpleNamespace(isatty=lambda: True)
-    monkeypatch.setattr(score_bar, "sys", types.SimpleNamespace(stderr=stream))
+    monkeypatch.setattr(progress, "sys", types.SimpleNamespace(stderr=stream))
     clock = iter(range(100, 997, 2))
     watch = types.SimpleNamespace(perf_counter=lambda: next(clock))
-    monkeypatch.setattr(score_bar, "time", watch)
+    monkeypatch.setattr(progress, "time", watch)
 
 
 @pytest.mark.parametrize(

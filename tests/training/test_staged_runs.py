@@ -22,7 +22,7 @@ from small_runs import (
 from test_job import CONFIG, make_records, read_log_steps, train
 
 import txl_tf
-from txl_tf.training.checkpoint import list_checkpoints
+from txl_tf.runs.checkpoint_files import list_checkpoints
 
 # Segments shorter than the memory, then nearly as long; a change in the middle of a call.
 STAGED = dataclasses.replace(TRAINING, tgt_len_schedule=((3, 2), (6, 3)), reset_at_documents=True)

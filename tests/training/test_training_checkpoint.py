@@ -24,10 +24,10 @@ from small_runs import (
 
 import txl_tf
 from txl_tf.errors import UserError
+from txl_tf.runs.averages import save_weights
+from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
+from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.training import checkpoint
-from txl_tf.training.checkpoint_average import save_weights
-from txl_tf.training.checkpoint_files import find_checkpoint, list_checkpoints, read_step
-from txl_tf.training.checkpoint_weights import load_weights
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "model"  # of the 2019 release
 # Every kind of weight: several bins, projections, biases of each layer.

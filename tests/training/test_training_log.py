@@ -8,11 +8,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import txl_tf
-from txl_tf.run_options import RunOptions
-from txl_tf.training.evaluator import Score
-from txl_tf.training.log import TrainingLog, format_score, write_evaluation
-from txl_tf.training.measures import make_bits_record
-from txl_tf.training.run_folder import RunConfig
+from txl_tf.config.run_options import RunOptions
+from txl_tf.evaluation.checkpoints import write_evaluation
+from txl_tf.evaluation.score import Score, format_score, make_bits_record
+from txl_tf.runs.folder import RunConfig
+from txl_tf.training.log import TrainingLog
 from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Interval
 

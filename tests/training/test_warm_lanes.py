@@ -9,8 +9,8 @@ from small_model import LOSS_TOLERANCE
 from small_runs import MODEL, N_TOKEN, TRAINING, Text, make_lanes, make_trainer, run_steps
 
 import txl_tf
+from txl_tf.evaluation.evaluator import Evaluator, choose_warm_len
 from txl_tf.release.checkpoint import load_model
-from txl_tf.training.evaluator import Evaluator, choose_warm_len
 
 N_LANES = (2, 3, 7, 16)
 

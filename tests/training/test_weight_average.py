@@ -12,10 +12,10 @@ from test_job import CONFIG, make_records, train
 
 import txl_tf
 from txl_tf.errors import UserError
-from txl_tf.training import evaluation
-from txl_tf.training.checkpoint_files import find_checkpoint, list_checkpoints
-from txl_tf.training.checkpoint_weights import load_weights
-from txl_tf.training.evaluator import Evaluator
+from txl_tf.evaluation.checkpoints import evaluate_checkpoints
+from txl_tf.evaluation.evaluator import Evaluator
+from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints
+from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.training.weight_average import use_averages
 
 # Few steps at a high rate: averages and weights then have other losses.
@@ -158,7 +158,7 @@ def test_evaluations_of_averages_change_nothing_of_the_training(one_replica, rec
 def test_a_checkpoint_is_evaluated_by_its_averages(use_ema, one_replica, records, tmp_path, capsys):
     train(one_replica, records, tmp_path / "run", RUN)
     settings = {"model_dir": str(tmp_path / "run"), "split": "valid", "jit_compile": False}
-    (score,) = evaluation.evaluate(records, RUN, use_ema=use_ema, **settings)
+    (score,) = evaluate_checkpoints(records, RUN, use_ema=use_ema, **settings)
     path = find_checkpoint(str(tmp_path / "run"))
     expected = score_checkpoint(records, path, use_averages=use_ema)
     assert score.nats_per_token == pytest.approx(expected, rel=1e-6)  # as above

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.data.codes import read_codes
+from txl_tf.data.characters import read_codes
 from txl_tf.data.parallel import map_ordered
 from txl_tf.data.words import is_worth_a_graph, make_table, split_words
 

@@ -12,8 +12,8 @@ import numpy as np
 from absl import flags
 from tqdm import tqdm
 
+from txl_tf.cli.program import define_flag, run_program
 from txl_tf.data.reading import Records, Split, open_records, verify_records
-from txl_tf.program import define_flag, run_program
 
 _N_TOKENS = 2**22  # read at a time
 _N_SYMBOLS = 8

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from txl_tf.config.stages import Stage, make_stages
 from txl_tf.errors import UserError
-from txl_tf.stages import Stage, make_stages
 
 
 class Tokens(Protocol):

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from txl_tf.data.counting import count_symbols
+from txl_tf.data.levels import LEVELS_OF_FIELD
 from txl_tf.data.subwords import DEFAULT_SYMBOLS, learn_subwords
-from txl_tf.data.vocabulary import LEVELS_OF_FIELD
 from txl_tf.data.words import put_into_lower_case
 from txl_tf.errors import UserError
 

@@ -2,21 +2,20 @@
 
 import reprlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 
+from txl_tf.data.characters import CharacterCodec
 from txl_tf.data.codec import Codec, Encoded
-from txl_tf.data.codes import CodeCodec
+from txl_tf.data.learning import LearningOptions, learn_fields
+from txl_tf.data.levels import LEVELS, LEVELS_OF_FIELD, SYMBOL_RULES, Level
 from txl_tf.data.subwords import BYTES, FIRST_BYTE, NEWLINE, UNKNOWN, SubwordCodec
-from txl_tf.data.words import WHITE_SPACE, WordCodec
+from txl_tf.data.words import WordCodec
 from txl_tf.errors import UserError
-
-Level = Literal["byte", "char", "word", "subword"]
-LEVELS: tuple[str, ...] = get_args(Level)
 
 
 @dataclass(frozen=True)
@@ -110,8 +109,6 @@ class Vocabulary:
             UserError: If `space` occurs, `max_symbols` leaves no room for the special symbols, or
                 subwords cannot be learnt from the texts.
         """
-        from txl_tf.data.learning import LearningOptions, learn_fields
-
         encoded = (_to_bytes(level, text) for text in texts)
         return cls(level, **learn_fields(level, encoded, LearningOptions(**options)))
 
@@ -184,11 +181,11 @@ class Vocabulary:
         """What encodes and decodes at this level."""
         unknown_id = -1 if self.unknown_id is None else self.unknown_id
         if self.level == "byte":
-            return CodeCodec([int(symbol) for symbol in self.symbols], is_bytes=True)
+            return CharacterCodec([int(symbol) for symbol in self.symbols], is_bytes=True)
         if self.level == "char":
             characters = (" " if symbol == self.space else symbol for symbol in self.symbols)
             codes = [ord(character) for character in characters]
-            return CodeCodec(codes, is_bytes=False, unknown_id=unknown_id)
+            return CharacterCodec(codes, is_bytes=False, unknown_id=unknown_id)
         if self.level == "word":
             return WordCodec(
                 self.symbols,
@@ -260,16 +257,6 @@ class Vocabulary:
         return array
 
 
-LEVELS_OF_FIELD = {
-    "space": ("char",),
-    "unknown": ("char", "word"),
-    "lower_case": ("word", "subword"),
-    "line_start": ("word",),
-    "line_end": ("word",),
-    "sentencepiece": ("subword",),
-}
-
-
 def _to_bytes(level: str, text: str | bytes) -> bytes:
     """Returns a text as bytes, which at all levels but "byte" are checked to be UTF-8."""
     if isinstance(text, str):
@@ -284,7 +271,7 @@ def _check_symbols(level: str, symbols: tuple[str, ...]) -> None:
     if len(set(symbols)) < len(symbols):
         repeated = next(symbol for symbol, count in Counter(symbols).items() if count > 1)
         raise UserError(f"`symbols` must all differ. Received twice: {repeated!r}")
-    rule, is_of_level = _RULES[level]
+    rule, is_of_level = SYMBOL_RULES[level]
     for i, symbol in enumerate(symbols):
         if not is_of_level(symbol):
             raise UserError(f"Each of `symbols` must be {rule}. Received: {symbol!r} as symbol {i}")
@@ -293,24 +280,3 @@ def _check_symbols(level: str, symbols: tuple[str, ...]) -> None:
             f"`symbols` of subwords must begin with {UNKNOWN!r}, {NEWLINE!r} and the 256 bytes. "
             f"Received: {symbols[:3]}, ..."
         )
-
-
-def fit_level(level: Level, symbols: Iterable[str]) -> bool:
-    """Tells whether all of some texts can be symbols of a level."""
-    return all(map(_RULES[level][1], symbols))
-
-
-def _is_byte(symbol: str) -> bool:
-    return symbol.isdecimal() and int(symbol) < 256 and str(int(symbol)) == symbol
-
-
-def _is_word(symbol: str) -> bool:
-    return bool(symbol) and not WHITE_SPACE.search(symbol)
-
-
-_RULES: dict[str, tuple[str, Callable[[str], bool]]] = {
-    "byte": ("the decimal number of a byte", _is_byte),
-    "char": ("one character", lambda symbol: len(symbol) == 1),
-    "word": ("a word without white space", _is_word),
-    "subword": ("a piece of a text", bool),
-}

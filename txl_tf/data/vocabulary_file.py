@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from txl_tf.data.learning import LearningOptions
-from txl_tf.data.vocabulary import Level, Vocabulary
+from txl_tf.data.levels import Level
+from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.words import WHITE_SPACE
 from txl_tf.errors import UserError
 

@@ -13,7 +13,7 @@ from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.inference.serving import RaggedScorer, Reader, make_id_functions
 from txl_tf.inference.serving_text import StrictTokenizer, Writer, make_text_functions
-from txl_tf.training.files import explain, write_aside, write_json, write_text
+from txl_tf.runs.files import explain, write_aside, write_json, write_text
 from txl_tf.version import __version__
 
 FORMAT_VERSION = 1

@@ -12,6 +12,8 @@ from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.reading import open_records
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
+from txl_tf.evaluation.evaluator import Evaluator
+from txl_tf.evaluation.score import Score, describe_unknown
 from txl_tf.inference.export import BATCH_SIZE as EXPORT_BATCH_SIZE
 from txl_tf.inference.export import export_saved_model
 from txl_tf.inference.generation import Choice, Generator
@@ -20,13 +22,12 @@ from txl_tf.inference.session import Session
 from txl_tf.inference.text_reader import TextReader
 from txl_tf.inference.text_scores import TextScore, score_texts, sum_scores
 from txl_tf.model import TransformerXL
-from txl_tf.training.checkpoint_files import find_checkpoint, read_step
-from txl_tf.training.checkpoint_weights import load_weights, save_weights
-from txl_tf.training.data_place import name_records
-from txl_tf.training.evaluator import Evaluator, Score
-from txl_tf.training.files import write_aside
-from txl_tf.training.measures import describe_unknown
-from txl_tf.training.run_folder import (
+from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
+from txl_tf.runs.checkpoint_reader import load_weights
+from txl_tf.runs.checkpoint_writer import save_weights
+from txl_tf.runs.data_place import name_records
+from txl_tf.runs.files import write_aside
+from txl_tf.runs.folder import (
     RunConfig,
     make_run_folder,
     read_run_config,

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.inference.text_parts import TextName, TextPart
-from txl_tf.inference.text_scores import TextScore, TextTotals
-from txl_tf.training.measures import (
+from txl_tf.evaluation.progress import Bar
+from txl_tf.evaluation.score import (
     format_unknown,
     make_bits_record,
     make_unknown_record,
     name_bits,
 )
-from txl_tf.training.score_bar import Bar
+from txl_tf.inference.text_parts import TextName, TextPart
+from txl_tf.inference.text_scores import TextScore, TextTotals
 
 TOTAL = "total"
 _WIDTHS = {

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedMemory, CachedModel, clear_rows, take_nearest
-from txl_tf.training.checkpoint_weights import name_variables
+from txl_tf.runs.checkpoint_reader import name_variables
 
 Tensors = dict[str, tf.Tensor]
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.evaluation.score import compute_bpc, compute_perplexity, compute_share
 from txl_tf.inference.scoring import Scorer
 from txl_tf.inference.text_parts import TextName, TextPart
-from txl_tf.training.evaluator import compute_perplexity
-from txl_tf.training.measures import compute_bpc, compute_share
 
 
 @dataclass(frozen=True)

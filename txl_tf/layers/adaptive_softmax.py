@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from txl_tf.chunks import is_taken_at_once
 from txl_tf.config import ModelConfig
 from txl_tf.layers import bin_loss
+from txl_tf.layers.chunks import is_taken_at_once
 from txl_tf.layers.products import multiply_transposed
 
 

@@ -5,7 +5,7 @@ The head is computed in the same way where its logits of all tokens would take t
 
 from keras import ops
 
-from txl_tf.chunks import choose_chunk
+from txl_tf.layers.chunks import choose_chunk
 from txl_tf.layers.custom_gradient import custom_gradient
 
 LARGE = 1e30

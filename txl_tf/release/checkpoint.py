@@ -12,7 +12,7 @@ import tensorflow as tf
 from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.training.checkpoint_weights import RELEASE_SCOPE as SCOPE
+from txl_tf.runs.checkpoint_reader import RELEASE_SCOPE as SCOPE
 
 GLOBAL_STEP = "global_step"
 SLOTS = ("Adam", "Adam_1")  # first and second moment

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.data.vocabulary import Level, Vocabulary, fit_level
+from txl_tf.data.levels import Level, fit_level
+from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.release.pickled_names import NAMES, Array, decode_text
 from txl_tf.release.plain_data import (
     MAX_KEY_LENGTH,

@@ -11,7 +11,8 @@ from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import GLOBAL_STEP, SCOPE, list_entries
-from txl_tf.training.files import explain, explain_errors, write_json, write_tensors, write_text
+from txl_tf.runs.checkpoint_writer import write_tensors
+from txl_tf.runs.files import explain, explain_errors, write_json, write_text
 
 
 def export_model(out: str, model: TransformerXL, *, step: int) -> str:

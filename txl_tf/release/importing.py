@@ -16,10 +16,10 @@ from txl_tf.release.checkpoint import load_model, load_optimizer, read_global_st
 from txl_tf.release.corpus import read_corpus
 from txl_tf.release.hub import is_hub_folder, load_hub_model, read_hub_vocabulary
 from txl_tf.release.infer import find_checkpoint, infer_config
-from txl_tf.training.checkpoint_weights import save_weights
-from txl_tf.training.files import read_json, write_aside, write_json
+from txl_tf.runs.checkpoint_writer import save_weights
+from txl_tf.runs.files import read_json, write_aside, write_json
+from txl_tf.runs.folder import RECORDS_NAME, RunConfig, make_run_folder
 from txl_tf.training.optimizer import ReducedOptimizer, make_optimizer
-from txl_tf.training.run_folder import RECORDS_NAME, RunConfig, make_run_folder
 
 IMPORT_NAME = "import.json"
 

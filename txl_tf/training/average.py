@@ -8,7 +8,7 @@ import sys
 
 from absl import flags
 
-from txl_tf.program import define_flag, parse_integers, run_program
+from txl_tf.cli.program import define_flag, parse_integers, run_program
 
 
 def main(argv: list[str]) -> int:
@@ -37,19 +37,19 @@ def average_run(options: flags.FlagValues) -> None:
         raise flags.Error("--last and --steps: pass one of them")
     steps = None if options.steps is None else parse_integers("steps", options.steps)
 
-    from txl_tf.training import checkpoint_average
-    from txl_tf.training.data_place import knows_data
+    from txl_tf.runs import averages
+    from txl_tf.runs.data_place import knows_data
 
     model_dir = options.model_dir
-    chosen = checkpoint_average.choose_checkpoints(model_dir, last=options.last, steps=steps)
+    chosen = averages.choose_checkpoints(model_dir, last=options.last, steps=steps)
     paths = [path for _, path in chosen]
     listed = ", ".join(str(step) for step, _ in chosen)
     print(f"Averages the weights of {len(chosen)} checkpoints of {model_dir}: steps {listed}.")
-    path = checkpoint_average.find_place(model_dir, chosen[-1][0], overwrite=options.overwrite)
-    weights = checkpoint_average.average_weights(paths)
-    if checkpoint_average.has_moving_averages(paths):
+    path = averages.find_place(model_dir, chosen[-1][0], overwrite=options.overwrite)
+    weights = averages.average_weights(paths)
+    if averages.has_moving_averages(paths):
         print("Their moving averages, of --ema, are left out.")
-    checkpoint_average.save_weights(path, weights)
+    averages.save_weights(path, weights)
     places = [] if knows_data(model_dir) else ["--data_dir=DATA_DIR"]
     places += [f"--model_dir={shlex.quote(model_dir)}", f"--eval_ckpt_path={shlex.quote(path)}"]
     print(f"Saved {path}. To evaluate it:")

@@ -7,14 +7,14 @@ wrong with that of another one.
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.training.checkpoint_files import (
+from txl_tf.runs.checkpoint_files import (
     CHECKPOINTS_NAME,
     DAMAGED,
     PREFIX,
@@ -25,26 +25,19 @@ from txl_tf.training.checkpoint_files import (
     remove_checkpoint,
     set_aside,
 )
-from txl_tf.training.checkpoint_origin import (
-    Origin,
-    find_mismatch,
-    make_origin_group,
-    read_origin,
-)
-from txl_tf.training.checkpoint_weights import (
-    DAMAGE,
-    check_weights,
+from txl_tf.runs.checkpoint_reader import DAMAGE, CheckpointReader, Origin
+from txl_tf.runs.checkpoint_writer import (
+    explain_failed_save,
     group_variables,
-    holds_memory,
     make_config_group,
-    read_shapes,
-    restore_variables,
+    make_origin_group,
+    write_checkpoint,
 )
-from txl_tf.training.files import exists, explain, explain_errors
-from txl_tf.training.memory_files import check_parts, read_memory, write_memory
+from txl_tf.runs.files import exists, explain, explain_errors
+from txl_tf.runs.folder import make_run_id, read_run_id
+from txl_tf.runs.memory_files import MemoryFileError, check_parts, read_memory, write_memory
 from txl_tf.training.optimizer import ReducedOptimizer, read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
-from txl_tf.training.run_folder import make_run_id, read_run_id
 from txl_tf.training.workers import Workers
 
 # What reading raises for other causes than damage: the checkpoint stays where it is.
@@ -92,11 +85,8 @@ class Checkpointer:
         self.run_id = run_id
         self.keep = keep
         self.warn = warn
-        variables = group_variables(model, optimizer)
-        origin = make_origin_group(Origin(0, run_id))
-        self._step = origin["origin"]["step"]
-        self._checkpoint = tf.train.Checkpoint(**variables, **make_config_group(model), **origin)
-        self._restored = tf.train.Checkpoint(**variables)
+        self._variables = group_variables(model, optimizer)
+        self._config = make_config_group(model)
 
     def restore(self) -> int:
         """Restores the newest checkpoint that can be read; returns the step, 0 if there is none.
@@ -138,22 +128,24 @@ class Checkpointer:
         if not exists(f"{path}.index"):  # the chief has seen it
             raise UserError(f"{path} is not here: {_SHARED}")
         try:
-            check_weights(path, self.model)  # another model would lack a memory too
-            if not read_shapes(path, "optimizer"):
+            reader = CheckpointReader(path)
+            reader.check_weights(self.model)  # another model would lack a memory too
+            if not reader.list_shapes("optimizer"):
                 raise UserError(
                     f"checkpoint {path} holds weights alone: start from it in a new `model_dir`, "
                     "with `warm_start_path`"
                 )
-            mismatch = find_mismatch(path, read_step(path), self.run_id)
+            mismatch = reader.find_mismatch(read_step(path), self.run_id)
             if mismatch:
                 return mismatch
             memory = None
-            if holds_memory(path):
-                memory = read_memory(path, self.model.config.n_layer, self.memory.lanes)
-            restore_variables(self._restored, path)
+            if reader.has_memory:
+                memory = read_memory(reader, self.model.config.n_layer, self.memory.lanes)
+            for group, variables in self._variables.items():
+                reader.restore(group, variables)
         except NO_DAMAGE as error:
             raise UserError(f"checkpoint {path} cannot be read: {explain(error)}") from error
-        except DAMAGE as error:
+        except (*DAMAGE, MemoryFileError) as error:
             return explain(error)
         if memory is None:
             self.workers.say(f"Checkpoint {path} came without a memory: it starts empty.")
@@ -175,7 +167,7 @@ class Checkpointer:
         """
         step = read_step_count(self.optimizer)
         path = self._make_path(step)
-        with self._explain_failure(path):
+        with explain_failed_save(path, self._describe_kept):
             with explain_errors(path):
                 tf.io.gfile.makedirs(os.path.dirname(path))
             write_memory(
@@ -188,10 +180,10 @@ class Checkpointer:
             )
         self.workers.wait()  # for all parts: the index, written last, says that it is whole
         if self.workers.is_chief:
-            with self._explain_failure(path):
+            with explain_failed_save(path, self._describe_kept):
                 check_parts(path, self.workers.count)
-                self._step.assign(step)
-                self._checkpoint.write(path)
+                origin = make_origin_group(Origin(step, self.run_id))
+                write_checkpoint(path, self._variables | self._config | origin)
             for old_step, old in list_checkpoints(self.model_dir)[: -self.keep]:
                 if old_step != keep_step:
                     remove_checkpoint(old)
@@ -199,18 +191,9 @@ class Checkpointer:
         self.workers.wait()  # no run ends before its last checkpoint is whole
         return path
 
-    @contextlib.contextmanager
-    def _explain_failure(self, path: str) -> Iterator[None]:
-        """Turns what a failed save raises into a `UserError`; nothing of it stays."""
-        try:
-            yield
-        except (tf.errors.OpError, OSError, UserError) as error:
-            remove_checkpoint(path)
-            kept = list_checkpoints(self.model_dir)
-            newest = f"the newest whole one is {kept[-1][1]}" if kept else "there is no older one"
-            raise UserError(
-                f"checkpoint {path} could not be saved: {explain(error)}; {newest}"
-            ) from error
+    def _describe_kept(self) -> str:
+        kept = list_checkpoints(self.model_dir)
+        return f"; the newest whole one is {kept[-1][1]}" if kept else "; there is no older one"
 
 
 def share_run_id(workers: Workers, model_dir: str) -> str:
@@ -230,5 +213,5 @@ def _find_named_run(model_dir: str) -> str | None:
     """Returns the run that the newest checkpoint names; `None` if it names none."""
     for _, path in list_checkpoints(model_dir)[-1:]:
         with contextlib.suppress(*DAMAGE):  # whoever restores it says so
-            return read_origin(path).run_id
+            return CheckpointReader(path).origin.run_id
     return None

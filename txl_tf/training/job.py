@@ -10,27 +10,28 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import TrainConfig
+from txl_tf.config.run_options import RunOptions
 from txl_tf.data.data_set import DataSet, get_level
 from txl_tf.data.evaluation_lanes import EvaluationLanes
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
+from txl_tf.evaluation.checkpoints import check_documents
+from txl_tf.evaluation.evaluator import Evaluator
+from txl_tf.evaluation.score import Score
 from txl_tf.model import TransformerXL
-from txl_tf.run_options import RunOptions
-from txl_tf.training.checkpoint import Checkpointer, share_run_id
-from txl_tf.training.checkpoint_weights import load_weights
-from txl_tf.training.data_place import DataPlace, remember_data
-from txl_tf.training.evaluation import check_documents
-from txl_tf.training.evaluator import Evaluator, Score
-from txl_tf.training.files import explain
-from txl_tf.training.log import TrainingLog
-from txl_tf.training.loop import TrainingLoop
-from txl_tf.training.optimizer import ReducedOptimizer, make_schedule
-from txl_tf.training.run_folder import (
+from txl_tf.runs.checkpoint_reader import load_weights
+from txl_tf.runs.data_place import DataPlace, remember_data
+from txl_tf.runs.files import explain
+from txl_tf.runs.folder import (
     RunConfig,
     check_run_folder,
     make_run_folder,
     update_training,
 )
+from txl_tf.training.checkpoint import Checkpointer, share_run_id
+from txl_tf.training.log import TrainingLog
+from txl_tf.training.loop import TrainingLoop
+from txl_tf.training.optimizer import ReducedOptimizer, make_schedule
 from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.validation import Validation

@@ -8,17 +8,9 @@ from typing import Any
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
-from txl_tf.config import EvalConfig
-from txl_tf.training.evaluator import Score
-from txl_tf.training.files import append_json_line, drop_lines_after, explain_errors
-from txl_tf.training.measures import (
-    format_unknown,
-    make_bits_record,
-    make_unknown_record,
-    name_bits,
-    name_measure,
-)
-from txl_tf.training.run_folder import EVALUATIONS_NAME, EVENTS_NAME, LOG_NAME, RunConfig
+from txl_tf.evaluation.score import Score, name_bits, name_losses
+from txl_tf.runs.files import append_json_line, drop_lines_after, explain_errors
+from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, RunConfig
 from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Interval
 
@@ -145,74 +137,3 @@ def _write_hyper_parameters(path: str, config: RunConfig) -> None:
     with writer.as_default(step=0):
         hparams.hparams(plain)
     writer.close()
-
-
-def name_losses(score: Score) -> dict[str, float | None]:
-    """Returns a loss in all units, by their names in logs and in TensorBoard."""
-    return {
-        "loss_nats": score.nats_per_token,
-        **make_bits_record(score),
-        "perplexity": score.perplexity,
-    }
-
-
-def format_score(score: Score, n_tokens: int | None = None) -> str:
-    """Returns a score as a line for people.
-
-    Args:
-        score: the score.
-        n_tokens: the tokens of all of the split, where not all were scored.
-    """
-    cut = "" if n_tokens is None else f" of {n_tokens:,}"
-    bits = "bits per token" if score.bpc is None else "bpc"
-    unknown = f", {format_unknown(score)} unknown" if score.n_unknown else ""
-    return (
-        f"loss {score.nats_per_token:.4f} nats | {bits} {score.bits_per_token:.4f} | "
-        f"perplexity {score.perplexity:.5g} | {score.tokens:,.0f} tokens{cut}{unknown}"
-    )
-
-
-def format_measure(score: Score, level: str | None) -> str:
-    """Returns a score in the unit in which results at a level of the vocabulary are given.
-
-    >>> format_measure(Score(nats=30.0, tokens=10), "word")
-    'perplexity 20.086'
-    """
-    name = name_measure(level)
-    if name == "perplexity":
-        return f"{name} {score.perplexity:.5g}"
-    return f"{'bits per token' if score.n_unknown else name} {score.bits_per_token:.4f}"
-
-
-def write_evaluation(
-    model_dir: str,
-    score: Score,
-    config: EvalConfig,
-    *,
-    split: str,
-    checkpoint: str,
-    step: int,
-    is_whole: bool,
-    is_averaged: bool,
-    n_lanes: int,
-    warm_len: int = 0,
-    as_release: bool = False,
-) -> None:
-    """Adds a score to the run's `evaluations.jsonl`, with how it came about."""
-    record = {
-        "split": split,
-        "is_whole": is_whole,  # all of the split was scored
-        "checkpoint": checkpoint,
-        "is_averaged": is_averaged,  # of the moving averages of its weights
-        "step": step,
-        "loss_nats": score.nats_per_token,
-        **make_bits_record(score),
-        "perplexity": score.perplexity,
-        "tokens": score.tokens,
-        **make_unknown_record(score),
-        "evaluation": config.to_json(),
-        "lanes": n_lanes,
-        "warm_len": warm_len,  # tokens that each lane read before those that count
-        "as_release": as_release,  # counted as the 2019 release does
-    }
-    append_json_line(os.path.join(model_dir, EVALUATIONS_NAME), record)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 from tqdm import tqdm
 
+from txl_tf.config.run_options import RunOptions
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import StoppedError, UserError
-from txl_tf.run_options import RunOptions
+from txl_tf.evaluation.score import Score, format_score
 from txl_tf.training.checkpoint import Checkpointer
-from txl_tf.training.evaluator import Score
-from txl_tf.training.log import TrainingLog, format_score
+from txl_tf.training.log import TrainingLog
 from txl_tf.training.signals import StopSignals
 from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Interval, Trainer

@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from txl_tf.errors import UserError
+from txl_tf.runs.files import explain
 from txl_tf.training.cluster import CONNECT_MINUTES, Cluster
-from txl_tf.training.files import explain
 from txl_tf.training.rendezvous import end_when_stuck, wait_for_processes
 from txl_tf.training.signals import end_on_interrupt, stop_at_once
 

@@ -3,8 +3,8 @@
 import math
 
 from txl_tf.config import TrainConfig
-from txl_tf.run_options import RunOptions
-from txl_tf.stages import find_stage, make_stages
+from txl_tf.config.run_options import RunOptions
+from txl_tf.config.stages import find_stage, make_stages
 
 
 class TimeLeft:

@@ -13,7 +13,7 @@ from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.training.files import explain_full_memory
+from txl_tf.runs.files import explain_full_memory
 from txl_tf.training.gauges import measure_norm, measure_peak_memory
 from txl_tf.training.optimizer import make_optimizer, read_step_count
 from txl_tf.training.pace import Pace

@@ -2,9 +2,8 @@
 
 import os
 
-from txl_tf.training.evaluator import Score
-from txl_tf.training.files import append_json_line, drop_lines_after
-from txl_tf.training.measures import make_bits_record, make_unknown_record
+from txl_tf.evaluation.score import Score, make_bits_record, make_unknown_record
+from txl_tf.runs.files import append_json_line, drop_lines_after
 
 VALIDATION_NAME = "validation.jsonl"
 

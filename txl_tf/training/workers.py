@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import UserError
+from txl_tf.runs.files import explain
 from txl_tf.training.cluster import Cluster
-from txl_tf.training.files import explain
 
 # What a collective operation raises when a process is gone, or says that it will be.
 LOSSES = (

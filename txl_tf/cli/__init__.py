@@ -1,0 +1,1 @@
+"""What the command-line programs share: flags, the training command, errors of one line."""

@@ -1,0 +1,14 @@
+"""Hyper-parameters as frozen, checked dataclasses with the names of the 2019 release."""
+
+from txl_tf.config.model import SHAPELESS, TRAINED_WITH, ModelConfig
+from txl_tf.config.reading import AttentionSpan, EvalConfig
+from txl_tf.config.training import TrainConfig
+
+__all__ = [
+    "SHAPELESS",
+    "TRAINED_WITH",
+    "AttentionSpan",
+    "EvalConfig",
+    "ModelConfig",
+    "TrainConfig",
+]

@@ -1,0 +1,99 @@
+"""Segment lengths that change in the course of a training run."""
+
+import itertools
+import math
+from typing import Any, NamedTuple
+
+from txl_tf.config.base import MAX_INTEGER
+from txl_tf.errors import UserError
+
+
+class Stage(NamedTuple):
+    """Steps whose segments have one length, from `first_step` to the next stage.
+
+    Args:
+        first_step: its first step.
+        first_token: tokens that a lane has read before it.
+        tgt_len: segment length T.
+    """
+
+    first_step: int
+    first_token: int
+    tgt_len: int
+
+    def count_tokens(self, step: int) -> int:
+        """Returns the tokens that a lane has read before a step of this stage."""
+        return self.first_token + (step - self.first_step) * self.tgt_len
+
+
+def make_stages(schedule: tuple[tuple[int, int], ...], tgt_len: int) -> tuple[Stage, ...]:
+    """Returns the stages of a run, of which the last has no end.
+
+    Args:
+        schedule: pairs of a step and the length of the segments up to it.
+        tgt_len: the length from the last of these steps on.
+
+    Raises:
+        UserError: the steps are not ascending, a value is no integer from 1 to `MAX_INTEGER`, or a
+            stage would begin within one of its segments.
+
+    >>> make_stages(((100, 32), (200, 64)), 128)[-1]
+    Stage(first_step=200, first_token=9600, tgt_len=128)
+
+    References:
+        Press et al. 2021, Shortformer, https://arxiv.org/abs/2012.15832 (staged training).
+    """
+    if not _is_schedule(schedule):
+        raise UserError(
+            "`tgt_len_schedule` must be pairs of a step and a length, integers from 1 to "
+            f"{MAX_INTEGER}, with ascending steps. Received: tgt_len_schedule={schedule!r}"
+        )
+    lengths = [*(length for _, length in schedule), tgt_len]
+    stages = [Stage(0, 0, lengths[0])]
+    for (step, _), length in zip(schedule, lengths[1:], strict=True):
+        stages.append(Stage(step, stages[-1].count_tokens(step), length))
+        _check_start(stages[-1], stages[-2])
+    return tuple(stages)
+
+
+def find_stage(stages: tuple[Stage, ...], step: int) -> Stage:
+    """Returns the stage that a step is in.
+
+    >>> find_stage(make_stages(((100, 32),), 64), 100).tgt_len
+    64
+    """
+    *_, stage = (stage for stage in stages if stage.first_step <= step)
+    return stage
+
+
+def _is_schedule(schedule: Any) -> bool:
+    if not isinstance(schedule, tuple):
+        return False
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in schedule):
+        return False
+    values = [value for pair in schedule for value in pair]
+    steps = [step for step, _ in schedule]
+    are_integers = all(type(value) is int and 1 <= value <= MAX_INTEGER for value in values)
+    return are_integers and all(low < high for low, high in itertools.pairwise(steps))
+
+
+def _check_start(stage: Stage, before: Stage) -> None:
+    """Checks that the text read before a stage is whole segments of its length.
+
+    Its segments then end where an epoch ends, as those of all other lengths do.
+
+    Raises:
+        UserError: it is not; the nearest steps at which it is are named.
+    """
+    if stage.first_token % stage.tgt_len == 0:
+        return
+    # Of `period` steps in a row, one fits.
+    period = stage.tgt_len // math.gcd(stage.tgt_len, before.tgt_len)
+    late = stage.first_token // before.tgt_len % period
+    fitting = [stage.first_step - late, stage.first_step - late + period]
+    nearest = " and ".join(str(step) for step in fitting if step > before.first_step)
+    raise UserError(
+        "`tgt_len_schedule` must change the length where a lane has read a multiple of the next "
+        f"one. Received: step {stage.first_step}, where it has read {stage.first_token} tokens, "
+        f"and the length {stage.tgt_len}. The nearest steps that fit: {nearest}"
+    )

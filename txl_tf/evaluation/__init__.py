@@ -1,0 +1,1 @@
+"""Scoring a split: every token once, and the result in the field's units."""

@@ -1,0 +1,135 @@
+"""The score of a run beside the published figure, as a table and as a record."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from txl_tf import presets
+from txl_tf.data.data_set import DataSet, get_level
+from txl_tf.data.evaluation_lanes import EvaluationLanes
+from txl_tf.evaluation.checkpoints import Outcome, describe_span
+from txl_tf.evaluation.score import (
+    Score,
+    format_unknown,
+    make_bits_record,
+    make_unknown_record,
+    name_measure,
+)
+from txl_tf.runs.folder import RunConfig
+
+
+class Job(NamedTuple):
+    """What is evaluated.
+
+    Args:
+        model_dir: run folder.
+        config: the run's, with the evaluation that was asked for.
+        records: the data set.
+        split: name of the split.
+        recipe: name of the recipe whose figure is shown; `None` if none is known.
+        lanes: of the split.
+    """
+
+    model_dir: str
+    config: RunConfig
+    records: DataSet
+    split: str
+    recipe: str | None
+    lanes: EvaluationLanes
+
+    def describe_counting(self) -> str:
+        """Returns what counts, for people."""
+        lanes = self.lanes
+        if lanes.drop_rest:
+            lane_len, rest = divmod(len(self.records.split(self.split)), lanes.n_lanes)
+            return (
+                f"Counts as the 2019 release did: {lanes.n_lanes} lane"
+                f"{'s' * (lanes.n_lanes > 1)} of {lane_len:,} tokens, "
+                f"cold; {rest} tokens at the end and the first token of each lane are left out."
+            )
+        if not lanes.warm_len:
+            return "Every token but the first counts once."
+        return (
+            "Every token but the first counts once; each lane first reads the "
+            f"{lanes.warm_len:,} tokens before it."
+        )
+
+    def describe_published(self) -> str:
+        """Returns the published figure, and what it is of where that was not evaluated here."""
+        if self.recipe is None:
+            return "none: no recipe has a model of this shape"
+        preset, evaluation = presets.get(self.recipe), self.config.evaluation
+        if not preset.published:
+            return f"none for {self.recipe}"
+        notes = [self.recipe]
+        dataset = self.recipe.partition("_")[0]
+        if (dataset, "test") != (self.records.dataset, self.split):
+            notes.append(f"on {dataset}, split test")
+        if describe_span(preset.evaluation) != describe_span(evaluation):
+            notes.append(f"with {describe_span(preset.evaluation)}")
+        return f"{preset.published} ({'; '.join(notes)})"
+
+    def make_record(self, outcome: Outcome) -> dict[str, Any]:
+        """Returns all that is known of an evaluation, for `json.dump`."""
+        score = outcome.score
+        return {
+            "run": self.model_dir,
+            "dataset": self.config.dataset,
+            "recipe": self.recipe,
+            "published": presets.get(self.recipe).published if self.recipe else "",
+            "split": self.split,
+            "checkpoint": outcome.checkpoint,
+            "step": outcome.step,
+            "is_averaged": outcome.is_averaged,
+            "is_whole": outcome.is_whole,
+            "evaluation": self.config.evaluation.to_json(),
+            "lanes": self.lanes.n_lanes,
+            "warm_len": self.lanes.warm_len,
+            "as_release": self.lanes.drop_rest,
+            "tokens": score.tokens,
+            "tokens_left_out": self.lanes.n_left_out,
+            **make_unknown_record(score),
+            "loss_nats": score.nats_per_token,
+            **make_bits_record(score),
+            "perplexity": score.perplexity,
+            "unit": name_measure(get_level(self.records)),
+            "seconds": outcome.seconds,
+            "tokens_per_second": outcome.tokens_per_second,
+        }
+
+    def format_table(self, outcome: Outcome) -> Iterator[str]:
+        """Yields the lines of a table of what was found."""
+        rows = self._make_rows(outcome)
+        width = max(map(len, rows))
+        for name, text in rows.items():
+            yield f"{name:<{width}}  {text}"
+
+    def _format_measure(self, score: Score) -> dict[str, str]:
+        """Returns the score in its unit, and why it has none where characters were unknown."""
+        unit = name_measure(score.level)
+        if unit == "perplexity":
+            return {unit: f"{score.perplexity:.2f}"}
+        bits = f"{score.bits_per_token:.4f}"
+        if score.n_unknown:
+            return {unit: "- (there are unknown characters)", "bits per token": bits}
+        return {unit: bits}
+
+    def _make_rows(self, outcome: Outcome) -> dict[str, str]:
+        lanes, score = self.lanes, outcome.score
+        cut = "" if score.tokens == lanes.n_targets else f" of {lanes.n_targets:,}"
+        weights = ", averaged weights" if outcome.is_averaged else ""
+        vocabulary = self.records.vocabulary
+        has_unknown = vocabulary is not None and vocabulary.unknown is not None
+        unknown = {"unknown": format_unknown(score)} if has_unknown else {}
+        return {
+            "data": f"{self.records.dataset}, split {self.split}",
+            "checkpoint": f"{outcome.checkpoint}{weights}",
+            "span": describe_span(self.config.evaluation),
+            "lanes": lanes.describe(noun=""),
+            "tokens": f"{score.tokens:,}{cut}",
+            **unknown,
+            "loss": f"{score.nats_per_token:.4f} nats",
+            **self._format_measure(score),
+            "published": self.describe_published(),
+            "speed": f"{outcome.tokens_per_second:,.0f} tokens/s: {outcome.seconds:.1f} seconds, "
+            "compilation included",
+        }

@@ -1,0 +1,1 @@
+"""The folder of a run: its config, its data, its checkpoints."""

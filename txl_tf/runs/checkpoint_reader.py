@@ -1,0 +1,262 @@
+"""Reading a checkpoint of a run.
+
+A checkpoint holds groups of variables: `weights`, their moving `averages`, `optimizer`. A variable
+is named after its path in the model. Two small groups describe the checkpoint itself: `config` has
+the model's config and says whether there is a memory, `origin` names the step and the run. The
+files of the memory hold the origin, too, so that parts of several checkpoints are not mixed.
+Checkpoints of older versions may lack both groups; the optimizer's step count then gives the step.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.config import SHAPELESS, ModelConfig
+from txl_tf.config.base import list_differences
+from txl_tf.data.files import check_address
+from txl_tf.errors import UserError
+from txl_tf.model import TransformerXL
+from txl_tf.runs.checkpoint_files import CHECKPOINTS_NAME, PREFIX
+from txl_tf.runs.files import explain
+from txl_tf.runs.folder import read_run_id
+
+# What reading a file raises that is cut, changed or missing.
+DAMAGE = (tf.errors.OpError, IndexError, RuntimeError)
+RELEASE_SCOPE = "transformer/"  # the scope of all weights of the 2019 release
+CONFIG_GROUP, ORIGIN_GROUP = "config", "origin"
+_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"  # of the keys that a `tf.train.Checkpoint` writes
+_STEP_COUNT = re.compile(rf"optimizer/[^/]*\.iteration{re.escape(_SUFFIX)}")
+
+
+class Origin(NamedTuple):
+    """The step and the run that wrote a part of a checkpoint.
+
+    Args:
+        step: the step; `None` where the part does not say.
+        run_id: the run's id; `None` where the part does not say.
+    """
+
+    step: int | None
+    run_id: str | None
+
+    def __str__(self) -> str:
+        if self == (None, None):
+            return "neither step nor run"
+        return f"step {self.step}" + (f" of run {self.run_id}" if self.run_id else "")
+
+
+class CheckpointReader:
+    """Reads the variables of a checkpoint by group and name, and what it says of itself.
+
+    Args:
+        path: of the checkpoint, `.../ckpt-STEP`, or of a file of its memory; without `.index`.
+
+    Raises:
+        UserError: If its address does not answer.
+        Exception: One of `DAMAGE` if it cannot be read; every method may raise it, too.
+    """
+
+    def __init__(self, path: str):
+        check_address(path)
+        self.path = path
+        # `tf.train.load_checkpoint` would look for the path by a pattern first, which not all
+        # remote file systems know.
+        self._reader = tf.compat.v1.train.NewCheckpointReader(path)
+        self.keys: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
+
+    def get_tensor(self, key: str) -> Any:
+        """Returns a tensor by its key in the file, as a NumPy array or scalar."""
+        return self._reader.get_tensor(key)
+
+    def read(self, group: str, name: str) -> np.ndarray:
+        """Returns a variable."""
+        return self.get_tensor(make_key(group, name))
+
+    def list_shapes(self, group: str) -> dict[str, list[int]]:
+        """Returns the shapes of a group of variables by name; none if there is no such group."""
+        key = re.compile(re.escape(make_key(group, "NAME")).replace("NAME", "(.*)"))
+        matches = ((key.fullmatch(name), shape) for name, shape in self.keys.items())
+        return {match[1].replace("..", "."): shape for match, shape in matches if match}
+
+    @property
+    def origin(self) -> Origin:
+        """The step and the run that the file names."""
+
+        def find(name: str) -> Any:
+            keys = (f"{ORIGIN_GROUP}/{name}", f"{ORIGIN_GROUP}/{name}{_SUFFIX}")
+            return next((self.get_tensor(key) for key in keys if key in self.keys), None)
+
+        step, run_id = find("step"), find("run_id")
+        return Origin(
+            None if step is None else int(step),
+            run_id.decode() if isinstance(run_id, bytes) else None,
+        )
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the checkpoint was written with a memory."""
+        key = make_key(CONFIG_GROUP, "has_memory")
+        return bool(self.get_tensor(key)) if key in self.keys else True
+
+    @property
+    def model_config(self) -> dict[str, Any]:
+        """The fields of the model's config that shape the weights; empty where there are none."""
+        key = make_key(CONFIG_GROUP, "model")
+        return json.loads(self.get_tensor(key)) if key in self.keys else {}
+
+    def find_mismatch(self, step: int, run_id: str | None) -> str | None:
+        """Describes how the weights are not those of a step of a run; `None` if they are.
+
+        Args:
+            step: the step.
+            run_id: the run's id; `None` if it is not known.
+        """
+        origin = self.origin
+        found = self._read_step_count() if origin.step is None else origin.step
+        if found not in (None, step):
+            return f"it holds the weights of step {found}"
+        if run_id and origin.run_id and origin.run_id != run_id:
+            return f"it is of another run, {origin.run_id}; this one is {run_id}"
+        return None
+
+    def check_place(self) -> None:
+        """Checks that the checkpoint is of the step in its name and of the run around it.
+
+        A checkpoint with another name than `ckpt-STEP` passes, and so does one that says nothing
+        of itself.
+
+        Raises:
+            UserError: If it is of another step or run.
+        """
+        folder, name = os.path.split(self.path)
+        match = re.fullmatch(rf"{PREFIX}-(\d+)", name)
+        if not match:
+            return
+        model_dir, parent = os.path.split(folder)
+        run_id = read_run_id(model_dir) if parent == CHECKPOINTS_NAME else None
+        mismatch = self.find_mismatch(int(match[1]), run_id)
+        if mismatch:
+            raise UserError(
+                f"checkpoint {self.path} is not what its place and its name say: {mismatch}"
+            )
+
+    def check_not_release(self) -> None:
+        """Checks that this is no checkpoint of the 2019 release.
+
+        Raises:
+            UserError: If it is; the message names the command that imports it.
+        """
+        if not any(key.startswith(RELEASE_SCOPE) for key in self.keys):
+            return
+        # As it is downloaded: NAME/model/model.ckpt-0, beside NAME/data.
+        folder = os.path.dirname(self.path) or "."
+        source = os.path.dirname(folder) if os.path.basename(folder) == "model" else folder
+        raise UserError(
+            f"{self.path} is a checkpoint of the 2019 release. Make a run of it first: python -m "
+            f"txl_tf.import_release --source {shlex.quote(source or '.')} --out MODEL_DIR"
+        )
+
+    def check_weights(self, model: TransformerXL, group: str = "weights") -> None:
+        """Checks that a group has the weights of a model, no more and no less.
+
+        Raises:
+            UserError: If it has others; the message names up to three differences.
+        """
+        found = self.list_shapes(group)
+        wanted = {name: list(x.shape) for name, x in name_variables(model.weights).items()}
+        if found == wanted:
+            return
+        wanted_config = json.loads(write_shaping_fields(model.config))
+        fields = list_differences(self.model_config, wanted_config)
+        differences = fields or list_differences(found, wanted)
+        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+        raise UserError(
+            f"checkpoint {self.path} is of another model: {'; '.join(differences[:3])}{more}"
+        )
+
+    def restore(self, group: str, variables: Mapping[str, tf.Variable]) -> None:
+        """Assigns the values of a group to variables, outside of any replica.
+
+        Raises:
+            UserError: If the group lacks one of them, or it has another shape.
+        """
+        shapes = self.list_shapes(group)
+        for name, variable in variables.items():
+            if shapes.get(name) != list(variable.shape):
+                raise UserError(
+                    f"checkpoint {self.path} cannot be restored: {name} of {group} must have the "
+                    f"shape {list(variable.shape)}. Received: {shapes.get(name, 'none')}"
+                )
+            variable.assign(self.read(group, name))
+
+    def _read_step_count(self) -> int | None:
+        """Returns how many steps the optimizer has made; `None` if there is none."""
+        keys = filter(_STEP_COUNT.fullmatch, self.keys)
+        return next((int(self.get_tensor(key)) for key in keys), None)
+
+
+def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) -> bool:
+    """Restores the weights alone from a checkpoint, `.../ckpt-STEP`.
+
+    Args:
+        model: gets them.
+        path: of the checkpoint.
+        use_averages: take their moving averages where the checkpoint has any.
+
+    Returns:
+        Whether they are moving averages.
+
+    Raises:
+        UserError: If the checkpoint cannot be read, is of another model, step or run than it should
+            be, or of the 2019 release.
+    """
+    try:
+        reader = CheckpointReader(path)
+        reader.check_not_release()
+        reader.check_place()
+        group = "averages" if use_averages and reader.list_shapes("averages") else "weights"
+        reader.check_weights(model, group)
+        reader.restore(group, name_variables(model.weights))
+    except DAMAGE as error:
+        raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
+    return group == "averages"
+
+
+def check_not_release(path: str) -> None:
+    """Checks that a checkpoint, if it can be read, is not one of the 2019 release.
+
+    Raises:
+        UserError: If it is.
+    """
+    with contextlib.suppress(*DAMAGE):  # whoever restores it says so
+        CheckpointReader(path).check_not_release()
+
+
+def name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
+    """Returns variables by their paths, the names that they have in a checkpoint.
+
+    `tf.train.Checkpoint(model)` would silently save the few that are attributes of the model: it
+    does not look into the lists in which Keras layers hold others.
+    """
+    named = {variable.path.replace("/", "."): variable.value for variable in variables}
+    assert len(named) == len(variables), "paths of variables must differ"
+    return named
+
+
+def write_shaping_fields(config: ModelConfig) -> str:
+    """Returns the fields of a config that shape the weights, as JSON."""
+    fields = config.to_json()
+    return json.dumps({name: fields[name] for name in fields if name not in SHAPELESS})
+
+
+def make_key(group: str, name: str) -> str:
+    """Returns the key of a variable of a group in the files of a checkpoint."""
+    return f"{group}/{name.replace('.', '..')}{_SUFFIX}"

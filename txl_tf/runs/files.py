@@ -1,0 +1,173 @@
+"""The small files of a run, local or remote, with errors that a user can read."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.data.files import check_address, is_remote
+from txl_tf.data.writing import check_folder
+from txl_tf.errors import UserError
+
+
+def list_names(folder: str) -> list[str]:
+    """Returns the names in a folder; none if there is no such folder.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with explain_errors(folder):
+        return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+
+
+def exists(path: str) -> bool:
+    """Tells whether there is a file or a folder.
+
+    Raises:
+        UserError: that cannot be told.
+    """
+    with explain_errors(path):
+        return tf.io.gfile.exists(path)
+
+
+def read_json(path: str) -> Any:
+    """Returns the content of a JSON file.
+
+    Raises:
+        UserError: it cannot be read, or is no JSON.
+    """
+    try:
+        with explain_errors(path), tf.io.gfile.GFile(path, "r") as file:
+            return json.loads(file.read())
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"`{path}` is no JSON: {error}") from error
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a file aside and moves it into place: a file that is there is whole.
+
+    Raises:
+        UserError: it cannot be written; an older file is as it was.
+    """
+    with explain_errors(path):
+        with tf.io.gfile.GFile(path + ".writing", "w") as file:
+            file.write(text)
+        tf.io.gfile.rename(path + ".writing", path, overwrite=True)
+
+
+def write_json(path: str, content: dict[str, Any]) -> None:
+    """Writes a JSON file, as `write_text`."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def append_json_line(path: str, content: dict[str, Any]) -> None:
+    """Adds an object to a file of JSON lines.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    with explain_errors(path), tf.io.gfile.GFile(path, "a") as file:
+        file.write(json.dumps(content) + "\n")
+
+
+def drop_lines_after(path: str, step: int) -> list[dict[str, Any]]:
+    """Removes the JSON lines of later steps, and one that was cut when a run was killed.
+
+    Returns:
+        The objects that stay; none if there is no such file.
+
+    Raises:
+        UserError: the file cannot be read or written.
+    """
+    if not exists(path):
+        return []
+    with explain_errors(path), tf.io.gfile.GFile(path, "r") as file:
+        text = file.read()
+    kept = [line + "\n" for line in text.splitlines() if _is_whole_and_before(line, step)]
+    if "".join(kept) != text:
+        write_text(path, "".join(kept))
+    return [json.loads(line) for line in kept]
+
+
+def _is_whole_and_before(line: str, step: int) -> bool:
+    try:
+        return json.loads(line)["step"] <= step
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return False  # cut off when the run was killed
+
+
+def explain(error: Exception) -> str:
+    """Returns the first line of a message, without tensorflow's notes to its developers.
+
+    >>> explain(ValueError("{{function_node f}} disk full [Op:SaveV2]"))
+    'disk full'
+    """
+    lines = str(error).splitlines() or [type(error).__name__]
+    return re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", lines[0]).strip()
+
+
+@contextlib.contextmanager
+def explain_errors(path: str) -> Iterator[None]:
+    """Turns tensorflow's errors of reading and writing into a `UserError` that names the path.
+
+    An address is asked for an answer first.
+    """
+    check_address(path)
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise UserError(f"`{path}`: {explain(error)}") from error
+
+
+@contextlib.contextmanager
+def explain_full_memory(advice: str) -> Iterator[None]:
+    """Turns tensorflow's error of a full memory into a `UserError` that says what may help."""
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        raise UserError(f"the device has too little memory {advice} ({explain(error)})") from error
+
+
+def check_new_folder(out: str) -> None:
+    """Checks that a folder can be made by `write_aside`.
+
+    Raises:
+        UserError: it holds something, or is no folder of this machine.
+    """
+    if not out or is_remote(out):
+        raise UserError(f"`{out}` must be a folder of this machine: copy it from there")
+    if (os.path.isdir(out) and os.listdir(out)) or os.path.isfile(out):
+        raise UserError(f"`{out}` holds something already: choose another folder")
+    check_folder(out)
+
+
+@contextlib.contextmanager
+def write_aside(out: str) -> Iterator[str]:
+    """Yields a new folder beside a local folder `out`, which takes its name once all is written.
+
+    Raises:
+        UserError: `out` holds something, or is no folder of this machine.
+    """
+    check_new_folder(out)
+    out = os.path.realpath(out)  # a link stays, and what it names is written
+    parent, name = os.path.split(out)
+    os.makedirs(parent, exist_ok=True)
+    aside = tempfile.mkdtemp(prefix=f".{name}-", dir=parent)
+    try:
+        yield aside
+        os.chmod(aside, 0o777 & ~_read_umask())  # mkdtemp's are for their owner alone
+        os.replace(aside, out)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _read_umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
