@@ -19,3 +19,14 @@ def two_replicas():
 @pytest.fixture(scope="session")
 def one_replica():
     return tf.distribute.MirroredStrategy(["CPU:0"])
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A run folder with checkpoints of steps 2 and 5, and what made them."""
+    from small_checkpoints import Bare, make_checkpointer, save_steps
+
+    run = Bare()
+    checkpointer = make_checkpointer(tmp_path, run)
+    save_steps(checkpointer, run, [2, 5])
+    return tmp_path, run, checkpointer

@@ -4,13 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from txl_tf import presets
 
-SCRIPT = Path(__file__).parent / "compilations.py"
+SCRIPT = ROOT / "tests" / "helpers" / "compilations.py"
 
 
 def find_recipes():
@@ -32,9 +32,7 @@ def test_no_use_of_a_model_compiles_after_its_first_call(name, tmp_path):
         env=os.environ
         | {
             "XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_backend_optimization_level=0",
-            "PYTHONPATH": os.pathsep.join(
-                filter(None, [str(SCRIPT.parents[1]), os.environ.get("PYTHONPATH")])
-            ),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         },
         capture_output=True,
         text=True,

@@ -1,11 +1,10 @@
 import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "txl_tf"
 # What a part may import of the package, beside itself, the errors and the version. A part is a
 # folder or a module at the root; those above it come after it.
@@ -163,6 +162,12 @@ def test_the_reference_knows_numpy_and_configs_alone():
     assert outside == {"numpy", "txl_tf"}
     own = {module for module in modules if module.startswith("txl_tf.")}
     assert all(module.startswith("txl_tf.config") for module in own)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.name)
+def test_no_test_module_imports_another(path):
+    modules = {module.split(".")[-1] for module in list_modules(path.read_text())}
+    assert not {module for module in modules if module.startswith("test_")}
 
 
 def test_imports_within_functions_and_aliases_are_seen():

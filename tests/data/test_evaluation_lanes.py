@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_lanes import Positions
+from positions import Positions
 
 from txl_tf.data.evaluation_lanes import EvaluationLanes
 

@@ -3,17 +3,16 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from txl_tf.data.reading import read_ids, verify_records
 from txl_tf.data.records import RecordError
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.writing import write_records
 
-ROOT = Path(__file__).parents[2]
 LETTERS = Vocabulary("char", tuple("abcdefg"))
 IDS = np.random.default_rng(5).integers(0, 7, 101)
 

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from test_lanes import STARTS, Positions
+from positions import STARTS, Positions
 
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError

@@ -1,10 +1,9 @@
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "txl_tf/data").glob("*.py"))
 
 # What each program does, it must do without tensorflow; it gets a folder.

@@ -1,16 +1,16 @@
 """The data sets as the 2019 release made them, from the files that it read."""
 
 import shutil
-from pathlib import Path
 
 import corpora
 import make_tfrecords
 import numpy as np
 import pytest
+from places import GOLDEN
 
 from txl_tf.data import open_records, read_ids
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "data"
+DATA = GOLDEN / "data"
 SPLITS = ("train", "valid", "test")
 CASES = {  # name: data set, its raw files, flags
     "text8": ("text8", "text8", ["--valid_size=6000", "--test_size=6000"]),
@@ -39,7 +39,7 @@ def made(request, tmp_path_factory):
     """Returns the folder of a golden data set, and the records that were made from it."""
     dataset, raw_dir, flags = CASES[request.param]
     data_dir = tmp_path_factory.mktemp("records")
-    return GOLDEN / dataset, make(dataset, GOLDEN / raw_dir, data_dir, *flags)
+    return DATA / dataset, make(dataset, DATA / raw_dir, data_dir, *flags)
 
 
 def test_the_vocabulary_is_that_of_the_2019_release(made):
@@ -57,27 +57,27 @@ def test_the_ids_are_those_of_the_2019_release(made):
 @pytest.mark.parametrize("raw_dir", ["enwik8", "enwik8/splits"])
 def test_enwik8_keeps_every_byte_by_default(raw_dir, tmp_path):
     sizes = ["--valid_size=5000", "--test_size=5000"] if raw_dir == "enwik8" else []
-    make("enwik8", GOLDEN / raw_dir, tmp_path, *sizes)
+    make("enwik8", DATA / raw_dir, tmp_path, *sizes)
     records = open_records(tmp_path)
     texts = [records.vocabulary.decode_bytes(read_ids(tmp_path, split)) for split in SPLITS]
-    assert b"".join(texts) == (GOLDEN / "enwik8" / "enwik8").read_bytes()
+    assert b"".join(texts) == (DATA / "enwik8" / "enwik8").read_bytes()
 
 
 def test_the_splits_of_the_release_are_taken_where_no_sizes_are_given(tmp_path):
     raw = tmp_path / "raw"
-    shutil.copytree(GOLDEN / "text8" / "splits", raw)
-    shutil.copy(GOLDEN / "text8" / "text8", raw)
+    shutil.copytree(DATA / "text8" / "splits", raw)
+    shutil.copy(DATA / "text8" / "text8", raw)
     make("text8", raw, tmp_path / "records")
     assert len(read_ids(tmp_path / "records", "test")) == 5999
 
 
 def test_lm1b_holds_every_sentence_once_for_each_shuffle(tmp_path):
-    make("lm1b", GOLDEN / "lm1b", tmp_path, "--num_shuffles=3")
+    make("lm1b", DATA / "lm1b", tmp_path, "--num_shuffles=3")
     records = open_records(tmp_path)
     split = records.split("train")
     ids, starts = split.read(0, len(split)), split.document_starts
     sentences = [records.vocabulary.decode(part) for part in np.split(ids, starts[1:])]
-    folder = next((GOLDEN / "lm1b").glob("*/training*"))
+    folder = next((DATA / "lm1b").glob("*/training*"))
     lines = [line for path in folder.iterdir() for line in path.read_text().splitlines(True)]
     assert sorted(sentences) == sorted(lines * 3)
     third = len(lines) // 3
@@ -85,7 +85,7 @@ def test_lm1b_holds_every_sentence_once_for_each_shuffle(tmp_path):
 
 
 def test_training_files_of_lm1b_that_are_missing_are_told(tmp_path, capsys):
-    make("lm1b", GOLDEN / "lm1b", tmp_path)
+    make("lm1b", DATA / "lm1b", tmp_path)
     line = "lm1b, training files: 3; the published set has 99."
     assert line in capsys.readouterr().out
 
@@ -93,28 +93,28 @@ def test_training_files_of_lm1b_that_are_missing_are_told(tmp_path, capsys):
 @pytest.mark.parametrize("flags", [["--num_workers=1"], ["--num_workers=3"], ["--seed=0"]])
 def test_lm1b_does_not_depend_on_the_workers(flags, tmp_path):
     for folder, given in (("a", ["--num_workers=2"]), ("b", flags)):
-        make("lm1b", GOLDEN / "lm1b", tmp_path / folder, "--num_shuffles=2", *given)
+        make("lm1b", DATA / "lm1b", tmp_path / folder, "--num_shuffles=2", *given)
     ids = [read_ids(tmp_path / folder, "train") for folder in "ab"]
     np.testing.assert_array_equal(*ids)
 
 
 def test_another_seed_shuffles_lm1b_in_another_way(tmp_path):
     for seed in (3, 5):
-        make("lm1b", GOLDEN / "lm1b", tmp_path / str(seed), "--num_shuffles=1", f"--seed={seed}")
+        make("lm1b", DATA / "lm1b", tmp_path / str(seed), "--num_shuffles=1", f"--seed={seed}")
     first, second = (read_ids(tmp_path / str(seed), "train") for seed in (3, 5))
     assert sorted(first) == sorted(second)
     assert (first != second).any()
 
 
 def test_wikitext_counts_the_documents_by_their_titles(tmp_path):
-    make("wt103", GOLDEN / "wt103", tmp_path)
+    make("wt103", DATA / "wt103", tmp_path)
     records = open_records(tmp_path)
     split = records.split("valid")
     for start in split.document_starts[1:]:
         line = records.vocabulary.decode(split.read(start, start + 12)).split("\n")[0]
         assert line.startswith("= ")
         assert line.endswith(" =")
-    text = (GOLDEN / "wt103" / "valid.txt").read_text()
+    text = (DATA / "wt103" / "valid.txt").read_text()
     titles = [line for line in text.split("\n") if line.startswith(" = ") and " = = " not in line]
     assert len(split.document_starts) == len(titles)
 

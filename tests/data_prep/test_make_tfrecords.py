@@ -5,17 +5,16 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import make_tfrecords
 import numpy as np
 import pytest
+from places import GOLDEN, ROOT
 
 from txl_tf.data import open_records, read_ids
 from txl_tf.data import writing as writing_module
 
-ROOT = Path(__file__).parents[2]
-GOLDEN = ROOT / "tests" / "golden" / "data"
+DATA = GOLDEN / "data"
 NAMES = "text8, enwik8, wt103, wt2, ptb, lm1b, pydoc, text"
 
 
@@ -40,7 +39,7 @@ def text8(tmp_path):
     """Returns flags that make a small text8."""
     return [
         "--dataset=text8",
-        f"--raw_dir={GOLDEN / 'text8'}",
+        f"--raw_dir={DATA / 'text8'}",
         f"--data_dir={tmp_path / 'records'}",
         "--valid_size=6000",
         "--test_size=6000",
@@ -52,10 +51,10 @@ def list_contents(folder):
 
 
 def test_the_program_writes_to_data_and_the_name(tmp_path):
-    done = run("--dataset=text8", f"--raw_dir={GOLDEN / 'text8' / 'splits'}", cwd=tmp_path)
+    done = run("--dataset=text8", f"--raw_dir={DATA / 'text8' / 'splits'}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    expected = np.load(GOLDEN / "text8" / "ids.npz")["valid"]
+    expected = np.load(DATA / "text8" / "ids.npz")["valid"]
     np.testing.assert_array_equal(read_ids(tmp_path / "data/text8", "valid"), expected)
 
 
@@ -274,7 +273,7 @@ def test_missing_raw_files_are_told_where_to_get_them_and_where_to_put_them(
 
 
 def test_sizes_are_refused_where_the_splits_are_cut_already(tmp_path, capsys):
-    arguments = ["--dataset=text8", f"--raw_dir={GOLDEN / 'text8' / 'splits'}", "--valid_size=7"]
+    arguments = ["--dataset=text8", f"--raw_dir={DATA / 'text8' / 'splits'}", "--valid_size=7"]
     assert call(*arguments, f"--data_dir={tmp_path / 'x'}") == 1
     assert "are for the raw file `text8`, which is not in" in capsys.readouterr().err
 

@@ -1,15 +1,15 @@
 """Command lines of the 2019 release's data program."""
 
 import shutil
-from pathlib import Path
 
 import make_tfrecords
 import numpy as np
 import pytest
+from places import GOLDEN
 
 from txl_tf.data import read_ids
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "data"
+DATA = GOLDEN / "data"
 CUT = ("--tgt_len=150", "--per_host_train_bsz=60", "--per_host_valid_bsz=60")
 
 
@@ -22,13 +22,13 @@ def ptb(tmp_path):
     """A folder of texts, as the release wants it."""
     (tmp_path / "ptb").mkdir()
     for split in ("train", "valid", "test"):
-        shutil.copy(GOLDEN / "ptb" / f"{split}.txt", tmp_path / "ptb")
+        shutil.copy(DATA / "ptb" / f"{split}.txt", tmp_path / "ptb")
     return tmp_path / "ptb"
 
 
 def test_texts_are_read_from_the_folder_of_the_data_and_records_go_beside_them(ptb, capsys):
     assert call("--dataset=ptb", f"--data_dir={ptb}/", *CUT, "--use_tpu=False") == 0
-    with np.load(GOLDEN / "ptb" / "ids.npz") as ids:
+    with np.load(DATA / "ptb" / "ids.npz") as ids:
         for split in ("train", "valid", "test"):
             np.testing.assert_array_equal(read_ids(ptb / "tfrecords", split), ids[split])
     lines = capsys.readouterr().out.splitlines()
@@ -73,7 +73,7 @@ def test_flags_that_are_not_needed_change_no_record(ptb, tmp_path):
 )
 def test_the_number_of_orders_has_two_names(tmp_path, arguments, same):
     for name, more in (("1", arguments), ("2", same)):
-        places = (f"--raw_dir={GOLDEN / 'lm1b'}", f"--data_dir={tmp_path / name}")
+        places = (f"--raw_dir={DATA / 'lm1b'}", f"--data_dir={tmp_path / name}")
         assert call("--dataset=lm1b", *places, *more) == 0
     ids = [read_ids(tmp_path / name, "train") for name in "12"]
     np.testing.assert_array_equal(*ids)
@@ -82,7 +82,7 @@ def test_the_number_of_orders_has_two_names(tmp_path, arguments, same):
 def test_a_released_corpus_without_texts_is_named_and_nothing_is_downloaded(tmp_path, capsys):
     folder = tmp_path / "tf_wt103" / "data"
     folder.mkdir(parents=True)
-    shutil.copy(GOLDEN / "wt103" / "cache.py2.pkl", folder / "cache.pkl")
+    shutil.copy(DATA / "wt103" / "cache.py2.pkl", folder / "cache.pkl")
     arguments = ("--dataset=wt103", f"--data_dir={folder}/", "--per_host_test_bsz=16")
     assert call(*arguments) == 1
     assert (

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_language_model import WORDS, make_model
+from small_language_model import WORDS, make_model
 
 from txl_tf.cached_model import CachedModel
 from txl_tf.data import Vocabulary

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_language_model import make_model
+from small_language_model import make_model
 
 import txl_tf.export
 from txl_tf.cached_model import CachedModel

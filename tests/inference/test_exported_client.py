@@ -7,14 +7,14 @@ import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_language_model import WORDS, make_model
+from places import ROOT
+from small_language_model import WORDS, make_model
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = ROOT / "examples"
 TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]
 SAME = {"rtol": 0, "atol": 2e-5}
 # What comes before a program that may not import txl_tf or keras.

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
 import txl_tf
 from txl_tf.config import EvalConfig
@@ -86,7 +86,7 @@ def run_task(adapter, folder, monkeypatch, **task):
 
 def test_the_harness_finds_the_model_by_its_name():
     assert get_model("txl_tf") is TxlLM
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (name, value), *_ = project["entry-points"]["lm_eval.models"].items()
     assert EntryPoint(name, value, "lm_eval.models").load() is TxlLM
 

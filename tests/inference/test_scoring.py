@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from test_cached_model import SPANS, make_model
+from small_cached_model import SPANS, make_model
 
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan, EvalConfig

@@ -1,6 +1,5 @@
 import dataclasses
 import shutil
-from pathlib import Path
 
 import make_tfrecords
 import numpy as np
@@ -8,15 +7,16 @@ import pickled_corpora
 import pytest
 import raw_files
 from corpora import CORPORA
+from places import GOLDEN
 
 import txl_tf
 from txl_tf.data import Vocabulary, open_records
 from txl_tf.errors import UserError
 from txl_tf.release import load_vocabulary, read_corpus
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "data"
+DATA = GOLDEN / "data"
 NAMES = ("text8", "enwik8", "wt103", "ptb", "lm1b")
-PICKLES = sorted(GOLDEN.glob("*/cache.py*.pkl"))
+PICKLES = sorted(DATA.glob("*/cache.py*.pkl"))
 TEXTS = {"text8": "text8/splits", "enwik8": "enwik8/splits"}  # others lie beside the pickle
 
 
@@ -36,7 +36,7 @@ def vocabularies(tmp_path_factory):
     made = {}
     for name in NAMES:
         data_dir = tmp_path_factory.mktemp(name)
-        flags = [f"--raw_dir={GOLDEN / TEXTS.get(name, name)}", f"--data_dir={data_dir}"]
+        flags = [f"--raw_dir={DATA / TEXTS.get(name, name)}", f"--data_dir={data_dir}"]
         flags += ["--drop_newlines"] if name == "enwik8" else []
         assert make_tfrecords.main(["make_tfrecords.py", f"--dataset={name}", *flags]) == 0
         made[name] = open_records(data_dir).vocabulary
@@ -45,7 +45,7 @@ def vocabularies(tmp_path_factory):
 
 def read_text(name, split):
     """Returns the text of a split that the release encoded."""
-    folder = GOLDEN / TEXTS.get(name, name)
+    folder = DATA / TEXTS.get(name, name)
     files = raw_files.find_raw(folder, f"{split}.txt")
     source = raw_files.make_source(
         CORPORA[name], files, is_release=True, drop_newlines=name == "enwik8"
@@ -91,7 +91,7 @@ def test_ids_are_int32(golden):
 
 def test_the_symbols_of_python_3_are_in_the_order_of_ours(golden, vocabularies):
     name, path, corpus = golden
-    listed = (GOLDEN / name / "vocab.txt").read_text().splitlines()
+    listed = (DATA / name / "vocab.txt").read_text().splitlines()
     assert (list(corpus.vocabulary.symbols) == listed) == (
         "py3" in path.name or name == "text8"  # the one set without equal counts
     )
@@ -109,7 +109,7 @@ def test_the_vocabulary_is_read_alone(golden):
 
 
 def test_every_97th_byte_of_a_pickle_is_needed(tmp_path):
-    data = (GOLDEN / "wt103" / "cache.py2.pkl").read_bytes()
+    data = (DATA / "wt103" / "cache.py2.pkl").read_bytes()
     for size in range(97, len(data), 97):
         assert "it ends in the middle" in get_fault(write(tmp_path, data[:size]))
 
@@ -339,7 +339,7 @@ def test_another_object_is_one_line(reader, tmp_path):
 
 
 def test_the_file_is_left_as_it_is(tmp_path):
-    shutil.copy(GOLDEN / "ptb" / "cache.py2.pkl", tmp_path)
+    shutil.copy(DATA / "ptb" / "cache.py2.pkl", tmp_path)
     read_corpus(tmp_path / "cache.py2.pkl").splits["train"][:] = 0
     read = (tmp_path / "cache.py2.pkl").read_bytes()
-    assert read == (GOLDEN / "ptb" / "cache.py2.pkl").read_bytes()
+    assert read == (DATA / "ptb" / "cache.py2.pkl").read_bytes()

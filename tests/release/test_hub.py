@@ -6,13 +6,13 @@ import shutil
 import struct
 import sys
 import types
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
 from hub_reference import SMALL, compute_losses, make_tensors
+from places import GOLDEN
 from safetensors.numpy import load_file, save_file
 from small_model import COMPILED, LOSS_TOLERANCE
 
@@ -20,7 +20,7 @@ from txl_tf.errors import UserError
 from txl_tf.release import load_hub_model
 from txl_tf.release.hub_weights import list_weights
 
-FOLDER = Path(__file__).parents[1] / "golden" / "hub" / "word"
+FOLDER = GOLDEN / "hub" / "word"
 LENGTH, N_SEGMENTS = 3, 4
 ONE_TABLE = {"div_val": 1, "tie_projs": [False, False, False]}
 NARROW = {"d_embed": 10}

@@ -1,10 +1,10 @@
 """What folders of Hugging Face transformers say of their models and words."""
 
 import json
-from pathlib import Path
 
 import pytest
 from hub_reference import SMALL
+from places import GOLDEN
 
 from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig
@@ -13,7 +13,7 @@ from txl_tf.errors import UserError
 from txl_tf.release import is_hub_folder, read_hub_config, read_hub_vocabulary
 from txl_tf.release.importing import read_release
 
-FOLDER = Path(__file__).parents[1] / "golden" / "hub" / "word"
+FOLDER = GOLDEN / "hub" / "word"
 
 
 def write_config(folder, settings):

@@ -1,11 +1,11 @@
 import itertools
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from places import GOLDEN
 from small_release import write_checkpoint
 
 from txl_tf.config import ModelConfig
@@ -14,7 +14,7 @@ from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import SCOPE, list_entries, load_model
 from txl_tf.release.infer import find_checkpoint, infer_config
 
-FOLDER = Path(__file__).parents[1] / "golden" / "model"
+FOLDER = GOLDEN / "model"
 NAMES = ("char", "word_base", "word_large", "lm1b")
 SIZES = {"n_token": 29, "n_layer": 2, "n_head": 3, "d_head": 5, "d_inner": 7}
 FREE = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")

@@ -1,11 +1,11 @@
 import dataclasses
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from places import GOLDEN
 from small_release import write_checkpoint
 
 from txl_tf.config import ModelConfig
@@ -13,7 +13,7 @@ from txl_tf.errors import UserError
 from txl_tf.release import load_model
 from txl_tf.release.checkpoint import SCOPE, list_entries
 
-FOLDER = Path(__file__).parents[1] / "golden" / "model"
+FOLDER = GOLDEN / "model"
 NAMES = ("char", "word_base", "word_large", "lm1b")
 
 

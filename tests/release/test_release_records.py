@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from release_data import GOLDEN, B, T, copy_form, read_all
+from release_data import DATA, B, T, copy_form, read_all
 
 from txl_tf.data import (
     EvaluationLanes,
@@ -51,10 +51,10 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize(("name", "split"), GPU_CASES)
 def test_the_stream_is_the_ids_that_the_release_cut(name, split):
-    with np.load(GOLDEN / name / "ids.npz") as ids:
+    with np.load(DATA / name / "ids.npz") as ids:
         wanted = ids[split][: len(ids[split]) // B * B]
-    found = read_all(open_release_records(GOLDEN / name), split)
-    lanes = parse_lanes(GOLDEN / name / "tfrecords" / f"{split}.bsz-{B}.tlen-{T}.tfrecords")
+    found = read_all(open_release_records(DATA / name), split)
+    lanes = parse_lanes(DATA / name / "tfrecords" / f"{split}.bsz-{B}.tlen-{T}.tfrecords")
     np.testing.assert_array_equal(lanes, wanted.reshape(B, -1))
     np.testing.assert_array_equal(found, wanted)
     assert found.dtype == np.int32
@@ -62,27 +62,27 @@ def test_the_stream_is_the_ids_that_the_release_cut(name, split):
 
 @pytest.mark.parametrize(("name", "split"), TPU_CASES)
 def test_of_the_form_for_tpus_the_whole_segments_are_read(tmp_path, name, split):
-    with np.load(GOLDEN / name / "ids.npz") as ids:
+    with np.load(DATA / name / "ids.npz") as ids:
         wanted = ids[split][: len(ids[split]) // B * B].reshape(B, -1)
     records = open_release_records(copy_form(name, tmp_path / name, "*core-2*"))
-    lanes = parse_lanes(GOLDEN / name / "tfrecords" / f"{split}.bsz-{B}.tlen-{T}.core-2.tfrecords")
+    lanes = parse_lanes(DATA / name / "tfrecords" / f"{split}.bsz-{B}.tlen-{T}.core-2.tfrecords")
     assert lanes.shape[1] == (wanted.shape[1] - 1) // T * T + 1 < wanted.shape[1]
     np.testing.assert_array_equal(lanes, wanted[:, : lanes.shape[1]])
     np.testing.assert_array_equal(read_all(records, split), lanes.reshape(-1))
 
 
 def test_several_files_are_read_one_after_the_other():
-    folder = GOLDEN / "lm1b" / "tfrecords"
+    folder = DATA / "lm1b" / "tfrecords"
     listing = json.loads((folder / f"record_info-train.bsz-{B}.tlen-{T}.json").read_text())
     wanted = [parse_lanes(folder / name).reshape(-1) for name in listing["filenames"]]
     assert len(wanted) == 6
-    found = read_all(open_release_records(GOLDEN / "lm1b"), "train")
+    found = read_all(open_release_records(DATA / "lm1b"), "train")
     np.testing.assert_array_equal(found, np.concatenate(wanted))
 
 
 @pytest.mark.parametrize("name", ["lm1b", "wt103"])
 def test_any_range_is_the_slice(name):
-    records = open_release_records(GOLDEN / name)
+    records = open_release_records(DATA / name)
     whole, split = read_all(records, "train"), records.split("train")
     generator = np.random.default_rng(5)
     for start, stop in np.sort(generator.integers(0, len(whole) + 1, (200, 2))):
@@ -90,7 +90,7 @@ def test_any_range_is_the_slice(name):
 
 
 def test_a_position_outside_the_split_is_refused():
-    split = open_release_records(GOLDEN / "wt103").split("valid")
+    split = open_release_records(DATA / "wt103").split("valid")
     with pytest.raises(
         ValueError, match=r"within the 580 tokens of 'valid'. Received: start=0, stop=581"
     ):
@@ -99,7 +99,7 @@ def test_a_position_outside_the_split_is_refused():
 
 @pytest.mark.parametrize("name", ["enwik8", "ptb"])
 def test_lanes_of_any_size_are_those_of_our_own_records(tmp_path, name):
-    records = open_release_records(GOLDEN / name)
+    records = open_release_records(DATA / name)
     ids = {split: read_all(records, split) for split in records.splits}
     write_records(
         tmp_path / "own",
@@ -232,9 +232,9 @@ def test_a_split_that_is_not_there_is_named(folder):
 @pytest.mark.parametrize("place", [".", "tfrecords"])
 @pytest.mark.parametrize("python", [2, 3])
 def test_the_symbols_are_those_of_the_pickled_corpus(folder, place, python):
-    shutil.copy(GOLDEN / "text8" / f"cache.py{python}.pkl", folder / place / "cache.pkl")
+    shutil.copy(DATA / "text8" / f"cache.py{python}.pkl", folder / place / "cache.pkl")
     vocabulary = open_release_records(folder).vocabulary
-    assert vocabulary == load_vocabulary(GOLDEN / "text8" / f"cache.py{python}.pkl")
+    assert vocabulary == load_vocabulary(DATA / "text8" / f"cache.py{python}.pkl")
     assert (vocabulary.level, len(vocabulary)) == ("char", 25)
 
 
@@ -244,6 +244,6 @@ def test_without_a_pickled_corpus_only_the_number_of_symbols_is_known(folder):
 
 
 def test_a_pickled_corpus_of_another_size_is_refused(folder):
-    shutil.copy(GOLDEN / "enwik8" / "cache.py3.pkl", folder / "cache.pkl")
+    shutil.copy(DATA / "enwik8" / "cache.py3.pkl", folder / "cache.pkl")
     with pytest.raises(RecordError, match=r"cache\.pkl` has 64 symbols, but .*json` says 25\."):
         open_release_records(folder)

@@ -3,16 +3,16 @@ import pickle
 import struct
 import sys
 import zipfile
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from places import GOLDEN
 
 from txl_tf.errors import UserError
 from txl_tf.release.torch_file import read_torch_file
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "hub" / "word"
+WORD = GOLDEN / "hub" / "word"
 DTYPES = {
     "FloatStorage": np.float32,
     "DoubleStorage": np.float64,
@@ -98,15 +98,15 @@ def read_safetensors(path):
 
 
 def test_the_tensors_are_those_of_the_safetensors():
-    tensors = read_torch_file(GOLDEN / "pytorch_model.bin")
-    expected = read_safetensors(GOLDEN / "model.safetensors")
+    tensors = read_torch_file(WORD / "pytorch_model.bin")
+    expected = read_safetensors(WORD / "model.safetensors")
     assert len(expected) == 42
     for name, array in expected.items():
         np.testing.assert_array_equal(tensors[name], array, strict=True)
 
 
 def test_tied_weights_are_there_under_both_names():
-    tensors = read_torch_file(str(GOLDEN / "pytorch_model.bin"))
+    tensors = read_torch_file(str(WORD / "pytorch_model.bin"))
     assert len(tensors) == 49  # safetensors keeps each once
     for i in range(4):
         tied = tensors[f"crit.out_layers.{i}.weight"]
@@ -260,7 +260,7 @@ def flip_bits(data, rng, first=0):
 
 def test_a_changed_archive_is_refused_in_a_line(tmp_path):
     path, rng = tmp_path / "pytorch_model.bin", np.random.default_rng(7)
-    data = (GOLDEN / "pytorch_model.bin").read_bytes()
+    data = (WORD / "pytorch_model.bin").read_bytes()
     for i in range(150):
         first = (0, len(data) - 6000)[i % 2]  # the directory of a zip lies at its end
         size = len(data) if i % 3 else int(rng.integers(len(data)))
@@ -272,7 +272,7 @@ def test_a_changed_archive_is_refused_in_a_line(tmp_path):
 
 def test_a_changed_pickle_of_tensors_is_read_or_refused_in_a_line(tmp_path):
     rng = np.random.default_rng(11)
-    with zipfile.ZipFile(GOLDEN / "pytorch_model.bin") as archive:
+    with zipfile.ZipFile(WORD / "pytorch_model.bin") as archive:
         pickled = archive.read("pytorch_model/data.pkl")
         contents = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
     results = []
@@ -336,7 +336,7 @@ def test_a_zip_that_unpacks_to_more_than_its_size_is_not_given_to_torch(torch, t
 
 
 def test_the_golden_file_is_given_to_torch(torch):
-    read_torch_file(GOLDEN / "pytorch_model.bin")
+    read_torch_file(WORD / "pytorch_model.bin")
     assert len(torch.calls) == 1
 
 

@@ -4,8 +4,8 @@ import dataclasses
 import json
 
 import pytest
+from small_jobs import CONFIG, make_records, train
 from small_runs import DROPPING, stop_after
-from test_job import CONFIG, make_records, train
 
 from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import list_checkpoints

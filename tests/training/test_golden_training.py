@@ -1,17 +1,17 @@
 """60 steps of the 2019 release's optimizer, from one of its checkpoints."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from places import GOLDEN
 
 import txl_tf
 from txl_tf.release.checkpoint import SCOPE, list_entries
 
-GOLDEN = Path(__file__).parents[1] / "golden/model/char"
-RECIPE = json.loads((GOLDEN / "train.json").read_text())
+CHAR = GOLDEN / "model" / "char"
+RECIPE = json.loads((CHAR / "train.json").read_text())
 STEPS = RECIPE["steps"]
 
 
@@ -19,7 +19,7 @@ def load_char_model():
     data_keys = ("tgt_len", "mem_len", "batch_size", "n_segments", "same_length", "clamp_len")
     fields = {key: value for key, value in RECIPE["model"].items() if key not in data_keys}
     config = txl_tf.ModelConfig(**fields, dropout=0.0, dropatt=0.0)
-    return txl_tf.release.load_model(str(GOLDEN / "model.ckpt-0"), config)
+    return txl_tf.release.load_model(str(CHAR / "model.ckpt-0"), config)
 
 
 def make_char_optimizer():
@@ -32,7 +32,7 @@ def make_char_optimizer():
 @pytest.fixture(scope="module", params=[False, True], ids=["uncompiled", "jit"])
 def run(request):
     """Losses, norms and rates of our 60 steps, and the model they leave; the golden numbers."""
-    golden = dict(np.load(GOLDEN / "train.npz"))
+    golden = dict(np.load(CHAR / "train.npz"))
     model, optimizer = load_char_model(), make_char_optimizer()
     tgt_len = RECIPE["model"]["tgt_len"]
     span = txl_tf.AttentionSpan(RECIPE["model"]["mem_len"])

@@ -1,32 +1,18 @@
 """Runs from records to checkpoints and scores, on tiny records."""
 
 import dataclasses
-import json
 import shutil
 
-import numpy as np
 import pytest
-from small_runs import MODEL, N_TOKEN, TRAINING, stop_after
+from small_jobs import CONFIG, WORDS, make_records, read_log_steps, train
+from small_runs import TRAINING, stop_after
 
-import txl_tf
-from txl_tf.config.run_options import RunOptions
-from txl_tf.data import Vocabulary, open_records, write_records
-from txl_tf.data.shards import TokenChunk
+from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.evaluation.checkpoints import evaluate_checkpoints
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.checkpoint_reader import CheckpointReader
-from txl_tf.runs.folder import RunConfig, make_run_folder, read_run_id
-from txl_tf.training import job
-
-WORDS = Vocabulary("word", tuple(f"w{index}" for index in range(N_TOKEN)))
-CONFIG = RunConfig(
-    "words",
-    dataclasses.replace(MODEL, n_layer=1),
-    dataclasses.replace(TRAINING, train_steps=7),
-    txl_tf.EvalConfig(eval_batch_size=2, tgt_len=11, mem_len=13),
-)
-
+from txl_tf.runs.folder import make_run_folder, read_run_id
 
 RESETTING = dataclasses.replace(
     CONFIG,
@@ -35,36 +21,9 @@ RESETTING = dataclasses.replace(
 )
 
 
-def make_records(folder, vocabulary=WORDS, n_tokens=199, document_starts=()):
-    ids = np.random.default_rng(7).integers(0, N_TOKEN, n_tokens)
-    starts = np.array(document_starts, np.int64)
-    chunks = TokenChunk(ids, starts), TokenChunk(ids[:61], starts[starts < 61])
-    write_records(
-        folder,
-        dataset="words",
-        vocabulary=vocabulary,
-        splits={"train": chunks[:1], "valid": chunks[1:]},
-        tokens_per_record=31,
-    )
-    return open_records(folder)
-
-
 @pytest.fixture
 def records(tmp_path):
     return make_records(tmp_path / "data")
-
-
-def train(strategy, records, model_dir, config=CONFIG, **kwargs):
-    names = [field.name for field in dataclasses.fields(RunOptions)]
-    given = {name: kwargs.pop(name) for name in names if name in kwargs}
-    options = RunOptions(**{"iterations": 2, "save_steps": 3, **given})
-    settings = {"model_dir": str(model_dir), "jit_compile": False, **kwargs}
-    job.train(strategy, records, config, options, **settings)
-
-
-def read_log_steps(model_dir):
-    lines = (model_dir / "log.jsonl").read_text().splitlines()
-    return [json.loads(line)["step"] for line in lines]
 
 
 def test_a_run_logs_and_saves_at_its_steps_and_at_the_end(one_replica, records, tmp_path):

@@ -6,8 +6,8 @@ import signal
 
 import numpy as np
 import pytest
+from small_jobs import CONFIG, make_records, read_log_steps, train
 from small_runs import TRAINING
-from test_job import CONFIG, make_records, read_log_steps, train
 
 from txl_tf.errors import StoppedError, UserError
 from txl_tf.evaluation.score import Score

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from small_checkpoints import make_checkpointer
+from small_jobs import CONFIG, make_records, read_log_steps, train
 from small_runs import (
     BATCH,
     DOCUMENTS,
@@ -19,7 +20,6 @@ from small_runs import (
     read_variables,
     run_steps,
 )
-from test_job import CONFIG, make_records, read_log_steps, train
 
 import txl_tf
 from txl_tf.runs.checkpoint_files import list_checkpoints

@@ -1,10 +1,10 @@
 import dataclasses
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
+from places import GOLDEN
 from small_checkpoints import (
     Bare,
     copy_checkpoint,
@@ -29,7 +29,7 @@ from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.training import checkpoint
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "model"  # of the 2019 release
+MODELS = GOLDEN / "model"  # of the 2019 release
 # Every kind of weight: several bins, projections, biases of each layer.
 ADAPTIVE = dataclasses.replace(
     MODEL, n_layer=2, cutoffs=(7, 13), div_val=2, untie_r=True, dropout=0.0
@@ -137,7 +137,7 @@ def test_a_checkpoint_of_another_model_is_refused(saved, change):
     ("place", "source"), [("tf_text8/model", "tf_text8"), ("runs/one", "runs/one")]
 )
 def test_a_checkpoint_of_the_2019_release_is_named_with_what_to_do(tmp_path, place, source):
-    shutil.copytree(GOLDEN / "char", tmp_path / place)
+    shutil.copytree(MODELS / "char", tmp_path / place)
     path = tmp_path / place / "model.ckpt-0"
     command = f"python -m txl_tf.import_release --source {tmp_path / source} --out MODEL_DIR"
     with pytest.raises(UserError, match=rf"is a checkpoint of the 2019 release\..*: {command}$"):

@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from small_checkpoints import make_checkpointer
-from small_runs import DROPPING, TRAINING, make_trainer, perturb, read_variables, run_steps
-from test_job import CONFIG, make_records, train
+from small_jobs import CONFIG, make_records, train
+from small_runs import (
+    AVERAGING,
+    DROPPING,
+    make_trainer,
+    perturb,
+    read_variables,
+    run_steps,
+)
 
 import txl_tf
 from txl_tf.errors import UserError
@@ -19,7 +26,6 @@ from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.training.weight_average import use_averages
 
 # Few steps at a high rate: averages and weights then have other losses.
-AVERAGING = dataclasses.replace(TRAINING, ema=0.8, learning_rate=0.02, optimizer="lamb")
 RUN = dataclasses.replace(CONFIG, training=dataclasses.replace(AVERAGING, train_steps=7))
 
 

@@ -5,11 +5,10 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from test_evaluate import run  # noqa: F401  a run of words, w0 to w10
+from places import ROOT
 
 import txl_tf
 from txl_tf import score
@@ -24,7 +23,7 @@ N_TOKEN = 11
 
 
 @pytest.fixture(scope="module", params=["word", "char"])
-def folder(request, run, tmp_path_factory):  # noqa: F811
+def folder(request, run, tmp_path_factory):
     """The run with another vocabulary and larger weights, and texts that lie beside it."""
     folder = tmp_path_factory.mktemp("scoring") / "run"
     (folder / "checkpoints").mkdir(parents=True)
@@ -251,9 +250,7 @@ def test_packed_files_and_the_standard_input_are_read(folder):
     packed.write_bytes(gzip.compress(text))
     program = [sys.executable, "-m", "txl_tf.score", f"--run={folder}"]
     command = [*program, "-", packed, "--format=jsonl", "--nojit"]
-    ran = subprocess.run(
-        command, input=text, capture_output=True, cwd=Path(score.__file__).parents[1], check=True
-    )
+    ran = subprocess.run(command, input=text, capture_output=True, cwd=ROOT, check=True)
     first, second, _ = map(json.loads, ran.stdout.splitlines())
     assert (first["source"], second["source"]) == ("standard input", str(packed))
     assert first["total_nats"] == pytest.approx(second["total_nats"], **SAME)

@@ -35,6 +35,7 @@ TRAINING = txl_tf.TrainConfig(
     mem_len=MEM_LEN,
     seed=3,
 )
+AVERAGING = dataclasses.replace(TRAINING, ema=0.8, learning_rate=0.02, optimizer="lamb")
 
 
 class Text:

@@ -2,30 +2,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from golden_cases import EVALUATIONS, NAMES, load_case, parse_evaluation
+from small_cached_model import SPANS, make_model
 from small_model import COMPILED, LOSS_TOLERANCE
 
 from txl_tf.cached_model import CachedModel
-from txl_tf.config import AttentionSpan, ModelConfig
-from txl_tf.model import TransformerXL
+from txl_tf.config import AttentionSpan
 from txl_tf.release import load_model
-
-SPANS = [
-    AttentionSpan(0),
-    AttentionSpan(3),
-    AttentionSpan(11, same_length=True),
-    AttentionSpan(11, same_length=True, counts_self=True, clamp_len=4),
-    AttentionSpan(7, clamp_len=5),
-]
-
-
-def make_model(n_token=13):
-    config = ModelConfig(
-        n_token=n_token, n_layer=2, d_model=6, d_embed=6, n_head=3, d_head=5, d_inner=7
-    )
-    model = TransformerXL(config, seed=1)
-    for weight in model.trainable_variables:  # far from uniform, so that each token matters
-        weight.assign(9 * weight)
-    return model
 
 
 def draw_ids(*shape):

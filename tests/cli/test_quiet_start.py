@@ -6,13 +6,12 @@ A module of that name stands in for it: it writes to file descriptor 2, as its C
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from txl_tf.cli.quiet_start import filter_lines
 
-ROOT = Path(__file__).parents[1]
 HEAD = "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR"
 REMARK = "I0000 00:00:1795318324.141169    6219 port.cc:153] oneDNN custom operations are on."
 WARNING = "W0000 00:00:1795318324.141169 6219 gpu_device.cc:2431] Cannot dlopen some libraries."

@@ -3,12 +3,12 @@
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from places import GOLDEN
+from small_commands import PROGRAM, make_arguments, read_log, read_scores
 from small_release import make_release
-from test_train_gpu import PROGRAM, make_arguments, read_log, read_scores
 
 import train_gpu
 from txl_tf import import_release
@@ -16,7 +16,7 @@ from txl_tf.data import Vocabulary, write_records
 from txl_tf.release.records import open_release_records
 from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
-GOLDEN = Path(__file__).parent / "golden" / "data" / "text8"
+TEXT8 = GOLDEN / "data" / "text8"
 RELEASE = "--data_format=release2019"
 SPAN = ("--eval_batch_size=3", "--eval_tgt_len=64", "--eval_mem_len=17")
 
@@ -31,7 +31,7 @@ def read_losses(model_dir):
 
 def write_own(folder):
     """Writes our own records of the same ids."""
-    records = open_release_records(GOLDEN)
+    records = open_release_records(TEXT8)
     splits = {name: records.split(name) for name in records.splits}
     write_records(
         folder,
@@ -46,14 +46,14 @@ def write_own(folder):
 def finished(tmp_path_factory):
     """The folder of a run of 12 steps, with checkpoints of 4, 8 and 12."""
     folder = tmp_path_factory.mktemp("release") / "run"
-    assert run_main(GOLDEN / "tfrecords", folder, RELEASE) == 0
+    assert run_main(TEXT8 / "tfrecords", folder, RELEASE) == 0
     return folder
 
 
 def test_training_is_that_on_our_own_records(finished, tmp_path, capsys):
     assert run_main(write_own(tmp_path / "own"), tmp_path / "run", "--do_eval") == 0
     wanted = read_scores(capsys.readouterr().out)
-    assert run_main(GOLDEN, finished, RELEASE, "--do_train=false", "--do_eval") == 0
+    assert run_main(TEXT8, finished, RELEASE, "--do_train=false", "--do_eval") == 0
     assert read_scores(capsys.readouterr().out) == wanted != []
     assert read_losses(finished) == read_losses(tmp_path / "run")
     assert len(read_losses(finished)) == 3
@@ -69,16 +69,16 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(finished, tmp_path, ca
     shutil.copytree(finished, tmp_path / "run")
     for path in (tmp_path / "run" / "checkpoints").glob("ckpt-12.*"):
         path.unlink()
-    assert run_main(GOLDEN, tmp_path / "run", RELEASE) == 0
+    assert run_main(TEXT8, tmp_path / "run", RELEASE) == 0
     assert "Goes on from step 8" in capsys.readouterr().out
     assert read_losses(tmp_path / "run") == read_losses(finished)
 
 
 def test_two_replicas_train_as_one(tmp_path):
     arguments = ("--train_batch_size=6", "--dropout=0", "--dropatt=0", RELEASE)
-    assert run_main(GOLDEN, tmp_path / "1", *arguments) == 0
+    assert run_main(TEXT8, tmp_path / "1", *arguments) == 0
     # In a process of its own: two strategies over the same devices disturb each other.
-    command = make_arguments(GOLDEN, tmp_path / "2", *arguments, "--cpu_replicas=2")
+    command = make_arguments(TEXT8, tmp_path / "2", *arguments, "--cpu_replicas=2")
     done = subprocess.run([sys.executable, PROGRAM, *command], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     losses = [read_losses(tmp_path / name) for name in ("1", "2")]
@@ -86,7 +86,7 @@ def test_two_replicas_train_as_one(tmp_path):
 
 
 def test_without_the_flag_of_the_format_the_line_names_it(tmp_path, capsys):
-    for folder in (GOLDEN, GOLDEN / "tfrecords"):
+    for folder in (TEXT8, TEXT8 / "tfrecords"):
         assert run_main(folder, tmp_path / "run") == 1
         *_, line = capsys.readouterr().err.splitlines()
         assert line == (
@@ -96,8 +96,8 @@ def test_without_the_flag_of_the_format_the_line_names_it(tmp_path, capsys):
 
 
 def test_the_listing_of_the_batch_size_and_length_of_the_flags_is_read(tmp_path, capsys):
-    shutil.copytree(GOLDEN / "tfrecords", tmp_path / "tfrecords")
-    shutil.copy(GOLDEN / "corpus-info.json", tmp_path)
+    shutil.copytree(TEXT8 / "tfrecords", tmp_path / "tfrecords")
+    shutil.copy(TEXT8 / "corpus-info.json", tmp_path)
     listing = tmp_path / "tfrecords" / "record_info-train.bsz-4.tlen-32.json"
     listing.with_name("record_info-train.bsz-3.tlen-5.json").write_text("{}")
     assert run_main(tmp_path, tmp_path / "run", RELEASE) == 1
@@ -109,9 +109,9 @@ def test_the_listing_of_the_batch_size_and_length_of_the_flags_is_read(tmp_path,
 def test_the_flags_that_say_where_things_are_do(finished, tmp_path, capsys):
     (tmp_path / "data").mkdir()
     (tmp_path / "listings").mkdir()
-    for path in (GOLDEN / "tfrecords").iterdir():
+    for path in (TEXT8 / "tfrecords").iterdir():
         shutil.copy(path, tmp_path / ("listings" if path.suffix == ".json" else "data"))
-    shutil.copy(GOLDEN / "corpus-info.json", tmp_path / "corpus.json")
+    shutil.copy(TEXT8 / "corpus-info.json", tmp_path / "corpus.json")
     places = (
         f"--record_info_dir={tmp_path / 'listings'}",
         f"--corpus_info_path={tmp_path / 'corpus.json'}",
@@ -122,7 +122,7 @@ def test_the_flags_that_say_where_things_are_do(finished, tmp_path, capsys):
 
 def test_records_without_symbols_do_not_fit_a_run_with_symbols(tmp_path, capsys):
     assert run_main(write_own(tmp_path / "own"), tmp_path / "run", "--train_steps=4") == 0
-    assert run_main(GOLDEN, tmp_path / "run", RELEASE, "--do_train=false", "--do_eval") == 1
+    assert run_main(TEXT8, tmp_path / "run", RELEASE, "--do_train=false", "--do_eval") == 1
     *_, line = capsys.readouterr().err.splitlines()
     assert "holds a run on records with a vocabulary, these have none. Choose another" in line
 
@@ -131,7 +131,7 @@ def test_an_imported_model_is_evaluated_on_the_records_it_came_from(tmp_path, ca
     make_release(tmp_path / "tf_text8", dataset="text8")
     source = ("--source", str(tmp_path / "tf_text8"), "--out", str(tmp_path / "run"))
     assert import_release.main(["import_release", *source, "--splits=valid", *SPAN]) == 0
-    shutil.copytree(GOLDEN / "tfrecords", tmp_path / "tf_text8" / "data" / "tfrecords")
+    shutil.copytree(TEXT8 / "tfrecords", tmp_path / "tf_text8" / "data" / "tfrecords")
     scores = []
     for places in (
         (f"--data_dir={tmp_path / 'tf_text8' / 'data' / 'tfrecords'}", RELEASE),

@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +9,12 @@ from golden_cases import NAMES, load_case
 from jax_documents import CONFIG, read_segments
 from jax_remat import CONFIG as DROPPING
 from jax_remat import IDS, SPAN, STARTS
+from places import ROOT
 
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import SCOPE, list_entries, load_model
 from txl_tf.training.step import compute_gradients
 
-FOLDER = Path(__file__).parent
 # float32, summed in another order; the golden numbers themselves hold 2e-5 and 1e-4.
 LOSS_TOLERANCE = 2e-5
 GRADIENT_TOLERANCE = 1e-4
@@ -101,7 +100,7 @@ def test_dropout_on_jax_drops_what_it_drops_on_tensorflow(tmp_path):
 def run_on_jax(script, weights, folder, *arguments):
     """Returns what a script of this folder computes with these weights."""
     np.savez(folder / "weights.npz", **weights)
-    search = os.pathsep.join(filter(None, [str(FOLDER.parent), os.environ.get("PYTHONPATH")]))
+    search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {
         "KERAS_BACKEND": "jax",
         "JAX_PLATFORMS": "cpu",
@@ -111,7 +110,7 @@ def run_on_jax(script, weights, folder, *arguments):
     ran = subprocess.run(
         [
             sys.executable,
-            FOLDER / script,
+            ROOT / "tests" / "helpers" / script,
             *arguments,
             folder / "weights.npz",
             folder / "results.npz",

@@ -1,9 +1,10 @@
 """Copies of the golden records of the 2019 release."""
 
 import shutil
-from pathlib import Path
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "data"
+from places import GOLDEN
+
+DATA = GOLDEN / "data"
 B, T = 4, 32  # of the golden records
 
 
@@ -15,7 +16,7 @@ def read_all(records, split):
 def copy_form(name, folder, pattern):
     """Copies the listings and files of a golden data set that a pattern names."""
     (folder / "tfrecords").mkdir(parents=True)
-    shutil.copy(GOLDEN / name / "corpus-info.json", folder)
-    for path in (GOLDEN / name / "tfrecords").glob(pattern):
+    shutil.copy(DATA / name / "corpus-info.json", folder)
+    for path in (DATA / name / "tfrecords").glob(pattern):
         shutil.copy(path, folder / "tfrecords")
     return folder

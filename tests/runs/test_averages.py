@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from small_checkpoints import Bare, copy_checkpoint, cut, flip, make_checkpointer
-from test_job import CONFIG, WORDS
-from test_weight_average import AVERAGING
+from small_jobs import CONFIG, WORDS
+from small_runs import AVERAGING
 
 import txl_tf
 from txl_tf.runs.checkpoint_files import list_checkpoints

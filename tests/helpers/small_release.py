@@ -2,16 +2,16 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
+from places import GOLDEN
 
 from txl_tf.config import ModelConfig
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import SCOPE, list_entries
 from txl_tf.runs.checkpoint_writer import write_tensors
 
-DATA = Path(__file__).parent / "golden" / "data"
+DATA = GOLDEN / "data"
 SIZES = {"n_layer": 2, "d_model": 12, "d_embed": 12, "n_head": 3, "d_head": 5, "d_inner": 7}
 
 

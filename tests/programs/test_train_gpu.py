@@ -2,16 +2,24 @@
 
 import dataclasses
 import json
-import re
 import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_commands import (
+    N_TOKEN,
+    N_VALID,
+    PROGRAM,
+    make_arguments,
+    read_log,
+    read_scores,
+    run_main,
+    write_data,
+)
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import train_gpu
@@ -22,49 +30,6 @@ from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import read_run_config
-
-PROGRAM = Path(train_gpu.__file__)
-N_TOKEN, N_VALID = 11, 101
-FLAGS = {
-    "n_layer": 1,
-    "d_model": 8,
-    "d_embed": 8,
-    "n_head": 3,
-    "d_head": 5,
-    "d_inner": 13,
-    "tgt_len": 5,
-    "mem_len": 7,
-    "train_batch_size": 3,
-    "eval_batch_size": 2,
-    "train_steps": 12,
-    "save_steps": 4,
-    "iterations": 4,
-    "learning_rate": 0.01,
-}
-
-
-def write_data(folder):
-    generator = np.random.default_rng(3)
-    write_records(
-        folder,
-        dataset="words",
-        vocabulary=Vocabulary("word", tuple(f"w{index}" for index in range(N_TOKEN))),
-        splits={
-            "train": [generator.integers(0, N_TOKEN, 307)],
-            "valid": [generator.integers(0, N_TOKEN, N_VALID)],
-        },
-        tokens_per_record=53,
-    )
-    return folder
-
-
-def make_arguments(data_dir, model_dir, *more):
-    places = [f"--data_dir={data_dir}", f"--model_dir={model_dir}"]
-    return [*places, *(f"--{name}={value}" for name, value in FLAGS.items()), "--nojit", *more]
-
-
-def run_main(data_dir, model_dir, *more):
-    return train_gpu.main(["train_gpu.py", *make_arguments(data_dir, model_dir, *more)])
 
 
 @pytest.fixture
@@ -86,16 +51,6 @@ def run_copy(finished, tmp_path):
     """A copy of the finished run, to be changed."""
     shutil.copytree(finished, tmp_path / "copy")
     return tmp_path / "copy"
-
-
-def read_scores(out):
-    """Returns step and loss of each evaluation that was printed."""
-    found = re.findall(r"^valid at step (\d+): loss ([\d.]+) nats", out, flags=re.MULTILINE)
-    return [(int(step), float(loss)) for step, loss in found]
-
-
-def read_log(model_dir):
-    return [json.loads(line) for line in (model_dir / "log.jsonl").read_text().splitlines()]
 
 
 def test_the_program_trains_and_evaluates_from_the_command_line(data_dir, tmp_path):

@@ -1,10 +1,10 @@
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from absl import flags
+from places import GOLDEN
 
 from txl_tf import presets
 from txl_tf.cli.program import parse_flags
@@ -15,7 +15,7 @@ from txl_tf.errors import UserError
 from txl_tf.runs.folder import RunConfig, make_run_folder
 from txl_tf.runs.lock import lock_run
 
-RELEASE_CHECKPOINT = Path(__file__).parent / "golden" / "model" / "char" / "model.ckpt-0"
+RELEASE_CHECKPOINT = GOLDEN / "model" / "char" / "model.ckpt-0"
 # The training program of the 2019 release; flags that concern TPUs alone are left out.
 RELEASE_FLAGS = {
     "data_dir": None,
@@ -246,7 +246,7 @@ def test_an_evaluation_has_the_epsilon_of_the_run(preset, records, tmp_path, mon
     config = RunConfig("words", model, TrainConfig(), EvalConfig())
     make_run_folder(str(tmp_path / "run"), config, records.vocabulary)
     seen = []
-    evaluate = "txl_tf.evaluation.checkpoints.evaluate"
+    evaluate = "txl_tf.evaluation.checkpoints.evaluate_checkpoints"
     monkeypatch.setattr(evaluate, lambda _, config, **kwargs: seen.append(config))
     arguments = ("--do_train=false", "--do_eval", f"--model_dir={tmp_path / 'run'}", *preset)
     run(read_flags(*arguments, data_dir=records.data_dir), fail_to_make_strategy)
@@ -334,7 +334,7 @@ def test_an_evaluation_by_a_preset_has_the_cutoffs_of_the_run(records, tmp_path,
     config = RunConfig("words", model, TrainConfig(), EvalConfig())
     make_run_folder(str(tmp_path / "run"), config, records.vocabulary)
     seen = []
-    evaluate = "txl_tf.evaluation.checkpoints.evaluate"
+    evaluate = "txl_tf.evaluation.checkpoints.evaluate_checkpoints"
     monkeypatch.setattr(evaluate, lambda _, config, **kwargs: seen.append(config))
     arguments = ("--do_train=false", "--do_eval", f"--model_dir={tmp_path / 'run'}")
     run(
@@ -403,7 +403,7 @@ def test_an_evaluation_needs_no_lock(records, tmp_path, monkeypatch):
     config = RunConfig("words", ModelConfig(n_token=19), TrainConfig(), EvalConfig())
     make_run_folder(str(tmp_path / "run"), config, records.vocabulary)
     seen = []
-    evaluate = "txl_tf.evaluation.checkpoints.evaluate"
+    evaluate = "txl_tf.evaluation.checkpoints.evaluate_checkpoints"
     monkeypatch.setattr(evaluate, lambda *_, **__: seen.append(True))
     flags = ("--do_train=false", "--do_eval", f"--model_dir={tmp_path / 'run'}")
     with lock_run(str(tmp_path / "run")):

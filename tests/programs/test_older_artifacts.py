@@ -7,17 +7,17 @@ first, and in `expected.json` what that version went on to compute.
 
 import json
 import shutil
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from places import GOLDEN
 
 import train_gpu
 import txl_tf
 
-FOLDER = Path(__file__).parent / "golden" / "artifacts"
+FOLDER = GOLDEN / "artifacts"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text())
 # Another processor rounds sums in another order; four steps amplify that little.
 RTOL = 1e-4

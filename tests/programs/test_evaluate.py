@@ -6,11 +6,11 @@ import math
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from test_train_gpu import run_main, write_data
+from places import ROOT
+from small_commands import N_TEST, run_main, write_data, write_words
 
 import txl_tf
 from txl_tf import evaluate, presets
@@ -22,33 +22,7 @@ from txl_tf.runs import data_place
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import VOCABULARY_NAME, read_run_config
 
-N_TOKEN, N_TEST = 11, 149
 SPAN = {"tgt_len": 3, "mem_len": 13, "same_length": True, "clamp_len": 9}
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A run of words whose records, with a split test, lie in its folder."""
-    folder = tmp_path_factory.mktemp("evaluating")
-    write_data(folder / "data")
-    assert run_main(folder / "data", folder / "run") == 0
-    write_words(folder / "run" / "records", valid=101, test=N_TEST)
-    return folder / "run"
-
-
-def write_words(folder, level="word", n_token=N_TOKEN, **lengths):
-    rng = np.random.default_rng(7)
-    name = "w{}" if level == "word" else "{}"
-    splits = {split: [rng.integers(0, n_token, length)] for split, length in lengths.items()}
-    symbols = tuple(name.format(index) for index in range(n_token))
-    write_records(
-        folder,
-        dataset="words",
-        vocabulary=Vocabulary(level, symbols),
-        splits=splits,
-        tokens_per_record=53,
-    )
-    return folder
 
 
 @pytest.fixture
@@ -410,7 +384,7 @@ def test_a_run_must_be_named(capsys):
 
 def test_the_program_runs_compiled_from_the_command_line(run):
     command = [sys.executable, "-m", "txl_tf.evaluate", "--run", run, "--json"]
-    root = Path(evaluate.__file__).parents[1]
+    root = ROOT
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["tokens"] == N_TEST - 1

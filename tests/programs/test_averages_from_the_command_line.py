@@ -4,7 +4,7 @@ import re
 import shlex
 
 import pytest
-from test_train_gpu import run_main, write_data
+from small_commands import run_main, write_data
 
 import train_gpu
 from txl_tf.training import average

@@ -2,14 +2,13 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+from places import ROOT
 from small_model import BATCH, make_ids, make_model
 
-ROOT = Path(__file__).parents[1]
 BINS = {"cutoffs": (5, 12), "div_val": 2, "untie_r": True}
 POLICIES = pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
 FRESH = """

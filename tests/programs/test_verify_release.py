@@ -4,12 +4,12 @@ import dataclasses
 import os
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from golden_cases import load_case
+from places import ROOT
 
 import txl_tf
 from txl_tf import verify_release
@@ -141,7 +141,7 @@ def test_help_runs_nothing_and_ends_with_status_0(capsys):
 
 
 def test_the_example_of_the_documentation_runs(monkeypatch, capsys):
-    root = Path(__file__).parents[1]
+    root = ROOT
     text = (root / "docs" / "verifying.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     monkeypatch.chdir(root)

@@ -8,7 +8,7 @@ import make_tfrecords
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_train_gpu import run_main, write_data
+from small_commands import run_main, write_data
 
 import txl_tf
 from txl_tf.data import files, open_records, read_ids

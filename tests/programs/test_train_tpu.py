@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_train_gpu import make_arguments, read_log, write_data
+from small_commands import make_arguments, read_log, write_data
 
 import train_gpu
 import train_tpu

@@ -2,14 +2,14 @@
 
 import json
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from places import GOLDEN
 
 from txl_tf.config import AttentionSpan, ModelConfig
 
-FOLDER = Path(__file__).parent / "golden" / "model"
+FOLDER = GOLDEN / "model"
 # Without adaptive softmax; with one table and cutoffs; with shared projections; with own ones.
 NAMES = ("char", "word_base", "word_large", "lm1b")
 EVALUATIONS = (

@@ -5,17 +5,17 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from test_train_gpu import make_arguments, read_log, write_data
+from places import ROOT
+from small_commands import make_arguments, read_log, write_data
 
 from benchmarks.several_workers import start_workers
 from txl_tf.runs.folder import read_run_config
 
-PROGRAM = str(Path(__file__).parents[1] / "train_gpu.py")
+PROGRAM = str(ROOT / "train_gpu.py")
 MINUTE = 60.0
 
 

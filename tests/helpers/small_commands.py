@@ -1,0 +1,78 @@
+"""The training program on tiny records of words, w0 to w10, that tests of programs share."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+import train_gpu
+from txl_tf.data import Vocabulary, write_records
+
+PROGRAM = Path(train_gpu.__file__)
+N_TOKEN, N_VALID, N_TEST = 11, 101, 149
+FLAGS = {
+    "n_layer": 1,
+    "d_model": 8,
+    "d_embed": 8,
+    "n_head": 3,
+    "d_head": 5,
+    "d_inner": 13,
+    "tgt_len": 5,
+    "mem_len": 7,
+    "train_batch_size": 3,
+    "eval_batch_size": 2,
+    "train_steps": 12,
+    "save_steps": 4,
+    "iterations": 4,
+    "learning_rate": 0.01,
+}
+
+
+def write_data(folder):
+    generator = np.random.default_rng(3)
+    write_records(
+        folder,
+        dataset="words",
+        vocabulary=Vocabulary("word", tuple(f"w{index}" for index in range(N_TOKEN))),
+        splits={
+            "train": [generator.integers(0, N_TOKEN, 307)],
+            "valid": [generator.integers(0, N_TOKEN, N_VALID)],
+        },
+        tokens_per_record=53,
+    )
+    return folder
+
+
+def make_arguments(data_dir, model_dir, *more):
+    places = [f"--data_dir={data_dir}", f"--model_dir={model_dir}"]
+    return [*places, *(f"--{name}={value}" for name, value in FLAGS.items()), "--nojit", *more]
+
+
+def run_main(data_dir, model_dir, *more):
+    return train_gpu.main(["train_gpu.py", *make_arguments(data_dir, model_dir, *more)])
+
+
+def read_scores(out):
+    """Returns step and loss of each evaluation that was printed."""
+    found = re.findall(r"^valid at step (\d+): loss ([\d.]+) nats", out, flags=re.MULTILINE)
+    return [(int(step), float(loss)) for step, loss in found]
+
+
+def read_log(model_dir):
+    return [json.loads(line) for line in (model_dir / "log.jsonl").read_text().splitlines()]
+
+
+def write_words(folder, level="word", n_token=N_TOKEN, **lengths):
+    rng = np.random.default_rng(7)
+    name = "w{}" if level == "word" else "{}"
+    splits = {split: [rng.integers(0, n_token, length)] for split, length in lengths.items()}
+    symbols = tuple(name.format(index) for index in range(n_token))
+    write_records(
+        folder,
+        dataset="words",
+        vocabulary=Vocabulary(level, symbols),
+        splits=splits,
+        tokens_per_record=53,
+    )
+    return folder
