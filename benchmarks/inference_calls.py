@@ -79,15 +79,14 @@ def make_cached_reader(model: Any, shape: Shape, *, jit: bool) -> Call:
     """Returns what reads a segment and its losses with keys and values of the memory kept."""
     from txl_tf.cached_model import CachedModel
 
-    cached = CachedModel(model, AttentionSpan(shape.mem_len, same_length=True))
+    span = AttentionSpan(shape.mem_len, same_length=True)
+    cached = CachedModel(model, span, shape.tgt_len)
     ids = draw_segment(shape)
 
-    def read(memory: Any, positions: Any) -> Any:
-        hidden, memory = cached.read(ids, memory, positions)
-        return model.nll(hidden, ids), memory
+    def read(state: Any) -> Any:
+        return cached.score(ids, ids, state)
 
-    positions = cached.project_positions(shape.tgt_len)
-    return _make_call(read, cached.initial_memory(shape.batch_size), positions, jit=jit)
+    return _make_call(read, cached.initial_state(shape.batch_size), jit=jit)
 
 
 def make_window_reader(model: Any, window: int, *, jit: bool) -> Call:
@@ -126,7 +125,7 @@ def make_text_scorer(model: Any, shape: Shape, *, jit: bool) -> Call:
     return lambda: lm.score(texts, batch_size=shape.batch_size, jit_compile=jit)
 
 
-def _make_call(read: Callable[..., Any], memory: Any, *rest: Any, jit: bool) -> Call:
+def _make_call(read: Callable[[Any], Any], memory: Any, *, jit: bool) -> Call:
     """Returns what calls a compiled function with the memory that it returned before."""
     import tensorflow as tf
 
@@ -134,7 +133,7 @@ def _make_call(read: Callable[..., Any], memory: Any, *rest: Any, jit: bool) -> 
 
     def call() -> object:
         nonlocal memory
-        nats, memory = compiled(memory, *rest)
+        nats, memory = compiled(memory)
         return nats.numpy()
 
     return call
@@ -153,8 +152,8 @@ class TokenDrawer:
         from txl_tf.cached_model import CachedModel
         from txl_tf.inference.generation import Generator
 
-        cached = CachedModel(model, AttentionSpan(mem_len, same_length=True))
-        self._generator = Generator(cached, PROMPT_LEN, jit_compile=jit)
+        cached = CachedModel(model, AttentionSpan(mem_len, same_length=True), PROMPT_LEN)
+        self._generator = Generator(cached, jit_compile=jit)
         self.measure(1, 1)  # compiles it
 
     def measure(self, prompt_len: int, n_new: int) -> list[tuple[int, float]]:

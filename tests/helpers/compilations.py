@@ -81,7 +81,7 @@ def continue_contexts(model):
     from txl_tf.config import AttentionSpan
     from txl_tf.inference.continuations import Continuation, ContinuationScorer
 
-    scorer = ContinuationScorer(CachedModel(model, AttentionSpan(MEM_LEN)), TGT_LEN, 2)
+    scorer = ContinuationScorer(CachedModel(model, AttentionSpan(MEM_LEN), TGT_LEN), 2)
     return lambda seed: scorer.score([Continuation(draw_ids(seed, 9), draw_ids(seed + 1, 5))])
 
 

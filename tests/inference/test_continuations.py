@@ -25,8 +25,8 @@ def model():
 
 
 def make_scorer(model, batch_size=3):
-    cached = CachedModel(model, SPAN, mask_empty_memory=True)
-    return ContinuationScorer(cached, 5, batch_size)
+    cached = CachedModel(model, SPAN, 5, mask_empty_memory=True)
+    return ContinuationScorer(cached, batch_size)
 
 
 def read_log_probs(model, ids):

@@ -25,7 +25,7 @@ class Exported:
         self.names = lm.export(self.folder, **arguments)
         self.loaded = tf.saved_model.load(self.folder)
         self.is_masked = arguments.get("mask_empty_memory", True)
-        self.cached = CachedModel(lm.model, lm.span, mask_empty_memory=self.is_masked)
+        self.cached = CachedModel(lm.model, lm.span, TGT_LEN, mask_empty_memory=self.is_masked)
 
     def call(self, signature, **inputs):
         outputs = self.loaded.signatures[signature](
@@ -35,11 +35,10 @@ class Exported:
 
     def score_live(self, ids):
         """Returns the losses of a text read segment by segment: 0, then that of each token."""
-        memory, parts = self.cached.initial_memory(1), [np.zeros(min(len(ids), 1), np.float32)]
+        state, parts = self.cached.initial_state(1), [np.zeros(min(len(ids), 1), np.float32)]
         for start in range(0, len(ids) - 1, TGT_LEN):
             part = tf.constant([ids[start : start + TGT_LEN + 1]], tf.int32)
-            positions = self.cached.project_positions(part.shape[1] - 1)
-            hidden, memory = self.cached.read(part[:, :-1], memory, positions)
+            hidden, state = self.cached.read(part[:, :-1], state)
             parts.append(self.lm.model.nll(hidden, part[:, 1:]).numpy()[0])
         return np.concatenate(parts)
 

@@ -43,12 +43,11 @@ def score_all(scorer, texts, **options):
 
 def read_in_one_row(span, text, tgt_len, *, is_masked):
     """Returns the losses of a text, segment by segment, from the model itself."""
-    cached = CachedModel(make_model(), span, mask_empty_memory=is_masked)
-    memory, nats = cached.initial_memory(1), []
+    cached = CachedModel(make_model(), span, tgt_len, mask_empty_memory=is_masked)
+    state, nats = cached.initial_state(1), []
     for start in range(0, len(text) - 1, tgt_len):
         segment = text[None, start : start + tgt_len + 1]
-        positions = cached.project_positions(segment.shape[1] - 1)
-        hidden, memory = cached.read(segment[:, :-1], memory, positions)
+        hidden, state = cached.read(segment[:, :-1], state)
         nats.append(cached.model.nll(hidden, segment[:, 1:]).numpy()[0])
     return np.concatenate(nats) if nats else np.zeros(0)
 

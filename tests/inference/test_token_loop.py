@@ -6,7 +6,7 @@ from golden_cases import load_case
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan
 from txl_tf.inference.sampling import Sampling
-from txl_tf.inference.token_loop import TokenLoop
+from txl_tf.inference.token_loop import TokenLoop, take_positions
 from txl_tf.release import load_model
 
 SPANS = [
@@ -24,18 +24,18 @@ def test_the_ring_gives_what_segments_of_one_token_give(name, span, is_masked):
     """Longer than the ring, so that each of its places is written several times."""
     case = load_case(name)
     model = load_model(case.checkpoint, case.config)
-    cached = CachedModel(model, span, mask_empty_memory=is_masked)
-    loop, positions = TokenLoop(cached), cached.project_positions(1)
+    cached = CachedModel(model, span, 1, mask_empty_memory=is_masked)
+    loop, positions = TokenLoop(cached), take_positions(cached)
     ids = case.golden["tokens"].astype("int32")[:, :20]
     n_rows, n_token = len(ids), case.config.n_token
-    memory = cached.initial_memory(n_rows)
+    kept = cached.initial_state(n_rows)
     none = Sampling(*map(tf.constant, (1.0, 1.0, 1.0)), tf.ones(n_token, bool), tf.constant([5]))
-    state = loop.begin(memory, tf.zeros((n_rows, n_token)), tf.zeros((n_rows, n_token), bool))
+    state = loop.begin(kept, tf.zeros((n_rows, n_token), bool))
     read = tf.function(loop.read, autograph=False)
     for step in range(ids.shape[1]):
         tokens = tf.constant(ids[:, step])
-        state = read(tokens, state, loop.take_positions(positions), none)
-        hidden, memory = cached.read(tokens[:, None], memory, positions)
+        state = read(tokens, state, positions, none)
+        hidden, kept = cached.read(tokens[:, None], kept)
         expected = model.log_probs(hidden)[:, 0]
         np.testing.assert_allclose(state.log_probs, expected, rtol=0, atol=2e-5, err_msg=step)
     seen = [np.isin(np.arange(n_token), row) for row in ids]

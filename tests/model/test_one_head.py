@@ -68,13 +68,13 @@ def test_the_model_has_the_losses_of_the_reference(model, expected, jit):
 
 @pytest.mark.parametrize("way", ["eager", "traced", "compiled"])
 def test_cached_keys_and_values_have_them(model, expected, way):
-    cached = CachedModel(model, SPAN)
+    cached = CachedModel(model, SPAN, TGT_LEN)
     read = cached.read
     if way != "eager":
         read = tf.function(read, jit_compile=way == "compiled", autograph=False)
-    memory, positions, parts = cached.initial_memory(BATCH), cached.project_positions(TGT_LEN), []
+    state, parts = cached.initial_state(BATCH), []
     for ids, targets in cut():
-        hidden, memory = read(tf.constant(ids), memory, positions)
+        hidden, state = read(tf.constant(ids), state)
         parts.append(model.nll(hidden, targets))
     assert_close(np.concatenate(parts, axis=1), expected)
 

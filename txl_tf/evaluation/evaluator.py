@@ -1,11 +1,11 @@
 """Evaluation: every token of a split is scored once."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedMemory, CachedModel
+from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.data.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes import Tokens
@@ -59,10 +59,7 @@ class Evaluator:
         self.model = model
         self.config = config
         self.vocabulary = vocabulary
-        self._cached = CachedModel(model, config.span)
-        self._project_positions = tf.function(
-            lambda: self._cached.project_positions(config.tgt_len), autograph=False
-        )
+        self._cached = CachedModel(model, config.span, config.tgt_len)
         self._score_segment = tf.function(
             self._compute_nats, jit_compile=jit_compile, autograph=False
         )
@@ -152,14 +149,14 @@ class Evaluator:
         n_segments = len(lanes)
         if max_segments is not None:
             n_segments = min(lanes.n_warm + max_segments, n_segments)
-        positions = self._project_positions()
-        memory = self._cached.initial_memory(lanes.n_lanes)
+        self._cached.follow_weights()
+        state = self._cached.initial_state(lanes.n_lanes)
         score, unknown_id = self._make_empty_score()
         for index, segment in enumerate(itertools.islice(lanes, n_segments)):
             if index and segment.begins.any():
-                memory = memory.reset(tf.constant(segment.begins))
+                state = state.reset(tf.constant(segment.begins))
             tensors = Segment(*map(tf.constant, segment))
-            nats, memory = self._score_segment(tensors, memory, positions)
+            nats, state = self._score_segment(tensors, state)
             targets = segment.targets[segment.mask]
             score = score.add(float(nats), len(targets), int((targets == unknown_id).sum()))
             if report:
@@ -173,11 +170,11 @@ class Evaluator:
         unknown_id = self.vocabulary.unknown_id
         return Score(0.0, 0, self.vocabulary.level, 0), -1 if unknown_id is None else unknown_id
 
-    def _compute_nats(
-        self, segment: Segment, memory: CachedMemory, positions: Sequence[tf.Tensor]
-    ) -> tuple[tf.Tensor, CachedMemory]:
-        """Returns the sum of the losses of a segment, () float64, and the new memory."""
+    def _compute_nats(self, segment: Segment, state: CachedState) -> tuple[tf.Tensor, CachedState]:
+        """Returns the sum of the losses of a segment, () float64, and the new state."""
         starts = segment.document_starts if self.config.reset_at_documents else None
-        hidden, memory = self._cached.read(segment.ids, memory, positions, document_starts=starts)
-        nats = tf.where(segment.mask, self.model.nll(hidden, segment.targets), 0.0)
-        return tf.reduce_sum(tf.cast(nats, tf.float64)), memory
+        nats, state = self._cached.score(
+            segment.ids, segment.targets, state, document_starts=starts
+        )
+        nats = tf.where(segment.mask, nats, 0.0)
+        return tf.reduce_sum(tf.cast(nats, tf.float64)), state

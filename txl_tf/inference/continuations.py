@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedMemory, CachedModel
+from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 
@@ -71,17 +71,15 @@ class ContinuationScorer:
 
     Args:
         cached: the model.
-        tgt_len: how many tokens T are read at a time.
         batch_size: how many rows B.
     """
 
-    def __init__(self, cached: CachedModel, tgt_len: int, batch_size: int):
+    def __init__(self, cached: CachedModel, batch_size: int):
         if batch_size < 1:
             raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
         self._cached = cached
-        self._tgt_len = tgt_len
+        self._tgt_len = cached.tgt_len
         self._batch_size = batch_size
-        self._positions = cached.project_positions(tgt_len)
         self._read = tf.function(self._compute, jit_compile=True, autograph=False)
 
     def score(self, continuations: Sequence[Continuation]) -> list[ContinuationScore]:
@@ -102,7 +100,7 @@ class ContinuationScorer:
             text = np.concatenate([context, continuation])
             ids[row, : len(text)] = text
             lengths[row] = len(text) - 1  # that have a token after them
-        memory = self._cached.initial_memory(self._batch_size)
+        state = self._cached.initial_state(self._batch_size)
         nats = np.zeros((self._batch_size, width), np.float32)
         likeliest = np.zeros((self._batch_size, width), np.int32)
         for start in range(0, width, self._tgt_len):
@@ -110,7 +108,7 @@ class ContinuationScorer:
             targets = ids[:, start + 1 : start + self._tgt_len + 1]
             counts = np.clip(lengths - start, 0, self._tgt_len).astype(np.int32)
             tensors = map(tf.constant, (ids[:, part], targets, counts))
-            *found, memory = self._read(*tensors, memory, self._positions)
+            *found, state = self._read(*tensors, state)
             nats[:, part], likeliest[:, part] = (values.numpy() for values in found)
         for row, (context, continuation) in enumerate(batch):
             part = slice(len(context) - 1, len(context) - 1 + len(continuation))
@@ -123,12 +121,11 @@ class ContinuationScorer:
         ids: tf.Tensor,
         targets: tf.Tensor,
         counts: tf.Tensor,
-        memory: CachedMemory,
-        positions: Sequence[tf.Tensor],
-    ) -> tuple[tf.Tensor, tf.Tensor, CachedMemory]:
-        """Returns the losses of the targets, the likeliest tokens, (B, T), and the new memory."""
+        state: CachedState,
+    ) -> tuple[tf.Tensor, tf.Tensor, CachedState]:
+        """Returns the losses of the targets, the likeliest tokens, (B, T), and the new state."""
         model = self._cached.model
-        hidden, memory = self._cached.read(ids, memory, positions, counts)
+        hidden, state = self._cached.read(ids, state, counts)
 
         def choose(states: tf.Tensor) -> tf.Tensor:
             return tf.argmax(model.log_probs(states[:, None])[:, 0], -1, tf.int32)
@@ -136,7 +133,7 @@ class ContinuationScorer:
         # One place after the other: of a large vocabulary, all would take gigabytes.
         by_place = tf.transpose(hidden, (1, 0, 2))
         likeliest = tf.map_fn(choose, by_place, fn_output_signature=tf.int32)
-        return model.nll(hidden, targets), tf.transpose(likeliest), memory
+        return model.nll(hidden, targets), tf.transpose(likeliest), state
 
 
 def _count(continuation: Continuation) -> int:

@@ -27,17 +27,14 @@ class ServedModel(tf.Module):
     Args:
         cached: the model.
         vocabulary: what turns texts into ids; `None`: then there are no functions of texts.
-        tgt_len: segment length T.
         batch_size: how many texts are read at once.
     """
 
-    def __init__(
-        self, cached: CachedModel, vocabulary: Vocabulary | None, tgt_len: int, batch_size: int
-    ):
+    def __init__(self, cached: CachedModel, vocabulary: Vocabulary | None, batch_size: int):
         super().__init__(name="txl_tf")
-        self._cached, self._tgt_len = cached, tgt_len
-        self.reader = Reader(cached, tgt_len)
-        self.scorer = RaggedScorer(self.reader, batch_size)
+        self._cached = cached
+        self.reader = Reader(cached)
+        self.scorer = RaggedScorer(cached, self.reader, batch_size)
         if vocabulary is not None:
             self.tokenizer = StrictTokenizer(vocabulary)
             self.writer = Writer(self.tokenizer, self.reader, cached, vocabulary)
@@ -47,7 +44,7 @@ class ServedModel(tf.Module):
         ragged = tf.RaggedTensorSpec((None, None), tf.int32)
         # One function for both signatures that score: traced, and saved, once.
         score = tf.function(self.scorer.score, input_signature=[ragged], autograph=False)
-        functions = make_id_functions(self.reader, score, self._cached, self._tgt_len)
+        functions = make_id_functions(score, self._cached)
         if hasattr(self, "tokenizer"):
             functions |= make_text_functions(self.tokenizer, score, self.writer)
         return functions
@@ -57,7 +54,6 @@ def export_saved_model(
     out: str,
     cached: CachedModel,
     vocabulary: Vocabulary | None,
-    tgt_len: int,
     *,
     batch_size: int = BATCH_SIZE,
     origin: dict[str, Any] | None = None,
@@ -68,7 +64,6 @@ def export_saved_model(
         out: the folder, new or empty.
         cached: the model.
         vocabulary: its symbols; `None`: the signatures of ids alone are written.
-        tgt_len: segment length T.
         batch_size: how many texts are read at once; more take more memory.
         origin: what else to tell of the model, as JSON.
 
@@ -82,7 +77,7 @@ def export_saved_model(
         raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
     model = cached.model
     with write_aside(out) as aside:
-        served = ServedModel(cached, vocabulary, tgt_len, batch_size)
+        served = ServedModel(cached, vocabulary, batch_size)
         signatures = {
             name: function.get_concrete_function()
             for name, function in served.make_functions().items()
@@ -107,7 +102,7 @@ def export_saved_model(
             "dtype_policy": model.dtype_policy.name,
             "vocabulary": vocabulary and {"level": vocabulary.level, "symbols": len(vocabulary)},
             "span": cached.span.to_json(),
-            "tgt_len": tgt_len,
+            "tgt_len": cached.tgt_len,
             "mask_empty_memory": cached.mask_empty_memory,
             "batch_size": batch_size,
             "signatures": {name: _describe(each) for name, each in signatures.items()},

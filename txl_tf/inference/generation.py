@@ -7,10 +7,16 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedMemory, CachedModel
+from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.errors import UserError
 from txl_tf.inference.sampling import UNIFORMS_PER_BLOCK, Sampling, draw_uniforms
-from txl_tf.inference.token_loop import LoopState, TokenLoop, join_rows, take_row
+from txl_tf.inference.token_loop import (
+    LoopState,
+    TokenLoop,
+    join_rows,
+    take_positions,
+    take_row,
+)
 
 _TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # where calls are split changes no token
 _MAX_SEED = 2**63 - 1
@@ -86,25 +92,25 @@ class Generator:
     """Goes on with texts at a constant cost for each token, however long they are.
 
     Args:
-        cached: the model.
-        tgt_len: how many tokens of a prompt are read at a time.
+        cached: the model; it reads prompts in segments of its `tgt_len`.
         jit_compile: whether XLA compiles what it computes.
     """
 
-    def __init__(self, cached: CachedModel, tgt_len: int, *, jit_compile: bool = True):
+    def __init__(self, cached: CachedModel, *, jit_compile: bool = True):
         self.cached = cached
-        self.tgt_len = tgt_len
         self._jit_compile = jit_compile
         self._read_segment = tf.function(
-            self._compute_segment, jit_compile=jit_compile, autograph=False
+            lambda ids, state, counts: cached.read(ids, state, counts)[1],
+            jit_compile=jit_compile,
+            autograph=False,
         )
         self._loops: dict[int | None, CompiledLoop] = {}
-        self.follow_weights()
+        self._loop_positions = take_positions(cached)
 
     def follow_weights(self) -> None:
-        """Makes anew what is kept of the weights; to be called once they have changed."""
-        self._positions = self.cached.project_positions(self.tgt_len)
-        self._loop_positions = TokenLoop(self.cached).take_positions(self._positions)
+        """Computes anew what is kept of the weights; to be called once they have changed."""
+        self.cached.follow_weights()
+        self._loop_positions = take_positions(self.cached)
 
     def start(self, prompts: Sequence[np.ndarray], choice: Choice, seeds: Sequence[int]) -> "Texts":
         """Reads prompts of any lengths.
@@ -131,40 +137,24 @@ class Generator:
         seen = np.zeros((len(prompts), n_token), bool)
         for row, prompt in enumerate(prompts):
             seen[row, prompt] = True
-        memory, log_probs = self._read_prompts(prompts)
+        prompt_state = self._read_prompts(prompts)
         compiled = self._get_loop(choice.count_candidates(n_token))
-        state = compiled.loop.begin(memory, log_probs, tf.constant(seen))
+        state = compiled.loop.begin(prompt_state, tf.constant(seen))
         return Texts(compiled, state, self._loop_positions, choice.make_sampling(n_token), seeds)
 
-    def _read_prompts(self, prompts: Sequence[np.ndarray]) -> tuple[CachedMemory, tf.Tensor]:
-        """Returns the memory after prompts, and log p of what follows them, (B, V) float32."""
+    def _read_prompts(self, prompts: Sequence[np.ndarray]) -> CachedState:
+        """Returns the state after prompts."""
+        tgt_len = self.cached.tgt_len
         lengths = np.array([len(prompt) for prompt in prompts])
-        memory = self.cached.initial_memory(len(prompts))
-        shape = (len(prompts), self.cached.model.config.d_model)
-        last = tf.zeros(shape, self.cached.model.compute_dtype)
-        for start in range(0, lengths.max(), self.tgt_len):
-            ids = np.zeros((len(prompts), self.tgt_len), np.int32)
+        state = self.cached.initial_state(len(prompts))
+        for start in range(0, lengths.max(), tgt_len):
+            ids = np.zeros((len(prompts), tgt_len), np.int32)
             for row, prompt in enumerate(prompts):
-                part = prompt[start : start + self.tgt_len]
+                part = prompt[start : start + tgt_len]
                 ids[row, : len(part)] = part
-            counts = np.clip(lengths - start, 0, self.tgt_len).astype(np.int32)
-            memory, last = self._read_segment(
-                tf.constant(ids), tf.constant(counts), memory, last, self._positions
-            )
-        return memory, self.cached.model.log_probs(last[:, None])[:, 0]
-
-    def _compute_segment(
-        self,
-        ids: tf.Tensor,
-        counts: tf.Tensor,
-        memory: CachedMemory,
-        last: tf.Tensor,
-        positions: Sequence[tf.Tensor],
-    ) -> tuple[CachedMemory, tf.Tensor]:
-        """Returns the new memory, and the hidden states of the last tokens so far, (B, D)."""
-        hidden, memory = self.cached.read(ids, memory, positions, counts)
-        states = tf.concat([last[:, None], hidden], axis=1)
-        return memory, tf.gather(states, counts, axis=1, batch_dims=1)
+            counts = np.clip(lengths - start, 0, tgt_len).astype(np.int32)
+            state = self._read_segment(tf.constant(ids), state, tf.constant(counts))
+        return state
 
     def _get_loop(self, n_candidates: int | None) -> "CompiledLoop":
         if n_candidates not in self._loops:

@@ -57,8 +57,10 @@ class TxlLM(LM):
         self.vocabulary = self.lm.vocabulary
         self.batch_size = int(batch_size)
         self.prefix = choose_prefix(self.vocabulary) if prefix is None else prefix
-        cached = CachedModel(self.lm.model, self.lm.span, mask_empty_memory=True)
-        self._scorer = ContinuationScorer(cached, self.lm.evaluation.tgt_len, self.batch_size)
+        cached = CachedModel(
+            self.lm.model, self.lm.span, self.lm.evaluation.tgt_len, mask_empty_memory=True
+        )
+        self._scorer = ContinuationScorer(cached, self.batch_size)
 
     @classmethod
     def create_from_arg_string(

@@ -330,9 +330,8 @@ class LanguageModel:
         """
         return export_saved_model(
             os.fspath(folder),
-            CachedModel(self.model, self.span, mask_empty_memory=mask_empty_memory),
+            self._make_cached(mask_empty_memory),
             self.vocabulary,
-            self.evaluation.tgt_len,
             batch_size=batch_size,
             origin={"dataset": self.dataset, "step": self.step},
         )
@@ -372,9 +371,13 @@ class LanguageModel:
     def _get_generator(self, mask_empty_memory: bool) -> Generator:
         key = (self.evaluation, mask_empty_memory)
         if key not in self._generators:
-            cached = CachedModel(self.model, self.span, mask_empty_memory=mask_empty_memory)
-            self._generators[key] = Generator(cached, self.evaluation.tgt_len)
+            self._generators[key] = Generator(self._make_cached(mask_empty_memory))
         return self._generators[key]
+
+    def _make_cached(self, mask_empty_memory: bool) -> CachedModel:
+        return CachedModel(
+            self.model, self.span, self.evaluation.tgt_len, mask_empty_memory=mask_empty_memory
+        )
 
 
 def load(

@@ -42,9 +42,9 @@ class LiveSample:
         self._n_new = n_new
         mem_len = min(evaluation.mem_len, len(prompt) + n_new)
         span = dataclasses.replace(evaluation.span, mem_len=mem_len)
-        cached = CachedModel(model, span, mask_empty_memory=True)
         tgt_len = min(evaluation.tgt_len, len(prompt))
-        self._generator = Generator(cached, tgt_len, jit_compile=False)
+        cached = CachedModel(model, span, tgt_len, mask_empty_memory=True)
+        self._generator = Generator(cached, jit_compile=False)
         banned = () if vocabulary.unknown_id is None else (vocabulary.unknown_id,)
         self._choice = Choice(temperature=TEMPERATURE, top_k=TOP_K, banned=banned)
 

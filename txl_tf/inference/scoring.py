@@ -1,13 +1,12 @@
 """The losses of token streams of any length, many at a time."""
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedMemory, CachedModel, take_nearest
+from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
 from txl_tf.inference.token_slots import StreamQueue, TokenSlot, arrange_slots
@@ -53,34 +52,6 @@ class _Step(NamedTuple):
     fresh: np.ndarray
 
 
-def compute_nats(
-    cached: CachedModel,
-    ids: tf.Tensor,
-    targets: tf.Tensor,
-    memory: CachedMemory,
-    positions: Sequence[tf.Tensor],
-    counts: tf.Tensor | None = None,
-) -> tuple[tf.Tensor, CachedMemory]:
-    """Returns the losses of a segment and the new memory.
-
-    Args:
-        cached: the model.
-        ids: (B, T) int32 in [0, V).
-        targets: (B, T) int32 in [0, V), the tokens after each of `ids`.
-        memory: as `cached.initial_memory` or the last call gave it.
-        positions: what `cached.project_positions(T)` returned.
-        counts: (B,) int32, how many ids of each row count; `None`: all.
-
-    Returns:
-        -log p of each target in nats, (B, T) float32, 0 where it does not count; and the memory.
-    """
-    hidden, memory = cached.read(ids, memory, positions, counts)
-    nats = cached.model.nll(hidden, targets)
-    if counts is not None:
-        nats = tf.where(tf.range(ids.shape[1]) < counts[:, None], nats, 0.0)
-    return nats, memory
-
-
 class Scorer:
     """Scores token streams, each from an empty memory on, with memory carried to its end.
 
@@ -122,9 +93,10 @@ class Scorer:
         self._tgt_lens = {
             n_rows: join_segments(n_rows, tgt_len, span) for n_rows in self._batch_sizes
         }
-        self._cached = CachedModel(model, span, mask_empty_memory=mask_empty_memory)
+        self._cached = CachedModel(
+            model, span, max(self._tgt_lens.values()), mask_empty_memory=mask_empty_memory
+        )
         self._alone = self._cached.without_memory()
-        self._longest_alone = self._cached.find_longest_alone(max(self._tgt_lens.values()))
         self._jit_compile = jit_compile
         self._functions: dict[tuple[int, int, bool], Callable[..., Any]] = {}
 
@@ -143,14 +115,8 @@ class Scorer:
             The pieces of all streams; those of one are in order, and each has at least one.
         """
         queue = StreamQueue(streams, in_order=in_order)
-        longest = max(self._tgt_lens.values())
-
-        @functools.cache
-        def get_positions(cached: CachedModel) -> Sequence[tf.Tensor]:
-            # All distances of a segment; those of a shorter one are the last of them.
-            return cached.project_positions(longest)
-
-        memory: CachedMemory | None = None
+        self._cached.follow_weights()
+        state: CachedState | None = None
         active: list[TokenSlot] = []
         while True:
             while len(active) < self._batch_sizes[-1] and (slot := queue.take()):
@@ -161,22 +127,19 @@ class Scorer:
             if not active:
                 return
             rows = arrange_slots(active, _fit(len(active), self._batch_sizes))
-            nats, memory = self._read(rows, get_positions, memory)
+            nats, state = self._read(rows, state)
             for slot, losses in zip(rows, nats, strict=True):
                 if slot is not None:
                     count = min(slot.n_inputs, len(losses))
                     ids = slot.advance(count)
-                    slot.fill(longest)
+                    slot.fill(self._cached.tgt_len)
                     yield Piece(slot.stream, ids, losses[:count], slot.is_done)
             active = [slot for slot in active if not slot.is_done]
 
     def _read(
-        self,
-        rows: Sequence[TokenSlot | None],
-        get_positions: Callable[[CachedModel], Sequence[tf.Tensor]],
-        memory: CachedMemory | None,
-    ) -> tuple[np.ndarray, CachedMemory | None]:
-        """Returns the losses of the next segment of each row, (B, T), and the new memory."""
+        self, rows: Sequence[TokenSlot | None], state: CachedState | None
+    ) -> tuple[np.ndarray, CachedState | None]:
+        """Returns the losses of the next segment of each row, (B, T), and the new state."""
         slots = [slot for slot in rows if slot is not None]
         tgt_len = self._tgt_lens[len(rows)]
         is_whole = [slot.is_whole(tgt_len) for slot in slots]
@@ -184,16 +147,14 @@ class Scorer:
             longest = max(slot.n_inputs for slot in slots)
             tgt_len = _fit(longest, _list_sizes(_SHORTEST, tgt_len))
         step = self._make_step(rows, tgt_len)
-        if all(is_whole) and tgt_len <= self._longest_alone:
-            empty = self._alone.initial_memory(len(rows))
-            nats, _ = self._compute(self._alone, step, empty, get_positions(self._alone))
-            return nats.numpy(), memory
-        memory = self._arrange_memory(rows, memory)
-        nats, memory = self._compute(self._cached, step, memory, get_positions(self._cached))
+        if all(is_whole) and tgt_len <= self._cached.longest_alone:
+            nats, _ = self._compute(self._alone, step, self._alone.initial_state(len(rows)))
+            return nats.numpy(), state
+        nats, state = self._compute(self._cached, step, self._arrange_state(rows, state))
         for row, slot in enumerate(rows):
             if slot is not None:
                 slot.row = row
-        return nats.numpy(), memory
+        return nats.numpy(), state
 
     def _make_step(self, rows: Sequence[TokenSlot | None], tgt_len: int) -> _Step:
         """Returns the next segment of each row, padded to one length; rows may be empty."""
@@ -208,41 +169,34 @@ class Scorer:
                 fresh[row] = slot.is_fresh
         return _Step(ids, targets, counts, fresh)
 
-    def _arrange_memory(
-        self, rows: Sequence[TokenSlot | None], memory: CachedMemory | None
-    ) -> CachedMemory:
-        """Returns the memory with that of each slot in its row; others hold anything."""
-        if memory is None:
-            return self._cached.initial_memory(len(rows))
+    def _arrange_state(
+        self, rows: Sequence[TokenSlot | None], state: CachedState | None
+    ) -> CachedState:
+        """Returns the state with that of each slot in its row; others hold anything."""
+        if state is None:
+            return self._cached.initial_state(len(rows))
         own = [
             row if slot is None or slot.row is None else slot.row for row, slot in enumerate(rows)
         ]
-        n_rows = memory.filled.shape[0]
+        n_rows = state.n_read.shape[0]
         if own == list(range(n_rows)):
-            return memory
+            return state
         places = [min(place, n_rows - 1) for place in own]
-        return tf.nest.map_structure(lambda state: tf.gather(state, places), memory)
+        return tf.nest.map_structure(lambda states: tf.gather(states, places), state)
 
     def _compute(
-        self,
-        cached: CachedModel,
-        step: _Step,
-        memory: CachedMemory,
-        positions: Sequence[tf.Tensor],
-    ) -> tuple[tf.Tensor, CachedMemory]:
-        """Returns the losses of a step, (B, T), and the new memory; compiled once a shape."""
-        n_rows, tgt_len = step.ids.shape
-        key = (n_rows, tgt_len, cached is self._alone)
-        n_keys = cached.span.mem_len + tgt_len
+        self, cached: CachedModel, step: _Step, state: CachedState
+    ) -> tuple[tf.Tensor, CachedState]:
+        """Returns the losses of a step, (B, T), and the new state; compiled once a shape."""
 
         def compute(
-            step: tuple[tf.Tensor, ...], memory: CachedMemory, positions: Sequence[tf.Tensor]
-        ) -> tuple[tf.Tensor, CachedMemory]:
+            step: tuple[tf.Tensor, ...], state: CachedState
+        ) -> tuple[tf.Tensor, CachedState]:
             ids, targets, counts, fresh = step
-            near = take_nearest(positions, n_keys)
-            return compute_nats(cached, ids, targets, memory.reset(fresh), near, counts)
+            return cached.score(ids, targets, state.reset(fresh), counts)
 
-        tensors = (tuple(map(tf.constant, step)), memory, positions)
+        key = (*step.ids.shape, cached is self._alone)
+        tensors = (tuple(map(tf.constant, step)), state)
         if key not in self._functions:
             function = tf.function(compute, jit_compile=self._jit_compile, autograph=False)
             # A concrete one: tensorflow warns of functions that are traced for many shapes.

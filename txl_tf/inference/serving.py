@@ -1,148 +1,95 @@
 """What a SavedModel computes: pure functions of tensors, safe under any number of threads."""
 
-from typing import NamedTuple, Self
-
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedMemory, CachedModel, clear_rows, take_nearest
+from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.runs.checkpoint_reader import name_variables
 
 Tensors = dict[str, tf.Tensor]
 
 
-class Carry(NamedTuple):
-    """What rows carry from segment to segment; all zeros before the first.
+def to_tensors(state: CachedState) -> Tensors:
+    """Returns a state as flat tensors, in float32: clients and JSON know no bfloat16."""
+    return {
+        "keys": tf.cast(tf.stack(state.keys), tf.float32),  # (L, B, N, M, H)
+        "values": tf.cast(tf.stack(state.values), tf.float32),
+        "last": tf.cast(state.last, tf.float32),
+        "n_read": state.n_read,
+    }
 
-    Args:
-        keys: for each layer (B, N, M, H) in the compute dtype.
-        values: for each layer (B, N, M, H).
-        last: (B, D), the hidden state of the last token, which tells the next.
-        n_read: (B,) int32, tokens read since the row began; counted up to M + 1.
-    """
 
-    keys: tuple[tf.Tensor, ...]
-    values: tuple[tf.Tensor, ...]
-    last: tf.Tensor
-    n_read: tf.Tensor
+def from_tensors(tensors: Tensors, dtype: str) -> CachedState:
+    """Reads what `to_tensors` returned."""
+    keys, values, last = (tf.cast(tensors[key], dtype) for key in ("keys", "values", "last"))
+    return CachedState(tuple(tf.unstack(keys)), tuple(tf.unstack(values)), last, tensors["n_read"])
 
-    @property
-    def memory(self) -> CachedMemory:
-        """The keys and values, as `CachedModel` takes them."""
-        mem_len = self.keys[0].shape[2]
-        return CachedMemory(self.keys, self.values, tf.minimum(self.n_read, mem_len))
 
-    def to_tensors(self) -> Tensors:
-        """Returns it as flat tensors, in float32: clients and JSON know no bfloat16."""
-        return {
-            "keys": tf.cast(tf.stack(self.keys), tf.float32),  # (L, B, N, M, H)
-            "values": tf.cast(tf.stack(self.values), tf.float32),
-            "last": tf.cast(self.last, tf.float32),
-            "n_read": self.n_read,
-        }
-
-    @classmethod
-    def from_tensors(cls, tensors: Tensors, dtype: str) -> Self:
-        """Reads what `to_tensors` returned."""
-        keys, values, last = (tf.cast(tensors[key], dtype) for key in ("keys", "values", "last"))
-        return cls(tuple(tf.unstack(keys)), tuple(tf.unstack(values)), last, tensors["n_read"])
+def _keep_shapes(
+    scored: tuple[tf.Tensor, CachedState], old: CachedState
+) -> tuple[tf.Tensor, CachedState]:
+    """Gives a new state the static shapes of the old one, of which tracing may lose some."""
+    for tensor, before in zip(tf.nest.flatten(scored[1]), tf.nest.flatten(old), strict=True):
+        tensor.set_shape(before.shape)
+    return scored
 
 
 class Reader(tf.Module):
-    """Reads rows of ids, segment by segment, and tells the losses of all that have a context.
+    """Scores rows of ids of any length, segment by segment.
 
     Args:
-        cached: the model; its weights and all else that it needs are saved with this.
-        tgt_len: the most tokens T of a segment.
-
-    Attributes:
-        longest_alone: texts of up to so many tokens need no memory, not even an empty one.
+        cached: the model; its weights and positions are saved with this.
     """
 
-    def __init__(self, cached: CachedModel, tgt_len: int):
+    def __init__(self, cached: CachedModel):
         super().__init__(name="reader")
         self._cached = cached
-        self._tgt_len = tgt_len
-        self.longest_alone = cached.find_longest_alone(tgt_len)
         self.weights = name_variables(cached.model.weights)
-        # Variables, not constants: a graph must stay below 2 GB.
-        self.positions = [
-            tf.Variable(products, trainable=False, name=f"positions_{index}")
-            for index, products in enumerate(cached.project_positions(tgt_len))
-        ]
+        self.positions = cached.positions
 
-    def make_carry(self, n_rows: tf.Tensor) -> Carry:
-        """Returns what rows carry before their first segment."""
-        model, empty = self._cached.model, self._cached.initial_memory(n_rows)
-        last = tf.zeros((n_rows, model.config.d_model), model.compute_dtype)
-        return Carry(empty.keys, empty.values, last, tf.zeros(n_rows, tf.int32))
+    def score_alone(self, ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """Scores rows (B, n) as `score`, without a memory, where `longest_alone` allows it."""
+        alone = self._cached.without_memory()
+        return alone.score_read(ids, alone.initial_state(tf.shape(ids)[0]), lengths)[0]
 
-    def read(self, ids: tf.Tensor, lengths: tf.Tensor, carry: Carry) -> tuple[tf.Tensor, Carry]:
-        """Reads a segment.
-
-        Args:
-            ids: (B, t) int32 in [0, V), t at most T.
-            lengths: (B,) int32, how many ids of each row count.
-            carry: of the segment before.
-
-        Returns:
-            -log p of each id in nats, (B, t) float32: 0 of a row's very first, which has nothing
-            before it, and behind its length. And what to carry on.
-        """
-        cached, mem_len = self._cached, carry.keys[0].shape[2]
-        if mem_len != cached.span.mem_len:  # none
-            cached = cached.without_memory()
-        n_keys = mem_len + tf.shape(ids)[1]
-        # Those of a shorter segment are the last of a longer one's.
-        positions = take_nearest(self.positions, n_keys)
-        hidden, memory = cached.read(ids, carry.memory, positions, lengths)
-        states = tf.concat([carry.last[:, None], hidden], axis=1)
-        nats = cached.model.nll(states[:, :-1], ids)
-        places = tf.range(tf.shape(ids)[1])
-        counts = tf.logical_and(places < lengths[:, None], places + carry.n_read[:, None] > 0)
-        new = Carry(
-            memory.keys,
-            memory.values,
-            tf.gather(states, lengths, axis=1, batch_dims=1),
-            tf.minimum(carry.n_read + lengths, self._cached.span.mem_len + 1),
-        )
-        for tensor, old in zip(tf.nest.flatten(new), tf.nest.flatten(carry), strict=True):
-            tensor.set_shape(old.shape)
-        return tf.where(counts, nats, 0.0), new
-
-    def read_all(self, ids: tf.Tensor, lengths: tf.Tensor, carry: Carry) -> tuple[tf.Tensor, Carry]:
-        """Reads rows of any length, (B, n), in segments of T: as `read` otherwise."""
-        n_places = tf.shape(ids)[1]
+    def score(
+        self, ids: tf.Tensor, lengths: tf.Tensor, state: CachedState
+    ) -> tuple[tf.Tensor, CachedState]:
+        """Scores rows of any length, (B, n) int32, in segments: as `CachedModel.score_read`."""
+        tgt_len = self._cached.tgt_len
         parts = tf.TensorArray(
             tf.float32, size=0, dynamic_size=True, infer_shape=False, element_shape=[None, None]
         )
 
-        def read_next(
-            index: tf.Tensor, parts: tf.TensorArray, carry: Carry
-        ) -> tuple[tf.Tensor, tf.TensorArray, Carry]:
-            start = index * self._tgt_len
-            segment = ids[:, start : start + self._tgt_len]
-            nats, carry = self.read(segment, _clip(lengths - start, self._tgt_len), carry)
-            return index + 1, parts.write(index, tf.transpose(nats)), carry
+        def score_next(
+            index: tf.Tensor, parts: tf.TensorArray, state: CachedState
+        ) -> tuple[tf.Tensor, tf.TensorArray, CachedState]:
+            start = index * tgt_len
+            counts = tf.clip_by_value(lengths - start, 0, tgt_len)
+            segment = ids[:, start : start + tgt_len]
+            nats, state = _keep_shapes(self._cached.score_read(segment, state, counts), state)
+            return index + 1, parts.write(index, tf.transpose(nats)), state
 
-        _, parts, carry = tf.while_loop(
-            lambda index, *_: index * self._tgt_len < n_places,
-            read_next,
-            (tf.constant(0), parts, carry),
+        _, parts, state = tf.while_loop(
+            lambda index, *_: index * tgt_len < tf.shape(ids)[1],
+            score_next,
+            (tf.constant(0), parts, state),
             parallel_iterations=1,
         )
-        return tf.transpose(parts.concat()), carry
+        return tf.transpose(parts.concat()), state
 
 
 class RaggedScorer(tf.Module):
     """Scores texts of any lengths.
 
     Args:
-        reader: reads them.
+        cached: the model.
+        reader: scores rows with it.
         batch_size: how many to read at once.
     """
 
-    def __init__(self, reader: Reader, batch_size: int):
+    def __init__(self, cached: CachedModel, reader: Reader, batch_size: int):
         super().__init__(name="scorer")
+        self._cached = cached
         self._reader = reader
         self._batch_size = batch_size
 
@@ -178,25 +125,17 @@ class RaggedScorer(tf.Module):
     def _score_batch(self, texts: tf.RaggedTensor) -> tf.Tensor:
         """Returns the losses of a few texts, one after the other, (ids,) float32."""
         ids, lengths = texts.to_tensor(), tf.cast(texts.row_lengths(), tf.int32)
-        carry = self._reader.make_carry(tf.shape(ids)[0])
-
-        def read_alone() -> tf.Tensor:
-            keys, values = (
-                tuple(states[:, :, :0] for states in part) for part in (carry.keys, carry.values)
-            )
-            return self._reader.read(ids, lengths, carry._replace(keys=keys, values=values))[0]
-
         nats = tf.cond(
-            tf.shape(ids)[1] <= self._reader.longest_alone,
-            read_alone,
-            lambda: self._reader.read_all(ids, lengths, carry)[0],
+            tf.shape(ids)[1] <= self._cached.longest_alone,
+            lambda: self._reader.score_alone(ids, lengths),
+            lambda: self._reader.score(ids, lengths, self._cached.initial_state(tf.shape(ids)[0]))[
+                0
+            ],
         )
         return tf.RaggedTensor.from_tensor(nats, lengths).flat_values
 
 
-def make_id_functions(
-    reader: Reader, score: tf.function, cached: CachedModel, tgt_len: int
-) -> dict[str, tf.function]:
+def make_id_functions(score: tf.function, cached: CachedModel) -> dict[str, tf.function]:
     """Returns the signatures that take ids, by name; `score` is `RaggedScorer.score`."""
     config, mem_len = cached.model.config, cached.span.mem_len
     states = (config.n_layer, None, config.n_head, mem_len, config.d_head)
@@ -217,7 +156,7 @@ def make_id_functions(
 
     @tf.function(input_signature=[tf.TensorSpec((), tf.int32, "batch_size")], autograph=False)
     def initial_memory(batch_size: tf.Tensor) -> Tensors:
-        return reader.make_carry(batch_size).to_tensors()
+        return to_tensors(cached.initial_state(batch_size))
 
     signature = [ids_spec, lengths_spec, tf.TensorSpec((None,), tf.bool, "reset"), *carried]
 
@@ -233,11 +172,11 @@ def make_id_functions(
     ) -> Tensors:
         ids, lengths = _check_rows(ids, lengths, config.n_token)
         tensors = {"keys": keys, "values": values, "last": last, "n_read": n_read}
-        with tf.control_dependencies(_check_step(ids, reset, tensors, tgt_len)):
-            carry = Carry.from_tensors(tensors, cached.model.compute_dtype)
-            nats, carry = reader.read(ids, lengths, clear_rows(carry, reset))
-            log_probs = cached.model.log_probs(carry.last[:, None])[:, 0]
-        return {"nats": nats, "log_probs": log_probs, **carry.to_tensors()}
+        with tf.control_dependencies(_check_step(ids, reset, tensors, cached.tgt_len)):
+            state = from_tensors(tensors, cached.model.compute_dtype).reset(reset)
+            nats, state = _keep_shapes(cached.score_read(ids, state, lengths), state)
+            log_probs = cached.log_probs(state)
+        return {"nats": nats, "log_probs": log_probs, **to_tensors(state)}
 
     return {"score_ids": score_ids, "initial_memory": initial_memory, "step": step}
 
@@ -264,10 +203,6 @@ def _check_step(
         tf.debugging.assert_positive(n_places, message=rule),
         tf.debugging.assert_less_equal(n_places, tgt_len, message=rule),
     ]
-
-
-def _clip(lengths: tf.Tensor, longest: int) -> tf.Tensor:
-    return tf.clip_by_value(lengths, 0, longest)
 
 
 def _check_rows(ids: tf.Tensor, lengths: tf.Tensor, n_token: int) -> tuple[tf.Tensor, tf.Tensor]:

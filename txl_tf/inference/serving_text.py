@@ -9,7 +9,7 @@ from txl_tf.data.tokenizer import Detokenizer, Tokenizer
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.inference.sampling import UNIFORMS_PER_BLOCK, Sampling, draw_uniforms
 from txl_tf.inference.serving import Reader, Tensors, check_ids
-from txl_tf.inference.token_loop import TokenLoop
+from txl_tf.inference.token_loop import TokenLoop, take_positions
 
 
 class StrictTokenizer(tf.Module):
@@ -71,9 +71,9 @@ class Writer(tf.Module):
         ids = self._tokenizer.tokenize(text[None]).to_tensor()
         with tf.control_dependencies(_check_choice(ids, length, temperature, top_k, seed)):
             ids, length = tf.ensure_shape(ids, (1, None)), tf.identity(length)
-        _, carry = self._reader.read_all(ids, tf.shape(ids)[1][None], self._reader.make_carry(1))
+        state = self._cached.initial_state(1)
+        _, state = self._reader.score(ids, tf.shape(ids)[1][None], state)
         n_token = len(self._is_allowed)
-        log_probs = self._cached.model.log_probs(carry.last[:, None])[:, 0]
         one = tf.constant(1.0)
         no_stops = tf.zeros(0, tf.int32)
         sampling = Sampling(temperature, one, one, tf.constant(self._is_allowed), no_stops)
@@ -86,9 +86,9 @@ class Writer(tf.Module):
 
         def draw(n_candidates: tf.Tensor | None) -> tf.Tensor:
             loop = TokenLoop(self._cached, n_candidates)
-            positions = loop.take_positions(self._reader.positions)
-            state = loop.begin(carry.memory, log_probs, tf.zeros((1, n_token), tf.bool))
-            return loop.run(state, positions, uniforms, length, sampling)[0]
+            begun = loop.begin(state, tf.zeros((1, n_token), tf.bool))
+            positions = take_positions(self._cached)
+            return loop.run(begun, positions, uniforms, length, sampling)[0]
 
         tokens = tf.cond(top_k > 0, lambda: draw(tf.minimum(top_k, n_token)), lambda: draw(None))
         return self._detokenizer.detokenize(tokens[:, 0], before=ids[0, -1])

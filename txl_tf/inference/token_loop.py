@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from keras import ops
 
-from txl_tf.cached_model import CachedMemory, CachedModel
+from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.inference.sampling import Sampling, choose_tokens, penalize
 
 
@@ -52,22 +52,11 @@ class TokenLoop:
         self.n_candidates = n_candidates
         self._n_places = cached.span.mem_len + 1
 
-    def take_positions(self, positions: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
-        """Returns the products W_r R of the distances M, ..., 0, (N, H, R) for each layer.
-
-        Args:
-            positions: what `cached.project_positions` returned for any segment; its last are these.
-        """
-        return tuple(
-            tf.transpose(products[:, -self._n_places :], [0, 2, 1]) for products in positions
-        )
-
-    def begin(self, memory: CachedMemory, log_probs: tf.Tensor, seen: tf.Tensor) -> LoopState:
+    def begin(self, state: CachedState, seen: tf.Tensor) -> LoopState:
         """Returns the state of texts that were read in segments.
 
         Args:
-            memory: after their last segment.
-            log_probs: (B, V) float32, log p of what follows.
+            state: after their last segment.
             seen: (B, V) bool, which tokens they hold.
         """
 
@@ -79,13 +68,13 @@ class TokenLoop:
             return tuple(tf.reshape(state, [-1, *state.shape[2:]]) for state in turned)
 
         return LoopState(
-            make_rings(memory.keys, (0, 1, 3, 2)),
-            make_rings(memory.values, (0, 1, 2, 3)),
+            make_rings(state.keys, (0, 1, 3, 2)),
+            make_rings(state.values, (0, 1, 2, 3)),
             tf.constant(self.cached.span.mem_len, tf.int32),
-            memory.filled,
-            log_probs,
+            state.filled,
+            self.cached.log_probs(state),
             seen,
-            tf.zeros(tf.shape(memory.filled), tf.bool),
+            tf.zeros(tf.shape(state.filled), tf.bool),
         )
 
     def run(
@@ -185,6 +174,12 @@ class TokenLoop:
     def _fold(self, states: tf.Tensor) -> tf.Tensor:
         """Returns states (B, 1, N, H) as (B N, H)."""
         return tf.reshape(states, [-1, self.cached.model.config.d_head])
+
+
+def take_positions(cached: CachedModel) -> tuple[tf.Tensor, ...]:
+    """Returns the products W_{k,R} R of the distances M, ..., 0, (N, H, R) for each layer."""
+    n_places = cached.span.mem_len + 1
+    return tuple(tf.transpose(products[:, -n_places:], [0, 2, 1]) for products in cached.positions)
 
 
 def take_row(state: LoopState, row: int) -> LoopState:
