@@ -97,7 +97,7 @@ def score_files(options: flags.FlagValues) -> None:
     is_table = options.format == "table"
     report = (Table if is_table else JsonLines)(options.by, lm.vocabulary)
     sources = [TextSource((file,), lm.vocabulary.level, options.encoding_errors) for file in files]
-    total, n_texts = TextTotals(0, 0.0, 0, 0, 0, lm.vocabulary.level), 0
+    total, n_texts = TextTotals(0.0, 0, lm.vocabulary.level, 0), 0
     with TextBar(_sum_sizes(files)) as bar:
         if is_table:
             print(report.format_head())

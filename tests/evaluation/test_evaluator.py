@@ -53,7 +53,7 @@ def test_one_lane_equals_one_long_pass(model):
     config = make_config(eval_batch_size=1)
     # With same_length a query sees the same M + 1 states however the text is cut.
     expected = sum_nll(model, TEXT.ids, config.span, len(TEXT))
-    assert evaluate(model, TEXT, config).nats == pytest.approx(expected, rel=1e-6)  # float32
+    assert evaluate(model, TEXT, config).total_nats == pytest.approx(expected, rel=1e-6)  # float32
 
 
 @pytest.mark.parametrize("n_lanes", [1, 2, 3, 11, 127])
@@ -77,14 +77,14 @@ def test_every_token_but_the_first_counts_once(model, n_lanes, tgt_len):
 def test_padding_changes_no_lane(model, config):
     lanes = cut_lanes(config.eval_batch_size, tgt_len=config.tgt_len)
     expected = sum(sum_nll(model, lane, config.span, config.tgt_len) for lane in lanes)
-    assert evaluate(model, TEXT, config).nats == pytest.approx(expected, rel=1e-6)  # float32
+    assert evaluate(model, TEXT, config).total_nats == pytest.approx(expected, rel=1e-6)  # float32
 
 
 def test_lanes_without_a_token_change_nothing(model):
     config, text = make_config(eval_batch_size=11), Text(TEXT.ids[:8])
     expected = sum(sum_nll(model, lane, config.span, 5) for lane in cut_lanes(11, text.ids))
     score = evaluate(model, text, config)
-    assert score.nats == pytest.approx(expected, rel=1e-6)  # float32
+    assert score.total_nats == pytest.approx(expected, rel=1e-6)  # float32
     assert score.tokens == 7
 
 
@@ -102,9 +102,9 @@ def test_documents_are_scored_as_if_each_was_read_alone(model, tgt_len, jit):
     ]
     expected = sum(sum_nll(model, ids, config.span, 7) for ids in documents)
     score = evaluate(model, DOCUMENTS, config, jit_compile=jit)
-    assert score.nats == pytest.approx(expected, rel=1e-6)  # float32
+    assert score.total_nats == pytest.approx(expected, rel=1e-6)  # float32
     assert score.tokens == len(TEXT) - 1
-    assert abs(score.nats - evaluate(model, TEXT, config).nats) > 0.1
+    assert abs(score.total_nats - evaluate(model, TEXT, config).total_nats) > 0.1
 
 
 def test_documents_are_scored_in_any_lane(model):
@@ -117,7 +117,7 @@ def test_documents_are_scored_in_any_lane(model):
         for n_lanes in (1, 2, 3)
     ]
     for score in scores[1:]:
-        assert score.nats == pytest.approx(scores[0].nats, rel=1e-6)  # float32
+        assert score.total_nats == pytest.approx(scores[0].total_nats, rel=1e-6)  # float32
         assert score.tokens == 84
 
 
@@ -126,9 +126,9 @@ def test_without_resetting_documents_change_nothing(model):
 
 
 def test_a_compiled_evaluation_equals_an_uncompiled_one(model):
-    nats = evaluate(model, TEXT, make_config()).nats
+    nats = evaluate(model, TEXT, make_config()).total_nats
     compiled = evaluate(model, TEXT, make_config(), jit_compile=True)
-    assert compiled.nats == pytest.approx(nats, rel=1e-6)  # sums in another order, float32
+    assert compiled.total_nats == pytest.approx(nats, rel=1e-6)  # sums in another order, float32
 
 
 def test_an_evaluator_is_traced_once(model, monkeypatch):
@@ -151,7 +151,7 @@ def test_an_evaluator_scores_the_weights_of_the_moment():
     before = evaluator.score(TEXT)
     assert evaluator.score(TEXT) == before  # no memory is left over
     model.content_bias.assign(model.content_bias.numpy() + 1)
-    assert evaluator.score(TEXT).nats != before.nats
+    assert evaluator.score(TEXT).total_nats != before.total_nats
 
 
 def test_an_evaluation_can_stop_after_some_segments(model):
@@ -160,7 +160,7 @@ def test_an_evaluation_can_stop_after_some_segments(model):
     starts = [lane[: 2 * config.tgt_len + 1] for lane in cut_lanes(3)]
     expected = sum(sum_nll(model, lane, config.span, config.tgt_len) for lane in starts)
     assert score.tokens == 2 * 3 * config.tgt_len
-    assert score.nats == pytest.approx(expected, rel=1e-6)  # float32
+    assert score.total_nats == pytest.approx(expected, rel=1e-6)  # float32
 
 
 def test_more_segments_than_there_are_score_them_all(model):
@@ -193,7 +193,7 @@ def test_a_model_with_bins_is_scored_as_by_its_whole_distribution():
     log_probs = model.log_probs(hidden)[0].numpy()
     expected = -log_probs[np.arange(len(TEXT) - 1), TEXT.ids[1:]].sum(dtype=np.float64)
     config = make_config(eval_batch_size=1)
-    assert evaluate(model, TEXT, config).nats == pytest.approx(expected, rel=1e-6)  # float32
+    assert evaluate(model, TEXT, config).total_nats == pytest.approx(expected, rel=1e-6)  # float32
 
 
 def test_a_text_of_one_token_is_refused(model):
@@ -202,7 +202,7 @@ def test_a_text_of_one_token_is_refused(model):
 
 
 def test_a_score_knows_bits_and_perplexity():
-    score = Score(nats=30 * math.log(2), tokens=10, level="char", n_unknown=0)
+    score = Score(total_nats=30 * math.log(2), tokens=10, level="char", n_unknown=0)
     assert score.nats_per_token == pytest.approx(3 * math.log(2))  # float64
     assert score.bpc == score.bits_per_token == pytest.approx(3)
     assert score.perplexity == pytest.approx(8)
@@ -210,11 +210,11 @@ def test_a_score_knows_bits_and_perplexity():
 
 @pytest.mark.parametrize("level", ["word", "subword", None])
 def test_tokens_that_are_no_characters_have_no_bits_per_character(level):
-    assert Score(nats=30.0, tokens=10, level=level, n_unknown=0).bpc is None
+    assert Score(total_nats=30.0, tokens=10, level=level, n_unknown=0).bpc is None
 
 
 def test_unknown_characters_leave_no_bits_per_character():
-    score = Score(nats=30.0, tokens=10, level="char", n_unknown=3)
+    score = Score(total_nats=30.0, tokens=10, level="char", n_unknown=3)
     assert (score.bpc, score.unknown_share) == (None, 0.3)
 
 
@@ -252,4 +252,4 @@ def test_a_lane_alone_is_neither_warm_nor_cold(model):
 
 
 def test_an_enormous_loss_has_a_perplexity():
-    assert math.isfinite(Score(nats=1e6, tokens=1).perplexity)
+    assert math.isfinite(Score(total_nats=1e6, tokens=1).perplexity)

@@ -187,7 +187,9 @@ def test_tensorboard_shows_the_numbers_of_every_line(tmp_path):
 
 def test_tensorboard_shows_validation_in_the_charts_of_training(tmp_path):
     log = TrainingLog(str(tmp_path), first_step=0, train_steps=17)
-    log.write_validation(5, Score(nats=20 * math.log(2), tokens=10, level="byte", n_unknown=0))
+    log.write_validation(
+        5, Score(total_nats=20 * math.log(2), tokens=10, level="byte", n_unknown=0)
+    )
     events = read_events(tmp_path / "events" / "validation")
     assert set(events.Tags()["tensors"]) == {f"loss/{name}" for name in LOSSES}
     assert read_points(events, "loss/bpc") == {5: pytest.approx(2)}
@@ -234,7 +236,7 @@ def test_tensorboard_shows_the_hyper_parameters(tmp_path):
 def test_an_evaluation_is_written_with_how_it_came_about(tmp_path):
     config = txl_tf.EvalConfig(eval_batch_size=3, tgt_len=11, mem_len=13, clamp_len=7)
     for step in (5, 7):
-        score = Score(nats=step * math.log(2), tokens=10, level="byte", n_unknown=0)
+        score = Score(total_nats=step * math.log(2), tokens=10, level="byte", n_unknown=0)
         kwargs = {"n_lanes": 3, "checkpoint": f"ckpt-{step}", "step": step, "is_whole": step == 5}
         kwargs["is_averaged"] = step == 7
         kwargs |= {"warm_len": 22} if step == 5 else {"as_release": True}
@@ -263,12 +265,12 @@ def test_an_evaluation_is_written_with_how_it_came_about(tmp_path):
 
 
 def test_a_score_is_told_in_nats_bits_perplexity_and_tokens():
-    score = Score(nats=2000 * math.log(2), tokens=1000, level="char", n_unknown=0)
+    score = Score(total_nats=2000 * math.log(2), tokens=1000, level="char", n_unknown=0)
     assert format_score(score) == "loss 1.3863 nats | bpc 2.0000 | perplexity 4 | 1,000 tokens"
 
 
 def test_a_score_of_words_tells_bits_per_token_and_unknown_words():
-    score = Score(nats=2000 * math.log(2), tokens=1000, level="word", n_unknown=420)
+    score = Score(total_nats=2000 * math.log(2), tokens=1000, level="word", n_unknown=420)
     assert format_score(score, 1999) == (
         "loss 1.3863 nats | bits per token 2.0000 | perplexity 4 | "
         "1,000 tokens of 1,999, 420 (42.00%) unknown"
@@ -287,5 +289,5 @@ def test_a_score_of_words_tells_bits_per_token_and_unknown_words():
     ],
 )
 def test_a_record_names_the_bits_by_the_level(level, n_unknown, expected):
-    score = Score(nats=20 * math.log(2), tokens=10, level=level, n_unknown=n_unknown)
+    score = Score(total_nats=20 * math.log(2), tokens=10, level=level, n_unknown=n_unknown)
     assert make_bits_record(score) == expected

@@ -8,65 +8,32 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.evaluation.score import compute_bpc, compute_perplexity, compute_share
+from txl_tf.evaluation.score import Score, add_known, compute_perplexity
 from txl_tf.inference.scoring import Scorer
 from txl_tf.inference.text_parts import TextName, TextPart
 
 
 @dataclass(frozen=True)
-class TextTotals:
+class TextTotals(Score):
     """The loss of a text, or of several.
 
     What is scored is each token that has context: all but the first of a text that is read from an
     empty memory on.
 
     Args:
-        tokens: how many tokens were scored.
-        total_nats: the sum of their losses; e to the minus it is the text's probability.
+        total_nats: as in `Score`, and so are the next three.
+        tokens: see there.
+        level: see there.
+        n_unknown: see there.
         n_bytes: bytes of the text, in UTF-8, less those of a first token that was not scored;
             `None` where only ids are known.
         n_words: words of the text, what is between white space, less one that lies within such a
             token; at level "word" the tokens scored, marks of lines among them; `None` where only
             ids are known.
-        n_unknown: how many of the tokens scored are the symbol for unknown ones; `None` where there
-            is no vocabulary.
-        level: that of the vocabulary; `None` where there is none.
     """
 
-    tokens: int
-    total_nats: float
-    n_bytes: int | None
-    n_words: int | None
-    n_unknown: int | None
-    level: str | None
-
-    @property
-    def nats_per_token(self) -> float:
-        """Mean loss; 0 where no token was scored."""
-        return self.total_nats / max(self.tokens, 1)
-
-    @property
-    def bits_per_token(self) -> float:
-        """Mean loss in bits, at any level."""
-        return self.nats_per_token / math.log(2)
-
-    @property
-    def bpc(self) -> float | None:
-        """Bits per character, at level "byte" per byte.
-
-        `None` at other levels, without a vocabulary, and where a character was unknown.
-        """
-        return compute_bpc(self.bits_per_token, self.level, self.n_unknown)
-
-    @property
-    def unknown_share(self) -> float | None:
-        """The share of the tokens that are unknown; `None` as `n_unknown`."""
-        return compute_share(self.n_unknown, self.tokens)
-
-    @property
-    def perplexity(self) -> float:
-        """E to the mean loss."""
-        return compute_perplexity(self.nats_per_token)
+    n_bytes: int | None = 0
+    n_words: int | None = 0
 
     @property
     def bits_per_byte(self) -> float | None:
@@ -86,26 +53,26 @@ class TextTotals:
 
     def __add__(self, other: "TextTotals") -> "TextTotals":
         return TextTotals(
-            self.tokens + other.tokens,
-            self.total_nats + other.total_nats,
-            _add(self.n_bytes, other.n_bytes),
-            _add(self.n_words, other.n_words),
-            _add(self.n_unknown, other.n_unknown),
-            self.level,
+            total_nats=self.total_nats + other.total_nats,
+            tokens=self.tokens + other.tokens,
+            level=self.level,
+            n_unknown=add_known(self.n_unknown, other.n_unknown),
+            n_bytes=add_known(self.n_bytes, other.n_bytes),
+            n_words=add_known(self.n_words, other.n_words),
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class TextScore(TextTotals):
     """The loss of a text, token by token.
 
     Args:
-        tokens: as in `TextTotals`, and so are the next five.
-        total_nats: see there.
+        total_nats: as in `TextTotals`, and so are the next five.
+        tokens: see there.
+        level: see there.
+        n_unknown: see there.
         n_bytes: see there.
         n_words: see there.
-        n_unknown: see there.
-        level: see there.
         ids: (n,) int32, all tokens of the text.
         nats: -log p of the last `tokens` of `ids`, (tokens,) float32.
     """
@@ -138,8 +105,8 @@ class _Text:
         if not self.n_ids and len(part.ids):
             self.first = part.first
         self.n_ids += len(part.ids)
-        self.n_bytes = _add(self.n_bytes, part.n_bytes)
-        self.n_words = _add(self.n_words, part.n_words)
+        self.n_bytes = add_known(self.n_bytes, part.n_bytes)
+        self.n_words = add_known(self.n_words, part.n_words)
 
     def read(self, ids: np.ndarray, nats: np.ndarray) -> None:
         """Counts what was scored of it; `nats` lack the first of `ids` if that was not."""
@@ -157,19 +124,24 @@ class _Text:
         """Returns the score."""
         n_bytes, n_words = self.n_bytes, self.n_words
         if self.tokens < self.n_ids and self.first is not None:
-            n_bytes = _add(n_bytes, -self.first[0])
-            n_words = _add(n_words, -self.first[1])
-        level = self.vocabulary.level if self.vocabulary else None
-        n_unknown = self.n_unknown if self.vocabulary else None
-        totals = (self.tokens, self.total_nats, n_bytes, n_words, n_unknown, level)
+            n_bytes = add_known(n_bytes, -self.first[0])
+            n_words = add_known(n_words, -self.first[1])
+        totals = TextTotals(
+            total_nats=self.total_nats,
+            tokens=self.tokens,
+            level=self.vocabulary.level if self.vocabulary else None,
+            n_unknown=self.n_unknown if self.vocabulary else None,
+            n_bytes=n_bytes,
+            n_words=n_words,
+        )
         if not self.keeps_tokens:
-            return TextTotals(*totals)
+            return totals
         empty = np.zeros(0, np.int32), np.zeros(0, np.float32)
         ids, nats = (
             np.concatenate([none, *parts])
             for none, parts in zip(empty, (self.ids, self.nats), strict=True)
         )
-        return TextScore(*totals, ids, nats)
+        return TextScore(**vars(totals), ids=ids, nats=nats)
 
 
 class _Stream:
@@ -287,8 +259,4 @@ def sum_scores(scores: Iterable[TextTotals]) -> TextTotals:
     total: TextTotals | None = None
     for score in scores:
         total = score if total is None else total + score
-    return TextTotals(0, 0.0, 0, 0, 0, None) if total is None else total
-
-
-def _add(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
+    return TextTotals(0.0, 0, None, 0) if total is None else total
