@@ -163,10 +163,10 @@ class TokenDrawer:
             prompt_len: tokens before the first one that is drawn; reading them is not counted.
             n_new: how many are drawn.
         """
-        from txl_tf.inference.generation import Choice
+        from txl_tf.inference.generation import SamplingConfig
 
         prompt = np.zeros(prompt_len, np.int32)
-        parts = self._generator.start([prompt], Choice(), [0]).draw(n_new)
+        parts = self._generator.start([prompt], SamplingConfig(), [0]).draw(n_new)
         calls, start = [], time.perf_counter()
         for tokens in parts:
             calls.append((tokens.shape[1], time.perf_counter() - start))

@@ -239,10 +239,12 @@ class CachedModel:
             position = attention.add_bias(query, position_bias)
             near = self._take_nearest(index, tgt_len)
             position = shift_padded(tf.einsum("btnh,nsh->bnts", position, near))
-            weights = tf.cast(attention.weigh(content, position, mask), all_values.dtype)
+            weights = tf.cast(
+                attention.compute_attention_weights(content, position, mask), all_values.dtype
+            )
             weights = _clear_others(weights, same_document)
             attended = attention.join_heads(_swap(tf.matmul(weights, all_values)))
-            hidden = layer.transform(hidden, attended)
+            hidden = layer.apply_feed_forward(hidden, attended)
             keys.append(self._keep_last(all_keys, counts, same_document))
             values.append(self._keep_last(all_values, counts, same_document))
         if counts is None:

@@ -2,20 +2,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.inference.sampling import Sampling, choose_tokens, penalize
+from txl_tf.inference.sampling import SamplingTensors, choose_tokens, penalize
 
 PROBABILITIES = np.array([0.1, 0.4, 0.2, 0.3], np.float32)
 
 
-def make_sampling(*, temperature=1.0, top_p=1.0, penalty=1.0, is_allowed=(True,) * 4):
+def make_tensors(*, temperature=1.0, top_p=1.0, penalty=1.0, is_allowed=(True,) * 4):
     numbers = [tf.constant(value, tf.float32) for value in (temperature, top_p, penalty)]
-    return Sampling(*numbers, tf.constant(is_allowed), tf.constant([], tf.int32))
+    return SamplingTensors(*numbers, tf.constant(is_allowed), tf.constant([], tf.int32))
 
 
 def draw(uniforms, n_candidates=None, **settings):
     logits = tf.repeat(tf.math.log(PROBABILITIES)[None], len(uniforms), axis=0)
     uniforms = tf.constant(uniforms, tf.float32)
-    return choose_tokens(logits, uniforms, make_sampling(**settings), n_candidates).numpy()
+    return choose_tokens(logits, uniforms, make_tensors(**settings), n_candidates).numpy()
 
 
 def count(n_candidates=None, **settings):
@@ -58,12 +58,12 @@ def test_the_ends_of_the_interval_are_tokens_that_may_come(n_candidates):
     """The largest number below 1 must not point behind the last token, nor at a banned one."""
     uniforms = [0.0, np.nextafter(np.float32(1), np.float32(0))]
     logits = tf.constant([[-1e30, -0.1, -3.0, -1e30]] * 2)
-    tokens = choose_tokens(logits, tf.constant(uniforms), make_sampling(), n_candidates)
+    tokens = choose_tokens(logits, tf.constant(uniforms), make_tensors(), n_candidates)
     assert tokens.numpy().tolist() == [1, 2]
 
 
 def test_what_is_seen_costs_and_what_is_banned_cannot_come():
     log_probs = tf.constant([[-1.0, -2.0, -3.0, -4.0]])
-    sampling = make_sampling(penalty=2.0, is_allowed=(True, True, False, True))
+    sampling = make_tensors(penalty=2.0, is_allowed=(True, True, False, True))
     logits = penalize(log_probs, tf.constant([[True, False, True, False]]), sampling)
     assert logits.numpy()[0].tolist() == [-2.0, -2.0, pytest.approx(-1e30), -4.0]

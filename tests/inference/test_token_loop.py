@@ -5,7 +5,7 @@ from golden_cases import load_case
 
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan
-from txl_tf.inference.sampling import Sampling
+from txl_tf.inference.sampling import SamplingTensors
 from txl_tf.inference.token_loop import TokenLoop, take_positions
 from txl_tf.release import load_model
 
@@ -29,7 +29,9 @@ def test_the_ring_gives_what_segments_of_one_token_give(name, span, is_masked):
     ids = case.golden["tokens"].astype("int32")[:, :20]
     n_rows, n_token = len(ids), case.config.n_token
     kept = cached.initial_state(n_rows)
-    none = Sampling(*map(tf.constant, (1.0, 1.0, 1.0)), tf.ones(n_token, bool), tf.constant([5]))
+    none = SamplingTensors(
+        *map(tf.constant, (1.0, 1.0, 1.0)), tf.ones(n_token, bool), tf.constant([5])
+    )
     state = loop.begin(kept, tf.zeros((n_rows, n_token), bool))
     read = tf.function(loop.read, autograph=False)
     for step in range(ids.shape[1]):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers.products import multiply, multiply_transposed
+from txl_tf.layers.products import matmul_rows, matmul_rows_transposed
 
 RNG = np.random.default_rng(3)
 KERNEL = RNG.normal(size=(516, 523)).astype("float32")
@@ -13,9 +13,9 @@ KERNEL = RNG.normal(size=(516, 523)).astype("float32")
 @pytest.mark.parametrize("shape", [(516,), (1, 516), (1, 1, 516), (2, 1, 516), (0, 516)], ids=str)
 def test_it_is_the_product_of_matrices(shape):
     rows = RNG.normal(size=shape).astype("float32")
-    found = np.asarray(multiply(tf.constant(rows), tf.constant(KERNEL)))
+    found = np.asarray(matmul_rows(tf.constant(rows), tf.constant(KERNEL)))
     np.testing.assert_allclose(found, rows @ KERNEL, rtol=0, atol=1e-4)  # 516 terms, float32
-    transposed = multiply_transposed(tf.constant(rows), tf.constant(KERNEL.T))
+    transposed = matmul_rows_transposed(tf.constant(rows), tf.constant(KERNEL.T))
     np.testing.assert_allclose(transposed, rows @ KERNEL, rtol=0, atol=1e-4)
 
 
@@ -25,7 +25,7 @@ def test_it_is_the_product_of_matrices(shape):
 )
 def test_a_single_row_and_a_large_kernel_are_multiplied_in_parts(shape, width, is_in_parts):
     """A batch of products is what XLA gives to several threads."""
-    function = tf.function(multiply, jit_compile=True, autograph=False)
+    function = tf.function(matmul_rows, jit_compile=True, autograph=False)
     places = tf.zeros((*shape, width)), tf.constant(KERNEL[:width])
     compiled = function.experimental_get_compiler_ir(*places)(stage="optimized_hlo")
     assert ("lhs_batch_dims" in compiled) == is_in_parts
@@ -36,7 +36,7 @@ def test_the_kernel_of_a_single_row_is_not_copied_into_another_order():
         """As generation does, where nothing can be made ready before the loop."""
         return tf.while_loop(
             lambda step, _: step < 3,
-            lambda step, row: (step + 1, row + multiply_transposed(row, kernel)[:, :516]),
+            lambda step, row: (step + 1, row + matmul_rows_transposed(row, kernel)[:, :516]),
             (0, row),
         )
 
@@ -47,7 +47,7 @@ def test_the_kernel_of_a_single_row_is_not_copied_into_another_order():
 
 
 def test_a_number_of_rows_that_is_not_known_when_it_is_traced():
-    function = tf.function(multiply, autograph=False, reduce_retracing=True)
+    function = tf.function(matmul_rows, autograph=False, reduce_retracing=True)
     signature = tf.TensorSpec((None, 516)), tf.TensorSpec(KERNEL.shape)
     found = function.get_concrete_function(*signature)(tf.ones((1, 516)), tf.constant(KERNEL))
     np.testing.assert_allclose(found, KERNEL.sum(0, keepdims=True), rtol=0, atol=1e-4)

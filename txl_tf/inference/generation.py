@@ -1,4 +1,4 @@
-"""Going on with texts: prompts are read in segments, tokens drawn in one compiled loop."""
+"""Generation: prompts are read in segments, tokens are drawn in one compiled loop."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.errors import UserError
-from txl_tf.inference.sampling import UNIFORMS_PER_BLOCK, Sampling, draw_uniforms
+from txl_tf.inference.sampling import UNIFORMS_PER_BLOCK, SamplingTensors, draw_uniforms
 from txl_tf.inference.token_loop import (
     LoopState,
     TokenLoop,
@@ -24,14 +24,14 @@ _NO_IDS = np.zeros(0, np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
-    """How tokens are chosen.
+class SamplingConfig:
+    """How tokens are chosen: temperature, top-k, nucleus (top-p) sampling, penalty, stops.
 
     Args:
         temperature: the log-probabilities are divided by it; 0 takes the likeliest token.
         top_k: draw among so many likeliest tokens; `None` for all.
-        top_p: draw among the likeliest tokens that together have this probability; `None` for all
-            (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751).
+        top_p: draw among the likeliest tokens that together have this probability, the nucleus;
+            `None` for all (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751).
         repetition_penalty: log-probabilities of tokens that the text holds are multiplied by it
             (after Keskar et al. 2019, https://arxiv.org/abs/1909.05858); 1 for none.
         banned: ids that are never drawn.
@@ -69,7 +69,7 @@ class Choice:
             return None
         return min(self.top_k or n_token, n_token)
 
-    def make_sampling(self, n_token: int) -> Sampling:
+    def make_tensors(self, n_token: int) -> SamplingTensors:
         """Returns the tensors of the loop, for V tokens.
 
         Raises:
@@ -79,7 +79,7 @@ class Choice:
         is_allowed[list(self.banned)] = False
         if not is_allowed.any():
             raise UserError(f"`banned` must leave a token. Received: all {n_token}")
-        return Sampling(
+        return SamplingTensors(
             tf.constant(self.temperature, tf.float32),
             tf.constant(1.0 if self.top_p is None else self.top_p, tf.float32),
             tf.constant(self.repetition_penalty, tf.float32),
@@ -89,7 +89,7 @@ class Choice:
 
 
 class Generator:
-    """Goes on with texts at a constant cost for each token, however long they are.
+    """Continues prompts at a constant cost for each token, however long the texts are.
 
     Args:
         cached: the model; it reads prompts in segments of its `tgt_len`.
@@ -112,7 +112,9 @@ class Generator:
         self.cached.follow_weights()
         self._loop_positions = take_positions(self.cached)
 
-    def start(self, prompts: Sequence[np.ndarray], choice: Choice, seeds: Sequence[int]) -> "Texts":
+    def start(
+        self, prompts: Sequence[np.ndarray], choice: SamplingConfig, seeds: Sequence[int]
+    ) -> "Texts":
         """Reads prompts of any lengths.
 
         Args:
@@ -140,7 +142,7 @@ class Generator:
         prompt_state = self._read_prompts(prompts)
         compiled = self._get_loop(choice.count_candidates(n_token))
         state = compiled.loop.begin(prompt_state, tf.constant(seen))
-        return Texts(compiled, state, self._loop_positions, choice.make_sampling(n_token), seeds)
+        return Texts(compiled, state, self._loop_positions, choice.make_tensors(n_token), seeds)
 
     def _read_prompts(self, prompts: Sequence[np.ndarray]) -> CachedState:
         """Returns the state after prompts."""
@@ -215,7 +217,7 @@ class Texts:
         compiled: CompiledLoop,
         state: LoopState,
         positions: Sequence[tf.Tensor],
-        sampling: Sampling,
+        sampling: SamplingTensors,
         seeds: Sequence[int],
     ):
         self._compiled = compiled

@@ -16,7 +16,7 @@ from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.score import Score, describe_unknown
 from txl_tf.inference.export import BATCH_SIZE as EXPORT_BATCH_SIZE
 from txl_tf.inference.export import export_saved_model
-from txl_tf.inference.generation import Choice, Generator
+from txl_tf.inference.generation import Generator, SamplingConfig
 from txl_tf.inference.scoring import BATCH_SIZE, Scorer
 from txl_tf.inference.session import Session
 from txl_tf.inference.text_reader import TextReader
@@ -283,7 +283,7 @@ class LanguageModel:
             mask_empty_memory: whether places of the memory that hold nothing yet are hidden; the
                 release attends to them.
             **choice: `temperature` (1), `top_k`, `top_p` (all tokens), `repetition_penalty` (1), as
-                in `txl_tf.inference.generation.Choice`.
+                in `txl_tf.inference.generation.SamplingConfig`.
 
         Raises:
             UserError: as `generate`.
@@ -298,7 +298,7 @@ class LanguageModel:
             banned = [unknown] if unknown else []
         banned = [banned] if isinstance(banned, str) else banned
         endings = self._reader.make_stops(stops)
-        settings = Choice(
+        settings = SamplingConfig(
             banned=self._reader.find_ids(banned), stops=endings.ids if endings else (), **choice
         )
         texts = self._get_generator(mask_empty_memory).start(ids, settings, seeds)

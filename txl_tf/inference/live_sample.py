@@ -7,7 +7,7 @@ import numpy as np
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import EvalConfig
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.inference.generation import Choice, Generator
+from txl_tf.inference.generation import Generator, SamplingConfig
 from txl_tf.model import TransformerXL
 
 PROMPT_TOKENS = 32
@@ -46,7 +46,7 @@ class LiveSample:
         cached = CachedModel(model, span, tgt_len, mask_empty_memory=True)
         self._generator = Generator(cached, jit_compile=False)
         banned = () if vocabulary.unknown_id is None else (vocabulary.unknown_id,)
-        self._choice = Choice(temperature=TEMPERATURE, top_k=TOP_K, banned=banned)
+        self._choice = SamplingConfig(temperature=TEMPERATURE, top_k=TOP_K, banned=banned)
 
     def __call__(self) -> str:
         """Returns prompt and continuation in Markdown."""

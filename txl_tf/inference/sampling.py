@@ -8,7 +8,7 @@ UNIFORMS_PER_BLOCK = 32
 _NEVER = -1e30  # in float32, of which softmax makes an exact 0
 
 
-class Sampling(NamedTuple):
+class SamplingTensors(NamedTuple):
     """What decides the choice of a token.
 
     Args:
@@ -44,7 +44,7 @@ def draw_uniforms(seed: int | tf.Tensor, block: int | tf.Tensor) -> tf.Tensor:
     return tf.random.stateless_uniform((UNIFORMS_PER_BLOCK,), key, alg="philox")
 
 
-def penalize(log_probs: tf.Tensor, seen: tf.Tensor, sampling: Sampling) -> tf.Tensor:
+def penalize(log_probs: tf.Tensor, seen: tf.Tensor, sampling: SamplingTensors) -> tf.Tensor:
     """Returns the logits of the choice, (B, V) float32.
 
     Args:
@@ -57,7 +57,10 @@ def penalize(log_probs: tf.Tensor, seen: tf.Tensor, sampling: Sampling) -> tf.Te
 
 
 def choose_tokens(
-    logits: tf.Tensor, uniforms: tf.Tensor, sampling: Sampling, n_candidates: int | None = None
+    logits: tf.Tensor,
+    uniforms: tf.Tensor,
+    sampling: SamplingTensors,
+    n_candidates: int | None = None,
 ) -> tf.Tensor:
     """Draws a token of each row by inverting the distribution function.
 

@@ -56,8 +56,9 @@ class Scorer:
     """Scores token streams, each from an empty memory on, with memory carried to its end.
 
     Each row of a batch reads a stream, segment by segment; where one ends, the row takes the next
-    stream and forgets the last. So streams may be of any length, nothing is held of them but what
-    is read next, and what shares a batch with a stream changes nothing but the rounding.
+    stream and forgets the last (continuous batching). So streams may be of any length, only what is
+    read next is held of them, and the streams of a batch do not change each other's scores, but for
+    rounding.
 
     A stream of more than T tokens is cut into segments of T, as in evaluation. A shorter one may
     be read in a shorter segment, which saves time: its tokens see the same either way. If all

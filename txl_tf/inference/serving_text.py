@@ -7,7 +7,7 @@ import tensorflow as tf
 from txl_tf.cached_model import CachedModel
 from txl_tf.data.tokenizer import Detokenizer, Tokenizer
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.inference.sampling import UNIFORMS_PER_BLOCK, Sampling, draw_uniforms
+from txl_tf.inference.sampling import UNIFORMS_PER_BLOCK, SamplingTensors, draw_uniforms
 from txl_tf.inference.serving import Reader, Tensors, check_ids
 from txl_tf.inference.token_loop import TokenLoop, take_positions
 
@@ -76,7 +76,7 @@ class Writer(tf.Module):
         n_token = len(self._is_allowed)
         one = tf.constant(1.0)
         no_stops = tf.zeros(0, tf.int32)
-        sampling = Sampling(temperature, one, one, tf.constant(self._is_allowed), no_stops)
+        sampling = SamplingTensors(temperature, one, one, tf.constant(self._is_allowed), no_stops)
         blocks = tf.map_fn(
             lambda block: draw_uniforms(seed, block),
             tf.range(-(-length // UNIFORMS_PER_BLOCK)),

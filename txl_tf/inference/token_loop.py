@@ -1,4 +1,4 @@
-"""One token after the other, at a cost that does not grow with the text."""
+"""The loop of generation: one token at a time, at a cost that does not grow with the text."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,14 +7,14 @@ import tensorflow as tf
 from keras import ops
 
 from txl_tf.cached_model import CachedModel, CachedState
-from txl_tf.inference.sampling import Sampling, choose_tokens, penalize
+from txl_tf.inference.sampling import SamplingTensors, choose_tokens, penalize
 
 
 class LoopState(NamedTuple):
-    """Where texts stand.
+    """The state of texts that are being generated.
 
-    Keys and values lie in rings of R = M + 1 places: the token at place p stands after the one at
-    p - 1, and the next one takes the place of the oldest. Nothing is moved when a token is read.
+    Keys and values lie in ring buffers of R = M + 1 places: the token at place p stands after the
+    one at p - 1, and the next one takes the place of the oldest. Reading a token moves nothing.
 
     Rows and heads are one axis, and keys have the places last: as the products want them, which
     would otherwise copy all of it for every token.
@@ -39,7 +39,7 @@ class LoopState(NamedTuple):
 
 
 class TokenLoop:
-    """Goes on with texts: the whole loop is one function of tensorflow, to be compiled.
+    """Draws tokens one after the other, in one TensorFlow function that can be compiled.
 
     Args:
         cached: the model.
@@ -83,7 +83,7 @@ class TokenLoop:
         positions: Sequence[tf.Tensor],
         uniforms: tf.Tensor,
         n_new: tf.Tensor,
-        sampling: Sampling,
+        sampling: SamplingTensors,
     ) -> tuple[tf.Tensor, LoopState]:
         """Draws tokens, and reads each.
 
@@ -121,7 +121,7 @@ class TokenLoop:
         tokens: tf.Tensor,
         state: LoopState,
         positions: Sequence[tf.Tensor],
-        sampling: Sampling,
+        sampling: SamplingTensors,
     ) -> LoopState:
         """Reads a token of each text, (B,) int32."""
         model, config = self.cached.model, self.cached.model.config
@@ -140,10 +140,12 @@ class TokenLoop:
             content = tf.reshape(content, [-1, config.n_head, 1, self._n_places])
             by_head = tf.transpose(attention.add_bias(query, position_bias)[:, 0], [1, 0, 2])
             position = tf.transpose(by_head @ positions[index], [1, 0, 2])[:, :, None]
-            weights = attention.weigh(content, self._turn(position, state.place), mask)
+            weights = attention.compute_attention_weights(
+                content, self._turn(position, state.place), mask
+            )
             weights = tf.cast(tf.reshape(weights, [-1, 1, self._n_places]), hidden.dtype)
             attended = tf.reshape(weights @ values[-1], query.shape)
-            hidden = layer.transform(hidden, attention.join_heads(attended))
+            hidden = layer.apply_feed_forward(hidden, attention.join_heads(attended))
         is_token = tf.one_hot(tokens, model.config.n_token, on_value=True, off_value=False)
         is_stop = tf.reduce_any(tokens[:, None] == sampling.stops[None], axis=1)
         return LoopState(

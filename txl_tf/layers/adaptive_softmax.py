@@ -6,7 +6,7 @@ from keras import ops
 from txl_tf.config import ModelConfig
 from txl_tf.layers import bin_loss
 from txl_tf.layers.chunks import is_taken_at_once
-from txl_tf.layers.products import multiply_transposed
+from txl_tf.layers.products import matmul_rows_transposed
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -168,5 +168,5 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
 def _compute_logits(hidden, table, bias, projection):
     if projection is not None:
-        hidden = multiply_transposed(hidden, projection)
-    return multiply_transposed(hidden, table) + bias
+        hidden = matmul_rows_transposed(hidden, projection)
+    return matmul_rows_transposed(hidden, table) + bias

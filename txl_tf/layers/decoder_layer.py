@@ -121,9 +121,9 @@ class DecoderLayer(keras.layers.Layer):
         attended = self.attention(
             hidden, memory, positions, *biases, mask, same_document, training=training
         )
-        return self.transform(hidden, attended, training=training)
+        return self.apply_feed_forward(hidden, attended, training=training)
 
-    def transform(self, hidden, attended, training=False):
+    def apply_feed_forward(self, hidden, attended, training=False):
         """Returns what comes out of the layer, (B, T, D), given what its attention returned."""
         hidden = self.attention_norm(hidden + self.dropout(attended, training=training))
         changed = self.feed_forward(hidden, training=training)

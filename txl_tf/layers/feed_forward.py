@@ -5,7 +5,7 @@ from keras import ops
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
 from txl_tf.layers.lean_gradients import rectify
-from txl_tf.layers.products import multiply
+from txl_tf.layers.products import matmul_rows
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -75,4 +75,4 @@ class FeedForward(keras.layers.Layer):
 
 class _Dense(keras.layers.Dense):
     def call(self, inputs):
-        return multiply(inputs, self.kernel) + self.bias
+        return matmul_rows(inputs, self.kernel) + self.bias

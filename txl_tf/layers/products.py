@@ -9,7 +9,7 @@ _N_PARTS = 4
 _SMALL_SIZE = 2**18  # numbers; with fewer, what threads have to say to each other takes longer
 
 
-def multiply(rows, kernel):
+def matmul_rows(rows, kernel):
     """Returns `rows @ kernel`; of a single row the product is made of parts.
 
     XLA for CPU computes the product of a vector and a matrix on one thread if a sum follows, which
@@ -23,7 +23,7 @@ def multiply(rows, kernel):
     Returns:
         (..., L) of that dtype.
 
-    >>> multiply(ops.ones((2, 3, 5)), ops.ones((5, 7))).shape == (2, 3, 7)
+    >>> matmul_rows(ops.ones((2, 3, 5)), ops.ones((5, 7))).shape == (2, 3, 7)
     True
     """
     *batch, width = rows.shape
@@ -35,7 +35,7 @@ def multiply(rows, kernel):
     return ops.reshape(ops.sum(ops.matmul(rows, kernel), axis=0), (*batch, n_columns))
 
 
-def multiply_transposed(rows, kernel):
+def matmul_rows_transposed(rows, kernel):
     """Returns `rows @ kernel^T`; of a single row the kernel's product with a column.
 
     Else XLA for CPU copies the kernel into another order first, sixteen times the work.
@@ -47,7 +47,7 @@ def multiply_transposed(rows, kernel):
     Returns:
         (..., L) of that dtype.
 
-    >>> multiply_transposed(ops.ones((2, 3, 5)), ops.ones((7, 5))).shape == (2, 3, 7)
+    >>> matmul_rows_transposed(ops.ones((2, 3, 5)), ops.ones((7, 5))).shape == (2, 3, 7)
     True
     """
     if not _is_single(rows):

@@ -5,7 +5,7 @@ from keras import ops
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
 from txl_tf.layers.lean_gradients import attend_with_dropout
-from txl_tf.layers.products import multiply
+from txl_tf.layers.products import matmul_rows
 
 MASKED_SCORE = -1e30  # in float32, where softmax makes it an exact 0
 
@@ -97,13 +97,15 @@ class RelativeAttention(keras.layers.Layer):
             if same_document is not None:
                 keep = ops.logical_and(keep, same_document[:, None])
             return self.join_heads(attend_with_dropout(scores, values, keep, self.dropatt))
-        return self.attend(self.weigh(content, position, mask), values, same_document)
+        return self.attend(
+            self.compute_attention_weights(content, position, mask), values, same_document
+        )
 
     def project(self, hidden, memory):
         """Returns q (B, T, N, H) and k, v (B, S, N, H)."""
         d_heads = self.n_head * self.d_head
         kernel = ops.cast(self.qkv_kernel, self.compute_dtype)
-        query, keys, values = ops.split(multiply(hidden, kernel), 3, axis=-1)
+        query, keys, values = ops.split(matmul_rows(hidden, kernel), 3, axis=-1)
         if memory.shape[1]:
             # The memory is projected apart from the segment: its backward pass then makes
             # gradients for the kernel only, half the work of one product over both.
@@ -137,7 +139,7 @@ class RelativeAttention(keras.layers.Layer):
         """Returns the scores of the keys for each query, (B, N, T, S) float32."""
         return ops.where(mask, ops.cast(content + position, "float32"), MASKED_SCORE)
 
-    def weigh(self, content, position, mask):
+    def compute_attention_weights(self, content, position, mask):
         """Returns the weights of the keys for each query, (B, N, T, S) float32."""
         return ops.softmax(self.mask_scores(content, position, mask), axis=-1)
 
@@ -151,7 +153,7 @@ class RelativeAttention(keras.layers.Layer):
     def join_heads(self, attended):
         """Returns the output projection (B, T, D) of what the heads attended to (B, T, N, H)."""
         attended = ops.reshape(attended, (*ops.shape(attended)[:2], self.n_head * self.d_head))
-        return multiply(attended, ops.cast(self.o_kernel, self.compute_dtype))
+        return matmul_rows(attended, ops.cast(self.o_kernel, self.compute_dtype))
 
     def _split_heads(self, tensor):
         return ops.reshape(tensor, (*ops.shape(tensor)[:-1], self.n_head, self.d_head))

@@ -148,7 +148,7 @@ class Comparison:
             found = np.where(is_after, 0, found)
         check("position", "the position scores (b) + (d)", found, trace.position)
         check("mask", "which keys a query sees", mask, trace.mask)
-        weights = attention.weigh(tensors.content, tensors.position, mask)
+        weights = attention.compute_attention_weights(tensors.content, tensors.position, mask)
         largest = float(np.abs(trace.content + trace.position).max())
         check("mask", "the weights of the keys", weights, trace.weights, scale=largest)
         attended = attention.attend(tensors.weights, tensors.values)

@@ -1,4 +1,4 @@
-"""Evaluations while a run trains: the best step, and when to give up."""
+"""Evaluations while a run trains: the best step, and early stopping."""
 
 import os
 
