@@ -22,13 +22,13 @@ from prepare import prepare_plan
 from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.cli.program import define_flag, parse_cutoffs, run_program
 from txl_tf.data.documents import RULES
-from txl_tf.data.files import is_remote, join_path
+from txl_tf.data.files import check_folder, is_remote, join_path
 from txl_tf.data.learning import LEVELS_OF_OPTION
 from txl_tf.data.levels import LEVELS
 from txl_tf.data.reading import open_records
 from txl_tf.data.records import RecordError, RecordsInfo
 from txl_tf.data.subwords import DEFAULT_SYMBOLS
-from txl_tf.data.writing import check_folder, holds_records
+from txl_tf.data.writing import holds_records
 
 _TEXT = "text"
 _PUBLIC = tuple(name for name, corpus in CORPORA.items() if corpus.layouts)

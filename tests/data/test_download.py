@@ -11,7 +11,7 @@ import pytest
 from archives import ARCHIVES
 
 from txl_tf.data import download, transfer
-from txl_tf.data.download import Archive, DownloadError, fetch
+from txl_tf.data.download import DownloadError, PublishedFile, fetch
 
 CONTENT = b"banana\n" * 1009
 SIZE = len(CONTENT)
@@ -25,7 +25,7 @@ def list_files(folder):
 
 
 def make_archive(*urls, size=SIZE, sha256=SHA256):
-    return Archive(NAME, urls, size, sha256)
+    return PublishedFile(NAME, urls, size, sha256)
 
 
 def fail_to_fetch(archive, raw_dir):
@@ -139,7 +139,7 @@ def test_a_senseless_length_is_a_failure_of_the_mirror(serve, tmp_path):
 def test_a_file_is_kept_as_it_is_sent(server, serve, tmp_path):
     body = gzip.compress(CONTENT)
     url = serve("/fruit.tgz", body, Content_Encoding="x-gzip")
-    path = fetch(Archive("fruit.tgz", (url,), size=len(body)), tmp_path)
+    path = fetch(PublishedFile("fruit.tgz", (url,), size=len(body)), tmp_path)
     assert path.read_bytes() == body
     assert server.headers[0]["Accept-Encoding"] == "identity"
 
@@ -207,7 +207,7 @@ def test_a_file_is_under_its_name_only_once_it_is_whole(serve, tmp_path, monkeyp
 
 
 def test_what_a_killed_program_left_is_not_taken(serve, tmp_path):
-    left = tmp_path / f"{NAME}.part-abc"
+    left = tmp_path / f"{NAME}.part-elsewhere-53-abc"
     left.mkdir()
     (left / NAME).write_bytes(CONTENT[:53])
     assert fetch(make_archive(serve("/fruit")), tmp_path).read_bytes() == CONTENT
@@ -215,11 +215,12 @@ def test_what_a_killed_program_left_is_not_taken(serve, tmp_path):
 
 
 def test_what_a_killed_program_left_a_day_ago_goes(serve, tmp_path):
-    left = tmp_path / f"{NAME}.part-abc"
+    left = tmp_path / f"{NAME}.part-elsewhere-53-abc"
     left.mkdir()
     (left / NAME).write_bytes(CONTENT[:53])
     long_ago = time.time() - 90_000
-    os.utime(left, (long_ago, long_ago))
+    for path in (left / NAME, left):
+        os.utime(path, (long_ago, long_ago))
     fetch(make_archive(serve("/fruit")), tmp_path)
     assert list_files(tmp_path) == [NAME]
 

@@ -260,9 +260,9 @@ def test_missing_raw_files_are_told_where_to_get_them_and_where_to_put_them(
 ):
     import archives
 
-    from txl_tf.data.download import Archive
+    from txl_tf.data.download import PublishedFile
 
-    nowhere = Archive("text8.zip", ("http://127.0.0.1:9/text8.zip",))
+    nowhere = PublishedFile("text8.zip", ("http://127.0.0.1:9/text8.zip",))
     monkeypatch.setitem(archives.ARCHIVES, "text8", (nowhere,))
     raw_dir = tmp_path / "raw"
     arguments = ("--dataset=text8", f"--raw_dir={raw_dir}", f"--data_dir={tmp_path / 'x'}")
