@@ -8,7 +8,6 @@ import subprocess
 import time
 
 import pytest
-from archives import ARCHIVES
 
 from txl_tf.data import download, transfer
 from txl_tf.data.download import DownloadError, PublishedFile, fetch
@@ -299,23 +298,3 @@ def test_a_file_can_be_used_where_nothing_can_be_recorded(tmp_path, monkeypatch,
     (tmp_path / NAME).write_bytes(CONTENT)
     assert fetch(make_archive(sha256=None), tmp_path)
     assert "is not recorded: [Errno 13] Permission denied" in capsys.readouterr().err
-
-
-# The table
-
-
-def list_archives():
-    return [
-        pytest.param(archive, id=f"{dataset}-{archive.name}")
-        for dataset, group in ARCHIVES.items()
-        for archive in group
-    ]
-
-
-@pytest.mark.parametrize("archive", list_archives())
-def test_a_published_file_has_mirrors_and_a_hash(archive):
-    assert archive.urls
-    assert all(re.fullmatch(r"https?://[\w./~%-]+", url) for url in archive.urls)
-    assert len(set(archive.urls)) == len(archive.urls)
-    assert re.fullmatch(r"[0-9a-f]{64}", archive.sha256)
-    assert all(url.endswith(archive.name) for url in archive.urls)

@@ -14,8 +14,8 @@ _STATMT = "www.statmt.org/lm-benchmark"
 _GLUON = "https://gluonnlp-numpy-data.s3-us-west-2.amazonaws.com/datasets/language_modeling"
 _LM1B = "1-billion-word-language-modeling-benchmark-r13output.tar.gz"
 
-# What a data set is called, and the files that it is made of.
-ARCHIVES: dict[str, tuple[PublishedFile, ...]] = {
+# The files of each data set.
+PUBLISHED_FILES: dict[str, tuple[PublishedFile, ...]] = {
     "text8": (
         PublishedFile(
             "text8.zip",
