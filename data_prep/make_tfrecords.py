@@ -5,19 +5,14 @@ python data_prep/make_tfrecords.py --dataset wt103
 python data_prep/make_tfrecords.py --dataset text --train 'a/*.txt.gz' --valid b.txt --level subword
 """
 
+import dataclasses
 import itertools
-import json
 import os
-import shlex
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from absl import flags
-from corpora import CORPORA, SPLITS
-from plan import Plan, plan_corpus, plan_pydoc, plan_text
-from prepare import prepare_plan
 
 from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.cli.program import define_flag, parse_cutoffs, run_program
@@ -25,32 +20,13 @@ from txl_tf.data.documents import RULES
 from txl_tf.data.files import is_remote, join_path
 from txl_tf.data.learning import LEVELS_OF_OPTION
 from txl_tf.data.levels import LEVELS
-from txl_tf.data.reading import open_records
-from txl_tf.data.records import RecordError, RecordsInfo
 from txl_tf.data.subwords import DEFAULT_SYMBOLS
-from txl_tf.data.writing import check_folder, holds_records
+from txl_tf.preparation.corpora import SPLITS
+from txl_tf.preparation.options import DATASETS, DATASETS_OF_OPTION, TEXT, PrepareOptions
+from txl_tf.preparation.prepare import prepare
 
-_TEXT = "text"
-_PUBLIC = tuple(name for name, corpus in CORPORA.items() if corpus.layouts)
-_CUT = tuple(name for name, corpus in CORPORA.items() if corpus.raw)
-
-# The data sets that these flags are for; the others are for all.
-_DATASETS_OF_FLAG = {
-    "raw_dir": _PUBLIC,
-    "valid_size": _CUT,
-    "test_size": _CUT,
-    "drop_newlines": ("enwik8",),
-    "num_shuffles": ("lm1b",),
-    "seed": ("lm1b",),
-    "encoding_errors": (*_PUBLIC, _TEXT),
-    **dict.fromkeys((*SPLITS, "level", "documents", "document_separator"), (_TEXT,)),
-    **dict.fromkeys(("min_count", "max_symbols", "special", "unknown", "lower_case"), (_TEXT,)),
-    **dict.fromkeys(("line_end", "vocab_file", "cutoffs"), (_TEXT,)),
-}
 # Of `--dataset text`; a level may lack some.
 _LEARNING_FLAGS = ("min_count", "max_symbols", "special", "unknown", "lower_case", "line_end")
-# They change where or how fast, not what is made.
-_NOT_REMEMBERED = ("data_dir", "raw_dir", "overwrite", "num_workers", "vocab_file", *SPLITS)
 
 
 def main(argv: list[str]) -> int:
@@ -62,57 +38,77 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
 
-    def define(name: str, kind: type, default: Any, text: str, **rules: Any) -> None:
-        datasets = _DATASETS_OF_FLAG.get(name, ())
-        prefix = f"{', '.join(datasets)}: " if 0 < len(datasets) < len(_PUBLIC) else ""
+    def define(name: str, kind: type, text: str, **rules: Any) -> None:
+        datasets = DATASETS_OF_OPTION.get(name, ())
+        prefix = f"{', '.join(datasets)}: " if 0 < len(datasets) <= len(DATASETS) // 2 else ""
+        default = rules.pop("default", getattr(PrepareOptions, name, None))
         define_flag(options, name, kind, default, prefix + text, **rules)
 
-    names = ", ".join((*CORPORA, _TEXT))
-    define("dataset", str, None, f"Data set to make: {names}.", required=True)
-    define("data_dir", str, None, "Where to write. [default: data/DATASET]", is_path=True)
+    define("dataset", str, f"Data set to make: {', '.join(DATASETS)}.", required=True)
+    define("data_dir", str, "Where to write. [default: data/DATASET]", is_path=True)
     text = "Where raw files are, or are downloaded to. [default: raw/DATASET]"
-    define("raw_dir", str, None, text, is_path=True)
+    define("raw_dir", str, text, is_path=True)
     for split in ("valid", "test"):
         text = f"bytes of the raw file that go to {split}. [default: 5,000,000]"
-        define(f"{split}_size", int, None, text, lower_bound=1)
-    define("drop_newlines", bool, False, "drop byte 10, as the 2019 release did.")
-    define("num_shuffles", int, 4, "orders of the sentences to write.", lower_bound=1)
-    define("seed", int, 0, "of these orders.", lower_bound=0)
+        define(f"{split}_size", int, text, lower_bound=1)
+    define("drop_newlines", bool, "drop byte 10, as the 2019 release did.")
+    define("num_shuffles", int, "orders of the sentences to write.", lower_bound=1)
+    define("seed", int, "of these orders.", lower_bound=0)
     for split in SPLITS:
         text = "files, separated by commas; * and ** as in a shell (quoted)."
-        define(split, list, None, text, is_path=True)
-    define("level", str, "byte", f"what a symbol is: {', '.join(LEVELS)}.")
-    define(
-        "encoding_errors", str, "strict", "Bytes that are not UTF-8: strict (an error), replace."
-    )
-    define("documents", str, "file", f"where documents begin: {', '.join(RULES[:-1])}.")
-    define("document_separator", str, None, "a line that ends a document.")
-    define("min_count", int, 1, "how often a symbol must occur.", lower_bound=1)
-    define(
-        "max_symbols", int, None, "the most symbols; of subwords 8192 unless given.", lower_bound=1
-    )
-    define("special", list, None, "words that come first in the vocabulary.")
-    define("unknown", str, None, "the symbol for unknown ones, such as <unk>.")
-    define("lower_case", bool, False, "put the text into lower case.")
-    define("line_end", str, "<eos>", "the symbol for the end of a line; empty for none.")
-    define(
-        "vocab_file",
-        str,
-        None,
-        "a vocabulary, a symbol a line or .json, instead of a new one.",
-        is_path=True,
-    )
+        define(split, list, text, is_path=True)
+    define("level", str, f"what a symbol is: {', '.join(LEVELS)}.")
+    define("encoding_errors", str, "Bytes that are not UTF-8: strict (an error), replace.")
+    define("documents", str, f"where documents begin: {', '.join(RULES[:-1])}.")
+    define("document_separator", str, "a line that ends a document.")
+    define("min_count", int, "how often a symbol must occur.", lower_bound=1)
+    define("max_symbols", int, "the most symbols; of subwords 8192 unless given.", lower_bound=1)
+    define("special", list, "words that come first in the vocabulary.")
+    define("unknown", str, "the symbol for unknown ones, such as <unk>.")
+    define("lower_case", bool, "put the text into lower case.")
+    define("line_end", str, "the symbol for the end of a line; empty for none.")
+    text = "a vocabulary, a symbol a line or .json, instead of a new one."
+    define("vocab_file", str, text, is_path=True)
     define(
         "cutoffs",
         list,
-        None,
         "ids at which the adaptive softmax starts a new bin, ascending and below the size of the "
         "vocabulary; models trained without a preset have them.",
     )
-    define("num_workers", int, os.cpu_count() or 1, "Pieces to work on at once.", lower_bound=1)
-    define("overwrite", bool, False, "Replace the records that are there.")
+    text = "Pieces to work on at once."
+    define("num_workers", int, text, default=os.cpu_count() or 1, lower_bound=1)
+    define("overwrite", bool, "Replace the records that are there.")
     define_legacy_flags(options, PREPARATION_FLAGS)
     return options
+
+
+def make_records(options: flags.FlagValues) -> None:
+    """Makes the data set that the flags describe, and prints what it holds."""
+    prepare(make_options(options))
+
+
+def make_options(options: flags.FlagValues) -> PrepareOptions:
+    """Checks the flags and returns what they say; prints what those of the 2019 release change.
+
+    Raises:
+        flags.Error: If a flag has a wrong value, or is not for this data set.
+    """
+    check_flags(options)
+    cutoffs = None if options.cutoffs is None else check_cutoffs(options)
+    for line in describe_legacy_flags(options, PREPARATION_FLAGS):
+        print(line)
+    raw_dir, data_dir = choose_folders(options)
+    values: dict[str, Any] = {
+        field.name: options[field.name].value for field in dataclasses.fields(PrepareOptions)
+    }
+    values |= {"raw_dir": raw_dir, "data_dir": data_dir, "cutoffs": cutoffs}
+    for name in (*SPLITS, "special"):
+        values[name] = None if values[name] is None else tuple(values[name])
+    if options.vocab_file:
+        values["vocab_file"] = Path(options.vocab_file)
+    if options["num_shuffle"].present and not options["num_shuffles"].present:
+        values["num_shuffles"] = options.num_shuffle  # the release's name for it
+    return PrepareOptions(**values)
 
 
 def check_flags(options: flags.FlagValues) -> None:
@@ -121,17 +117,17 @@ def check_flags(options: flags.FlagValues) -> None:
     Raises:
         flags.Error: If it is not so.
     """
-    if options.dataset not in (*CORPORA, _TEXT):
-        known = ", ".join((*CORPORA, _TEXT))
+    if options.dataset not in DATASETS:
+        known = ", ".join(DATASETS)
         raise flags.Error(f"unknown data set {options.dataset!r}. Known: {known}")
-    for name, datasets in _DATASETS_OF_FLAG.items():
+    for name, datasets in DATASETS_OF_OPTION.items():
         if options[name].present and options.dataset not in datasets:
             raise flags.Error(
                 f"flag --{name} is for {' and '.join(datasets)}. "
                 f"Received: --dataset={options.dataset}"
             )
     _check_choice(options, "encoding_errors", ("strict", "replace"))
-    if options.dataset == _TEXT:
+    if options.dataset == TEXT:
         _check_text_flags(options)
 
 
@@ -153,12 +149,22 @@ def _check_text_flags(options: flags.FlagValues) -> None:
                 raise flags.Error(f"flag --{name} is for a new vocabulary, not with --vocab_file")
     if options.document_separator is not None and options["documents"].present:
         raise flags.Error("--documents and --document_separator exclude each other")
-    _check_cutoffs(options)
 
 
-def _check_cutoffs(options: flags.FlagValues) -> None:
-    """Checks the cutoffs as far as they can be without the vocabulary."""
-    cutoffs = parse_cutoffs(options.cutoffs or [])
+def _check_choice(options: flags.FlagValues, name: str, choices: tuple[str, ...]) -> None:
+    if options[name].value not in choices:
+        raise flags.Error(
+            f"--{name} must be one of {', '.join(choices)}. Received: {options[name].value!r}"
+        )
+
+
+def check_cutoffs(options: flags.FlagValues) -> tuple[int, ...]:
+    """Checks the cutoffs as far as that is possible without the vocabulary, and returns them.
+
+    Raises:
+        flags.Error: If they are not integers, do not rise, or are beyond every vocabulary.
+    """
+    cutoffs = parse_cutoffs(options.cutoffs)
     received = f"Received: {','.join(map(str, cutoffs))}"
     if any(low >= high for low, high in itertools.pairwise((0, *cutoffs))):
         raise flags.Error(f"--cutoffs must be positive and ascending. {received}")
@@ -169,160 +175,29 @@ def _check_cutoffs(options: flags.FlagValues) -> None:
             "--cutoffs must be below the size of the vocabulary, which is at most "
             f"{n_symbols}. {received}"
         )
+    return cutoffs
 
 
-def _check_choice(options: flags.FlagValues, name: str, choices: tuple[str, ...]) -> None:
-    if options[name].value not in choices:
-        raise flags.Error(
-            f"--{name} must be one of {', '.join(choices)}. Received: {options[name].value!r}"
-        )
+def choose_folders(options: flags.FlagValues) -> tuple[Path, str]:
+    """Returns the folder of the raw files and that of the records.
 
+    On a command line of the 2019 release --data_dir is the folder of the texts, and records go to
+    `tfrecords` in it; a line says so.
 
-def make_records(options: flags.FlagValues) -> None:
-    """Makes the data set that the flags describe, and prints what it holds."""
-    check_flags(options)
-    follow_release(options)
-    start = time.monotonic()
-    data_dir = options.data_dir or f"data/{options.dataset}"
-    check_folder(data_dir)
-    plan = find_plan(options)
-    arguments = describe_arguments(options)
-    if not options.overwrite and holds_records(data_dir):
-        check_done(data_dir, arguments, plan)
-        print(f"`{data_dir}` was made with the same arguments before: nothing to do.")
-        return
-    if plan is None:
-        plan = download_plan(options)
-    info = prepare_plan(
-        plan,
-        data_dir,
-        made_from={"arguments": arguments, "files": plan.files},
-        num_workers=options.num_workers,
-        overwrite=options.overwrite,
-    )
-    print_summary(info)
-    print(f"Wrote `{data_dir}` in {time.monotonic() - start:.1f} seconds.")
-
-
-def follow_release(options: flags.FlagValues) -> None:
-    """Takes a command line of the 2019 release as that did, and prints what its flags change.
-
-    Its --data_dir is the folder of the texts, and records go to `tfrecords` in it; its
-    --num_shuffle is --num_shuffles.
+    Raises:
+        flags.Error: If the raw files are at an address: `Path` would make a folder of that name.
     """
-    lines = list(describe_legacy_flags(options, PREPARATION_FLAGS))
-    for line in lines:
-        print(line)
-    if options["num_shuffle"].present and not options["num_shuffles"].present:
-        options.num_shuffles = options.num_shuffle
-    if lines and options.data_dir and not options.raw_dir and options.dataset in _PUBLIC:
-        raw_dir = options.data_dir
-        options["raw_dir"].value = raw_dir
-        options["data_dir"].value = join_path(raw_dir, "tfrecords")
+    raw_dir, data_dir = options.raw_dir, options.data_dir
+    is_release = any(options[flag.name].present for flag in PREPARATION_FLAGS)
+    if is_release and data_dir and not raw_dir and options.dataset in DATASETS_OF_OPTION["raw_dir"]:
+        raw_dir, data_dir = data_dir, join_path(data_dir, "tfrecords")
         print(
-            f"As in the 2019 release, texts are looked for in `{options.raw_dir}`, and records go "
-            f"to `{options.data_dir}`; with --raw_dir they go to --data_dir itself."
+            f"As in the 2019 release, texts are looked for in `{raw_dir}`, and records go "
+            f"to `{data_dir}`; with --raw_dir they go to --data_dir itself."
         )
-
-
-def find_plan(options: flags.FlagValues) -> Plan | None:
-    """Returns what the flags describe; `None` if raw files must be downloaded first."""
-    if options.dataset == _TEXT:
-        return plan_text(options)
-    if options.dataset not in _PUBLIC:
-        return plan_pydoc()
-    return plan_corpus(options, _get_raw_dir(options))
-
-
-def download_plan(options: flags.FlagValues) -> Plan:
-    """Downloads the raw files and returns the plan.
-
-    Raises:
-        DownloadError: If they cannot be downloaded or unpacked.
-        RecordError: If their folder holds what the 2019 release made of them instead.
-    """
-    # Imported here: only downloads need what this imports.
-    from archives import ARCHIVES
-    from unpacking import unpack
-
-    from txl_tf.data.download import fetch
-
-    raw_dir = _get_raw_dir(options)
-    if (raw_dir / "cache.pkl").is_file():
-        raise RecordError(
-            f"`{raw_dir}` holds a corpus of the 2019 release, cache.pkl, and no texts. Its splits "
-            f"become records with: python -m txl_tf.import_release "
-            f"--source {shlex.quote(str(raw_dir.parent))} --out MODEL_DIR"
-        )
-    for archive in ARCHIVES[options.dataset]:
-        path = fetch(archive, raw_dir)
-        if path.suffix in (".gz", ".tgz"):
-            unpack(path, raw_dir)
-    plan = plan_corpus(options, raw_dir)
-    if plan is None:
-        raise RecordError(f"`{raw_dir}` does not hold the files of {options.dataset}.")
-    return plan
-
-
-def describe_arguments(options: flags.FlagValues) -> dict[str, Any]:
-    """Returns the flags that change what is made, as JSON holds them."""
-    names = [name for name in options if name not in _NOT_REMEMBERED]
-    return {
-        name: options[name].value
-        for name in sorted(names)
-        if options.dataset in _DATASETS_OF_FLAG.get(name, ("",)) or name == "dataset"
-    }
-
-
-def check_done(data_dir: str, arguments: dict[str, Any], plan: Plan | None) -> None:
-    """Checks that the data set in a folder is the one that would be made.
-
-    Args:
-        data_dir: The folder, or an address.
-        arguments: The flags.
-        plan: The files; `None` if they are not there any more, which changes nothing.
-
-    Raises:
-        RecordError: If it was made in another way, or from other files, or is damaged.
-    """
-    try:
-        made_from = open_records(data_dir).made_from
-    except RecordError as error:
-        raise RecordError(f"{error} --overwrite replaces it.") from error
-    wanted = json.loads(json.dumps({"arguments": arguments, "files": plan.files if plan else None}))
-    found = made_from.get("arguments", {})
-    differing = [
-        f"{name}={found.get(name)}"
-        for name in sorted({*wanted["arguments"], *found})
-        if wanted["arguments"].get(name) != found.get(name)
-    ]
-    if plan and not differing and made_from.get("files") != wanted["files"]:
-        differing = ["other files, or files of other sizes"]
-    if differing:
-        raise RecordError(
-            f"`{data_dir}` holds a data set made with {', '.join(differing)}; choose another "
-            "--data_dir, or replace it with --overwrite."
-        )
-
-
-def print_summary(info: RecordsInfo) -> None:
-    """Prints what a data set holds."""
-    for name in info.splits:
-        documents = info.documents.get(name)
-        note = f", {documents.count:,} documents" if documents else ""
-        print(f"{name}: {info.count_tokens(name):,} tokens{note}")
-    print(f"vocabulary: {len(info.vocabulary):,} {info.vocabulary.level}s")
-
-
-def _get_raw_dir(options: flags.FlagValues) -> Path:
-    """Returns the folder of the raw files.
-
-    Raises:
-        flags.Error: it is an address: `Path` would make a folder here of that name.
-    """
-    if is_remote(options.raw_dir or ""):
-        raise flags.Error(f"--raw_dir must be a folder here. Received: {options.raw_dir}")
-    return Path(options.raw_dir or f"raw/{options.dataset}")
+    if is_remote(raw_dir or ""):
+        raise flags.Error(f"--raw_dir must be a folder here. Received: {raw_dir}")
+    return Path(raw_dir or f"raw/{options.dataset}"), data_dir or f"data/{options.dataset}"
 
 
 if __name__ == "__main__":

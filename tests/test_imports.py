@@ -17,6 +17,7 @@ PARTS = {
     "model": {"config", "layers"},
     "cached_model": {"config", "layers", "model"},
     "data": {"config"},
+    "preparation": {"data"},
     "runs": {"config", "presets", "model", "data"},
     "evaluation": {"config", "presets", "model", "cached_model", "data", "runs"},
     "training": {"config", "layers", "model", "data", "runs", "evaluation"},
@@ -37,7 +38,10 @@ OUTSIDE = {  # of other packages; those that are not named here may import what 
     "layers": {"keras"},
     "model": {"keras"},
 }
-FORBIDDEN_OUTSIDE = {"data": {"keras", "jax"}}
+FORBIDDEN_OUTSIDE = {
+    "data": {"keras", "jax"},
+    "preparation": {"tensorflow", "tensorflow_text", "keras", "jax"},
+}
 # What people run. Those in a part are called as they always were.
 PROGRAMS = {
     *("data/inspect.py", "training/average.py"),

@@ -1,6 +1,5 @@
 """The command lines of the 2019 release are understood."""
 
-import make_tfrecords
 import pytest
 from release_command_lines import (
     SCRIPTS,
@@ -13,6 +12,7 @@ from release_command_lines import (
 
 import train_gpu
 import train_tpu
+from data_prep import make_tfrecords
 from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, TRAINING_FLAGS, describe_legacy_flags
 from txl_tf.cli.program import parse_flags
 from txl_tf.cli.train_command import define_flags
@@ -77,7 +77,7 @@ def test_a_script_that_prepares_data_is_read(name, make_flags):
     given = make_flags(SCRIPTS[name])
     options = make_tfrecords.define_flags()
     parse_flags(options, ["make_tfrecords.py", *write_arguments(given)])
-    make_tfrecords.check_flags(options)
+    make_tfrecords.make_options(options)
     assert {flag: options[flag].value for flag in given} == given
 
 

@@ -176,7 +176,7 @@ PLACES = {
     "warm_start_path",
     "train_tpu": "data_dir model_dir record_info_dir corpus_info_path eval_ckpt_path "
     "warm_start_path",
-    "make_tfrecords": "data_dir raw_dir train valid test vocab_file",
+    "data_prep.make_tfrecords": "data_dir raw_dir train valid test vocab_file",
     "txl_tf.data.inspect": "data_dir",
     "txl_tf.evaluate": "run data_dir checkpoint",
     "txl_tf.export": "run out checkpoint",
@@ -194,7 +194,7 @@ PLACES = {
     [(program, flag) for program, names in PLACES.items() for flag in names.split()],
 )
 def test_no_program_takes_an_empty_path(program, flag, capsys):
-    others = {"make_tfrecords": ["--dataset=text8"], "train_tpu": ["--tpu=local"]}
+    others = {"data_prep.make_tfrecords": ["--dataset=text8"], "train_tpu": ["--tpu=local"]}
     places = [f"--{name}=x" for name in PLACES[program].split()]
     main = importlib.import_module(program).main
     assert main(["x", *others.get(program, []), *places, f"--{flag}="]) == 2

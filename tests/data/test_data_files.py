@@ -1,6 +1,9 @@
+import hashlib
+
 import pytest
 
-from txl_tf.data.files import get_size, join_path, open_file
+from txl_tf.data.files import check_folder, get_size, hash_file, join_path, open_file
+from txl_tf.errors import UserError
 
 
 @pytest.fixture(params=["{}", "file://{}"])
@@ -27,3 +30,18 @@ def test_the_size_of_a_file_is_its_bytes(folder):
 
 def test_a_missing_file_has_no_size(folder):
     assert get_size(join_path(folder, "b")) is None
+
+
+def test_a_file_is_hashed_wherever_it_is(folder):
+    assert hash_file(join_path(folder, "a")) == hashlib.sha256(b"hello there").hexdigest()
+
+
+def test_a_link_that_leads_nowhere_is_no_place_for_a_folder(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    with pytest.raises(UserError, match=rf"`{tmp_path}/link/run` must be a folder. .*link, which"):
+        check_folder(f"{tmp_path}/link/run")
+
+
+@pytest.mark.parametrize("name", ["d", "d/e", "new/run"])
+def test_a_folder_may_be_there_or_be_made(folder, name):
+    check_folder(join_path(folder, name))

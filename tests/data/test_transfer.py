@@ -206,9 +206,9 @@ def test_what_is_no_http_is_a_failure(serve, path):
 PROGRAM = """
 import sys
 from pathlib import Path
-from txl_tf.data.download import Archive, DownloadError, fetch
+from txl_tf.data.download import PublishedFile, DownloadError, fetch
 try:
-    fetch(Archive("fruit.zip", (sys.argv[1],)), Path(sys.argv[2]))
+    fetch(PublishedFile("fruit.zip", (sys.argv[1],)), Path(sys.argv[2]))
 except DownloadError as error:
     sys.exit(str(error))
 """

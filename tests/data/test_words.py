@@ -4,11 +4,11 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txl_tf.data.encoding import count_literal
 from txl_tf.data.text_files import Chunk
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.words import WHITE_SPACE, put_into_lower_case, split_words
 from txl_tf.errors import UserError
+from txl_tf.preparation.encoding import count_literal
 
 FUZZ = settings(max_examples=61, deadline=None, derandomize=True)
 # Which symbols mark lines; the last is that of lm1b.

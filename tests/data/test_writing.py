@@ -40,7 +40,8 @@ def interrupt(error):
 @pytest.mark.parametrize("name", ["file", "file/data/set"])
 def test_a_file_is_no_folder_to_write_to(tmp_path, name):
     (tmp_path / "file").write_text("kept")
-    with pytest.raises(RecordError, match=rf"must be a folder, but `{tmp_path}/file` is a file"):
+    message = rf"must be a folder. Received: {tmp_path}/file, which is a file"
+    with pytest.raises(RecordError, match=message):
         write(tmp_path / name)
     assert (tmp_path / "file").read_text() == "kept"
 

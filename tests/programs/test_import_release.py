@@ -192,7 +192,9 @@ def test_bad_arguments_are_one_line(arguments, status, message, tmp_path, capsys
 def test_a_folder_within_a_file_is_refused_before_anything_is_read(tmp_path, capsys):
     (tmp_path / "file").write_text("mine")
     assert run("--source", tmp_path / "absent", "--out", tmp_path / "file" / "run") == 1
-    message = f"`{tmp_path}/file/run` must be a folder, but `{tmp_path}/file` is a file"
+    message = (
+        f"`{tmp_path}/file/run` must be a folder. Received: {tmp_path}/file, which is a file\n"
+    )
     assert message in capsys.readouterr().err
 
 

@@ -4,13 +4,13 @@ import importlib
 import json
 import threading
 
-import make_tfrecords
 import numpy as np
 import pytest
 import tensorflow as tf
 from small_commands import run_main, write_data
 
 import txl_tf
+from data_prep import make_tfrecords
 from txl_tf.data import files, open_records, read_ids
 from txl_tf.data.records import RecordError
 from txl_tf.data.writing import holds_records

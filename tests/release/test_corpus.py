@@ -1,17 +1,18 @@
 import dataclasses
 import shutil
 
-import make_tfrecords
 import numpy as np
 import pickled_corpora
 import pytest
-import raw_files
-from corpora import CORPORA
 from places import GOLDEN
 
 import txl_tf
+from data_prep import make_tfrecords
 from txl_tf.data import Vocabulary, open_records
 from txl_tf.errors import UserError
+from txl_tf.preparation.corpora import CORPORA
+from txl_tf.preparation.raw_files import find_raw
+from txl_tf.preparation.sources import make_source
 from txl_tf.release import load_vocabulary, read_corpus
 
 DATA = GOLDEN / "data"
@@ -46,10 +47,8 @@ def vocabularies(tmp_path_factory):
 def read_text(name, split):
     """Returns the text of a split that the release encoded."""
     folder = DATA / TEXTS.get(name, name)
-    files = raw_files.find_raw(folder, f"{split}.txt")
-    source = raw_files.make_source(
-        CORPORA[name], files, is_release=True, drop_newlines=name == "enwik8"
-    )
+    files = find_raw(folder, f"{split}.txt")
+    source = make_source(CORPORA[name], files, is_release=True, drop_newlines=name == "enwik8")
     return b"".join(chunk.text for chunk in source.iterate_chunks())
 
 

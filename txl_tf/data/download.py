@@ -1,26 +1,20 @@
 """Published files: downloaded and checked."""
 
-import glob
-import hashlib
 import re
-import shutil
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from txl_tf.data.aside import work_aside
+from txl_tf.data.files import hash_file
 from txl_tf.data.transfer import TransferError, transfer
 from txl_tf.errors import UserError
 
 SUMS_FILE = "SHA256SUMS"
-_LEFTOVER_AGE = 24 * 60 * 60  # seconds
 
 
 @dataclass(frozen=True)
-class Archive:
+class PublishedFile:
     """A published file.
 
     Args:
@@ -40,7 +34,7 @@ class DownloadError(UserError):
     """A published file that cannot be had, or that is not what was published."""
 
 
-def fetch(archive: Archive, raw_dir: Path) -> Path:
+def fetch(file: PublishedFile, raw_dir: Path) -> Path:
     """Gets a published file, from `raw_dir` if it is there, else from the network.
 
     A file appears in `raw_dir` only when it is whole: when it has the known size and SHA-256, or,
@@ -50,7 +44,7 @@ def fetch(archive: Archive, raw_dir: Path) -> Path:
     for the first time, and compared from then on; `sha256sum -c` reads that file.
 
     Args:
-        archive: The file.
+        file: The file.
         raw_dir: The folder that it is put into, made if it is missing.
 
     Returns:
@@ -59,13 +53,13 @@ def fetch(archive: Archive, raw_dir: Path) -> Path:
     Raises:
         DownloadError: If the file there is another one than expected, or no mirror gives it.
     """
-    path = raw_dir / archive.name
-    expected = replace(archive, sha256=archive.sha256 or _read_sums(raw_dir).get(archive.name))
+    path = raw_dir / file.name
+    expected = replace(file, sha256=file.sha256 or _read_sums(raw_dir).get(file.name))
     if not path.is_file():
         _download(expected, raw_dir)
     elif fault := _find_fault(path, expected):
         hint = "Delete it and run again."
-        if expected.sha256 and not archive.sha256:
+        if expected.sha256 and not file.sha256:
             hint += f" If it was changed on purpose, delete its line in `{raw_dir / SUMS_FILE}`."
         raise DownloadError(f"`{path}` is another file than expected: {fault}. {hint}")
     if not expected.sha256:
@@ -73,35 +67,35 @@ def fetch(archive: Archive, raw_dir: Path) -> Path:
     return path
 
 
-def _download(archive: Archive, raw_dir: Path) -> None:
+def _download(file: PublishedFile, raw_dir: Path) -> None:
     failures = []
     try:
-        with work_aside(raw_dir, archive.name) as aside:
-            for url in archive.urls:
+        with work_aside(raw_dir, f"{file.name}.part-") as aside:
+            for url in file.urls:
                 print(f"Downloading {url}")
-                fault = _try_mirror(url, aside / archive.name, archive)
+                fault = _try_mirror(url, aside / file.name, file)
                 if fault is None:
-                    (aside / archive.name).replace(raw_dir / archive.name)
+                    (aside / file.name).replace(raw_dir / file.name)
                     return
                 print(f"{url} failed: {fault}")
                 failures.append(f"{url} ({fault})")
     except OSError as error:
         raise DownloadError(
-            f"`{archive.name}` could not be downloaded into `{raw_dir}`: {error.strerror or error}"
+            f"`{file.name}` could not be downloaded into `{raw_dir}`: {error.strerror or error}"
         ) from error
     raise DownloadError(
-        f"`{archive.name}` could not be downloaded: {'; '.join(failures)}. "
+        f"`{file.name}` could not be downloaded: {'; '.join(failures)}. "
         f"Get it from there in another way and put it into `{raw_dir}`."
     )
 
 
-def _try_mirror(url: str, path: Path, archive: Archive) -> str | None:
+def _try_mirror(url: str, path: Path, file: PublishedFile) -> str | None:
     """Downloads a file from one place.
 
     Args:
         url: The place.
         path: Where to.
-        archive: The file.
+        file: The file.
 
     Returns:
         `None` if it is there now, else why not.
@@ -110,28 +104,23 @@ def _try_mirror(url: str, path: Path, archive: Archive) -> str | None:
         OSError: If it could not be written.
     """
     try:
-        transfer(url, path, size=archive.size, is_hashed=archive.sha256 is not None)
+        transfer(url, path, size=file.size, is_hashed=file.sha256 is not None)
     except TransferError as error:
         return str(error)
-    return _find_fault(path, archive)
+    return _find_fault(path, file)
 
 
-def _find_fault(path: Path, archive: Archive) -> str | None:
+def _find_fault(path: Path, file: PublishedFile) -> str | None:
     """Returns in which way a file is not the published one; `None` if it is."""
     size = path.stat().st_size
-    if archive.size is not None and size != archive.size:
-        return f"it has {size:,} bytes instead of {archive.size:,}"
-    if not archive.sha256:
+    if file.size is not None and size != file.size:
+        return f"it has {size:,} bytes instead of {file.size:,}"
+    if not file.sha256:
         return None
-    sha256 = _hash_file(path)
-    if sha256 != archive.sha256.lower():
-        return f"its SHA-256 is {sha256} instead of {archive.sha256}"
+    sha256 = hash_file(str(path))
+    if sha256 != file.sha256.lower():
+        return f"its SHA-256 is {sha256} instead of {file.sha256}"
     return None
-
-
-def _hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read_sums(raw_dir: Path) -> dict[str, str]:
@@ -146,33 +135,14 @@ def _read_sums(raw_dir: Path) -> dict[str, str]:
 
 def _record_sum(path: Path) -> None:
     """Adds a file to SHA256SUMS, or says why it cannot."""
-    sums, sha256 = path.with_name(SUMS_FILE), _hash_file(path)
+    sums, sha256 = path.with_name(SUMS_FILE), hash_file(str(path))
     try:
         text = sums.read_text("utf-8", "replace") if sums.is_file() else ""
         lines = [*text.splitlines(), f"{sha256}  {path.name}"]
-        with work_aside(path.parent, SUMS_FILE) as aside:
+        with work_aside(path.parent, f"{SUMS_FILE}.part-") as aside:
             (aside / SUMS_FILE).write_text("".join(f"{line}\n" for line in lines), "utf-8")
             (aside / SUMS_FILE).replace(sums)
     except OSError as error:  # a folder that others own must do, too
         print(f"The SHA-256 of `{path}` is not recorded: {error}", file=sys.stderr)
     else:
         print(f"No SHA-256 of `{path}` is published; `{sums}` records the one it has.")
-
-
-@contextmanager
-def work_aside(folder: Path, name: str) -> Iterator[Path]:
-    """Yields a new folder in `folder` and removes it at the end, whatever happens.
-
-    A killed program leaves it behind: it goes when the same file is worked on a day later. Before,
-    it may be another program's.
-
-    Args:
-        folder: The folder, made if it is missing.
-        name: The file that is worked on; it begins the new folder's name.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.glob(f"{glob.escape(name)}.part-*"):
-        if time.time() - leftover.stat().st_mtime > _LEFTOVER_AGE:
-            shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=f"{name}.part-") as aside:
-        yield Path(aside)

@@ -1,6 +1,7 @@
 """Files of a data set: here, or at an address that tensorflow can read and write."""
 
 import contextlib
+import hashlib
 import os
 import sys
 import threading
@@ -32,7 +33,7 @@ def check_address(path: str) -> None:
     The storage is asked once a process. Paths of this machine pass.
 
     Raises:
-        UserError: the scheme is unknown, or the storage cannot be reached or does not answer
+        UserError: If the scheme is unknown, or the storage cannot be reached or does not answer
             within `PATIENCE_SECONDS`.
     """
     if not is_remote(path):
@@ -76,11 +77,15 @@ def _ask_storage(path: str, scheme: str, root: str) -> None:
         raise UserError(f"`{path}`: {_get_first_line(errors[0])}") from errors[0]
 
 
-def check_folder(path: str) -> None:
+def check_folder(path: str, error: type[UserError] = UserError) -> None:
     """Checks that a path of this machine is a folder, or that one can be made there.
 
+    Args:
+        path: The path. An address passes.
+        error: The class of the error.
+
     Raises:
-        UserError: it, or what it lies in, is a file.
+        UserError: If the path, or one of its parents, is a file.
     """
     if is_remote(path):
         return
@@ -88,7 +93,7 @@ def check_folder(path: str) -> None:
     while not os.path.lexists(place):
         place = os.path.dirname(place)
     if not os.path.isdir(place):
-        raise UserError(f"`{path}` must be a folder. Received: {place}, which is a file")
+        raise error(f"`{path}` must be a folder. Received: {place}, which is a file")
 
 
 @contextlib.contextmanager
@@ -96,8 +101,8 @@ def open_file(path: str) -> Iterator[BinaryIO]:
     """Opens a file for reading; a remote one through tensorflow.
 
     Raises:
-        OSError: it cannot be opened or read.
-        UserError: its address does not answer.
+        OSError: If it cannot be opened or read.
+        UserError: If its address does not answer.
     """
     if not is_remote(path):
         with open(path, "rb") as file:
@@ -109,12 +114,26 @@ def open_file(path: str) -> Iterator[BinaryIO]:
         yield file
 
 
+def hash_file(path: str) -> str:
+    """Returns the SHA-256 of a file in hexadecimal digits.
+
+    Raises:
+        OSError: If the file cannot be opened or read.
+        UserError: If its address does not answer.
+    """
+    digest = hashlib.sha256()
+    with open_file(path) as file:
+        while block := file.read(2**24):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def get_size(path: str) -> int | None:
     """Returns the bytes of a file, or `None` if it is missing.
 
     Raises:
-        OSError: that cannot be told.
-        UserError: its address does not answer.
+        OSError: If that cannot be told.
+        UserError: If its address does not answer.
     """
     if not is_remote(path):
         return os.path.getsize(path) if os.path.isfile(path) else None
@@ -128,7 +147,7 @@ def upload_files(source: Path, folder: str, names: Iterable[str]) -> None:
     """Copies files into a remote folder, in order.
 
     Raises:
-        OSError: one cannot be written.
+        OSError: If one cannot be written.
     """
     import tensorflow as tf
 
@@ -142,7 +161,7 @@ def remove_file(path: str) -> None:
     """Removes a file, if it is there.
 
     Raises:
-        OSError: it cannot be removed.
+        OSError: If it cannot be removed.
     """
     if not is_remote(path):
         Path(path).unlink(missing_ok=True)

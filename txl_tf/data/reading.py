@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from txl_tf.data.files import get_size, join_path, open_file
+from txl_tf.data.files import get_size, hash_file, join_path, open_file
 from txl_tf.data.pieces import read_pieces
 from txl_tf.data.records import (
     FRAME_BYTES,
@@ -19,7 +19,6 @@ from txl_tf.data.records import (
     RecordError,
     RecordsInfo,
     Shard,
-    hash_file,
     unpack_ids,
     unpack_record,
 )
@@ -241,8 +240,7 @@ def verify_records(data_dir: str | os.PathLike[str]) -> None:
     folder = os.fspath(data_dir)
     for listed in open_records(folder)._info.iterate_files():
         path = join_path(folder, listed.file)
-        with open_file(path) as file:
-            found = hash_file(file)
+        found = hash_file(path)
         if found != listed.sha256:
             raise RecordError(f"`{path}`: expected SHA-256 {listed.sha256}, found {found}.")
 

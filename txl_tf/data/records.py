@@ -12,14 +12,13 @@ A shard's name ends in the start of its SHA-256. A new version of a data set thu
 name of an older shard, and replacing `records.json` is the one moment at which it becomes current.
 """
 
-import hashlib
 import itertools
 import json
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import google_crc32c
 import numpy as np
@@ -30,7 +29,7 @@ from txl_tf.version import __version__
 
 FORMAT_VERSION = 2
 JSON_NAME = "records.json"
-VOCABULARY_NAME = "vocab.txt"
+SYMBOLS_NAME = "vocab.txt"
 
 # A TFRecord: length (8 bytes), its checksum (4), payload, the payload's checksum (4).
 HEADER_BYTES = 12
@@ -254,14 +253,6 @@ def unpack_ids(payload: bytes, n_bytes: int) -> np.ndarray:
     ids = np.zeros((len(packed), 4), np.uint8)
     ids[:, :n_bytes] = packed
     return ids.view("<i4")[:, 0]
-
-
-def hash_file(file: BinaryIO) -> str:
-    """Returns the SHA-256 of an open file in hexadecimal, reading 16 MiB at a time."""
-    digest = hashlib.sha256()
-    while block := file.read(2**24):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def pack_record(payload: bytes) -> bytes:

@@ -35,7 +35,7 @@ class LearntSubwords(NamedTuple):
     Attributes:
         symbols: The pieces in the order of their ids.
         model: The SentencePiece model, base64.
-        stride: Every how manieth line was learnt from.
+        stride: Line sampling stride.
     """
 
     symbols: tuple[str, ...]
@@ -148,7 +148,7 @@ def sample_lines(texts: Iterable[bytes], n_bytes: int) -> tuple[list[str], int]:
         n_bytes: The most bytes to take.
 
     Returns:
-        The lines, and every how manieth line that is.
+        The lines, and the stride between them.
     """
     lines: list[bytes] = []
     stride, size = 1, 0

@@ -1,8 +1,6 @@
 """Writing the records of a data set."""
 
 import os
-import shutil
-import socket
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from txl_tf.data.aside import work_aside
 from txl_tf.data.files import (
+    check_folder,
     get_size,
     is_remote,
     join_path,
@@ -22,7 +22,7 @@ from txl_tf.data.files import (
 )
 from txl_tf.data.records import (
     JSON_NAME,
-    VOCABULARY_NAME,
+    SYMBOLS_NAME,
     Documents,
     RecordError,
     RecordsInfo,
@@ -30,8 +30,6 @@ from txl_tf.data.records import (
 )
 from txl_tf.data.shards import TokenChunk, write_split
 from txl_tf.data.vocabulary import Vocabulary
-
-_ASIDE = ".writing-"
 
 
 def write_records(
@@ -77,7 +75,7 @@ def write_records(
     """
     folder = os.fspath(data_dir)
     check_replaceable(folder, overwrite=overwrite)
-    check_folder(folder)
+    check_folder(folder, RecordError)
     for name in splits:
         if not name.isidentifier():
             raise ValueError(f"The name of a split must be an identifier. Received: {name!r}")
@@ -85,7 +83,7 @@ def write_records(
         dataset, vocabulary, tuple(cutoffs), tokens_per_record, {}, made_from=made_from or {}
     )
     records_per_shard = max(1, tokens_per_shard // tokens_per_record)
-    with _make_aside(folder) as aside:
+    with _work_aside(folder) as aside:
         shards: dict[str, tuple[Shard, ...]] = {}
         documents: dict[str, Documents] = {}
         for name, chunks in splits.items():
@@ -96,7 +94,7 @@ def write_records(
                 documents[name] = found
         info = replace(info, splits=shards, documents=documents)
         lines = (_write_symbol(symbol, vocabulary.level) + "\n" for symbol in vocabulary.symbols)
-        (aside / VOCABULARY_NAME).write_text("".join(lines), encoding="utf-8", newline="\n")
+        (aside / SYMBOLS_NAME).write_text("".join(lines), encoding="utf-8", newline="\n")
         (aside / JSON_NAME).write_text(info.dumps(), encoding="utf-8", newline="\n")
         check_replaceable(folder, overwrite=overwrite)  # another run may have written one since
         _move_into_place(aside, folder, info)
@@ -106,20 +104,6 @@ def write_records(
 def holds_records(data_dir: str | os.PathLike[str]) -> bool:
     """Tells whether there is a data set in a folder, or at an address."""
     return get_size(join_path(os.fspath(data_dir), JSON_NAME)) is not None
-
-
-def check_folder(data_dir: str | os.PathLike[str]) -> None:
-    """Checks that no file stands where a folder is to be made.
-
-    Raises:
-        RecordError: If one does.
-    """
-    if is_remote(os.fspath(data_dir)):
-        return
-    path = Path(data_dir).absolute()
-    nearest = next(place for place in (path, *path.parents) if place.exists())
-    if not nearest.is_dir():
-        raise RecordError(f"`{data_dir}` must be a folder, but `{nearest}` is a file.")
 
 
 def check_replaceable(data_dir: str | os.PathLike[str], *, overwrite: bool) -> None:
@@ -145,55 +129,20 @@ def _iterate_chunks(chunks: Iterable[np.ndarray | TokenChunk]) -> Iterator[Token
 
 
 @contextmanager
-def _make_aside(data_dir: str) -> Iterator[Path]:
-    """Makes a folder to write in, which is removed in the end, with those of killed runs."""
-    if is_remote(data_dir):
-        with tempfile.TemporaryDirectory() as name:
-            yield Path(name)
+def _work_aside(data_dir: str) -> Iterator[Path]:
+    if not is_remote(data_dir):
+        with work_aside(Path(data_dir), ".writing-") as aside:
+            yield aside
         return
-    folder = Path(data_dir)
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    _remove_left(folder)
-    # Inside the folder, not beside it: a folder may be a mount, and files move within one only.
-    aside = Path(tempfile.mkdtemp(prefix=f"{_ASIDE}{_name_process(os.getpid())}-", dir=folder))
-    try:
-        yield aside
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-        if is_new and not any(folder.iterdir()):
-            folder.rmdir()
-
-
-def _name_process(pid: int) -> str:
-    return f"{socket.gethostname()}-{pid}"
-
-
-def _remove_left(folder: Path) -> None:
-    """Removes what runs of this machine left that were killed."""
-    for left in folder.glob(f"{_ASIDE}*-*-*"):
-        # The name of another machine may begin with the name of this one.
-        process, _, _ = left.name.removeprefix(_ASIDE).rpartition("-")
-        _, _, pid = process.rpartition("-")
-        if pid.isdecimal() and process == _name_process(int(pid)) and not _is_running(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
 
 
 def _move_into_place(aside: Path, folder: str, info: RecordsInfo) -> None:
     """Moves a finished data set from `aside` to `folder`, then removes the shards it replaces."""
     replaced = _find_files(folder)
     files = {file.file for file in info.iterate_files()}
-    names = (*sorted(files), VOCABULARY_NAME, JSON_NAME)
+    names = (*sorted(files), SYMBOLS_NAME, JSON_NAME)
     if is_remote(folder):
         upload_files(aside, folder, names)
     else:

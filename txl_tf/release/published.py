@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from txl_tf.data.download import Archive, fetch
+from txl_tf.data.download import PublishedFile, fetch
 from txl_tf.errors import UserError
 
 SERVER = "http://curtis.ml.cmu.edu/datasets/pretrained_xl"
@@ -53,5 +53,5 @@ def fetch_model(name: str, raw_dir: Path, *, server: str = SERVER) -> Path:
     for path in list_files(name):
         file = folder / path
         urls = tuple(f"{server}/{remote}/{path}" for remote in MODELS[name][0])
-        fetch(Archive(file.name, urls), file.parent)
+        fetch(PublishedFile(file.name, urls), file.parent)
     return folder

@@ -4,15 +4,14 @@ import contextlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.data.files import check_address, is_remote
-from txl_tf.data.writing import check_folder
+from txl_tf.data.aside import work_aside
+from txl_tf.data.files import check_address, check_folder, is_remote
 from txl_tf.errors import UserError
 
 
@@ -20,7 +19,7 @@ def list_names(folder: str) -> list[str]:
     """Returns the names in a folder; none if there is no such folder.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: If it cannot be read.
     """
     with explain_errors(folder):
         return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
@@ -30,7 +29,7 @@ def exists(path: str) -> bool:
     """Tells whether there is a file or a folder.
 
     Raises:
-        UserError: that cannot be told.
+        UserError: If that cannot be told.
     """
     with explain_errors(path):
         return tf.io.gfile.exists(path)
@@ -40,7 +39,7 @@ def read_json(path: str) -> Any:
     """Returns the content of a JSON file.
 
     Raises:
-        UserError: it cannot be read, or is no JSON.
+        UserError: If it cannot be read, or is no JSON.
     """
     try:
         with explain_errors(path), tf.io.gfile.GFile(path, "r") as file:
@@ -53,7 +52,7 @@ def write_text(path: str, text: str) -> None:
     """Writes a file aside and moves it into place: a file that is there is whole.
 
     Raises:
-        UserError: it cannot be written; an older file is as it was.
+        UserError: If it cannot be written; an older file is as it was.
     """
     with explain_errors(path):
         with tf.io.gfile.GFile(path + ".writing", "w") as file:
@@ -70,7 +69,7 @@ def append_json_line(path: str, content: dict[str, Any]) -> None:
     """Adds an object to a file of JSON lines.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: If it cannot be written.
     """
     with explain_errors(path), tf.io.gfile.GFile(path, "a") as file:
         file.write(json.dumps(content) + "\n")
@@ -83,7 +82,7 @@ def drop_lines_after(path: str, step: int) -> list[dict[str, Any]]:
         The objects that stay; none if there is no such file.
 
     Raises:
-        UserError: the file cannot be read or written.
+        UserError: If the file cannot be read or written.
     """
     if not exists(path):
         return []
@@ -138,13 +137,13 @@ def check_new_folder(out: str) -> None:
     """Checks that a folder can be made by `write_aside`.
 
     Raises:
-        UserError: it holds something, or is no folder of this machine.
+        UserError: If it holds something, or is no folder of this machine.
     """
     if not out or is_remote(out):
         raise UserError(f"`{out}` must be a folder of this machine: copy it from there")
     if (os.path.isdir(out) and os.listdir(out)) or os.path.isfile(out):
         raise UserError(f"`{out}` holds something already: choose another folder")
-    check_folder(out)
+    check_folder(os.path.realpath(out))  # a link may name a folder that is still to be made
 
 
 @contextlib.contextmanager
@@ -152,19 +151,15 @@ def write_aside(out: str) -> Iterator[str]:
     """Yields a new folder beside a local folder `out`, which takes its name once all is written.
 
     Raises:
-        UserError: `out` holds something, or is no folder of this machine.
+        UserError: If `out` holds something, or is no folder of this machine.
     """
     check_new_folder(out)
     out = os.path.realpath(out)  # a link stays, and what it names is written
     parent, name = os.path.split(out)
-    os.makedirs(parent, exist_ok=True)
-    aside = tempfile.mkdtemp(prefix=f".{name}-", dir=parent)
-    try:
-        yield aside
-        os.chmod(aside, 0o777 & ~_read_umask())  # mkdtemp's are for their owner alone
+    with work_aside(Path(parent), f".{name}.writing-") as aside:
+        yield str(aside)
+        os.chmod(aside, 0o777 & ~_read_umask())  # the folder aside is for its owner alone
         os.replace(aside, out)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _read_umask() -> int:

@@ -4,10 +4,10 @@ import os
 import tarfile
 
 import pytest
-import unpacking
-from unpacking import unpack
 
 from txl_tf.data.download import DownloadError
+from txl_tf.preparation import unpacking
+from txl_tf.preparation.unpacking import unpack
 
 FILES = {
     "./pie/data/apple.txt": b"apple\n" * 101,

@@ -1,44 +1,84 @@
-"""Making the records of a plan."""
+"""Making a data set: raw files, a plan, a vocabulary, records."""
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
-from corpora import Corpus
-from plan import Plan, choose_unknown
-from raw_files import CorpusError
 from tqdm import tqdm
 
 from txl_tf.data.documents import DocumentFinder
-from txl_tf.data.encoding import Source, check_unknown, encode_source, shuffle_documents
+from txl_tf.data.files import check_folder
 from txl_tf.data.learning import learn_fields
-from txl_tf.data.records import RecordsInfo
+from txl_tf.data.reading import open_records
+from txl_tf.data.records import RecordError, RecordsInfo
 from txl_tf.data.shards import TokenChunk
 from txl_tf.data.text_files import TextSource
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.writing import write_records
+from txl_tf.data.writing import holds_records, write_records
+from txl_tf.preparation.corpora import CorpusSpec
+from txl_tf.preparation.encoding import Source, check_unknown, encode_source, shuffle_documents
+from txl_tf.preparation.options import PrepareOptions
+from txl_tf.preparation.plan import Plan, make_plan
+from txl_tf.preparation.raw_files import CorpusError, find_raw_files, provide_raw_files
 
 # A public set that differs from the published counts by less is damaged; by more, it is a part.
 _NEAR = 0.01
+# Words that stand for unknown ones by common use.
+_UNKNOWN = ("<unk>", "<UNK>")
 
 
-def prepare_plan(
-    plan: Plan,
-    data_dir: str,
-    *,
-    made_from: Mapping[str, Any],
-    num_workers: int,
-    overwrite: bool,
-) -> RecordsInfo:
+def prepare(options: PrepareOptions) -> None:
+    """Makes a data set, unless it was made before, and prints what it holds.
+
+    Raises:
+        UserError: If the data set cannot be made, or `options.data_dir` holds another one.
+    """
+    start = time.monotonic()
+    check_folder(options.data_dir)
+    if not options.overwrite and holds_records(options.data_dir):
+        check_done(options)
+        print(f"`{options.data_dir}` was made with the same arguments before: nothing to do.")
+        return
+    files = provide_raw_files(options)
+    info = write_plan(make_plan(options, files), options)
+    print_summary(info)
+    print(f"Wrote `{options.data_dir}` in {time.monotonic() - start:.1f} seconds.")
+
+
+def check_done(options: PrepareOptions) -> None:
+    """Checks that the data set in `options.data_dir` is the one that would be made.
+
+    Raises:
+        RecordError: If it was made in another way, or from other files, or is damaged. Files that
+            are not there any more count as the same.
+    """
+    files = find_raw_files(options)
+    try:
+        made_from = open_records(options.data_dir).made_from
+    except RecordError as error:
+        raise RecordError(f"{error} --overwrite replaces it.") from error
+    wanted, found = options.describe(), made_from.get("arguments", {})
+    differing = [
+        f"{name}={found.get(name)}"
+        for name in sorted({*wanted, *found})
+        if wanted.get(name) != found.get(name)
+    ]
+    if files and not differing and made_from.get("files") != files.describe():
+        differing = ["other files, or files of other sizes"]
+    if differing:
+        raise RecordError(
+            f"`{options.data_dir}` holds a data set made with {', '.join(differing)}; choose "
+            "another --data_dir, or replace it with --overwrite."
+        )
+
+
+def write_plan(plan: Plan, options: PrepareOptions) -> RecordsInfo:
     """Learns the vocabulary, encodes the splits and writes the records, with progress bars.
 
     Args:
         plan: What to make.
-        data_dir: Where to write: a folder, or an address.
-        made_from: What to remember in the records.
-        num_workers: How many pieces of text to work on at once.
-        overwrite: Whether to replace a data set that is there.
+        options: Where to write, and how.
 
     Returns:
         What was written.
@@ -48,7 +88,7 @@ def prepare_plan(
             the user's own data set lies beyond its vocabulary, or a public data set is nearly, but
             not quite, what was published.
     """
-    vocabulary = plan.vocabulary or learn_vocabulary(plan, num_workers)
+    vocabulary = plan.vocabulary or learn_vocabulary(plan, options.num_workers)
     vocabulary = choose_unknown(vocabulary, plan.corpus.unknown)
     cutoffs = _choose_cutoffs(plan.corpus, len(vocabulary))
     n_files = len(plan.files.get("train", ()))
@@ -57,16 +97,24 @@ def prepare_plan(
     if plan.corpus.symbols not in (0, len(vocabulary)):
         print(_describe_count(plan.corpus, "vocabulary", len(vocabulary), plan.corpus.symbols))
     return write_records(
-        data_dir,
+        options.data_dir,
         dataset=plan.corpus.name,
         vocabulary=vocabulary,
-        splits={
-            split: encode_split(plan, vocabulary, split, num_workers) for split in plan.sources
-        },
+        splits={split: encode_split(plan, options, vocabulary, split) for split in plan.sources},
         cutoffs=cutoffs,
-        made_from=made_from,
-        overwrite=overwrite,
+        made_from={"arguments": options.describe(), "files": plan.files},
+        overwrite=options.overwrite,
     )
+
+
+def choose_unknown(vocabulary: Vocabulary, unknown: str | None) -> Vocabulary:
+    """Lets a vocabulary that holds a symbol for unknown ones use it."""
+    if vocabulary.unknown is not None or vocabulary.level != "word":
+        return vocabulary
+    for symbol in (unknown, *_UNKNOWN):
+        if symbol in vocabulary.symbols:
+            return replace(vocabulary, unknown=symbol)
+    return vocabulary
 
 
 def learn_vocabulary(plan: Plan, num_workers: int) -> Vocabulary:
@@ -90,12 +138,12 @@ def learn_vocabulary(plan: Plan, num_workers: int) -> Vocabulary:
 
 
 def encode_split(
-    plan: Plan, vocabulary: Vocabulary, split: str, num_workers: int
+    plan: Plan, options: PrepareOptions, vocabulary: Vocabulary, split: str
 ) -> Iterator[TokenChunk]:
     """Yields the tokens of a split, with a progress bar, and checks them in the end.
 
     Raises:
-        UserError: As `prepare_plan`.
+        UserError: As `write_plan`.
     """
     source = plan.sources[split]
     unknown: Counter[str] = Counter()
@@ -112,7 +160,7 @@ def encode_split(
                 unknown=unknown,
                 special=special,
                 literal=literal,
-                n_threads=num_workers,
+                n_threads=options.num_workers,
                 report=bar.update,
             )
 
@@ -122,8 +170,8 @@ def encode_split(
                 for index, file in enumerate(source.files)
                 for chunk in shuffle_documents(
                     encode(replace(source, files=(file,))),
-                    seed=(plan.seed, index),
-                    n_shuffles=plan.num_shuffles,
+                    seed=(options.seed, index),
+                    n_shuffles=options.num_shuffles,
                 )
             )
         else:
@@ -140,6 +188,15 @@ def encode_split(
     if literal:
         print(describe_literal(literal, split))
     _check_count(plan.corpus, split, n_tokens)
+
+
+def print_summary(info: RecordsInfo) -> None:
+    """Prints what a data set holds."""
+    for name in info.splits:
+        documents = info.documents.get(name)
+        note = f", {documents.count:,} documents" if documents else ""
+        print(f"{name}: {info.count_tokens(name):,} tokens{note}")
+    print(f"vocabulary: {len(info.vocabulary):,} {info.vocabulary.level}s")
 
 
 def list_special(vocabulary: Vocabulary, special: Iterable[str]) -> tuple[str, ...]:
@@ -161,7 +218,7 @@ def describe_literal(literal: Mapping[str, int], split: str) -> str:
     )
 
 
-def _check_count(corpus: Corpus, split: str, found: int) -> None:
+def _check_count(corpus: CorpusSpec, split: str, found: int) -> None:
     """Compares the tokens of a split with the published ones, where they are known.
 
     Raises:
@@ -176,11 +233,11 @@ def _check_count(corpus: Corpus, split: str, found: int) -> None:
     print(line)
 
 
-def _describe_count(corpus: Corpus, name: str, found: int, published: int) -> str:
+def _describe_count(corpus: CorpusSpec, name: str, found: int, published: int) -> str:
     return f"{corpus.name}, {name}: {found:,}; the published set has {published:,}."
 
 
-def _choose_cutoffs(corpus: Corpus, n_symbols: int) -> tuple[int, ...]:
+def _choose_cutoffs(corpus: CorpusSpec, n_symbols: int) -> tuple[int, ...]:
     """Returns the cutoffs that lie within the vocabulary.
 
     Raises:

@@ -4,12 +4,12 @@ import io
 import tarfile
 import zipfile
 
-import archives
-import make_tfrecords
 import pytest
 
+from data_prep import make_tfrecords
 from txl_tf.data import open_records, read_ids
-from txl_tf.data.download import Archive
+from txl_tf.data.download import PublishedFile
+from txl_tf.preparation.published_files import PUBLISHED_FILES
 
 TEXTS = {"train": " a b a\n", "valid": " b\n", "test": " a\n"}
 N_TOKENS = {"train": 4, "valid": 2, "test": 2}
@@ -52,7 +52,7 @@ def call(dataset, folder):
 def test_a_public_set_is_downloaded_and_made_once(dataset, server, serve, tmp_path, monkeypatch):
     name, data = CASES[dataset]
     url = serve(f"/{name}", data)
-    monkeypatch.setitem(archives.ARCHIVES, dataset, (Archive(name, (url,)),))
+    monkeypatch.setitem(PUBLISHED_FILES, dataset, (PublishedFile(name, (url,)),))
     assert call(dataset, tmp_path) == 0
     for split, n_tokens in N_TOKENS.items():
         assert len(read_ids(tmp_path / "data", split)) == n_tokens
@@ -69,10 +69,10 @@ def test_lm1b_takes_its_vocabulary_and_heldout_file_from_the_network(serve, tmp_
         f"{folder}/README": "read me\n",
     }
     found = (
-        Archive("lm1b.tar.gz", (serve("/lm1b", make_tgz(files)),)),
-        Archive("1b_word_vocab.txt", (serve("/v", b"<S> 9\n</S> 9\n<UNK> 9\na 5\nb 4\n"),)),
+        PublishedFile("lm1b.tar.gz", (serve("/lm1b", make_tgz(files)),)),
+        PublishedFile("1b_word_vocab.txt", (serve("/v", b"<S> 9\n</S> 9\n<UNK> 9\na 5\nb 4\n"),)),
     )
-    monkeypatch.setitem(archives.ARCHIVES, "lm1b", found)
+    monkeypatch.setitem(PUBLISHED_FILES, "lm1b", found)
     assert call("lm1b", tmp_path) == 0
     assert open_records(tmp_path / "data").vocabulary.symbols[2:] == ("<UNK>", "a", "b")
     assert read_ids(tmp_path / "data", "valid").tolist() == [0, 3, 2, 0]
@@ -80,7 +80,7 @@ def test_lm1b_takes_its_vocabulary_and_heldout_file_from_the_network(serve, tmp_
 
 def test_an_archive_of_something_else_is_named(serve, tmp_path, monkeypatch, capsys):
     url = serve("/x", make_zip({"other": "text"}))
-    monkeypatch.setitem(archives.ARCHIVES, "wt2", (Archive("wikitext-2-v1.zip", (url,)),))
+    monkeypatch.setitem(PUBLISHED_FILES, "wt2", (PublishedFile("wikitext-2-v1.zip", (url,)),))
     assert call("wt2", tmp_path) == 1
     assert f"`{tmp_path / 'raw'}` does not hold the files of wt2" in capsys.readouterr().err
 

@@ -10,8 +10,8 @@ SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """A data set.
+class CorpusSpec:
+    """How the files of a data set become records.
 
     Args:
         name: What `--dataset` calls it.
@@ -21,7 +21,6 @@ class Corpus:
         parse: How the 2019 release wrote the files of `layouts`, if not as they are: "text8" or
             "enwik8".
         raw: The one file that is cut into splits, and where it may lie; for text8 and enwik8.
-        raw_size: The bytes of that file when it is complete.
         held_out: Default of the bytes that go to valid, and again to test.
         counted: The splits whose symbols are counted for the order of ids.
         learning: How the vocabulary is learnt.
@@ -41,7 +40,6 @@ class Corpus:
     layouts: tuple[Mapping[str, str], ...] = ()
     parse: str | None = None
     raw: tuple[str, ...] = ()
-    raw_size: int = 0
     held_out: int = 0
     counted: tuple[str, ...] = SPLITS
     learning: LearningOptions = field(default_factory=LearningOptions)
@@ -80,30 +78,28 @@ def _lay_out_wikitext(folder: str) -> tuple[Mapping[str, str], ...]:
 CORPORA = {
     corpus.name: corpus
     for corpus in (
-        Corpus(
+        CorpusSpec(
             "text8",
             "char",
             layouts=(_RELEASE_LAYOUT,),
             parse="text8",
             raw=("text8", "text8.zip!text8"),
-            raw_size=100_000_000,
             held_out=5_000_000,
             learning=LearningOptions(space="_"),
             symbols=27,
         ),
-        Corpus(
+        CorpusSpec(
             "enwik8",
             "byte",
             layouts=(_RELEASE_LAYOUT,),
             parse="enwik8",
             raw=("enwik8", "enwik8.zip!enwik8"),
-            raw_size=100_000_000,
             held_out=5_000_000,
             documents="separator",
             separator="</page>",
             symbols=205,
         ),
-        Corpus(
+        CorpusSpec(
             "wt103",
             "word",
             layouts=_lay_out_wikitext("wikitext-103"),
@@ -115,7 +111,7 @@ CORPORA = {
             tokens={"train": 103_227_021, "valid": 217_646, "test": 245_569},
             symbols=267_735,
         ),
-        Corpus(
+        CorpusSpec(
             "wt2",
             "word",
             layouts=_lay_out_wikitext("wikitext-2"),
@@ -125,7 +121,7 @@ CORPORA = {
             tokens={"train": 2_088_628, "valid": 217_646, "test": 245_569},
             symbols=33_278,
         ),
-        Corpus(
+        CorpusSpec(
             "ptb",
             "word",
             layouts=(
@@ -138,7 +134,7 @@ CORPORA = {
             tokens={"train": 929_589, "valid": 73_760, "test": 82_430},
             symbols=10_000,
         ),
-        Corpus(
+        CorpusSpec(
             "lm1b",
             "word",
             layouts=(
@@ -154,7 +150,7 @@ CORPORA = {
             shuffled=True,
             train_files=99,
         ),
-        Corpus(
+        CorpusSpec(
             "pydoc",
             "byte",
             counted=("train",),

@@ -1,11 +1,13 @@
 from dataclasses import replace
 from pathlib import Path
 
-import make_tfrecords
 import pytest
-from corpora import CORPORA
 
+from data_prep import make_tfrecords
 from txl_tf.data import open_records
+from txl_tf.preparation.corpora import CORPORA
+from txl_tf.preparation.options import PrepareOptions
+from txl_tf.preparation.prepare import prepare
 
 WT2 = CORPORA["wt2"]
 
@@ -52,3 +54,10 @@ def test_cutoffs_above_the_vocabulary_are_left_out_with_a_line(tmp_path, capsys,
     assert call(tmp_path) == 0
     assert "The cutoffs (1, 7) became (1,): there are 2 symbols." in capsys.readouterr().out
     assert open_records(tmp_path / "records").cutoffs == (1,)
+
+
+def test_options_alone_make_what_the_command_line_makes(tmp_path):
+    assert call(tmp_path) == 0
+    prepare(PrepareOptions("wt2", str(tmp_path / "again"), tmp_path / "raw"))
+    made, again = (tmp_path / name / "records.json" for name in ("records", "again"))
+    assert again.read_text() == made.read_text()

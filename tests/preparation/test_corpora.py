@@ -2,13 +2,13 @@
 
 import shutil
 
-import corpora
-import make_tfrecords
 import numpy as np
 import pytest
 from places import GOLDEN
 
+from data_prep import make_tfrecords
 from txl_tf.data import open_records, read_ids
+from txl_tf.preparation.corpora import CORPORA
 
 DATA = GOLDEN / "data"
 SPLITS = ("train", "valid", "test")
@@ -133,7 +133,7 @@ def test_wt2_counts_all_splits_and_wt103_the_training_text_only(tmp_path):
 
 def test_pydoc_can_encode_every_byte(monkeypatch, tmp_path):
     splits = {"train": [b"banana"], "valid": [b"x", b"yz"], "test": [b"y"]}
-    monkeypatch.setattr("plan.read_standard_library", lambda: splits)
+    monkeypatch.setattr("txl_tf.preparation.plan.read_standard_library", lambda: splits)
     assert make_tfrecords.main(["x", "--dataset=pydoc", f"--data_dir={tmp_path}"]) == 0
     records = open_records(tmp_path)
     assert records.vocabulary.symbols[:4] == ("97", "110", "98", "0")
@@ -141,6 +141,6 @@ def test_pydoc_can_encode_every_byte(monkeypatch, tmp_path):
     assert records.split("valid").document_starts.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("name", corpora.CORPORA)
+@pytest.mark.parametrize("name", CORPORA)
 def test_every_data_set_is_known_by_its_name(name):
-    assert corpora.CORPORA[name].name == name
+    assert CORPORA[name].name == name

@@ -1,20 +1,13 @@
 import zipfile
 
-import corpora
 import pytest
-from raw_files import (
-    CorpusError,
-    cut_raw,
-    find_layout,
-    find_raw,
-    make_source,
-    parse_enwik8,
-    parse_text8,
-)
 
 from txl_tf.data.text_files import TextFile
+from txl_tf.preparation.corpora import CORPORA, SPLITS
+from txl_tf.preparation.raw_files import CorpusError, cut_raw, find_layout, find_raw
+from txl_tf.preparation.sources import make_source, parse_enwik8, parse_text8
 
-TEXT8, ENWIK8, WT2 = (corpora.CORPORA[name] for name in ("text8", "enwik8", "wt2"))
+TEXT8, ENWIK8, WT2 = (CORPORA[name] for name in ("text8", "enwik8", "wt2"))
 
 
 def read(source):
@@ -75,17 +68,17 @@ def test_an_archive_is_as_good_as_the_file(tmp_path):
 
 @pytest.mark.parametrize("pattern", ["{}.txt", "wiki.{}.tokens", "wikitext-2/wiki.{}.tokens"])
 def test_files_are_found_in_each_layout(tmp_path, pattern):
-    for split in corpora.SPLITS:
+    for split in SPLITS:
         write(tmp_path / pattern.format(split), split.encode())
     found = find_layout(WT2, tmp_path)
     assert {
         split: read(make_source(WT2, files, is_release=False)) for split, files in found.items()
-    } == {split: f"{split}\n".encode() for split in corpora.SPLITS}
+    } == {split: f"{split}\n".encode() for split in SPLITS}
 
 
 def test_wikitext_is_read_from_its_archive(tmp_path):
     with zipfile.ZipFile(tmp_path / "wikitext-2-v1.zip", "w") as archive:
-        for split in corpora.SPLITS:
+        for split in SPLITS:
             archive.writestr(f"wikitext-2/wiki.{split}.tokens", split)
     found = find_layout(WT2, tmp_path)
     assert found["valid"] == (

@@ -1,18 +1,19 @@
 import errno
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 
-import make_tfrecords
 import numpy as np
 import pytest
 from places import GOLDEN, ROOT
 
+from data_prep import make_tfrecords
 from txl_tf.data import open_records, read_ids
 from txl_tf.data import writing as writing_module
+from txl_tf.data.download import PublishedFile
+from txl_tf.preparation.published_files import PUBLISHED_FILES
 
 DATA = GOLDEN / "data"
 NAMES = "text8, enwik8, wt103, wt2, ptb, lm1b, pydoc, text"
@@ -146,13 +147,11 @@ def test_help_names_every_flag_and_every_data_set(capsys):
 
 def test_bytes_and_characters_need_no_tensorflow(text8):
     code = (
-        "import sys, make_tfrecords; status = make_tfrecords.main(['x', *sys.argv[1:]]); "
+        "import sys; from data_prep import make_tfrecords; "
+        "status = make_tfrecords.main(['x', *sys.argv[1:]]); "
         "sys.exit(status or 'tensorflow' in sys.modules or 'keras' in sys.modules)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *text8], check=False, cwd=ROOT / "data_prep", env=environment
-    )
+    done = subprocess.run([sys.executable, "-c", code, *text8], check=False, cwd=ROOT)
     assert done.returncode == 0
 
 
@@ -166,7 +165,7 @@ def test_a_second_run_finds_its_work_done(text8, tmp_path, capsys):
 
 
 def test_a_second_run_needs_no_raw_files(text8, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("txl_tf.data.download.fetch", lambda *_: pytest.fail("downloads"))
+    monkeypatch.setattr("txl_tf.preparation.raw_files.fetch", lambda *_: pytest.fail("downloads"))
     assert call(*text8) == 0
     text8[1] = f"--raw_dir={tmp_path / 'gone'}"
     assert call(*text8) == 0
@@ -258,12 +257,8 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(text8, tmp_path, capsys, mo
 def test_missing_raw_files_are_told_where_to_get_them_and_where_to_put_them(
     tmp_path, capsys, monkeypatch
 ):
-    import archives
-
-    from txl_tf.data.download import Archive
-
-    nowhere = Archive("text8.zip", ("http://127.0.0.1:9/text8.zip",))
-    monkeypatch.setitem(archives.ARCHIVES, "text8", (nowhere,))
+    nowhere = PublishedFile("text8.zip", ("http://127.0.0.1:9/text8.zip",))
+    monkeypatch.setitem(PUBLISHED_FILES, "text8", (nowhere,))
     raw_dir = tmp_path / "raw"
     arguments = ("--dataset=text8", f"--raw_dir={raw_dir}", f"--data_dir={tmp_path / 'x'}")
     assert call(*arguments) == 1

@@ -2,11 +2,11 @@
 
 import shutil
 
-import make_tfrecords
 import numpy as np
 import pytest
 from places import GOLDEN
 
+from data_prep import make_tfrecords
 from txl_tf.data import read_ids
 
 DATA = GOLDEN / "data"

@@ -3,7 +3,9 @@ import subprocess
 import sys
 
 import pytest
-import standard_library
+from places import ROOT
+
+from txl_tf.preparation import standard_library
 
 SOURCE = '''
 """The module."""
@@ -129,13 +131,12 @@ def test_the_corpus_holds_docstrings_and_topics(texts):
 
 def test_another_process_reads_the_same_bytes(texts):
     code = (
-        "import hashlib, standard_library as s; "
+        "import hashlib; from txl_tf.preparation import standard_library as s; "
         "text = b''.join(map(b''.join, s.read_standard_library().values())); "
         "print(hashlib.sha256(text).hexdigest())"
     )
     expected = hashlib.sha256(b"".join(texts.values())).hexdigest()
-    folder = standard_library.__file__.rpartition("/")[0]
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert run.stdout.strip() == expected

@@ -4,10 +4,10 @@ import gzip
 import json
 import re
 
-import make_tfrecords
 import numpy as np
 import pytest
 
+from data_prep import make_tfrecords
 from txl_tf.data import open_records, read_ids
 
 TEXT = "the cat sat\non the mat\n\nthe Ünd\n"

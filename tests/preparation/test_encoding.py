@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txl_tf.data.documents import RULES, DocumentFinder
-from txl_tf.data.encoding import check_unknown, encode_source, shuffle_documents
 from txl_tf.data.shards import TokenChunk
 from txl_tf.data.text_files import Chunk
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
+from txl_tf.preparation.encoding import check_unknown, encode_source, shuffle_documents
 
 TEXT = "文字 é\n\nzwölf 🜁 ja\nnein\n\n\né ja\n \n\nja zwölf"
 VOCABULARIES = {

@@ -14,7 +14,8 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from txl_tf.data.download import DownloadError, work_aside
+from txl_tf.data.aside import work_aside
+from txl_tf.data.download import DownloadError
 
 _BLOCK_SIZE = 2**18
 
@@ -79,7 +80,7 @@ def _unpack_tar(archive_path: Path, folder: Path, wanted: Callable[[str], bool])
         _check_names(archive_path, [member.name for member in chosen])
         for member in chosen:
             tarfile.data_filter(member, str(folder))
-        with work_aside(folder, archive_path.name) as aside:
+        with work_aside(folder, f"{archive_path.name}.part-") as aside:
             archive.extractall(aside, chosen, filter="data")
             _move_files(aside, folder)
 

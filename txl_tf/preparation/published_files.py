@@ -3,7 +3,7 @@
 Nobody has to trust a mirror, or a connection without encryption: a file counts by its SHA-256.
 """
 
-from txl_tf.data.download import Archive
+from txl_tf.data.download import PublishedFile
 
 _MAHONEY = "http://mattmahoney.net/dc"
 _FIT = "https://cs.fit.edu/~mmahoney/compression"
@@ -14,10 +14,10 @@ _STATMT = "www.statmt.org/lm-benchmark"
 _GLUON = "https://gluonnlp-numpy-data.s3-us-west-2.amazonaws.com/datasets/language_modeling"
 _LM1B = "1-billion-word-language-modeling-benchmark-r13output.tar.gz"
 
-# What a data set is called, and the files that it is made of.
-ARCHIVES: dict[str, tuple[Archive, ...]] = {
+# The files of each data set.
+PUBLISHED_FILES: dict[str, tuple[PublishedFile, ...]] = {
     "text8": (
-        Archive(
+        PublishedFile(
             "text8.zip",
             (f"{_MAHONEY}/text8.zip", f"{_DEEPAI}/text8.zip", f"{_FIT}/text8.zip"),
             # TensorFlow's word2vec_basic.py; the size also in GluonNLP's url_checksums.
@@ -26,7 +26,7 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
         ),
     ),
     "enwik8": (
-        Archive(
+        PublishedFile(
             "enwik8.zip",
             (f"{_MAHONEY}/enwik8.zip", f"{_DEEPAI}/enwik8.zip", f"{_FIT}/enwik8.zip"),
             # Hugging Face's dataset_infos.json of enwik8; the size also in GluonNLP's.
@@ -35,7 +35,7 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
         ),
     ),
     "wt103": (
-        Archive(
+        PublishedFile(
             "wikitext-103-v1.zip",
             (f"{_SMERITY}/wikitext-103-v1.zip", f"{_METAMIND}/wikitext-103-v1.zip"),
             # Hugging Face's dataset_infos.json of wikitext; the size also in GluonNLP's.
@@ -44,7 +44,7 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
         ),
     ),
     "wt2": (
-        Archive(
+        PublishedFile(
             "wikitext-2-v1.zip",
             (f"{_SMERITY}/wikitext-2-v1.zip", f"{_METAMIND}/wikitext-2-v1.zip"),
             # Hugging Face's dataset_infos.json of wikitext; the size also in GluonNLP's.
@@ -53,7 +53,7 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
         ),
     ),
     "ptb": (
-        Archive(
+        PublishedFile(
             "simple-examples.tgz",
             (
                 "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
@@ -66,14 +66,14 @@ ARCHIVES: dict[str, tuple[Archive, ...]] = {
         ),
     ),
     "lm1b": (
-        Archive(
+        PublishedFile(
             _LM1B,
             (f"https://{_STATMT}/{_LM1B}", f"http://{_STATMT}/{_LM1B}", f"{_GLUON}/{_LM1B}"),
             # TensorFlow Datasets' url_checksums, Hugging Face's dataset_infos.json of lm1b.
             size=1_792_209_805,
             sha256="01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e",
         ),
-        Archive(
+        PublishedFile(
             "1b_word_vocab.txt",
             (
                 "https://github.com/rafaljozefowicz/lm/raw/master/1b_word_vocab.txt",

@@ -1,0 +1,97 @@
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from txl_tf.data.aside import work_aside
+
+HOST = socket.gethostname()
+
+
+@pytest.fixture(scope="module")
+def dead_pid():
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def make_left(folder, name, *, age=0.0, file_age=None):
+    """Makes the folder of a process, last written to some seconds ago."""
+    left = folder / name
+    left.mkdir()
+    (left / "half").write_bytes(b"half")
+    for path, seconds in ((left / "half", age if file_age is None else file_age), (left, age)):
+        os.utime(path, (time.time() - seconds,) * 2)
+    return left
+
+
+def test_it_lies_inside_the_folder_and_goes_at_the_end(tmp_path):
+    with work_aside(tmp_path, "apple.") as aside:
+        assert aside.parent == tmp_path
+        (aside / "half").write_bytes(b"half")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_it_goes_after_an_error_with_the_folder_that_was_made_for_it(tmp_path, error):
+    def fail():
+        with work_aside(tmp_path / "new", "apple.") as aside:
+            (aside / "half").write_bytes(b"half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_was_there_stays(tmp_path):
+    (tmp_path / "old").mkdir()
+    with work_aside(tmp_path / "old", "apple."):
+        pass
+    assert (tmp_path / "old").is_dir()
+
+
+def test_what_was_moved_out_of_it_stays(tmp_path):
+    with work_aside(tmp_path / "new", "apple.") as aside:
+        (aside / "whole").write_bytes(b"whole")
+        (aside / "whole").replace(tmp_path / "new" / "whole")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["whole"]
+
+
+def test_a_killed_process_of_this_machine_leaves_nothing_for_long(tmp_path, dead_pid):
+    make_left(tmp_path, f"apple.{HOST}-{dead_pid}-x_1")
+    with work_aside(tmp_path, "apple.") as aside:
+        assert list(tmp_path.iterdir()) == [aside]
+
+
+def test_what_a_running_process_of_this_machine_writes_stays(tmp_path):
+    left = make_left(tmp_path, f"apple.{HOST}-{os.getppid()}-x", age=1_000_000)
+    with work_aside(tmp_path, "apple."):
+        assert left.exists()
+
+
+@pytest.mark.parametrize(("age", "file_age", "stays"), [(90_000, 90_000, False), (90_000, 5, True)])
+def test_what_another_machine_writes_stays_for_a_day_after_the_last_write(
+    tmp_path, dead_pid, age, file_age, stays
+):
+    left = make_left(tmp_path, f"apple.elsewhere-{dead_pid}-x", age=age, file_age=file_age)
+    with work_aside(tmp_path, "apple."):
+        assert left.exists() == stays
+
+
+@pytest.mark.parametrize("name", ["apple.mine", "apple.a-b-c", "pear.{host}-{dead}-x", "apple.1-2"])
+def test_folders_with_other_names_stay_however_old(tmp_path, dead_pid, name):
+    left = make_left(tmp_path, name.format(host=HOST, dead=dead_pid), age=1_000_000)
+    with work_aside(tmp_path, "apple."):
+        pass
+    assert left.exists()
+
+
+def test_a_prefix_may_hold_any_character(tmp_path, dead_pid):
+    left = make_left(tmp_path, f"a[1]*.{HOST}-{dead_pid}-x")
+    with work_aside(tmp_path, "a[1]*."):
+        assert not left.exists()

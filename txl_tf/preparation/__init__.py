@@ -1,0 +1,1 @@
+"""From raw text to records: options -> raw files -> plan -> vocabulary, ids and records."""

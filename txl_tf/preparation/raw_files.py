@@ -1,0 +1,211 @@
+"""The raw files of a data set: where they lie, how they are downloaded, how they are cut."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from txl_tf.data.download import fetch
+from txl_tf.data.text_files import TextFile, find_files
+from txl_tf.errors import UserError
+from txl_tf.preparation.corpora import CORPORA, SPLITS, CorpusSpec
+from txl_tf.preparation.options import TEXT, PrepareOptions
+from txl_tf.preparation.published_files import PUBLISHED_FILES
+from txl_tf.preparation.unpacking import unpack
+
+Splits = Mapping[str, tuple[TextFile, ...]]
+
+
+class CorpusError(UserError):
+    """A raw file that is missing, damaged or too small."""
+
+
+@dataclass(frozen=True)
+class RawFiles:
+    """The files that a data set is made from.
+
+    Args:
+        splits: The text files of each split, in order; none for a corpus that needs no files.
+        vocabulary: The file that holds the vocabulary, if it is not learnt.
+        is_release: Whether the 2019 release wrote the text files, see `CorpusSpec.parse`.
+    """
+
+    splits: Splits
+    vocabulary: Path | None = None
+    is_release: bool = False
+
+    def describe(self) -> dict[str, list[list[str | int]]]:
+        """Returns the name and the size of each file, as `records.json` holds them."""
+        described: dict[str, list[list[str | int]]] = {
+            split: [[Path(str(file)).name, file.path.stat().st_size] for file in files]
+            for split, files in self.splits.items()
+        }
+        if self.vocabulary is not None:
+            described["vocabulary"] = [[self.vocabulary.name, self.vocabulary.stat().st_size]]
+        return described
+
+
+def provide_raw_files(options: PrepareOptions) -> RawFiles:
+    """Finds the raw files of a data set, and downloads those of a public one if they are missing.
+
+    Raises:
+        UserError: If they are missing and cannot be downloaded or unpacked, or they are not the
+            files of this data set.
+    """
+    found = find_raw_files(options)
+    if found is None:
+        _download(options)
+        found = find_raw_files(options)
+    if found is None:
+        raise CorpusError(f"`{options.raw_dir}` does not hold the files of {options.dataset}.")
+    return found
+
+
+def find_raw_files(options: PrepareOptions) -> RawFiles | None:
+    """Finds the raw files of a data set.
+
+    Returns:
+        The files; `None` if those of a public data set are not in `options.raw_dir`.
+
+    Raises:
+        UserError: If a pattern of the user's own files names no file, or the sizes of splits do not
+            fit the files.
+    """
+    if options.dataset == TEXT:
+        patterns = {split: getattr(options, split) for split in SPLITS}
+        splits = {split: find_files(given) for split, given in patterns.items() if given}
+        return RawFiles(splits, options.vocab_file)
+    corpus = CORPORA[options.dataset]
+    if not corpus.layouts:
+        return RawFiles({})
+    vocabulary = options.raw_dir / corpus.vocabulary_file if corpus.vocabulary_file else None
+    if vocabulary is not None and not vocabulary.is_file():
+        return None
+    layout = find_layout(corpus, options.raw_dir)
+    sizes = (options.valid_size, options.test_size)
+    # Files of the release go before the raw one, unless the user says how to cut that.
+    if layout and (not corpus.raw or sizes == (None, None)):
+        return RawFiles(layout, vocabulary, is_release=True)
+    raw = [file for pattern in corpus.raw for file in find_raw(options.raw_dir, pattern)]
+    if raw:
+        valid_size, test_size = (size or corpus.held_out for size in sizes)
+        cut = cut_raw(corpus, raw[0], valid_size=valid_size, test_size=test_size)
+        return RawFiles({split: (file,) for split, file in cut.items()})
+    if layout:
+        raise CorpusError(
+            f"--valid_size and --test_size are for the raw file `{corpus.raw[0]}`, which is not "
+            f"in `{options.raw_dir}`; the splits in train.txt, valid.txt and test.txt are cut "
+            "already."
+        )
+    return None
+
+
+def _download(options: PrepareOptions) -> None:
+    """Downloads and unpacks the files of a public data set.
+
+    Raises:
+        DownloadError: If a file cannot be downloaded or unpacked.
+        CorpusError: If their folder holds what the 2019 release made of them instead.
+    """
+    raw_dir = options.raw_dir
+    if (raw_dir / "cache.pkl").is_file():
+        raise CorpusError(
+            f"`{raw_dir}` holds a corpus of the 2019 release, cache.pkl, and no texts. Its splits "
+            f"become records with: python -m txl_tf.import_release "
+            f"--source {shlex.quote(str(raw_dir.parent))} --out MODEL_DIR"
+        )
+    for published in PUBLISHED_FILES[options.dataset]:
+        path = fetch(published, raw_dir)
+        if path.suffix in (".gz", ".tgz"):
+            unpack(path, raw_dir)
+
+
+def find_layout(corpus: CorpusSpec, raw_dir: Path) -> Splits | None:
+    """Finds the files of the splits.
+
+    Args:
+        corpus: The data set.
+        raw_dir: The folder of its raw files.
+
+    Returns:
+        The files of each split, in the first layout that is whole; `None` if none is.
+    """
+    for layout in corpus.layouts:
+        found = {split: find_raw(raw_dir, layout[split]) for split in SPLITS}
+        if all(found.values()):
+            return found
+    return None
+
+
+def find_raw(raw_dir: Path, pattern: str) -> tuple[TextFile, ...]:
+    """Returns the files that a pattern of a layout names, in order; none if there are none.
+
+    Args:
+        raw_dir: The folder.
+        pattern: A pattern of paths in it, or ARCHIVE.zip!MEMBER.
+    """
+    archive, _, member = pattern.partition("!")
+    paths = sorted(path for path in raw_dir.glob(archive) if path.is_file())
+    if not member:
+        return tuple(TextFile(path) for path in paths)
+    return tuple(
+        file for path in paths for file in find_files([str(path)]) if file.member == member
+    )
+
+
+def cut_raw(
+    corpus: CorpusSpec, file: TextFile, *, valid_size: int, test_size: int
+) -> dict[str, TextFile]:
+    """Cuts the one raw file of a data set into splits: test at the end, valid before it.
+
+    Args:
+        corpus: The data set; of text8, the splits are stripped of the spaces around them.
+        file: Its raw file.
+        valid_size: Bytes of the valid split.
+        test_size: Bytes of the test split.
+
+    Returns:
+        The stretch of each split.
+
+    Raises:
+        CorpusError: If nothing would be left for training.
+    """
+    size = file.size
+    assert size is not None
+    ends = (size - valid_size - test_size, size - test_size, size)
+    if ends[0] <= 0:
+        raise CorpusError(
+            "`valid_size` + `test_size` must be below the size of the raw file. "
+            f"Received: valid_size={valid_size}, test_size={test_size}, `{file}` of {size} bytes"
+        )
+    stretches = zip((0, *ends), ends, strict=False)
+    splits = {
+        split: TextFile(file.path, file.member, start, stop)
+        for split, (start, stop) in zip(SPLITS, stretches, strict=True)
+    }
+    if corpus.level == "byte":
+        return splits
+    return {split: _strip(stretch) for split, stretch in splits.items()}
+
+
+def _strip(file: TextFile) -> TextFile:
+    """Returns a stretch without the white space at its ends."""
+    assert file.stop is not None
+    n_left = _count_space(file, at_end=False)
+    if n_left == file.stop - file.start:
+        return TextFile(file.path, file.member, file.stop, file.stop)
+    n_right = _count_space(file, at_end=True)
+    return TextFile(file.path, file.member, file.start + n_left, file.stop - n_right)
+
+
+def _count_space(file: TextFile, *, at_end: bool, n_bytes: int = 256) -> int:
+    """Returns the bytes of white space at an end of a stretch; looks at more until it knows."""
+    assert file.stop is not None
+    size = file.stop - file.start
+    start = max(file.start, file.stop - n_bytes) if at_end else file.start
+    stop = file.stop if at_end else min(file.stop, file.start + n_bytes)
+    text = b"".join(TextFile(file.path, file.member, start, stop).iterate_blocks())
+    stripped = text.rstrip() if at_end else text.lstrip()
+    if not stripped and n_bytes < size:
+        return _count_space(file, at_end=at_end, n_bytes=2 * n_bytes)
+    return len(text) - len(stripped)
