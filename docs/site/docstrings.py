@@ -1,8 +1,8 @@
 """Makes docstrings Markdown before the site renders them; a Griffe extension.
 
 Some parts of the docstrings of this package are not what Griffe reads as Google's style: doctests,
-whose `>>>` would become quotations, and sections that name no parameter of a signature, such as
-`Call arguments:` of the layers.
+whose `>>>` would become quotations; `Call arguments:` of the layers, which no signature names; and
+sentences under `Returns:`.
 """
 
 import re
@@ -11,20 +11,19 @@ from typing import Any
 
 import griffe
 
+# Griffe would take the text before a colon for a type; the signature has the types.
+TITLES = ("Call arguments:", "Returns:", "Yields:", "References:")
 _ITEM = re.compile(r"    (\w+): (.*)")
 
 
 class MarkdownDocstrings(griffe.Extension):
-    """Fences doctests, and writes sections that Griffe does not know as Markdown."""
+    """Fences doctests, and writes some sections as Markdown."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrites the docstring of a module, class, function or attribute."""
         if not obj.docstring:
             return
-        titles = ["Call arguments:", "References:"]
-        if getattr(obj, "returns", None) is None:  # a class, whose section is of its call; a layer
-            titles.append("Returns:")
-        lines = unfold_sections(obj.docstring.value.splitlines(), titles)
+        lines = unfold_sections(obj.docstring.value.splitlines(), TITLES)
         obj.docstring.value = "\n".join(fence_doctests(lines))
 
 
