@@ -7,7 +7,7 @@ BIN := .venv/bin
 
 .DELETE_ON_ERROR:
 
-.PHONY: help demo setup test lint check format benchmark clean
+.PHONY: help demo setup test lint check docs format benchmark clean
 
 help:
 	@echo "make demo       prepare a corpus, train, evaluate, generate: a few minutes on 2 cores"
@@ -15,9 +15,10 @@ help:
 	@echo "make setup      install what developers need into .venv, with the pre-commit hook"
 	@echo "make lint       check style and types"
 	@echo "make check      lint and test"
+	@echo "make docs       build the documentation site into site/"
 	@echo "make format     format the code"
 	@echo "make benchmark  measure training speed"
-	@echo "make clean      remove .venv and what the demo made"
+	@echo "make clean      remove .venv, site and what the demo made"
 
 demo: .venv/installed
 	$(BIN)/python examples/demo.py
@@ -35,6 +36,9 @@ lint: .venv/installed-dev
 
 check: lint test
 
+docs: .venv/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -43,7 +47,7 @@ benchmark: .venv/installed
 	$(BIN)/python -m benchmarks.train_step
 
 clean:
-	rm -rf .venv data/pydoc runs/demo
+	rm -rf .venv data/pydoc runs/demo site
 
 .venv/bin/python:
 	@if [ -z "$(PYTHON)" ]; then \

@@ -1,0 +1,67 @@
+"""Makes docstrings Markdown before the site renders them; a Griffe extension.
+
+Some parts of the docstrings of this package are not what Griffe reads as Google's style: doctests,
+whose `>>>` would become quotations; `Call arguments:` of the layers, which no signature names; and
+sentences under `Returns:`.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import griffe
+
+# Griffe would take the text before a colon for a type; the signature has the types.
+TITLES = ("Call arguments:", "Returns:", "Yields:", "References:")
+_ITEM = re.compile(r"    (\w+): (.*)")
+
+
+class MarkdownDocstrings(griffe.Extension):
+    """Fences doctests, and writes some sections as Markdown."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Rewrites the docstring of a module, class, function or attribute."""
+        if not obj.docstring:
+            return
+        lines = unfold_sections(obj.docstring.value.splitlines(), TITLES)
+        obj.docstring.value = "\n".join(fence_doctests(lines))
+
+
+def fence_doctests(lines: Iterable[str]) -> Iterator[str]:
+    """Yields the lines with each doctest, up to the next empty line, in a fence.
+
+    >>> list(fence_doctests(["Adds.", "", ">>> 1 + 1", "2"]))
+    ['Adds.', '', '```pycon', '>>> 1 + 1', '2', '```']
+    """
+    is_inside = False
+    for line in lines:
+        if line.startswith(">>> ") and not is_inside:
+            is_inside = True
+            yield "```pycon"
+        elif not line and is_inside:
+            is_inside = False
+            yield "```"
+        yield line
+    if is_inside:
+        yield "```"
+
+
+def unfold_sections(lines: Iterable[str], titles: Iterable[str]) -> Iterator[str]:
+    """Yields the lines with some sections as Markdown: `name: text` as a list, else paragraphs.
+
+    >>> list(unfold_sections(["Returns:", "    ids: (B, T)", "        int32."], ["Returns:"]))
+    ['**Returns:**', '', '- `ids`: (B, T)', '  int32.']
+    """
+    is_inside = False
+    for line in lines:
+        if line in titles:
+            is_inside = True
+            yield f"**{line}**"
+            yield ""
+        elif is_inside and (item := _ITEM.fullmatch(line)):
+            yield f"- `{item[1]}`: {item[2]}"
+        elif is_inside and line.startswith("    "):
+            yield f"  {line.strip()}" if line.startswith("        ") else line.strip()
+        else:
+            is_inside = is_inside and not line
+            yield line
