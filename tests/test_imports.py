@@ -49,6 +49,13 @@ PROGRAMS = {
     *("import_release.py", "score.py", "verify_release.py"),
 }
 
+OWN_FILES = [*PACKAGE.rglob("*.py"), *(ROOT / "data_prep").rglob("*.py"), *ROOT.glob("train_*.py")]
+PRIVATE_PACKAGES = (
+    *("keras.src.", "tensorflow.python.", "tensorflow.compiler.", "tensorflow.__internal__."),
+)
+# Public in spite of the underscore: NamedTuple has no other place for its methods.
+NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
+
 
 def list_modules(source):
     """Returns what a file imports anywhere in it: `from a import b` is "a" and "a.b"."""
@@ -73,6 +80,54 @@ def names_distribute(source):
         module.startswith("tensorflow") and "distribute" in module.split(".")
         for module in list_modules(source)
     )
+
+
+def is_private(name):
+    is_dunder = name.startswith("__") and name.endswith("__")
+    return name.startswith("_") and name.strip("_") != "" and not is_dunder
+
+
+def is_of_own_object(node):
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
+def list_private_definitions(source):
+    """Returns the names with an underscore that a file defines: functions, classes, attributes."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names |= {node.attr} if is_of_own_object(node) else set()
+    return set(filter(is_private, names))
+
+
+def list_private_uses(source):
+    """Returns the names with an underscore that a file reads: on `self` or alone, and on others."""
+    own, foreign = set(), set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            own.add(node.id)
+        elif isinstance(node, ast.Attribute) and is_of_own_object(node):
+            own |= {node.attr} if isinstance(node.ctx, ast.Load) else set()
+        elif isinstance(node, ast.Attribute):
+            foreign.add(node.attr)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr"):
+            name = node.args[1]
+            foreign |= {name.value} if isinstance(name, ast.Constant) else set()
+    return tuple(set(filter(is_private, names)) - NAMED_TUPLE for names in (own, foreign))
+
+
+def list_private_modules(source):
+    """Returns the modules that a file names, imported or as attributes, and that are not public."""
+    modules = list_modules(source)
+    chains = {ast.unparse(n) for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Attribute)}
+    chains = {chain.replace("tf.", "tensorflow.", 1) for chain in chains}
+    return {name for name in modules if any(map(is_private, name.split(".")))} | {
+        name for name in modules | chains if f"{name}.".startswith(PRIVATE_PACKAGES)
+    }
 
 
 def list_files(part):
@@ -168,6 +223,32 @@ def test_the_reference_knows_numpy_and_configs_alone():
     assert all(module.startswith("txl_tf.config") for module in own)
 
 
+def list_own_files():
+    return [pytest.param(path, id=str(path.relative_to(ROOT))) for path in OWN_FILES]
+
+
+@pytest.mark.parametrize("path", list_own_files())
+def test_no_file_uses_private_names_of_others(path):
+    _, foreign = list_private_uses(path.read_text())
+    assert foreign <= list_private_definitions(path.read_text())
+
+
+@pytest.mark.parametrize("path", list_own_files())
+def test_no_file_names_private_modules(path):
+    assert not list_private_modules(path.read_text())
+
+
+def test_private_names_of_an_object_are_its_own():
+    """A class that inherits from another package neither reads nor overrides its private names."""
+    sources = [path.read_text() for path in OWN_FILES]
+    defined = set().union(*map(list_private_definitions, sources))
+    uses = [list_private_uses(source) for source in sources]
+    own = set().union(*(own for own, _ in uses))
+    foreign = set().union(*(foreign for _, foreign in uses))
+    assert own <= defined
+    assert defined <= own | foreign  # one that only another package calls
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.name)
 def test_no_test_module_imports_another(path):
     modules = {module.split(".")[-1] for module in list_modules(path.read_text())}
@@ -191,6 +272,32 @@ def test_imports_within_functions_and_aliases_are_seen():
 )
 def test_distribution_is_recognised(source, names):
     assert names_distribute(source) is names
+
+
+def test_private_names_are_recognised():
+    source = (
+        "class A(B):\n    _a: int\n    def _b(self): self._c = self._d + x._e.__name__\n"
+        "_f = _g(getattr(y, '_h'), z._replace(_i=1)).j_\nself.k._l = 1"
+    )
+    assert list_private_definitions(source) == {"_a", "_b", "_c", "_f"}
+    assert list_private_uses(source) == ({"_d", "_g"}, {"_e", "_h", "_l"})
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("from keras.src import backend", {"keras.src", "keras.src.backend"}),
+        ("import keras\nkeras.src", {"keras.src"}),
+        ("import tensorflow.python.framework", {"tensorflow.python.framework"}),
+        ("import tensorflow as tf\ntf.python", {"tensorflow.python"}),
+        ("tf.__internal__", {"tensorflow.__internal__"}),
+        ("from a._b import c", {"a._b", "a._b.c"}),
+        ("from a import _b", {"a._b"}),
+        ("from a import __version__\nimport keras.ops", set()),
+    ],
+)
+def test_private_modules_are_recognised(source, names):
+    assert list_private_modules(source) == names
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def read_scale(trainer):
 
 
 def set_scale(trainer, value):
-    trainer.optimizer.loss_scale._factor.assign(value)
+    trainer.optimizer.loss_scale.factor.assign(value)
 
 
 # Not compiled with bins: XLA takes minutes over float16 on some CPUs.

@@ -1,8 +1,10 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import txl_tf
+from txl_tf.errors import UserError
 from txl_tf.training.optimizer import WarmupCosine, make_optimizer, read_step_count
 
 
@@ -48,7 +50,6 @@ def make_constant_adam(*, clip):
 
 
 def apply(optimizer, weight, gradients):
-    optimizer.build([weight])
     for gradient in gradients:
         optimizer.apply([tf.constant(gradient, tf.float32)], [weight])
 
@@ -62,19 +63,19 @@ def test_adam_is_that_of_the_release():
         v = 0.999 * v + 0.001 * gradient**2
         rate = 0.1 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
         expected -= rate * m / (np.sqrt(v) + 1e-8)
-    weight = tf.Variable(np.zeros(3), dtype=tf.float32)
+    weight = keras.Variable(np.zeros(3), dtype="float32")
     apply(make_constant_adam(clip=1.0), weight, gradients)
     np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-4)  # float32
 
 
 def read_first_moment(optimizer):
-    (moment,) = [variable for variable in optimizer.variables if "momentum" in variable.path]
-    return moment
+    (slots,) = optimizer.slots
+    return slots.momentum
 
 
 @pytest.mark.parametrize(("scale", "clipped"), [(0.2, 0.2), (13.0, 0.5)])
 def test_a_norm_above_the_bound_is_clipped_to_it(scale, clipped):
-    weight, optimizer = tf.Variable([0.0, 0.0]), make_constant_adam(clip=0.5)
+    weight, optimizer = keras.Variable([0.0, 0.0]), make_constant_adam(clip=0.5)
     apply(optimizer, weight, [[0.6 * scale, -0.8 * scale]])
     moment = read_first_moment(optimizer).numpy()
     np.testing.assert_allclose(moment, [0.06 * clipped, -0.08 * clipped], rtol=1e-5)  # float32
@@ -82,7 +83,7 @@ def test_a_norm_above_the_bound_is_clipped_to_it(scale, clipped):
 
 def test_gradients_that_replicas_agree_on_are_not_added_up(two_replicas):
     with two_replicas.scope():
-        weight, optimizer = tf.Variable([0.0, 0.0]), make_constant_adam(clip=1.0)
+        weight, optimizer = keras.Variable([0.0, 0.0]), make_constant_adam(clip=1.0)
         optimizer.build([weight])
     step = tf.function(
         lambda: two_replicas.run(lambda: optimizer.apply([tf.constant([0.3, -0.4])], [weight]))
@@ -94,6 +95,21 @@ def test_gradients_that_replicas_agree_on_are_not_added_up(two_replicas):
 
 
 def test_the_step_count_is_the_number_of_updates():
-    weight, optimizer = tf.Variable([0.0]), make_constant_adam(clip=1.0)
+    weight, optimizer = keras.Variable([0.0]), make_constant_adam(clip=1.0)
     apply(optimizer, weight, [[0.1]] * 3)
     assert read_step_count(optimizer) == 3
+
+
+def test_an_optimizer_refuses_other_weights_than_those_it_was_built_for():
+    weight, other = keras.Variable([0.0]), keras.Variable([0.0])
+    optimizer = make_constant_adam(clip=1.0)
+    apply(optimizer, weight, [[0.1]])
+    with pytest.raises(UserError, match=r"the weights that it was built for\. Received: 1 weights"):
+        apply(optimizer, other, [[0.1]])
+
+
+def test_a_norm_that_is_given_decides_the_clipping():
+    weight, optimizer = keras.Variable([0.0, 0.0]), make_constant_adam(clip=0.5)
+    optimizer.apply([tf.constant([0.3, -0.4])], [weight], norm=tf.constant(2.0))
+    moment = read_first_moment(optimizer).numpy()
+    np.testing.assert_allclose(moment, [0.03 / 4, -0.04 / 4], rtol=1e-5)  # float32

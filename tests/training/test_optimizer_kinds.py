@@ -85,10 +85,9 @@ def simulate(kind, values, all_gradients, schedule):
 
 
 def take_steps(optimizer, weights, all_gradients, is_good=None):
-    for gradients in all_gradients:
-        optimizer.is_good = is_good
-        optimizer.apply([tf.constant(gradients[w.name], tf.float32) for w in weights], weights)
-        optimizer.is_good = None
+    for step in all_gradients:
+        gradients = [tf.constant(step[weight.name], tf.float32) for weight in weights]
+        optimizer.apply(gradients, weights, is_good=is_good)
 
 
 def compare(variable, expected):
@@ -104,7 +103,7 @@ def test_steps_are_those_of_the_papers(kind):
     norms = [clip(step)[1] for step in gradients]
     assert min(norms) < CLIP < max(norms)
     weights, optimizer = make_weights(values), make_optimizer(make_config(kind))
-    expected = simulate(kind, values, gradients, optimizer._learning_rate)
+    expected = simulate(kind, values, gradients, optimizer.schedule)
     for step in range(7):
         take_steps(optimizer, weights, gradients[step : step + 1])
         for weight in weights:
@@ -116,7 +115,7 @@ def test_averages_follow_their_recursion_from_the_first_weights_on(kind):
     values, gradients = make_start(), make_gradients(7)
     weights, optimizer = make_weights(values), make_optimizer(make_config(kind, ema=EMA))
     take_steps(optimizer, weights, gradients)
-    expected = simulate(kind, values, gradients, optimizer._learning_rate)[-1][1]
+    expected = simulate(kind, values, gradients, optimizer.schedule)[-1][1]
     assert [weight for weight, _ in optimizer.averages] == weights
     for weight, average in optimizer.averages:
         compare(average, expected[weight.name])
@@ -134,6 +133,20 @@ def test_a_skipped_step_changes_nothing_but_the_count(kind, n_steps):
     assert after.pop(f"{kind}/iteration") == before.pop(f"{kind}/iteration") + 1
     for path, value in before.items():
         np.testing.assert_array_equal(after[path], value, err_msg=path)
+
+
+@KINDS
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_step_whose_gradients_are_not_finite_is_skipped(kind, value):
+    weights, optimizer = make_weights(make_start()), make_optimizer(make_config(kind, ema=EMA))
+    take_steps(optimizer, weights, make_gradients(3))
+    before = {variable.path: variable.numpy() for variable in optimizer.variables + weights}
+    (gradients,) = make_gradients(1)
+    gradients["kernel"][1, 2] = value
+    take_steps(optimizer, weights, [gradients])
+    after = {variable.path: variable.numpy() for variable in optimizer.variables + weights}
+    changed = {path for path in before if not np.array_equal(before[path], after[path])}
+    assert changed == {f"{kind}/iteration"}
 
 
 @KINDS
@@ -170,10 +183,14 @@ def test_variables_of_adam_have_the_names_that_they_always_had():
     assert [variable.path for variable in optimizer.variables] == ["adam/iteration", *slots]
 
 
-@pytest.mark.parametrize("make_variable", [tf.Variable, keras.Variable])
-def test_averages_begin_once_where_a_function_builds_the_optimizer(make_variable):
-    weight, optimizer = make_variable([2.0]), make_optimizer(make_config("adamw", ema=EMA))
-    step = tf.function(lambda: optimizer.apply([tf.constant([0.5])], [weight]))
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_averages_begin_once_where_a_function_builds_the_optimizer(jit_compile):
+    weight, optimizer = keras.Variable([2.0]), make_optimizer(make_config("adamw", ema=EMA))
+
+    @tf.function(jit_compile=jit_compile, autograph=False)
+    def step():
+        optimizer.apply([tf.constant([0.5])], [weight])
+
     expected = weight.numpy()
     for _ in range(3):
         step()

@@ -12,11 +12,12 @@ SEGMENT = np.random.default_rng(11).integers(0, N_TOKEN, (3, 6)).astype(np.int32
 IDS, TARGETS = tf.constant(SEGMENT[:, :-1]), tf.constant(SEGMENT[:, 1:])
 
 
-def take_step(config, *, traced=False, start=0):
+def take_step(config, *, traced=False, start=0, built=True, training=TRAINING):
     """Takes one step; returns its result and the model after it."""
     model = txl_tf.TransformerXL(config, seed=3)
-    optimizer = txl_tf.training.make_optimizer(dataclasses.replace(TRAINING, warmup_steps=0))
-    optimizer.build(model.trainable_variables)
+    optimizer = txl_tf.training.make_optimizer(dataclasses.replace(training, warmup_steps=0))
+    if built:
+        optimizer.build(model.trainable_variables)
     optimizer.iterations.assign(start)
     memory = model.initial_memory(3, 7)
 
@@ -33,6 +34,18 @@ def take_step(config, *, traced=False, start=0):
 def test_an_eager_step_equals_a_traced_one(config):
     eager, traced = take_step(config)[0], take_step(config, traced=True)[0]
     np.testing.assert_allclose(eager, traced, rtol=1e-5)  # operations are fused otherwise: float32
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_step_builds_an_optimizer_that_is_not(precision, traced):
+    training = dataclasses.replace(TRAINING, precision=precision, ema=0.9)
+    runs = [
+        take_step(MODEL, traced=traced, built=built, training=training) for built in (True, False)
+    ]
+    np.testing.assert_array_equal(*(result for result, _ in runs))
+    for one, other in zip(*(model.weights for _, model in runs), strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy(), err_msg=one.path)
 
 
 @pytest.mark.parametrize("config", [MODEL, ADAPTIVE], ids=["one_bin", "adaptive"])

@@ -104,7 +104,7 @@ def test_an_interval_tells_of_each_step(uneven_run):
     assert interval.step == trainer.step == 7
     np.testing.assert_array_equal(interval.tokens, np.full(7, BATCH * TGT_LEN))
     # Float32; step 0 of the warm-up has rate 0.
-    expected = [float(trainer.optimizer._learning_rate(step)) for step in range(7)]
+    expected = [float(trainer.optimizer.schedule(step)) for step in range(7)]
     np.testing.assert_allclose(interval.learning_rate, expected, rtol=1e-6)
     assert interval.learning_rate[0] == 0
 

@@ -2,8 +2,8 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -132,10 +132,24 @@ def read_global_step(path: str) -> int:
     return int(named[1]) if named else 0
 
 
-def load_optimizer(path: str, model: TransformerXL, optimizer: keras.optimizers.Adam) -> None:
+class AdamOptimizer(Protocol):
+    """The part of an optimizer that a checkpoint of the release holds."""
+
+    @property
+    def iterations(self) -> keras.Variable:
+        """The number of steps."""
+        ...
+
+    @property
+    def slots(self) -> Sequence[Any]:
+        """The `weight`, the `momentum` and the `velocity` of each weight, as attributes."""
+        ...
+
+
+def load_optimizer(path: str, model: TransformerXL, optimizer: AdamOptimizer) -> None:
     """Gives an optimizer the state that a training checkpoint of the release has.
 
-    TensorFlow 1 keeps the powers of beta, Keras computes them from the number of steps.
+    TensorFlow 1 keeps the powers of beta; here they are computed from the number of steps.
 
     Args:
         path: of the checkpoint without `.index`.
@@ -145,27 +159,21 @@ def load_optimizer(path: str, model: TransformerXL, optimizer: keras.optimizers.
     Raises:
         UserError: the checkpoint cannot be read, or lacks a part of the state, which is named.
     """
-    weights = [id(weight) for weight in model.trainable_variables]
+    moments = {id(each.weight): (each.momentum, each.velocity) for each in optimizer.slots}
     with open_release_checkpoint(path) as reader:
         shapes = reader.get_variable_to_shape_map()
         for source, target, transform in list_entries(model):
-            place = weights.index(id(target))
-            for slot, states in zip(SLOTS, _list_slots(optimizer), strict=True):
+            for slot, moment in zip(SLOTS, moments[id(target)], strict=True):
                 name = f"{SCOPE}{source}/{slot}"
                 if shapes.get(name) != list(target.shape):
                     raise UserError(
                         f"{path} does not hold the state of Adam: {name} is "
                         f"{shapes.get(name, 'missing')}, not {list(target.shape)}"
                     )
-                states[place].assign(transform(reader.get_tensor(name)))
+                moment.assign(transform(reader.get_tensor(name)))
         if shapes.get(GLOBAL_STEP) != []:
             raise UserError(f"{path} does not hold the state of Adam: {GLOBAL_STEP} is missing")
         optimizer.iterations.assign(int(reader.get_tensor(GLOBAL_STEP)))
-
-
-def _list_slots(optimizer: keras.optimizers.Adam) -> tuple[list[keras.Variable], ...]:
-    """Returns the moments of all weights in the order of `SLOTS`."""
-    return optimizer._momentums, optimizer._velocities
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from txl_tf.release.infer import find_checkpoint, infer_config
 from txl_tf.runs.checkpoint_writer import save_weights
 from txl_tf.runs.files import read_json, write_aside, write_json
 from txl_tf.runs.folder import RECORDS_NAME, RunConfig, make_run_folder
-from txl_tf.training.optimizer import ReducedOptimizer, make_optimizer
+from txl_tf.training.optimizer import Optimizer, make_optimizer
 
 IMPORT_NAME = "import.json"
 
@@ -165,7 +165,7 @@ def write_run(
         write_json(os.path.join(aside, IMPORT_NAME), {"kind": release.kind, "path": release.path})
 
 
-def _make_optimizer(release: Release, config: RunConfig) -> ReducedOptimizer:
+def _make_optimizer(release: Release, config: RunConfig) -> Optimizer:
     """Returns the optimizer of the run in the state that the checkpoint left it in."""
     if release.kind != "release2019":
         raise UserError(f"{release.path} holds no state of an optimizer")

@@ -31,7 +31,7 @@ from txl_tf.runs.folder import (
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
 from txl_tf.training.log import TrainingLog
 from txl_tf.training.loop import TrainingLoop
-from txl_tf.training.optimizer import ReducedOptimizer, make_schedule
+from txl_tf.training.optimizer import Optimizer, make_schedule
 from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.validation import Validation
@@ -297,7 +297,7 @@ def _warm_up(
 def _evaluate(
     evaluator: Evaluator,
     lanes: EvaluationLanes | None,
-    averaging: ReducedOptimizer | None,
+    averaging: Optimizer | None,
     sample: Callable[[], str] | None,
 ) -> tuple[Score, str | None]:
     """Scores a split in training and generates a text, with averages in the weights' place."""

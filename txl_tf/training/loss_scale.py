@@ -26,19 +26,17 @@ class LossScale:
 
     def __init__(self, add_variable: Callable[..., keras.Variable]):
         shared = {"shape": (), "aggregation": "only_first_replica"}
-        self._factor = add_variable(
+        self.factor = add_variable(
             name="loss_scale",
             initializer=keras.initializers.Constant(FIRST_SCALE),
             dtype="float32",
             **shared,
         )
-        self._n_good = add_variable(
-            name="loss_scale_good_steps", initializer="zeros", dtype="int32", **shared
-        )
+        self._n_good = add_variable(name="loss_scale_good_steps", dtype="int32", **shared)
 
     def read(self) -> tf.Tensor:
         """Returns the factor, () float32."""
-        return tf.convert_to_tensor(self._factor)
+        return tf.convert_to_tensor(self.factor)
 
     def adapt(self, is_good: tf.Tensor) -> None:
         """Changes the factor after a step, inside a replica.
@@ -49,5 +47,5 @@ class LossScale:
         factor, n_good = self.read(), tf.convert_to_tensor(self._n_good) + 1
         is_grown = tf.logical_and(is_good, n_good >= GROWTH_STEPS)
         grown = tf.where(is_grown, factor * 2, factor)
-        self._factor.assign(tf.where(is_good, grown, tf.maximum(factor / 2, 1.0)))
+        self.factor.assign(tf.where(is_good, grown, tf.maximum(factor / 2, 1.0)))
         self._n_good.assign(tf.where(tf.logical_and(is_good, n_good < GROWTH_STEPS), n_good, 0))

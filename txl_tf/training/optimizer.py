@@ -1,16 +1,19 @@
 """The optimizers and the schedule: Adam as the 2019 release trains, AdamW, LAMB."""
 
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 from keras import ops
 
 from txl_tf.config import TrainConfig
+from txl_tf.errors import UserError
 from txl_tf.training.loss_scale import LossScale
 
 
-class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupCosine:
     """Linear warm-up from 0, then a cosine down to a share of the peak.
 
     Step s below `warmup_steps` has the rate `s / warmup_steps * learning_rate`: step 0 has 0.
@@ -42,86 +45,245 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
         decay = self.min_lr_ratio + (1 - self.min_lr_ratio) * cosine
         return self.learning_rate * ops.where(step < self.warmup_steps, warmup, decay)
 
-    def get_config(self) -> dict:
-        return dict(vars(self))
+
+class StepFactors(NamedTuple):
+    """The numbers that all weights of a step share, each () float32.
+
+    Those that a change is multiplied by are 0 in a step that is skipped.
+
+    Args:
+        clip: factor of the gradients.
+        moment_1: share of the gradient in the first moment.
+        moment_2: share of the squared gradient in the second moment.
+        average: share of the weight in its moving average.
+        rate: the learning rate.
+        bias_1: the sum of the shares of all gradients in the first moment, with which it is
+            corrected.
+        bias_2: the same for the second moment.
+    """
+
+    clip: tf.Tensor
+    moment_1: tf.Tensor
+    moment_2: tf.Tensor
+    average: tf.Tensor
+    rate: tf.Tensor
+    bias_1: tf.Tensor
+    bias_2: tf.Tensor
 
 
-class ReducedOptimizer(keras.optimizers.Optimizer):
-    """What the optimizers of training share: reduced gradients, skipped steps, decay, averages.
+class Slots(NamedTuple):
+    """A weight and the variables that the optimizer keeps for it.
 
-    Keras' optimizers clip the gradients of each replica first and add them up afterwards. The
-    training step reduces them itself, before the clipping, so these optimizers must not.
+    Args:
+        weight: the weight.
+        momentum: its first moment.
+        velocity: its second moment.
+        average: its moving average, if the optimizer keeps any.
+        decays: whether it takes weight decay.
+    """
 
-    Where `is_good` is false nothing but the step count changes. A branch would do, too, but
-    replicas cannot update variables inside one.
+    weight: keras.Variable
+    momentum: keras.Variable
+    velocity: keras.Variable
+    average: keras.Variable | None
+    decays: bool
+
+
+class Optimizer:
+    """The part that all optimizers of training share; `change_weight` is left to each of them.
+
+    The gradients are those of all replicas, averaged, so that each replica makes the same step.
+    They are clipped by their global norm.
+
+    A skipped step changes the step count and the loss scale only. Replicas cannot update variables
+    inside a branch, so it runs the same operations, with 0 as the factor of each change.
+
+    Like the weights, an optimizer is made and built in the scope of the strategy.
 
     Weight decay is for matrices: biases, the gains of LayerNorm and the biases u and v of the
     relative attention are left alone, as is usual.
 
-    With `scales_loss` the loss is scaled for float16, by a factor that adapts; see `LossScale`.
+    With `ema` an average follows each weight: it begins as the weight, and a step that is made has
+    `average = ema * average + (1 - ema) * weight`.
 
-    With `use_ema` an average follows each weight: it begins as the weight, and a step that is made
-    has `average = ema_momentum * average + (1 - ema_momentum) * weight`.
+    Args:
+        schedule: the learning rate as a function of the step.
+        name: the scope of the variables; checkpoints have it in their names.
+        clip: the largest global norm of the gradients.
+        weight_decay: the rate of the decay.
+        ema: the share of an average that stays at each step; 0 keeps no averages.
+        scales_loss: whether the loss is scaled for float16; see `LossScale`.
+
+    Attributes:
+        iterations: () int64 variable, the number of steps, with those that were skipped.
+        loss_scale: the `LossScale`; `None` without `scales_loss`.
+        slots: what is kept for each weight, in the order of the weights; empty before `build`.
     """
 
-    is_good: Any = None  # () bool tensor, set before `apply`; `None`: it is
-    scales_loss = False  # set before it is built
-    loss_scale: LossScale | None = None
+    beta_1, beta_2 = 0.9, 0.999
+    epsilon = 1e-8  # as in the Adam of the 2019 release
 
-    def build(self, variables: list[keras.Variable]) -> None:
-        if self.built:
-            return
-        self.exclude_from_weight_decay([weight for weight in variables if not _takes_decay(weight)])
-        super().build(variables)
-        self.restart_averages()
-        if self.scales_loss:
-            self.loss_scale = LossScale(self.add_variable)
+    def __init__(
+        self,
+        schedule: Callable[[Any], tf.Tensor],
+        *,
+        name: str,
+        clip: float,
+        weight_decay: float = 0.0,
+        ema: float = 0.0,
+        scales_loss: bool = False,
+    ):
+        self.schedule = schedule
+        self.name = name
+        self.clip = clip
+        self.weight_decay = weight_decay
+        self.ema = ema
+        self.variables: list[keras.Variable] = []
+        self.slots: list[Slots] = []
+        self._strategy = tf.distribute.get_strategy()
+        self.iterations = self._add_variable(
+            "iteration", shape=(), dtype="int64", aggregation="only_first_replica"
+        )
+        self.loss_scale = LossScale(self._add_variable) if scales_loss else None
+
+    def build(self, weights: Sequence[keras.Variable]) -> None:
+        """Makes the variables of each weight.
+
+        Args:
+            weights: all that the optimizer will change. A second call must have the same ones.
+
+        Raises:
+            UserError: If the optimizer was built for others.
+        """
+        if not self.slots:
+            self.slots = [self._make_slots(weight) for weight in weights]
+            self.restart_averages()
+        if [id(slots.weight) for slots in self.slots] != [id(weight) for weight in weights]:
+            raise UserError(
+                "an optimizer must be called with the weights that it was built for. Received: "
+                f"{len(weights)} weights, not the {len(self.slots)} of the first call"
+            )
+
+    def _make_slots(self, weight: keras.Variable) -> Slots:
+        def add(slot: str) -> keras.Variable:
+            name = f"{weight.path.replace('/', '_')}_{slot}"
+            return self._add_variable(name, shape=weight.shape, dtype=weight.dtype)
+
+        average = add("average") if self.ema else None
+        return Slots(weight, add("momentum"), add("velocity"), average, _takes_decay(weight))
+
+    def _add_variable(self, name: str, *, initializer: Any = "zeros", **fields: Any) -> Any:
+        with keras.name_scope(self.name):
+            variable = keras.Variable(initializer, name=name, trainable=False, **fields)
+        self.variables.append(variable)
+        return variable
+
+    @property
+    def learning_rate(self) -> tf.Tensor:
+        """The rate of the next step, () float32."""
+        return self.schedule(self.iterations)
 
     @property
     def averages(self) -> list[tuple[keras.Variable, keras.Variable]]:
-        """Each weight and its average; empty without `use_ema`."""
-        if not self.use_ema:
-            return []
-        averages = self._model_variables_moving_average
-        return list(zip(self._trainable_variables, averages, strict=True))
+        """Each weight and its average; empty without `ema`."""
+        return [(slots.weight, slots.average) for slots in self.slots if slots.average is not None]
 
     def restart_averages(self) -> None:
-        """Has the averages begin at the weights as they are, outside of any replica."""
+        """Sets each average to its weight, outside of any replica."""
         with tf.init_scope():  # in a function that builds, it would be done at every call
             for weight, average in self.averages:
                 average.assign(weight)
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        super().update_step(gradient, variable, learning_rate)
-        if self.use_ema:
-            average = self._model_variables_moving_average[self._get_variable_index(variable)]
-            self.assign_add(average, (1 - self.ema_momentum) * (variable - average))
+    def apply(
+        self,
+        gradients: Sequence[tf.Tensor],
+        weights: Sequence[keras.Variable],
+        *,
+        norm: tf.Tensor | None = None,
+        is_good: tf.Tensor | None = None,
+    ) -> None:
+        """Makes a step, or skips it, in a replica or outside of any.
 
-    def assign_add(self, variable: Any, value: Any) -> None:
-        super().assign_add(variable, self._skip(value))
+        Args:
+            gradients: of the weights, the same on all replicas.
+            weights: those that the optimizer was built for; the first call builds it.
+            norm: () float32, the global norm of the gradients; computed where it is not given.
+            is_good: () bool, whether the step is made, the same on all replicas; where it is not
+                given, a step is made if the norm is finite.
 
-    def assign_sub(self, variable: Any, value: Any) -> None:
-        super().assign_sub(variable, self._skip(value))
+        Raises:
+            UserError: If the optimizer was built for other weights.
+        """
+        self.build(weights)
+        if norm is None:
+            norm = tf.linalg.global_norm(gradients)
+        if is_good is None:
+            is_good = tf.math.is_finite(norm)
+        factors = self._compute_factors(norm, is_good)
+        # Each replica's part of a variable is changed in its place. An assignment to the variable
+        # as a whole would copy the values of one replica to the others.
+        update = self._strategy.extended.update
+        for slots, gradient in zip(self.slots, gradients, strict=True):
+            change = functools.partial(self._change_slots, slots)
+            update(slots.weight.value, change, args=(gradient, factors), group=False)
+        update(self.iterations.value, lambda count: count.assign_add(1), group=False)
+        if self.loss_scale:
+            self.loss_scale.adapt(is_good)
 
-    def _skip(self, value: Any) -> Any:
-        return value if self.is_good is None else ops.where(self.is_good, value, 0)
+    def _compute_factors(self, norm: tf.Tensor, is_good: tf.Tensor) -> StepFactors:
+        def mask(factor: Any) -> tf.Tensor:
+            return tf.where(is_good, factor, 0.0)
 
-    def _all_reduce_sum_gradients(self, grads_and_vars: list) -> list:
-        return grads_and_vars
+        step = tf.cast(self.iterations.value + 1, tf.float32)
+        return StepFactors(
+            clip=mask(self.clip * tf.minimum(1.0 / norm, 1.0 / self.clip)),
+            moment_1=mask(1 - self.beta_1),
+            moment_2=mask(1 - self.beta_2),
+            average=mask(1 - self.ema),
+            rate=mask(self.learning_rate),
+            bias_1=1 - tf.pow(self.beta_1, step),
+            bias_2=1 - tf.pow(self.beta_2, step),
+        )
 
-    # Keras decays and averages by assignments that would not be skipped: `update_step` does both.
-    def _apply_weight_decay(self, variables: list) -> None:
-        pass
+    def _change_slots(
+        self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
+    ) -> None:
+        """Changes a replica's part of a weight and of its slots."""
+        # A product of 0 and of what is not finite is 0 here.
+        gradient = tf.math.multiply_no_nan(gradient, factors.clip)
+        m, v = slots.momentum.value, slots.velocity.value
+        m.assign_add((gradient - m) * factors.moment_1)
+        v.assign_add((tf.square(gradient) - v) * factors.moment_2)
+        self.change_weight(slots, weight, factors)
+        if slots.average is not None:
+            average = slots.average.value
+            average.assign_add(factors.average * (weight - average))
 
-    def _update_model_variables_moving_average(self, trainable_variables: list) -> None:
-        pass
+    def change_weight(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
+        """Changes a weight by its moments, which have taken in the gradient.
+
+        Args:
+            slots: of the weight.
+            weight: a replica's part of it.
+            factors: of the step.
+        """
+        raise NotImplementedError
 
 
-class ReducedAdam(ReducedOptimizer, keras.optimizers.Adam):
-    """Adam, in the form of TensorFlow 1: epsilon is added to the root before bias correction."""
+class Adam(Optimizer):
+    """Adam, in the form of TensorFlow 1: epsilon is added to the root before bias correction.
+
+    References:
+        Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, the form before section 2.1.
+    """
+
+    def change_weight(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
+        m, v = slots.momentum.value, slots.velocity.value
+        rate = factors.rate * tf.sqrt(factors.bias_2) / factors.bias_1
+        weight.assign_sub(m * rate / (tf.sqrt(v) + self.epsilon))
 
 
-class ReducedAdamW(ReducedOptimizer, keras.optimizers.AdamW):
+class AdamW(Adam):
     """Adam with decoupled weight decay: each step takes `rate * weight_decay * weight` off.
 
     References:
@@ -129,38 +291,13 @@ class ReducedAdamW(ReducedOptimizer, keras.optimizers.AdamW):
         schedule scales the decay by the learning rate itself.
     """
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        if self._use_weight_decay(variable):
-            rate = ops.cast(learning_rate, variable.dtype)
-            self.assign_sub(variable, rate * self.weight_decay * variable)
-        super().update_step(gradient, variable, learning_rate)
+    def change_weight(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
+        if slots.decays:
+            weight.assign_sub(factors.rate * self.weight_decay * weight)
+        super().change_weight(slots, weight, factors)
 
 
-class _PaperLamb(keras.optimizers.Lamb):
-    """LAMB whose decay is inside of the update that the trust ratio scales."""
-
-    largest_norm = 10.0
-
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        index = self._get_variable_index(variable)
-        m, v = self._momentums[index], self._velocities[index]
-        self.assign_add(m, (1 - self.beta_1) * (gradient - m))
-        self.assign_add(v, (1 - self.beta_2) * (ops.square(gradient) - v))
-        step = ops.cast(self.iterations + 1, variable.dtype)
-        root = ops.sqrt(v / (1 - ops.power(self.beta_2, step)))
-        update = m / (1 - ops.power(self.beta_1, step)) / (root + self.epsilon)
-        if self._use_weight_decay(variable):
-            update += self.weight_decay * variable
-        weight_norm, update_norm = (ops.sqrt(ops.sum(ops.square(x))) for x in (variable, update))
-        ratio = ops.where(
-            ops.logical_and(weight_norm > 0, update_norm > 0),
-            ops.minimum(weight_norm, self.largest_norm) / update_norm,
-            1.0,
-        )
-        self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * ratio * update)
-
-
-class ReducedLamb(ReducedOptimizer, _PaperLamb):
+class Lamb(Optimizer):
     """LAMB: Adam's update plus the decay, scaled to the norm of the weight that it changes.
 
     The paper leaves open the function of the weight's norm: here it is the norm up to 10, as in
@@ -172,6 +309,22 @@ class ReducedLamb(ReducedOptimizer, _PaperLamb):
         You et al. 2020, https://arxiv.org/abs/1904.00962, Algorithm 2. In Keras' `Lamb` the decay
         is outside of the ratio.
     """
+
+    epsilon = 1e-6  # as in the paper
+    largest_norm = 10.0
+
+    def change_weight(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
+        m, v = slots.momentum.value, slots.velocity.value
+        update = m / factors.bias_1 / (tf.sqrt(v / factors.bias_2) + self.epsilon)
+        if slots.decays:
+            update += self.weight_decay * weight
+        weight_norm, update_norm = (tf.sqrt(tf.reduce_sum(tf.square(x))) for x in (weight, update))
+        ratio = tf.where(
+            tf.logical_and(weight_norm > 0, update_norm > 0),
+            tf.minimum(weight_norm, self.largest_norm) / update_norm,
+            1.0,
+        )
+        weight.assign_sub(factors.rate * ratio * update)
 
 
 def _takes_decay(weight: keras.Variable) -> bool:
@@ -185,28 +338,19 @@ def make_schedule(config: TrainConfig) -> WarmupCosine:
     )
 
 
-def make_optimizer(config: TrainConfig) -> ReducedOptimizer:
-    """Returns the optimizer of a run, with its schedule and clipping by the global norm.
-
-    All have beta .9 and .999. Epsilon is 1e-8, as the release's Adam has it; 1e-6 for LAMB, as in
-    its paper.
-    """
-    optimizers = {"adam": ReducedAdam, "adamw": ReducedAdamW, "lamb": ReducedLamb}
-    optimizer = optimizers[config.optimizer](
+def make_optimizer(config: TrainConfig) -> Optimizer:
+    """Returns the optimizer of a run, with its schedule and clipping by the global norm."""
+    optimizers: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": AdamW, "lamb": Lamb}
+    return optimizers[config.optimizer](
         make_schedule(config),
-        beta_1=0.9,
-        beta_2=0.999,
-        epsilon=1e-6 if config.optimizer == "lamb" else 1e-8,
-        weight_decay=config.weight_decay,
-        global_clipnorm=config.clip,
-        use_ema=config.ema > 0,
-        ema_momentum=config.ema,
         name=config.optimizer,
+        clip=config.clip,
+        weight_decay=config.weight_decay,
+        ema=config.ema,
+        scales_loss=config.precision == "float16",
     )
-    optimizer.scales_loss = config.precision == "float16"
-    return optimizer
 
 
-def read_step_count(optimizer: keras.optimizers.Optimizer) -> int:
+def read_step_count(optimizer: Optimizer) -> int:
     """Returns the number of steps that an optimizer has made, outside of any replica."""
     return int(ops.convert_to_numpy(optimizer.iterations))

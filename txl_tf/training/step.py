@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from txl_tf.config import AttentionSpan
 from txl_tf.model import TransformerXL
-from txl_tf.training.optimizer import ReducedOptimizer
+from txl_tf.training.optimizer import Optimizer
 
 Memory = Any  # a nest of tensors that only the model opens
 
@@ -38,7 +38,7 @@ class StepResult(NamedTuple):
 
 def train_step(
     model: TransformerXL,
-    optimizer: ReducedOptimizer,
+    optimizer: Optimizer,
     ids: tf.Tensor,
     targets: tf.Tensor,
     memory: Memory,
@@ -96,12 +96,12 @@ def train_step(
         learning_rate=tf.identity(optimizer.learning_rate),
     )
     # The norm is of the averaged gradients: all replicas skip a step, or none.
-    optimizer.is_good = tf.math.is_finite(result.grad_norm)
-    gradients = [tf.where(optimizer.is_good, gradient, 0.0) for gradient in gradients]
-    optimizer.apply(gradients, model.trainable_variables)
-    if optimizer.loss_scale:
-        optimizer.loss_scale.adapt(optimizer.is_good)
-    optimizer.is_good = None  # a tensor of this trace means nothing elsewhere
+    optimizer.apply(
+        gradients,
+        model.trainable_variables,
+        norm=result.grad_norm,
+        is_good=tf.math.is_finite(result.grad_norm),
+    )
     is_known = tf.math.is_finite(nats)  # a memory of a loss that is not would spoil the next
     memory = keras.tree.map_structure(
         lambda states, old: tf.where(is_known, states, old), new_memory, memory

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
-from txl_tf.training.optimizer import ReducedOptimizer
+from txl_tf.training.optimizer import Optimizer
 
 
 @contextlib.contextmanager
-def use_averages(optimizer: ReducedOptimizer) -> Iterator[None]:
+def use_averages(optimizer: Optimizer) -> Iterator[None]:
     """Lets the weights be their averages; afterwards they are what they were, to the bit.
 
     They change places one by one, so that no more than one tensor is held besides. Where the
