@@ -187,9 +187,9 @@ def norm_first(layer):
 
 
 def ignore_mask(layer):
-    weigh = layer.attention.weigh
-    layer.attention.weigh = lambda content, position, mask: weigh(
-        content, position, ops.ones_like(mask)
+    compute_attention_weights = layer.attention.compute_attention_weights
+    layer.attention.compute_attention_weights = lambda content, position, mask: (
+        compute_attention_weights(content, position, ops.ones_like(mask))
     )
 
 
@@ -400,7 +400,7 @@ def test_a_model_changes_neither_by_the_comparison_nor_by_its_failure(monkeypatc
     before = model(ids, memory)[0]
     verify.compare_model(model, variables, shape=SHAPE, spans=[PLAIN])
     with monkeypatch.context() as patch:
-        patch.setattr(RelativeAttention, "weigh", None)
+        patch.setattr(RelativeAttention, "compute_attention_weights", None)
         with pytest.raises(TypeError, match=r"not callable"):
             verify.compare_model(model, variables, shape=SHAPE, spans=[PLAIN])
     np.testing.assert_array_equal(model(ids, memory)[0], before)
