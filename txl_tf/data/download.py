@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from txl_tf.data.transfer import TransferError, transfer
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain
 
 SUMS_FILE = "SHA256SUMS"
 _LEFTOVER_AGE = 24 * 60 * 60  # seconds
@@ -87,7 +87,7 @@ def _download(archive: Archive, raw_dir: Path) -> None:
                 failures.append(f"{url} ({fault})")
     except OSError as error:
         raise DownloadError(
-            f"`{archive.name}` could not be downloaded into `{raw_dir}`: {error.strerror or error}"
+            f"`{archive.name}` could not be downloaded into `{raw_dir}`: {explain(error)}"
         ) from error
     raise DownloadError(
         f"`{archive.name}` could not be downloaded: {'; '.join(failures)}. "

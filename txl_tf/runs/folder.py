@@ -27,10 +27,10 @@ import tensorflow as tf
 from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.base import list_differences
-from txl_tf.data.files import remove_file
+from txl_tf.data.files import access_path, remove_file
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.runs.files import exists, explain_errors, list_names, read_json, write_json
+from txl_tf.runs.files import exists, list_names, read_json, write_json
 from txl_tf.version import __version__
 
 FORMAT_VERSION = 1
@@ -203,7 +203,7 @@ def make_run_folder(
         vocabulary: of the run.
         run_id: of the run; `None` for a new one.
     """
-    with explain_errors(model_dir):
+    with access_path(model_dir):
         tf.io.gfile.makedirs(model_dir)
     if read_run_id(model_dir) is None:
         write_json(os.path.join(model_dir, RUN_NAME), {"run_id": run_id or make_run_id()})
