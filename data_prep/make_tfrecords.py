@@ -19,8 +19,10 @@ from corpora import CORPORA, SPLITS
 from plan import Plan, plan_corpus, plan_pydoc, plan_text
 from prepare import prepare_plan
 
+from txl_tf.cli.config_flags import parse_cutoffs
+from txl_tf.cli.flags import define_flag
 from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
-from txl_tf.cli.program import define_flag, parse_cutoffs, run_program
+from txl_tf.cli.program import run_program
 from txl_tf.data.documents import RULES
 from txl_tf.data.files import is_remote, join_path
 from txl_tf.data.learning import LEVELS_OF_OPTION
@@ -31,6 +33,7 @@ from txl_tf.data.subwords import DEFAULT_SYMBOLS
 from txl_tf.data.writing import check_folder, holds_records
 
 _TEXT = "text"
+_DATASETS = (*CORPORA, _TEXT)
 _PUBLIC = tuple(name for name, corpus in CORPORA.items() if corpus.layouts)
 _CUT = tuple(name for name, corpus in CORPORA.items() if corpus.raw)
 
@@ -55,89 +58,129 @@ _NOT_REMEMBERED = ("data_dir", "raw_dir", "overwrite", "num_workers", "vocab_fil
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(str(__doc__), define_flags(), make_records, argv)
+    return run_program(__doc__, define_flags(), make_records, argv)
 
 
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
-
-    def define(name: str, kind: type, default: Any, text: str, **rules: Any) -> None:
-        datasets = _DATASETS_OF_FLAG.get(name, ())
-        prefix = f"{', '.join(datasets)}: " if 0 < len(datasets) < len(_PUBLIC) else ""
-        define_flag(options, name, kind, default, prefix + text, **rules)
-
-    names = ", ".join((*CORPORA, _TEXT))
-    define("dataset", str, None, f"Data set to make: {names}.", required=True)
-    define("data_dir", str, None, "Where to write. [default: data/DATASET]", is_path=True)
-    text = "Where raw files are, or are downloaded to. [default: raw/DATASET]"
-    define("raw_dir", str, None, text, is_path=True)
+    define_flag(
+        options, "dataset", str, None, "Data set to make.", required=True, choices=_DATASETS
+    )
+    define_flag(
+        options, "data_dir", str, None, "Folder to write. [default: data/DATASET]", is_path=True
+    )
+    define_flag(
+        options,
+        "raw_dir",
+        str,
+        None,
+        "Folder of the raw files, which are downloaded to it if need be. [default: raw/DATASET]",
+        is_path=True,
+    )
     for split in ("valid", "test"):
-        text = f"bytes of the raw file that go to {split}. [default: 5,000,000]"
-        define(f"{split}_size", int, None, text, lower_bound=1)
-    define("drop_newlines", bool, False, "drop byte 10, as the 2019 release did.")
-    define("num_shuffles", int, 4, "orders of the sentences to write.", lower_bound=1)
-    define("seed", int, 0, "of these orders.", lower_bound=0)
+        define_flag(
+            options,
+            f"{split}_size",
+            int,
+            None,
+            f"Bytes of the raw file that go to {split}. [default: 5,000,000]",
+            lower_bound=1,
+        )
+    define_flag(options, "drop_newlines", bool, False, "Drop byte 10, as the 2019 release did.")
+    define_flag(
+        options,
+        "num_shuffles",
+        int,
+        4,
+        "Number of orders in which the sentences are written.",
+        lower_bound=1,
+    )
+    define_flag(options, "seed", int, 0, "Seed of these orders.", lower_bound=0)
     for split in SPLITS:
-        text = "files, separated by commas; * and ** as in a shell (quoted)."
-        define(split, list, None, text, is_path=True)
-    define("level", str, "byte", f"what a symbol is: {', '.join(LEVELS)}.")
-    define(
-        "encoding_errors", str, "strict", "Bytes that are not UTF-8: strict (an error), replace."
+        define_flag(
+            options,
+            split,
+            list,
+            None,
+            "Files, separated by commas; * and ** as in a shell (quote them).",
+            is_path=True,
+        )
+    define_flag(options, "level", str, "byte", "Kind of symbols.", choices=LEVELS)
+    define_flag(
+        options,
+        "encoding_errors",
+        str,
+        "strict",
+        "Treatment of bytes that are not UTF-8: an error, or a replacement character.",
+        choices=("strict", "replace"),
     )
-    define("documents", str, "file", f"where documents begin: {', '.join(RULES[:-1])}.")
-    define("document_separator", str, None, "a line that ends a document.")
-    define("min_count", int, 1, "how often a symbol must occur.", lower_bound=1)
-    define(
-        "max_symbols", int, None, "the most symbols; of subwords 8192 unless given.", lower_bound=1
+    define_flag(options, "documents", str, "file", "Where documents begin.", choices=RULES[:-1])
+    define_flag(options, "document_separator", str, None, "Line that ends a document.")
+    define_flag(
+        options, "min_count", int, 1, "Number of times that a symbol must occur.", lower_bound=1
     )
-    define("special", list, None, "words that come first in the vocabulary.")
-    define("unknown", str, None, "the symbol for unknown ones, such as <unk>.")
-    define("lower_case", bool, False, "put the text into lower case.")
-    define("line_end", str, "<eos>", "the symbol for the end of a line; empty for none.")
-    define(
+    define_flag(
+        options,
+        "max_symbols",
+        int,
+        None,
+        f"Largest size of the vocabulary. [default: no limit; {DEFAULT_SYMBOLS} for subwords]",
+        lower_bound=1,
+    )
+    define_flag(options, "special", list, None, "Words that come first in the vocabulary.")
+    define_flag(options, "unknown", str, None, "Symbol for unknown ones, such as <unk>.")
+    define_flag(options, "lower_case", bool, False, "Convert the text to lower case.")
+    define_flag(options, "line_end", str, "<eos>", "Symbol for the end of a line; empty for none.")
+    define_flag(
+        options,
         "vocab_file",
         str,
         None,
-        "a vocabulary, a symbol a line or .json, instead of a new one.",
+        "Vocabulary to use instead of a new one: a file with a symbol per line, or .json.",
         is_path=True,
     )
-    define(
+    define_flag(
+        options,
         "cutoffs",
         list,
         None,
-        "ids at which the adaptive softmax starts a new bin, ascending and below the size of the "
-        "vocabulary; models trained without a preset have them.",
+        "First ids of the second and later bins of the adaptive softmax, ascending and below "
+        "the size of the vocabulary; models trained without a preset have them.",
     )
-    define("num_workers", int, os.cpu_count() or 1, "Pieces to work on at once.", lower_bound=1)
-    define("overwrite", bool, False, "Replace the records that are there.")
+    define_flag(
+        options,
+        "num_workers",
+        int,
+        os.cpu_count() or 1,
+        "Number of pieces to work on at once.",
+        lower_bound=1,
+    )
+    define_flag(options, "overwrite", bool, False, "Replace existing records.")
+    for name, datasets in _DATASETS_OF_FLAG.items():
+        if len(datasets) < len(_PUBLIC):
+            options[name].help = f"For {', '.join(datasets)}: {options[name].help}"
     define_legacy_flags(options, PREPARATION_FLAGS)
     return options
 
 
 def check_flags(options: flags.FlagValues) -> None:
-    """Checks that the data set is known, and that no flag was given that is not for it.
+    """Checks that every flag that was given is for the data set.
 
     Raises:
         flags.Error: If it is not so.
     """
-    if options.dataset not in (*CORPORA, _TEXT):
-        known = ", ".join((*CORPORA, _TEXT))
-        raise flags.Error(f"unknown data set {options.dataset!r}. Known: {known}")
     for name, datasets in _DATASETS_OF_FLAG.items():
         if options[name].present and options.dataset not in datasets:
             raise flags.Error(
                 f"flag --{name} is for {' and '.join(datasets)}. "
                 f"Received: --dataset={options.dataset}"
             )
-    _check_choice(options, "encoding_errors", ("strict", "replace"))
     if options.dataset == _TEXT:
         _check_text_flags(options)
 
 
 def _check_text_flags(options: flags.FlagValues) -> None:
-    _check_choice(options, "level", LEVELS)
-    _check_choice(options, "documents", RULES[:-1])
     if not options.train:
         raise flags.Error("--dataset=text needs --train, its files")
     for name in _LEARNING_FLAGS:
@@ -168,13 +211,6 @@ def _check_cutoffs(options: flags.FlagValues) -> None:
         raise flags.Error(
             "--cutoffs must be below the size of the vocabulary, which is at most "
             f"{n_symbols}. {received}"
-        )
-
-
-def _check_choice(options: flags.FlagValues, name: str, choices: tuple[str, ...]) -> None:
-    if options[name].value not in choices:
-        raise flags.Error(
-            f"--{name} must be one of {', '.join(choices)}. Received: {options[name].value!r}"
         )
 
 

@@ -9,7 +9,7 @@ from corpora import CORPORA, SPLITS, Corpus
 from raw_files import CorpusError, Files, cut_raw, find_layout, find_raw, make_source
 from standard_library import read_standard_library
 
-from txl_tf.cli.program import parse_cutoffs
+from txl_tf.cli.config_flags import parse_cutoffs
 from txl_tf.data.encoding import Source
 from txl_tf.data.learning import LearningOptions
 from txl_tf.data.text_files import Chunk, TextFile, TextSource, find_files

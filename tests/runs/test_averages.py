@@ -202,7 +202,7 @@ def change_model(folder):
         ),
         (None, ["--steps=5,x"], 2, "--steps must be integers. Received: 5,x"),
         (None, ["--steps=5,7", "--last=2"], 2, "--last and --steps: pass one of them"),
-        (None, ["--last=1"], 2, "flag --last=1: 1 is not integer >= 2"),
+        (None, ["--last=1"], 2, "--last must be an integer >= 2. Received: 1"),
     ],
 )
 def test_what_cannot_be_averaged_is_one_line(folder, change, arguments, status, message, capsys):

@@ -129,11 +129,11 @@ def _explain_no_run(folder: str) -> str:
     """Returns what to do about a path that is no run folder."""
     message = f"`{folder}` holds no run: {CONFIG_NAME} is missing"
     if folder in presets.names():
-        return f"{message}. {folder!r} is a recipe: train it, or import its weights"
+        return f"{message}. {folder!r} is a preset: train it, or import its weights"
     if not exists(folder):
         close = difflib.get_close_matches(folder, presets.names(), n=1)
-        recipe = f". {close[0]!r} is a recipe" if close else ""
-        return f"{message}, and so is the folder{recipe}"
+        hint = f". {close[0]!r} is a preset" if close else ""
+        return f"{message}, and so is the folder{hint}"
     found = list_names(folder)
     if found:
         if "saved_model.pb" in found:
