@@ -2,7 +2,7 @@
 
 import pytest
 
-from txl_tf.errors import UserError, explain, explain_errors
+from txl_tf.errors import StorageError, UserError, explain, explain_errors
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,15 @@ def test_an_error_of_a_named_kind_becomes_one_of_the_user():
     match = r"^`a` cannot be read: No such file$"
     with pytest.raises(UserError, match=match), explain_errors("`a` cannot be read", OSError):
         raise FileNotFoundError(2, "No such file", "a")
+
+
+def test_a_failure_of_the_storage_is_an_error_of_system_and_user():
+    with (
+        pytest.raises(OSError, match=r"^`gs://a`: gone$") as raised,
+        explain_errors("`gs://a`", RuntimeError, raised=StorageError),
+    ):
+        raise RuntimeError("gone")
+    assert isinstance(raised.value, UserError)
 
 
 def test_an_error_of_another_kind_passes():

@@ -9,6 +9,10 @@ class UserError(ValueError):
     """Wrong input, with a message that says what was expected and what was received."""
 
 
+class StorageError(UserError, OSError):
+    """A failure of the storage: an `OSError` whose message is for the user, as it is."""
+
+
 class StoppedError(Exception):
     """A run that was asked to stop and has saved its state: started again, it continues.
 
@@ -39,13 +43,16 @@ def explain(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def explain_errors(fault: str, *kinds: type[Exception]) -> Iterator[None]:
+def explain_errors(
+    fault: str, *kinds: type[Exception], raised: type[UserError] = UserError
+) -> Iterator[None]:
     """Re-raises errors of some kinds as a `UserError` that names the fault and its reason.
 
     Args:
         fault: what has failed.
         *kinds: classes of errors. A `UserError` has a message of its own: it passes unless it is
             named here.
+        raised: the class of the error that is raised instead.
 
     Raises:
         UserError: If such an error was raised within.
@@ -55,4 +62,4 @@ def explain_errors(fault: str, *kinds: type[Exception]) -> Iterator[None]:
     except kinds as error:
         if isinstance(error, UserError) and UserError not in kinds:
             raise
-        raise UserError(f"{fault}: {explain(error)}") from error
+        raise raised(f"{fault}: {explain(error)}") from error

@@ -98,7 +98,7 @@ def import_run(options: flags.FlagValues) -> None:
         UserError: If the source cannot be read, or the folder cannot be made.
     """
     if (options.source is None) == (options.download is None):
-        raise flags.Error("either --source or --download must be given")
+        raise flags.Error("pass --source, or --download, and not both")
     from txl_tf.runs.files import check_new_folder
 
     check_new_folder(options.out)  # before minutes of reading

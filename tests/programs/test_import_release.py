@@ -173,7 +173,7 @@ def test_an_export_that_fails_leaves_nothing(tmp_path, capsys, monkeypatch, is_n
         (["--source={source}", "--splits=train"], 0, r""),
         (["--source={source}", "--splits=dev"], 1, r"has no split 'dev'; it has train, valid"),
         (["--source={source}", "--preset=wt104"], 2, r"--preset must be one of demo, .*: wt104"),
-        (["--source={source}", "--eval_mem_len=-1"], 2, r"`mem_len` must be"),
+        (["--source={source}", "--eval_mem_len=-1"], 2, r"--eval_mem_len must be .* >= 0\."),
         (["--source={source}", "--with_optimizer"], 1, r"does not hold the state of Adam: .*/Adam"),
         (["--source={source}", "--layers=3"], 2, r"unknown flag --layers"),
     ],

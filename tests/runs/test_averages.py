@@ -201,7 +201,7 @@ def change_model(folder):
             "checkpoints FOLDER/checkpoints/ckpt-2 and FOLDER/checkpoints/ckpt-11",
         ),
         (None, ["--steps=5,x"], 2, "--steps must be integers. Received: 5,x"),
-        (None, ["--steps=5,7", "--last=2"], 2, "--last and --steps: pass one of them"),
+        (None, ["--steps=5,7", "--last=2"], 2, "--last and --steps cannot be used together"),
         (None, ["--last=1"], 2, "--last must be an integer >= 2. Received: 1"),
     ],
 )

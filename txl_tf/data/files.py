@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from txl_tf.errors import UserError, explain, explain_errors
+from txl_tf.errors import StorageError, UserError, explain, explain_errors
 
 # An address that does not answer: when to say so, and when to give up. tensorflow by itself would
 # try for up to an hour, since it waits two minutes for each of its connections.
@@ -96,8 +96,8 @@ def open_file(path: str) -> Iterator[BinaryIO]:
     """Opens a file for reading; a remote one through tensorflow.
 
     Raises:
-        OSError: If a file of this machine cannot be opened or read.
-        UserError: If one at an address cannot.
+        OSError: If it cannot be opened or read; a `StorageError` if it is remote.
+        UserError: If its address does not answer.
     """
     if not is_remote(path):
         with open(path, "rb") as file:
@@ -113,8 +113,8 @@ def get_size(path: str) -> int | None:
     """Returns the bytes of a file, or `None` if it is missing.
 
     Raises:
-        OSError: If the disk of this machine cannot be read.
-        UserError: If the address cannot be read.
+        OSError: If that cannot be told; a `StorageError` if the file is remote.
+        UserError: If its address does not answer.
     """
     if not is_remote(path):
         return os.path.getsize(path) if os.path.isfile(path) else None
@@ -128,7 +128,7 @@ def upload_files(source: Path, folder: str, names: Iterable[str]) -> None:
     """Copies files into a remote folder, in order.
 
     Raises:
-        UserError: If one cannot be written.
+        StorageError: If one cannot be written.
     """
     import tensorflow as tf
 
@@ -142,8 +142,7 @@ def remove_file(path: str) -> None:
     """Removes a file, if it is there.
 
     Raises:
-        OSError: If a file of this machine cannot be removed.
-        UserError: If one at an address cannot.
+        OSError: If it cannot be removed; a `StorageError` if it is remote.
     """
     if not is_remote(path):
         Path(path).unlink(missing_ok=True)
@@ -160,10 +159,11 @@ def access_path(path: str) -> Iterator[None]:
     """Checks that an address answers, and names the path where tensorflow fails within.
 
     Raises:
-        UserError: If the path cannot be read or written.
+        UserError: If the storage does not answer.
+        StorageError: If the path cannot be read or written.
     """
     import tensorflow as tf
 
     check_address(path)
-    with explain_errors(f"`{path}`", tf.errors.OpError):
+    with explain_errors(f"`{path}`", tf.errors.OpError, raised=StorageError):
         yield
