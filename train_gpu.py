@@ -10,8 +10,10 @@ from typing import Any
 
 from absl import flags
 
-from txl_tf.cli.program import define_flag, run_program
-from txl_tf.cli.train_command import define_flags, run
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
+from txl_tf.cli.train_command import run
+from txl_tf.cli.train_flags import define_flags
 from txl_tf.training.cluster import CONNECT_MINUTES
 
 MAX_CPU_REPLICAS = 256  # each takes memory and threads
@@ -38,19 +40,31 @@ def count_replicas(options: flags.FlagValues) -> int:
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = define_flags()
-    define_flag(options, "num_gpus", int, None, "GPUs to use. [default: all]", lower_bound=0)
     define_flag(
-        *(options, "cpu_replicas", int, 1, "Replicas on the CPU, to try out."),
+        options, "num_gpus", int, None, "Number of GPUs to use. [default: all]", lower_bound=0
+    )
+    define_flag(
+        options,
+        "cpu_replicas",
+        int,
+        1,
+        "Number of replicas on the CPU, to try out several.",
         lower_bound=1,
         upper_bound=MAX_CPU_REPLICAS,
     )
-    text = "Minutes to wait for the other hosts that TF_CONFIG names; 0 for no limit."
-    define_flag(options, "connect_minutes", float, CONNECT_MINUTES, text, lower_bound=0.0)
+    define_flag(
+        options,
+        "connect_minutes",
+        float,
+        CONNECT_MINUTES,
+        "Minutes to wait for the other hosts that TF_CONFIG names; 0 for no limit.",
+        lower_bound=0,
+    )
 
     def train(options: flags.FlagValues) -> None:
         run(options, make_strategy, count_replicas)
 
-    return run_program(str(__doc__), options, train, argv)
+    return run_program(__doc__, options, train, argv)
 
 
 if __name__ == "__main__":

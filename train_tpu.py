@@ -8,8 +8,10 @@ from typing import Any
 
 from absl import flags
 
-from txl_tf.cli.program import define_flag, run_program
-from txl_tf.cli.train_command import define_flags, run
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
+from txl_tf.cli.train_command import run
+from txl_tf.cli.train_flags import define_flags
 
 
 def make_strategy(options: flags.FlagValues) -> Any:
@@ -22,11 +24,25 @@ def make_strategy(options: flags.FlagValues) -> Any:
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = define_flags()
-    text = "Name of the TPU, its grpc:// address, or local on a TPU VM."
-    define_flag(options, "tpu", str, None, text, required=True)
-    define_flag(options, "tpu_zone", str, None, "Its zone. [default: this machine's]")
-    define_flag(options, "gcp_project", str, None, "Its project. [default: this machine's]")
-    return run_program(str(__doc__), options, lambda options: run(options, make_strategy), argv)
+    define_flag(
+        options,
+        "tpu",
+        str,
+        None,
+        "Name of the TPU, its grpc:// address, or local on a TPU VM.",
+        required=True,
+    )
+    define_flag(
+        options, "tpu_zone", str, None, "Cloud zone of the TPU. [default: that of this machine]"
+    )
+    define_flag(
+        options,
+        "gcp_project",
+        str,
+        None,
+        "Cloud project of the TPU. [default: that of this machine]",
+    )
+    return run_program(__doc__, options, lambda options: run(options, make_strategy), argv)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ import numpy as np
 from absl import flags
 from numpy.typing import NDArray
 
-from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
 from txl_tf.data import open_records, read_ids
 from txl_tf.errors import UserError
 
@@ -271,9 +272,14 @@ def main(argv: list[str]) -> int:
     )
     define_flag(options, "split", str, "test", "Split to predict.")
     define_flag(
-        options, "model_dir", str, None, "Run whose last evaluation is shown beside.", is_path=True
+        options,
+        "model_dir",
+        str,
+        None,
+        "Folder of a run whose last evaluation is shown too.",
+        is_path=True,
     )
-    return run_program(str(__doc__), options, print_table, argv)
+    return run_program(__doc__, options, print_table, argv)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ import numpy as np
 from absl import flags
 
 from benchmarks.several_workers import start_workers
-from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -107,10 +108,12 @@ def compare(options: flags.FlagValues) -> None:
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
-    flags.DEFINE_enum("compare", "replicas", list(VARIANTS), "What differs.", flag_values=options)
+    define_flag(
+        options, "compare", str, "replicas", "Setting in which the runs differ.", choices=VARIANTS
+    )
     define_flag(options, "steps", int, 300, "Steps of each run.", lower_bound=1)
-    define_flag(options, "output", str, None, "Picture. [default: none]", is_path=True)
-    return run_program(str(__doc__), options, compare, argv)
+    define_flag(options, "output", str, None, "Picture to write. [default: none]", is_path=True)
+    return run_program(__doc__, options, compare, argv)
 
 
 if __name__ == "__main__":

@@ -34,9 +34,9 @@ from benchmarks.inference_calls import (
 from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
 from benchmarks.windows import draw_speeds, measure_windows, print_window_line
 from benchmarks.works import SHAPES, Shape, format_times, measure_peak, read_peers, repeat
-from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
 from txl_tf.config import AttentionSpan
-from txl_tf.errors import UserError
 
 
 def _read(name: str, tgt_len: int, mem_len: int, batch_size: int) -> Shape:
@@ -154,11 +154,6 @@ def print_record(record: dict[str, Any], peers: dict[str, float]) -> None:
 
 def compare_methods(options: flags.FlagValues) -> dict[str, Any]:
     """Measures the works, prints a table, and returns all of it."""
-    unknown = set(options.works) - set(WORKS)
-    if unknown:
-        raise UserError(
-            f"`works` must be among {', '.join(WORKS)}. Received: {', '.join(sorted(unknown))}"
-        )
     peers = read_peers(options.peers)
     peak, bandwidth = measure_peak(), measure_bandwidth()
     works = {}
@@ -216,21 +211,41 @@ def compare(options: flags.FlagValues) -> None:
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
-    flags.DEFINE_enum(
-        "compare", "methods", ["methods", "windows"], "What to measure.", flag_values=options
-    )
-    define_flag(options, "works", list, list(WORKS), "Which of them, with --compare=methods.")
-    define_flag(options, "seconds", float, 5.0, "How long to measure each.", lower_bound=0.0)
-    define_flag(options, "curve_tokens", int, 10_000, "Tokens of the curve.", lower_bound=0)
     define_flag(
-        options, "json", str, None, "File for all that was measured. [default: none]", is_path=True
+        options, "compare", str, "methods", "Comparison to measure.", choices=("methods", "windows")
     )
-    text = "File of the speeds of other implementations. [default: none]"
-    define_flag(options, "peers", str, None, text, is_path=True)
     define_flag(
-        options, "plot", str, None, "Picture of --compare=windows. [default: none]", is_path=True
+        options,
+        "works",
+        list,
+        list(WORKS),
+        "Tasks to measure, with --compare=methods.",
+        choices=WORKS,
     )
-    return run_program(str(__doc__), options, compare, argv)
+    define_flag(options, "seconds", float, 5.0, "Time to measure each.", lower_bound=0)
+    define_flag(
+        options, "curve_tokens", int, 10_000, "Number of tokens of the curve.", lower_bound=0
+    )
+    define_flag(
+        options, "json", str, None, "File for all measurements. [default: none]", is_path=True
+    )
+    define_flag(
+        options,
+        "peers",
+        str,
+        None,
+        "File with the speeds of other implementations. [default: none]",
+        is_path=True,
+    )
+    define_flag(
+        options,
+        "plot",
+        str,
+        None,
+        "Picture to write of --compare=windows. [default: none]",
+        is_path=True,
+    )
+    return run_program(__doc__, options, compare, argv)
 
 
 if __name__ == "__main__":

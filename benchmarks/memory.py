@@ -16,7 +16,8 @@ import numpy as np
 from absl import flags
 
 from benchmarks.works import SHAPES, Shape
-from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
 from txl_tf.training.costs import estimate_memory
 
 # XLA's own account of a compiled function. The temporary allocation is what it needs beside
@@ -84,12 +85,16 @@ def print_memory(options: flags.FlagValues) -> None:
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
-    define_flag(options, "n_layer", int, 8, "Layers.", lower_bound=1)
-    define_flag(options, "d_model", int, 256, "Width; d_inner is four times as wide.")
+    define_flag(options, "n_layer", int, 8, "Number of layers.", lower_bound=1)
+    define_flag(
+        options, "d_model", int, 256, "Width; d_inner is four times as wide.", lower_bound=1
+    )
     define_flag(options, "tgt_len", int, 128, "Length of segment and memory.", lower_bound=1)
-    define_flag(options, "batch_size", int, 8, "Lanes.", lower_bound=1)
-    define_flag(options, "dropout", float, 0.1, "Rate of every dropout.")
-    return run_program(str(__doc__), options, print_memory, argv)
+    define_flag(options, "batch_size", int, 8, "Number of lanes.", lower_bound=1)
+    define_flag(
+        options, "dropout", float, 0.1, "Rate of every dropout.", lower_bound=0, upper_bound=1
+    )
+    return run_program(__doc__, options, print_memory, argv)
 
 
 if __name__ == "__main__":

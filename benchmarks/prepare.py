@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
-from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
 from txl_tf.data.reading import open_records
 from txl_tf.errors import UserError
 
@@ -162,8 +163,6 @@ def print_speeds(options: flags.FlagValues) -> None:
         f"{'M tokens/s':>9} {'M tokens/CPU s':>14} {'memory, MB':>10} {'bytes/token':>11}"
     )
     for name in options.cases:
-        if name not in CASES:
-            raise flags.Error(f"unknown case {name!r}. Known: {', '.join(CASES)}")
         size = int(CASES[name].share * (options.words if CASES[name].level else options.characters))
         folder = Path(tempfile.mkdtemp(prefix="prepare-", dir=options.folder))
         try:
@@ -175,19 +174,30 @@ def print_speeds(options: flags.FlagValues) -> None:
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
-    define_flag(options, "cases", list, list(CASES), f"Of {', '.join(CASES)}.")
-    define_flag(options, "characters", int, 100_000_000, "Of text8, and bytes of enwik8.")
-    define_flag(options, "words", int, 100_000_000, "Words; subwords are learnt from a tenth.")
-    define_flag(options, "num_workers", int, os.cpu_count() or 1, "Pieces to work on at once.")
+    define_flag(options, "cases", list, list(CASES), "Cases to measure.", choices=CASES)
+    define_flag(
+        options, "characters", int, 100_000_000, "Characters of text8, and bytes of enwik8."
+    )
+    define_flag(
+        options, "words", int, 100_000_000, "Number of words; subwords learn from a tenth of them."
+    )
+    define_flag(
+        options,
+        "num_workers",
+        int,
+        os.cpu_count() or 1,
+        "Pieces to work on at once.",
+        lower_bound=1,
+    )
     define_flag(
         options,
         "folder",
         str,
         None,
-        "Where to put the corpora, a few GB. [default: /tmp]",
+        "Folder for the corpora, a few GB. [default: /tmp]",
         is_path=True,
     )
-    return run_program(str(__doc__), options, print_speeds, argv)
+    return run_program(__doc__, options, print_speeds, argv)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class Shape(NamedTuple):
 
     @classmethod
     def from_preset(cls, name: str) -> "Shape":
-        """Returns the shape that a recipe trains."""
+        """Returns the shape that a preset trains."""
         preset = presets.get(name)
         model, training = preset.model, preset.training
         return cls(

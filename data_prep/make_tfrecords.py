@@ -14,8 +14,10 @@ from typing import Any
 
 from absl import flags
 
+from txl_tf.cli.config_flags import parse_cutoffs
+from txl_tf.cli.flags import define_flag
 from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
-from txl_tf.cli.program import define_flag, parse_cutoffs, run_program
+from txl_tf.cli.program import run_program
 from txl_tf.data.documents import RULES
 from txl_tf.data.files import is_remote, join_path
 from txl_tf.data.learning import LEVELS_OF_OPTION
@@ -31,7 +33,7 @@ _LEARNING_FLAGS = ("min_count", "max_symbols", "special", "unknown", "lower_case
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(str(__doc__), define_flags(), make_records, argv)
+    return run_program(__doc__, define_flags(), make_records, argv)
 
 
 def define_flags() -> flags.FlagValues:
@@ -40,44 +42,46 @@ def define_flags() -> flags.FlagValues:
 
     def define(name: str, kind: type, text: str, **rules: Any) -> None:
         datasets = DATASETS_OF_OPTION.get(name, ())
-        prefix = f"{', '.join(datasets)}: " if 0 < len(datasets) <= len(DATASETS) // 2 else ""
+        prefix = f"For {', '.join(datasets)}: " if 0 < len(datasets) <= len(DATASETS) // 2 else ""
         default = rules.pop("default", getattr(PrepareOptions, name, None))
         define_flag(options, name, kind, default, prefix + text, **rules)
 
-    define("dataset", str, f"Data set to make: {', '.join(DATASETS)}.", required=True)
-    define("data_dir", str, "Where to write. [default: data/DATASET]", is_path=True)
-    text = "Where raw files are, or are downloaded to. [default: raw/DATASET]"
+    define("dataset", str, "Data set to make.", required=True, choices=DATASETS)
+    define("data_dir", str, "Folder to write. [default: data/DATASET]", is_path=True)
+    text = "Folder of the raw files; missing ones are downloaded to it. [default: raw/DATASET]"
     define("raw_dir", str, text, is_path=True)
     for split in ("valid", "test"):
-        text = f"bytes of the raw file that go to {split}. [default: 5,000,000]"
+        text = f"Bytes of the raw file that go to {split}. [default: 5,000,000]"
         define(f"{split}_size", int, text, lower_bound=1)
-    define("drop_newlines", bool, "drop byte 10, as the 2019 release did.")
-    define("num_shuffles", int, "orders of the sentences to write.", lower_bound=1)
-    define("seed", int, "of these orders.", lower_bound=0)
+    define("drop_newlines", bool, "Drop byte 10, as the 2019 release did.")
+    define("num_shuffles", int, "Number of orders of the sentences to write.", lower_bound=1)
+    define("seed", int, "Seed of these orders.", lower_bound=0)
     for split in SPLITS:
-        text = "files, separated by commas; * and ** as in a shell (quoted)."
+        text = f"Files of {split}, separated by commas; * and ** as in a shell (quote them)."
         define(split, list, text, is_path=True)
-    define("level", str, f"what a symbol is: {', '.join(LEVELS)}.")
-    define("encoding_errors", str, "Bytes that are not UTF-8: strict (an error), replace.")
-    define("documents", str, f"where documents begin: {', '.join(RULES[:-1])}.")
-    define("document_separator", str, "a line that ends a document.")
-    define("min_count", int, "how often a symbol must occur.", lower_bound=1)
-    define("max_symbols", int, "the most symbols; of subwords 8192 unless given.", lower_bound=1)
-    define("special", list, "words that come first in the vocabulary.")
-    define("unknown", str, "the symbol for unknown ones, such as <unk>.")
-    define("lower_case", bool, "put the text into lower case.")
-    define("line_end", str, "the symbol for the end of a line; empty for none.")
-    text = "a vocabulary, a symbol a line or .json, instead of a new one."
+    define("level", str, "Kind of symbols.", choices=LEVELS)
+    text = "Treatment of bytes that are not UTF-8: an error, or a replacement character."
+    define("encoding_errors", str, text, choices=("strict", "replace"))
+    define("documents", str, "Where documents begin.", choices=RULES[:-1])
+    define("document_separator", str, "Line that ends a document.")
+    define("min_count", int, "Number of times that a symbol must occur.", lower_bound=1)
+    text = f"Largest size of the vocabulary. [default: no limit; {DEFAULT_SYMBOLS} for subwords]"
+    define("max_symbols", int, text, lower_bound=1)
+    define("special", list, "Words that come first in the vocabulary.")
+    define("unknown", str, "Symbol for unknown words, such as <unk>.")
+    define("lower_case", bool, "Convert the text to lower case.")
+    define("line_end", str, "Symbol for the end of a line; empty for none.")
+    text = "Vocabulary to use instead of a new one: a file with a symbol per line, or .json."
     define("vocab_file", str, text, is_path=True)
     define(
         "cutoffs",
         list,
-        "ids at which the adaptive softmax starts a new bin, ascending and below the size of the "
-        "vocabulary; models trained without a preset have them.",
+        "First ids of the second and later bins of the adaptive softmax, ascending and below the "
+        "size of the vocabulary; models trained without a preset have them.",
     )
-    text = "Pieces to work on at once."
+    text = "Number of pieces to work on at once."
     define("num_workers", int, text, default=os.cpu_count() or 1, lower_bound=1)
-    define("overwrite", bool, "Replace the records that are there.")
+    define("overwrite", bool, "Replace existing records.")
     define_legacy_flags(options, PREPARATION_FLAGS)
     return options
 
@@ -112,28 +116,22 @@ def make_options(options: flags.FlagValues) -> PrepareOptions:
 
 
 def check_flags(options: flags.FlagValues) -> None:
-    """Checks that the data set is known, and that no flag was given that is not for it.
+    """Checks that every flag that was given is for the data set.
 
     Raises:
         flags.Error: If it is not so.
     """
-    if options.dataset not in DATASETS:
-        known = ", ".join(DATASETS)
-        raise flags.Error(f"unknown data set {options.dataset!r}. Known: {known}")
     for name, datasets in DATASETS_OF_OPTION.items():
         if options[name].present and options.dataset not in datasets:
             raise flags.Error(
                 f"flag --{name} is for {' and '.join(datasets)}. "
                 f"Received: --dataset={options.dataset}"
             )
-    _check_choice(options, "encoding_errors", ("strict", "replace"))
     if options.dataset == TEXT:
         _check_text_flags(options)
 
 
 def _check_text_flags(options: flags.FlagValues) -> None:
-    _check_choice(options, "level", LEVELS)
-    _check_choice(options, "documents", RULES[:-1])
     if not options.train:
         raise flags.Error("--dataset=text needs --train, its files")
     for name in _LEARNING_FLAGS:
@@ -149,13 +147,6 @@ def _check_text_flags(options: flags.FlagValues) -> None:
                 raise flags.Error(f"flag --{name} is for a new vocabulary, not with --vocab_file")
     if options.document_separator is not None and options["documents"].present:
         raise flags.Error("--documents and --document_separator exclude each other")
-
-
-def _check_choice(options: flags.FlagValues, name: str, choices: tuple[str, ...]) -> None:
-    if options[name].value not in choices:
-        raise flags.Error(
-            f"--{name} must be one of {', '.join(choices)}. Received: {options[name].value!r}"
-        )
 
 
 def check_cutoffs(options: flags.FlagValues) -> tuple[int, ...]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from absl import flags
 
 from txl_tf import presets
-from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -36,10 +37,6 @@ def list_commands(preset: str) -> list[str]:
 
 def run_commands(options: flags.FlagValues) -> None:
     """Prints each command and runs it; stops at the first that fails."""
-    try:
-        presets.get(options.preset)
-    except UserError as error:
-        raise flags.Error(str(error)) from error
     start = time.monotonic()
     print("# To type these commands yourself, begin with:\n$ . .venv/bin/activate")
     for command in list_commands(options.preset):
@@ -56,8 +53,8 @@ def run_commands(options: flags.FlagValues) -> None:
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
-    define_flag(options, "preset", str, "demo", "Recipe to train.")
-    return run_program(str(__doc__), options, run_commands, argv)
+    define_flag(options, "preset", str, "demo", "Preset to train.", choices=presets.names())
+    return run_program(__doc__, options, run_commands, argv)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -85,9 +86,14 @@ def main(argv: list[str]) -> int:
     options = flags.FlagValues()
     define_flag(options, "model_dir", str, None, "Folder of the run.", required=True, is_path=True)
     define_flag(
-        options, "output", str, None, "Picture. [default: MODEL_DIR/loss.png]", is_path=True
+        options,
+        "output",
+        str,
+        None,
+        "Picture to write. [default: MODEL_DIR/loss.png]",
+        is_path=True,
     )
-    return run_program(str(__doc__), options, plot_loss, argv)
+    return run_program(__doc__, options, plot_loss, argv)
 
 
 if __name__ == "__main__":

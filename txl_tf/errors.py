@@ -1,12 +1,20 @@
-"""What ends a program with one line instead of a traceback."""
+"""Errors that end a program with one line instead of a traceback, and how others become such."""
+
+import contextlib
+import re
+from collections.abc import Iterator
 
 
 class UserError(ValueError):
     """Wrong input, with a message that says what was expected and what was received."""
 
 
+class StorageError(UserError, OSError):
+    """A failure of the storage: an `OSError` whose message is for the user, as it is."""
+
+
 class StoppedError(Exception):
-    """A run that was asked to stop and has saved: called again, it goes on.
+    """A run that was asked to stop and has saved its state: started again, it continues.
 
     Args:
         message: what made it stop, and where it stands.
@@ -16,3 +24,42 @@ class StoppedError(Exception):
     def __init__(self, message: str, status: int):
         super().__init__(message)
         self.status = status
+
+
+def explain(error: BaseException) -> str:
+    """Returns the reason of an error of the system or of a library, on one line.
+
+    It is the text of an `OSError` without number and path, else the first line of the message
+    without TensorFlow's notes to its developers.
+
+    >>> explain(ValueError("{{function_node f}} disk full [Op:SaveV2]"))
+    'disk full'
+    >>> explain(FileNotFoundError(2, "No such file or directory", "a.txt"))
+    'No such file or directory'
+    """
+    message = getattr(error, "strerror", None) or str(error)
+    first, *_ = str(message).splitlines() or [""]
+    return re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", first).strip() or type(error).__name__
+
+
+@contextlib.contextmanager
+def explain_errors(
+    fault: str, *kinds: type[Exception], raised: type[UserError] = UserError
+) -> Iterator[None]:
+    """Re-raises errors of some kinds as a `UserError` that names the fault and its reason.
+
+    Args:
+        fault: what has failed.
+        *kinds: classes of errors. A `UserError` has a message of its own: it passes unless it is
+            named here.
+        raised: the class of the error that is raised instead.
+
+    Raises:
+        UserError: If such an error was raised within.
+    """
+    try:
+        yield
+    except kinds as error:
+        if isinstance(error, UserError) and UserError not in kinds:
+            raise
+        raise raised(f"{fault}: {explain(error)}") from error

@@ -1,6 +1,6 @@
 """Evaluates a run, and shows its bpc or perplexity beside the published figure.
 
-python -m txl_tf.evaluate --run runs/text8 --recipe sota
+python -m txl_tf.evaluate --run runs/text8 --preset sota
 """
 
 import dataclasses
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from txl_tf import presets
-from txl_tf.cli.config_flags import answer_as_flags
-from txl_tf.cli.data_formats import DATA_FORMATS, RECORDS, check_data_format, open_data_set
-from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.config_flags import define_config_flags
+from txl_tf.cli.data_formats import DATA_FORMATS, RECORDS, open_data_set
+from txl_tf.cli.flags import define_flag, define_second_name
+from txl_tf.cli.program import run_program
 from txl_tf.cli.span_flags import define_span_flags, override_evaluation
 from txl_tf.config import EvalConfig
 from txl_tf.data.data_set import get_level
@@ -25,43 +26,97 @@ if TYPE_CHECKING:
     from txl_tf.runs.folder import RunConfig
 
 SOTA = "sota"
+_OTHERWISE = "the preset's, or the run's without --preset"
 
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(str(__doc__), define_flags(), evaluate_run, argv, positional="run")
+    return run_program(__doc__, define_flags(), evaluate_run, argv, positional="run")
 
 
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
-    define = functools.partial(define_flag, options)
-    of_recipe = "[default: the recipe's]"
-    define("run", str, None, "Folder of the run.", required=True, is_path=True)
-    define(
-        *("recipe", str, None),
-        f"How to evaluate: {SOTA}, as the recipe whose model the run has; or as one of "
-        f"{', '.join(presets.names())}. [default: as the run's own config says]",
+    define_flag(options, "run", str, None, "Folder of the run.", required=True, is_path=True)
+    define_flag(
+        options,
+        "preset",
+        str,
+        None,
+        f"Evaluate as this preset does; {SOTA} stands for the preset whose model the run has. "
+        "[default: as the run's own config says]",
+        choices=(SOTA, *presets.names()),
     )
-    define("data_dir", str, None, "Folder of the records. [default: the run's own]", is_path=True)
-    define("data_format", str, RECORDS, f"What it holds: {' or '.join(DATA_FORMATS)}.")
-    define("split", str, None, "Split to evaluate on. [default: test if there is one, else valid]")
-    define("lanes", int, None, f"Lanes to cut the split into. {of_recipe}", lower_bound=1)
-    define("warm_lanes", bool, True, "Warm the lanes; if not, count as the 2019 release did.")
-    define(
-        *("warm_len", int, None, "Tokens that warm a lane. [default: four times mem_len]"),
+    define_second_name(options, "recipe", "preset")
+    define_flag(
+        options,
+        "data_dir",
+        str,
+        None,
+        "Folder of the records. [default: that of the run]",
+        is_path=True,
+    )
+    define_flag(
+        options,
+        "data_format",
+        str,
+        RECORDS,
+        "Format of the data in --data_dir.",
+        choices=DATA_FORMATS,
+    )
+    define_flag(
+        options,
+        "split",
+        str,
+        None,
+        "Split to evaluate on. [default: test if there is one, otherwise valid]",
+    )
+    define_flag(
+        options,
+        "lanes",
+        int,
+        None,
+        f"Lanes that the split is cut into. [default: {_OTHERWISE}]",
+        lower_bound=1,
+    )
+    define_flag(
+        options,
+        "warm_lanes",
+        bool,
+        True,
+        "Let each lane read the tokens before it first; without, count as the 2019 release does.",
+    )
+    define_flag(
+        options,
+        "warm_len",
+        int,
+        None,
+        "Tokens that each lane reads first. [default: four times mem_len]",
         lower_bound=0,
     )
-    define_span_flags(options, of_recipe)
-    define(
-        *("reset_at_documents", bool, None),
-        f"A document sees nothing of the one before it. {of_recipe}",
+    define_span_flags(options, _OTHERWISE)
+    define_config_flags(
+        options, EvalConfig, ["reset_at_documents"], prefix="", otherwise=_OTHERWISE
     )
-    define("checkpoint", str, None, "Path of the checkpoint. [default: the newest]", is_path=True)
-    define("use_ema", bool, True, "Take averaged weights where the checkpoint has them.")
-    define("max_segments", int, None, "Segments to score. [default: all]", lower_bound=1)
-    define("jit", bool, True, "Compile the model with XLA.")
-    define("json", bool, False, "Print one JSON object instead of the table.")
+    define_flag(
+        options,
+        "checkpoint",
+        str,
+        None,
+        "Path of the checkpoint to evaluate. [default: the newest]",
+        is_path=True,
+    )
+    define_flag(options, "use_ema", bool, True, "Use averaged weights if the checkpoint has them.")
+    define_flag(
+        options,
+        "max_segments",
+        int,
+        None,
+        "Number of segments to score. [default: all]",
+        lower_bound=1,
+    )
+    define_flag(options, "jit", bool, True, "Compile the model with XLA.")
+    define_flag(options, "json", bool, False, "Print one JSON object instead of the table.")
     return options
 
 
@@ -69,8 +124,8 @@ def evaluate_run(options: flags.FlagValues) -> None:
     """Evaluates a run as the flags say, prints its score and adds it to `evaluations.jsonl`.
 
     Raises:
-        flags.Error: flags that contradict each other, or that no evaluation can have.
-        UserError: no run, no records, or some that do not fit.
+        flags.Error: If flags contradict each other, or no evaluation can have their values.
+        UserError: If there is no run, or there are no records that fit it.
     """
     _check_flags(options)
 
@@ -87,7 +142,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
     from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
     found = read_run_config(options.run)
-    recipe, base = choose_recipe(options.recipe, found)
+    preset, base = choose_preset(options.preset, found)
     config = dataclasses.replace(found, evaluation=override_evaluation(base, options))
     records = open_run_records(options)
     split = options.split or ("test" if "test" in records.splits else "valid")
@@ -104,12 +159,12 @@ def evaluate_run(options: flags.FlagValues) -> None:
         records.split(split), warm_len=options.warm_len, drop_rest=not options.warm_lanes
     )
     if lanes.n_lanes < config.evaluation.eval_batch_size:
-        say(f"Split {split} has {lanes.n_lanes} segments: so many lanes, more would be empty.")
+        say(f"Split {split} has {lanes.n_lanes} segments: that many lanes are used.")
         fewer = dataclasses.replace(config.evaluation, eval_batch_size=lanes.n_lanes)
         config = dataclasses.replace(config, evaluation=fewer)
-    job = Job(options.run, config, records, split, recipe, lanes)
+    job = Job(options.run, config, records, split, preset, lanes)
     if read_run_vocabulary(options.run) is None:
-        say(f"{options.run} has no vocabulary: its ids are taken for those of the records.")
+        say(f"{options.run} has no vocabulary: its ids are assumed to be those of the records.")
     say(f"Scores {split} with {describe_evaluation(config.evaluation, lanes)}.")
     say(job.describe_counting())
     outcome = score_checkpoint(
@@ -134,38 +189,32 @@ def _check_flags(options: flags.FlagValues) -> None:
     """Checks what can be known without the run.
 
     Raises:
-        flags.Error: there is no such recipe, or flags contradict each other.
+        flags.Error: If flags contradict each other.
     """
-    answer_as_flags(check_data_format, options.data_format)
-    if options.recipe not in (None, SOTA):
-        try:
-            presets.get(options.recipe)
-        except UserError as error:
-            raise flags.Error(f"--recipe: {error}, or {SOTA}") from error
     if options.warm_len is not None and not options.warm_lanes:
-        raise flags.Error("--warm_len is for lanes that are warmed: --warm_lanes=false has none")
+        raise flags.Error("--warm_len cannot be used with --warm_lanes=false")
 
 
-def choose_recipe(name: str | None, found: "RunConfig") -> tuple[str | None, EvalConfig]:
-    """Returns the recipe whose figure is shown, and how to evaluate.
+def choose_preset(name: str | None, found: "RunConfig") -> tuple[str | None, EvalConfig]:
+    """Returns the preset whose published figure is shown, and how to evaluate.
 
     Args:
-        name: of the recipe, or `SOTA`, or `None` for an evaluation by the run's own config.
-        found: the run's.
+        name: of the preset, or `SOTA`, or `None` to evaluate by the run's own config.
+        found: the config of the run.
 
     Raises:
-        UserError: `SOTA`, and the run has no recipe's model.
+        UserError: If the name is `SOTA`, and no preset has the run's model.
     """
     own = presets.find(found.model, found.dataset)
     if name is None:
         return own, found.evaluation
-    recipe = own if name == SOTA else name
-    if recipe is None:
+    preset = own if name == SOTA else name
+    if preset is None:
         raise UserError(
-            f"no recipe has a model of the run's shape, so that --recipe {SOTA} names none. "
+            f"no preset has a model of the run's shape, so --preset={SOTA} names none. "
             f"Choose one: {', '.join(presets.names())}"
         )
-    return recipe, presets.get(recipe).evaluation
+    return preset, presets.get(preset).evaluation
 
 
 def open_run_records(options: flags.FlagValues) -> "DataSet":

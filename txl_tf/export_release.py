@@ -7,12 +7,13 @@ import sys
 
 from absl import flags
 
-from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
 
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(str(__doc__), define_flags(), export_run, argv)
+    return run_program(__doc__, define_flags(), export_run, argv)
 
 
 def define_flags() -> flags.FlagValues:
@@ -20,23 +21,17 @@ def define_flags() -> flags.FlagValues:
     options = flags.FlagValues()
     define_flag(options, "run", str, None, "Folder of the run.", required=True, is_path=True)
     define_flag(
-        options,
-        "out",
-        str,
-        None,
-        "Folder to write model/ and data/ to.",
-        required=True,
-        is_path=True,
+        options, "out", str, None, "Folder for model/ and data/.", required=True, is_path=True
     )
     define_flag(
         options,
         "checkpoint",
         str,
         None,
-        "Checkpoint to export. [default: the newest]",
+        "Path of the checkpoint to export. [default: the newest]",
         is_path=True,
     )
-    define_flag(options, "use_ema", bool, True, "Take averaged weights where there are any.")
+    define_flag(options, "use_ema", bool, True, "Use averaged weights if the checkpoint has them.")
     return options
 
 

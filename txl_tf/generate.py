@@ -5,7 +5,6 @@ python -m txl_tf.generate --run runs/text8 --prompt "once upon a time"
 
 import functools
 import io
-import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,37 +26,103 @@ _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(str(__doc__), define_flags(), generate_text, argv, positional="run")
+    return run_program(__doc__, define_flags(), generate_text, argv, positional="run")
 
 
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
-    define = functools.partial(define_flag, options)
-    define("run", str, None, "Folder of the run.", required=True, is_path=True)
-    define("prompt", str, None, "Text to go on with. [default: standard input]")
-    define("length", int, 300, "Tokens to add.", lower_bound=0)
-    define("temperature", float, 0.95, "Below 1: likelier; 0: the likeliest.", lower_bound=0)
-    define("top_k", int, 40, "Draw among so many likeliest tokens; 0 for all.", lower_bound=0)
-    define("top_p", float, 1.0, "Draw among the likeliest that together have this probability.")
-    define("repetition_penalty", float, 1.0, "Above 1: what the text holds comes less.")
-    define(
-        *("seed", int, 0, "The same seed, the same text."),
+    define_flag(options, "run", str, None, "Folder of the run.", required=True, is_path=True)
+    define_flag(options, "prompt", str, None, "Text to continue. [default: standard input]")
+    define_flag(options, "length", int, 300, "Number of tokens to add.", lower_bound=0)
+    define_flag(
+        options,
+        "temperature",
+        float,
+        0.95,
+        "Values below 1 favour likely tokens; 0 always takes the likeliest.",
+        lower_bound=0,
+    )
+    define_flag(
+        options,
+        "top_k",
+        int,
+        40,
+        "Sample from this many of the likeliest tokens; 0 for all.",
+        lower_bound=0,
+    )
+    define_flag(
+        options,
+        "top_p",
+        float,
+        1.0,
+        "Nucleus sampling: sample from the likeliest tokens that together have this probability.",
+        upper_bound=1,
+    )
+    define_flag(
+        options,
+        "repetition_penalty",
+        float,
+        1.0,
+        "Values above 1 make tokens that the text already holds less likely.",
+        lower_bound=1,
+    )
+    define_flag(
+        options,
+        "seed",
+        int,
+        0,
+        "Seed of the random numbers; the same seed gives the same text.",
         lower_bound=0,
         upper_bound=MAX_SEED,
     )
-    define("samples", int, 1, "Texts to make, with seeds from --seed on.", lower_bound=1)
-    several = r"May be given more than once. \n, \t and \\ are a line break, a tab, a backslash."
-    define(
-        "ban",
-        tuple,
-        None,
-        f"Symbol, or character, that does not come. {several} [default: the unknown symbol]",
+    define_flag(
+        options,
+        "samples",
+        int,
+        1,
+        "Number of texts, with ascending seeds from --seed.",
+        lower_bound=1,
     )
-    define("stop", tuple, [], f"Symbol, or text of any length, that ends a text. {several}")
-    define("mask_empty_memory", bool, True, "Hide places of the memory that hold nothing yet.")
-    define("raw", bool, False, "Print words of WikiText as the model writes them, @-@ and all.")
-    define("checkpoint", str, None, "Path of the checkpoint. [default: the newest]", is_path=True)
+    escapes = r"\n, \t and \\ are a line break, a tab and a backslash."
+    define_flag(
+        options,
+        "ban",
+        str,
+        None,
+        f"Symbol or character that is never generated. {escapes} [default: the unknown symbol]",
+        multiple=True,
+    )
+    define_flag(
+        options,
+        "stop",
+        str,
+        [],
+        f"Symbol, or text of any length, at which generation ends. {escapes}",
+        multiple=True,
+    )
+    define_flag(
+        options,
+        "mask_empty_memory",
+        bool,
+        True,
+        "Hide the empty memory, so that a text sees nothing before its first token.",
+    )
+    define_flag(
+        options,
+        "raw",
+        bool,
+        False,
+        "Print words of WikiText as the model writes them, with @-@ and the like.",
+    )
+    define_flag(
+        options,
+        "checkpoint",
+        str,
+        None,
+        "Path of the checkpoint to use. [default: the newest]",
+        is_path=True,
+    )
     return options
 
 
@@ -123,15 +189,8 @@ def _check_flags(options: flags.FlagValues) -> None:
     Raises:
         flags.Error: a value is out of its range.
     """
-    if not math.isfinite(options.temperature):
-        raise flags.Error(f"--temperature must be finite. Received: {options.temperature}")
-    if not 0 < options.top_p <= 1:
+    if options.top_p <= 0:
         raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p}")
-    if not 1 <= options.repetition_penalty < math.inf:
-        raise flags.Error(
-            "--repetition_penalty must be 1 or more, and finite. "
-            f"Received: {options.repetition_penalty}"
-        )
     if options.seed + options.samples - 1 > MAX_SEED:
         raise flags.Error(
             f"the last seed, --seed + --samples - 1, must be an integer <= {MAX_SEED}. "

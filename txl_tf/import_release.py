@@ -8,13 +8,14 @@ import dataclasses
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from txl_tf import presets
-from txl_tf.cli.config_flags import answer_as_flags, define_config_flags, override
-from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.config_flags import define_config_flags, override
+from txl_tf.cli.flags import define_flag, define_second_name, reraise_as_flag_error
+from txl_tf.cli.program import run_program
 from txl_tf.config import TRAINED_WITH, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 
@@ -22,35 +23,67 @@ if TYPE_CHECKING:
     from txl_tf.release.importing import Release
     from txl_tf.runs.folder import RunConfig
 
+# Those of `release.published`, which needs tensorflow.
+PUBLISHED_MODELS = ("tf_enwik8", "tf_text8", "tf_wt103", "tf_lm1b")
+
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(str(__doc__), define_flags(), import_run, argv)
+    return run_program(__doc__, define_flags(), import_run, argv)
 
 
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
-
-    def define(name: str, kind: type, default: Any, text: str, **rules: Any) -> None:
-        define_flag(options, name, kind, default, text, **rules)
-
-    define(
+    define_flag(
+        options,
         "source",
         str,
         None,
-        "Folder of the release (with model/), model folder or checkpoint.",
+        "Folder of a release (with model/), its model folder, a checkpoint, or a folder of Hugging "
+        "Face transformers.",
         is_path=True,
     )
-    define("download", str, None, "Published model to get: tf_enwik8, tf_text8, tf_wt103, tf_lm1b.")
-    define("raw_dir", str, "pretrained_xl", "Where to put what is downloaded.", is_path=True)
-    define("out", str, None, "Run folder to make.", required=True, is_path=True)
-    define("dataset", str, None, "Name of the data set. [default: as the source's data/ has it]")
-    define("recipe", str, None, "Recipe of the model. [default: the one with its sizes, if any]")
-    define(
-        "splits", list, ["valid", "test"], "Splits to make records of, where the source has any."
+    define_flag(
+        options,
+        "download",
+        str,
+        None,
+        "Published model to download, instead of --source.",
+        choices=PUBLISHED_MODELS,
     )
-    define("with_optimizer", bool, False, "Keep the state of Adam: training can go on.")
+    define_flag(options, "raw_dir", str, "pretrained_xl", "Folder of the downloads.", is_path=True)
+    define_flag(options, "out", str, None, "Run folder to make.", required=True, is_path=True)
+    define_flag(
+        options,
+        "dataset",
+        str,
+        None,
+        "Name of the data set. [default: the name in the source's data/]",
+    )
+    define_flag(
+        options,
+        "preset",
+        str,
+        None,
+        "Preset that the model is of. [default: the one with its sizes, if there is one]",
+        choices=presets.names(),
+    )
+    define_second_name(options, "recipe", "preset")
+    define_flag(
+        options,
+        "splits",
+        list,
+        ["valid", "test"],
+        "Splits to make records of, if the source has them.",
+    )
+    define_flag(
+        options,
+        "with_optimizer",
+        bool,
+        False,
+        "Keep the state of Adam, so that training can continue.",
+    )
     define_config_flags(options, ModelConfig, TRAINED_WITH)
     define_config_flags(options, TrainConfig)
     define_config_flags(options, EvalConfig)
@@ -61,13 +94,11 @@ def import_run(options: flags.FlagValues) -> None:
     """Reads the source, and writes a run folder; prints what was found and what is next.
 
     Raises:
-        flags.Error: flags that contradict each other.
-        UserError: the source cannot be read, or the folder cannot be made.
+        flags.Error: If flags contradict each other.
+        UserError: If the source cannot be read, or the folder cannot be made.
     """
     if (options.source is None) == (options.download is None):
-        raise flags.Error("pass --source, or --download and the name of a published model")
-    if options.recipe:
-        answer_as_flags(presets.get, options.recipe)
+        raise flags.Error("pass --source, or --download, and not both")
     from txl_tf.runs.files import check_new_folder
 
     check_new_folder(options.out)  # before minutes of reading
@@ -81,7 +112,7 @@ def import_run(options: flags.FlagValues) -> None:
 
     release = read_release(source, dataset=options.dataset)
     _describe_release(release)
-    name = options.recipe or presets.find(release.model.config, release.dataset)
+    name = options.preset or presets.find(release.model.config, release.dataset)
     preset = presets.get(name) if name else None
     config = _make_config(options, release, preset)
     splits = tuple(dict.fromkeys(split for split in options.splits if split in release.splits))
@@ -93,9 +124,9 @@ def import_run(options: flags.FlagValues) -> None:
     write_run(options.out, release, config, splits=splits, keep_optimizer=options.with_optimizer)
     print(f"Wrote {options.out}: {_list_parts(release, splits, options)}.")
     if "test" in splits:
-        recipe = " --recipe sota" if name else ""
+        preset_flag = " --preset sota" if name else ""
         print("To evaluate it:")
-        print(f"python -m txl_tf.evaluate --run {shlex.quote(options.out)}{recipe}")
+        print(f"python -m txl_tf.evaluate --run {shlex.quote(options.out)}{preset_flag}")
     elif release.vocabulary is None:
         print("The source has no vocabulary: the run knows ids, not text.")
 
@@ -103,7 +134,7 @@ def import_run(options: flags.FlagValues) -> None:
 def _make_config(
     options: flags.FlagValues, release: "Release", preset: presets.Preset | None
 ) -> "RunConfig":
-    """Returns the config of the run: the model's shapes, else the recipe's, else the flags'."""
+    """Returns the config of the run: by the model, its preset and the flags."""
     from txl_tf.runs.folder import RunConfig
 
     model = release.model.config
@@ -115,7 +146,7 @@ def _make_config(
         training, evaluation = preset.training, release.evaluation or preset.evaluation
     return RunConfig(
         release.dataset or "unknown",
-        *(answer_as_flags(override, part, options) for part in (model, training, evaluation)),
+        *(reraise_as_flag_error(override, part, options) for part in (model, training, evaluation)),
     )
 
 
@@ -144,11 +175,11 @@ def _describe_evaluation(config: EvalConfig, release: "Release", name: str | Non
 
     if name:
         published = presets.get(name).published
-        origin = f"recipe {name}" + (f", published {published}" if published else "")
+        origin = f"preset {name}" + (f", published {published}" if published else "")
     elif release.evaluation:
         origin = "as its folder says"
     else:
-        origin = "no recipe has these sizes: --eval_mem_len and its like say otherwise"
+        origin = "no preset has these sizes; --eval_mem_len and similar flags change it"
     print(f"  evaluated with {describe_evaluation(config)} ({origin})")
 
 

@@ -1,4 +1,4 @@
-"""The recipes of the paper and of its 2019 release by name; a vendor's; and the demo's own."""
+"""Presets: settings of the paper and its 2019 release, of NVIDIA, and of the demo, by name."""
 
 import dataclasses
 import difflib
@@ -6,19 +6,19 @@ import difflib
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 
-# What makes a model that of a recipe; its vocabulary and its projections may be others.
+# A model with these sizes is of a preset; its vocabulary and its projections may differ.
 _SIZES = ("n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "div_val", "untie_r")
 
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """A recipe: what to train, how, and how to evaluate it.
+    """A model, how it is trained, and how it is evaluated.
 
     Args:
         model: the weights' shape, dropout, initialisation.
         training: schedule, batch, segment and span.
         evaluation: lanes, segment and span of the published figures.
-        published: the result that the paper gives, or, if it says so, another; or an empty text.
+        published: the result in the paper, or in another source that it names; empty for none.
     """
 
     model: ModelConfig
@@ -28,10 +28,10 @@ class Preset:
 
 
 def get(name: str) -> Preset:
-    """Returns a recipe.
+    """Returns a preset.
 
     Raises:
-        UserError: no recipe has this name; the message lists those that there are.
+        UserError: If no preset has this name; the message lists those that exist.
     """
     if name not in PRESETS:
         nearest = difflib.get_close_matches(name, PRESETS, n=1)
@@ -41,12 +41,12 @@ def get(name: str) -> Preset:
 
 
 def names() -> tuple[str, ...]:
-    """Returns the names of all recipes."""
+    """Returns the names of all presets."""
     return tuple(PRESETS)
 
 
 def model(name: str) -> ModelConfig:
-    """Returns the model of a recipe.
+    """Returns the model of a preset.
 
     >>> model("wt103_base").count_parameters()
     151119838
@@ -55,18 +55,18 @@ def model(name: str) -> ModelConfig:
 
 
 def find(model: ModelConfig, dataset: str | None = None) -> str | None:
-    """Returns the name of the recipe that a model is of.
+    """Returns the name of the preset that a model is of.
 
     >>> find(model("wt103_large")), find(ModelConfig(n_token=27))
     ('wt103_large', None)
 
     Args:
         model: the model.
-        dataset: name of the data set, which decides between recipes of equal models; without one
+        dataset: name of the data set, which decides between presets of equal models; without one
             that they know, the number of tokens does.
 
     Returns:
-        The name of one that has layers of the same number and sizes; `None` if there is none.
+        The name of the preset with the same number and sizes of layers; `None` if there is none.
     """
 
     def rate(name: str) -> tuple[bool, int]:

@@ -4,7 +4,6 @@ python -m txl_tf.score --run runs/text8 a.txt b.txt.gz
 python -m txl_tf.score --run runs/text8 --by line --format jsonl --per_token < a.txt
 """
 
-import functools
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
 from txl_tf.cli.span_flags import define_span_flags, override_evaluation
 from txl_tf.data.documents import RULES, DocumentFinder
 from txl_tf.data.text_files import StandardInput, TextFile, TextSource, find_files
@@ -23,46 +23,97 @@ if TYPE_CHECKING:
     from txl_tf.inference.score_report import TextBar
     from txl_tf.inference.text_parts import TextPart
 
-_CHOICES = {
-    "by": ("line", "document", "file"),
-    "context": ("text", "file"),
-    "format": ("table", "jsonl"),
-    "encoding_errors": ("strict", "replace"),
-    "documents": tuple(rule for rule in RULES if rule not in ("none", "separator")),
-}
-
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(str(__doc__), define_flags(), score_files, argv, rest="files")
+    return run_program(__doc__, define_flags(), score_files, argv, rest="files")
 
 
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
-    define = functools.partial(define_flag, options)
-
-    def define_choice(name: str, default: str, text: str) -> None:
-        define(name, str, default, f"{text}: {', '.join(_CHOICES[name])}.")
-
-    define("run", str, None, "Folder of the run.", required=True, is_path=True)
-    define(
-        "files", tuple, [], "Texts, as all that is no flag; - for the standard input.", is_path=True
+    define_flag(options, "run", str, None, "Folder of the run.", required=True, is_path=True)
+    define_flag(
+        options,
+        "files",
+        str,
+        [],
+        "Text to score; may also be given without the name of the flag. A dash is standard input.",
+        is_path=True,
+        multiple=True,
     )
-    define_choice("by", "file", "What gets a score")
-    define_choice("documents", "blank_line", "Where documents begin, for --by document")
-    define("document_separator", str, None, "The same: behind a line that is this.")
-    define_choice("context", "text", "What the memory runs through")
-    define("carry_memory", bool, False, "The memory runs through all files, in order.")
-    define("mask_empty_memory", bool, True, "Hide an empty memory; the 2019 release does not.")
-    define("prefix", str, "", r"What is read before each context, not scored; \n is a line break.")
-    define_choice("format", "table", "What is printed")
-    define("per_token", bool, False, "Print symbols and nats of each token, with --format jsonl.")
-    define_choice("encoding_errors", "strict", "Bytes that are not UTF-8")
-    define("batch_size", int, 16, "The most contexts to read at once.", lower_bound=1)
-    define_span_flags(options, "[default: as the run is evaluated]")
-    define("checkpoint", str, None, "Path of the checkpoint. [default: the newest]", is_path=True)
-    define("jit", bool, True, "Compile the model with XLA.")
+    define_flag(
+        options, "by", str, "file", "Unit that gets a score.", choices=("line", "document", "file")
+    )
+    define_flag(
+        options,
+        "documents",
+        str,
+        "blank_line",
+        "Where documents begin, for --by=document.",
+        choices=[rule for rule in RULES if rule not in ("none", "separator")],
+    )
+    define_flag(
+        options,
+        "document_separator",
+        str,
+        None,
+        "Line after which documents begin, for --by=document.",
+    )
+    define_flag(
+        options,
+        "context",
+        str,
+        "text",
+        "Unit that the memory runs through: each text that gets a score, or the whole file.",
+        choices=("text", "file"),
+    )
+    define_flag(
+        options, "carry_memory", bool, False, "Let the memory run through all files, in order."
+    )
+    define_flag(
+        options,
+        "mask_empty_memory",
+        bool,
+        True,
+        "Hide the empty memory, which the 2019 release attends to.",
+    )
+    define_flag(
+        options,
+        "prefix",
+        str,
+        "",
+        r"Text that is read before each context and not scored; \n is a line break.",
+    )
+    define_flag(options, "format", str, "table", "Form of the output.", choices=("table", "jsonl"))
+    define_flag(
+        options,
+        "per_token",
+        bool,
+        False,
+        "Print the symbol and the nats of each token, with --format=jsonl.",
+    )
+    define_flag(
+        options,
+        "encoding_errors",
+        str,
+        "strict",
+        "Treatment of bytes that are not UTF-8: an error, or a replacement character.",
+        choices=("strict", "replace"),
+    )
+    define_flag(
+        options, "batch_size", int, 16, "Largest number of contexts to read at once.", lower_bound=1
+    )
+    define_span_flags(options, "as the run is evaluated")
+    define_flag(
+        options,
+        "checkpoint",
+        str,
+        None,
+        "Path of the checkpoint to use. [default: the newest]",
+        is_path=True,
+    )
+    define_flag(options, "jit", bool, True, "Compile the model with XLA.")
     return options
 
 
@@ -121,13 +172,8 @@ def _check_flags(options: flags.FlagValues) -> None:
     """Checks what can be known without the run.
 
     Raises:
-        flags.Error: a value is none of its choices, or flags contradict each other.
+        flags.Error: If flags contradict each other.
     """
-    for name, choices in _CHOICES.items():
-        if options[name].value not in choices:
-            raise flags.Error(
-                f"--{name} must be one of {', '.join(choices)}. Received: {options[name].value}"
-            )
     for name in ("documents", "document_separator"):
         if options[name].present and options.by != "document":
             raise flags.Error(f"--{name} is for --by document. Received: --by {options.by}")

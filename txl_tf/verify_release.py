@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
 from txl_tf.config import SHAPELESS, AttentionSpan, ModelConfig
 from txl_tf.config.base import list_differences
 from txl_tf.errors import UserError
@@ -28,7 +29,7 @@ def main(argv: list[str]) -> int:
     def run(options: flags.FlagValues) -> None:
         verdicts.append(verify_release(options))
 
-    status = run_program(str(__doc__), define_flags(), run, argv, positional="source")
+    status = run_program(__doc__, define_flags(), run, argv, positional="source")
     return status or int(not all(verdicts))
 
 
@@ -40,8 +41,7 @@ def define_flags() -> flags.FlagValues:
         "source",
         str,
         None,
-        "Folder of a release, with model/; that folder itself; or a checkpoint, as in "
-        "model/model.ckpt-0.",
+        "Folder of a release, its folder model/, or a checkpoint such as model/model.ckpt-0.",
         required=True,
         is_path=True,
     )
@@ -54,21 +54,21 @@ def define_flags() -> flags.FlagValues:
         is_path=True,
     )
     define_flag(options, "tgt_len", int, 8, "Segment length T.", lower_bound=1)
-    define_flag(options, "mem_len", int, 12, "Memory length M.", lower_bound=0)
+    define_flag(options, "mem_len", int, 12, "Memory length M; 0 for no memory.", lower_bound=0)
     define_flag(
         options,
         "same_length",
         bool,
         None,
-        "Whether every query sees M + 1 keys. [default: both are compared]",
+        "Let every query see M + 1 keys. [default: compare both ways]",
     )
     define_flag(
         options,
         "clamp_len",
         int,
         None,
-        "Distances beyond it count as equal to it; -1 for no limit. [default: -1, and half of "
-        "--mem_len with --same_length]",
+        "Distances beyond this count as equal to it; -1 for no limit. [default: half of --mem_len "
+        "with --same_length, otherwise -1]",
     )
     return options
 

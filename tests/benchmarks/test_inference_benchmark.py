@@ -96,8 +96,8 @@ def test_all_that_was_measured_is_in_the_file(run_small):
 
 
 def test_an_unknown_work_is_one_line(capsys):
-    assert inference.main(["inference", "--works=evaluate-tiny"]) == 1
-    message = "inference: `works` must be among evaluate-bytes, evaluate-bytes-large, "
+    assert inference.main(["inference", "--works=evaluate-tiny"]) == 2
+    message = "inference: --works must be one or more of evaluate-bytes, evaluate-bytes-large, "
     assert capsys.readouterr().err.startswith(message)
 
 

@@ -13,9 +13,9 @@ from release_command_lines import (
 import train_gpu
 import train_tpu
 from data_prep import make_tfrecords
+from txl_tf.cli.flags import parse_flags
 from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, TRAINING_FLAGS, describe_legacy_flags
-from txl_tf.cli.program import parse_flags
-from txl_tf.cli.train_command import define_flags
+from txl_tf.cli.train_flags import define_flags
 
 # All flags of its programs that ours do without, with the release's defaults.
 TRAINING_DEFAULTS = {
@@ -104,7 +104,9 @@ def test_every_flag_that_is_given_has_a_line_and_no_other(define, legacy):
     for flag in legacy:
         options = define()
         value = {int: 3, bool: False, str: "name"}[flag.kind]
-        needed = [f"--{name}=x" for name in ("data_dir", "model_dir", "dataset") if name in options]
+        needed = [
+            f"--{name}=text" for name in ("data_dir", "model_dir", "dataset") if name in options
+        ]
         parse_flags(options, ["x", f"--{flag.name}={value}", *needed])
         (line,) = describe_legacy_flags(options, legacy)
         assert line.startswith(f"--{flag.name}={str(value).lower()}: ")

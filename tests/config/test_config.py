@@ -1,9 +1,11 @@
 import dataclasses
+import inspect
 import json
 
 import pytest
 
 from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config.run_options import RunOptions
 from txl_tf.errors import UserError
 
 CONFIGS = [
@@ -21,6 +23,14 @@ def test_a_config_comes_back_from_json(config):
     text = json.dumps(config.to_json())
     assert type(config).from_json(text) == config
     assert type(config).from_json(json.loads(text)) == config
+
+
+@pytest.mark.parametrize("cls", [ModelConfig, AttentionSpan, TrainConfig, EvalConfig, RunOptions])
+def test_the_docstring_of_a_config_describes_each_field(cls):
+    arguments = inspect.getdoc(cls).partition("Args:\n")[2]
+    lines = [line.strip() for line in arguments.splitlines()]
+    fields = dataclasses.fields(cls)
+    assert lines[: len(fields)] == [f"{field.name}: {field.metadata['help']}" for field in fields]
 
 
 @BY_CLASS

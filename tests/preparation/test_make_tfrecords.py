@@ -76,10 +76,13 @@ def test_the_program_prints_what_it_made(text8, tmp_path, capsys):
     ("arguments", "message"),
     [
         ((), "--dataset must be given"),
-        (("--dataset=text9",), f"unknown data set 'text9'. Known: {NAMES}"),
+        (("--dataset=text9",), f"--dataset must be one of {NAMES}. Received: text9"),
         (("--dataset=text8", "--colour=red"), "unknown flag --colour"),
-        (("--dataset=text8", "--valid_size=0"), "--valid_size=0: 0 is not a positive integer"),
-        (("--dataset=text8", "rest"), "flags only are expected. Received: rest"),
+        (
+            ("--dataset=text8", "--valid_size=0"),
+            "--valid_size must be an integer >= 1. Received: 0",
+        ),
+        (("--dataset=text8", "rest"), "only flags are expected. Received: rest"),
         (("--dataset=text8", "--drop_newlines"), "--drop_newlines is for enwik8"),
         (("--dataset=pydoc", "--raw_dir=x"), "--raw_dir is for text8 and enwik8 and wt103"),
         (("--dataset=wt103", "--level=char"), "--level is for text."),
@@ -133,7 +136,7 @@ def test_the_process_exits_with_status_2_for_a_wrong_flag():
     done = run("--dataset=text9")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        f"make_tfrecords.py: unknown data set 'text9'. Known: {NAMES}"
+        f"make_tfrecords.py: --dataset must be one of {NAMES}. Received: text9. Did you mean text?"
     ]
 
 

@@ -26,8 +26,8 @@ SPAN = {"tgt_len": 3, "mem_len": 13, "same_length": True, "clamp_len": 9}
 
 
 @pytest.fixture
-def recipe(run, monkeypatch):
-    """A recipe of the run's model, for another vocabulary and with a figure."""
+def preset(run, monkeypatch):
+    """A preset of the run's model, for another vocabulary and with a figure."""
     config = read_run_config(str(run))
     model = dataclasses.replace(config.model, n_token=97, cutoffs=(5,), dropout=0.3)
     evaluation = txl_tf.EvalConfig(eval_batch_size=4, **SPAN)
@@ -61,11 +61,11 @@ def score(run, config, split="test", **counting):
     return evaluator.score_lanes(evaluator.cut_lanes(tokens, **{"warm_len": 0, **counting}))
 
 
-def test_a_run_is_evaluated_with_the_span_of_its_recipe_beside_its_figure(run, recipe, capsys):
-    assert call("--run", run, "--recipe", "sota") == 0
+def test_a_run_is_evaluated_with_the_span_of_its_preset_beside_its_figure(run, preset, capsys):
+    assert call("--run", run, "--preset", "sota") == 0
     out = capsys.readouterr().out
     rows = read_rows(out)
-    expected = score(run, presets.get(recipe).evaluation, warm_len=52)
+    expected = score(run, presets.get(preset).evaluation, warm_len=52)
     assert out.startswith(
         "Scores test with tgt_len 3, mem_len 13, same_length true, clamp_len 9, 4 lanes, "
         "warmed by 54 tokens.\n"
@@ -81,15 +81,15 @@ def test_a_run_is_evaluated_with_the_span_of_its_recipe_beside_its_figure(run, r
     assert " tokens/s: " in rows["speed"]
 
 
-def test_the_object_holds_what_the_table_says(run, recipe, capsys):
-    record = evaluate_as_json(capsys, run, "--recipe=sota")
-    nats = score(run, presets.get(recipe).evaluation, warm_len=99).nats_per_token  # one layer
+def test_the_object_holds_what_the_table_says(run, preset, capsys):
+    record = evaluate_as_json(capsys, run, "--preset=sota")
+    nats = score(run, presets.get(preset).evaluation, warm_len=99).nats_per_token  # one layer
     assert record.pop("seconds") > 0
     assert record.pop("tokens_per_second") > 0
     assert record == {
         "run": str(run),
         "dataset": "words",
-        "recipe": recipe,
+        "recipe": preset,
         "published": "7.5 perplexity",
         "split": "test",
         "checkpoint": str(run / "checkpoints" / "ckpt-12"),
@@ -116,7 +116,7 @@ def test_the_object_holds_what_the_table_says(run, recipe, capsys):
     }
 
 
-def test_without_a_recipe_the_runs_own_config_decides(run, capsys):
+def test_without_a_preset_the_runs_own_config_decides(run, capsys):
     record = evaluate_as_json(capsys, run)
     assert record["evaluation"] == read_run_config(str(run)).evaluation.to_json()
     assert (record["recipe"], record["published"]) == (None, "")
@@ -152,15 +152,22 @@ def test_lanes_can_be_cold_and_count_every_token(run, capsys):
     assert record["loss_nats"] == pytest.approx(score(run, config).nats_per_token, rel=1e-6)
 
 
-def test_flags_change_the_span(run, recipe, capsys):
+def test_flags_change_the_span(run, preset, capsys):
     flags = ["--tgt_len=5", "--mem_len=17", "--nosame_length", "--clamp_len=-1", "--lanes=2"]
-    record = evaluate_as_json(capsys, run, f"--recipe={recipe}", *flags)
+    record = evaluate_as_json(capsys, run, f"--preset={preset}", *flags)
     config = txl_tf.EvalConfig(5, 17, same_length=False, clamp_len=-1, eval_batch_size=2)
     assert record["evaluation"] == config.to_json()
 
 
-def test_a_figure_that_was_measured_otherwise_says_how(run, recipe, capsys):
-    assert call(run, "--recipe", recipe, "--tgt_len=5", "--split=valid") == 0
+def test_the_first_name_of_the_flag_is_still_accepted(run, preset, capsys):
+    records = [evaluate_as_json(capsys, run, f"--{name}=sota") for name in ("preset", "recipe")]
+    assert [record["evaluation"]["mem_len"] for record in records] == [
+        presets.get(preset).evaluation.mem_len
+    ] * 2
+
+
+def test_a_figure_that_was_measured_otherwise_says_how(run, preset, capsys):
+    assert call(run, "--preset", preset, "--tgt_len=5", "--split=valid") == 0
     assert read_rows(capsys.readouterr().out)["published"] == (
         "7.5 perplexity (words_tiny; on words, split test; "
         "with tgt_len 3, mem_len 13, same_length true, clamp_len 9)"
@@ -281,7 +288,7 @@ def bare_run(run, tmp_path):
 
 def test_a_run_without_a_vocabulary_takes_the_records_ids(bare_run, capsys):
     assert call(bare_run) == 0
-    assert "has no vocabulary: its ids are taken for those of the records.\n" in (
+    assert "has no vocabulary: its ids are assumed to be those of the records.\n" in (
         capsys.readouterr().out
     )
 
@@ -301,14 +308,14 @@ def test_bytes_are_measured_in_bits(tmp_path, capsys):
     rows = read_rows(capsys.readouterr().out)
     nats = float(rows["loss"].removesuffix(" nats"))
     assert float(rows["bpc"]) == pytest.approx(nats / math.log(2), abs=2e-4)  # 4 digits
-    assert rows["published"] == "none: no recipe has a model of this shape"
+    assert rows["published"] == "none: no preset has a model of this shape"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--split=tset"], "has no split 'tset'; it has valid, test."),
-        (["--recipe=sota"], "no recipe has a model of the run's shape"),
+        (["--preset=sota"], "no preset has a model of the run's shape"),
         (["--data_dir=nowhere"], "`nowhere` holds no records."),
         (["--checkpoint=x/ckpt-3"], "x/ckpt-3 cannot be restored: "),
         (["--checkpoint=x"], "'x' does not end in a step, as in ckpt-1000"),
@@ -329,8 +336,8 @@ def has_evaluations(run):
     return (run / "evaluations.jsonl").exists()
 
 
-def test_recipes_are_listed_where_the_run_is_of_none(run, capsys):
-    assert call(run, "--recipe=sota") == 1
+def test_presets_are_listed_if_the_run_has_the_model_of_none(run, capsys):
+    assert call(run, "--preset=sota") == 1
     assert capsys.readouterr().err.endswith(f"Choose one: {', '.join(presets.names())}\n")
 
 
@@ -363,11 +370,11 @@ def test_a_run_without_records_of_its_own_is_evaluated_on_those_it_was_trained_o
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--lanes=0"], "flag --lanes=0: "),
-        (["--tgt_len=0"], "flag --tgt_len=0: "),
+        (["--lanes=0"], "--lanes must be an integer >= 1. Received: 0"),
+        (["--tgt_len=0"], "--tgt_len must be an integer >= 1. Received: 0"),
         (["--clamp_len=0"], "`clamp_len` must be -1 (off) or positive"),
-        (["--recipe=text8-base"], "--recipe: Unknown preset 'text8-base'. Did you mean"),
-        (["--warm_lanes=false", "--warm_len=5"], "--warm_len is for lanes that are warmed"),
+        (["--preset=text8-base"], "Received: text8-base. Did you mean text8_base?"),
+        (["--warm_lanes=false", "--warm_len=5"], "--warm_len cannot be used with --warm_lanes=f"),
         (["--lane=3"], "unknown flag --lane. Did you mean --lanes?"),
     ],
 )
@@ -392,14 +399,14 @@ def test_the_program_runs_compiled_from_the_command_line(run):
 
 
 @pytest.mark.parametrize("name", presets.names())
-def test_the_recipe_of_a_model_is_found_by_its_shape(name):
+def test_the_preset_of_a_model_is_found_by_its_shape(name):
     model = dataclasses.replace(
         presets.model(name), n_token=800_011, dropout=0.5, dropatt=0.5, init_std=0.5, cutoffs=(7,)
     )
     assert presets.find(model, name.partition("_")[0]) == name
 
 
-def test_no_recipe_is_found_for_another_shape():
+def test_no_preset_is_found_for_another_shape():
     assert presets.find(ModelConfig(n_token=27), "text8") is None
 
 

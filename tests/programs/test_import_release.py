@@ -48,7 +48,7 @@ def test_a_release_becomes_a_run(python, tmp_path, capsys):
         assert lm.vocabulary.decode(found).split() == decode(golden)
     printed = capsys.readouterr().out
     assert "2 layers, d_model 12, d_embed 12, 3 heads of 5, d_inner 7, untie_r true" in printed
-    assert "no recipe has these sizes" in printed
+    assert "no preset has these sizes" in printed
 
 
 def decode(ids):
@@ -87,7 +87,7 @@ def test_the_run_scores_generates_and_evaluates(tmp_path):
     assert 0 < evaluated.nats_per_token < 30
 
 
-def test_the_recipe_of_the_sizes_gives_span_and_dropout(tmp_path, capsys):
+def test_the_preset_of_the_sizes_gives_span_and_dropout(tmp_path, capsys):
     sizes = dataclasses.asdict(txl_tf.presets.model("text8_base"))
     for name in ("n_token", "dropout", "dropatt"):
         del sizes[name]
@@ -96,7 +96,7 @@ def test_the_recipe_of_the_sizes_gives_span_and_dropout(tmp_path, capsys):
     lm = txl_tf.load(tmp_path / "run")
     assert lm.evaluation == txl_tf.presets.get("text8_base").evaluation
     assert (lm.config.dropout, lm.config.dropatt) == (0.1, 0.0)
-    assert "recipe text8_base" in capsys.readouterr().out
+    assert "preset text8_base" in capsys.readouterr().out
 
 
 def test_without_data_the_run_knows_ids_alone(tmp_path, capsys):
@@ -172,8 +172,8 @@ def test_an_export_that_fails_leaves_nothing(tmp_path, capsys, monkeypatch, is_n
         (["--source=absent"], 1, r"`absent` is not there"),
         (["--source={source}", "--splits=train"], 0, r""),
         (["--source={source}", "--splits=dev"], 1, r"has no split 'dev'; it has train, valid"),
-        (["--source={source}", "--recipe=wt104"], 2, r"Unknown preset 'wt104'"),
-        (["--source={source}", "--eval_mem_len=-1"], 2, r"`mem_len` must be"),
+        (["--source={source}", "--preset=wt104"], 2, r"--preset must be one of demo, .*: wt104"),
+        (["--source={source}", "--eval_mem_len=-1"], 2, r"--eval_mem_len must be .* >= 0\."),
         (["--source={source}", "--with_optimizer"], 1, r"does not hold the state of Adam: .*/Adam"),
         (["--source={source}", "--layers=3"], 2, r"unknown flag --layers"),
     ],

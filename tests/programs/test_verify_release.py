@@ -117,7 +117,7 @@ def test_a_run_of_another_model_is_refused(source, tmp_path, capsys):
     [
         (["--run=absent"], 1, "`absent` holds no run: config.json is missing"),
         (["--clamp_len=0"], 1, "`clamp_len` must be -1 (off) or positive. Received: clamp_len=0"),
-        (["--mem_len=-1"], 2, "flag --mem_len=-1: -1 is not a non-negative integer"),
+        (["--mem_len=-1"], 2, "--mem_len must be an integer >= 0. Received: -1"),
         (["--men_len=1"], 2, "unknown flag --men_len. Did you mean --mem_len?"),
     ],
 )

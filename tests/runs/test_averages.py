@@ -201,8 +201,8 @@ def change_model(folder):
             "checkpoints FOLDER/checkpoints/ckpt-2 and FOLDER/checkpoints/ckpt-11",
         ),
         (None, ["--steps=5,x"], 2, "--steps must be integers. Received: 5,x"),
-        (None, ["--steps=5,7", "--last=2"], 2, "--last and --steps: pass one of them"),
-        (None, ["--last=1"], 2, "flag --last=1: 1 is not integer >= 2"),
+        (None, ["--steps=5,7", "--last=2"], 2, "--last and --steps cannot be used together"),
+        (None, ["--last=1"], 2, "--last must be an integer >= 2. Received: 1"),
     ],
 )
 def test_what_cannot_be_averaged_is_one_line(folder, change, arguments, status, message, capsys):

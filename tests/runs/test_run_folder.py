@@ -88,8 +88,8 @@ def test_a_folder_without_a_run_has_no_vocabulary(tmp_path):
     ("name", "hint"),
     [
         ("absent", r"is missing, and so is the folder$"),
-        ("text8_bas", r"and so is the folder. 'text8_base' is a recipe"),
-        ("text8_base", r"'text8_base' is a recipe: train it, or import its weights"),
+        ("text8_bas", r"and so is the folder. 'text8_base' is a preset"),
+        ("text8_base", r"'text8_base' is a preset: train it, or import its weights"),
         ("exported", r"It is a SavedModel: `tf.saved_model.load` reads it"),
     ],
 )
@@ -110,8 +110,8 @@ def test_a_folder_of_others_is_told_how_to_become_a_run(read, tmp_path):
 
 
 @pytest.mark.parametrize("read", [read_run_config, read_run_vocabulary])
-def test_the_name_of_a_recipe_is_no_folder(read):
-    with pytest.raises(UserError, match=r"'text8_base' is a recipe: train it, or import"):
+def test_the_name_of_a_preset_is_no_folder(read):
+    with pytest.raises(UserError, match=r"'text8_base' is a preset: train it, or import"):
         read("text8_base")
 
 

@@ -1,1 +1,1 @@
-"""What the command-line programs share: flags, the training command, errors of one line."""
+"""Shared parts of the command-line programs: flags, the training command, errors of one line."""

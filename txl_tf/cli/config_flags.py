@@ -1,51 +1,69 @@
-"""Flags for the fields of configs: defined from their docstrings, and read into configs."""
+"""Flags for the fields of configs: defined from their descriptions, and read into configs."""
 
 import dataclasses
-import re
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from absl import flags
 
-from txl_tf.cli.program import define_flag, parse_cutoffs, parse_schedule
+from txl_tf.cli.flags import define_flag, parse_integers
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.run_options import RunOptions
-from txl_tf.config.training import MAX_SEED
-from txl_tf.errors import UserError
 
 Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions)
-Result = TypeVar("Result")
 
 _EVAL_PREFIX = "eval_"
-_RULES: dict[str, dict[str, Any]] = {"seed": {"upper_bound": MAX_SEED}}
-_PARSERS: dict[str, Callable[[list[str]], Any]] = {  # of fields that are lists of texts as flags
-    "cutoffs": parse_cutoffs,
-    "tgt_len_schedule": parse_schedule,
-}
+_EVAL_NOTE = "the preset's; without one, as in training"
 
 
-def answer_as_flags(call: Callable[..., Result], *arguments: Any) -> Result:
-    """Calls, and raises what is wrong with the value of a flag as an error of the flags."""
-    try:
-        return call(*arguments)
-    except UserError as error:
-        raise flags.Error(str(error)) from error
+def define_config_flags(
+    options: flags.FlagValues,
+    config: type,
+    names: Collection[str] | None = None,
+    *,
+    prefix: str | None = None,
+    otherwise: str | None = None,
+) -> None:
+    """Defines a flag for each field of a config, by the field's default and description.
+
+    Args:
+        options: the flags of the program, to which these are added.
+        config: the class.
+        names: the fields that get a flag; `None` for all.
+        prefix: as in `name_flags`.
+        otherwise: says in words what holds where a flag is not given, if that is not the field's
+            default.
+    """
+    for field in dataclasses.fields(config):
+        flag = name_flags(config, prefix).get(field.name)
+        if flag is None or (names is not None and field.name not in names):
+            continue
+        rules = dict(field.metadata)
+        help_text = rules.pop("help")
+        default: Any = field.default
+        kind = type(default)
+        if kind is tuple:
+            default, kind = list(default), list
+        note = _EVAL_NOTE if otherwise is None and flag != field.name else otherwise
+        if note is not None:
+            default, help_text = None, f"{help_text} [default: {note}]"
+        define_flag(options, flag, kind, default, help_text, **rules)
 
 
 def override(
     config: Config, options: flags.FlagValues, *, prefix: str | None = None, **others: Any
 ) -> Config:
-    """Returns the config with those of its fields whose flags are there and were given by hand.
+    """Returns the config with the values of those flags that were given on the command line.
 
     Args:
-        config: where the other fields are from.
-        options: the flags.
-        prefix: how their names begin; `None` for that of the config's class.
-        **others: fields that no flag decides.
+        config: has the other values.
+        options: the flags; fields without a flag keep their values.
+        prefix: as in `name_flags`.
+        **others: values of fields that no flag decides.
 
     Raises:
-        flags.Error: the text of a flag cannot be read.
-        UserError: a value is out of its range.
+        flags.Error: If the text of a flag cannot be read.
+        UserError: If a value is out of its range.
     """
     given = dict(others)
     for name, flag in name_flags(type(config), prefix).items():
@@ -55,34 +73,15 @@ def override(
     return dataclasses.replace(config, **given)
 
 
-def define_config_flags(
-    options: flags.FlagValues, config: type, names: Collection[str] | None = None
-) -> None:
-    """Defines a flag for each field of a config, with its default and its description.
+def name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
+    """Returns the flag of each field.
+
+    The number of tokens has none: the records decide it.
 
     Args:
-        options: where.
         config: the class.
-        names: of the fields; `None` for all.
-    """
-    texts = _describe_fields(config)
-    defaults = {field.name: field.default for field in dataclasses.fields(config)}
-    for name, flag in name_flags(config).items():
-        if names is not None and name not in names:
-            continue
-        default: Any = defaults[name]
-        text, kind = texts[name], type(default)
-        if kind is tuple:
-            default, kind = list(default), list
-        if flag != name:
-            default, text = None, f"{text} [default: the preset's, else as in training]"
-        define_flag(options, flag, kind, default, text, **_RULES.get(name, {}))
-
-
-def name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
-    """Returns the flag of each field: its name; for `EvalConfig` it begins with eval_.
-
-    The number of tokens has none: the records know it.
+        prefix: the start of the flags' names, before the names of the fields; `None` for "eval_"
+            with `EvalConfig`, and for nothing with others.
     """
     if prefix is None:
         prefix = _EVAL_PREFIX if config is EvalConfig else ""
@@ -90,8 +89,39 @@ def name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
     return {name: name if name.startswith(prefix) else prefix + name for name in names}
 
 
-def _describe_fields(config: type) -> dict[str, str]:
-    """Returns what a config's docstring says of its fields."""
-    arguments = (config.__doc__ or "").partition("Args:")[2].partition("Raises:")[0]
-    found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", arguments, flags=re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in found}
+def parse_cutoffs(texts: list[str]) -> tuple[int, ...]:
+    """Returns the ids in the value of `--cutoffs`.
+
+    >>> parse_cutoffs(["20000", "40000"])
+    (20000, 40000)
+
+    Raises:
+        flags.Error: If a text is no integer.
+    """
+    return parse_integers("cutoffs", texts)
+
+
+def parse_schedule(texts: list[str]) -> tuple[tuple[int, int], ...]:
+    """Returns the pairs of a step and a length in the value of `--tgt_len_schedule`.
+
+    >>> parse_schedule(["2000:32", "6000:64"])
+    ((2000, 32), (6000, 64))
+
+    Raises:
+        flags.Error: If a text is no such pair.
+    """
+    try:
+        pairs = [text.split(":") for text in texts]
+        return tuple((int(step), int(length)) for step, length in pairs)
+    except ValueError as error:
+        raise flags.Error(
+            "--tgt_len_schedule must be pairs STEP:LENGTH, as in 2000:32,6000:64. "
+            f"Received: {','.join(texts)}"
+        ) from error
+
+
+# Of fields that are no plain values: from the list of texts that a flag holds.
+_PARSERS: dict[str, Callable[[list[str]], Any]] = {
+    "cutoffs": parse_cutoffs,
+    "tgt_len_schedule": parse_schedule,
+}

@@ -1,4 +1,4 @@
-"""Opening a data set, in whatever form it lies on disk."""
+"""Opening a data set in any of the formats that are read."""
 
 from typing import TYPE_CHECKING
 
@@ -12,18 +12,6 @@ if TYPE_CHECKING:
 RECORDS, RELEASE = DATA_FORMATS = ("records", "release2019")
 
 
-def check_data_format(data_format: str) -> None:
-    """Checks the name of a format.
-
-    Raises:
-        UserError: It is none of `DATA_FORMATS`.
-    """
-    if data_format not in DATA_FORMATS:
-        raise UserError(
-            f"--data_format must be {' or '.join(DATA_FORMATS)}. Received: {data_format}"
-        )
-
-
 def open_data_set(
     data_dir: str,
     data_format: str,
@@ -34,20 +22,20 @@ def open_data_set(
     record_info_dir: str | None = None,
     corpus_info_path: str | None = None,
 ) -> "DataSet":
-    """Opens a data set; what reads the 2019 release, and tensorflow, is imported only for that.
+    """Opens a data set. The reader of the 2019 release, and tensorflow, are imported only for it.
 
     Args:
         data_dir: Its folder.
         data_format: One of `DATA_FORMATS`.
-        train_batch_size: As in `open_release_records`, and so are the others; they are for its
-            records alone.
+        train_batch_size: As in `open_release_records`; this and the others are for the records
+            of the 2019 release alone.
         eval_batch_size: As there.
         tgt_len: As there.
         record_info_dir: As there.
         corpus_info_path: As there.
 
     Raises:
-        UserError: It is not there, is of another format, or damaged.
+        UserError: If it is missing, of another format, or damaged.
     """
     if data_format == RELEASE:
         from txl_tf.release.records import open_release_records

@@ -1,4 +1,4 @@
-"""What a training command would do and take, without doing it."""
+"""A dry run: what a training command would do, and the resources it would need."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,11 +26,11 @@ from txl_tf.training.trainer import check_batch
 if TYPE_CHECKING:
     from txl_tf.config import ModelConfig
 
-_SAMPLED_TOKENS = 200_000  # whose bins are counted
+_SAMPLED_TOKENS = 200_000  # of which the bins are counted
 
 
 class Job(NamedTuple):
-    """A training that was asked for.
+    """A training run that was asked for.
 
     Args:
         records: the data set.
@@ -40,7 +40,7 @@ class Job(NamedTuple):
         eval_split: split of the evaluations.
         warm_start_path: checkpoint whose weights a new run starts from.
         evaluates_after: whether the run is evaluated after training.
-        n_replicas: how many there are; `None` where only their start would tell.
+        n_replicas: their number; `None` if it is not known before the start.
     """
 
     records: DataSet
@@ -54,10 +54,10 @@ class Job(NamedTuple):
 
 
 def describe_job(job: Job) -> Iterator[str]:
-    """Yields what the training would do and take, a line each.
+    """Yields lines about what the training would do and need.
 
     Raises:
-        UserError: it would be refused.
+        UserError: If the training would be refused.
     """
     config, training = job.config, job.config.training
     found = check_run_folder(job.model_dir, config, job.records.vocabulary)
@@ -75,7 +75,7 @@ def describe_job(job: Job) -> Iterator[str]:
     yield "A dry run: nothing is trained or written."
     yield (
         f"parameters  {sum(parts):,}: embedding {parts.embedding:,}, layers {parts.layers:,}, "
-        f"softmax {parts.softmax:,} of its own"
+        f"softmax {parts.softmax:,} beside the tables"
     )
     memory = estimate_memory(config.model, training, n_replicas=n_replicas)
     yield f"memory      {_describe_memory(memory)}"
@@ -84,7 +84,7 @@ def describe_job(job: Job) -> Iterator[str]:
     yield (
         f"step        {training.train_batch_size * training.tgt_len:,} tokens, "
         f"{training.train_batch_size} lanes of {training.tgt_len}; "
-        f"{_format_flops(flops)} in products of matrices"
+        f"{_format_flops(flops)} in matrix products"
     )
     n_tokens = _count_tokens(lanes, training.train_steps) - _count_tokens(lanes, first_step)
     epochs = n_tokens / (lanes.n_lanes * lanes.lane_len)
@@ -118,7 +118,7 @@ def _describe_memory(memory: TrainingMemory) -> str:
 def _describe_replicas(job: Job) -> str:
     n_lanes = job.config.training.train_batch_size
     if job.n_replicas is None:
-        return f"for all {n_lanes} lanes; how many replicas share them is known at the start"
+        return f"for all {n_lanes} lanes; the number of replicas is known when training starts"
     rows = n_lanes // job.n_replicas
     lanes = f"{rows} lane{'s' * (rows > 1)}"
     if job.n_replicas == 1:
@@ -130,12 +130,12 @@ def _describe_start(job: Job, checkpoints: list[tuple[int, str]]) -> str:
     if checkpoints:
         step, path = checkpoints[-1]
         if step == job.config.training.train_steps:
-            return f"all {step:,} steps are done: {path}"
+            return f"all {step:,} steps are done, in {path}"
         return f"restores {path}"
     if job.warm_start_path is None:
         return f"new weights, seed {job.config.training.seed}"
     if not exists(f"{job.warm_start_path}.index"):
-        raise UserError(f"checkpoint {job.warm_start_path} is not there")
+        raise UserError(f"checkpoint {job.warm_start_path} does not exist")
     return f"the weights of {job.warm_start_path}"
 
 
@@ -160,7 +160,7 @@ def _count_tokens(lanes: TrainingLanes, step: int) -> int:
 
 
 def _format_bytes(size: int) -> str:
-    """Returns a size for people.
+    """Returns a size in a readable unit.
 
     >>> _format_bytes(3 * 2**29)
     '1.5 GiB'
@@ -172,7 +172,7 @@ def _format_bytes(size: int) -> str:
 
 
 def _format_flops(flops: float) -> str:
-    """Returns a number of operations for people.
+    """Returns a number of operations in a readable unit.
 
     >>> _format_flops(2.5e15)
     '2.5 PFLOP'

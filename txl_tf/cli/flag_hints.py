@@ -1,9 +1,9 @@
-"""What flags that other programs have are called here."""
+"""Names that flags have in other programs, to suggest the flag that is meant."""
 
 import difflib
 from collections.abc import Collection
 
-# Flags, and the names that they have elsewhere. Of several, those that a program has are meant.
+# Flags and their names elsewhere. Where there are several flags, all that a program has are meant.
 _OTHER_NAMES: dict[tuple[str, ...], str] = {
     ("train_batch_size", "eval_batch_size"): "batch_size batch bs bsz",
     ("learning_rate",): "lr rate",
@@ -54,12 +54,12 @@ _SUGGESTIONS = {name: flags for flags, names in _OTHER_NAMES.items() for name in
 _EPOCH_NOTE = " A run says how many steps an epoch has."
 _NOTES = {
     **dict.fromkeys(("epochs", "num_epochs", "max_epochs", "num_train_epochs"), _EPOCH_NOTE),
-    "resume": " A run that is called again goes on by itself.",
+    "resume": " A run that is started again continues by itself.",
 }
 
 
 def suggest_flags(unknown: str, known: Collection[str]) -> str:
-    """Returns which flags may be meant by an unknown one, as the end of a message.
+    """Returns the end of a message that suggests flags in place of an unknown one.
 
     >>> suggest_flags("batch_size", ["train_batch_size", "eval_batch_size", "tgt_len"])
     ' Did you mean --train_batch_size or --eval_batch_size?'
@@ -69,8 +69,8 @@ def suggest_flags(unknown: str, known: Collection[str]) -> str:
     ''
 
     Args:
-        unknown: without the dashes.
-        known: the flags that there are.
+        unknown: its name, without the dashes.
+        known: the flags of the program.
     """
     name = unknown.lower().replace("-", "_")
     found = [flag for flag in (name, *_SUGGESTIONS.get(name, ())) if flag in known]

@@ -1,6 +1,6 @@
-"""Flags of the 2019 release's programs that nothing here depends on.
+"""Flags of the 2019 release's programs that have no effect here.
 
-They are accepted, so that its command lines run, and a line says what takes their place.
+They are accepted so that its command lines run, and a line says what to use instead.
 """
 
 from collections.abc import Iterator
@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from txl_tf.cli.program import define_flag
+from txl_tf.cli.flags import define_flag
 
-_HELP = "Accepted for command lines of the 2019 release."
+_HELP = "Accepted so that command lines of the 2019 release run; has no effect."
 
 
 class LegacyFlag(NamedTuple):
-    """A flag that is accepted, and the end of the line that says what takes its place.
+    """A flag that is accepted, and the end of the line that says what to use instead.
 
     Attributes:
         name: Without the dashes.
         kind: Its type.
         default: The release's.
-        instead: What takes its place.
+        instead: What to use instead, or why nothing is needed.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The start of tensorflow without its remarks on the machine.
+"""Imports tensorflow without its remarks on the machine.
 
 Its C++ reads `TF_CPP_MIN_LOG_LEVEL` late. Before that it writes remarks on oneDNN and on GPUs that
 are not there straight to file descriptor 2, whatever the level. Programs filter that descriptor
@@ -34,7 +34,7 @@ def quiet_start() -> Iterator[None]:
     """Hides remarks on the machine if tensorflow is imported for the first time within.
 
     What is hidden follows `TF_CPP_MIN_LOG_LEVEL`, which is 2 unless the user has set it: errors
-    pass, and so does all that has not the form of a remark. With 0 nothing is hidden.
+    pass, and so does every line that does not look like a remark. With 0 nothing is hidden.
     """
     if "tensorflow" in sys.modules:
         yield
@@ -91,11 +91,11 @@ class _Loader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        self._spec.loader = module.__loader__ = self._loader  # as if nobody had come between
+        self._spec.loader = module.__loader__ = self._loader  # as without this class
         level = os.environ.setdefault(LEVEL_VARIABLE, DEFAULT_LEVEL)
         with filter_lines(list_dropped(level)):
             self._loader.exec_module(module)
-            # Remarks on GPUs come when they are looked for; so do errors, to whoever needs them.
+            # Remarks on GPUs come when they are looked for; errors will come again to the program.
             with contextlib.suppress(Exception):
                 module.config.list_physical_devices()
 

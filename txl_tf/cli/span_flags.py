@@ -1,33 +1,35 @@
-"""The flags by which a run is read otherwise than its config says: segment, span, lanes."""
+"""The flags that read a run in another way than its config: segment, span, lanes."""
 
 import dataclasses
-import functools
 
 from absl import flags
 
-from txl_tf.cli.config_flags import answer_as_flags, override
-from txl_tf.cli.program import define_flag
+from txl_tf.cli.config_flags import define_config_flags, override
+from txl_tf.cli.flags import reraise_as_flag_error
 from txl_tf.config import EvalConfig
 
+_FIELDS = ("tgt_len", "mem_len", "same_length", "clamp_len")
 
-def define_span_flags(options: flags.FlagValues, note: str) -> None:
-    """Defines the flags of segment and span; `note` says what holds where they are not given."""
-    define = functools.partial(define_flag, options)
-    define("tgt_len", int, None, f"Segment length. {note}", lower_bound=1)
-    define("mem_len", int, None, f"Memory length; 0 for none. {note}", lower_bound=0)
-    define("same_length", bool, None, f"Every token sees mem_len + 1 keys. {note}")
-    define("clamp_len", int, None, f"Longest distance; -1 for no limit. {note}")
+
+def define_span_flags(options: flags.FlagValues, otherwise: str) -> None:
+    """Defines the flags of segment and span.
+
+    Args:
+        options: the flags of the program, to which these are added.
+        otherwise: says in words what holds where a flag is not given.
+    """
+    define_config_flags(options, EvalConfig, _FIELDS, prefix="", otherwise=otherwise)
 
 
 def override_evaluation(config: EvalConfig, options: flags.FlagValues) -> EvalConfig:
-    """Returns the config with those of its fields whose flags are there and were given by hand.
+    """Returns the config with the values of those flags that were given on the command line.
 
-    That of `eval_batch_size` is called `lanes`, the others are called as their fields.
+    The flag of `eval_batch_size` is `--lanes`; the others have the names of their fields.
 
     Raises:
-        flags.Error: no evaluation can have them.
+        flags.Error: If no evaluation can have these values.
     """
-    return answer_as_flags(_override, config, options)
+    return reraise_as_flag_error(_override, config, options)
 
 
 def _override(config: EvalConfig, options: flags.FlagValues) -> EvalConfig:

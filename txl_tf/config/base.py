@@ -1,4 +1,4 @@
-"""What all configs share: JSON both ways, and checks of their values."""
+"""The base of all configs: described fields, checks of their values, JSON both ways."""
 
 import dataclasses
 import difflib
@@ -6,11 +6,12 @@ import json
 import math
 import reprlib
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from txl_tf.errors import UserError
 
 MAX_INTEGER = 2**31 - 1  # of int32, in which ids, lengths and steps are computed
+Class = TypeVar("Class")
 _SHORT = reprlib.Repr()  # for messages
 _SHORT.maxstring = _SHORT.maxother = 200
 _SHORT.maxtuple = 50
@@ -32,8 +33,41 @@ def list_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[
     ]
 
 
+def describe(
+    help_text: str,
+    *,
+    choices: tuple[str, ...] | None = None,
+    lower_bound: int | None = None,
+    upper_bound: int | None = None,
+) -> dict[str, Any]:
+    """Returns the metadata of a config's field: what it means, and which values it takes.
+
+    This is the only description of a field. `document_fields` adds it to the docstring of the
+    class, and programs make a flag of it; both work without docstrings too (`python -OO`).
+
+    Args:
+        help_text: what the field means, in sentences.
+        choices: the values of a text.
+        lower_bound: the least value of an integer.
+        upper_bound: the largest value of an integer; `None` for `MAX_INTEGER`.
+    """
+    rules = {"choices": choices, "lower_bound": lower_bound, "upper_bound": upper_bound}
+    given = {name: rule for name, rule in rules.items() if rule is not None}
+    return {"help": help_text, **given}
+
+
+def document_fields(config: type[Class]) -> type[Class]:
+    """Adds the descriptions of the fields to the docstring of a dataclass, as its `Args`."""
+    if config.__doc__:
+        fields = dataclasses.fields(config)  # type: ignore[arg-type]
+        lines = [f"        {field.name}: {field.metadata['help']}\n" for field in fields]
+        head, raises, tail = config.__doc__.partition("    Raises:\n")
+        config.__doc__ = "".join([head.rstrip(), "\n\n    Args:\n", *lines, "\n", raises, tail])
+    return config
+
+
 class Config:
-    """JSON both ways for a frozen dataclass; unknown keys are an error."""
+    """A frozen dataclass whose fields are described: checks of their values, JSON both ways."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as a dict that `json.dump` takes."""
@@ -63,30 +97,43 @@ class Config:
                 raise UserError(f"{cls.__name__} lacks the field `{field.name}`")
         return cls(**fields)
 
+    def _check_fields(self) -> None:
+        """Checks the values that the type and the description of a field rule out.
+
+        Raises:
+            UserError: a value is of another type, or out of its range.
+        """
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            rules = field.metadata
+            if "choices" in rules:
+                self._check_choice(field.name, rules["choices"])
+            elif field.type is int:
+                self._check_integer(
+                    field.name, rules["lower_bound"], rules.get("upper_bound", MAX_INTEGER)
+                )
+            elif field.type is float:
+                self._check_real(field.name)
+            elif field.type is bool:
+                is_boolean = isinstance(getattr(self, field.name), bool)
+                self._check(is_boolean, f"`{field.name}` must be true or false", field.name)
+
     def _check(self, holds: bool, rule: str, *names: str) -> None:
         if not holds:
             received = ", ".join(f"{name}={_SHORT.repr(getattr(self, name))}" for name in names)
             raise UserError(f"{rule}. Received: {received}")
 
-    def _check_integers(self, minimum: int, *names: str, maximum: int = MAX_INTEGER) -> None:
-        for name in names:
-            value = getattr(self, name)
-            is_integer = isinstance(value, int) and not isinstance(value, bool)
-            self._check(
-                is_integer and value >= minimum, f"`{name}` must be an integer >= {minimum}", name
-            )
-            self._check(value <= maximum, f"`{name}` must be an integer <= {maximum}", name)
+    def _check_integer(self, name: str, minimum: int, maximum: int) -> None:
+        value = getattr(self, name)
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        self._check(
+            is_integer and value >= minimum, f"`{name}` must be an integer >= {minimum}", name
+        )
+        self._check(value <= maximum, f"`{name}` must be an integer <= {maximum}", name)
 
-    def _check_reals(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            is_real = isinstance(value, int | float) and not isinstance(value, bool)
-            self._check(is_real and math.isfinite(value), f"`{name}` must be a finite number", name)
-
-    def _check_booleans(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            self._check(isinstance(value, bool), f"`{name}` must be true or false", name)
+    def _check_real(self, name: str) -> None:
+        value = getattr(self, name)
+        is_real = isinstance(value, int | float) and not isinstance(value, bool)
+        self._check(is_real and math.isfinite(value), f"`{name}` must be a finite number", name)
 
     def _check_choice(self, name: str, choices: tuple[str, ...]) -> None:
         self._check(getattr(self, name) in choices, f"`{name}` must be one of {choices}", name)

@@ -1,10 +1,10 @@
 """What fixes the weights of a model; import it from `txl_tf.config`, with the other configs."""
 
-import dataclasses
 import itertools
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from txl_tf.config.base import Config
+from txl_tf.config.base import Config, describe, document_fields
 
 INITIALIZERS = ("normal", "uniform")
 # Far beyond what anybody trains: a value above is a slip, and would run out of time or memory.
@@ -30,33 +30,10 @@ class ParameterCounts(NamedTuple):
     softmax: int
 
 
-@dataclasses.dataclass(frozen=True)
+@document_fields
+@dataclass(frozen=True)
 class ModelConfig(Config):
-    """What fixes the weights of a Transformer-XL, and its dropout and initialisation.
-
-    Args:
-        n_token: vocabulary size V.
-        n_layer: number of decoder layers L.
-        d_model: width of the hidden states D; even, for the sinusoids.
-        d_embed: width of the embedding of the first bin E.
-        n_head: attention heads N a layer.
-        d_head: width H of a head.
-        d_inner: width of the feed-forward layer.
-        cutoffs: ids at which the second and later bins of the adaptive embedding and softmax
-            begin, ascending, without 0 and V; empty for one bin.
-        div_val: bin i has embeddings of width E // div_val**i.
-        untie_r: each layer has biases u and v of its own (else one pair serves all layers).
-        proj_share_all_but_first: the softmax uses the embedding's projections for all bins but
-            the first.
-        proj_same_dim: bins whose width is D have a projection too (with `div_val` > 1).
-        dropout: rate of every dropout but the attention weights'.
-        dropatt: rate of the dropout on the attention weights.
-        init: "normal" or "uniform".
-        init_std: standard deviation of the weights with "normal".
-        proj_init_std: the same for the projections of the embedding and the softmax.
-        init_range: weights lie in (-init_range, init_range) with "uniform".
-        layer_norm_epsilon: added to the variance by LayerNorm; 1e-12 in the 2019 release, 1e-5 in
-            Hugging Face transformers.
+    """The settings that fix the weights of a Transformer-XL, its dropout and initialisation.
 
     Raises:
         UserError: a value is out of its range; the message names it.
@@ -66,34 +43,100 @@ class ModelConfig(Config):
     40964635
     """
 
-    n_token: int
-    n_layer: int = 6
-    d_model: int = 500
-    d_embed: int = 500
-    n_head: int = 10
-    d_head: int = 50
-    d_inner: int = 1000
-    cutoffs: tuple[int, ...] = ()
-    div_val: int = 1
-    untie_r: bool = False
-    proj_share_all_but_first: bool = False
-    proj_same_dim: bool = True
-    dropout: float = 0.1
-    dropatt: float = 0.1
-    init: str = "normal"
-    init_std: float = 0.02
-    proj_init_std: float = 0.01
-    init_range: float = 0.1
-    layer_norm_epsilon: float = 1e-12
+    n_token: int = field(metadata=describe("Vocabulary size V.", lower_bound=1))
+    n_layer: int = field(
+        default=6,
+        metadata=describe("Number of decoder layers L.", lower_bound=1, upper_bound=MAX_LAYERS),
+    )
+    d_model: int = field(
+        default=500,
+        metadata=describe(
+            "Width D of the hidden states; even, because half of the sinusoids are cosines.",
+            lower_bound=1,
+            upper_bound=MAX_WIDTH,
+        ),
+    )
+    d_embed: int = field(
+        default=500,
+        metadata=describe(
+            "Width E of the embeddings in the first bin.", lower_bound=1, upper_bound=MAX_WIDTH
+        ),
+    )
+    n_head: int = field(
+        default=10,
+        metadata=describe(
+            "Number of attention heads N per layer.", lower_bound=1, upper_bound=MAX_WIDTH
+        ),
+    )
+    d_head: int = field(
+        default=50, metadata=describe("Width H of a head.", lower_bound=1, upper_bound=MAX_WIDTH)
+    )
+    d_inner: int = field(
+        default=1000,
+        metadata=describe("Width of the feed-forward layer.", lower_bound=1, upper_bound=MAX_WIDTH),
+    )
+    cutoffs: tuple[int, ...] = field(
+        default=(),
+        metadata=describe(
+            "First ids of the second and later bins of the adaptive embedding and softmax, "
+            "ascending, without 0 and V; empty for a single bin."
+        ),
+    )
+    div_val: int = field(
+        default=1,
+        metadata=describe("Bin i has embeddings of width E // div_val**i.", lower_bound=1),
+    )
+    untie_r: bool = field(
+        default=False,
+        metadata=describe(
+            "Give each layer its own attention biases u and v; otherwise all layers share one pair."
+        ),
+    )
+    proj_share_all_but_first: bool = field(
+        default=False,
+        metadata=describe(
+            "Let the softmax use the embedding's projections for all bins but the first."
+        ),
+    )
+    proj_same_dim: bool = field(
+        default=True,
+        metadata=describe("Project bins of width D too; matters with div_val > 1 only."),
+    )
+    dropout: float = field(
+        default=0.1, metadata=describe("Rate of every dropout but that of the attention weights.")
+    )
+    dropatt: float = field(
+        default=0.1, metadata=describe("Rate of the dropout of the attention weights.")
+    )
+    init: str = field(
+        default="normal",
+        metadata=describe("Distribution of the initial weights.", choices=INITIALIZERS),
+    )
+    init_std: float = field(
+        default=0.02, metadata=describe("Standard deviation of the weights with init=normal.")
+    )
+    proj_init_std: float = field(
+        default=0.01,
+        metadata=describe(
+            "Standard deviation of the projections of embedding and softmax with init=normal."
+        ),
+    )
+    init_range: float = field(
+        default=0.1,
+        metadata=describe("With init=uniform, weights lie in (-init_range, init_range)."),
+    )
+    layer_norm_epsilon: float = field(
+        default=1e-12,
+        metadata=describe(
+            "Constant that LayerNorm adds to the variance: 1e-12 in the 2019 release, 1e-5 in "
+            "Hugging Face transformers."
+        ),
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.cutoffs, list):  # as JSON has them
             object.__setattr__(self, "cutoffs", tuple(self.cutoffs))
-        self._check_integers(1, "n_token", "div_val")
-        self._check_integers(1, "n_layer", maximum=MAX_LAYERS)
-        widths = ("d_model", "d_embed", "n_head", "d_head", "d_inner")
-        self._check_integers(1, *widths, maximum=MAX_WIDTH)
-        self._check_booleans("untie_r", "proj_share_all_but_first", "proj_same_dim")
+        self._check_fields()
         self._check(self.d_model % 2 == 0, "`d_model` must be divisible by 2", "d_model")
         is_integers = isinstance(self.cutoffs, tuple) and all(
             type(cutoff) is int for cutoff in self.cutoffs
@@ -111,13 +154,10 @@ class ModelConfig(Config):
             "cutoffs",
             "d_embed",
         )
-        positive = ("init_std", "proj_init_std", "init_range", "layer_norm_epsilon")
-        self._check_reals("dropout", "dropatt", *positive)
         for name in ("dropout", "dropatt"):
             self._check(0 <= getattr(self, name) < 1, f"`{name}` must be in [0, 1)", name)
-        for name in positive:
+        for name in ("init_std", "proj_init_std", "init_range", "layer_norm_epsilon"):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
-        self._check_choice("init", INITIALIZERS)
 
     @property
     def bins(self) -> tuple[tuple[int, int], ...]:

@@ -1,23 +1,32 @@
 """How a text is read: how far a model looks back, in which segments, in how many lanes."""
 
-import dataclasses
+from dataclasses import dataclass, field
 
-from txl_tf.config.base import Config
+from txl_tf.config.base import Config, describe, document_fields
 
 MAX_LANES = 2**20  # far beyond what fits any device
 
+_MEM_LEN = describe(
+    "Memory length M: hidden states kept of the text before the segment; 0 for no memory.",
+    lower_bound=0,
+)
+_SAME_LENGTH = describe(
+    "Let every query see M + 1 keys, as in the paper's evaluations; otherwise it sees all M of the "
+    "memory and those of the segment up to its own."
+)
+_CLAMP_LEN = describe(
+    "Distances beyond this count as equal to it; -1 for no limit.", lower_bound=-1
+)
+_COUNTS_SELF = describe(
+    "With same_length, count a query's own key among the M that it sees, as Hugging Face "
+    "transformers does; otherwise it sees M + 1."
+)
 
-@dataclasses.dataclass(frozen=True)
+
+@document_fields
+@dataclass(frozen=True)
 class AttentionSpan(Config):
     """How far a model looks back. No weight depends on it: train with one, evaluate with another.
-
-    Args:
-        mem_len: hidden states M kept of the text before the segment; 0 for no memory.
-        same_length: every query sees M + 1 keys (else all M of the memory and those of the
-            segment up to its own).
-        clamp_len: distances beyond it count as equal to it; -1 for no limit.
-        counts_self: with `same_length`, a query's own key is one of the M that it sees, as in
-            Hugging Face transformers; else there are M + 1.
 
     Raises:
         UserError: a value is out of its range, or a query would see no key.
@@ -26,15 +35,13 @@ class AttentionSpan(Config):
     {'mem_len': 2100, 'same_length': True, 'clamp_len': 820, 'counts_self': False}
     """
 
-    mem_len: int
-    same_length: bool = False
-    clamp_len: int = -1
-    counts_self: bool = dataclasses.field(default=False, kw_only=True)
+    mem_len: int = field(metadata=_MEM_LEN)
+    same_length: bool = field(default=False, metadata=_SAME_LENGTH)
+    clamp_len: int = field(default=-1, metadata=_CLAMP_LEN)
+    counts_self: bool = field(default=False, kw_only=True, metadata=_COUNTS_SELF)
 
     def __post_init__(self) -> None:
-        self._check_integers(0, "mem_len")
-        self._check_booleans("same_length", "counts_self")
-        self._check_integers(-1, "clamp_len")
+        self._check_fields()
         self._check(self.clamp_len != 0, "`clamp_len` must be -1 (off) or positive", "clamp_len")
         self._check(
             self.mem_len > 0 or not (self.same_length and self.counts_self),
@@ -45,17 +52,25 @@ class AttentionSpan(Config):
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@document_fields
+@dataclass(frozen=True)
 class ReadingConfig(Config):
     """How a text is read: segment and span."""
 
-    tgt_len: int = 70
-    mem_len: int = 70
-    same_length: bool = False
-    clamp_len: int = -1
-    # By keyword only: it then moves no field of the classes below.
-    reset_at_documents: bool = dataclasses.field(default=False, kw_only=True)
-    counts_self: bool = dataclasses.field(default=False, kw_only=True)
+    tgt_len: int = field(default=70, metadata=describe("Segment length T.", lower_bound=1))
+    mem_len: int = field(default=70, metadata=_MEM_LEN)
+    same_length: bool = field(default=False, metadata=_SAME_LENGTH)
+    clamp_len: int = field(default=-1, metadata=_CLAMP_LEN)
+    # By keyword only: these move no field of the classes below.
+    reset_at_documents: bool = field(
+        default=False,
+        kw_only=True,
+        metadata=describe(
+            "Empty the memory where a document begins, so that no document sees the one before "
+            "it. The paper's results do not."
+        ),
+    )
+    counts_self: bool = field(default=False, kw_only=True, metadata=_COUNTS_SELF)
 
     @property
     def span(self) -> AttentionSpan:
@@ -65,32 +80,27 @@ class ReadingConfig(Config):
         )
 
     def _check_reading(self) -> None:
-        self._check_integers(1, "tgt_len")
-        self._check_booleans("reset_at_documents")
+        self._check_fields()
         self.span  # noqa: B018  checks the rest
 
 
-@dataclasses.dataclass(frozen=True)
+@document_fields
+@dataclass(frozen=True)
 class EvalConfig(ReadingConfig):
     """How a model is evaluated.
-
-    Args:
-        eval_batch_size: lanes B that the split is cut into.
-        tgt_len: segment length T.
-        mem_len: memory length M; 0 for no memory.
-        same_length: every query sees M + 1 keys; the paper's results use it.
-        clamp_len: distances beyond it count as equal to it; -1 for no limit.
-        counts_self: with `same_length`, a query's own key is one of the M that it sees, as in
-            Hugging Face transformers; else there are M + 1.
-        reset_at_documents: a document sees nothing of the one before it: the memory is emptied
-            where it begins. The paper's results do without.
 
     Raises:
         UserError: a value is out of its range.
     """
 
-    eval_batch_size: int = 60
+    eval_batch_size: int = field(
+        default=60,
+        metadata=describe(
+            "Lanes B that the split is cut into for an evaluation.",
+            lower_bound=1,
+            upper_bound=MAX_LANES,
+        ),
+    )
 
     def __post_init__(self) -> None:
-        self._check_integers(1, "eval_batch_size", maximum=MAX_LANES)
         self._check_reading()

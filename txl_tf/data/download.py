@@ -8,7 +8,7 @@ from pathlib import Path
 from txl_tf.data.aside import work_aside
 from txl_tf.data.files import hash_file
 from txl_tf.data.transfer import TransferError, transfer
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain
 
 SUMS_FILE = "SHA256SUMS"
 
@@ -81,7 +81,7 @@ def _download(file: PublishedFile, raw_dir: Path) -> None:
                 failures.append(f"{url} ({fault})")
     except OSError as error:
         raise DownloadError(
-            f"`{file.name}` could not be downloaded into `{raw_dir}`: {error.strerror or error}"
+            f"`{file.name}` could not be downloaded into `{raw_dir}`: {explain(error)}"
         ) from error
     raise DownloadError(
         f"`{file.name}` could not be downloaded: {'; '.join(failures)}. "

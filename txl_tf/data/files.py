@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from txl_tf.errors import UserError
+from txl_tf.errors import StorageError, UserError, explain, explain_errors
 
 # An address that does not answer: when to say so, and when to give up. tensorflow by itself would
 # try for up to an hour, since it waits two minutes for each of its connections.
@@ -74,7 +74,7 @@ def _ask_storage(path: str, scheme: str, root: str) -> None:
     if thread.is_alive():
         raise UserError(f"`{path}`: {root} did not answer within {PATIENCE_SECONDS:.0f} seconds")
     if errors:
-        raise UserError(f"`{path}`: {_get_first_line(errors[0])}") from errors[0]
+        raise UserError(f"`{path}`: {explain(errors[0])}") from errors[0]
 
 
 def check_folder(path: str, error: type[UserError] = UserError) -> None:
@@ -101,7 +101,7 @@ def open_file(path: str) -> Iterator[BinaryIO]:
     """Opens a file for reading; a remote one through tensorflow.
 
     Raises:
-        OSError: If it cannot be opened or read.
+        OSError: If it cannot be opened or read; a `StorageError` if it is remote.
         UserError: If its address does not answer.
     """
     if not is_remote(path):
@@ -110,7 +110,7 @@ def open_file(path: str) -> Iterator[BinaryIO]:
         return
     import tensorflow as tf
 
-    with _explain_remote(path), tf.io.gfile.GFile(path, "rb") as file:
+    with access_path(path), tf.io.gfile.GFile(path, "rb") as file:
         yield file
 
 
@@ -132,14 +132,14 @@ def get_size(path: str) -> int | None:
     """Returns the bytes of a file, or `None` if it is missing.
 
     Raises:
-        OSError: If that cannot be told.
+        OSError: If that cannot be told; a `StorageError` if the file is remote.
         UserError: If its address does not answer.
     """
     if not is_remote(path):
         return os.path.getsize(path) if os.path.isfile(path) else None
     import tensorflow as tf
 
-    with _explain_remote(path):
+    with access_path(path):
         return tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None
 
 
@@ -147,11 +147,11 @@ def upload_files(source: Path, folder: str, names: Iterable[str]) -> None:
     """Copies files into a remote folder, in order.
 
     Raises:
-        OSError: If one cannot be written.
+        StorageError: If one cannot be written.
     """
     import tensorflow as tf
 
-    with _explain_remote(folder):
+    with access_path(folder):
         tf.io.gfile.makedirs(folder)
         for name in names:
             tf.io.gfile.copy(str(source / name), join_path(folder, name), overwrite=True)
@@ -161,28 +161,28 @@ def remove_file(path: str) -> None:
     """Removes a file, if it is there.
 
     Raises:
-        OSError: If it cannot be removed.
+        OSError: If it cannot be removed; a `StorageError` if it is remote.
     """
     if not is_remote(path):
         Path(path).unlink(missing_ok=True)
         return
     import tensorflow as tf
 
-    with _explain_remote(path):
+    with access_path(path):
         if tf.io.gfile.exists(path):
             tf.io.gfile.remove(path)
 
 
 @contextlib.contextmanager
-def _explain_remote(path: str) -> Iterator[None]:
+def access_path(path: str) -> Iterator[None]:
+    """Checks that an address answers, and names the path where tensorflow fails within.
+
+    Raises:
+        UserError: If the storage does not answer.
+        StorageError: If the path cannot be read or written.
+    """
     import tensorflow as tf
 
     check_address(path)
-    try:
+    with explain_errors(f"`{path}`", tf.errors.OpError, raised=StorageError):
         yield
-    except tf.errors.OpError as error:
-        raise OSError(f"`{path}`: {_get_first_line(error)}") from error
-
-
-def _get_first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

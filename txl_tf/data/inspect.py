@@ -12,7 +12,8 @@ import numpy as np
 from absl import flags
 from tqdm import tqdm
 
-from txl_tf.cli.program import define_flag, run_program
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
 from txl_tf.data.reading import Records, Split, open_records, verify_records
 
 _N_TOKENS = 2**22  # read at a time
@@ -22,19 +23,17 @@ _WIDTH = 96
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(str(__doc__), define_flags(), inspect_records, argv, positional="data_dir")
+    return run_program(__doc__, define_flags(), inspect_records, argv, positional="data_dir")
 
 
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
     define_flag(
-        options, "data_dir", str, None, "The folder of the data set.", required=True, is_path=True
+        options, "data_dir", str, None, "Folder of the records.", required=True, is_path=True
     )
-    define_flag(
-        options, "split", str, None, "The split to show the beginning of. [default: the first]"
-    )
-    define_flag(options, "lines", int, 5, "How many lines of it to show.", lower_bound=0)
+    define_flag(options, "split", str, None, "Split whose beginning is shown. [default: the first]")
+    define_flag(options, "lines", int, 5, "Number of its lines to show.", lower_bound=0)
     define_flag(options, "verify", bool, True, "Read all tokens and check all checksums.")
     return options
 

@@ -25,7 +25,7 @@ class Job(NamedTuple):
         config: the run's, with the evaluation that was asked for.
         records: the data set.
         split: name of the split.
-        recipe: name of the recipe whose figure is shown; `None` if none is known.
+        preset: name of the preset whose published figure is shown; `None` for none.
         lanes: of the split.
     """
 
@@ -33,7 +33,7 @@ class Job(NamedTuple):
     config: RunConfig
     records: DataSet
     split: str
-    recipe: str | None
+    preset: str | None
     lanes: EvaluationLanes
 
     def describe_counting(self) -> str:
@@ -55,13 +55,13 @@ class Job(NamedTuple):
 
     def describe_published(self) -> str:
         """Returns the published figure, and what it is of where that was not evaluated here."""
-        if self.recipe is None:
-            return "none: no recipe has a model of this shape"
-        preset, evaluation = presets.get(self.recipe), self.config.evaluation
+        if self.preset is None:
+            return "none: no preset has a model of this shape"
+        preset, evaluation = presets.get(self.preset), self.config.evaluation
         if not preset.published:
-            return f"none for {self.recipe}"
-        notes = [self.recipe]
-        dataset = self.recipe.partition("_")[0]
+            return f"none for {self.preset}"
+        notes = [self.preset]
+        dataset = self.preset.partition("_")[0]
         if (dataset, "test") != (self.records.dataset, self.split):
             notes.append(f"on {dataset}, split test")
         if describe_span(preset.evaluation) != describe_span(evaluation):
@@ -74,8 +74,8 @@ class Job(NamedTuple):
         return {
             "run": self.model_dir,
             "dataset": self.config.dataset,
-            "recipe": self.recipe,
-            "published": presets.get(self.recipe).published if self.recipe else "",
+            "recipe": self.preset,  # the key of the first records
+            "published": presets.get(self.preset).published if self.preset else "",
             "split": self.split,
             "checkpoint": outcome.checkpoint,
             "step": outcome.step,

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.inference.serving import RaggedScorer, Reader, make_id_functions
 from txl_tf.inference.serving_text import StrictTokenizer, Writer, make_text_functions
-from txl_tf.runs.files import explain, write_aside, write_json, write_text
+from txl_tf.runs.files import write_aside, write_json, write_text
 from txl_tf.version import __version__
 
 FORMAT_VERSION = 1
@@ -88,10 +88,8 @@ def export_saved_model(
             served.vocabulary = tf.saved_model.Asset(asset)
         # The loss has a gradient of its own, for training.
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        try:
+        with explain_errors(f"`{out}` could not be written", tf.errors.OpError, OSError):
             tf.saved_model.save(served, aside, signatures=signatures, options=options)
-        except (tf.errors.OpError, OSError) as error:
-            raise UserError(f"`{out}` could not be written: {explain(error)}") from error
         info = {
             "format_version": FORMAT_VERSION,
             "versions": _read_versions(),

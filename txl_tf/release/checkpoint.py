@@ -10,12 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import ModelConfig
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.model import TransformerXL
 from txl_tf.runs.checkpoint_reader import RELEASE_SCOPE as SCOPE
 
 GLOBAL_STEP = "global_step"
 SLOTS = ("Adam", "Adam_1")  # first and second moment
+# What TensorFlow raises at files that are no checkpoints.
+_UNREADABLE = (IndexError, TypeError, ValueError, RuntimeError, tf.errors.OpError)
 # What a training checkpoint holds beside the weights.
 OPTIMIZER_STATE = re.compile(r".*/Adam(_1)?$|beta[12]_power$|global_step$")
 
@@ -183,13 +185,8 @@ def open_release_checkpoint(path: str) -> Iterator[Any]:
     Raises:
         UserError: it cannot be read, now or while it is open.
     """
-    try:
+    with explain_errors(f"No TensorFlow checkpoint can be read at {path}", *_UNREADABLE):
         yield tf.train.load_checkpoint(path)
-    except UserError:
-        raise
-    except (IndexError, TypeError, ValueError, RuntimeError, tf.errors.OpError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"No TensorFlow checkpoint can be read at {path}: {reason}") from error
 
 
 def escape(name: str) -> str:

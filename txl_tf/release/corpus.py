@@ -9,12 +9,12 @@ import numpy as np
 
 from txl_tf.data.levels import Level, fit_level
 from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.release.pickled_names import NAMES, Array, decode_text
 from txl_tf.release.plain_data import (
     MAX_KEY_LENGTH,
     PickleError,
     Record,
-    explain_faults,
     make_records_of,
 )
 from txl_tf.release.unpickling import read_pickle_file
@@ -74,7 +74,7 @@ def read_corpus(path: str | os.PathLike[str], dataset: str | None = None) -> Cor
         UserError: If the file cannot be read, is damaged, names what a corpus does not need, or
             holds symbols or ids that no vocabulary here can have.
     """
-    with explain_faults(path):
+    with explain_errors(f"`{path}` cannot be read", UserError, OSError):
         attributes = _read_attributes(read_pickle_file(path, _ALLOWED), "Corpus")
         if dataset is None and attributes.get("dataset") is not None:
             dataset = decode_text(attributes["dataset"])
@@ -105,7 +105,7 @@ def load_vocabulary(path: str | os.PathLike[str], dataset: str | None = None) ->
     Raises:
         UserError: As `read_corpus`.
     """
-    with explain_faults(path):
+    with explain_errors(f"`{path}` cannot be read", UserError, OSError):
         top = read_pickle_file(path, _ALLOWED)
         if type(top) is Record and top.kind == "Corpus":
             corpus = _read_attributes(top, "Corpus")

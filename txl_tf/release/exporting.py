@@ -7,12 +7,13 @@ import os
 import tensorflow as tf
 
 from txl_tf.config import ModelConfig
+from txl_tf.data.files import access_path
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import GLOBAL_STEP, SCOPE, list_entries
 from txl_tf.runs.checkpoint_writer import write_tensors
-from txl_tf.runs.files import explain, explain_errors, write_json, write_text
+from txl_tf.runs.files import write_json, write_text
 
 
 def export_model(out: str, model: TransformerXL, *, step: int) -> str:
@@ -37,7 +38,7 @@ def export_model(out: str, model: TransformerXL, *, step: int) -> str:
     tensors[GLOBAL_STEP] = tf.constant(step, tf.int64)
     folder = os.path.join(out, "model")
     path = os.path.join(folder, f"model.ckpt-{step}")
-    with explain_errors(folder):
+    with access_path(folder):
         is_new = not tf.io.gfile.isdir(folder)
         tf.io.gfile.makedirs(folder)
         if any(name.endswith(".index") for name in tf.io.gfile.listdir(folder)):
@@ -72,7 +73,7 @@ def export_data(out: str, vocabulary: Vocabulary, config: ModelConfig, dataset: 
         UserError: it cannot be written.
     """
     folder = os.path.join(out, "data")
-    with explain_errors(folder):
+    with access_path(folder):
         tf.io.gfile.makedirs(folder)
     # The release's programs cut the first and the last off.
     cutoffs = [0, *config.cutoffs, config.n_token] if config.cutoffs else []

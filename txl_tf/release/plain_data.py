@@ -1,8 +1,6 @@
 """What a pickle may make: plain data, and stand-ins for the few things that it may name."""
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,14 +119,3 @@ def _list_parts(item: Any) -> Iterable[Any]:
     if type(item) is dict:
         return item.values()
     return (item.attributes,) if type(item) is Record else ()
-
-
-@contextmanager
-def explain_faults(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turns what makes a file unreadable into one line that names the file."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"`{path}` cannot be read: {error}") from error
-    except OSError as error:
-        raise UserError(f"`{path}` cannot be read: {error.strerror or error}") from error

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain, explain_errors
 from txl_tf.release.pickled_names import NAMES, check_sizes
-from txl_tf.release.plain_data import Name, PickleError, explain_faults
+from txl_tf.release.plain_data import Name, PickleError
 from txl_tf.release.unpickling import read_pickle
 
 _DTYPES = {
@@ -41,7 +41,7 @@ def read_torch_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         UserError: If the file cannot be read, is damaged, or holds anything but tensors of
             float16, bfloat16, float32, float64, uint8, int32, int64 or bool.
     """
-    with explain_faults(path):
+    with explain_errors(f"`{path}` cannot be read", UserError, OSError):
         try:
             import torch
         except ImportError:
@@ -56,8 +56,7 @@ def _read_with_torch(torch: Any, path: str | os.PathLike[str]) -> dict[str, np.n
     except OSError:
         raise
     except Exception as error:  # there is no list of what torch raises
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"torch says: {reason}") from error
+        raise UserError(f"torch says: {explain(error)}") from error
     if not isinstance(tensors, dict):
         raise UserError("it holds no dict of tensors")
     arrays = {}

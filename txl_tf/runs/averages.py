@@ -4,18 +4,17 @@ It is the files `averaged/ckpt-STEP.*` of the run folder, named after the newest
 it can be evaluated and warm a new run up, and no run goes on from it.
 """
 
-import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.runs.checkpoint_files import PREFIX, list_checkpoints, remove_checkpoint
 from txl_tf.runs.checkpoint_reader import DAMAGE, CheckpointReader
 from txl_tf.runs.checkpoint_writer import explain_failed_save, write_checkpoint
-from txl_tf.runs.files import exists, explain
+from txl_tf.runs.files import exists
 from txl_tf.runs.folder import read_run_config
 
 AVERAGED_NAME = "averaged"
@@ -66,7 +65,7 @@ def average_weights(paths: Sequence[str]) -> dict[str, np.ndarray]:
     """
     shapes, readers = [], []
     for path in paths:
-        with _explain_damage(path):
+        with explain_errors(f"checkpoint {path} cannot be read", *DAMAGE):
             readers.append(CheckpointReader(path))
             readers[-1].check_place()
             shapes.append(readers[-1].list_shapes("weights"))
@@ -76,7 +75,7 @@ def average_weights(paths: Sequence[str]) -> dict[str, np.ndarray]:
     for name, shape in shapes[0].items():
         total = np.zeros(shape, np.float64)
         for path, reader in zip(paths, readers, strict=True):
-            with _explain_damage(path):
+            with explain_errors(f"checkpoint {path} cannot be read", *DAMAGE):
                 total += reader.read("weights", name)
         means[name] = (total / len(paths)).astype(np.float32)
     return means
@@ -113,12 +112,3 @@ def save_weights(path: str, weights: dict[str, np.ndarray]) -> None:
     variables = {name: tf.Variable(value) for name, value in weights.items()}
     with explain_failed_save(path):
         write_checkpoint(path, {"weights": variables})
-
-
-@contextlib.contextmanager
-def _explain_damage(path: str) -> Iterator[None]:
-    """Turns what reading a checkpoint raises into a `UserError` that names it."""
-    try:
-        yield
-    except DAMAGE as error:
-        raise UserError(f"checkpoint {path} cannot be read: {explain(error)}") from error

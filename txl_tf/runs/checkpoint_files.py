@@ -16,8 +16,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from txl_tf.data.files import access_path
 from txl_tf.errors import UserError
-from txl_tf.runs.files import exists, explain_errors, list_names
+from txl_tf.runs.files import exists, list_names
 
 CHECKPOINTS_NAME = "checkpoints"
 PREFIX = "ckpt"
@@ -67,7 +68,7 @@ def _list_parts(path: str) -> list[str]:
 
 def set_aside(path: str) -> None:
     """Gives the files of a checkpoint a name under which nothing looks for them."""
-    with explain_errors(path):
+    with access_path(path):
         for part in _list_parts(path):
             folder, name = os.path.split(part)
             tf.io.gfile.rename(part, os.path.join(folder, f"{DAMAGED}{name}"), overwrite=True)
@@ -110,7 +111,7 @@ def clear_torn(model_dir: str, say: Callable[[str], None]) -> None:
 
 def remove_checkpoint(path: str) -> None:
     """Removes the files of a checkpoint, the index first, and what an interrupted save left."""
-    with explain_errors(path):
+    with access_path(path):
         parts = _list_parts(path)
         if f"{path}.index" in parts:
             tf.io.gfile.rename(f"{path}.index", f"{path}{REMOVING}", overwrite=True)

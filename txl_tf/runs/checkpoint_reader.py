@@ -22,10 +22,9 @@ import tensorflow as tf
 from txl_tf.config import SHAPELESS, ModelConfig
 from txl_tf.config.base import list_differences
 from txl_tf.data.files import check_address
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.model import TransformerXL
 from txl_tf.runs.checkpoint_files import CHECKPOINTS_NAME, PREFIX
-from txl_tf.runs.files import explain
 from txl_tf.runs.folder import read_run_id
 
 # What reading a file raises that is cut, changed or missing.
@@ -218,15 +217,13 @@ def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) 
         UserError: If the checkpoint cannot be read, is of another model, step or run than it should
             be, or of the 2019 release.
     """
-    try:
+    with explain_errors(f"checkpoint {path} cannot be restored", *DAMAGE):
         reader = CheckpointReader(path)
         reader.check_not_release()
         reader.check_place()
         group = "averages" if use_averages and reader.list_shapes("averages") else "weights"
         reader.check_weights(model, group)
         reader.restore(group, name_variables(model.weights))
-    except DAMAGE as error:
-        raise UserError(f"checkpoint {path} cannot be restored: {explain(error)}") from error
     return group == "averages"
 
 

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
-from txl_tf.errors import UserError
+from txl_tf.data.files import access_path
+from txl_tf.errors import UserError, explain
 from txl_tf.model import TransformerXL
 from txl_tf.runs.checkpoint_files import CHECKPOINTS_NAME, PREFIX, remove_checkpoint
 from txl_tf.runs.checkpoint_reader import (
@@ -18,7 +19,6 @@ from txl_tf.runs.checkpoint_reader import (
     name_variables,
     write_shaping_fields,
 )
-from txl_tf.runs.files import explain, explain_errors
 from txl_tf.runs.folder import read_run_id
 
 Groups = dict[str, dict[str, tf.Variable]]
@@ -48,7 +48,7 @@ def write_checkpoint(path: str, groups: Mapping[str, Mapping[str, tf.Variable]])
     Raises:
         Exception: What `explain_failed_save` explains.
     """
-    with explain_errors(path):
+    with access_path(path):
         tf.io.gfile.makedirs(os.path.dirname(path))
     tf.train.Checkpoint(**{name: dict(group) for name, group in groups.items()}).write(path)
 

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.data.aside import work_aside
-from txl_tf.data.files import check_address, check_folder, is_remote
-from txl_tf.errors import UserError
+from txl_tf.data.files import access_path, check_folder, is_remote
+from txl_tf.errors import UserError, explain
 
 
 def list_names(folder: str) -> list[str]:
@@ -21,7 +20,7 @@ def list_names(folder: str) -> list[str]:
     Raises:
         UserError: If it cannot be read.
     """
-    with explain_errors(folder):
+    with access_path(folder):
         return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
 
 
@@ -31,7 +30,7 @@ def exists(path: str) -> bool:
     Raises:
         UserError: If that cannot be told.
     """
-    with explain_errors(path):
+    with access_path(path):
         return tf.io.gfile.exists(path)
 
 
@@ -42,7 +41,7 @@ def read_json(path: str) -> Any:
         UserError: If it cannot be read, or is no JSON.
     """
     try:
-        with explain_errors(path), tf.io.gfile.GFile(path, "r") as file:
+        with access_path(path), tf.io.gfile.GFile(path, "r") as file:
             return json.loads(file.read())
     except (ValueError, RecursionError) as error:
         raise UserError(f"`{path}` is no JSON: {error}") from error
@@ -54,7 +53,7 @@ def write_text(path: str, text: str) -> None:
     Raises:
         UserError: If it cannot be written; an older file is as it was.
     """
-    with explain_errors(path):
+    with access_path(path):
         with tf.io.gfile.GFile(path + ".writing", "w") as file:
             file.write(text)
         tf.io.gfile.rename(path + ".writing", path, overwrite=True)
@@ -71,7 +70,7 @@ def append_json_line(path: str, content: dict[str, Any]) -> None:
     Raises:
         UserError: If it cannot be written.
     """
-    with explain_errors(path), tf.io.gfile.GFile(path, "a") as file:
+    with access_path(path), tf.io.gfile.GFile(path, "a") as file:
         file.write(json.dumps(content) + "\n")
 
 
@@ -86,7 +85,7 @@ def drop_lines_after(path: str, step: int) -> list[dict[str, Any]]:
     """
     if not exists(path):
         return []
-    with explain_errors(path), tf.io.gfile.GFile(path, "r") as file:
+    with access_path(path), tf.io.gfile.GFile(path, "r") as file:
         text = file.read()
     kept = [line + "\n" for line in text.splitlines() if _is_whole_and_before(line, step)]
     if "".join(kept) != text:
@@ -99,29 +98,6 @@ def _is_whole_and_before(line: str, step: int) -> bool:
         return json.loads(line)["step"] <= step
     except (json.JSONDecodeError, KeyError, TypeError):
         return False  # cut off when the run was killed
-
-
-def explain(error: Exception) -> str:
-    """Returns the first line of a message, without tensorflow's notes to its developers.
-
-    >>> explain(ValueError("{{function_node f}} disk full [Op:SaveV2]"))
-    'disk full'
-    """
-    lines = str(error).splitlines() or [type(error).__name__]
-    return re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", lines[0]).strip()
-
-
-@contextlib.contextmanager
-def explain_errors(path: str) -> Iterator[None]:
-    """Turns tensorflow's errors of reading and writing into a `UserError` that names the path.
-
-    An address is asked for an answer first.
-    """
-    check_address(path)
-    try:
-        yield
-    except tf.errors.OpError as error:
-        raise UserError(f"`{path}`: {explain(error)}") from error
 
 
 @contextlib.contextmanager

@@ -27,10 +27,10 @@ import tensorflow as tf
 from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.base import list_differences
-from txl_tf.data.files import remove_file
+from txl_tf.data.files import access_path, remove_file
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.runs.files import exists, explain_errors, list_names, read_json, write_json
+from txl_tf.runs.files import exists, list_names, read_json, write_json
 from txl_tf.version import __version__
 
 FORMAT_VERSION = 1
@@ -129,11 +129,11 @@ def _explain_no_run(folder: str) -> str:
     """Returns what to do about a path that is no run folder."""
     message = f"`{folder}` holds no run: {CONFIG_NAME} is missing"
     if folder in presets.names():
-        return f"{message}. {folder!r} is a recipe: train it, or import its weights"
+        return f"{message}. {folder!r} is a preset: train it, or import its weights"
     if not exists(folder):
         close = difflib.get_close_matches(folder, presets.names(), n=1)
-        recipe = f". {close[0]!r} is a recipe" if close else ""
-        return f"{message}, and so is the folder{recipe}"
+        hint = f". {close[0]!r} is a preset" if close else ""
+        return f"{message}, and so is the folder{hint}"
     found = list_names(folder)
     if found:
         if "saved_model.pb" in found:
@@ -203,7 +203,7 @@ def make_run_folder(
         vocabulary: of the run.
         run_id: of the run; `None` for a new one.
     """
-    with explain_errors(model_dir):
+    with access_path(model_dir):
         tf.io.gfile.makedirs(model_dir)
     if read_run_id(model_dir) is None:
         write_json(os.path.join(model_dir, RUN_NAME), {"run_id": run_id or make_run_id()})

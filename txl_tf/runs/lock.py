@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from txl_tf.data.files import is_remote
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain
 
 LOCK_NAME = "lock"
 
@@ -65,7 +65,7 @@ def _open_locked(path: Path, model_dir: str) -> TextIO:
                 "another --model_dir"
             ) from error
         except OSError as error:
-            print(f"`{path}` cannot be locked ({error.strerror}): a second run is not noticed.")
+            print(f"`{path}` cannot be locked ({explain(error)}): a second run is not noticed.")
             return file
         if _is_at(path, file):
             break

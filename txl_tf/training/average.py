@@ -8,21 +8,24 @@ import sys
 
 from absl import flags
 
-from txl_tf.cli.program import define_flag, parse_integers, run_program
+from txl_tf.cli.flags import define_flag, parse_integers
+from txl_tf.cli.program import run_program
 
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(str(__doc__), define_flags(), average_run, argv, positional="model_dir")
+    return run_program(__doc__, define_flags(), average_run, argv, positional="model_dir")
 
 
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
     define_flag(options, "model_dir", str, None, "Folder of the run.", required=True, is_path=True)
-    define_flag(options, "last", int, 5, "How many of its newest checkpoints.", lower_bound=2)
-    define_flag(options, "steps", list, None, "Steps of the checkpoints, instead of --last.")
-    define_flag(options, "overwrite", bool, False, "Replace an average that is there.")
+    define_flag(options, "last", int, 5, "Number of newest checkpoints to average.", lower_bound=2)
+    define_flag(
+        options, "steps", list, None, "Steps of the checkpoints to average, instead of --last."
+    )
+    define_flag(options, "overwrite", bool, False, "Replace an average that already exists.")
     return options
 
 
@@ -30,11 +33,11 @@ def average_run(options: flags.FlagValues) -> None:
     """Averages checkpoints, and prints which, where to, and how to evaluate the outcome.
 
     Raises:
-        flags.Error: flags that contradict each other, or steps that are no integers.
-        UserError: no run, too few checkpoints, or one that cannot be read or written.
+        flags.Error: If flags contradict each other, or steps are no integers.
+        UserError: If there is no run, it has too few checkpoints, or one cannot be read or written.
     """
     if options.steps is not None and options["last"].present:
-        raise flags.Error("--last and --steps: pass one of them")
+        raise flags.Error("--last and --steps cannot be used together")
     steps = None if options.steps is None else parse_integers("steps", options.steps)
 
     from txl_tf.runs import averages

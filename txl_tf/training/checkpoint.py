@@ -12,7 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.errors import UserError
+from txl_tf.data.files import access_path
+from txl_tf.errors import UserError, explain
 from txl_tf.model import TransformerXL
 from txl_tf.runs.checkpoint_files import (
     CHECKPOINTS_NAME,
@@ -33,7 +34,7 @@ from txl_tf.runs.checkpoint_writer import (
     make_origin_group,
     write_checkpoint,
 )
-from txl_tf.runs.files import exists, explain, explain_errors
+from txl_tf.runs.files import exists
 from txl_tf.runs.folder import make_run_id, read_run_id
 from txl_tf.runs.memory_files import MemoryFileError, check_parts, read_memory, write_memory
 from txl_tf.training.optimizer import Optimizer, read_step_count
@@ -168,7 +169,7 @@ class Checkpointer:
         step = read_step_count(self.optimizer)
         path = self._make_path(step)
         with explain_failed_save(path, self._describe_kept):
-            with explain_errors(path):
+            with access_path(path):
                 tf.io.gfile.makedirs(os.path.dirname(path))
             write_memory(
                 path,

@@ -14,14 +14,13 @@ from txl_tf.config.run_options import RunOptions
 from txl_tf.data.data_set import DataSet, get_level
 from txl_tf.data.evaluation_lanes import EvaluationLanes
 from txl_tf.data.lanes import TrainingLanes
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain
 from txl_tf.evaluation.checkpoints import check_documents
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.score import Score
 from txl_tf.model import TransformerXL
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.data_place import DataPlace, remember_data
-from txl_tf.runs.files import explain
 from txl_tf.runs.folder import (
     RunConfig,
     check_run_folder,

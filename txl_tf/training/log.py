@@ -8,8 +8,9 @@ from typing import Any
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
+from txl_tf.data.files import access_path
 from txl_tf.evaluation.score import Score, name_bits, name_losses
-from txl_tf.runs.files import append_json_line, drop_lines_after, explain_errors
+from txl_tf.runs.files import append_json_line, drop_lines_after
 from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, RunConfig
 from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Interval
@@ -47,7 +48,7 @@ class TrainingLog:
         self._path = os.path.join(model_dir, LOG_NAME)
         drop_lines_after(self._path, first_step)
         self._events_path = os.path.join(model_dir, EVENTS_NAME)
-        with explain_errors(self._events_path):
+        with access_path(self._events_path):
             self._events = {
                 name: tf.summary.create_file_writer(os.path.join(self._events_path, name))
                 for name in ("train", "validation")
@@ -114,12 +115,12 @@ class TrainingLog:
         self._write_scalars("validation", step, "loss", name_losses(score))
         if sample is not None:
             writer = self._events["validation"]
-            with explain_errors(self._events_path), writer.as_default(step=step):
+            with access_path(self._events_path), writer.as_default(step=step):
                 tf.summary.text("sample", sample)
                 writer.flush()
 
     def _write_scalars(self, run: str, step: int, group: str, values: Mapping[str, Any]) -> None:
-        with explain_errors(self._events_path), self._events[run].as_default(step=step):
+        with access_path(self._events_path), self._events[run].as_default(step=step):
             for name, value in values.items():
                 if name != "step" and value is not None:
                     tf.summary.scalar(f"{group}/{name}", value)

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.training.cluster import Cluster
 
 _PAUSE = 0.5  # seconds between two attempts to connect
@@ -90,12 +90,9 @@ def _wait_as_chief(cluster: Cluster, end: float, is_given_up: threading.Event) -
     with contextlib.ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
         stack.callback(_close_all, selector)
-        try:
+        fault = f"the processes of the run cannot be joined at {cluster.address}"
+        with explain_errors(fault, OSError):
             server = _listen(int(cluster.address.rpartition(":")[2]))
-        except OSError as error:
-            raise UserError(
-                f"the processes of the run cannot be joined at {cluster.address}: {error.strerror}"
-            ) from error
         selector.register(server, selectors.EVENT_READ)
         indices: dict[socket.socket, int] = {}
         next_beat = 0.0

@@ -2,8 +2,7 @@
 
 import tensorflow as tf
 
-from txl_tf.errors import UserError
-from txl_tf.runs.files import explain
+from txl_tf.errors import UserError, explain, explain_errors
 from txl_tf.training.cluster import CONNECT_MINUTES, Cluster
 from txl_tf.training.rendezvous import end_when_stuck, wait_for_processes
 from txl_tf.training.signals import end_on_interrupt, stop_at_once
@@ -85,13 +84,13 @@ def _make_cluster_strategy(
         f"were not joined within {seconds / 60:g} minutes"
     )
     tf.config.set_visible_devices(gpus, "GPU")
-    try:
-        with end_on_interrupt(), end_when_stuck(seconds, line):
-            return tf.distribute.MultiWorkerMirroredStrategy()
-    except tf.errors.OpError as error:
-        raise UserError(
-            f"the processes of the run cannot be joined at {cluster.address}: {explain(error)}"
-        ) from error
+    fault = f"the processes of the run cannot be joined at {cluster.address}"
+    with (
+        explain_errors(fault, tf.errors.OpError),
+        end_on_interrupt(),
+        end_when_stuck(seconds, line),
+    ):
+        return tf.distribute.MultiWorkerMirroredStrategy()
 
 
 def make_tpu_strategy(
@@ -115,8 +114,7 @@ def make_tpu_strategy(
         return tf.distribute.TPUStrategy(resolver)
     # The resolver asks the cloud by other packages, each with errors of its own.
     except Exception as error:
-        reason = explain(error) or type(error).__name__
-        raise UserError(f"no TPU was found with {tried}: {reason}") from error
+        raise UserError(f"no TPU was found with {tried}: {explain(error)}") from error
 
 
 def _divide_cpu(n_devices: int) -> None:

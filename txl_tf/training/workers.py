@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.errors import UserError
-from txl_tf.runs.files import explain
+from txl_tf.errors import UserError, explain
 from txl_tf.training.cluster import Cluster
 
 # What a collective operation raises when a process is gone, or says that it will be.

@@ -1,0 +1,152 @@
+"""How flags are defined, checked and described; how programs answer, test_program.py tells."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+from places import ROOT
+
+from txl_tf.cli.flags import define_flag, define_second_name, format_help, parse_flags
+from txl_tf.cli.train_flags import define_flags
+from txl_tf.import_release import PUBLISHED_MODELS
+from txl_tf.release.published import MODELS
+
+
+def read(*arguments, kind=str, default=None, **rules):
+    """Returns the value that a flag has after a command line, or raises."""
+    options = flags.FlagValues()
+    define_flag(options, "fruit", kind, default, "Fruit to eat.", **rules)
+    parse_flags(options, ["eat.py", *arguments])
+    return options.fruit
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (str, "a,b", "a,b"),
+        (int, "-3", -3),
+        (float, "2", 2.0),
+        (bool, "true", True),
+        (list, "a, b", ["a", "b"]),
+        (list, "", []),
+    ],
+)
+def test_a_text_becomes_a_value_of_its_kind(kind, text, value):
+    assert read(f"--fruit={text}", kind=kind) == value
+
+
+def test_a_flag_that_may_be_given_again_holds_all_values():
+    assert read("--fruit=a,b", "--fruit=c", multiple=True) == ["a,b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "rules", "message"),
+    [
+        (int, "2.5", {}, "an integer. Received: 2.5"),
+        (int, "", {}, "an integer. Received: ''"),
+        (int, "6", {"lower_bound": 7}, "an integer >= 7. Received: 6"),
+        (int, "8", {"upper_bound": 7}, "an integer <= 7. Received: 8"),
+        (float, "nan", {}, "a finite number. Received: nan"),
+        (float, "-0.1", {"lower_bound": 0}, "a finite number >= 0. Received: -0.1"),
+        (bool, "maybe", {}, "true or false. Received: maybe"),
+        (str, "fig", {"choices": ("pear", "plum")}, "one of pear, plum. Received: fig"),
+        (str, "", {"choices": ("pear",)}, "one of pear. Received: ''"),
+        (
+            str,
+            "plums",
+            {"choices": ("pear", "plum")},
+            "one of pear, plum. Received: plums. Did you mean plum?",
+        ),
+        (
+            list,
+            "pear,fig",
+            {"choices": ("pear", "plum")},
+            "one or more of pear, plum. Received: pear,fig",
+        ),
+        (list, "", {"choices": ("pear",)}, "one or more of pear. Received: ''"),
+    ],
+)
+def test_a_value_that_a_flag_does_not_take_is_answered_with_the_rule(kind, text, rules, message):
+    with pytest.raises(flags.Error) as raised:
+        read(f"--fruit={text}", kind=kind, **rules)
+    assert str(raised.value) == f"--fruit must be {message}"
+
+
+def test_every_choice_is_taken():
+    assert read("--fruit=plum", choices=("pear", "plum")) == "plum"
+    assert read("--fruit=plum,pear", kind=list, choices=("pear", "plum")) == ["plum", "pear"]
+
+
+def test_a_default_is_taken_without_a_check():
+    assert read(choices=("pear",)) is None
+    assert read(kind=list, default=[], is_path=True) == []
+
+
+@pytest.mark.parametrize("name", ["fruit", "food"])
+def test_both_names_of_a_flag_set_one_value(name):
+    options = flags.FlagValues()
+    define_flag(options, "fruit", str, None, "Fruit to eat.", choices=("pear",))
+    define_second_name(options, "food", "fruit")
+    parse_flags(options, ["eat.py", f"--{name}=pear"])
+    assert (options.fruit, options.food, options["fruit"].present) == ("pear", "pear", 1)
+
+
+def test_help_says_kind_choices_and_default_of_each_flag():
+    options = flags.FlagValues()
+    define_flag(options, "folder", str, None, "Where.", required=True, is_path=True)
+    define_flag(options, "fruit", list, ["pear"], "Fruit.", choices=("pear", "plum"))
+    define_second_name(options, "food", "fruit")
+    define_flag(options, "n", int, None, "How many. [default: all]")
+    define_flag(options, "ripe", bool, False, "Is it ripe?")
+    define_flag(options, "note", str, [], "Note.", multiple=True)
+    assert format_help(options).splitlines() == [
+        "  --folder=PATH: Where. [required]",
+        "  --fruit=LIST: Fruit. One or more of pear, plum. [default: pear]",
+        "  --food: Second name of --fruit.",
+        "  --n=INTEGER: How many. [default: all]",
+        "  --[no]ripe: Is it ripe? [default: false]",
+        "  --note=TEXT: Note. May be given more than once.",
+    ]
+
+
+def test_help_needs_no_docstrings():
+    """Under -OO there are none; the help of configs' fields is in the fields."""
+    done = subprocess.run(
+        [sys.executable, "-OO", "train_gpu.py", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    parts = [" ".join(part.split()) for part in done.stdout.split("\n  --")[1:]]
+    heads = {part.partition(":")[0]: part.partition(": ")[2] for part in parts}
+    helps = {head.removeprefix("[no]").partition("=")[0]: text for head, text in heads.items()}
+    options = define_flags()
+    missing = [name for name in options if not helps.get(name, "").startswith(options[name].help)]
+    assert not missing
+
+
+def list_definitions(path):
+    """Returns the calls in a file that define flags by absl's own functions."""
+    return [
+        node.attr
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr.startswith("DEFINE_")
+    ]
+
+
+def test_flags_are_defined_in_one_way():
+    folders = ("txl_tf", "data_prep", "benchmarks", "examples", "tests/soak")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    definitions = {
+        path.relative_to(ROOT).as_posix(): list_definitions(path)
+        for path in (*paths, ROOT / "train_gpu.py", ROOT / "train_tpu.py")
+    }
+    found = {path: names for path, names in definitions.items() if names}
+    assert found == {"txl_tf/cli/flags.py": ["DEFINE_flag", "DEFINE_alias"]}
+
+
+def test_the_models_that_can_be_downloaded_are_those_that_were_published():
+    assert tuple(MODELS) == PUBLISHED_MODELS

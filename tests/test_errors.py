@@ -1,0 +1,47 @@
+"""How errors of the system and of libraries become one line."""
+
+import pytest
+
+from txl_tf.errors import StorageError, UserError, explain, explain_errors
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(28, "No space left on device", "runs/a"), "No space left on device"),
+        (ValueError("{{function_node f}} disk full [Op:SaveV2]\n  at a.cc:3"), "disk full"),
+        (RuntimeError(), "RuntimeError"),
+    ],
+    ids=["system", "tensorflow", "empty"],
+)
+def test_an_error_is_explained_by_one_line(error, line):
+    assert explain(error) == line
+
+
+def test_an_error_of_a_named_kind_becomes_one_of_the_user():
+    match = r"^`a` cannot be read: No such file$"
+    with pytest.raises(UserError, match=match), explain_errors("`a` cannot be read", OSError):
+        raise FileNotFoundError(2, "No such file", "a")
+
+
+def test_a_failure_of_the_storage_is_an_error_of_system_and_user():
+    with (
+        pytest.raises(OSError, match=r"^`gs://a`: gone$") as raised,
+        explain_errors("`gs://a`", RuntimeError, raised=StorageError),
+    ):
+        raise RuntimeError("gone")
+    assert isinstance(raised.value, UserError)
+
+
+def test_an_error_of_another_kind_passes():
+    with pytest.raises(ZeroDivisionError), explain_errors("`a` cannot be read", OSError):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("kinds", "line"), [((ValueError,), "no corpus"), ((UserError,), "`a` is damaged: no corpus")]
+)
+def test_an_error_of_the_user_keeps_its_message_unless_its_kind_is_named(kinds, line):
+    with pytest.raises(UserError) as raised, explain_errors("`a` is damaged", *kinds):
+        raise UserError("no corpus")
+    assert str(raised.value) == line

@@ -1,0 +1,156 @@
+"""The flags of the training command: those of the 2019 release, and ours."""
+
+from absl import flags
+
+from txl_tf import presets
+from txl_tf.cli.config_flags import define_config_flags
+from txl_tf.cli.data_formats import DATA_FORMATS, RECORDS, RELEASE
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.legacy_flags import TRAINING_FLAGS, define_legacy_flags
+from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config.run_options import RunOptions
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the training command, not yet read."""
+    options = flags.FlagValues()
+    define_flag(
+        options,
+        "data_dir",
+        str,
+        None,
+        "Folder of the records. [default: that of the run]",
+        is_path=True,
+    )
+    define_flag(
+        options, "data_format", str, RECORDS, "Format of the records.", choices=DATA_FORMATS
+    )
+    define_flag(
+        options,
+        "record_info_dir",
+        str,
+        None,
+        f"For {RELEASE}: folder of its record_info-*.json.",
+        is_path=True,
+    )
+    define_flag(
+        options,
+        "corpus_info_path",
+        str,
+        None,
+        f"For {RELEASE}: path of its corpus-info.json.",
+        is_path=True,
+    )
+    define_flag(options, "model_dir", str, None, "Folder of the run.", required=True, is_path=True)
+    define_flag(
+        options,
+        "preset",
+        str,
+        None,
+        "Preset whose settings stand in for the defaults of the flags.",
+        choices=presets.names(),
+    )
+    define_flag(options, "do_train", bool, True, "Train.")
+    define_flag(options, "do_eval", bool, False, "Evaluate, after training if there is any.")
+    define_flag(
+        options,
+        "do_eval_only",
+        bool,
+        False,
+        "Evaluate all checkpoints of the run instead of training.",
+    )
+    define_flag(options, "eval_split", str, "valid", "Split to evaluate on.")
+    define_flag(
+        options,
+        "eval_ckpt_path",
+        str,
+        None,
+        "Path of the checkpoint to evaluate. [default: the newest]",
+        is_path=True,
+    )
+    define_flag(
+        options,
+        "start_eval_steps",
+        int,
+        10_000,
+        "Step of the first checkpoint that --do_eval_only evaluates.",
+    )
+    define_flag(
+        options,
+        "max_eval_batch",
+        int,
+        -1,
+        "Number of batches to evaluate; -1 for all.",
+        lower_bound=-1,
+    )
+    define_flag(
+        options,
+        "warm_start_path",
+        str,
+        None,
+        "Path of the checkpoint whose weights a new run starts from (fine-tuning).",
+        is_path=True,
+    )
+    define_flag(
+        options,
+        "use_ema",
+        bool,
+        True,
+        "Use averaged weights if a checkpoint has them (see --ema).",
+    )
+    define_flag(
+        options,
+        "tie_weight",
+        bool,
+        True,
+        "Share weights between embedding and softmax; false is not supported.",
+    )
+    define_flag(
+        options,
+        "dry_run",
+        bool,
+        False,
+        "Print what the command would do and the resources it would need, and stop.",
+    )
+    define_flag(options, "jit", bool, True, "Compile the model with XLA.")
+    define_flag(
+        options,
+        "deterministic",
+        bool,
+        False,
+        "Use only operations that give the same bits each time.",
+    )
+    for config in (RunOptions, ModelConfig, TrainConfig, EvalConfig):
+        define_config_flags(options, config)
+    define_legacy_flags(options, TRAINING_FLAGS)
+    return options
+
+
+def trains(options: flags.FlagValues) -> bool:
+    """Tells whether the command trains."""
+    return options.do_train and not options.do_eval_only
+
+
+def evaluates(options: flags.FlagValues) -> bool:
+    """Tells whether the command evaluates checkpoints, after training if there is any."""
+    return options.do_eval or options.do_eval_only
+
+
+def check_flags(options: flags.FlagValues) -> None:
+    """Checks flags that no config holds.
+
+    Raises:
+        flags.Error: If they contradict each other, or one is not supported.
+    """
+    if not options.tie_weight:
+        raise flags.Error("--tie_weight=false: the softmax always has the embedding's weights")
+    if not trains(options) and not evaluates(options):
+        raise flags.Error("--do_train=false: pass --do_eval or --do_eval_only too")
+    if options.do_eval_only and options.eval_ckpt_path:
+        raise flags.Error(
+            "--eval_ckpt_path is for --do_eval; --do_eval_only evaluates all checkpoints"
+        )
+    if options.dry_run and not trains(options):
+        raise flags.Error("--dry_run is for training: pass --do_train too")
+    if options.max_eval_batch == 0:
+        raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
