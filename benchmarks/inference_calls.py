@@ -163,7 +163,7 @@ class TokenDrawer:
             prompt_len: tokens before the first one that is drawn; reading them is not counted.
             n_new: how many are drawn.
         """
-        from txl_tf.inference.generation import SamplingConfig
+        from txl_tf.inference.sampling import SamplingConfig
 
         prompt = np.zeros(prompt_len, np.int32)
         parts = self._generator.start([prompt], SamplingConfig(), [0]).draw(n_new)

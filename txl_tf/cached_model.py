@@ -1,6 +1,7 @@
 """The model with frozen weights and a KV cache: keys and values of the memory are kept."""
 
-from typing import NamedTuple, Self, TypeVar
+import copy
+from typing import NamedTuple, Self
 
 import tensorflow as tf
 from keras import ops
@@ -13,8 +14,6 @@ from txl_tf.layers import (
     shift_padded,
 )
 from txl_tf.model import TransformerXL
-
-States = TypeVar("States")
 
 
 class CachedState(NamedTuple):
@@ -36,17 +35,12 @@ class CachedState(NamedTuple):
     n_read: tf.Tensor
 
     @property
-    def mem_len(self) -> int:
-        """The number of places M."""
-        return self.keys[0].shape[2]
-
-    @property
     def filled(self) -> tf.Tensor:
         """How many of the M places hold tokens that were read, (B,) int32: the last ones.
 
         The others are empty: zeros, which the release attends to.
         """
-        return tf.minimum(self.n_read, self.mem_len)
+        return tf.minimum(self.n_read, self.keys[0].shape[2])
 
     def reset(self, rows: tf.Tensor) -> Self:
         """Returns the state with some rows, (B,) bool, as before the first segment."""
@@ -56,11 +50,6 @@ class CachedState(NamedTuple):
             return tf.where(tf.reshape(rows, shape), tf.zeros_like(state), state)
 
         return tf.nest.map_structure(clear, self)
-
-    def drop_memory(self) -> Self:
-        """Returns the state with a memory of no places."""
-        keys, values = (tuple(x[:, :, :0] for x in states) for states in (self.keys, self.values))
-        return self._replace(keys=keys, values=values)
 
 
 class CachedModel:
@@ -119,11 +108,9 @@ class CachedModel:
 
     def without_memory(self) -> "CachedModel":
         """Returns the same model with `mem_len=0`; it shares the positions."""
-        alone = object.__new__(CachedModel)
-        alone.__dict__ |= vars(self) | {
-            "span": AttentionSpan(0, clamp_len=self.span.clamp_len),
-            "mask_empty_memory": False,
-        }
+        alone = copy.copy(self)
+        alone.span = AttentionSpan(0, clamp_len=self.span.clamp_len)
+        alone.mask_empty_memory = False
         return alone
 
     @property

@@ -1,6 +1,5 @@
 """Generation: prompts are read in segments, tokens are drawn in one compiled loop."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -9,7 +8,12 @@ import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.errors import UserError
-from txl_tf.inference.sampling import UNIFORMS_PER_BLOCK, SamplingTensors, draw_uniforms
+from txl_tf.inference.sampling import (
+    UNIFORMS_PER_BLOCK,
+    SamplingConfig,
+    SamplingTensors,
+    draw_uniforms,
+)
 from txl_tf.inference.token_loop import (
     LoopState,
     TokenLoop,
@@ -21,71 +25,6 @@ from txl_tf.inference.token_loop import (
 _TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # where calls are split changes no token
 _MAX_SEED = 2**63 - 1
 _NO_IDS = np.zeros(0, np.int32)
-
-
-@dataclasses.dataclass(frozen=True)
-class SamplingConfig:
-    """How tokens are chosen: temperature, top-k, nucleus (top-p) sampling, penalty, stops.
-
-    Args:
-        temperature: the log-probabilities are divided by it; 0 takes the likeliest token.
-        top_k: draw among so many likeliest tokens; `None` for all.
-        top_p: draw among the likeliest tokens that together have this probability, the nucleus;
-            `None` for all (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751).
-        repetition_penalty: log-probabilities of tokens that the text holds are multiplied by it
-            (after Keskar et al. 2019, https://arxiv.org/abs/1909.05858); 1 for none.
-        banned: ids that are never drawn.
-        stops: ids that end a text; they are its last.
-
-    Raises:
-        UserError: a value is out of its range.
-    """
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    repetition_penalty: float = 1.0
-    banned: tuple[int, ...] = ()
-    stops: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise UserError(
-                f"`temperature` must be 0 or more. Received: temperature={self.temperature}"
-            )
-        if self.top_k is not None and self.top_k < 1:
-            raise UserError(f"`top_k` must be positive. Received: top_k={self.top_k}")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UserError(f"`top_p` must be in (0, 1]. Received: top_p={self.top_p}")
-        if not 1 <= self.repetition_penalty < float("inf"):
-            raise UserError(
-                "`repetition_penalty` must be 1 or more. "
-                f"Received: repetition_penalty={self.repetition_penalty}"
-            )
-
-    def count_candidates(self, n_token: int) -> int | None:
-        """Returns among how many of the likeliest tokens to draw; `None` for all, unsorted."""
-        if self.top_k is None and self.top_p is None:
-            return None
-        return min(self.top_k or n_token, n_token)
-
-    def make_tensors(self, n_token: int) -> SamplingTensors:
-        """Returns the tensors of the loop, for V tokens.
-
-        Raises:
-            UserError: all tokens are banned.
-        """
-        is_allowed = np.ones(n_token, bool)
-        is_allowed[list(self.banned)] = False
-        if not is_allowed.any():
-            raise UserError(f"`banned` must leave a token. Received: all {n_token}")
-        return SamplingTensors(
-            tf.constant(self.temperature, tf.float32),
-            tf.constant(1.0 if self.top_p is None else self.top_p, tf.float32),
-            tf.constant(self.repetition_penalty, tf.float32),
-            tf.constant(is_allowed),
-            tf.constant(self.stops, tf.int32, shape=(len(self.stops),)),
-        )
 
 
 class Generator:

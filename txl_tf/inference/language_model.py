@@ -16,7 +16,8 @@ from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.score import Score, describe_unknown
 from txl_tf.inference.export import BATCH_SIZE as EXPORT_BATCH_SIZE
 from txl_tf.inference.export import export_saved_model
-from txl_tf.inference.generation import Generator, SamplingConfig
+from txl_tf.inference.generation import Generator
+from txl_tf.inference.sampling import SamplingConfig
 from txl_tf.inference.scoring import BATCH_SIZE, Scorer
 from txl_tf.inference.session import Session
 from txl_tf.inference.text_reader import TextReader
@@ -283,7 +284,7 @@ class LanguageModel:
             mask_empty_memory: whether places of the memory that hold nothing yet are hidden; the
                 release attends to them.
             **choice: `temperature` (1), `top_k`, `top_p` (all tokens), `repetition_penalty` (1), as
-                in `txl_tf.inference.generation.SamplingConfig`.
+                in `txl_tf.inference.sampling.SamplingConfig`.
 
         Raises:
             UserError: as `generate`.

@@ -7,7 +7,8 @@ import numpy as np
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import EvalConfig
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.inference.generation import Generator, SamplingConfig
+from txl_tf.inference.generation import Generator
+from txl_tf.inference.sampling import SamplingConfig
 from txl_tf.model import TransformerXL
 
 PROMPT_TOKENS = 32

@@ -1,8 +1,12 @@
 """How the next token is chosen."""
 
+import dataclasses
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
+
+from txl_tf.errors import UserError
 
 UNIFORMS_PER_BLOCK = 32
 _NEVER = -1e30  # in float32, of which softmax makes an exact 0
@@ -27,6 +31,71 @@ class SamplingTensors(NamedTuple):
     repetition_penalty: tf.Tensor
     is_allowed: tf.Tensor
     stops: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingConfig:
+    """How tokens are chosen: temperature, top-k, nucleus (top-p) sampling, penalty, stops.
+
+    Args:
+        temperature: the log-probabilities are divided by it; 0 takes the likeliest token.
+        top_k: draw among so many likeliest tokens; `None` for all.
+        top_p: draw among the likeliest tokens that together have this probability, the nucleus;
+            `None` for all (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751).
+        repetition_penalty: log-probabilities of tokens that the text holds are multiplied by it
+            (after Keskar et al. 2019, https://arxiv.org/abs/1909.05858); 1 for none.
+        banned: ids that are never drawn.
+        stops: ids that end a text; they are its last.
+
+    Raises:
+        UserError: a value is out of its range.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float = 1.0
+    banned: tuple[int, ...] = ()
+    stops: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise UserError(
+                f"`temperature` must be 0 or more. Received: temperature={self.temperature}"
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(f"`top_k` must be positive. Received: top_k={self.top_k}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UserError(f"`top_p` must be in (0, 1]. Received: top_p={self.top_p}")
+        if not 1 <= self.repetition_penalty < float("inf"):
+            raise UserError(
+                "`repetition_penalty` must be 1 or more. "
+                f"Received: repetition_penalty={self.repetition_penalty}"
+            )
+
+    def count_candidates(self, n_token: int) -> int | None:
+        """Returns among how many of the likeliest tokens to draw; `None` for all, unsorted."""
+        if self.top_k is None and self.top_p is None:
+            return None
+        return min(self.top_k or n_token, n_token)
+
+    def make_tensors(self, n_token: int) -> SamplingTensors:
+        """Returns the tensors of the loop, for V tokens.
+
+        Raises:
+            UserError: all tokens are banned.
+        """
+        is_allowed = np.ones(n_token, bool)
+        is_allowed[list(self.banned)] = False
+        if not is_allowed.any():
+            raise UserError(f"`banned` must leave a token. Received: all {n_token}")
+        return SamplingTensors(
+            tf.constant(self.temperature, tf.float32),
+            tf.constant(1.0 if self.top_p is None else self.top_p, tf.float32),
+            tf.constant(self.repetition_penalty, tf.float32),
+            tf.constant(is_allowed),
+            tf.constant(self.stops, tf.int32, shape=(len(self.stops),)),
+        )
 
 
 def draw_uniforms(seed: int | tf.Tensor, block: int | tf.Tensor) -> tf.Tensor:

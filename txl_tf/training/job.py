@@ -30,7 +30,8 @@ from txl_tf.runs.folder import (
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
 from txl_tf.training.log import TrainingLog
 from txl_tf.training.loop import TrainingLoop
-from txl_tf.training.optimizer import Optimizer, make_schedule
+from txl_tf.training.optimizer import Optimizer
+from txl_tf.training.schedule import make_schedule
 from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.validation import Validation

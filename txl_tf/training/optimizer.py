@@ -1,4 +1,4 @@
-"""The optimizers and the schedule: Adam as the 2019 release trains, AdamW, LAMB."""
+"""The optimizers: Adam as the 2019 release trains, AdamW, LAMB."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -11,39 +11,7 @@ from keras import ops
 from txl_tf.config import TrainConfig
 from txl_tf.errors import UserError
 from txl_tf.training.loss_scale import LossScale
-
-
-class WarmupCosine:
-    """Linear warm-up from 0, then a cosine down to a share of the peak.
-
-    Step s below `warmup_steps` has the rate `s / warmup_steps * learning_rate`: step 0 has 0.
-    From then on a half cosine runs over `train_steps - warmup_steps` steps, and stays at its end.
-
-    Args:
-        learning_rate: the peak.
-        warmup_steps: steps of warm-up.
-        train_steps: all steps.
-        min_lr_ratio: the last rate over the peak.
-
-    >>> [round(float(WarmupCosine(1.0, 2, 4, 0.0)(step)), 3) for step in range(6)]
-    [0.0, 0.5, 1.0, 0.5, 0.0, 0.0]
-    """
-
-    def __init__(
-        self, learning_rate: float, warmup_steps: int, train_steps: int, min_lr_ratio: float
-    ):
-        self.learning_rate = learning_rate
-        self.warmup_steps = warmup_steps
-        self.train_steps = train_steps
-        self.min_lr_ratio = min_lr_ratio
-
-    def __call__(self, step: Any) -> Any:
-        step = ops.cast(step, "float32")
-        warmup = step / max(1, self.warmup_steps)
-        progress = (step - self.warmup_steps) / max(1, self.train_steps - self.warmup_steps)
-        cosine = 0.5 * (1 + ops.cos(ops.clip(progress, 0.0, 1.0) * 3.141592653589793))
-        decay = self.min_lr_ratio + (1 - self.min_lr_ratio) * cosine
-        return self.learning_rate * ops.where(step < self.warmup_steps, warmup, decay)
+from txl_tf.training.schedule import make_schedule
 
 
 class StepFactors(NamedTuple):
@@ -301,7 +269,7 @@ class Lamb(Optimizer):
     """LAMB: Adam's update plus the decay, scaled to the norm of the weight that it changes.
 
     The paper leaves open the function of the weight's norm: here it is the norm up to 10, as in
-    the code of the recipes `wt103_base_lamb` and `wt103_large_lamb`. A ratio of 1 stands in where
+    the code of the presets `wt103_base_lamb` and `wt103_large_lamb`. A ratio of 1 stands in where
     either norm is 0. Each variable is a layer of its own, so the fused queries, keys and values
     are one, and so are the biases u (or v) of all layers.
 
@@ -329,13 +297,6 @@ class Lamb(Optimizer):
 
 def _takes_decay(weight: keras.Variable) -> bool:
     return len(weight.shape) > 1 and not weight.name.endswith("_bias")  # content_bias is u
-
-
-def make_schedule(config: TrainConfig) -> WarmupCosine:
-    """Returns the schedule of a run: the learning rate as a function of the step."""
-    return WarmupCosine(
-        config.learning_rate, config.warmup_steps, config.train_steps, config.min_lr_ratio
-    )
 
 
 def make_optimizer(config: TrainConfig) -> Optimizer:
