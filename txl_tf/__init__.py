@@ -1,7 +1,7 @@
 """Transformer-XL (Dai et al. 2019) in TensorFlow 2 and Keras: language models with memory.
 
-The parts are imported when they are first used: configs and presets need no backend, the model
-any backend of Keras, data, training and release TensorFlow.
+Submodules are imported when they are first used: configs and presets need no backend, the model
+needs any backend of Keras, and everything else needs TensorFlow.
 """
 
 import importlib

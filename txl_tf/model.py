@@ -1,4 +1,4 @@
-"""The model: a pure step from ids and memory to hidden states and memory."""
+"""The model: a pure function from ids and memory to hidden states and the new memory."""
 
 import random
 
@@ -18,45 +18,46 @@ from txl_tf.layers import (
     update_memory,
 )
 
-SEED_STATE = "dropout_seed"  # its name in a `.keras` file
+SEED_STATE = "dropout_seed"  # name of the state of the generator in a `.keras` file
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class TransformerXL(keras.Model):
-    """A language model with memory: reads a segment, and what it kept of the text before.
+    """Transformer-XL, a language model that reads a text in segments and carries a memory.
 
-    Paper, section 3: each layer attends to the segment and to the memory, the last M inputs of
-    the same layer before the segment. The memory before the first segment is zeros that are
-    attended to, as in the 2019 release; no gradient flows into it. The caller carries it from
-    segment to segment. All weights exist after construction.
+    Paper, section 3: each layer attends to the segment and to the memory, which holds the last M
+    inputs of the same layer before the segment. The memory before the first segment is zeros that
+    are attended to, as in the 2019 release. No gradient flows into the memory. The caller carries
+    it from segment to segment. All weights exist after construction.
 
-    With `document_starts`, whatever comes before a document is an empty memory to it: nothing of
-    it is seen, and no gradient flows there. With `span.same_length` its hidden states are then
-    those that it has when it is read alone, wherever it begins in a segment; otherwise the empty
-    states before it are as many as its place has.
+    With `document_starts`, everything before a document is an empty memory to it: the document
+    sees none of it, and no gradient flows there. If also `span.same_length`, the hidden states of
+    a document do not depend on where in a segment it begins; otherwise the number of empty states
+    before it does.
 
     Args:
-        config: `ModelConfig`.
-        seed: of the initial weights and the dropout masks; `None` for another each time.
-        remat: of each layer only the inputs are kept for the backward pass, which computes the
-            rest anew, with the same dropout masks (Chen et al. 2016): less memory, more time.
+        config: The `ModelConfig`.
+        seed: Seed of the initial weights and the dropout masks; `None` for a random one.
+        remat: Gradient checkpointing (Chen et al. 2016): the forward pass keeps only the inputs of
+            each layer, and the backward pass computes the layer again, with the same dropout
+            masks. It takes less memory and more time.
 
     Call arguments:
         ids: (B, T) int32 in [0, V).
-        memory: as `initial_memory` or the last call gave it.
-        span: `AttentionSpan`; its `mem_len` is the memory's. `None`: the memory's length, every
-            query sees all before it, no clamping.
-        training: whether to drop.
-        document_starts: (B, T) bool, true where a token of `ids` begins a document; `None` where
-            the text runs on.
+        memory: The memory that `initial_memory` or the last call returned.
+        span: The `AttentionSpan`; its `mem_len` must be the length of the memory. `None` means
+            that every query sees everything before it, without clamping.
+        training: Whether to apply dropout.
+        document_starts: (B, T) bool, true where a token of `ids` begins a document; `None` if no
+            document begins.
 
     Returns:
         hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
-        memory: the new memory, of the same shapes as the old one.
+        memory: The new memory, with the shapes of the old one.
 
     Raises:
-        ValueError: `span.mem_len` is not the length of the memory, `document_starts` has not the
-            shape of `ids`, or that is not fixed when a function is traced.
+        ValueError: If `span.mem_len` is not the length of the memory, if `document_starts` does
+            not have the shape of `ids`, or if that shape is unknown when a function is traced.
 
     >>> config = ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6, n_head=2, d_head=3,
     ...                      d_inner=7)
@@ -78,7 +79,7 @@ class TransformerXL(keras.Model):
         self.remat = remat
         self.seed = random.randrange(2**31) if seed is None else seed
         self.seed_generator = DropoutSeeds(self.seed, name="dropout_seed")
-        # One stream for all weights: two of the same seed would make projections of tables.
+        # One stream for all weights: with the same seed, projections would repeat tables.
         seeds = keras.random.SeedGenerator(self.seed)
         initializer = _make_initializer(config, config.init_std, seeds)
         proj_initializer = _make_initializer(config, config.proj_init_std, seeds)
@@ -148,23 +149,23 @@ class TransformerXL(keras.Model):
         return self.dropout(hidden, training=training), tuple(new_memory)
 
     def _run_layer(self, layer, tensors, masks, training):
-        """Returns the hidden states after a layer; its backward pass may compute them anew."""
+        """Returns the output of a layer, with gradient checkpointing if the model has it."""
         if not self.remat:
             return layer(*tensors, *masks, training=training)
         seed = self.seed_generator.reserve(layer.n_draws if training else 0)
 
         def run(zero, *tensors):
-            # The seeds come by `zero`, as all else that is computed anew: from seeds that are the
-            # same in both passes a compiler would make the masks once, and keep them.
+            # The seeds depend on the argument `zero`: if they were the same values in both passes,
+            # a compiler would compute the masks once, and keep them.
             with self.seed_generator.draw_from(seed + ops.cast(zero, seed.dtype)):
                 return layer(*tensors, *masks, training=training)
 
         return keras.remat(run)(ops.zeros(()), *tensors)
 
     def get_biases(self, index):
-        """Returns u and v (N, H) of a layer, in the compute dtype."""
+        """Returns the biases u and v of a layer, (N, H) each, in the compute dtype."""
         biases = (self.content_bias, self.position_bias)
-        # A slice, be it of all: handed to `keras.remat` as a variable, its gradient counts twice.
+        # Always a slice: the gradient of a variable that is passed to `keras.remat` counts twice.
         part = index if self.config.untie_r else ...
         return tuple(
             ops.cast(ops.convert_to_tensor(bias)[part], self.compute_dtype) for bias in biases
@@ -174,20 +175,20 @@ class TransformerXL(keras.Model):
         """Returns the memory before the first segment: zeros, which are attended to.
 
         Args:
-            batch_size: rows B.
-            mem_len: states M of each row and layer; 0 for no memory.
+            batch_size: Number of rows B.
+            mem_len: Number M of states of each row and layer; 0 for no memory.
 
         Returns:
-            A memory, in the compute dtype, to hand to a call.
+            A tuple of (B, M, D) in the compute dtype, one for each layer.
         """
         shape = (batch_size, mem_len, self.config.d_model)
         return tuple(ops.zeros(shape, self.compute_dtype) for _ in self.decoder_layers)
 
     def reset_memory(self, memory, rows):
-        """Returns the memory with some rows as before the first segment.
+        """Returns the memory with some rows reset to zeros.
 
         Args:
-            memory: as a call returned it.
+            memory: The memory that a call returned.
             rows: (B,) bool, true where a new document begins.
 
         Returns:
@@ -199,14 +200,14 @@ class TransformerXL(keras.Model):
     def set_dropout_seed(self, step, *, stream=0):
         """Sets the dropout masks of the next call in training, as a function of step and stream.
 
-        A training loop that calls it before every step can be taken up at any step with the same
-        masks. Replicas take streams of their own, else all would drop the same entries.
+        A training loop that calls this before every step can resume at any step with the same
+        masks. Each replica needs a different stream: otherwise all drop the same entries.
 
         Args:
-            step: integer or () integer tensor.
-            stream: integer or () integer tensor, such as the replica's number.
+            step: An integer or () integer tensor.
+            stream: An integer or () integer tensor, such as the index of the replica.
         """
-        draws = 4 * self.config.n_layer + 3  # dropout sites: the masks drawn in one call
+        draws = 4 * self.config.n_layer + 3  # number of masks drawn in one call
         state = self.seed_generator.state
         seeds = [self.seed + 1_000_003 * ops.cast(stream, state.dtype)]
         seeds.append(draws * ops.cast(step, state.dtype))
@@ -216,7 +217,7 @@ class TransformerXL(keras.Model):
         """Returns -log p of each target in nats, (B, T) float32.
 
         Args:
-            hidden: (B, T, D) from a call.
+            hidden: (B, T, D) that a call returned.
             targets: (B, T) int32 in [0, V).
         """
         return self.softmax(hidden, targets, embedding=self.embedding)
@@ -225,17 +226,17 @@ class TransformerXL(keras.Model):
         """Returns log p of every token of the vocabulary in nats, (B, T, V) float32.
 
         Args:
-            hidden: (B, T, D) from a call.
+            hidden: (B, T, D) that a call returned.
         """
         return self.softmax.log_probs(hidden, self.embedding)
 
     def save_own_variables(self, store):
-        # Keras saves no state of generators.
+        # Keras does not save the state of seed generators.
         super().save_own_variables(store)
         store[SEED_STATE] = ops.convert_to_numpy(self.seed_generator.state)
 
     def load_own_variables(self, store):
-        own = {name: store[name] for name in store.keys()}  # noqa: SIM118  no dict
+        own = {name: store[name] for name in store.keys()}  # noqa: SIM118  not a dict
         self.seed_generator.state.assign(own.pop(SEED_STATE))
         super().load_own_variables(own)
 
@@ -260,7 +261,7 @@ def _make_initializer(config, std, seeds):
 
 
 def _check_call(ids, memory, span, document_starts):
-    """Returns the span of a call, whose shapes must be known and agree."""
+    """Checks the shapes of a call, which must be known and agree, and returns its span."""
     if None in ids.shape:
         raise ValueError(f"`ids` must have a fixed shape (B, T). Received: {tuple(ids.shape)}")
     if document_starts is not None and tuple(document_starts.shape) != tuple(ids.shape):

@@ -1,10 +1,12 @@
 """Makes docstrings Markdown before the site renders them; a Griffe extension.
 
-Some parts of the docstrings of this package are not what Griffe reads as Google's style: doctests,
+Griffe does not read some parts of the docstrings of this package as Google's style: doctests,
 whose `>>>` would become quotations; `Call arguments:` of the layers, which no signature names; and
-sentences under `Returns:`.
+sentences under `Returns:`. Nor does it see docstrings that are completed at run time, by
+`txl_tf.config.base.document_fields`.
 """
 
+import pydoc
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -23,6 +25,8 @@ class MarkdownDocstrings(griffe.Extension):
         """Rewrites the docstring of a module, class, function or attribute."""
         if not obj.docstring:
             return
+        if any("document_fields" in str(x.value) for x in getattr(obj, "decorators", ())):
+            obj.docstring.value = pydoc.getdoc(pydoc.locate(obj.path))
         lines = unfold_sections(obj.docstring.value.splitlines(), TITLES)
         obj.docstring.value = "\n".join(fence_doctests(lines))
 

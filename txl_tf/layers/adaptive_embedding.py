@@ -1,4 +1,4 @@
-"""Wide embeddings for frequent tokens, narrow ones for rare tokens."""
+"""Adaptive input representations: wide embeddings for frequent tokens, narrow for rare ones."""
 
 import keras
 from keras import ops
@@ -8,17 +8,17 @@ from txl_tf.config import ModelConfig
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class AdaptiveEmbedding(keras.layers.Layer):
-    """Embeds ids by bins of falling frequency, each bin with a width of its own.
+    """Embeds ids by bins of decreasing frequency, with a different embedding size for each bin.
 
-    Bin i holds the ids from one cutoff to the next, with embeddings of width E_i = E // div_val^i
-    that a projection [E_i, D] brings to the width of the model (Baevski and Auli 2019, section
-    3). With `div_val` = 1 there is one table for all bins, and a projection only if E != D. The
-    result is scaled by sqrt(D). Memory and masks do not concern it.
+    Bin i holds the ids from one cutoff to the next, with embeddings of size E_i = E // div_val^i
+    that a projection (E_i, D) maps to the size of the model (Baevski and Auli 2019, section 3).
+    With `div_val` = 1 there is one table for all bins, and a projection only if E != D. The result
+    is multiplied by sqrt(D).
 
     Args:
-        config: `ModelConfig`.
-        kernel_initializer: of the tables.
-        proj_initializer: of the projections.
+        config: The `ModelConfig`.
+        kernel_initializer: Initializer of the tables.
+        proj_initializer: Initializer of the projections.
 
     Call arguments:
         ids: (B, T) int32 in [0, V).
@@ -71,7 +71,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         for table, projection in zip(self.tables, self.projections, strict=True):
             local = ids - low
             inside = ops.logical_and(local >= 0, local < table.shape[0])
-            if len(self.tables) > 1:  # every bin embeds all tokens: shapes stay fixed
+            if len(self.tables) > 1:  # every bin embeds all tokens, so that shapes stay fixed
                 local = ops.clip(local, 0, table.shape[0] - 1)
             vectors = ops.cast(ops.take(table, local, axis=0), self.compute_dtype)
             if projection is not None:
@@ -83,11 +83,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         return embedded * self.config.d_model**0.5
 
     def get_bin(self, index):
-        """Returns table [n_i, E_i] and projection [E_i, D] or None of a bin: variables or slices.
-
-        Args:
-            index: number of the bin.
-        """
+        """Returns the table (n_i, E_i) of bin i, and its projection (E_i, D) or `None`."""
         if self.config.div_val > 1:
             table, projection = self.tables[index], self.projections[index]
         else:

@@ -1,4 +1,4 @@
-"""The distribution over a large vocabulary, cheap for frequent tokens."""
+"""Adaptive softmax: the distribution over a large vocabulary, cheap for frequent tokens."""
 
 import keras
 from keras import ops
@@ -11,26 +11,27 @@ from txl_tf.layers.products import matmul_rows_transposed
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class AdaptiveSoftmax(keras.layers.Layer):
-    """Softmax over bins of falling frequency, with the embedding's tables as weights.
+    """Softmax over bins of decreasing frequency, with the tables of the embedding as weights.
 
-    The head holds the ids of bin 0 and one cluster for each further bin (Grave et al. 2017):
+    The head consists of the ids of bin 0 and one cluster for each further bin (Grave et al. 2017):
 
         log p(w) = log p(w | head)                            for w in bin 0
         log p(w) = log p(cluster i | head) + log p(w | bin i)   for w in bin i > 0
 
-    The logits of bin i are `h P^T W^T + b`, with the embedding's table W (tied) and, as the
-    config says, the embedding's projection P, one of this layer's own, or none. Without cutoffs
-    it is one softmax over the whole vocabulary. It is computed in float32 under every dtype
-    policy. Memory and masks do not concern it.
+    The logits of bin i are `h P^T W^T + b`, with the table W of the embedding (tied weights). The
+    config decides whether P is the projection of the embedding, belongs to this layer, or does not
+    exist. Without cutoffs this is one softmax over the whole vocabulary. All computations are in
+    float32 under every dtype policy.
 
     Args:
-        config: `ModelConfig`.
-        kernel_initializer: of the layer's own projections; cluster rows and biases start at 0.
+        config: The `ModelConfig`.
+        kernel_initializer: Initializer of this layer's projections; cluster weights and biases
+            start at 0.
 
     Call arguments:
         hidden: (B, T, D).
         targets: (B, T) int32 in [0, V).
-        embedding: the model's `AdaptiveEmbedding`.
+        embedding: The `AdaptiveEmbedding` of the model.
 
     Returns:
         (B, T) float32, -log p(target) in nats.
@@ -104,7 +105,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
         Args:
             hidden: (B, T, D).
-            embedding: the model's `AdaptiveEmbedding`.
+            embedding: The `AdaptiveEmbedding` of the model.
 
         Returns:
             (B, T, V) float32.
@@ -119,14 +120,14 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return ops.concatenate(parts, axis=-1)
 
     def _find_bins(self, targets):
-        """Returns the number of the bin of each target, (n,) int32."""
+        """Returns the index of the bin of each target, (n,) int32."""
         return sum(
             (ops.cast(targets >= cutoff, "int32") for cutoff in self.config.cutoffs),
             start=ops.zeros_like(targets),
         )
 
     def _get_weights(self, index, embedding):
-        """Returns table [n_i, E_i], bias [n_i] and projection [E_i, D] or None of a bin."""
+        """Returns table (n_i, E_i), bias (n_i,) and projection (E_i, D) or `None` of a bin."""
         table, projection = embedding.get_bin(index)
         is_tied = self.config.proj_share_all_but_first and index > 0
         if self.config.cutoffs and not is_tied:
@@ -134,7 +135,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return table, self.biases[index], projection
 
     def _compute_head_nll(self, hidden, targets, embedding):
-        """Returns -log p(target | head), (n,); in chunks where all logits would take too much."""
+        """Returns -log p(target | head), (n,); in chunks if all logits need too much memory."""
         table, bias, projection = self._get_head_weights(embedding)
         n_tokens = hidden.shape[0]
         if is_taken_at_once(n_tokens, table.shape[0]):
@@ -152,7 +153,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         )
 
     def _get_head_weights(self, embedding):
-        """Returns table, bias and projection of bin 0 and, behind it, of the clusters in order."""
+        """Returns table, bias and projection of the head: bin 0, then the clusters."""
         table, bias, projection = self._get_weights(0, embedding)
         if self.config.cutoffs:
             table = ops.concatenate([table, self.cluster_weight], axis=0)

@@ -1,6 +1,6 @@
-"""The loss of the tokens of one bin, at the cost of these tokens alone, in fixed shapes.
+"""The loss of the tokens of one bin, at the cost of these tokens only, with fixed shapes.
 
-The head is computed in the same way where its logits of all tokens would take too much memory.
+The head uses the same code if its logits of all tokens would take too much memory.
 """
 
 from keras import ops
@@ -14,21 +14,21 @@ LARGE = 1e30
 def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, count):
     """Returns -log p(target | bin) of the tokens whose targets lie in a bin, 0 for the others.
 
-    The number of tokens in a bin is known only at run time, while compiled steps need fixed
-    shapes. So the tokens come ordered by bin, and a loop takes chunks of fixed size from the
-    bin's first token on, as many as the bin needs: no token is lost however full a bin is, and
-    only the last chunk holds other tokens, which count nothing. The backward pass computes the
-    logits again, chunk by chunk, so at no time are more than one chunk's logits held.
+    The number of tokens in a bin is known only at run time, but compiled steps need fixed shapes.
+    So the tokens are sorted by bin, and a loop takes as many chunks of a fixed size as the bin
+    needs: no token is dropped however full a bin is, and only the last chunk contains tokens of
+    other bins, which are ignored. The backward pass computes the logits again, chunk by chunk, so
+    the logits of only one chunk are in memory at a time.
 
     Args:
         hidden: (n, D) float32.
-        weight: (n_i, E_i) rows of the bin's tokens.
+        weight: (n_i, E_i), the rows of the bin's tokens.
         bias: (n_i,).
-        projection: (E_i, D) or None.
-        targets: (n,) int32, ids within the bin for the tokens in it, anything for the others.
-        order: (n,) int32, the tokens ordered by bin.
-        start: () int32, where in `order` the bin begins.
-        count: () int32, how many tokens are in it.
+        projection: (E_i, D) or `None`.
+        targets: (n,) int32, ids within the bin; arbitrary for tokens outside it.
+        order: (n,) int32, the indices of the tokens, sorted by bin.
+        start: () int32, index in `order` of the first token of the bin.
+        count: () int32, number of tokens in the bin.
 
     Returns:
         (n,) float32, in the order of `hidden`.
@@ -38,12 +38,12 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
     n_chunks = (count + chunk - 1) // chunk
 
     def locate(index):
-        """Returns the tokens of a chunk, (chunk,) int32, and which of them are in the bin."""
-        places = index * chunk + ops.arange(chunk)
-        # A gather: of a slice XLA would want the start, and so the targets, as constants, and
-        # compile anew at every step.
-        tokens = ops.take(order, ops.minimum(start + places, n_tokens - 1))
-        return tokens, places < count
+        """Returns the tokens of a chunk, (chunk,) int32, and a mask of those in the bin."""
+        indices = index * chunk + ops.arange(chunk)
+        # A gather: for a slice, XLA would need its start, and so the targets, as constants, and
+        # would compile again at every step.
+        tokens = ops.take(order, ops.minimum(start + indices, n_tokens - 1))
+        return tokens, indices < count
 
     def compute_logits(hidden, weight, bias, *projection):
         for kernel in projection:
@@ -58,8 +58,8 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
         def add_chunk(index, nll, log_sums):
             tokens, valid = locate(index)
             _, logits = compute_logits(ops.take(hidden, tokens, axis=0), *weights)
-            places = ops.arange(chunk) * weight.shape[0] + pick_targets(tokens)
-            target = ops.take(ops.reshape(logits, (-1,)), places)
+            indices = ops.arange(chunk) * weight.shape[0] + pick_targets(tokens)
+            target = ops.take(ops.reshape(logits, (-1,)), indices)
             log_sum = ops.logsumexp(logits, axis=-1)
             new = (ops.where(valid, log_sum - target, 0.0), ops.where(valid, log_sum, 0.0))
             return _add_rows(nll, tokens, new[0]), _add_rows(log_sums, tokens, new[1])
@@ -74,7 +74,7 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
                 projected, logits = compute_logits(rows, *weights)
                 one_hot = ops.one_hot(pick_targets(tokens), weight.shape[0], dtype=logits.dtype)
                 scale = ops.where(valid, ops.take(upstream, tokens), 0.0)
-                # Tokens outside the bin have logits of any size, whose exponentials must be 0.
+                # Tokens outside the bin have arbitrary logits; their probabilities must be 0.
                 log_sum = ops.where(valid, ops.take(log_sums, tokens), LARGE)
                 probabilities = ops.exp(logits - log_sum[:, None])
                 d_logits = (probabilities - one_hot) * scale[:, None]
@@ -92,18 +92,18 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
         return nll, compute_gradients
 
     tensors = [weight, bias] if projection is None else [weight, bias, projection]
-    # Custom gradients take no variables, and `ops.convert_to_tensor` leaves one as it is.
+    # Custom gradients take no variables, and `ops.convert_to_tensor` may return a variable.
     tensors = [ops.reshape(ops.cast(tensor, hidden.dtype), tensor.shape) for tensor in tensors]
     return compute(hidden, *tensors)
 
 
-def _add_rows(rows, places, values):
-    """Returns rows (n, ...) with values added at some places; one may stand among these twice."""
-    return ops.scatter_update(rows, places[:, None], values, reduction="add")
+def _add_rows(rows, indices, values):
+    """Returns rows (n, ...) with values added at some indices, which may repeat."""
+    return ops.scatter_update(rows, indices[:, None], values, reduction="add")
 
 
 def _loop(n_chunks, body, *state):
-    """Runs `body(index, *state)`, which returns a tuple, for each chunk; returns the last state."""
+    """Runs `state = body(index, *state)` for each chunk and returns the last state, a tuple."""
 
     def take_chunk(index, *state):
         return index + 1, *body(index, *state)

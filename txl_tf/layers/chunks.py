@@ -1,19 +1,19 @@
-"""How many tokens a softmax takes at once, so that their logits fit into memory.
+"""Numbers of tokens whose logits a softmax computes at once, so that they fit into memory.
 
-Plain arithmetic: the layers compute by it, and `txl_tf.training.costs` counts by it.
+The layers and `txl_tf.training.costs` share this arithmetic.
 """
 
 LOGITS_PER_CHUNK = 2**24  # 64 MiB of float32
-UNKNOWN_CHUNK = 32  # tokens, where their number is not known when a function is traced
-_N_CHUNKS = 8  # of all tokens; a tail bin has a share of these, and its last chunk is not full
+UNKNOWN_CHUNK = 32  # tokens, if their number is not known when a function is traced
+_N_CHUNKS = 8  # for all tokens; a tail bin needs some of these, and its last one is not full
 
 
 def choose_chunk(n_tokens: int | None, n_rows: int) -> int:
-    """Returns how many tokens are taken at once.
+    """Returns the number of tokens of a chunk.
 
     Args:
-        n_tokens: all there are; `None` where that is not known when a function is traced.
-        n_rows: the logits of a token.
+        n_tokens: Number of all tokens; `None` if it is not known when a function is traced.
+        n_rows: Number of logits of each token.
 
     >>> choose_chunk(1024, 8000), choose_chunk(9600, 200_000)
     (128, 83)
@@ -23,5 +23,5 @@ def choose_chunk(n_tokens: int | None, n_rows: int) -> int:
 
 
 def is_taken_at_once(n_tokens: int | None, n_rows: int) -> bool:
-    """Tells whether the logits of all tokens are held at once where all tokens have them."""
+    """Returns whether the logits of all tokens fit into one chunk."""
     return n_tokens is None or n_tokens * n_rows <= LOGITS_PER_CHUNK

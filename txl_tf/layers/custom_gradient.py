@@ -1,17 +1,17 @@
-"""Gradients written by hand, in one form for all backends of Keras."""
+"""Hand-written gradients in one form for all backends of Keras."""
 
 from keras import ops
 
 
 def custom_gradient(function):
-    """Returns a function with a gradient of its own.
+    """Returns the function with its own gradient.
 
-    Keras hands the upstream gradient over by position or by name, as the backend does.
+    Depending on the backend, Keras passes the upstream gradient by position or by name.
 
     Args:
-        function: takes tensors; returns a tensor, and a function from the upstream gradient to the
-            gradients of these tensors, `None` for one that has none. What tensors it closes over
-            get no gradient, and `keras.remat` on JAX lets none of them in.
+        function: Takes tensors. Returns a tensor, and a function from the upstream gradient to
+            the gradients of these tensors (`None` for a tensor without a gradient). It must not
+            close over tensors: they get no gradient, and `keras.remat` on JAX does not allow it.
     """
 
     def compute(*inputs):

@@ -11,28 +11,28 @@ from txl_tf.layers.relative_attention import RelativeAttention
 class DecoderLayer(keras.layers.Layer):
     """Relative attention and a feed-forward network, each with dropout, residual and LayerNorm.
 
-    The normalisation comes after the residual ("post-norm"), as in the paper (section 3.3, last
-    equations). Masks and memory go to the attention; the layer does not change the memory.
+    The normalisation follows the residual ("post-norm"), as in the last equations of section 3.3
+    of the paper. The layer reads the memory but does not change it.
 
     Args:
-        n_head: number of heads N.
-        d_head: width of a head H.
-        d_inner: inner width of the feed-forward network.
-        dropout: rate on the outputs of both parts and inside the feed-forward network.
-        dropatt: rate on the attention weights.
-        layer_norm_epsilon: added to the variance by LayerNorm; 1e-12 is the release's.
-        kernel_initializer: of all kernels.
-        seed: of the dropout: an integer, `None` or a `keras.random.SeedGenerator`.
+        n_head: Number of heads N.
+        d_head: Size of a head H.
+        d_inner: Size of the inner layer of the feed-forward network.
+        dropout: Dropout rate of the outputs of both parts, and inside the feed-forward network.
+        dropatt: Dropout rate of the attention weights.
+        layer_norm_epsilon: LayerNorm adds it to the variance; the 2019 release has 1e-12.
+        kernel_initializer: Initializer of all kernels.
+        seed: Dropout seed: an integer, `None` or a `keras.random.SeedGenerator` to share.
 
     Call arguments:
-        hidden: (B, T, D) the segment.
-        memory: (B, M, D) inputs of this layer before the segment.
+        hidden: (B, T, D), the segment.
+        memory: (B, M, D), the inputs of this layer before the segment.
         positions: (S, D) from `make_position_table`, S = M + T.
-        content_bias: (N, H) u.
-        position_bias: (N, H) v.
-        mask: (T, S) bool, true where a query sees a key.
-        same_document: (B, T, S) bool, true where a key is of the query's document; `None`: all.
-        training: whether to drop.
+        content_bias: (N, H), u.
+        position_bias: (N, H), v.
+        mask: (T, S) bool, true where a query may see a key.
+        same_document: As in `RelativeAttention`.
+        training: Whether to apply dropout.
 
     Returns:
         (B, T, D) in the dtype of `hidden`.
@@ -93,7 +93,7 @@ class DecoderLayer(keras.layers.Layer):
 
     @property
     def n_draws(self):
-        """How many masks of dropout a call in training draws."""
+        """The number of dropout masks that a call in training draws."""
         rates = self.arguments["dropout"], self.arguments["dropatt"]
         return 3 * bool(rates[0]) + bool(rates[1])
 
@@ -124,7 +124,7 @@ class DecoderLayer(keras.layers.Layer):
         return self.apply_feed_forward(hidden, attended, training=training)
 
     def apply_feed_forward(self, hidden, attended, training=False):
-        """Returns what comes out of the layer, (B, T, D), given what its attention returned."""
+        """Returns the output of the layer, (B, T, D), given its input and that of the attention."""
         hidden = self.attention_norm(hidden + self.dropout(attended, training=training))
         changed = self.feed_forward(hidden, training=training)
         return self.feed_forward_norm(hidden + self.dropout(changed, training=training))

@@ -1,4 +1,4 @@
-"""Dropout whose masks are a hash of a seed and of the place of each entry."""
+"""Dropout with masks that are a hash of a seed and the index of each entry."""
 
 import contextlib
 
@@ -11,23 +11,23 @@ _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class Dropout(keras.layers.Layer):
-    """Sets a share of the entries to zero in training and scales the others up.
+    """Sets a fraction of the entries to zero in training and scales up the others.
 
-    `keras.layers.Dropout` has one random state a layer. Here the layers of a model draw from one
-    generator, so that a training loop can set the whole model's masks in one place: by step and
-    replica, which makes a run repeatable and gives each replica masks of its own. The masks come
-    from `make_keep_mask`, so every backend of Keras draws the same ones.
+    Each `keras.layers.Dropout` has its own random state. Here all layers of a model share one
+    generator, so a training loop can set the masks of the whole model in one place, by step and
+    replica: a run is repeatable, and each replica has different masks. `make_keep_mask` computes
+    them, so every backend of Keras draws the same ones.
 
     Args:
-        rate: share of the entries dropped, in [0, 1).
-        seed: an integer, `None`, or a `keras.random.SeedGenerator` to share.
+        rate: Fraction of the entries to drop, in [0, 1).
+        seed: An integer, `None`, or a `keras.random.SeedGenerator` to share.
 
     Call arguments:
-        inputs: tensor of any shape.
-        training: whether to drop.
+        inputs: A tensor of any shape.
+        training: Whether to drop entries.
 
     Returns:
-        Tensor of the shape and dtype of `inputs`.
+        A tensor of the shape and dtype of `inputs`.
 
     >>> Dropout(0.5, seed=1)(keras.ops.ones((2, 3)), training=False).shape == (2, 3)
     True
@@ -50,7 +50,7 @@ class Dropout(keras.layers.Layer):
         return ops.where(keep, inputs * scale, ops.zeros((), inputs.dtype))
 
     def draw_mask(self, shape):
-        """Returns which entries are kept, bool of a shape; the layer's next mask."""
+        """Returns the next mask, bool of the given shape: true where an entry is kept."""
         return make_keep_mask(shape, self.rate, self.seed_generator.next())
 
     def get_config(self):
@@ -58,21 +58,21 @@ class Dropout(keras.layers.Layer):
 
 
 def make_keep_mask(shape, rate, seed):
-    """Returns which entries dropout keeps, a function of the seed and the place of each entry.
+    """Returns the mask of the entries to keep, a function of the seed and each entry's index.
 
     The decision about an entry is a hash of its index in row-major order: a Weyl sequence, then two
     rounds of xor-shift and multiply with the constants of Wellons' `lowbias32`, with a key from the
     seed before each round. These are element-wise integer operations, which a compiler fuses into
-    the operation that uses the mask. Counter-based generators such as Philox, made for long
-    streams, cost hundreds of times as much in compiled graphs on CPUs.
+    the operation that uses the mask. Counter-based generators such as Philox, which are made for
+    long streams, cost hundreds of times as much in compiled graphs on CPUs.
 
     Args:
-        shape: of the mask: integers, or () integer tensors where a graph does not know them.
-        rate: share of the entries dropped, in [0, 1); exact to 2**-32.
-        seed: (2,) integers; their lowest 32 bits count.
+        shape: Shape of the mask: integers, or () integer tensors where a graph does not know them.
+        rate: Fraction of the entries to drop, in [0, 1), exact to 2**-32.
+        seed: (2,) integers, of which the lowest 32 bits are used.
 
     Returns:
-        Bool tensor of `shape`. Indices beyond 2**32 repeat the mask from its beginning.
+        A bool tensor of `shape`. The mask repeats after 2**32 entries.
 
     >>> mask = make_keep_mask((2, 3), 0.5, ops.convert_to_tensor([1, 2]))
     >>> ops.convert_to_numpy(mask).tolist()
@@ -87,7 +87,7 @@ def make_keep_mask(shape, rate, seed):
     bits = bits * _constant(_MULTIPLIERS[0])
     bits = ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _constant(15)))
     bits = ops.bitwise_xor(bits, second_key) * _constant(_MULTIPLIERS[1])
-    # The highest bits decide, and they are mixed best: the hash's last xor-shift is not needed.
+    # The highest bits decide. They are mixed best, so the last xor-shift of the hash is not needed.
     return bits >= _constant(round(rate * 2**32))
 
 
@@ -110,12 +110,12 @@ def _mix(bits):
 
 def _make_weyl_sequence(shape, start):
     """Returns `start` plus `_WEYL_STEP` times the row-major index of each entry, modulo 2**32."""
-    # The sum begins with `start`, which is known only at run time: a compiler would make a constant
-    # of the size of the mask of indices alone.
+    # The sum begins with `start`, which is known only at run time: from the indices alone, a
+    # compiler would make a constant of the size of the mask.
     step, total = _constant(_WEYL_STEP), start
     for axis in reversed(range(len(shape))):
-        places = ops.cast(ops.arange(shape[axis]), "uint32") * step
-        total = total + ops.reshape(places, (-1, *[1] * (len(shape) - 1 - axis)))
+        terms = ops.cast(ops.arange(shape[axis]), "uint32") * step
+        total = total + ops.reshape(terms, (-1, *[1] * (len(shape) - 1 - axis)))
         step = step * ops.cast(shape[axis], "uint32")
     return total
 
@@ -128,9 +128,9 @@ def _constant(number):
 class DropoutSeeds(keras.random.SeedGenerator):
     """A seed generator whose seeds can be drawn a second time.
 
-    What is computed anew in the backward pass must drop what it dropped before. So its seeds are
-    set aside once, by `reserve`, and drawn from there each time that it is computed, by
-    `draw_from`, which changes no variable. They are the seeds that `next` would have given.
+    Gradient checkpointing computes layers again in the backward pass, with the same dropout masks.
+    `reserve` sets their seeds aside once, and `draw_from`, which changes no variable, draws them
+    in each computation. They are the seeds that `next` would have returned.
 
     >>> seeds = DropoutSeeds(3)
     >>> first = seeds.reserve(2)
@@ -143,14 +143,14 @@ class DropoutSeeds(keras.random.SeedGenerator):
     _reserved = None  # the next seed within `draw_from`
 
     def reserve(self, count):
-        """Returns the seed that is next, (2,) integers, and passes over `count` seeds."""
+        """Returns the next seed, (2,) integers, and skips `count` seeds."""
         first = self.state.value * 1  # a copy, as the variable changes
         self.state.assign(_advance(first, count))
         return first
 
     @contextlib.contextmanager
     def draw_from(self, first):
-        """Has `next` give `first` and the seeds that follow it, in a `with` block."""
+        """Makes `next` return `first` and the seeds that follow it, within a `with` block."""
         self._reserved = first
         try:
             yield
@@ -158,7 +158,7 @@ class DropoutSeeds(keras.random.SeedGenerator):
             self._reserved = None
 
     def next(self, ordered=True):
-        """Returns a seed, (2,) integers, and passes over it."""
+        """Returns the next seed, (2,) integers, and advances the state."""
         if self._reserved is None:
             return super().next(ordered)
         seed, self._reserved = self._reserved, _advance(self._reserved, 1)
@@ -170,16 +170,16 @@ def _advance(seed, count):
 
 
 def as_seed_generator(seed):
-    """Returns `seed` itself if it is a `keras.random.SeedGenerator`, else one that starts there."""
+    """Returns `seed` if it is a `keras.random.SeedGenerator`, else a new one with this seed."""
     if isinstance(seed, keras.random.SeedGenerator):
         return seed
     return keras.random.SeedGenerator(seed)
 
 
 def read_seed(seed):
-    """Returns what the config of a layer keeps of its seed: an integer or `None`.
+    """Returns the seed that a layer's config stores: an integer, or `None`.
 
-    Of a generator that layers share, each keeps the seed that it started from.
+    For a shared generator, that is the seed from which the generator started.
     """
     if isinstance(seed, keras.random.SeedGenerator):
         return seed.get_config()["seed"]

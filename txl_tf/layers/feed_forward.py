@@ -10,20 +10,20 @@ from txl_tf.layers.products import matmul_rows
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class FeedForward(keras.layers.Layer):
-    """Two dense layers with a rectifier between them, the same at every position.
+    """Two dense layers with a ReLU between them, applied to each position separately.
 
     Vaswani et al. 2017, section 3.3: `relu(x W_1 + b_1) W_2 + b_2`, with dropout on the inner
-    layer. It sees one position at a time: masks and memory do not concern it.
+    layer.
 
     Args:
-        d_inner: width of the inner layer.
-        dropout: rate on the inner layer.
-        kernel_initializer: of both kernels; biases start at 0.
-        seed: of the dropout: an integer, `None` or a `keras.random.SeedGenerator`.
+        d_inner: Size of the inner layer.
+        dropout: Dropout rate of the inner layer.
+        kernel_initializer: Initializer of both kernels; biases start at 0.
+        seed: Dropout seed: an integer, `None` or a `keras.random.SeedGenerator` to share.
 
     Call arguments:
         hidden: (B, T, D).
-        training: whether to drop.
+        training: Whether to apply dropout.
 
     Returns:
         (B, T, D) in the dtype of `hidden`.

@@ -1,8 +1,8 @@
-"""Steps of a layer whose gradients are written by hand, so that less is kept between the passes.
+"""Operations with hand-written gradients that keep fewer activations for the backward pass.
 
-Gradients that are derived operation by operation keep what goes into dropout and what comes out. Of
-these two, one and a sign tell both: the largest tensors of a layer are kept once. All tensors come
-in by arguments, since `keras.remat` on JAX lets none in otherwise.
+Automatic differentiation keeps both the input and the output of dropout. Here the largest
+activations of a layer are kept once, with the dropout mask in their sign. All tensors are
+arguments: `keras.remat` on JAX does not allow closures over tensors.
 """
 
 from keras import ops
@@ -11,17 +11,17 @@ from txl_tf.layers.custom_gradient import custom_gradient
 
 
 def rectify(inputs, keep=None, rate=0.0):
-    """Returns the rectifier of some inputs, and its dropout.
+    """Returns ReLU with dropout of the inputs.
 
-    Where the gradient flows, what comes out is above 0: nothing else is kept.
+    The gradient is not zero exactly where the output is positive, so only the output is kept.
 
     Args:
-        inputs: of any shape and dtype.
-        keep: bool of that shape, which entries are not dropped; `None`: all are kept.
-        rate: the share that is dropped.
+        inputs: A tensor of any shape and floating dtype.
+        keep: Bool of the same shape, true where an entry is kept; `None` keeps all.
+        rate: Dropout rate of `keep`.
 
     Returns:
-        As `inputs`: `relu(inputs) / (1 - rate)` where kept, else 0.
+        `relu(inputs) / (1 - rate)` where kept, else 0, in the shape and dtype of `inputs`.
 
     >>> ops.convert_to_numpy(rectify(ops.convert_to_tensor([-1.0, 2.0]))).tolist()
     [0.0, 2.0]
@@ -30,8 +30,8 @@ def rectify(inputs, keep=None, rate=0.0):
     @custom_gradient
     def compute(inputs, keep):
         passes = ops.logical_and(keep, inputs > 0)
-        # XLA makes what is cheap again for each of its users, here from inputs that would have to
-        # be kept for that. It does not so with a division by what only the run can tell.
+        # XLA computes cheap values again for each of their users, here from inputs that it would
+        # have to keep. It does not do so with a division by a value that is known only at run time.
         share = 1 - rate + make_late_zero(inputs)
         outputs = divide(ops.where(passes, inputs, 0), share)
 
@@ -47,15 +47,15 @@ def rectify(inputs, keep=None, rate=0.0):
 
 
 def attend_with_dropout(scores, values, keep, rate):
-    """Returns values weighted by the softmax of scores, of which dropout leaves a share.
+    """Returns the values weighted by the softmax of the scores, with dropout on the weights.
 
-    The weights are kept for the backward pass, negative where they are dropped.
+    Only the weights are kept for the backward pass, with a minus sign where they are dropped.
 
     Args:
         scores: (B, N, T, S) float32.
         values: (B, S, N, H).
-        keep: (B, N, T, S) bool, which weights count.
-        rate: the share that is dropped.
+        keep: (B, N, T, S) bool, true where a weight is kept.
+        rate: Dropout rate of `keep`.
 
     Returns:
         (B, T, N, H) in the dtype of `values`.
@@ -69,7 +69,7 @@ def attend_with_dropout(scores, values, keep, rate):
         dropped = ops.where(keep, ops.cast(weights, values.dtype) * scale, 0)
 
         def compute_gradients(upstream):
-            # Without the zero the same would be computed in the forward pass, and kept.
+            # Without the zero, XLA would compute this in the forward pass, and keep it.
             late = signed + make_late_zero(upstream)
             dropped = ops.cast(ops.maximum(late, 0), values.dtype) * scale
             d_values = ops.einsum("bnts,btnh->bsnh", dropped, upstream)
@@ -85,8 +85,8 @@ def attend_with_dropout(scores, values, keep, rate):
 
 
 def make_late_zero(tensor):
-    """Returns a zero, () float32, that no compiler knows before a tensor is computed.
+    """Returns a zero, () float32, that a compiler cannot know before the tensor is computed.
 
-    It is not a number if the tensor's first entry is none.
+    It is NaN if the first entry of the tensor is NaN.
     """
     return ops.cast(ops.minimum(ops.abs(ops.reshape(tensor, (-1,))[0]), 0), "float32")

@@ -1,23 +1,23 @@
-"""What a segment may see, and what it leaves behind."""
+"""The attention mask of a segment, and the memory after it."""
 
 from keras import ops
 
 
 def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=False):
-    """Tells which keys each query sees: memory first, then the segment up to the query.
+    """Returns the attention mask: the memory, and the segment up to the query.
 
-    Query i sees key j if j <= i + M, where j counts from the oldest state of the memory; with
-    `same_length` only if also j >= i, so that every query sees M + 1 keys; if also `counts_self`,
-    only if j > i: M keys, of which its own is one.
+    Query i sees key j if j <= i + M; j counts from the oldest state of the memory. `same_length`
+    makes it a sliding window: also j >= i, so that every query sees M + 1 keys. `counts_self`
+    makes that j > i: M keys, including the query's own.
 
     Args:
-        tgt_len: segment length T.
-        mem_len: memory length M.
-        same_length: whether every query sees equally many keys.
-        counts_self: whether these are M, not M + 1.
+        tgt_len: Segment length T.
+        mem_len: Memory length M.
+        same_length: Whether every query sees the same number of keys.
+        counts_self: Whether that number is M instead of M + 1.
 
     Returns:
-        (T, M + T) bool.
+        (T, M + T) bool, true where the query (row) sees the key (column).
 
     >>> ops.convert_to_numpy(make_attention_mask(2, 1, same_length=True)).tolist()
     [[True, True, False], [False, True, True]]
@@ -31,13 +31,13 @@ def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=Fals
 
 
 def compare_documents(document_starts, mem_len):
-    """Tells which keys are of the document of each query.
+    """Returns a mask of the keys that belong to the same document as the query.
 
-    The memory is of the document that goes on where the segment begins, up to the first start.
+    The memory belongs to the document that continues in the segment, up to the first start.
 
     Args:
         document_starts: (B, T) bool, true where a token begins a document.
-        mem_len: memory length M.
+        mem_len: Memory length M.
 
     Returns:
         (B, T, M + T) bool.
@@ -46,19 +46,20 @@ def compare_documents(document_starts, mem_len):
     >>> ops.convert_to_numpy(compare_documents(starts, 1)).tolist()
     [[[True, True, False], [False, False, True]]]
     """
-    queries = ops.cumsum(ops.cast(document_starts, "int32"), axis=1)  # the number of a document
+    queries = ops.cumsum(ops.cast(document_starts, "int32"), axis=1)  # index of a document
     keys = ops.pad(queries, [(0, 0), (mem_len, 0)])
     return queries[:, :, None] == keys[:, None, :]
 
 
 def update_memory(memory, hidden, same_document=None):
-    """Returns the last M of the old memory and the segment, without gradient (section 3.2).
+    """Returns the last M states of memory and segment, without gradient (paper, section 3.2).
 
     Args:
-        memory: (B, M, D) states before the segment.
-        hidden: (B, T, D) states of the segment.
-        same_document: (B, T, M + T) bool from `compare_documents`: states of other documents
-            than the last token's become zeros, as before the first segment. `None`: all stay.
+        memory: (B, M, D), the states before the segment.
+        hidden: (B, T, D), the states of the segment.
+        same_document: (B, T, M + T) bool from `compare_documents`. States that do not belong to
+            the document of the last token become zeros, as before the first segment. `None` keeps
+            all states.
 
     Returns:
         (B, M, D) in the dtype of `memory`.

@@ -1,4 +1,4 @@
-"""The sinusoids that stand for distances."""
+"""Sinusoidal encodings of distances."""
 
 from keras import ops
 
@@ -10,9 +10,9 @@ def make_position_table(length, width, *, clamp_len=-1):
     f_i = 10000**(-2i / width). The halves are concatenated, not interleaved, as in the release.
 
     Args:
-        length: number of keys S.
-        width: size of a row, D; even.
-        clamp_len: distances beyond it count as equal to it; -1 for no limit.
+        length: Number of keys S.
+        width: Size D of a row, even.
+        clamp_len: Larger distances are treated as equal to it; -1 for no limit.
 
     Returns:
         (S, D) float32.

@@ -1,20 +1,16 @@
-"""Products of rows with a kernel, which are made otherwise if there is one row.
-
-That is what generation reads: one token.
-"""
+"""Matrix products that are computed differently for a single row, as in generation."""
 
 from keras import ops
 
 _N_PARTS = 4
-_SMALL_SIZE = 2**18  # numbers; with fewer, what threads have to say to each other takes longer
+_MIN_SIZE = 2**18  # entries of a kernel; below, the synchronisation of threads costs more
 
 
 def matmul_rows(rows, kernel):
-    """Returns `rows @ kernel`; of a single row the product is made of parts.
+    """Returns `rows @ kernel`; for a single row, the sum over K is split into a batch of sums.
 
-    XLA for CPU computes the product of a vector and a matrix on one thread if a sum follows, which
-    is half of the bandwidth that two have. Products of a batch it gives to all threads, so the sum
-    over K is taken in parts: a batch of them.
+    XLA for CPU computes a product of a vector and a matrix on one thread if an addition follows,
+    so it uses the memory bandwidth of one core. It gives batched products to all threads.
 
     Args:
         rows: (..., K).
@@ -28,7 +24,7 @@ def matmul_rows(rows, kernel):
     """
     *batch, width = rows.shape
     n_columns = kernel.shape[-1]
-    if not _is_single(rows) or width % _N_PARTS or width * n_columns < _SMALL_SIZE:
+    if not _is_single(rows) or width % _N_PARTS or width * n_columns < _MIN_SIZE:
         return ops.matmul(rows, kernel)
     rows = ops.reshape(rows, (_N_PARTS, 1, width // _N_PARTS))
     kernel = ops.reshape(kernel, (_N_PARTS, width // _N_PARTS, n_columns))
@@ -36,9 +32,9 @@ def matmul_rows(rows, kernel):
 
 
 def matmul_rows_transposed(rows, kernel):
-    """Returns `rows @ kernel^T`; of a single row the kernel's product with a column.
+    """Returns `rows @ kernel^T`; for a single row, `kernel @ row^T`.
 
-    Else XLA for CPU copies the kernel into another order first, sixteen times the work.
+    Otherwise XLA for CPU first copies the kernel into another layout, 16 times the work.
 
     Args:
         rows: (..., K).

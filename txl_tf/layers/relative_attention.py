@@ -1,4 +1,4 @@
-"""Attention whose scores know distances, not positions."""
+"""Relative attention: scores depend on distances instead of absolute positions."""
 
 import keras
 from keras import ops
@@ -18,29 +18,29 @@ class RelativeAttention(keras.layers.Layer):
 
         score(i, j) = ((q_i + u) . k_j + (q_i + v) . W_r R_{i-j}) / sqrt(H)
 
-    which holds the four terms (a) content, (b) content and position, (c) global content bias u,
-    (d) global position bias v. The position term is computed for all distances at once and moved
-    into place by `left_shift` (appendix B). No gradient flows into the memory. A memory of zeros
-    is attended to: its keys are 0, its position term is not. A key of another document than the
-    query's counts as such a state: its content terms and its value are 0, whatever it holds.
+    The product has four terms: (a) content, (b) content and position, (c) global content bias u,
+    (d) global position bias v. The position terms are computed for all distances at once and
+    moved into place by `left_shift` (appendix B). No gradient flows into the memory. A memory of
+    zeros is attended to: its keys are 0, but its position terms are not. A key that belongs to
+    another document than the query is treated the same way: its content terms and its value are 0.
 
     Args:
-        n_head: number of heads N.
-        d_head: width of a head H.
-        dropatt: dropout on the attention weights.
-        kernel_initializer: of the projections.
-        seed: of the dropout: an integer, `None` or a `keras.random.SeedGenerator`.
+        n_head: Number of heads N.
+        d_head: Size of a head H.
+        dropatt: Dropout rate of the attention weights.
+        kernel_initializer: Initializer of the projections.
+        seed: Dropout seed: an integer, `None` or a `keras.random.SeedGenerator` to share.
 
     Call arguments:
-        hidden: (B, T, D) the segment.
-        memory: (B, M, D) the states before it.
+        hidden: (B, T, D), the segment.
+        memory: (B, M, D), the states before the segment.
         positions: (S, D) from `make_position_table`, S = M + T.
-        content_bias: (N, H) u.
-        position_bias: (N, H) v.
-        mask: (T, S) bool, true where a query sees a key.
-        same_document: (B, T, S) bool from `compare_documents`, true where a key is of the query's
-            document; `None`: all are.
-        training: whether to drop attention weights.
+        content_bias: (N, H), u.
+        position_bias: (N, H), v.
+        mask: (T, S) bool, true where a query may see a key.
+        same_document: (B, T, S) bool from `compare_documents`, true where a key and the query
+            belong to the same document. `None` means everywhere.
+        training: Whether to apply dropout.
 
     Returns:
         (B, T, D) in the dtype of `hidden`.
@@ -107,8 +107,8 @@ class RelativeAttention(keras.layers.Layer):
         kernel = ops.cast(self.qkv_kernel, self.compute_dtype)
         query, keys, values = ops.split(matmul_rows(hidden, kernel), 3, axis=-1)
         if memory.shape[1]:
-            # The memory is projected apart from the segment: its backward pass then makes
-            # gradients for the kernel only, half the work of one product over both.
+            # The memory is projected separately from the segment: its backward pass then computes
+            # gradients of the kernel only, half the work of a single product over both.
             old = ops.matmul(ops.stop_gradient(memory), kernel[:, d_heads:])
             old_keys, old_values = ops.split(old, 2, axis=-1)
             keys = ops.concatenate([old_keys, keys], axis=1)
@@ -127,31 +127,31 @@ class RelativeAttention(keras.layers.Layer):
         return self._split_heads(ops.matmul(positions, ops.cast(self.r_kernel, self.compute_dtype)))
 
     def score_position(self, query, distance_keys, position_bias):
-        """Returns the terms (b) + (d) of the scores, (B, N, T, S); no meaning after the query."""
+        """Returns the terms (b) + (d) of the scores, (B, N, T, S), undefined after the query."""
         query = self.add_bias(query, position_bias)
         return left_shift(ops.einsum("btnh,snh->bnts", query, distance_keys))
 
     def add_bias(self, query, bias):
-        """Returns queries (B, T, N, H) with u or v (N, H), over the root of H."""
+        """Returns (query + bias) / sqrt(H), (B, T, N, H); the bias is u or v, (N, H)."""
         return (query + bias) * self.d_head**-0.5
 
     def mask_scores(self, content, position, mask):
-        """Returns the scores of the keys for each query, (B, N, T, S) float32."""
+        """Returns the scores with hidden keys at `MASKED_SCORE`, (B, N, T, S) float32."""
         return ops.where(mask, ops.cast(content + position, "float32"), MASKED_SCORE)
 
     def compute_attention_weights(self, content, position, mask):
-        """Returns the weights of the keys for each query, (B, N, T, S) float32."""
+        """Returns the softmax of the masked scores over the keys, (B, N, T, S) float32."""
         return ops.softmax(self.mask_scores(content, position, mask), axis=-1)
 
     def attend(self, weights, values, same_document=None):
-        """Returns the weighted values after the output projection, (B, T, D)."""
+        """Returns the sum of the weighted values after the output projection, (B, T, D)."""
         weights = ops.cast(weights, values.dtype)
         if same_document is not None:
             weights = ops.where(same_document[:, None], weights, 0)
         return self.join_heads(ops.einsum("bnts,bsnh->btnh", weights, values))
 
     def join_heads(self, attended):
-        """Returns the output projection (B, T, D) of what the heads attended to (B, T, N, H)."""
+        """Returns the output projection (B, T, D) of the outputs of all heads (B, T, N, H)."""
         attended = ops.reshape(attended, (*ops.shape(attended)[:2], self.n_head * self.d_head))
         return matmul_rows(attended, ops.cast(self.o_kernel, self.compute_dtype))
 
@@ -172,8 +172,8 @@ def left_shift(scores):
     """Moves the score of each distance to the key at that distance (paper, appendix B).
 
     Row i of the input holds the scores of query i for the distances S-1, ..., 0. Row i of the
-    output holds them for the keys 0, ..., S-1: it is the input row moved left by T-1-i. The
-    places left free, keys after the query, hold no meaning and must be masked.
+    output holds them for the keys 0, ..., S-1: it is the input row shifted left by T-1-i. The
+    entries that become free belong to keys after the query: they are undefined and must be masked.
 
     Args:
         scores: (..., T, S) of any dtype.
@@ -188,7 +188,7 @@ def left_shift(scores):
 
 
 def shift_padded(padded):
-    """Returns `left_shift` of scores (..., T, S), given with a first column of anything.
+    """Returns `left_shift` of scores that already have an arbitrary first column.
 
     Args:
         padded: (..., T, 1 + S) of any dtype.
