@@ -29,11 +29,18 @@ from benchmarks.inference_calls import (
     make_hidden_reader,
     make_model,
     make_text_scorer,
-    measure_bandwidth,
 )
 from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
 from benchmarks.windows import draw_speeds, measure_windows, print_window_line
-from benchmarks.works import SHAPES, Shape, format_times, measure_peak, read_peers, repeat
+from benchmarks.works import (
+    SHAPES,
+    Shape,
+    format_times,
+    measure_bandwidth,
+    measure_peak,
+    read_peers,
+    repeat,
+)
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.config import AttentionSpan
@@ -84,16 +91,9 @@ def measure_work(shape: Shape, seconds: float) -> list[dict[str, Any]]:
         records.append(_make_record(shape, "texts", True, speed))
     else:
         for jit in (False, True):
-            speed = measure_drawing(TokenDrawer(model, shape.mem_len, jit=jit), seconds)
+            speed = TokenDrawer(model, shape.mem_len, jit=jit).measure_speed(seconds)
             records.append(_make_record(shape, "token loop", jit, speed))
     return records
-
-
-def measure_drawing(drawer: TokenDrawer, seconds: float) -> Speed:
-    """Returns the speed of drawing tokens one after the other, over calls of the loop."""
-    count, took = drawer.measure(1, 64)[-1]
-    n_calls = max(5, round(seconds / took))
-    return Speed.from_durations([took for _, took in drawer.measure(1, n_calls * count)], count)
 
 
 def _make_record(shape: Shape, method: str, jit: bool, speed: Speed) -> dict[str, Any]:

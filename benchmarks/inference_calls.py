@@ -1,18 +1,15 @@
 """The calls whose speed `benchmarks.inference` measures."""
 
-import os
 import statistics
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.works import Shape, draw_ids, repeat
+from benchmarks.works import Shape, draw_ids
 from txl_tf.config import AttentionSpan
 
-COPIED_BYTES = 2**28  # far more than caches hold
 PROMPT_LEN = 64  # read at a time, before tokens are drawn
 N_TEXTS, TEXT_LEN = 64, 50  # short texts, and the tokens of each
 Call = Callable[[], object]
@@ -38,29 +35,13 @@ class Speed(NamedTuple):
         return cls(statistics.median(speeds), min(speeds), max(speeds))
 
 
-def measure_bandwidth(seconds: float = 1.0) -> float:
-    """Returns the best bytes/s, read and written, of a copy in which all cores take part."""
-    n_threads = os.cpu_count() or 1
-    source = np.ones((n_threads, COPIED_BYTES // 8 // n_threads))
-    target = np.zeros_like(source)
-
-    def copy() -> None:
-        rows = zip(target, source, strict=True)
-        threads = [threading.Thread(target=np.copyto, args=pair) for pair in rows]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    return 2 * source.nbytes / min(repeat(copy, seconds))
-
-
-def make_model(shape: Shape) -> Any:
-    """Returns a model of random weights."""
+def make_model(shape: Shape, precision: str = "float32") -> Any:
+    """Returns a model with random weights."""
     from txl_tf.model import TransformerXL
+    from txl_tf.training.trainer import DTYPE_POLICIES
 
     model, _ = shape.make_configs(dropout=0.0)
-    return TransformerXL(model, seed=0)
+    return TransformerXL(model, seed=0, dtype=DTYPE_POLICIES[precision])
 
 
 def make_hidden_reader(model: Any, shape: Shape, *, jit: bool) -> Call:
@@ -172,3 +153,10 @@ class TokenDrawer:
             calls.append((tokens.shape[1], time.perf_counter() - start))
             start = time.perf_counter()
         return calls
+
+    def measure_speed(self, seconds: float) -> Speed:
+        """Returns the speed of drawing tokens one after the other, over calls of the loop."""
+        count, took = self.measure(1, 64)[-1]
+        n_calls = max(5, round(seconds / took))
+        durations = [took for _, took in self.measure(1, n_calls * count)]
+        return Speed.from_durations(durations, count)

@@ -13,6 +13,7 @@ the speeds of other implementations on this machine, measured in the same hour; 
 """
 
 import contextlib
+import dataclasses
 import multiprocessing
 import statistics
 import sys
@@ -70,7 +71,14 @@ class Figures(NamedTuple):
 
 
 def measure(
-    shape: Shape, law: str, replicas: int, *, dropout: float, jit_compile: bool, seconds: float
+    shape: Shape,
+    law: str,
+    replicas: int,
+    *,
+    dropout: float,
+    jit_compile: bool,
+    seconds: float,
+    precision: str = "float32",
 ) -> Figures:
     """Measures a run; in a process of its own, since devices cannot be divided anew."""
     with quiet_start():
@@ -86,6 +94,7 @@ def measure(
     )
     before = measure_peak()
     model, training = shape.make_configs(dropout)
+    training = dataclasses.replace(training, precision=precision)
     trainer = Trainer(strategy, model, training, jit_compile=jit_compile)
     with tempfile.TemporaryDirectory() as folder, make_lanes(shape, law, folder) as lanes:
         step_seconds, outside = measure_run(trainer, lanes, folder, seconds)

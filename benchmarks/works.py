@@ -1,6 +1,8 @@
 """The models and batches that benchmarks measure, and the figures of other implementations."""
 
+import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ from txl_tf.training.costs import estimate_bin_shares
 
 LAWS = ("uniform", "zipf")
 MATRIX = 2048  # rows and columns of the product that measures the peak
+COPIED_BYTES = 2**28  # far more than caches hold
 
 
 class Shape(NamedTuple):
@@ -107,13 +110,30 @@ def draw_ids(n_token: int, law: str, size: int | tuple[int, ...]) -> np.ndarray:
     return np.searchsorted(bounds, generator.random(size) * bounds[-1]).astype(np.int32)
 
 
-def measure_peak(seconds: float = 1.0) -> float:
-    """Returns the best FLOP/s of a large float32 matrix product in some runs."""
+def measure_peak(dtype: str = "float32", seconds: float = 1.0) -> float:
+    """Returns the best FLOP/s of a large matrix product in some runs."""
     import tensorflow as tf
 
-    matrix = tf.random.stateless_normal((MATRIX, MATRIX), seed=(0, 1))
+    matrix = tf.cast(tf.random.stateless_normal((MATRIX, MATRIX), seed=(0, 1)), dtype)
     multiply = tf.function(lambda left, right: tf.matmul(left, right))
     return 2 * MATRIX**3 / min(repeat(lambda: multiply(matrix, matrix).numpy(), seconds))
+
+
+def measure_bandwidth(seconds: float = 1.0) -> float:
+    """Returns the best bytes/s, read and written, of a copy in which all cores take part."""
+    n_threads = os.cpu_count() or 1
+    source = np.ones((n_threads, COPIED_BYTES // 8 // n_threads))
+    target = np.zeros_like(source)
+
+    def copy() -> None:
+        rows = zip(target, source, strict=True)
+        threads = [threading.Thread(target=np.copyto, args=pair) for pair in rows]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return 2 * source.nbytes / min(repeat(copy, seconds))
 
 
 def repeat(call: Callable[[], object], seconds: float) -> list[float]:
@@ -147,11 +167,21 @@ def read_peers(path: str | None) -> dict[str, dict[str, float]]:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"`{path}`: {error}") from error
+    found = parse_peers(text)
+    if not found:
+        raise UserError(f"`{path}` has no line such as '2019 train:{BYTES.spec}: median 1,234.5'")
+    return found
+
+
+def parse_peers(text: str) -> dict[str, dict[str, float]]:
+    """Returns the speeds in the lines of a text, as `read_peers`.
+
+    >>> parse_peers("2019 train:6,256,8,1024,128,128,8,27: median 2,427.9, best 2,500.1 tokens/s")
+    {'train:6,256,8,1024,128,128,8,27': {'2019': 2427.9}}
+    """
     found: dict[str, dict[str, float]] = {}
     for name, work, speed in re.findall(r"^(\S+) (\w+:\S+): median ([\d,.]+)", text, flags=re.M):
         found.setdefault(work, {})[name] = float(speed.rstrip(",").replace(",", ""))
-    if not found:
-        raise UserError(f"`{path}` has no line such as '2019 train:{BYTES.spec}: median 1,234.5'")
     return found
 
 

@@ -1,5 +1,7 @@
 """Hand-written gradients in one form for all backends of Keras."""
 
+import functools
+
 from keras import ops
 
 
@@ -22,4 +24,4 @@ def custom_gradient(function):
 
         return outputs, compute_gradients
 
-    return ops.custom_gradient(compute)
+    return functools.wraps(function)(ops.custom_gradient(compute))

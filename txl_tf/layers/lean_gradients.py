@@ -7,6 +7,7 @@ arguments: `keras.remat` on JAX does not allow closures over tensors.
 
 from keras import ops
 
+from txl_tf.layers.attention_products import sum_over_queries
 from txl_tf.layers.custom_gradient import custom_gradient
 
 
@@ -72,7 +73,7 @@ def attend_with_dropout(scores, values, keep, rate):
             # Without the zero, XLA would compute this in the forward pass, and keep it.
             late = signed + make_late_zero(upstream)
             dropped = ops.cast(ops.maximum(late, 0), values.dtype) * scale
-            d_values = ops.einsum("bnts,btnh->bsnh", dropped, upstream)
+            d_values = sum_over_queries(upstream, dropped)
             d_dropped = ops.einsum("btnh,bsnh->bnts", upstream, values) * scale
             d_weights = ops.where(signed >= 0, ops.cast(d_dropped, signed.dtype), 0)
             weights = ops.abs(signed)

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from txl_tf.layers.attention_products import score_distances, score_keys, sum_values
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
 from txl_tf.layers.lean_gradients import attend_with_dropout
 from txl_tf.layers.products import matmul_rows
@@ -117,7 +118,7 @@ class RelativeAttention(keras.layers.Layer):
 
     def score_content(self, query, keys, content_bias, same_document=None):
         """Returns the terms (a) + (c) of the scores, (B, N, T, S)."""
-        content = ops.einsum("btnh,bsnh->bnts", self.add_bias(query, content_bias), keys)
+        content = score_keys(self.add_bias(query, content_bias), keys)
         if same_document is not None:
             content = ops.where(same_document[:, None], content, 0)
         return content
@@ -129,7 +130,7 @@ class RelativeAttention(keras.layers.Layer):
     def score_position(self, query, distance_keys, position_bias):
         """Returns the terms (b) + (d) of the scores, (B, N, T, S), undefined after the query."""
         query = self.add_bias(query, position_bias)
-        return left_shift(ops.einsum("btnh,snh->bnts", query, distance_keys))
+        return left_shift(score_distances(query, distance_keys))
 
     def add_bias(self, query, bias):
         """Returns (query + bias) / sqrt(H), (B, T, N, H); the bias is u or v, (N, H)."""
@@ -148,7 +149,7 @@ class RelativeAttention(keras.layers.Layer):
         weights = ops.cast(weights, values.dtype)
         if same_document is not None:
             weights = ops.where(same_document[:, None], weights, 0)
-        return self.join_heads(ops.einsum("bnts,bsnh->btnh", weights, values))
+        return self.join_heads(sum_values(weights, values))
 
     def join_heads(self, attended):
         """Returns the output projection (B, T, D) of the outputs of all heads (B, T, N, H)."""

@@ -1,0 +1,241 @@
+"""Speed beside other implementations of Transformer-XL, in one run on one machine.
+
+python -m benchmarks.compare
+python -m benchmarks.compare --works train-bytes,generate-bytes --rounds 1 --json compare.json
+python -m benchmarks.compare --peer 'peer/bin/python measure.py 2019 --source tf'
+python -m benchmarks.compare --peers peers.txt
+
+Each round measures every work in each way that this package has (compiled by XLA or not, float32
+or bfloat16), and then with each `--peer`, so that all of them see the same machine in the same
+minutes. The table has medians over the rounds. A peer is a command, to which a work and
+`--seconds` are appended; it prints a line such as "2019 train:6,256,8,1024,128,128,8,27: median
+2,427.9", in which a work is its kind, a colon, and layers, d_model, heads, d_inner, T, M, B, V,
+with cutoffs and div_val behind another colon. `--peers` names a file with such lines.
+"""
+
+import json
+import multiprocessing
+import shlex
+import statistics
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import flags
+
+from benchmarks.works import (
+    SHAPES,
+    Shape,
+    format_times,
+    measure_bandwidth,
+    measure_peak,
+    parse_peers,
+    read_peers,
+    repeat,
+)
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
+from txl_tf.cli.quiet_start import quiet_start
+from txl_tf.config import AttentionSpan
+from txl_tf.errors import UserError
+
+PRECISIONS = ("float32", "bfloat16")
+DROPOUT = 0.1
+
+
+class Work(NamedTuple):
+    """A task whose speed is compared.
+
+    Args:
+        kind: "train", "eval" or "generate".
+        shape: The model and the batch.
+    """
+
+    kind: str
+    shape: Shape
+
+    @property
+    def spec(self) -> str:
+        """The name of the work in the lines of the peers."""
+        return f"{self.kind}:{self.shape.spec}"
+
+
+def _make_work(kind: str, name: str, tgt_len: int, mem_len: int, batch_size: int) -> Work:
+    shape = SHAPES[name]._replace(tgt_len=tgt_len, mem_len=mem_len, batch_size=batch_size)
+    return Work(kind, shape)
+
+
+WORKS = {
+    "train-bytes": Work("train", SHAPES["bytes"]),
+    "train-bytes-large": Work("train", SHAPES["bytes_large"]),
+    "train-words": Work("train", SHAPES["words"]),
+    "train-words-divided": Work("train", SHAPES["words_divided"]),
+    "eval-bytes": _make_work("eval", "bytes", 64, 640, 4),
+    "eval-bytes-large": Work(
+        "eval", SHAPES["bytes_large"]._replace(tgt_len=80, mem_len=2100, batch_size=1, n_token=27)
+    ),
+    "generate-bytes": _make_work("generate", "bytes", 1, 640, 1),
+    "generate-bytes-large": _make_work("generate", "bytes_large", 1, 3800, 1),
+}
+
+
+class Way(NamedTuple):
+    """A way in which this package does a work.
+
+    Args:
+        precision: "float32" or "bfloat16".
+        jit: Whether XLA compiles the work.
+    """
+
+    precision: str
+    jit: bool
+
+    def __str__(self) -> str:
+        return f"{self.precision}, {'XLA' if self.jit else 'not compiled'}"
+
+
+def measure(work: Work, way: Way, seconds: float) -> float:
+    """Returns the tokens per second of a work; called in a new process."""
+    if work.kind == "train":
+        from benchmarks.train_step import measure as measure_training
+
+        figures = measure_training(
+            work.shape,
+            "uniform",
+            1,
+            dropout=DROPOUT,
+            jit_compile=way.jit,
+            precision=way.precision,
+            seconds=seconds,
+        )
+        return work.shape.batch_size * work.shape.tgt_len / figures.step_seconds
+    with quiet_start():
+        import tensorflow  # noqa: F401
+    from benchmarks.inference_calls import TokenDrawer, make_cached_reader, make_model
+    from txl_tf.inference.scoring import join_segments
+
+    shape = work.shape
+    model = make_model(shape, way.precision)
+    if work.kind == "generate":
+        return TokenDrawer(model, shape.mem_len, jit=way.jit).measure_speed(seconds).median
+    span = AttentionSpan(shape.mem_len, same_length=True)
+    shape = shape._replace(tgt_len=join_segments(shape.batch_size, shape.tgt_len, span))
+    durations = repeat(make_cached_reader(model, shape, jit=way.jit), seconds)
+    return shape.batch_size * shape.tgt_len / statistics.median(durations)
+
+
+def measure_apart(function: Any, *arguments: Any) -> Any:
+    """Returns the result of a function that runs in a new process."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def measure_machine() -> dict[str, float]:
+    """Returns the peaks of the machine: FLOP/s of large products, and bytes/s of a copy."""
+    with quiet_start():
+        import tensorflow  # noqa: F401
+    peaks = {f"{dtype}_flops_per_second": measure_peak(dtype) for dtype in PRECISIONS}
+    return {**peaks, "copied_bytes_per_second": measure_bandwidth()}
+
+
+def measure_peer(command: str, work: Work, seconds: float) -> dict[str, float]:
+    """Runs the command of a peer on a work; returns the speed that it prints, by its name.
+
+    Raises:
+        UserError: If the command fails or prints no speed.
+    """
+    arguments = [*shlex.split(command), "--seconds", str(seconds), work.spec]
+    try:
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise UserError(f"`{command}` cannot be run: {error.strerror}") from error
+    found = parse_peers(done.stdout).get(work.spec)
+    if not found:
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise UserError(f"`{shlex.join(arguments)}` printed no speed: {last}")
+    return found
+
+
+def compare(options: flags.FlagValues) -> None:
+    """Measures everything, prints the table, and writes it as JSON if wanted.
+
+    Raises:
+        UserError: If a peer cannot be measured or the file of the peers cannot be read.
+    """
+    known = read_peers(options.peers)
+    ways = [
+        Way(precision, jit)
+        for precision in options.precisions
+        for jit in {"both": (True, False), "yes": (True,), "no": (False,)}[options.compiled]
+    ]
+    machine = measure_apart(measure_machine)
+    speeds: dict[str, dict[str, list[float]]] = {name: {} for name in options.works}
+    for round_index in range(options.rounds):
+        for name in options.works:
+            work, found = WORKS[name], speeds[name]
+            for command in options.peer:
+                for peer, speed in measure_peer(command, work, options.seconds).items():
+                    found.setdefault(peer, []).append(speed)
+            for way in ways:
+                speed = measure_apart(measure, work, way, options.seconds)
+                found.setdefault(str(way), []).append(speed)
+            print(f"round {round_index + 1}, {name}: measured", file=sys.stderr)
+    after = measure_apart(measure_machine)
+    machine = {name: max(peak, after[name]) for name, peak in machine.items()}
+    records = {}
+    for name, found in speeds.items():
+        medians = {label: statistics.median(values) for label, values in found.items()}
+        peers = known.get(WORKS[name].spec, {}) | {
+            label: speed for label, speed in medians.items() if label not in map(str, ways)
+        }
+        ours = {str(way): medians[str(way)] for way in ways}
+        records[name] = {"spec": WORKS[name].spec, "peers": peers, "ours": ours, "rounds": found}
+    print_table(machine, records)
+    if options.json:
+        content = {"machine": machine, "works": records}
+        Path(options.json).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        print(f"Wrote {options.json}")
+
+
+def print_table(machine: dict[str, float], records: dict[str, Any]) -> None:
+    """Prints the peaks of the machine, and each work with its speeds and their ratios."""
+    print(
+        f"products {machine['float32_flops_per_second'] / 1e9:,.0f} GFLOP/s in float32, "
+        f"{machine['bfloat16_flops_per_second'] / 1e9:,.0f} in bfloat16; "
+        f"copy {machine['copied_bytes_per_second'] / 1e9:,.1f} GB/s"
+    )
+    for name, record in records.items():
+        print(f"{name}  {record['spec']}")
+        for peer, speed in record["peers"].items():
+            print(f"  {peer:<24} {speed:>10,.1f} tokens/s")
+        for label, speed in record["ours"].items():
+            times = format_times(speed, record["peers"])
+            print(f"  {label:<24} {speed:>10,.1f} tokens/s  {times}".rstrip())
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    options = flags.FlagValues()
+    define_flag(options, "works", list, list(WORKS), "Works to measure.", choices=WORKS)
+    define_flag(
+        options, "precisions", list, list(PRECISIONS), "Precisions to measure.", choices=PRECISIONS
+    )
+    text = "Whether XLA compiles the works: yes, no, or both one after the other."
+    define_flag(options, "compiled", str, "both", text, choices=("both", "yes", "no"))
+    define_flag(options, "seconds", float, 10.0, "Time to measure each.", lower_bound=0)
+    define_flag(options, "rounds", int, 3, "Number of rounds.", lower_bound=1)
+    text = "Command that measures another implementation."
+    define_flag(options, "peer", str, [], text, multiple=True)
+    text = "File with the speeds of other implementations. [default: none]"
+    define_flag(options, "peers", str, None, text, is_path=True)
+    define_flag(
+        options, "json", str, None, "File for all measurements. [default: none]", is_path=True
+    )
+    return run_program(__doc__, options, compare, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
