@@ -139,16 +139,12 @@ class CachedModel:
     ) -> tuple[tf.Tensor, CachedState]:
         """Reads a segment and scores the token that follows each of its tokens.
 
-        Args:
-            ids: See `read`.
-            targets: (B, T) int32 in [0, V), the tokens that follow `ids`.
-            state: See `read`.
-            counts: See `read`. Targets beyond a row's count are not scored.
-            document_starts: See `read`.
+        The arguments are those of `read`, and `targets` (B, T) int32 in [0, V), the tokens that
+        follow `ids`.
 
         Returns:
-            -log p of each target in nats, (B, T) float32, 0 for targets that are not scored; and
-            the new state.
+            -log p of each target in nats, (B, T) float32, 0 beyond a row's count; and the new
+            state.
         """
         hidden, state = self.read(ids, state, counts, document_starts)
         nats = self.model.nll(hidden, targets)
@@ -161,10 +157,7 @@ class CachedModel:
     ) -> tuple[tf.Tensor, CachedState]:
         """Reads a segment and scores its own tokens, the first given the previous segment.
 
-        Args:
-            ids: See `read`.
-            state: See `read`.
-            counts: See `read`.
+        The arguments are those of `read`.
 
         Returns:
             -log p of each of `ids` in nats, (B, T) float32, 0 for the first token of a row, which

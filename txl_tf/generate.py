@@ -40,43 +40,23 @@ def define_flags() -> flags.FlagValues:
     define_flag(options, "temperature", float, 0.95, temperature_help, lower_bound=0)
     top_k_help = "Sample from this many of the most likely tokens; 0 for all."
     define_flag(options, "top_k", int, 40, top_k_help, lower_bound=0)
-    define_flag(
-        options,
-        "top_p",
-        float,
-        1.0,
-        "Nucleus sampling: sample from the most likely tokens that together have this probability.",
-        upper_bound=1,
+    top_p_help = (
+        "Nucleus sampling: sample from the most likely tokens that together have this probability."
     )
-    define_flag(
-        options,
-        "repetition_penalty",
-        float,
-        1.0,
-        "Values above 1 make tokens that the text already contains less likely.",
-        lower_bound=1,
-    )
+    define_flag(options, "top_p", float, 1.0, top_p_help, upper_bound=1)
+    penalty_help = "Values above 1 make tokens that the text already contains less likely."
+    define_flag(options, "repetition_penalty", float, 1.0, penalty_help, lower_bound=1)
     seed_help = "Seed of the random numbers; the same seed gives the same text."
     define_flag(options, "seed", int, 0, seed_help, lower_bound=0, upper_bound=_MAX_SEED)
     samples_help = "Number of texts, with ascending seeds from --seed."
     define_flag(options, "samples", int, 1, samples_help, lower_bound=1)
     escapes = r"\n, \t and \\ are a line break, a tab and a backslash."
-    define_flag(
-        options,
-        "ban",
-        str,
-        None,
-        f"Symbol or character that is never generated. {escapes} [default: the unknown symbol]",
-        multiple=True,
+    ban_help = (
+        f"Symbol or character that is never generated. {escapes} [default: the unknown symbol]"
     )
-    define_flag(
-        options,
-        "stop",
-        str,
-        [],
-        f"Symbol, or text of any length, at which generation ends. {escapes}",
-        multiple=True,
-    )
+    define_flag(options, "ban", str, None, ban_help, multiple=True)
+    stop_help = f"Symbol, or text of any length, at which generation ends. {escapes}"
+    define_flag(options, "stop", str, [], stop_help, multiple=True)
     define_mask_flag(options)
     raw_help = "Print words of WikiText as the model writes them, with @-@ and the like."
     define_flag(options, "raw", bool, False, raw_help)

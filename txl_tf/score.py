@@ -34,61 +34,32 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     define_run_flags(options)
-    define_flag(
-        options,
-        "files",
-        str,
-        [],
-        "Text file to score; the name of the flag may be omitted. A dash is standard input.",
-        is_path=True,
-        multiple=True,
+    files_help = (
+        "Text file to score; the name of the flag may be omitted. A dash is standard input."
     )
-    define_flag(
-        options,
-        "by",
-        str,
-        "file",
-        "Unit that receives a score.",
-        choices=("line", "document", "file"),
-    )
-    define_flag(
-        options,
-        "documents",
-        str,
-        "blank_line",
-        "Rule for where documents begin, with --by=document.",
-        choices=[rule for rule in RULES if rule not in ("none", "separator")],
-    )
+    define_flag(options, "files", str, [], files_help, is_path=True, multiple=True)
+    units = ("line", "document", "file")
+    define_flag(options, "by", str, "file", "Unit that receives a score.", choices=units)
+    rules = [rule for rule in RULES if rule not in ("none", "separator")]
+    documents_help = "Rule for where documents begin, with --by=document."
+    define_flag(options, "documents", str, "blank_line", documents_help, choices=rules)
     separator_help = "Line after which a document begins, with --by=document."
     define_flag(options, "document_separator", str, None, separator_help)
-    define_flag(
-        options,
-        "context",
-        str,
-        "text",
-        "Unit within which memory is carried: each text that receives a score, or the whole file.",
-        choices=("text", "file"),
-    )
-    define_flag(
-        options, "carry_memory", bool, False, "Carry the memory through all files, in order."
-    )
+    context_help = "Unit within which memory is carried: each text with a score, or the whole file."
+    define_flag(options, "context", str, "text", context_help, choices=("text", "file"))
+    carry_help = "Carry the memory through all files, in order."
+    define_flag(options, "carry_memory", bool, False, carry_help)
     define_mask_flag(options)
     prefix_help = r"Text that is read before each context and not scored; \n is a line break."
     define_flag(options, "prefix", str, "", prefix_help)
     define_flag(options, "format", str, "table", "Output format.", choices=("table", "jsonl"))
     per_token_help = "Print the symbol and the nats of each token, with --format=jsonl."
     define_flag(options, "per_token", bool, False, per_token_help)
-    define_flag(
-        options,
-        "encoding_errors",
-        str,
-        "strict",
-        "Treatment of bytes that are not UTF-8: an error, or a replacement character.",
-        choices=("strict", "replace"),
-    )
-    define_flag(
-        options, "batch_size", int, 16, "Largest number of contexts to read at once.", lower_bound=1
-    )
+    errors_help = "Treatment of bytes that are not UTF-8: an error, or a replacement character."
+    choices = ("strict", "replace")
+    define_flag(options, "encoding_errors", str, "strict", errors_help, choices=choices)
+    batch_help = "Largest number of contexts to read at once."
+    define_flag(options, "batch_size", int, 16, batch_help, lower_bound=1)
     define_span_flags(options, "as the run is evaluated")
     define_flag(options, "jit", bool, True, "Compile the model with XLA.")
     return options

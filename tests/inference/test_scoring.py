@@ -114,7 +114,7 @@ def test_the_parts_that_a_text_comes_in_do_not_change_its_score():
 
 def test_a_text_without_end_is_taken_as_it_is_read(monkeypatch):
     """So many ids are read ahead, and what is left of a part."""
-    monkeypatch.setattr(token_slots, "_AHEAD", 53)
+    monkeypatch.setattr(token_slots, "_N_AHEAD", 53)
     taken = done = 0
 
     def iterate_parts():
@@ -146,7 +146,7 @@ def test_texts_are_asked_for_when_a_row_is_free():
 
 
 def test_in_order_a_text_is_asked_for_once_the_last_one_was_taken(monkeypatch):
-    monkeypatch.setattr(token_slots, "_AHEAD", 13)
+    monkeypatch.setattr(token_slots, "_N_AHEAD", 13)
     texts, taken = make_texts((97, 5, 3, 41, 2)), []
 
     def iterate_parts(text):

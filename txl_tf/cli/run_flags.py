@@ -16,6 +16,6 @@ def define_mask_flag(options: flags.FlagValues) -> None:
     """Defines the flag that hides the empty memory."""
     help_text = (
         "Hide the empty memory, so that a text sees nothing before its first token. The 2019 "
-        "release attends to it as zeros."
+        "release attends to its zeros."
     )
     define_flag(options, "mask_empty_memory", bool, True, help_text)

@@ -117,18 +117,12 @@ class _EndedText(NamedTuple):
     """The data that lets a text continue after its end.
 
     The row of an ended text is still computed with the batch, with tokens that do not belong to it.
-
-    Args:
-        state: The state of the row before the tokens to draw again.
-        uniforms: (C, 1) float32, the random numbers of these tokens.
-        n_redrawn: The number of tokens to draw again.
-        rest: (k,) int32, the tokens to read after them.
     """
 
-    state: LoopState
-    uniforms: tf.Tensor
+    state: LoopState  # of the row, before the tokens to draw again
+    uniforms: tf.Tensor  # (C, 1) float32, the random numbers of these tokens
     n_redrawn: int
-    rest: np.ndarray
+    rest: np.ndarray  # (k,) int32, tokens to read after them
 
 
 class TokenSession:

@@ -37,19 +37,12 @@ class Piece(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """The next segment of each row.
+    """The next segment of each row."""
 
-    Args:
-        ids: (B, T) int32.
-        targets: (B, T) int32, the tokens that follow `ids`.
-        counts: (B,) int32, the number of tokens in each row; the rest is padding.
-        fresh: (B,) bool, whether the row begins a stream.
-    """
-
-    ids: np.ndarray
-    targets: np.ndarray
-    counts: np.ndarray
-    fresh: np.ndarray
+    ids: np.ndarray  # (B, T) int32
+    targets: np.ndarray  # (B, T) int32, the tokens that follow `ids`
+    counts: np.ndarray  # (B,) int32, number of tokens in each row; the rest is padding
+    fresh: np.ndarray  # (B,) bool, whether the row begins a stream
 
 
 class Scorer:

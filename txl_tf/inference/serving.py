@@ -26,36 +26,21 @@ class ServedModel(tf.Module):
     def __init__(self, cached: CachedModel, vocabulary: Vocabulary | None, batch_size: int):
         super().__init__(name="txl_tf")
         self._cached = cached
-        self.scorer = RaggedScorer(cached, batch_size)
-        if vocabulary is not None:
-            self.tokenizer = StrictTokenizer(vocabulary)
-            self._generator = TextGenerator(self.tokenizer, self.scorer, cached, vocabulary)
+        self._batch_size = batch_size
+        self.weights = name_variables(cached.model.weights)
+        self.positions = cached.positions
+        self.tokenizer = None if vocabulary is None else StrictTokenizer(vocabulary)
 
     def make_signatures(self) -> dict[str, tf.function]:
         """Returns the signatures by name; as attributes they would be traced a second time."""
         ragged = tf.RaggedTensorSpec((None, None), tf.int32)
         # Both scoring signatures share this function, so it is traced and saved once.
-        score = tf.function(self.scorer.score, input_signature=[ragged], autograph=False)
+        score = tf.function(self.score, input_signature=[ragged], autograph=False)
         signatures = _make_id_signatures(score, self._cached)
-        if hasattr(self, "tokenizer"):
-            signatures |= _make_text_signatures(self.tokenizer, score, self._generator)
+        if self.tokenizer is not None:
+            signatures["score_text"] = _make_score_text(score, self.tokenizer)
+            signatures["generate_text"] = self._make_generate_text(self.tokenizer)
         return signatures
-
-
-class RaggedScorer(tf.Module):
-    """Scores rows of ids of any length, segment by segment.
-
-    Args:
-        cached: The model, whose weights and positions are saved with this object.
-        batch_size: Number of texts to read at once.
-    """
-
-    def __init__(self, cached: CachedModel, batch_size: int):
-        super().__init__(name="scorer")
-        self._cached = cached
-        self._batch_size = batch_size
-        self.weights = name_variables(cached.model.weights)
-        self.positions = cached.positions
 
     def score(self, texts: tf.RaggedTensor) -> tf.RaggedTensor:
         """Returns -log p of each token, 0 for the first token of each text.
@@ -125,6 +110,53 @@ class RaggedScorer(tf.Module):
         )
         return tf.transpose(losses.concat()), state
 
+    def _make_generate_text(self, tokenizer: "StrictTokenizer") -> tf.function:
+        """Returns the signature that continues a text; the unknown symbol is never drawn."""
+        cached, vocabulary = self._cached, tokenizer.vocabulary
+        n_token = len(vocabulary)
+        detokenizer = Detokenizer(vocabulary)
+        is_allowed = [symbol != vocabulary.unknown for symbol in vocabulary.symbols]
+        signature = [
+            tf.TensorSpec((), tf.string, "text"),
+            tf.TensorSpec((), tf.int32, "length"),
+            tf.TensorSpec((), tf.float32, "temperature"),
+            tf.TensorSpec((), tf.int32, "top_k"),
+            tf.TensorSpec((), tf.int32, "seed"),
+        ]
+
+        @tf.function(input_signature=signature, autograph=False)
+        def generate_text(
+            text: tf.Tensor,
+            length: tf.Tensor,
+            temperature: tf.Tensor,
+            top_k: tf.Tensor,
+            seed: tf.Tensor,
+        ) -> Tensors:
+            ids = tokenizer.tokenize(text[None]).to_tensor()
+            with tf.control_dependencies(_check_generation(ids, length, temperature, top_k, seed)):
+                ids, length = tf.ensure_shape(ids, (1, None)), tf.identity(length)
+            _, state = self.score_rows(ids, tf.shape(ids)[1][None], cached.initial_state(1))
+            one, no_stops = tf.constant(1.0), tf.zeros(0, tf.int32)
+            sampling = SamplingTensors(temperature, one, one, tf.constant(is_allowed), no_stops)
+            blocks = tf.map_fn(
+                lambda block: draw_uniforms(seed, block),
+                tf.range(-(-length // UNIFORMS_PER_BLOCK)),
+                fn_output_signature=tf.float32,
+            )
+            uniforms = tf.reshape(blocks, (-1, 1))[:length]
+
+            def draw(n_candidates: tf.Tensor | None) -> tf.Tensor:
+                loop = TokenLoop(cached, n_candidates)
+                begun = loop.begin(state, tf.zeros((1, n_token), tf.bool))
+                return loop.run(begun, take_positions(cached), uniforms, length, sampling)[0]
+
+            tokens = tf.cond(
+                top_k > 0, lambda: draw(tf.minimum(top_k, n_token)), lambda: draw(None)
+            )
+            return {"text": detokenizer.detokenize(tokens[:, 0], before=ids[0, -1])}
+
+        return generate_text
+
 
 class StrictTokenizer(tf.Module):
     """Encodes texts in a graph, which fails for text that the vocabulary cannot encode.
@@ -135,80 +167,21 @@ class StrictTokenizer(tf.Module):
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(name="tokenizer")
+        self.vocabulary = vocabulary
         self._tokenizer = Tokenizer(vocabulary)
-        self._is_bytes = vocabulary.level == "byte"
-        self._n_token = len(vocabulary)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of texts (n,), ragged (n, ids) int32 in [0, V)."""
-        if not self._is_bytes:  # otherwise invalid UTF-8 would be replaced silently
+        if self.vocabulary.level != "byte":  # otherwise invalid UTF-8 would be replaced silently
             texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="strict")
         ids = self._tokenizer.tokenize(texts)
         rule = "a text holds a symbol that the vocabulary does not know"
-        with tf.control_dependencies([_check_ids(ids.flat_values, self._n_token, rule)]):
+        with tf.control_dependencies([_check_ids(ids.flat_values, len(self.vocabulary), rule)]):
             return ids.with_flat_values(tf.identity(ids.flat_values))
 
 
-class TextGenerator:
-    """Continues a text.
-
-    Args:
-        tokenizer: Encodes the text.
-        scorer: Reads its ids.
-        cached: The model.
-        vocabulary: The vocabulary, whose unknown symbol is never drawn.
-    """
-
-    def __init__(
-        self,
-        tokenizer: StrictTokenizer,
-        scorer: RaggedScorer,
-        cached: CachedModel,
-        vocabulary: Vocabulary,
-    ):
-        self._tokenizer = tokenizer
-        self._scorer = scorer
-        self._cached = cached
-        self._detokenizer = Detokenizer(vocabulary)
-        self._is_allowed = [symbol != vocabulary.unknown for symbol in vocabulary.symbols]
-
-    def generate(
-        self,
-        text: tf.Tensor,
-        length: tf.Tensor,
-        temperature: tf.Tensor,
-        top_k: tf.Tensor,
-        seed: tf.Tensor,
-    ) -> Tensors:
-        """Returns the text that is added; docs/serving.md describes the arguments."""
-        ids = self._tokenizer.tokenize(text[None]).to_tensor()
-        with tf.control_dependencies(_check_generation(ids, length, temperature, top_k, seed)):
-            ids, length = tf.ensure_shape(ids, (1, None)), tf.identity(length)
-        state = self._cached.initial_state(1)
-        _, state = self._scorer.score_rows(ids, tf.shape(ids)[1][None], state)
-        n_token = len(self._is_allowed)
-        one = tf.constant(1.0)
-        no_stops = tf.zeros(0, tf.int32)
-        sampling = SamplingTensors(temperature, one, one, tf.constant(self._is_allowed), no_stops)
-        blocks = tf.map_fn(
-            lambda block: draw_uniforms(seed, block),
-            tf.range(-(-length // UNIFORMS_PER_BLOCK)),
-            fn_output_signature=tf.float32,
-        )
-        uniforms = tf.reshape(blocks, (-1, 1))[:length]
-
-        def draw(n_candidates: tf.Tensor | None) -> tf.Tensor:
-            loop = TokenLoop(self._cached, n_candidates)
-            begun = loop.begin(state, tf.zeros((1, n_token), tf.bool))
-            positions = take_positions(self._cached)
-            return loop.run(begun, positions, uniforms, length, sampling)[0]
-
-        tokens = tf.cond(top_k > 0, lambda: draw(tf.minimum(top_k, n_token)), lambda: draw(None))
-        return {"text": self._detokenizer.detokenize(tokens[:, 0], before=ids[0, -1])}
-
-
 def _make_id_signatures(score: tf.function, cached: CachedModel) -> dict[str, tf.function]:
-    """Returns the signatures that take ids, by name; `score` is `RaggedScorer.score`."""
+    """Returns the signatures that take ids, by name; `score` is `ServedModel.score`."""
     config, mem_len = cached.model.config, cached.span.mem_len
     cache_shape = (config.n_layer, None, config.n_head, mem_len, config.d_head)
     memory = [
@@ -253,10 +226,8 @@ def _make_id_signatures(score: tf.function, cached: CachedModel) -> dict[str, tf
     return {"score_ids": score_ids, "initial_memory": initial_memory, "step": step}
 
 
-def _make_text_signatures(
-    tokenizer: StrictTokenizer, score: tf.function, generator: TextGenerator
-) -> dict[str, tf.function]:
-    """Returns the signatures that take texts, by name; `score` is `RaggedScorer.score`."""
+def _make_score_text(score: tf.function, tokenizer: StrictTokenizer) -> tf.function:
+    """Returns the signature that scores texts; `score` is `ServedModel.score`."""
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, "texts")], autograph=False)
     def score_text(texts: tf.Tensor) -> Tensors:
@@ -274,15 +245,7 @@ def _make_text_signatures(
             "row_splits": ids.row_splits,
         }
 
-    signature = [
-        tf.TensorSpec((), tf.string, "text"),
-        tf.TensorSpec((), tf.int32, "length"),
-        tf.TensorSpec((), tf.float32, "temperature"),
-        tf.TensorSpec((), tf.int32, "top_k"),
-        tf.TensorSpec((), tf.int32, "seed"),
-    ]
-    generate_text = tf.function(generator.generate, input_signature=signature, autograph=False)
-    return {"score_text": score_text, "generate_text": generate_text}
+    return score_text
 
 
 def _to_tensors(state: CachedState) -> Tensors:

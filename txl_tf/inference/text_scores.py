@@ -9,7 +9,7 @@ import numpy as np
 
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.evaluation.score import Score, add_known, compute_perplexity
-from txl_tf.inference.scoring import Scorer
+from txl_tf.inference.scoring import Piece, Scorer
 from txl_tf.inference.text_chunks import TextChunk, TextName
 
 
@@ -136,60 +136,49 @@ class _Text:
         return TextScore(**vars(totals), ids=ids, nats=nats)
 
 
+@dataclass
 class _Stream:
-    """A token stream and its texts that are not completely scored, in order.
+    """A token stream, which assigns the losses of its tokens to its texts."""
 
-    Args:
-        chunks: The chunks of all texts.
-        prefix: (p,) int32, the ids that are read before the first text.
-        vocabulary: The vocabulary; `None` if only ids are known.
-        keeps_tokens: Whether the scores contain the ids and losses of each token.
-    """
-
-    def __init__(
-        self,
-        chunks: Iterable[TextChunk],
-        prefix: np.ndarray,
-        vocabulary: Vocabulary | None,
-        *,
-        keeps_tokens: bool,
-    ):
-        self._chunks = chunks
-        self._prefix = prefix
-        self._vocabulary = vocabulary
-        self._keeps_tokens = keeps_tokens
-        self._n_skipped = len(prefix)
-        self._texts: deque[_Text] = deque()
+    chunks: Iterable[TextChunk]
+    prefix: np.ndarray  # (p,) int32, ids that are read before the first text
+    vocabulary: Vocabulary | None
+    keeps_tokens: bool
+    is_done: bool = False
+    n_prefix_read: int = 0
+    texts: deque[_Text] = field(default_factory=deque)  # those not completely scored
+    scores: deque[tuple[TextName, TextTotals]] = field(default_factory=deque)
 
     def iterate_ids(self) -> Iterator[np.ndarray]:
         """Yields the ids of the stream and keeps a record of the texts that they belong to."""
-        yield self._prefix
-        for chunk in self._chunks:
+        yield self.prefix
+        for chunk in self.chunks:
             if chunk.begins is not None:
-                if self._texts:
-                    self._texts[-1].is_whole = True
-                self._texts.append(_Text(chunk.begins, self._keeps_tokens, self._vocabulary))
-            self._texts[-1].extend(chunk)
+                if self.texts:
+                    self.texts[-1].is_whole = True
+                self.texts.append(_Text(chunk.begins, self.keeps_tokens, self.vocabulary))
+            self.texts[-1].extend(chunk)
             yield chunk.ids
-        if self._texts:
-            self._texts[-1].is_whole = True
+        if self.texts:
+            self.texts[-1].is_whole = True
 
-    def read(self, ids: np.ndarray, nats: np.ndarray) -> Iterator[tuple[TextName, TextTotals]]:
-        """Takes the losses of the next ids and yields the scores of the texts that end there."""
-        skipped = min(self._n_skipped, len(ids))
-        self._n_skipped -= skipped
+    def read(self, piece: Piece) -> None:
+        """Takes the next losses and appends the scores of the texts that they complete."""
+        ids, nats, self.is_done = piece.ids, piece.nats, piece.is_last
+        skipped = min(len(self.prefix) - self.n_prefix_read, len(ids))
+        self.n_prefix_read += skipped
         while True:
             n_unscored = len(ids) - len(nats)
             ids, nats = ids[skipped:], nats[max(skipped - n_unscored, 0) :]
-            if not self._texts:
+            if not self.texts:
                 return
-            text = self._texts[0]
+            text = self.texts[0]
             skipped = min(text.n_ids - text.n_read, len(ids))
             n_unscored = len(ids) - len(nats)
             text.read(ids[:skipped], nats[: max(skipped - n_unscored, 0)])
             if not text.is_whole or text.n_read < text.n_ids:
                 return
-            yield text.name, self._texts.popleft().finish()
+            self.scores.append((text.name, self.texts.popleft().finish()))
 
 
 def score_texts(
@@ -218,28 +207,25 @@ def score_texts(
         The name and the score of each text, in order.
     """
     opened: dict[int, _Stream] = {}
-    waiting: dict[int, list[tuple[TextName, TextTotals]]] = {}  # for the streams before them
-    ended: set[int] = set()
     prefix_ids = np.asarray(prefix, np.int32)
 
     def open_streams() -> Iterator[Iterator[np.ndarray]]:
         for number, chunks in enumerate(streams):
-            opened[number] = _Stream(chunks, prefix_ids, vocabulary, keeps_tokens=keep_tokens)
+            opened[number] = _Stream(chunks, prefix_ids, vocabulary, keep_tokens)
             yield opened[number].iterate_ids()
 
     current = 0
     for piece in scorer.score(open_streams(), in_order=in_order):
         report(len(piece.ids))
-        scores = opened[piece.stream].read(piece.ids, piece.nats)
-        waiting.setdefault(piece.stream, []).extend(scores)
-        if piece.is_last:
-            del opened[piece.stream]
-            ended.add(piece.stream)
-        yield from waiting.pop(current, ())
-        while current in ended:
-            ended.remove(current)
+        opened[piece.stream].read(piece)
+        while current in opened:
+            stream = opened[current]
+            while stream.scores:
+                yield stream.scores.popleft()
+            if not stream.is_done:
+                break
+            del opened[current]
             current += 1
-            yield from waiting.pop(current, ())
 
 
 def sum_scores(scores: Iterable[TextTotals]) -> TextTotals:

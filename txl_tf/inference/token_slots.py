@@ -16,17 +16,18 @@ class TokenSlot:
         chunks: Its ids, in chunks of any length.
 
     Attributes:
-        stream: The number of the stream.
         row: The batch row with the stream's memory; `None` before its first segment.
+        is_fresh: Whether the next segment is the stream's first.
+        is_consumed: Whether all remaining ids of the stream are held.
     """
 
     def __init__(self, stream: int, chunks: Iterator[np.ndarray]):
         self.stream = stream
         self.row: int | None = None
+        self.is_fresh = True
+        self.is_consumed = False
         self._chunks = chunks
         self._ids = np.zeros(0, np.int32)  # from the next input token
-        self._has_more = True
-        self._is_begun = False
         self._fill(_N_AHEAD)
 
     @property
@@ -35,19 +36,9 @@ class TokenSlot:
         return max(len(self._ids) - 1, 0)
 
     @property
-    def is_consumed(self) -> bool:
-        """Whether all remaining ids of the stream are held."""
-        return not self._has_more
-
-    @property
     def is_done(self) -> bool:
         """Whether the whole stream has been read."""
         return self.is_consumed and not self.n_inputs
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether the next segment is the stream's first."""
-        return not self._is_begun
 
     def is_whole(self, tgt_len: int) -> bool:
         """Tells whether the whole stream fits into one segment."""
@@ -63,9 +54,9 @@ class TokenSlot:
         Returns:
             The targets of these tokens, after the stream's first token if it is one of them.
         """
-        ids = self._ids[int(self._is_begun) : n_inputs + 1]
+        ids = self._ids[0 if self.is_fresh else 1 : n_inputs + 1]
         self._ids = self._ids[n_inputs:]
-        self._is_begun = True
+        self.is_fresh = False
         return ids
 
     def fill(self, tgt_len: int) -> None:
@@ -76,13 +67,10 @@ class TokenSlot:
 
     def _fill(self, n_ids: int) -> None:
         held, n_held = [self._ids], len(self._ids)
-        while self._has_more and n_held < n_ids:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                self._has_more = False
-            else:
-                held.append(chunk)
-                n_held += len(chunk)
+        while n_held < n_ids and (chunk := next(self._chunks, None)) is not None:
+            held.append(chunk)
+            n_held += len(chunk)
+        self.is_consumed = n_held < n_ids
         self._ids = np.concatenate(held)
 
 
