@@ -48,7 +48,7 @@ def export_saved_model(options: flags.FlagValues) -> None:
     )
     print(f"Wrote {options.out}: a SavedModel of step {lm.step:,} with {', '.join(names)}.")
     if lm.vocabulary is None:
-        print("The run has no vocabulary: there are no signatures that take texts.")
+        print("The run has no vocabulary: no signature takes texts.")
     print(f"{options.out}/README.md lists their inputs and outputs.")
 
 
