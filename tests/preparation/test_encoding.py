@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txl_tf.data.documents import RULES, DocumentFinder
-from txl_tf.data.shards import TokenChunk
 from txl_tf.data.text_files import Chunk
 from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.writing import TokenChunk
 from txl_tf.errors import UserError
 from txl_tf.preparation.encoding import check_unknown, encode_source, shuffle_documents
 
