@@ -81,7 +81,7 @@ def test_raw_files_and_texts_must_be_here(capsys):
     assert "--raw_dir must be a local folder. Received: gs://bucket/raw" in capsys.readouterr().err
     arguments = ["make_tfrecords.py", "--dataset=text", "--train=gs://bucket/a.txt", "--level=byte"]
     assert make_tfrecords.main(arguments) == 1
-    assert "copy 'gs://bucket/a.txt' first" in capsys.readouterr().err
+    assert "Copy 'gs://bucket/a.txt' first" in capsys.readouterr().err
 
 
 def test_the_program_writes_to_an_address(address, tmp_path, capsys):

@@ -3,7 +3,8 @@
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -58,7 +59,7 @@ def transfer(url: str, path: Path, *, size: int | None = None, is_hashed: bool =
 
         # A socket's timeout starts again with each packet, so a server that sends a byte now and
         # then would hold a read for days. It holds only this thread, which does not outlive the
-        # program and fails at its next write after the file was closed.
+        # program, and whose next write fails once the file is closed.
         thread = threading.Thread(target=receive, daemon=True)
         thread.start()
         received = 0
@@ -78,24 +79,24 @@ def transfer(url: str, path: Path, *, size: int | None = None, is_hashed: bool =
 def _receive(url: str, file: BinaryIO, bar: tqdm, size: int | None, is_hashed: bool) -> None:
     """Does the work of `transfer`, except for the check of each `_WINDOW`."""
     start = time.monotonic()
-    items = _request(url)
-    expected = _check_response(next(items), size, is_hashed)
-    bar.reset(expected)
-    limit, received = _LARGEST if expected is None else expected, 0
-    for block in items:
-        received += len(block)
-        if received > limit:
-            raise TransferError(f"it sends more than {limit:,} bytes")
-        seconds = time.monotonic() - start
-        if seconds > _GRACE and received < _LEAST_AVERAGE * seconds:
-            raise TransferError(f"it is too slow: {received:,} bytes in {seconds:,.0f} seconds")
-        file.write(block)
-        bar.update(len(block))
+    with closing(_request(url)) as items:
+        expected = _check_response(next(items), size, is_hashed)
+        bar.reset(expected)
+        limit, received = _LARGEST if expected is None else expected, 0
+        for block in items:
+            received += len(block)
+            if received > limit:
+                raise TransferError(f"it sends more than {limit:,} bytes")
+            seconds = time.monotonic() - start
+            if seconds > _GRACE and received < _LEAST_AVERAGE * seconds:
+                raise TransferError(f"it is too slow: {received:,} bytes in {seconds:,.0f} seconds")
+            file.write(block)
+            bar.update(len(block))
     if expected is not None and received < expected:
         raise TransferError(f"it sent {received:,} bytes instead of {expected:,}")
 
 
-def _request(url: str) -> Iterator[Any]:
+def _request(url: str) -> Generator[Any, None, None]:
     """Yields the response to a request, then the blocks of its body.
 
     Raises:

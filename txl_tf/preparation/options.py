@@ -78,9 +78,12 @@ class PrepareOptions:
     train: tuple[str, ...] | None = field(default=None, metadata=_describe_files("train"))
     valid: tuple[str, ...] | None = field(default=None, metadata=_describe_files("valid"))
     test: tuple[str, ...] | None = field(default=None, metadata=_describe_files("test"))
-    level: Level = field(default="byte", metadata=describe("Level of the symbols.", choices=LEVELS))
+    level: Level = field(
+        default="byte",
+        metadata=describe("Level at which the text is split into symbols.", choices=LEVELS),
+    )
     documents: str = field(
-        default="file", metadata=describe("Definition of a document.", choices=RULES[:-1])
+        default="file", metadata=describe("Unit that forms a document.", choices=RULES[:-1])
     )
     document_separator: str | None = field(
         default=None, metadata=describe("Line that ends a document, instead of --documents.")
