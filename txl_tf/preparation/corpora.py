@@ -18,8 +18,8 @@ class CorpusSpec:
         level: The level of the vocabulary.
         layouts: The places of the splits' files in `--raw_dir`, alternatives of which the first
             complete one is used. Each split has a pattern, or ARCHIVE.zip!MEMBER.
-        parse: The format of the files of `layouts` if it is not plain text but one of the 2019
-            release: "text8" or "enwik8".
+        release_format: The format of the files of `layouts` if it is not plain text but one of the
+            2019 release: "text8" or "enwik8".
         raw: For text8 and enwik8, the possible places of the one file that is cut into splits.
         held_out: The default number of bytes for valid, and also for test.
         counted: The splits whose symbols are counted to order the ids.
@@ -38,7 +38,7 @@ class CorpusSpec:
     name: str
     level: Level
     layouts: tuple[Mapping[str, str], ...] = ()
-    parse: str | None = None
+    release_format: str | None = None
     raw: tuple[str, ...] = ()
     held_out: int = 0
     counted: tuple[str, ...] = SPLITS
@@ -82,7 +82,7 @@ CORPORA = {
             "text8",
             "char",
             layouts=(_RELEASE_LAYOUT,),
-            parse="text8",
+            release_format="text8",
             raw=("text8", "text8.zip!text8"),
             held_out=5_000_000,
             learning=LearningOptions(space="_"),
@@ -92,7 +92,7 @@ CORPORA = {
             "enwik8",
             "byte",
             layouts=(_RELEASE_LAYOUT,),
-            parse="enwik8",
+            release_format="enwik8",
             raw=("enwik8", "enwik8.zip!enwik8"),
             held_out=5_000_000,
             documents="separator",

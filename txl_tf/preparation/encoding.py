@@ -20,7 +20,7 @@ def encode_source(
     source: Source,
     vocabulary: Vocabulary,
     *,
-    documents: DocumentFinder,
+    finder: DocumentFinder,
     unknown: Counter[str],
     special: Iterable[str] = (),
     literal: Counter[str] | None = None,
@@ -32,7 +32,7 @@ def encode_source(
     Args:
         source: The text.
         vocabulary: The vocabulary.
-        documents: The finder of document boundaries, which must not have read any text yet.
+        finder: The finder of document boundaries, which must not have read any text yet.
         unknown: A counter that is updated with the occurrences of unknown symbols.
         special: The symbols to count in the text, as in `count_literal`.
         literal: A counter that is updated with their occurrences.
@@ -50,7 +50,7 @@ def encode_source(
         encoded = vocabulary.codec.encode(chunk.text, offsets, begins_line=chunk.begins_line)
         return encoded, count_literal(encoded, chunk, vocabulary, special), len(chunk.text)
 
-    located = ((chunk, documents.find(chunk)) for chunk in source.iterate_chunks())
+    located = ((chunk, finder.find(chunk)) for chunk in source.iterate_chunks())
     is_open = False  # whether a document has begun but has no token yet
     for encoded, found, n_bytes in map_ordered(encode, located, n_threads):
         report(n_bytes)

@@ -150,7 +150,7 @@ def encode_split(
             return encode_source(
                 source,
                 vocabulary,
-                documents=DocumentFinder(plan.corpus.documents, plan.corpus.separator),
+                finder=DocumentFinder(plan.corpus.documents, plan.corpus.separator),
                 unknown=unknown,
                 special=special,
                 literal=literal,

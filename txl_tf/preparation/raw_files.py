@@ -27,7 +27,7 @@ class RawFiles:
     Args:
         splits: The text files of each split, in order; empty for a corpus that needs no files.
         vocabulary: The file of the vocabulary, if it is not learnt.
-        is_release: Whether the text files may have the 2019 format of `CorpusSpec.parse`.
+        is_release: Whether the text files have the `release_format` of the corpus, if there is one.
     """
 
     splits: Splits

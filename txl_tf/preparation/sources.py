@@ -56,13 +56,13 @@ def make_source(
     Args:
         corpus: The data set.
         files: The files of the split.
-        is_release: Whether the files have the 2019 format of `corpus.parse`, if there is one.
+        is_release: Whether the files have the format `corpus.release_format`, if there is one.
         drop_newlines: Whether to drop byte 10, as the release did in enwik8.
         encoding_errors: As in `TextSource`.
     """
     steps: list[Callable[[bytes], bytes]] = []
-    if is_release and corpus.parse:
-        steps.append({"text8": parse_text8, "enwik8": parse_enwik8}[corpus.parse])
+    if is_release and corpus.release_format:
+        steps.append({"text8": parse_text8, "enwik8": parse_enwik8}[corpus.release_format])
     if corpus.name == "text8":
         steps.append(_check_text8)
     if drop_newlines:
