@@ -240,7 +240,7 @@ def test_damaged_records_are_one_line(data_dir, tmp_path, capsys, damage, messag
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tgt_len=997"], "lanes leave room for tgt_len=102"),
+        (["--tgt_len=997"], "lanes, tgt_len can be at most 102"),
         (["--reset_at_documents"], "has none in split train"),
         (["--do_train=false", "--do_eval"], "holds no run: "),
         (["--warm_start_path=none/ckpt-3"], "checkpoint none/ckpt-3 cannot be restored: "),

@@ -216,7 +216,9 @@ def test_words_of_another_number_than_the_model_has_are_refused(tmp_path):
 
 def test_a_word_twice_is_refused(tmp_path):
     folder = write_vocabulary(tmp_path, ("a", "b", "a", "c", "d"))
-    with pytest.raises(UserError, match=r"vocab.txt` is no vocabulary: lines 1 and 3 both hold"):
+    with pytest.raises(
+        UserError, match=r"vocab.txt` is not a vocabulary: lines 1 and 3 both contain"
+    ):
         read_hub_vocabulary(folder)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.data.levels import Level, fit_level
+from txl_tf.data.levels import Level, are_symbols
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.release.pickled_names import NAMES, Array, decode_text
@@ -184,7 +184,7 @@ def _read_symbols(attributes: Mapping[str, Any]) -> tuple[str, ...]:
 def _choose_level(symbols: tuple[str, ...], dataset: str | None) -> Level:
     """Returns what symbols are; the name of the data set decides where they leave it open."""
     levels: tuple[Level, ...] = ("byte", "char")
-    fitting = [level for level in levels if fit_level(level, symbols)]
+    fitting = [level for level in levels if are_symbols(level, symbols)]
     wanted, _ = _KINDS.get(dataset or "", ("word", None))
     if wanted in fitting:
         return wanted

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from txl_tf.data.files import is_remote
-from txl_tf.data.pieces import read_pieces
+from txl_tf.data.reading import read_shards
 from txl_tf.data.records import RecordError
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.release.corpus import load_vocabulary
@@ -71,7 +71,7 @@ class ReleaseSplit:
             ValueError: If the positions are not in order within the split.
             RecordError: If a record that was read is damaged or holds an unknown id.
         """
-        return read_pieces(self._ends, start, stop, split=self.name, read_piece=self._read_file)
+        return read_shards(self._ends, start, stop, split=self.name, read_shard=self._read_file)
 
     @cached_property
     def document_starts(self) -> np.ndarray:
