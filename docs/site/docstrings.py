@@ -1,4 +1,4 @@
-"""Makes docstrings Markdown before the site renders them; a Griffe extension.
+"""A Griffe extension that prepares docstrings, and the defaults of configs, for the site.
 
 Some parts of the docstrings of this package are not what Griffe reads as Google's style: doctests,
 whose `>>>` would become quotations; `Call arguments:` of the layers, which no signature names; and
@@ -17,7 +17,7 @@ _ITEM = re.compile(r"    (\w+): (.*)")
 
 
 class MarkdownDocstrings(griffe.Extension):
-    """Fences doctests, and writes some sections as Markdown."""
+    """Fences doctests, writes some sections as Markdown, and finds the defaults of configs."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrites the docstring of a module, class, function or attribute."""
@@ -25,6 +25,12 @@ class MarkdownDocstrings(griffe.Extension):
             return
         lines = unfold_sections(obj.docstring.value.splitlines(), TITLES)
         obj.docstring.value = "\n".join(fence_doctests(lines))
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
+        """Replaces the call that defines a field of a config by its default, for the signature."""
+        value = attr.value
+        if isinstance(value, griffe.ExprCall) and value.canonical_name == "define_field":
+            attr.value = value.arguments[0]
 
 
 def fence_doctests(lines: Iterable[str]) -> Iterator[str]:
