@@ -1,10 +1,11 @@
-"""A Griffe extension that prepares docstrings, and the defaults of configs, for the site.
+"""A Griffe extension that prepares docstrings and the fields of configs for the site.
 
 Some parts of the docstrings of this package are not what Griffe reads as Google's style: doctests,
 whose `>>>` would become quotations; `Call arguments:` of the layers, which no signature names; and
 sentences under `Returns:`.
 """
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -17,12 +18,15 @@ _ITEM = re.compile(r"    (\w+): (.*)")
 
 
 class MarkdownDocstrings(griffe.Extension):
-    """Fences doctests, writes some sections as Markdown, and finds the defaults of configs."""
+    """Fences doctests, writes some sections as Markdown, and describes the fields of configs."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrites the docstring of a module, class, function or attribute."""
         if not obj.docstring:
             return
+        decorators = obj.decorators if isinstance(obj, griffe.Class) else []
+        if any(each.callable_path.endswith(".document_fields") for each in decorators):
+            obj.docstring.value = inspect.cleandoc(griffe.dynamic_import(obj.path).__doc__)
         lines = unfold_sections(obj.docstring.value.splitlines(), TITLES)
         obj.docstring.value = "\n".join(fence_doctests(lines))
 
