@@ -7,10 +7,10 @@ import sys
 
 from absl import flags
 
+from txl_tf.cli.config_flags import define_span_flags, override_evaluation
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_mask_flag, define_run_flags
-from txl_tf.cli.span_flags import define_span_flags, override_evaluation
 
 
 def main(argv: list[str]) -> int:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from txl_tf.cli.config_flags import define_span_flags, override_evaluation
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_mask_flag, define_run_flags
-from txl_tf.cli.span_flags import define_span_flags, override_evaluation
 from txl_tf.data.documents import RULES, DocumentFinder
 from txl_tf.data.text_files import StandardInput, TextFile, TextSource, find_files
 from txl_tf.errors import UserError
