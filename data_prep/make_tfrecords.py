@@ -18,16 +18,14 @@ from txl_tf.cli.config_flags import parse_cutoffs
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.cli.program import run_program
-from txl_tf.data.documents import RULES
 from txl_tf.data.files import is_remote, join_path
 from txl_tf.data.learning import LEVELS_OF_OPTION
-from txl_tf.data.levels import LEVELS
 from txl_tf.data.subwords import DEFAULT_SYMBOLS
 from txl_tf.preparation.corpora import SPLITS
 from txl_tf.preparation.options import DATASETS, DATASETS_OF_OPTION, TEXT, PrepareOptions
 from txl_tf.preparation.prepare import prepare
 
-# Of `--dataset text`; a level may lack some.
+# Flags of `--dataset text` that are not allowed at every level.
 _LEARNING_FLAGS = ("min_count", "max_symbols", "special", "unknown", "lower_case", "line_end")
 
 
@@ -39,63 +37,29 @@ def main(argv: list[str]) -> int:
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, not yet read."""
     options = flags.FlagValues()
-
-    def define(name: str, kind: type, text: str, **rules: Any) -> None:
-        datasets = DATASETS_OF_OPTION.get(name, ())
+    for field in dataclasses.fields(PrepareOptions):
+        rules = dict(field.metadata) | {"required": field.name == "dataset"}
+        default: Any = None if field.default is dataclasses.MISSING else field.default
+        kind = rules.pop("kind", str if default is None else type(default))
+        if field.name == "num_workers":
+            default = os.cpu_count() or 1
+        datasets = DATASETS_OF_OPTION.get(field.name, ())
         prefix = f"For {', '.join(datasets)}: " if 0 < len(datasets) <= len(DATASETS) // 2 else ""
-        default = rules.pop("default", getattr(PrepareOptions, name, None))
-        define_flag(options, name, kind, default, prefix + text, **rules)
-
-    define("dataset", str, "Data set to make.", required=True, choices=DATASETS)
-    define("data_dir", str, "Folder to write. [default: data/DATASET]", is_path=True)
-    text = "Folder of the raw files; missing ones are downloaded to it. [default: raw/DATASET]"
-    define("raw_dir", str, text, is_path=True)
-    for split in ("valid", "test"):
-        text = f"Bytes of the raw file that go to {split}. [default: 5,000,000]"
-        define(f"{split}_size", int, text, lower_bound=1)
-    define("drop_newlines", bool, "Drop byte 10, as the 2019 release did.")
-    define("num_shuffles", int, "Number of orders of the sentences to write.", lower_bound=1)
-    define("seed", int, "Seed of these orders.", lower_bound=0)
-    for split in SPLITS:
-        text = f"Files of {split}, separated by commas; * and ** as in a shell (quote them)."
-        define(split, list, text, is_path=True)
-    define("level", str, "Kind of symbols.", choices=LEVELS)
-    text = "Treatment of bytes that are not UTF-8: an error, or a replacement character."
-    define("encoding_errors", str, text, choices=("strict", "replace"))
-    define("documents", str, "Where documents begin.", choices=RULES[:-1])
-    define("document_separator", str, "Line that ends a document.")
-    define("min_count", int, "Number of times that a symbol must occur.", lower_bound=1)
-    text = f"Largest size of the vocabulary. [default: no limit; {DEFAULT_SYMBOLS} for subwords]"
-    define("max_symbols", int, text, lower_bound=1)
-    define("special", list, "Words that come first in the vocabulary.")
-    define("unknown", str, "Symbol for unknown words, such as <unk>.")
-    define("lower_case", bool, "Convert the text to lower case.")
-    define("line_end", str, "Symbol for the end of a line; empty for none.")
-    text = "Vocabulary to use instead of a new one: a file with a symbol per line, or .json."
-    define("vocab_file", str, text, is_path=True)
-    define(
-        "cutoffs",
-        list,
-        "First ids of the second and later bins of the adaptive softmax, ascending and below the "
-        "size of the vocabulary; models trained without a preset have them.",
-    )
-    text = "Number of pieces to work on at once."
-    define("num_workers", int, text, default=os.cpu_count() or 1, lower_bound=1)
-    define("overwrite", bool, "Replace existing records.")
+        define_flag(options, field.name, kind, default, prefix + rules.pop("help"), **rules)
     define_legacy_flags(options, PREPARATION_FLAGS)
     return options
 
 
 def make_records(options: flags.FlagValues) -> None:
-    """Makes the data set that the flags describe, and prints what it holds."""
+    """Makes the data set that the flags describe, and prints a summary."""
     prepare(make_options(options))
 
 
 def make_options(options: flags.FlagValues) -> PrepareOptions:
-    """Checks the flags and returns what they say; prints what those of the 2019 release change.
+    """Returns the checked flags as options, and prints the effect of flags of the 2019 release.
 
     Raises:
-        flags.Error: If a flag has a wrong value, or is not for this data set.
+        flags.Error: If the value of a flag is wrong, or the data set does not have the flag.
     """
     check_flags(options)
     cutoffs = None if options.cutoffs is None else check_cutoffs(options)
@@ -111,15 +75,15 @@ def make_options(options: flags.FlagValues) -> PrepareOptions:
     if options.vocab_file:
         values["vocab_file"] = Path(options.vocab_file)
     if options["num_shuffle"].present and not options["num_shuffles"].present:
-        values["num_shuffles"] = options.num_shuffle  # the release's name for it
+        values["num_shuffles"] = options.num_shuffle  # the name of the flag in 2019
     return PrepareOptions(**values)
 
 
 def check_flags(options: flags.FlagValues) -> None:
-    """Checks that every flag that was given is for the data set.
+    """Checks that every given flag applies to the data set.
 
     Raises:
-        flags.Error: If it is not so.
+        flags.Error: If a flag does not apply, or flags contradict each other.
     """
     for name, datasets in DATASETS_OF_OPTION.items():
         if options[name].present and options.dataset not in datasets:
@@ -133,7 +97,7 @@ def check_flags(options: flags.FlagValues) -> None:
 
 def _check_text_flags(options: flags.FlagValues) -> None:
     if not options.train:
-        raise flags.Error("--dataset=text needs --train, its files")
+        raise flags.Error("--dataset=text needs --train")
     for name in _LEARNING_FLAGS:
         levels = LEVELS_OF_OPTION[name]
         if options[name].present and options.level not in levels:
@@ -144,16 +108,17 @@ def _check_text_flags(options: flags.FlagValues) -> None:
     if options.vocab_file:
         for name in ("min_count", "max_symbols", "special"):
             if options[name].present:
-                raise flags.Error(f"flag --{name} is for a new vocabulary, not with --vocab_file")
+                raise flags.Error(f"flag --{name} is for a new vocabulary, not for --vocab_file")
     if options.document_separator is not None and options["documents"].present:
         raise flags.Error("--documents and --document_separator exclude each other")
 
 
 def check_cutoffs(options: flags.FlagValues) -> tuple[int, ...]:
-    """Checks the cutoffs as far as that is possible without the vocabulary, and returns them.
+    """Returns the cutoffs, checked as far as possible without the vocabulary.
 
     Raises:
-        flags.Error: If they are not integers, do not rise, or are beyond every vocabulary.
+        flags.Error: If they are not integers, not ascending, or above the largest possible size of
+            the vocabulary.
     """
     cutoffs = parse_cutoffs(options.cutoffs)
     received = f"Received: {','.join(map(str, cutoffs))}"
@@ -170,28 +135,28 @@ def check_cutoffs(options: flags.FlagValues) -> tuple[int, ...]:
 
 
 def choose_folders(options: flags.FlagValues) -> tuple[Path, str]:
-    """Returns the folder of the raw files and that of the records.
+    """Returns the folder of the raw files and the folder of the records.
 
-    On a command line of the 2019 release --data_dir is the folder of the texts, and records go to
-    `tfrecords` in it; a line says so.
+    On a command line of the 2019 release, --data_dir is the folder of the texts, and records are
+    written to `tfrecords` in it. A line is printed then.
 
     Raises:
-        flags.Error: If the raw files are at an address: `Path` would make a folder of that name.
+        flags.Error: If the folder of the raw files is remote.
     """
     raw_dir, data_dir = options.raw_dir, options.data_dir
     is_release = any(options[flag.name].present for flag in PREPARATION_FLAGS)
     if is_release and data_dir and not raw_dir and options.dataset in DATASETS_OF_OPTION["raw_dir"]:
         raw_dir, data_dir = data_dir, join_path(data_dir, "tfrecords")
         print(
-            f"As in the 2019 release, texts are looked for in `{raw_dir}`, and records go "
-            f"to `{data_dir}`; with --raw_dir they go to --data_dir itself."
+            f"As in the 2019 release, texts are read from `{raw_dir}` and records are written "
+            f"to `{data_dir}`; with --raw_dir, records are written to --data_dir itself."
         )
     if is_remote(raw_dir or ""):
-        raise flags.Error(f"--raw_dir must be a folder here. Received: {raw_dir}")
+        raise flags.Error(f"--raw_dir must be a local folder. Received: {raw_dir}")
     return Path(raw_dir or f"raw/{options.dataset}"), data_dir or f"data/{options.dataset}"
 
 
 if __name__ == "__main__":
-    # Words and subwords are split by tensorflow, on the CPU: it is not to take a GPU's memory.
+    # TensorFlow splits words and subwords on the CPU; it should not take the memory of a GPU.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     sys.exit(main(sys.argv))

@@ -1,4 +1,4 @@
-"""The main job in one go: corpus, training, evaluation, a sample, a plot, a comparison.
+"""Runs the whole workflow: corpus, training, evaluation, a sample, a plot and a comparison.
 
 python examples/demo.py
 """
@@ -22,7 +22,7 @@ DATA_DIR = "data/pydoc"
 
 
 def list_commands(preset: str) -> list[str]:
-    """Returns the commands of the demo, as a user would type them in the project's folder."""
+    """Returns the commands of the demo, to be run in the project's folder."""
     model_dir = f"runs/{preset}"
     run = f"--data_dir {DATA_DIR} --model_dir {model_dir}"
     return [
@@ -36,9 +36,9 @@ def list_commands(preset: str) -> list[str]:
 
 
 def run_commands(options: flags.FlagValues) -> None:
-    """Prints each command and runs it; stops at the first that fails."""
+    """Prints and runs each command, up to the first that fails."""
     start = time.monotonic()
-    print("# To type these commands yourself, begin with:\n$ . .venv/bin/activate")
+    print("# To run these commands yourself, begin with:\n$ . .venv/bin/activate")
     for command in list_commands(options.preset):
         print(f"\n$ {command}")
         arguments = shlex.split(command)
@@ -47,7 +47,7 @@ def run_commands(options: flags.FlagValues) -> None:
         )
         if done.returncode:
             raise UserError(f"the command failed with status {done.returncode}: {command}")
-    print(f"\nAll of it took {time.monotonic() - start:.0f} seconds.")
+    print(f"\nThe demo took {time.monotonic() - start:.0f} seconds.")
 
 
 def main(argv: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""Draws the losses of a run from its logs: training, validation in training, evaluations.
+"""Draws the losses of a run: training, validation during training, evaluations.
 
 python examples/plot_loss.py --model_dir runs/demo
 """
@@ -23,12 +23,12 @@ Records = Sequence[dict[str, Any]]
 
 
 def plot_loss(options: flags.FlagValues) -> None:
-    """Writes the picture and prints where."""
+    """Writes the plot and prints its path."""
     model_dir = Path(options.model_dir)
     target = Path(options.output or model_dir / "loss.png")
     steps = read_json_lines(model_dir / "log.jsonl")
     if not steps:
-        raise UserError(f"`{model_dir}` holds no log of a training")
+        raise UserError(f"`{model_dir}` holds no training log")
     validation, evaluations = (
         read_json_lines(model_dir / f"{name}.jsonl") for name in ("validation", "evaluations")
     )
@@ -37,37 +37,36 @@ def plot_loss(options: flags.FlagValues) -> None:
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Returns the objects of a file of JSON lines; none if there is no such file."""
+    """Returns the objects of a JSON lines file; an empty list if there is no such file."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def draw_curves(steps: Records, validation: Records, evaluations: Records) -> "Figure":
-    """Returns bits per token over steps.
+    """Returns a plot of bits per token over steps.
 
-    They are computed from the loss: logs call them `bpc` or `bits_per_token`, by the level of the
-    vocabulary.
+    They are computed from `loss_nats`, which logs have at every level of the vocabulary.
 
     Args:
-        steps: the lines of the log of training.
-        validation: those of the evaluations in training, drawn as a curve.
-        evaluations: those of evaluations of checkpoints, drawn as marks.
+        steps: The lines of the training log.
+        validation: The lines of the evaluations during training, drawn as curves.
+        evaluations: The lines of the evaluations of checkpoints, drawn as markers.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    # A line of steps that were all skipped has no loss.
-    known = [record for record in steps if "loss_nats" in record]
-    axes.plot(*_read_points(known), label="train, mean since the last line of the log")
+    # A line whose steps were all skipped has no loss.
+    trained = [record for record in steps if "loss_nats" in record]
+    axes.plot(*_read_points(trained), label="train, mean since the previous log line")
     for style, records, name in (
-        (".-", validation, "{} in training, last: {:.3f}"),
+        (".-", validation, "{} during training, last: {:.3f}"),
         ("o", evaluations, "{}, last: {:.3f}"),
     ):
         for split in dict.fromkeys(record["split"] for record in records):
-            found_steps, bits = _read_points([r for r in records if r["split"] == split])
-            axes.plot(found_steps, bits, style, label=name.format(split, bits[-1]))
+            points = _read_points([record for record in records if record["split"] == split])
+            axes.plot(*points, style, label=name.format(split, points[1][-1]))
     axes.set_xlabel("step")
     axes.set_ylabel("bits per token")
     axes.grid(visible=True, alpha=0.3)
@@ -76,7 +75,7 @@ def draw_curves(steps: Records, validation: Records, evaluations: Records) -> "F
 
 
 def _read_points(records: Records) -> tuple[list[int], list[float]]:
-    """Returns steps, and bits per token at them."""
+    """Returns the steps and the bits per token."""
     bits = [record["loss_nats"] / math.log(2) for record in records]
     return [record["step"] for record in records], bits
 
@@ -85,14 +84,8 @@ def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     define_flag(options, "model_dir", str, None, "Folder of the run.", required=True, is_path=True)
-    define_flag(
-        options,
-        "output",
-        str,
-        None,
-        "Picture to write. [default: MODEL_DIR/loss.png]",
-        is_path=True,
-    )
+    output_help = "Image file to write. [default: MODEL_DIR/loss.png]"
+    define_flag(options, "output", str, None, output_help, is_path=True)
     return run_program(__doc__, options, plot_loss, argv)
 
 

@@ -1,4 +1,4 @@
-"""Scores texts with an exported model, line by line: tensorflow alone, no txl_tf.
+"""Scores the lines of a file with an exported model; needs TensorFlow but not txl_tf.
 
 python examples/score_exported.py exported/text8 texts.txt
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def main(argv: list[str]) -> int:
-    """Prints bits per token, tokens and text of each line of a file; returns the exit status."""
+    """Prints the bits per token, tokens and text of each line, and returns the exit status."""
     about, example = __doc__.split("\n\n")
     parser = argparse.ArgumentParser(
         prog=os.path.basename(argv[0]),
@@ -19,8 +19,10 @@ def main(argv: list[str]) -> int:
         epilog=f"example: {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", metavar="FOLDER", help="what `python -m txl_tf.export` wrote")
-    parser.add_argument("file", metavar="FILE", help="the texts, one a line")
+    parser.add_argument(
+        "folder", metavar="FOLDER", help="folder written by `python -m txl_tf.export`"
+    )
+    parser.add_argument("file", metavar="FILE", help="file of texts, one per line")
     given = parser.parse_args(argv[1:])
 
     def fail(reason: object) -> int:
@@ -34,18 +36,18 @@ def main(argv: list[str]) -> int:
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
-    import tensorflow_text  # noqa: F401  has the operations that split texts
+    import tensorflow_text  # noqa: F401  registers the operations that split texts
 
     try:
-        model = tf.saved_model.load(given.folder)  # to be held: its functions do not live without
+        model = tf.saved_model.load(given.folder)  # its functions need it to stay alive
     except (OSError, tf.errors.OpError) as error:
         return fail(error)
     if "score_text" not in model.signatures:
-        return fail(f"{given.folder} has no signature score_text: it takes ids alone")
+        return fail(f"{given.folder} has no signature score_text: it takes only ids")
     try:
         scores = model.signatures["score_text"](texts=tf.constant(lines, tf.string))
     except tf.errors.InvalidArgumentError as error:
-        # The line before the operation's name says what is wrong; all others, where in the graph.
+        # The reason is the line before the operation's name; the rest locates it in the graph.
         reason = re.search(r"^(.*)\n\s*\[\[", str(error), re.MULTILINE)
         return fail(f"{given.file}: {reason[1] if reason else error}")
     for bpc, tokens, line in zip(scores["bpc"], scores["tokens"], lines, strict=True):

@@ -1,4 +1,4 @@
-"""Scores texts by TensorFlow Serving's REST interface: the standard library alone.
+"""Scores texts through TensorFlow Serving's REST API; needs only the standard library.
 
 python examples/serving_client.py http://localhost:8501/v1/models/text8 "a text" "another"
 """
@@ -14,24 +14,23 @@ from typing import Any
 
 
 def make_request(signature: str, **inputs: Any) -> dict[str, Any]:
-    """Returns the body of a `:predict` request, in columns: a list for each tensor.
+    """Returns the body of a `:predict` request in the columnar format.
 
     Args:
-        signature: its name, such as "score_text".
-        **inputs: its tensors, as nested lists or numbers.
+        signature: The name of the signature, such as "score_text".
+        **inputs: The input tensors, as nested lists or numbers.
     """
     return {"signature_name": signature, "inputs": inputs}
 
 
 def parse_response(body: dict[str, Any]) -> dict[str, Any]:
-    """Returns the tensors of a response by name, as nested lists; of one alone that is a list.
+    """Returns the output tensors of a response by name, as nested lists.
 
     Raises:
-        RuntimeError: the server answered with an error, such as that of an unknown symbol, or is
-            none that serves models.
+        RuntimeError: If the server answered with an error, or is not a model server.
     """
     if not isinstance(body, dict) or not {"error", "outputs"} & set(body):
-        raise RuntimeError("the answer is not that of a model server")
+        raise RuntimeError("the response is not that of a model server")
     if "error" in body:
         raise RuntimeError(body["error"])
     outputs = body["outputs"]
@@ -39,34 +38,34 @@ def parse_response(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def predict(url: str, signature: str, *, timeout: float = 60.0, **inputs: Any) -> dict[str, Any]:
-    """Returns what a signature of a served model gives.
+    """Calls a signature of a served model and returns its output tensors.
 
     Args:
-        url: of the model, as `http://localhost:8501/v1/models/NAME`.
-        signature: its name.
-        timeout: seconds to wait for the server.
-        **inputs: its tensors.
+        url: The URL of the model, such as `http://localhost:8501/v1/models/NAME`.
+        signature: The name of the signature.
+        timeout: Seconds to wait for the server.
+        **inputs: The input tensors.
 
     Raises:
-        RuntimeError: the server answered with an error.
-        OSError: there is no such server, or it does not answer in time.
-        ValueError: `url` is no address, or the answer is no JSON.
+        RuntimeError: If the server answered with an error.
+        OSError: If there is no such server, or it does not answer in time.
+        ValueError: If `url` is not a URL, or the response is not JSON.
     """
     body = json.dumps(make_request(signature, **inputs)).encode()
     request = urllib.request.Request(f"{url}:predict", body, {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=timeout) as response:
             return parse_response(json.load(response))
-    except urllib.error.HTTPError as error:  # its body says what was wrong
+    except urllib.error.HTTPError as error:  # its body holds the reason
         try:
             answer = json.load(error)
-        except ValueError:  # a server of another kind
+        except ValueError:  # not a model server
             raise RuntimeError(f"status {error.code}, {error.reason}") from error
         return parse_response(answer)
 
 
 def main(argv: list[str]) -> int:
-    """Prints bits per token of each text of the command line, and returns the exit status."""
+    """Prints the bits per token of each text, and returns the exit status."""
     about, example = __doc__.split("\n\n")
     parser = argparse.ArgumentParser(
         prog=os.path.basename(argv[0]),
@@ -74,8 +73,10 @@ def main(argv: list[str]) -> int:
         epilog=f"example: {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("url", metavar="URL", help="the model: http://HOST:8501/v1/models/NAME")
-    parser.add_argument("texts", metavar="TEXT", nargs="+", help="a text to score")
+    parser.add_argument(
+        "url", metavar="URL", help="URL of the model: http://HOST:8501/v1/models/NAME"
+    )
+    parser.add_argument("texts", metavar="TEXT", nargs="+", help="text to score")
     parser.add_argument(
         "--timeout", type=float, default=60.0, help="seconds to wait [default: %(default)s]"
     )

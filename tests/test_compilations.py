@@ -1,4 +1,4 @@
-"""After the first call XLA compiles nothing more, for every recipe, counted by what it writes."""
+"""After the first call XLA compiles nothing more, for every preset, counted by what it writes."""
 
 import json
 import os
@@ -13,19 +13,19 @@ from txl_tf import presets
 SCRIPT = ROOT / "tests" / "helpers" / "compilations.py"
 
 
-def find_recipes():
-    """Returns a recipe for each structure that the recipes have; the others differ in sizes."""
-    recipes = {}
+def find_presets():
+    """Returns a preset for each structure that the presets have; the others differ in sizes."""
+    found = {}
     for name in presets.names():
         preset = presets.get(name)
         model, optimizer = preset.model, preset.training.optimizer
         is_tied = model.proj_share_all_but_first, model.proj_same_dim
         structure = (len(model.cutoffs), model.div_val, is_tied, model.untie_r, optimizer)
-        recipes.setdefault(structure, name)
-    return sorted(recipes.values())
+        found.setdefault(structure, name)
+    return sorted(found.values())
 
 
-@pytest.mark.parametrize("name", find_recipes())
+@pytest.mark.parametrize("name", find_presets())
 def test_no_use_of_a_model_compiles_after_its_first_call(name, tmp_path):
     ran = subprocess.run(
         [sys.executable, SCRIPT, name],

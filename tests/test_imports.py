@@ -17,7 +17,7 @@ PARTS = {
     "model": {"config", "layers"},
     "cached_model": {"config", "layers", "model"},
     "data": {"config"},
-    "preparation": {"data"},
+    "preparation": {"config", "data"},
     "runs": {"config", "presets", "model", "data"},
     "evaluation": {"config", "presets", "model", "cached_model", "data", "runs"},
     "training": {"config", "layers", "model", "data", "runs", "evaluation"},

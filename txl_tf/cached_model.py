@@ -1,4 +1,4 @@
-"""The model with frozen weights and a KV cache: keys and values of the memory are kept."""
+"""The model with frozen weights and a KV cache: the keys and values of the memory."""
 
 import copy
 from typing import NamedTuple, Self
@@ -17,16 +17,16 @@ from txl_tf.model import TransformerXL
 
 
 class CachedState(NamedTuple):
-    """What rows carry from segment to segment: a KV cache, and the last hidden state.
+    """The state carried from one segment to the next: a KV cache and the last hidden state.
 
-    All are zeros before the first segment.
+    All tensors are zeros before the first segment.
 
     Args:
-        keys: for each layer (B, N, M, H) in the compute dtype: heads first, as products of
-            matrices take them.
-        values: for each layer (B, N, M, H).
-        last: (B, D), the hidden state of the last token read, which predicts the next.
-        n_read: (B,) int32, tokens read since the row began, counted up to M + 1.
+        keys: (B, N, M, H) in the compute dtype for each layer. The heads come first, as batched
+            matrix products expect them.
+        values: (B, N, M, H) for each layer.
+        last: (B, D), the hidden state of the last token read, which predicts the next token.
+        n_read: (B,) int32, the number of tokens read since the row began, capped at M + 1.
     """
 
     keys: tuple[tf.Tensor, ...]
@@ -36,14 +36,14 @@ class CachedState(NamedTuple):
 
     @property
     def filled(self) -> tf.Tensor:
-        """How many of the M places hold tokens that were read, (B,) int32: the last ones.
+        """(B,) int32, the number of memory entries in use, which are the last of the M.
 
-        The others are empty: zeros, which the release attends to.
+        The others are zeros, which the 2019 release attends to.
         """
         return tf.minimum(self.n_read, self.keys[0].shape[2])
 
     def reset(self, rows: tf.Tensor) -> Self:
-        """Returns the state with some rows, (B,) bool, as before the first segment."""
+        """Returns the state with the given rows, (B,) bool, cleared for a new text."""
 
         def clear(state: tf.Tensor) -> tf.Tensor:
             shape = [-1, *[1] * (state.shape.rank - 1)]
@@ -53,24 +53,25 @@ class CachedState(NamedTuple):
 
 
 class CachedModel:
-    """Reads segments as the model does, with keys and values of the memory kept.
+    """Reads segments like the model, but keeps a KV cache instead of hidden states.
 
-    Paper, section 3.2: what was computed for a segment is used again by the next. The keys and
-    values of a hidden state are products with weights that stand still here, so they are kept
-    instead of the state; so are the products of the positions. The numbers are the model's own.
+    The memory reuses what was computed for the previous segments (Dai et al. 2019, section 3.2).
+    While the weights are fixed, the keys and values of a hidden state never change, so they are
+    cached in its place, and so are the products of the positions. The results are those of the
+    model.
 
     Args:
-        model: the model. Call `follow_weights` once its weights have changed.
-        span: what it sees; the memory holds `span.mem_len` places.
-        tgt_len: the most tokens T of a segment.
-        mask_empty_memory: whether places of the memory that nothing was read into are hidden from
-            attention. The release attends to them, and its results depend on it.
+        model: The model. Call `follow_weights` after its weights have changed.
+        span: The attention span; the memory has `span.mem_len` entries.
+        tgt_len: The largest number of tokens T in a segment.
+        mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019 release
+            attends to them, and its results depend on it.
 
     Attributes:
-        positions: the products W_{k,R} R of all distances of a segment (equation b and d of
-            section 3.3), a variable (N, 1 + M + T, H) for each layer, since a constant would
-            become part of each function that reads it. Their first row holds the scores that
-            `shift_padded` wants before the others; nothing is seen of it.
+        positions: The products W_{k,R} R of all distances in a segment (terms b and d in section
+            3.3), a variable (N, 1 + M + T, H) for each layer: a constant would become part of
+            every function that reads it. The first row is the padding that `shift_padded` needs;
+            no query sees it.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class CachedModel:
         ]
 
     def follow_weights(self) -> None:
-        """Computes anew what is kept of the weights."""
+        """Recomputes the cached products after a change of the weights."""
         for variable, products in zip(self.positions, self._project_positions(), strict=True):
             variable.assign(products)
 
@@ -107,21 +108,21 @@ class CachedModel:
         ]
 
     def without_memory(self) -> "CachedModel":
-        """Returns the same model with `mem_len=0`; it shares the positions."""
-        alone = copy.copy(self)
-        alone.span = AttentionSpan(0, clamp_len=self.span.clamp_len)
-        alone.mask_empty_memory = False
-        return alone
+        """Returns the same model with `mem_len=0`; it shares `positions`."""
+        memoryless = copy.copy(self)
+        memoryless.span = AttentionSpan(0, clamp_len=self.span.clamp_len)
+        memoryless.mask_empty_memory = False
+        return memoryless
 
     @property
-    def longest_alone(self) -> int:
-        """The longest text that `without_memory` reads as this does; 0 if it reads none so."""
+    def max_len_without_memory(self) -> int:
+        """The largest number of tokens that `without_memory` reads with the same results."""
         if not self.mask_empty_memory:
             return 0
         return min(self.span.mem_len, self.tgt_len) if self.span.same_length else self.tgt_len
 
     def initial_state(self, batch_size: int | tf.Tensor) -> CachedState:
-        """Returns the state before the first segment, for B rows."""
+        """Returns the state of B rows before the first segment."""
         config, dtype = self.model.config, self.model.compute_dtype
         shape = (batch_size, config.n_head, self.span.mem_len, config.d_head)
         empty = tuple(tf.zeros(shape, dtype) for _ in range(config.n_layer))
@@ -136,17 +137,13 @@ class CachedModel:
         counts: tf.Tensor | None = None,
         document_starts: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, CachedState]:
-        """Reads a segment and scores the token after each of its tokens.
+        """Reads a segment and scores the token that follows each of its tokens.
 
-        Args:
-            ids: as `read`.
-            targets: (B, T) int32 in [0, V), `ids` one to the right in the text.
-            state: as `read`.
-            counts: as `read`; targets behind a row's count are not scored.
-            document_starts: as `read`.
+        The arguments are those of `read`, and `targets` (B, T) int32 in [0, V), the tokens that
+        follow `ids`.
 
         Returns:
-            -log p of each target in nats, (B, T) float32, 0 where it does not count; and the new
+            -log p of each target in nats, (B, T) float32, 0 beyond a row's count; and the new
             state.
         """
         hidden, state = self.read(ids, state, counts, document_starts)
@@ -155,28 +152,25 @@ class CachedModel:
             nats = tf.where(tf.range(ops.shape(ids)[1]) < counts[:, None], nats, 0.0)
         return nats, state
 
-    def score_read(
+    def score_ids(
         self, ids: tf.Tensor, state: CachedState, counts: tf.Tensor
     ) -> tuple[tf.Tensor, CachedState]:
-        """Reads a segment and scores its own tokens, the first by the token read before.
+        """Reads a segment and scores its own tokens, the first given the previous segment.
 
-        Args:
-            ids: as `read`.
-            state: as `read`.
-            counts: as `read`.
+        The arguments are those of `read`.
 
         Returns:
-            -log p of each of `ids` in nats, (B, T) float32: 0 for a row's very first token, which
-            has nothing before it, and behind its count; and the new state.
+            -log p of each of `ids` in nats, (B, T) float32, 0 for the first token of a row, which
+            has no context, and beyond the row's count; and the new state.
         """
         hidden, new = self.read(ids, state, counts)
         states = tf.concat([state.last[:, None], hidden], axis=1)[:, :-1]  # T may be 0
-        places = tf.range(ops.shape(ids)[1])
-        is_scored = tf.logical_and(places < counts[:, None], places + state.n_read[:, None] > 0)
+        indices = tf.range(ops.shape(ids)[1])
+        is_scored = tf.logical_and(indices < counts[:, None], indices + state.n_read[:, None] > 0)
         return tf.where(is_scored, self.model.nll(states, ids), 0.0), new
 
     def log_probs(self, state: CachedState) -> tf.Tensor:
-        """Returns log p of every token after the last one read, (B, V) float32."""
+        """Returns the log-probabilities of the next token in nats, (B, V) float32."""
         return self.model.log_probs(state.last[:, None])[:, 0]
 
     def read(
@@ -189,19 +183,18 @@ class CachedModel:
         """Reads a segment.
 
         Args:
-            ids: (B, t) int32 in [0, V), t at most `tgt_len`; B and t may be unknown when a function
-                is traced.
-            state: as `initial_state` or the last call returned it.
-            counts: (B,) int32, how many ids of each row are of its text; the others follow them,
-                change nothing that comes before them, and leave nothing in the memory. `None`:
-                all are.
-            document_starts: (B, t) bool, true where a token begins a document, which sees nothing
-                of the one before: zeros, as in an empty memory. `None`: none begins. Not for
-                `mask_empty_memory`, nor with `counts`.
+            ids: (B, t) int32 in [0, V), with t at most `tgt_len`. B and t may be unknown during
+                tracing.
+            state: The value of `initial_state` or of the previous call.
+            counts: (B,) int32, the number of tokens in each row; the rest is padding, which
+                changes no other token and is not stored. `None` if there is no padding.
+            document_starts: (B, t) bool, true where a token begins a document, whose tokens see
+                zeros in place of earlier documents, as in an empty memory. `None` if no document
+                begins. Not supported together with `mask_empty_memory` or `counts`.
 
         Returns:
-            The hidden states, (B, t, D) in the compute dtype, for `nll` and `log_probs` of the
-            model, and the new state.
+            The hidden states, (B, t, D) in the compute dtype, for the model's `nll` and
+            `log_probs`; and the new state.
         """
         model, tgt_len = self.model, ops.shape(ids)[1]
         mask = self._make_mask(tgt_len, state.filled)
@@ -214,26 +207,26 @@ class CachedModel:
             content_bias, position_bias = model.get_biases(index)
             attention = layer.attention
             query, new_keys, new_values = attention.project(hidden, hidden[:, :0])
-            all_keys = tf.concat([state.keys[index], _swap(new_keys)], axis=2)  # (B, N, S, H)
-            all_values = tf.concat([state.values[index], _swap(new_values)], axis=2)
-            # `RelativeAttention` scores by einsums, which would bring all keys and values into
-            # this order for each segment.
-            content = _swap(attention.add_bias(query, content_bias))
+            all_keys = tf.concat([state.keys[index], _swap_axes(new_keys)], axis=2)  # (B, N, S, H)
+            all_values = tf.concat([state.values[index], _swap_axes(new_values)], axis=2)
+            # The einsums of `RelativeAttention` would transpose all keys and values for every
+            # segment.
+            content = _swap_axes(attention.add_bias(query, content_bias))
             content = tf.matmul(content, all_keys, transpose_b=True)  # (B, N, T, S)
-            content = _clear_others(content, same_document)
-            # An einsum: of a product of (B, 1, T, H) with (1, S, H), as one head would have it,
-            # TensorFlow's broadcast on CPUs is wrong for some sizes.
+            content = _zero_other_documents(content, same_document)
+            # An einsum, because TensorFlow's broadcast product of (B, 1, T, H) and (1, S, H), the
+            # shapes of a single head, is wrong for some sizes on CPUs.
             position = attention.add_bias(query, position_bias)
-            near = self._take_nearest(index, tgt_len)
-            position = shift_padded(tf.einsum("btnh,nsh->bnts", position, near))
+            products = self._slice_positions(index, tgt_len)
+            position = shift_padded(tf.einsum("btnh,nsh->bnts", position, products))
             weights = tf.cast(
                 attention.compute_attention_weights(content, position, mask), all_values.dtype
             )
-            weights = _clear_others(weights, same_document)
-            attended = attention.join_heads(_swap(tf.matmul(weights, all_values)))
+            weights = _zero_other_documents(weights, same_document)
+            attended = attention.join_heads(_swap_axes(tf.matmul(weights, all_values)))
             hidden = layer.apply_feed_forward(hidden, attended)
-            keys.append(self._keep_last(all_keys, counts, same_document))
-            values.append(self._keep_last(all_values, counts, same_document))
+            keys.append(self._keep_memory(all_keys, counts, same_document))
+            values.append(self._keep_memory(all_values, counts, same_document))
         if counts is None:
             last, n_read = hidden[:, -1], state.n_read + tgt_len
         else:
@@ -242,16 +235,16 @@ class CachedModel:
         n_read = tf.minimum(n_read, self.span.mem_len + 1)
         return hidden, CachedState(tuple(keys), tuple(values), last, n_read)
 
-    def _take_nearest(self, index: int, tgt_len: int | tf.Tensor) -> tf.Tensor:
-        """Returns the positions of a layer for a segment of t tokens, (N, 1 + M + t, H).
+    def _slice_positions(self, index: int, tgt_len: int | tf.Tensor) -> tf.Tensor:
+        """Returns a layer's positions for a segment of t tokens, (N, 1 + M + t, H).
 
-        Those of a longer segment hold them, but for the first row, of which nothing is seen.
+        They are the last rows for T tokens; only the first row, which no query sees, differs.
         """
         products = self.positions[index].value()
         return products[:, ops.shape(products)[1] - 1 - self.span.mem_len - tgt_len :]
 
     def _make_mask(self, tgt_len: int | tf.Tensor, filled: tf.Tensor) -> tf.Tensor:
-        """Returns which keys each query sees: (T, S) bool, or (B, 1, T, S) if rows differ."""
+        """Returns the keys that each query sees: (T, S) bool, or (B, 1, T, S) if rows differ."""
         span = self.span
         mask = make_attention_mask(
             tgt_len, span.mem_len, same_length=span.same_length, counts_self=span.counts_self
@@ -261,28 +254,28 @@ class CachedModel:
         is_filled = tf.range(span.mem_len + tgt_len) >= span.mem_len - filled[:, None]  # (B, S)
         return tf.logical_and(mask, is_filled[:, None, None])
 
-    def _keep_last(
+    def _keep_memory(
         self, states: tf.Tensor, counts: tf.Tensor | None, same_document: tf.Tensor | None
     ) -> tf.Tensor:
-        """Returns the last M of the states (B, N, S, H) up to the end of each row's text."""
-        n_gone = ops.shape(states)[2] - self.span.mem_len
-        if same_document is not None:  # as zeros, which is what no state is projected to
-            is_kept = same_document[:, None, -1, n_gone:, None]
-            return tf.where(is_kept, states[:, :, n_gone:], tf.zeros((), states.dtype))
+        """Returns the last M states (B, N, M, H) of each row, without its padding."""
+        n_dropped = ops.shape(states)[2] - self.span.mem_len
+        if same_document is not None:  # zeros are the keys of an empty memory
+            is_kept = same_document[:, None, -1, n_dropped:, None]
+            return tf.where(is_kept, states[:, :, n_dropped:], tf.zeros((), states.dtype))
         if counts is None:
-            return states[:, :, n_gone:]
-        places = counts[:, None] + tf.range(self.span.mem_len)  # (B, M)
-        places = tf.repeat(places[:, None], states.shape[1], axis=1)  # (B, N, M)
-        return tf.gather(states, places, axis=2, batch_dims=2)
+            return states[:, :, n_dropped:]
+        indices = counts[:, None] + tf.range(self.span.mem_len)  # (B, M)
+        indices = tf.repeat(indices[:, None], states.shape[1], axis=1)  # (B, N, M)
+        return tf.gather(states, indices, axis=2, batch_dims=2)
 
 
-def _clear_others(scores: tf.Tensor, same_document: tf.Tensor | None) -> tf.Tensor:
-    """Returns scores (B, N, T, S) with zeros where a key is of another document."""
+def _zero_other_documents(scores: tf.Tensor, same_document: tf.Tensor | None) -> tf.Tensor:
+    """Returns scores (B, N, T, S) with zeros for the keys of other documents."""
     if same_document is None:
         return scores
     return tf.where(same_document[:, None], scores, tf.zeros((), scores.dtype))
 
 
-def _swap(states: tf.Tensor) -> tf.Tensor:
-    """Returns states (B, T, N, H) as (B, N, T, H), or the other way round."""
+def _swap_axes(states: tf.Tensor) -> tf.Tensor:
+    """Converts states between (B, T, N, H) and (B, N, T, H)."""
     return tf.transpose(states, (0, 2, 1, 3))

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from txl_tf import presets
-from txl_tf.cli.config_flags import define_config_flags
+from txl_tf.cli.config_flags import (
+    define_config_flags,
+    define_span_flags,
+    override_evaluation,
+)
 from txl_tf.cli.data_formats import DATA_FORMATS, RECORDS, open_data_set
 from txl_tf.cli.flags import define_flag, define_second_name
 from txl_tf.cli.program import run_program
-from txl_tf.cli.span_flags import define_span_flags, override_evaluation
 from txl_tf.config import EvalConfig
 from txl_tf.data.data_set import get_level
 from txl_tf.errors import UserError
@@ -235,14 +238,7 @@ def open_run_records(options: flags.FlagValues) -> "DataSet":
             f"`{options.run}` holds no records, and does not know where its data are: pass "
             "--data_dir, the folder of the records"
         )
-    return open_data_set(
-        place.data_dir,
-        place.data_format,
-        record_info_dir=place.record_info_dir,
-        corpus_info_path=place.corpus_info_path,
-        eval_batch_size=options.lanes,
-        tgt_len=options.tgt_len,
-    )
+    return open_data_set(place, eval_batch_size=options.lanes, tgt_len=options.tgt_len)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Exports a run as a checkpoint that the code of the 2019 release reads.
+"""Exports a run as a checkpoint for the code of the 2019 release.
 
 python -m txl_tf.export_release --run runs/wt103 --out exported/wt103
 """
 
+import functools
 import sys
 
 from absl import flags
@@ -13,33 +14,31 @@ from txl_tf.cli.program import run_program
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
-    return run_program(__doc__, define_flags(), export_run, argv)
+    return run_program(__doc__, define_flags(), export_release, argv)
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the program, not yet read."""
+    """Returns the flags of the program, not yet parsed."""
     options = flags.FlagValues()
-    define_flag(options, "run", str, None, "Folder of the run.", required=True, is_path=True)
-    define_flag(
-        options, "out", str, None, "Folder for model/ and data/.", required=True, is_path=True
-    )
-    define_flag(
-        options,
+    define = functools.partial(define_flag, options)
+    define("run", str, None, "Folder of the run.", required=True, is_path=True)
+    define("out", str, None, "Folder for model/ and data/.", required=True, is_path=True)
+    define(
         "checkpoint",
         str,
         None,
         "Path of the checkpoint to export. [default: the newest]",
         is_path=True,
     )
-    define_flag(options, "use_ema", bool, True, "Use averaged weights if the checkpoint has them.")
+    define("use_ema", bool, True, "Use averaged weights if the checkpoint has them.")
     return options
 
 
-def export_run(options: flags.FlagValues) -> None:
-    """Writes a checkpoint of a run under the release's names, and says how to read it.
+def export_release(options: flags.FlagValues) -> None:
+    """Writes a checkpoint of a run, and its vocabulary, as a folder of the release.
 
     Raises:
-        UserError: there is no such run, the release has no place for a setting of its model, or
+        UserError: If there is no such run, the release does not support a setting of its model, or
             the folder cannot be written.
     """
     from txl_tf.model import TransformerXL
@@ -54,10 +53,10 @@ def export_run(options: flags.FlagValues) -> None:
     is_averaged = load_weights(model, checkpoint, use_averages=options.use_ema)
     path = export_model(options.out, model, step=read_step(checkpoint))
     weights = "averaged weights" if is_averaged else "weights"
-    print(f"Wrote {path}: the {weights} of {checkpoint}, without the optimizer's state.")
+    print(f"Wrote {path}: the {weights} of {checkpoint}, without the state of the optimizer.")
     if vocabulary is not None:
         export_data(options.out, vocabulary, config.model, config.dataset)
-        print(f"Wrote {options.out}/data: corpus-info.json and the vocabulary, no pickle.")
+        print(f"Wrote {options.out}/data: corpus-info.json and vocabulary.json, but no pickle.")
 
 
 if __name__ == "__main__":

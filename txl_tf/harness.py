@@ -1,4 +1,4 @@
-"""The command line of EleutherAI's lm-evaluation-harness, with the model `txl_tf`.
+"""Runs EleutherAI's lm-evaluation-harness with the model `txl_tf`.
 
 python -m txl_tf.harness --model txl_tf --model_args run=runs/text8 --tasks lambada_openai
 """
@@ -11,16 +11,16 @@ _NAME = "harness"
 
 
 def main(argv: list[str]) -> int:
-    """Runs the harness on a command line, whose arguments are its own.
+    """Runs the harness on a command line, whose arguments are those of `lm_eval`.
 
     Args:
-        argv: the command line; without a subcommand it is that of `lm_eval run`.
+        argv: The command line; without a subcommand it is that of `lm_eval run`.
 
     Returns:
-        The exit status: 0; 1 if the harness or the model refused something; 2 if the command line
-        is wrong; 130 if it was interrupted from the keyboard.
+        The exit status: 0 on success, 1 after an error of the harness or the model, 2 if the
+        command line is wrong, 130 after a keyboard interrupt.
     """
-    # tensorflow's remarks on the machine would bury the harness's own lines.
+    # TensorFlow's messages about the machine would bury those of the harness.
     with quiet_start():
         try:
             from lm_eval.__main__ import cli_evaluate
@@ -30,17 +30,17 @@ def main(argv: list[str]) -> int:
             return _fail("the package lm_eval is not installed: pip install 'txl_tf[harness]'")
         import txl_tf.inference.harness  # noqa: F401  registers the model
 
-    before, sys.argv = sys.argv, argv  # where the harness looks for its arguments
+    previous, sys.argv = sys.argv, argv  # the harness reads its arguments there
     try:
         cli_evaluate()
-    except ValueError as error:  # a `UserError`, or what the harness itself refuses
+    except ValueError as error:  # a `UserError`, or an error of the harness itself
         return _fail(error)
-    except SystemExit as end:  # of argparse
+    except SystemExit as end:  # raised by argparse
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     finally:
-        sys.argv = before
+        sys.argv = previous
     return 0
 
 

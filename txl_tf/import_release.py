@@ -1,10 +1,11 @@
-"""Imports a model of the 2019 release, or of Hugging Face transformers, as a run folder.
+"""Imports a model of the 2019 release or of Hugging Face transformers as a run folder.
 
 python -m txl_tf.import_release --source pretrained_xl/tf_wt103 --out runs/wt103
 python -m txl_tf.import_release --download tf_wt103 --out runs/wt103
 """
 
 import dataclasses
+import functools
 import shlex
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from txl_tf.release.importing import Release
     from txl_tf.runs.folder import RunConfig
 
-# Those of `release.published`, which needs tensorflow.
+# The keys of `release.published.MODELS`, without importing TensorFlow.
 PUBLISHED_MODELS = ("tf_enwik8", "tf_text8", "tf_wt103", "tf_lm1b")
 
 
@@ -33,10 +34,10 @@ def main(argv: list[str]) -> int:
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the program, not yet read."""
+    """Returns the flags of the program, not yet parsed."""
     options = flags.FlagValues()
-    define_flag(
-        options,
+    define = functools.partial(define_flag, options)
+    define(
         "source",
         str,
         None,
@@ -44,46 +45,26 @@ def define_flags() -> flags.FlagValues:
         "Face transformers.",
         is_path=True,
     )
-    define_flag(
-        options,
+    define(
         "download",
         str,
         None,
         "Published model to download, instead of --source.",
         choices=PUBLISHED_MODELS,
     )
-    define_flag(options, "raw_dir", str, "pretrained_xl", "Folder of the downloads.", is_path=True)
-    define_flag(options, "out", str, None, "Run folder to make.", required=True, is_path=True)
-    define_flag(
-        options,
-        "dataset",
-        str,
-        None,
-        "Name of the data set. [default: the name in the source's data/]",
-    )
-    define_flag(
-        options,
+    define("raw_dir", str, "pretrained_xl", "Folder of the downloads.", is_path=True)
+    define("out", str, None, "Run folder to make.", required=True, is_path=True)
+    define("dataset", str, None, "Name of the data set. [default: the name in the source's data/]")
+    define(
         "preset",
         str,
         None,
-        "Preset that the model is of. [default: the one with its sizes, if there is one]",
+        "Preset of the model. [default: the one with its sizes, if there is one]",
         choices=presets.names(),
     )
     define_second_name(options, "recipe", "preset")
-    define_flag(
-        options,
-        "splits",
-        list,
-        ["valid", "test"],
-        "Splits to make records of, if the source has them.",
-    )
-    define_flag(
-        options,
-        "with_optimizer",
-        bool,
-        False,
-        "Keep the state of Adam, so that training can continue.",
-    )
+    define("splits", list, ["valid", "test"], "Splits to make records of, if the source has them.")
+    define("with_optimizer", bool, False, "Keep the state of Adam, so that training can continue.")
     define_config_flags(options, ModelConfig, TRAINED_WITH)
     define_config_flags(options, TrainConfig)
     define_config_flags(options, EvalConfig)
@@ -91,17 +72,17 @@ def define_flags() -> flags.FlagValues:
 
 
 def import_run(options: flags.FlagValues) -> None:
-    """Reads the source, and writes a run folder; prints what was found and what is next.
+    """Writes a run folder from the source, and prints its properties and the next command.
 
     Raises:
         flags.Error: If flags contradict each other.
         UserError: If the source cannot be read, or the folder cannot be made.
     """
     if (options.source is None) == (options.download is None):
-        raise flags.Error("pass --source, or --download, and not both")
+        raise flags.Error("pass either --source or --download")
     from txl_tf.runs.files import check_new_folder
 
-    check_new_folder(options.out)  # before minutes of reading
+    check_new_folder(options.out)  # before reading, which may take minutes
     source = options.source
     if options.download:
         from txl_tf.release.published import fetch_model
@@ -118,8 +99,8 @@ def import_run(options: flags.FlagValues) -> None:
     splits = tuple(dict.fromkeys(split for split in options.splits if split in release.splits))
     missing = [split for split in options.splits if split not in release.splits]
     if missing and options["splits"].present:
-        there = ", ".join(release.splits) or "none"
-        raise UserError(f"`{source}` has no split {missing[0]!r}; it has {there}")
+        available = ", ".join(release.splits) or "none"
+        raise UserError(f"`{source}` has no split {missing[0]!r}; it has {available}")
     _describe_evaluation(config.evaluation, release, name)
     write_run(options.out, release, config, splits=splits, keep_optimizer=options.with_optimizer)
     print(f"Wrote {options.out}: {_list_parts(release, splits, options)}.")
@@ -128,13 +109,13 @@ def import_run(options: flags.FlagValues) -> None:
         print("To evaluate it:")
         print(f"python -m txl_tf.evaluate --run {shlex.quote(options.out)}{preset_flag}")
     elif release.vocabulary is None:
-        print("The source has no vocabulary: the run knows ids, not text.")
+        print("The source has no vocabulary: the run can process ids, but not text.")
 
 
 def _make_config(
     options: flags.FlagValues, release: "Release", preset: presets.Preset | None
 ) -> "RunConfig":
-    """Returns the config of the run: by the model, its preset and the flags."""
+    """Returns the config of the run, given by the model, its preset and the flags."""
     from txl_tf.runs.folder import RunConfig
 
     model = release.model.config
@@ -170,16 +151,16 @@ def _describe_release(release: "Release") -> None:
 
 
 def _describe_evaluation(config: EvalConfig, release: "Release", name: str | None) -> None:
-    """Prints how the run will be evaluated, and why so."""
+    """Prints how the run will be evaluated, and where these settings come from."""
     from txl_tf.evaluation.checkpoints import describe_evaluation
 
     if name:
         published = presets.get(name).published
         origin = f"preset {name}" + (f", published {published}" if published else "")
     elif release.evaluation:
-        origin = "as its folder says"
+        origin = "stated in its folder"
     else:
-        origin = "no preset has these sizes; --eval_mem_len and similar flags change it"
+        origin = "no preset has these sizes; --eval_mem_len and similar flags change this"
     print(f"  evaluated with {describe_evaluation(config)} ({origin})")
 
 

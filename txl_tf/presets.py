@@ -1,4 +1,4 @@
-"""Presets: settings of the paper and its 2019 release, of NVIDIA, and of the demo, by name."""
+"""Presets: named settings of the paper and its 2019 release, of NVIDIA, and of the demo."""
 
 import dataclasses
 import difflib
@@ -6,19 +6,20 @@ import difflib
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 
-# A model with these sizes is of a preset; its vocabulary and its projections may differ.
+# A model with the sizes of a preset belongs to it; its vocabulary and projections may differ.
 _SIZES = ("n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "div_val", "untie_r")
 
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """A model, how it is trained, and how it is evaluated.
+    """The settings of a model, its training and its evaluation.
 
     Args:
-        model: the weights' shape, dropout, initialisation.
-        training: schedule, batch, segment and span.
-        evaluation: lanes, segment and span of the published figures.
-        published: the result in the paper, or in another source that it names; empty for none.
+        model: The shapes of the weights, dropout and initialisation.
+        training: Schedule, batch size, segment and span.
+        evaluation: Lanes, segment and span of the published result.
+        published: The result in the paper, or in another source that the text names; empty for
+            none.
     """
 
     model: ModelConfig
@@ -31,7 +32,7 @@ def get(name: str) -> Preset:
     """Returns a preset.
 
     Raises:
-        UserError: If no preset has this name; the message lists those that exist.
+        UserError: If no preset has this name; the message lists all names.
     """
     if name not in PRESETS:
         nearest = difflib.get_close_matches(name, PRESETS, n=1)
@@ -46,7 +47,7 @@ def names() -> tuple[str, ...]:
 
 
 def model(name: str) -> ModelConfig:
-    """Returns the model of a preset.
+    """Returns the model config of a preset.
 
     >>> model("wt103_base").count_parameters()
     151119838
@@ -55,18 +56,15 @@ def model(name: str) -> ModelConfig:
 
 
 def find(model: ModelConfig, dataset: str | None = None) -> str | None:
-    """Returns the name of the preset that a model is of.
+    """Returns the name of the preset with the sizes of a model; `None` if there is none.
 
     >>> find(model("wt103_large")), find(ModelConfig(n_token=27))
     ('wt103_large', None)
 
     Args:
-        model: the model.
-        dataset: name of the data set, which decides between presets of equal models; without one
-            that they know, the number of tokens does.
-
-    Returns:
-        The name of the preset with the same number and sizes of layers; `None` if there is none.
+        model: The config of the model.
+        dataset: The name of the data set, which decides between presets with equal sizes. If no
+            preset is for it, the nearest vocabulary size decides.
     """
 
     def rate(name: str) -> tuple[bool, int]:
@@ -97,7 +95,6 @@ def _base_characters(n_token: int, published: str) -> Preset:
         ),
         TrainConfig(
             learning_rate=2.5e-4,
-            warmup_steps=0,
             train_steps=400_000,
             train_batch_size=24,
             tgt_len=512,
@@ -109,25 +106,20 @@ def _base_characters(n_token: int, published: str) -> Preset:
 
 
 def _large_characters(n_token: int, published: str) -> Preset:
+    base = _base_characters(n_token, published)
     return Preset(
-        ModelConfig(
-            n_token=n_token,
+        dataclasses.replace(
+            base.model,
             n_layer=24,
             d_model=1024,
             d_embed=1024,
-            n_head=8,
             d_head=128,
             d_inner=3072,
             dropout=0.15,
             dropatt=0.15,
         ),
-        TrainConfig(
-            learning_rate=2.5e-4,
-            warmup_steps=4000,
-            train_steps=400_000,
-            train_batch_size=64,
-            tgt_len=768,
-            mem_len=768,
+        dataclasses.replace(
+            base.training, warmup_steps=4000, train_batch_size=64, tgt_len=768, mem_len=768
         ),
         EvalConfig(eval_batch_size=1, tgt_len=128, mem_len=3800, same_length=True, clamp_len=1000),
         published,
@@ -152,7 +144,6 @@ _WT103_BASE = Preset(
     ),
     TrainConfig(
         learning_rate=2.5e-4,
-        warmup_steps=0,
         train_steps=400_000,
         train_batch_size=60,
         tgt_len=150,
@@ -163,18 +154,15 @@ _WT103_BASE = Preset(
 )
 
 _WT103_LARGE = Preset(
-    ModelConfig(
-        n_token=267_735,
+    dataclasses.replace(
+        _WT103_BASE.model,
         n_layer=18,
         d_model=1024,
         d_embed=1024,
         n_head=16,
         d_head=64,
         d_inner=4096,
-        cutoffs=(20_000, 40_000, 200_000),
         div_val=4,
-        untie_r=True,
-        proj_share_all_but_first=True,
         dropout=0.2,
         dropatt=0.2,
         init_std=0.005,
@@ -192,8 +180,8 @@ _WT103_LARGE = Preset(
 )
 
 # The settings of NVIDIA's DeepLearningExamples (PyTorch/LanguageModeling/Transformer-XL, 2020:
-# wt103_base.yaml, wt103_large.yaml). The figures are of that code, which differs in small things:
-# there the gains of LayerNorm start at N(1, init_std), and step 0 has the full rate.
+# wt103_base.yaml, wt103_large.yaml). The results are those of its code, in which the gains of
+# LayerNorm start at N(1, init_std), and step 0 has the full learning rate.
 _WT103_BASE_LAMB = Preset(
     dataclasses.replace(
         _WT103_BASE.model,
@@ -221,15 +209,12 @@ _WT103_BASE_LAMB = Preset(
 
 _WT103_LARGE_LAMB = Preset(
     dataclasses.replace(_WT103_LARGE.model, cutoffs=_WT103_BASE_LAMB.model.cutoffs, untie_r=False),
-    TrainConfig(
+    dataclasses.replace(
+        _WT103_LARGE.training,
         optimizer="lamb",
         learning_rate=0.01,
         min_lr_ratio=0.01,
-        warmup_steps=16_000,
         train_steps=100_000,
-        train_batch_size=128,
-        tgt_len=384,
-        mem_len=384,
     ),
     dataclasses.replace(_WT103_LARGE.evaluation, eval_batch_size=16),
     "18.17 perplexity (NVIDIA's figure, of its own code: the mean of 16 runs)",
@@ -254,7 +239,6 @@ _LM1B_BASE = Preset(
     ),
     TrainConfig(
         learning_rate=2.5e-4,
-        warmup_steps=0,
         train_steps=400_000,
         train_batch_size=256,
         tgt_len=256,
@@ -289,7 +273,7 @@ _LM1B_LARGE = Preset(
     "21.8 perplexity",
 )
 
-# Bytes of a small corpus, on two cores: some minutes, and less than an hour.
+# For the bytes of a small corpus. On two cores, the first takes minutes, the second up to an hour.
 _DEMO = Preset(
     ModelConfig(
         n_token=256,
@@ -339,8 +323,8 @@ _DEMO_HOUR = Preset(
 PRESETS: dict[str, Preset] = {
     "demo": _DEMO,
     "demo_hour": _DEMO_HOUR,
-    # 205 byte values occur in enwik8; the released model knows 204, since its preparation lost
-    # the line breaks (`dataclasses.replace(model, n_token=204)` is that one).
+    # enwik8 has 205 byte values. The released model has 204, because its preparation lost the
+    # line breaks: `dataclasses.replace(model, n_token=204)`.
     "enwik8_base": _base_characters(205, "1.06 bpc"),
     "enwik8_large": _large_characters(205, "0.99 bpc"),
     "text8_base": _base_characters(27, ""),

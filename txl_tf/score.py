@@ -1,4 +1,4 @@
-"""Scores texts with a run: nats, bits, perplexity of each line, document or file.
+"""Scores texts with a run: nats, bits and perplexity of each line, document or file.
 
 python -m txl_tf.score --run runs/text8 a.txt b.txt.gz
 python -m txl_tf.score --run runs/text8 --by line --format jsonl --per_token < a.txt
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from txl_tf.cli.config_flags import define_span_flags, override_evaluation
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.span_flags import define_span_flags, override_evaluation
+from txl_tf.cli.run_flags import define_mask_flag, define_run_flags
 from txl_tf.data.documents import RULES, DocumentFinder
 from txl_tf.data.text_files import StandardInput, TextFile, TextSource, find_files
 from txl_tf.errors import UserError
@@ -21,7 +22,7 @@ from txl_tf.errors import UserError
 if TYPE_CHECKING:
     from txl_tf.data.vocabulary import Vocabulary
     from txl_tf.inference.score_report import TextBar
-    from txl_tf.inference.text_parts import TextPart
+    from txl_tf.inference.text_chunks import TextChunk
 
 
 def main(argv: list[str]) -> int:
@@ -30,99 +31,46 @@ def main(argv: list[str]) -> int:
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the program, not yet read."""
+    """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
-    define_flag(options, "run", str, None, "Folder of the run.", required=True, is_path=True)
-    define_flag(
-        options,
-        "files",
-        str,
-        [],
-        "Text to score; may also be given without the name of the flag. A dash is standard input.",
-        is_path=True,
-        multiple=True,
+    define_run_flags(options)
+    files_help = (
+        "Text file to score; the name of the flag may be omitted. A dash is standard input."
     )
-    define_flag(
-        options, "by", str, "file", "Unit that gets a score.", choices=("line", "document", "file")
-    )
-    define_flag(
-        options,
-        "documents",
-        str,
-        "blank_line",
-        "Where documents begin, for --by=document.",
-        choices=[rule for rule in RULES if rule not in ("none", "separator")],
-    )
-    define_flag(
-        options,
-        "document_separator",
-        str,
-        None,
-        "Line after which documents begin, for --by=document.",
-    )
-    define_flag(
-        options,
-        "context",
-        str,
-        "text",
-        "Unit that the memory runs through: each text that gets a score, or the whole file.",
-        choices=("text", "file"),
-    )
-    define_flag(
-        options, "carry_memory", bool, False, "Let the memory run through all files, in order."
-    )
-    define_flag(
-        options,
-        "mask_empty_memory",
-        bool,
-        True,
-        "Hide the empty memory, which the 2019 release attends to.",
-    )
-    define_flag(
-        options,
-        "prefix",
-        str,
-        "",
-        r"Text that is read before each context and not scored; \n is a line break.",
-    )
-    define_flag(options, "format", str, "table", "Form of the output.", choices=("table", "jsonl"))
-    define_flag(
-        options,
-        "per_token",
-        bool,
-        False,
-        "Print the symbol and the nats of each token, with --format=jsonl.",
-    )
-    define_flag(
-        options,
-        "encoding_errors",
-        str,
-        "strict",
-        "Treatment of bytes that are not UTF-8: an error, or a replacement character.",
-        choices=("strict", "replace"),
-    )
-    define_flag(
-        options, "batch_size", int, 16, "Largest number of contexts to read at once.", lower_bound=1
-    )
+    define_flag(options, "files", str, [], files_help, is_path=True, multiple=True)
+    units = ("line", "document", "file")
+    define_flag(options, "by", str, "file", "Unit that receives a score.", choices=units)
+    rules = [rule for rule in RULES if rule not in ("none", "separator")]
+    documents_help = "Rule for where documents begin, with --by=document."
+    define_flag(options, "documents", str, "blank_line", documents_help, choices=rules)
+    separator_help = "Line after which a document begins, with --by=document."
+    define_flag(options, "document_separator", str, None, separator_help)
+    context_help = "Unit within which memory is carried: each text with a score, or the whole file."
+    define_flag(options, "context", str, "text", context_help, choices=("text", "file"))
+    carry_help = "Carry the memory through all files, in order."
+    define_flag(options, "carry_memory", bool, False, carry_help)
+    define_mask_flag(options)
+    prefix_help = r"Text that is read before each context and not scored; \n is a line break."
+    define_flag(options, "prefix", str, "", prefix_help)
+    define_flag(options, "format", str, "table", "Output format.", choices=("table", "jsonl"))
+    per_token_help = "Print the symbol and the nats of each token, with --format=jsonl."
+    define_flag(options, "per_token", bool, False, per_token_help)
+    errors_help = "Treatment of bytes that are not UTF-8: an error, or a replacement character."
+    choices = ("strict", "replace")
+    define_flag(options, "encoding_errors", str, "strict", errors_help, choices=choices)
+    batch_help = "Largest number of contexts to read at once."
+    define_flag(options, "batch_size", int, 16, batch_help, lower_bound=1)
     define_span_flags(options, "as the run is evaluated")
-    define_flag(
-        options,
-        "checkpoint",
-        str,
-        None,
-        "Path of the checkpoint to use. [default: the newest]",
-        is_path=True,
-    )
     define_flag(options, "jit", bool, True, "Compile the model with XLA.")
     return options
 
 
 def score_files(options: flags.FlagValues) -> None:
-    """Scores texts as the flags say, and prints a line for each, and one for all.
+    """Scores texts and prints a line for each text and one for the total.
 
     Raises:
-        flags.Error: flags that contradict each other.
-        UserError: there is no run, or a text cannot be read or encoded.
+        flags.Error: If flags contradict each other.
+        UserError: If there is no run, or a text cannot be read or encoded.
     """
     _check_flags(options)
     files = [file for name in options.files or ["-"] for file in _find_texts(name)]
@@ -145,12 +93,11 @@ def score_files(options: flags.FlagValues) -> None:
         mask_empty_memory=options.mask_empty_memory,
         jit_compile=options.jit,
     )
-    is_table = options.format == "table"
-    report = (Table if is_table else JsonLines)(options.by, lm.vocabulary)
+    report = (Table if options.format == "table" else JsonLines)(options.by, lm.vocabulary)
     sources = [TextSource((file,), lm.vocabulary.level, options.encoding_errors) for file in files]
     total, n_texts = TextTotals(0.0, 0, lm.vocabulary.level, 0), 0
     with TextBar(_sum_sizes(files)) as bar:
-        if is_table:
+        if isinstance(report, Table):
             print(report.format_head())
         for name, score in score_texts(
             scorer,
@@ -169,18 +116,18 @@ def score_files(options: flags.FlagValues) -> None:
 
 
 def _check_flags(options: flags.FlagValues) -> None:
-    """Checks what can be known without the run.
+    """Checks the flags that do not depend on the run.
 
     Raises:
         flags.Error: If flags contradict each other.
     """
     for name in ("documents", "document_separator"):
         if options[name].present and options.by != "document":
-            raise flags.Error(f"--{name} is for --by document. Received: --by {options.by}")
+            raise flags.Error(f"--{name} needs --by document. Received: --by {options.by}")
     if options["documents"].present and options.document_separator is not None:
         raise flags.Error("--documents and --document_separator exclude each other")
     if options.per_token and options.format != "jsonl":
-        raise flags.Error("--per_token is for --format jsonl")
+        raise flags.Error("--per_token needs --format jsonl")
 
 
 def _find_texts(name: str) -> tuple[TextFile, ...]:
@@ -204,11 +151,11 @@ def _make_streams(
     sources: Iterable[TextSource],
     vocabulary: "Vocabulary",
     bar: "TextBar",
-) -> Iterable[Iterable["TextPart"]]:
-    """Returns what the memory runs through, each with its texts."""
-    from txl_tf.inference.text_parts import read_file, split_texts
+) -> Iterable[Iterable["TextChunk"]]:
+    """Returns the streams of texts, through each of which memory is carried."""
+    from txl_tf.inference.text_chunks import read_file, split_texts
 
-    def read_files() -> Iterator[Iterator["TextPart"]]:
+    def read_files() -> Iterator[Iterator["TextChunk"]]:
         for source in sources:
             yield bar.watch(read_file(source, vocabulary, _make_finder(options)))
 
@@ -220,7 +167,7 @@ def _make_streams(
 
 
 def _make_finder(options: flags.FlagValues) -> DocumentFinder | None:
-    """Returns where texts begin in a file; `None` if each file is one."""
+    """Returns the finder of texts in a file; `None` if each file is one text."""
     if options.by == "file":
         return None
     if options.by == "line":

@@ -3,10 +3,11 @@
 python -m txl_tf.verify_release --source pretrained_xl/tf_wt103
 
 It computes segments with memory twice, with this package's model and with a slow one in plain NumPy
-that reads the checkpoint's variables, compares all terms, and ends with status 1 if they part.
+that reads the checkpoint's variables. It compares all terms, and exits with 1 if they differ.
 """
 
 import dataclasses
+import functools
 import sys
 from typing import TYPE_CHECKING
 
@@ -34,10 +35,10 @@ def main(argv: list[str]) -> int:
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the program, not yet read."""
+    """Returns the flags of the program, not yet parsed."""
     options = flags.FlagValues()
-    define_flag(
-        options,
+    define = functools.partial(define_flag, options)
+    define(
         "source",
         str,
         None,
@@ -45,25 +46,17 @@ def define_flags() -> flags.FlagValues:
         required=True,
         is_path=True,
     )
-    define_flag(
-        options,
+    define(
         "run",
         str,
         None,
         "Folder of a run that was imported from it. [default: import the weights now]",
         is_path=True,
     )
-    define_flag(options, "tgt_len", int, 8, "Segment length T.", lower_bound=1)
-    define_flag(options, "mem_len", int, 12, "Memory length M; 0 for no memory.", lower_bound=0)
-    define_flag(
-        options,
-        "same_length",
-        bool,
-        None,
-        "Let every query see M + 1 keys. [default: compare both ways]",
-    )
-    define_flag(
-        options,
+    define("tgt_len", int, 8, "Segment length T.", lower_bound=1)
+    define("mem_len", int, 12, "Memory length M; 0 for no memory.", lower_bound=0)
+    define("same_length", bool, None, "Let every query see M + 1 keys. [default: compare both]")
+    define(
         "clamp_len",
         int,
         None,
@@ -74,38 +67,38 @@ def define_flags() -> flags.FlagValues:
 
 
 def verify_release(options: flags.FlagValues) -> bool:
-    """Compares, prints what was found, and returns whether all terms agree.
+    """Compares the model with the reference, prints the results, and returns whether they agree.
 
     Raises:
-        UserError: no checkpoint, one that cannot be read, or a run of another model.
+        UserError: If there is no checkpoint, it cannot be read, or the run has another model.
     """
     spans = list_spans(options)
 
-    from txl_tf.release import verdict, verify
-    from txl_tf.release.checkpoint import list_other_weights
-    from txl_tf.release.infer import find_checkpoint, infer_config
+    from txl_tf.release import load_model, verdict, verify
+    from txl_tf.release.checkpoint import find_release_checkpoint, list_differing_weights
+    from txl_tf.release.infer import infer_config
 
-    path = find_checkpoint(options.source)
+    path = find_release_checkpoint(options.source)
     config = infer_config(path)
     shape = verify.extend_shape(config, verify.Shape(tgt_len=options.tgt_len))
-    print(f"Compares {options.run or 'the imported model'} with {path}:")
+    print(f"Comparing {options.run or 'the imported model'} with {path}:")
     print(f"  {describe_config(config)};")
     print(f"  {shape.n_segments} segments of {shape.tgt_len} tokens in {shape.batch_size} rows;")
-    print(f"  {'; '.join(map(verdict.describe_span, spans))}.")
-    model = load_run(options.run, config) if options.run else load_release(path, config)
+    print(f"  {'; '.join(map(verdict.describe_attention_span, spans))}.")
+    model = load_run(options.run, config) if options.run else load_model(path, config)
     variables = verify.CheckpointVariables(path)
     checks = verify.compare_model(model, variables, shape=shape, spans=spans)
-    others = list_other_weights(path, model)
-    if others:  # ids that are drawn need not meet each of them
-        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
-        print(f"Weights that are not the checkpoint's: {', '.join(others[:5])}{more}.\n")
-    print("Largest differences, relative to the largest value of the term; ! marks what parts:\n")
+    differing = list_differing_weights(path, model)
+    if differing:  # the drawn ids need not use all of them
+        more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""
+        print(f"Weights that differ from the checkpoint: {', '.join(differing[:5])}{more}.\n")
+    print("Largest differences, relative to the largest value of the term; ! marks disagreement:\n")
     for line in verdict.format_table(checks):
         print(line.rstrip())
     print()
     for line in verdict.describe_verdict(checks):
         print(line)
-    return verdict.find_first(checks) is None and not others
+    return verdict.find_first(checks) is None and not differing
 
 
 def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:
@@ -123,24 +116,17 @@ def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:
 
 
 def describe_config(config: ModelConfig) -> str:
-    """Returns what shapes the weights of a model, on a line."""
+    """Returns the fields of a config that shape the weights, on one line."""
     fields = config.to_json() | {"cutoffs": ",".join(map(str, config.cutoffs))}
     shown = {name: fields[name] for name in fields if name not in SHAPELESS and fields[name] != ""}
     return " ".join(f"{name}={value}" for name, value in shown.items())
-
-
-def load_release(path: str, config: ModelConfig) -> "TransformerXL":
-    """Returns the model with the weights of a checkpoint of the release."""
-    from txl_tf.release import load_model
-
-    return load_model(path, config)
 
 
 def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
     """Returns the model of a run, with the weights of its newest checkpoint.
 
     Raises:
-        UserError: the folder holds no run or no checkpoint, or one of another config.
+        UserError: If the folder holds no run or no checkpoint, or the run has another model.
     """
     from txl_tf.model import TransformerXL
     from txl_tf.runs.checkpoint_files import find_checkpoint
@@ -153,7 +139,7 @@ def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
     if own != wanted:
         differences = list_differences(own.to_json(), wanted.to_json())
         raise UserError(
-            f"`{model_dir}` is a run of another model than the checkpoint: {'; '.join(differences)}"
+            f"`{model_dir}` has another model than the checkpoint: {'; '.join(differences)}"
         )
     model = TransformerXL(own)
     load_weights(model, find_checkpoint(model_dir))

@@ -1,4 +1,4 @@
-"""Makes docstrings Markdown before the site renders them; a Griffe extension.
+"""A Griffe extension that prepares docstrings and the fields of configs for the site.
 
 Griffe does not read some parts of the docstrings of this package as Google's style: doctests,
 whose `>>>` would become quotations; `Call arguments:` of the layers, which no signature names; and
@@ -6,7 +6,7 @@ sentences under `Returns:`. Nor does it see docstrings that are completed at run
 `txl_tf.config.base.document_fields`.
 """
 
-import pydoc
+import inspect
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -19,16 +19,23 @@ _ITEM = re.compile(r"    (\w+): (.*)")
 
 
 class MarkdownDocstrings(griffe.Extension):
-    """Fences doctests, and writes some sections as Markdown."""
+    """Fences doctests, writes some sections as Markdown, and describes the fields of configs."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrites the docstring of a module, class, function or attribute."""
         if not obj.docstring:
             return
-        if any("document_fields" in str(x.value) for x in getattr(obj, "decorators", ())):
-            obj.docstring.value = pydoc.getdoc(pydoc.locate(obj.path))
+        decorators = obj.decorators if isinstance(obj, griffe.Class) else []
+        if any(each.callable_path.endswith(".document_fields") for each in decorators):
+            obj.docstring.value = inspect.cleandoc(griffe.dynamic_import(obj.path).__doc__)
         lines = unfold_sections(obj.docstring.value.splitlines(), TITLES)
         obj.docstring.value = "\n".join(fence_doctests(lines))
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
+        """Replaces the call that defines a field of a config by its default, for the signature."""
+        value = attr.value
+        if isinstance(value, griffe.ExprCall) and value.canonical_name == "define_field":
+            attr.value = value.arguments[0]
 
 
 def fence_doctests(lines: Iterable[str]) -> Iterator[str]:

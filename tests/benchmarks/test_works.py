@@ -17,7 +17,7 @@ def test_bins_get_the_shares_that_are_counted(law):
     assert found == pytest.approx(WORDS.list_bin_shares(law), abs=0.01)
 
 
-def test_the_shape_of_a_recipe_has_its_parameters():
+def test_the_shape_of_a_preset_has_its_parameters():
     model, training = SHAPES["wt103_base"].make_configs(dropout=0.0)
     preset = presets.get("wt103_base")
     assert model.count_parameters() == preset.model.count_parameters()

@@ -15,7 +15,7 @@ from txl_tf.cli.train_flags import define_flags
         ("batch", "Did you mean --train_batch_size or --eval_batch_size?"),
         ("lr", "Did you mean --learning_rate?"),
         ("steps", "Did you mean --train_steps?"),
-        ("epochs", "Did you mean --train_steps? A run says how many steps an epoch has."),
+        ("epochs", "Did you mean --train_steps? A run prints how many steps an epoch has."),
         ("seq_len", "Did you mean --tgt_len?"),
         ("memory", "Did you mean --mem_len?"),
         ("output_dir", "Did you mean --model_dir?"),

@@ -301,7 +301,7 @@ def test_what_cannot_be_run_is_refused_before_it_starts(records, arguments, erro
 
 def test_cutoffs_that_do_not_fit_these_records_are_told_with_such_as_do(records):
     message = (
-        r"^--preset wt103_base has the cutoffs 20000,40000,200000, for 267,735 symbols, and these "
+        r"^--preset wt103_base has the cutoffs 20000,40000,200000 for 267,735 symbols, but these "
         r"records have 19\. Pass --cutoffs too: --cutoffs=1,2,14 has their proportions, "
         r"--cutoffs= makes one plain softmax$"
     )
@@ -358,9 +358,9 @@ def test_what_takes_the_place_of_flags_that_are_not_needed_is_printed(records, c
     with pytest.raises(RecordError, match="no split 'test'"):
         run(options, fail_to_make_strategy)
     assert capsys.readouterr().out.splitlines() == [
-        "--num_core_per_host=4: not needed, all GPUs or cores are used; --num_gpus takes fewer.",
-        "--record_info_dir: not needed, it is for --data_format=release2019.",
-        "--corpus_info_path: not needed, it is for --data_format=release2019.",
+        "--num_core_per_host=4: all GPUs or cores are used; --num_gpus limits them.",
+        "--record_info_dir: ignored, because it is for --data_format=release2019.",
+        "--corpus_info_path: ignored, because it is for --data_format=release2019.",
     ]
 
 

@@ -157,7 +157,7 @@ def test_a_span_that_cannot_be_is_an_error(cls, fields, message):
         ({"seed": -1}, r"`seed` must be an integer >= 0. Received: seed=-1"),
         ({"optimizer": "sgd"}, r"`optimizer` must be one of .*lamb.* Received: optimizer='sgd'"),
         ({"optimizer": "lamb", "weight_decay": -0.1}, r"`weight_decay` must not be negative.*=-0"),
-        ({"weight_decay": 0.1}, r"`weight_decay` must be 0 with adam, which has none.*_decay=0.1"),
+        ({"weight_decay": 0.1}, r"`weight_decay` must be 0 with adam; adamw.*_decay=0.1"),
         ({"weight_decay": float("nan")}, r"`weight_decay` must be a finite number"),
         ({"ema": 1.0}, r"`ema` must be in \[0, 1\). Received: ema=1.0"),
         ({"ema": -0.1}, r"`ema` must be in \[0, 1\). Received: ema=-0.1"),

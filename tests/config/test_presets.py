@@ -8,7 +8,7 @@ from txl_tf.errors import UserError
 
 # L, D, N, H, d_inner; T, M, batch; learning rate, warm-up, steps; dropout, dropatt;
 # T, M, clamping of the evaluation.
-RECIPES = {
+PUBLISHED_PRESETS = {
     "enwik8_base": "12 512 8 64 2048; 512 512 24; 2.5e-4 0 400000; .1 0; 80 2100 820",
     "text8_base": "12 512 8 64 2048; 512 512 24; 2.5e-4 0 400000; .1 0; 80 2100 820",
     "enwik8_large": "24 1024 8 128 3072; 768 768 64; 2.5e-4 4000 400000; .15 .15; 128 3800 1000",
@@ -60,10 +60,10 @@ def test_models_know_the_symbols_of_their_corpus(name, n_token):
     assert presets.model(name).n_token == n_token
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_recipes_are_those_of_the_paper_and_its_code(name):
-    recipe = presets.get(name)
-    model, training, evaluation = recipe.model, recipe.training, recipe.evaluation
+@pytest.mark.parametrize("name", PUBLISHED_PRESETS)
+def test_presets_are_those_of_the_paper_and_its_code(name):
+    preset = presets.get(name)
+    model, training, evaluation = preset.model, preset.training, preset.evaluation
     held = [
         *(model.n_layer, model.d_model, model.n_head, model.d_head, model.d_inner),
         *(training.tgt_len, training.mem_len, training.train_batch_size),
@@ -71,11 +71,11 @@ def test_recipes_are_those_of_the_paper_and_its_code(name):
         *(model.dropout, model.dropatt),
         *(evaluation.tgt_len, evaluation.mem_len, evaluation.clamp_len),
     ]
-    assert held == [float(number) for number in RECIPES[name].replace(";", "").split()]
+    assert held == [float(number) for number in PUBLISHED_PRESETS[name].replace(";", "").split()]
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_published_recipes_evaluate_with_the_same_length(name):
+@pytest.mark.parametrize("name", PUBLISHED_PRESETS)
+def test_published_presets_evaluate_with_the_same_length(name):
     assert presets.get(name).evaluation.same_length
     assert not presets.get(name).training.same_length
     assert presets.model(name).d_embed == presets.model(name).d_model
@@ -90,10 +90,10 @@ def test_the_largest_word_models_start_from_smaller_weights(name):
     ("name", "figure", "div_val", "last_rate"),
     [("wt103_base_lamb", "23.24", 1, 0.001), ("wt103_large_lamb", "18.17", 4, 0.0001)],
 )
-def test_recipes_with_lamb_are_those_of_their_vendor(name, figure, div_val, last_rate):
-    recipe = presets.get(name)
-    model, training = recipe.model, recipe.training
-    assert recipe.published.startswith(f"{figure} perplexity (NVIDIA's figure")
+def test_presets_with_lamb_are_those_of_their_vendor(name, figure, div_val, last_rate):
+    preset = presets.get(name)
+    model, training = preset.model, preset.training
+    assert preset.published.startswith(f"{figure} perplexity (NVIDIA's figure")
     assert (training.optimizer, training.weight_decay, training.clip) == ("lamb", 0.0, 0.25)
     assert training.learning_rate * training.min_lr_ratio == pytest.approx(last_rate)
     assert model.cutoffs == (19_997, 39_997, 199_997)
@@ -101,8 +101,8 @@ def test_recipes_with_lamb_are_those_of_their_vendor(name, figure, div_val, last
     assert not model.untie_r
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if "lamb" not in name])
-def test_recipes_of_the_paper_train_with_its_adam(name):
+@pytest.mark.parametrize("name", [name for name in PUBLISHED_PRESETS if "lamb" not in name])
+def test_presets_of_the_paper_train_with_its_adam(name):
     training = presets.get(name).training
     assert (training.optimizer, training.min_lr_ratio, training.clip) == ("adam", 0.004, 0.25)
 
@@ -115,8 +115,8 @@ def test_the_base_model_of_the_vendor_has_the_parameters_that_its_shape_gives():
     assert presets.model("wt103_base_lamb").count_parameters() == count
 
 
-def test_every_recipe_but_the_demos_is_checked_here():
-    assert set(presets.names()) == {*RECIPES, "demo", "demo_hour"}
+def test_every_preset_but_the_demos_is_checked_here():
+    assert set(presets.names()) == {*PUBLISHED_PRESETS, "demo", "demo_hour"}
 
 
 def test_a_preset_gives_its_model():
@@ -137,7 +137,7 @@ def test_an_unknown_preset_names_those_that_there_are(name, message):
 
 
 @pytest.mark.parametrize("name", presets.names())
-def test_a_recipe_is_found_by_its_model(name):
+def test_a_preset_is_found_by_its_model(name):
     model = dataclasses.replace(presets.model(name), dropout=0.5, proj_same_dim=True)
     assert presets.find(model, name.split("_")[0]) == name
 
@@ -150,6 +150,6 @@ def test_the_number_of_tokens_tells_text8_from_enwik8():
     assert found == ["text8_large", "enwik8_large", "enwik8_large"]
 
 
-def test_another_model_is_of_no_recipe():
+def test_another_model_is_of_no_preset():
     other = dataclasses.replace(presets.model("wt103_large"), n_layer=17)
     assert presets.find(other, "wt103") is None

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txl_tf.data import counting
-from txl_tf.data.counting import count_symbols
+from txl_tf.data import learning
+from txl_tf.data.learning import count_symbols
 from txl_tf.data.words import WHITE_SPACE
 
 FUZZ = settings(max_examples=61, deadline=None, derandomize=True)
@@ -48,8 +48,8 @@ def test_a_growing_vocabulary_makes_the_table_anew(monkeypatch):
         sizes.append(len(symbols))
         return real(symbols)
 
-    real = counting.make_table
-    monkeypatch.setattr(counting, "make_table", make_table)
+    real = learning.make_table
+    monkeypatch.setattr(learning, "make_table", make_table)
     texts = make_texts(n_texts=211, n_words=89, seed=7)
     counts = count_symbols("word", texts)
     assert list(counts.items()) == list(count_slowly("word", texts).items())

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from txl_tf.data.reading import open_records, verify_records
 from txl_tf.data.records import RecordError
-from txl_tf.data.shards import TokenChunk
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.writing import write_records
+from txl_tf.data.writing import TokenChunk, write_records
 
 IDS = np.random.default_rng(3).integers(0, 311, 47)
 WORDS = Vocabulary("word", tuple(f"{i:x}" for i in range(311)))
@@ -123,7 +122,7 @@ def test_documents_unpack_to_no_more_than_the_tokens(folder, tmp_path):
     (tmp_path / "records.json").write_text(json.dumps(content))
     split = open_records(tmp_path).split("train")
     tracemalloc.start()
-    with pytest.raises(RecordError, match=r"corrupt, it is not what records\.json lists"):
+    with pytest.raises(RecordError, match=r"corrupt, it is not the file that records\.json lists"):
         _ = split.document_starts
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

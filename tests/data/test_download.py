@@ -99,7 +99,7 @@ def test_no_network_ends_as_a_line_that_says_what_to_do(closed_url, tmp_path, ca
     message = fail_to_fetch(make_archive(closed_url), tmp_path)
     assert message == (
         f"`{NAME}` could not be downloaded: {closed_url} ([Errno {errno.ECONNREFUSED}] Connection "
-        f"refused). Get it from there in another way and put it into `{tmp_path}`."
+        f"refused). Download it in another way and put it into `{tmp_path}`."
     )
     out, err = capsys.readouterr()
     assert f"{closed_url} failed: " in out
@@ -190,7 +190,7 @@ def test_a_body_that_may_be_incomplete_is_not_recorded(serve, tmp_path):
 
     url = serve("/cut", send)
     message = fail_to_fetch(make_archive(url, size=None, sha256=None), tmp_path)
-    assert "does not say how long it is" in message
+    assert "has no length, so it may be incomplete" in message
     assert list_files(tmp_path) == []
 
 
@@ -231,7 +231,7 @@ def test_a_file_of_another_size_is_refused(server, serve, tmp_path):
     (tmp_path / NAME).write_bytes(CONTENT[:-1])
     message = fail_to_fetch(make_archive(serve("/fruit")), tmp_path)
     assert message == (
-        f"`{tmp_path / NAME}` is another file than expected: it has 7,062 bytes instead of 7,063. "
+        f"`{tmp_path / NAME}` is not the expected file: it has 7,062 bytes instead of 7,063. "
         "Delete it and run again."
     )
     assert server.requested == []
@@ -253,7 +253,7 @@ def test_a_published_hash_is_not_recorded(serve, tmp_path):
 def test_a_hash_that_is_not_published_is_recorded(serve, tmp_path, capsys):
     fetch(make_archive(serve("/fruit"), sha256=None), tmp_path)
     assert (tmp_path / "SHA256SUMS").read_text() == f"{SHA256}  {NAME}\n"
-    assert "SHA256SUMS` records the one it has" in capsys.readouterr().out
+    assert "SHA256SUMS` now records it" in capsys.readouterr().out
     assert list_files(tmp_path) == ["SHA256SUMS", NAME]
 
 
@@ -279,7 +279,7 @@ def test_a_file_that_changed_since_it_was_recorded_is_refused(tmp_path):
     fetch(archive, tmp_path)
     (tmp_path / NAME).write_bytes(OTHER)
     message = fail_to_fetch(archive, tmp_path)
-    assert f"instead of {SHA256}. Delete it and run again. If it was changed on purpose" in message
+    assert f"instead of {SHA256}. Delete it and run again. If you changed it on purpose" in message
     assert (tmp_path / "SHA256SUMS").read_text() == f"{SHA256}  {NAME}\n"
 
 

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from txl_tf.data.inspect import main
-from txl_tf.data.shards import TokenChunk
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.writing import write_records
+from txl_tf.data.writing import TokenChunk, write_records
 
 TEXT = "the cat sat\non the mat\n\nthe <unk> sat on the dog\n"
 WORDS = Vocabulary.learn("word", [TEXT], line_end="</s>", unknown="<unk>")
@@ -76,7 +75,7 @@ def test_checksums_are_verified_unless_told(folder, capsys):
     assert error.count("\n") == 1
     status, text, _ = run(capsys, folder, "--verify=false", "--split=valid")
     assert status == 0
-    assert "Checksums and tokens were not read" in text
+    assert "Tokens and checksums were not verified" in text
 
 
 def test_a_folder_without_records_is_told_in_one_line(tmp_path, capsys):

@@ -85,7 +85,7 @@ def test_a_step_far_ahead_is_read_at_once():
 def test_a_split_that_is_too_short_is_told_what_fits():
     with pytest.raises(
         ValueError,
-        match=r"n_lanes=5, tgt_len=7, 31 tokens\. 5 lanes leave room for tgt_len=6",
+        match=r"n_lanes=5, tgt_len=7, 31 tokens\. With 5 lanes, tgt_len can be at most 6",
     ):
         make_lanes(n_tokens=31, n_lanes=5)
 

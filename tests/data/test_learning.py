@@ -85,7 +85,7 @@ def test_there_must_be_room_for_special_symbols_and_the_unknown_one(unknown):
 
 def test_the_user_is_told_how_many_symbols_are_left_out():
     _, lines = learn("word", "b b c a a", min_count=2, special=("x", "y"))
-    assert lines == ["1 symbols were left out."]
+    assert lines == ["Symbols left out of the vocabulary: 1"]
 
 
 def test_the_user_is_not_told_that_none_is_left_out():

@@ -48,7 +48,8 @@ def packed(request, tmp_path):
 
 def read(path, level="byte", **options):
     """Returns the text of a file, or of some."""
-    return b"".join(TextSource(find_files([str(path)]), level, **options).iterate_texts())
+    source = TextSource(find_files([str(path)]), level, **options)
+    return b"".join(chunk.text for chunk in source.iterate_chunks())
 
 
 def test_a_file_is_unpacked_by_its_name(packed):
@@ -157,14 +158,14 @@ def test_a_word_without_end_is_not_held_in_memory(tmp_path, monkeypatch, level):
     monkeypatch.setattr("txl_tf.data.text_files._MAX_UNCUT_BYTES", 2**23)
     with gzip.open(tmp_path / "a.gz", "wb", compresslevel=1) as file:
         file.write(b"some words\n" + b"a" * 2**24)
-    with pytest.raises(TextError, match=r"`.*a\.gz` has more than 8,388,608 bytes without a space"):
+    with pytest.raises(TextError, match=r"`.*a\.gz` contains more than 8,388,608 bytes without a"):
         read(tmp_path / "a.gz", level)
 
 
 def test_a_zip_must_hold_a_file(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("b/", b"")
-    with pytest.raises(TextError, match=r"a\.zip` holds no file"):
+    with pytest.raises(TextError, match=r"a\.zip` contains no file"):
         find_files([f"{tmp_path}/a.zip"])
 
 
@@ -203,13 +204,13 @@ def test_a_pattern_must_match_a_file(tree, pattern):
 
 @pytest.mark.parametrize("pattern", ["d", "d/", "?", ""])
 def test_a_folder_is_no_file(tree, pattern):
-    with pytest.raises(TextError, match=r"' is a folder: '.*/\*' names the files in it\.$"):
+    with pytest.raises(TextError, match=r"' is a folder; '.*/\*' matches the files in it\.$"):
         find_files([f"{tree}/{pattern}"])
 
 
 def test_a_pipe_is_no_file(tree):
     os.mkfifo(tree / "pipe")
-    with pytest.raises(TextError, match=r"pipe' is no regular file\.$"):
+    with pytest.raises(TextError, match=r"pipe' is not a regular file\.$"):
         find_files([f"{tree}/pipe"])
 
 

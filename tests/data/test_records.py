@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from txl_tf.data.records import (
-    Documents,
+    DocumentsFile,
     RecordError,
     RecordsInfo,
     Shard,
@@ -28,7 +28,7 @@ def make_info(**changes):
         "cutoffs": (2, 3),
         "tokens_per_record": 7,
         "splits": {"train": (Shard("train-0", 11, 43, "00"), Shard("train-1", 2, 18, "11"))},
-        "documents": {"train": Documents("train-documents", 3, 19, "22")},
+        "documents": {"train": DocumentsFile("train-documents", 3, 19, "22")},
         "made_from": {"arguments": {"level": "char"}},
     }
     return RecordsInfo(**{**values, **changes})
@@ -83,16 +83,16 @@ def test_another_format_version_is_named_with_ours():
     ("key", "value", "message"),
     [
         ("colour", "red", "expected the keys"),
-        ("bytes_per_token", 3, "ids of 5 symbols have 1 bytes, received 3"),
+        ("bytes_per_token", 3, "ids of 5 symbols need 1 bytes, received 3"),
         ("tokens_per_record", 0, "`tokens_per_record` must be positive"),
-        ("tokens_per_record", 1e3, r"a number of tokens or bytes is 1000\.0"),
-        ("cutoffs", [2.0, 3], r"a number of tokens or bytes is 2\.0"),
+        ("tokens_per_record", 1e3, r"1000\.0 is not a number of tokens or bytes"),
+        ("cutoffs", [2.0, 3], r"2\.0 is not a number of tokens or bytes"),
         ("vocabulary", {"level": "char"}, "must have the keys 'level' and 'symbols'"),
-        ("splits", {"train": {"tokens": 5, "shards": []}}, "do not hold its 5 tokens"),
+        ("splits", {"train": {"tokens": 5, "shards": []}}, "do not contain 5 tokens"),
         (
             "splits",
             {"a": {"tokens": 1, "shards": [vars(Shard("b", 1, -17, "00"))]}},
-            "a number of tokens or bytes is -17",
+            "-17 is not a number of tokens or bytes",
         ),
         (
             "splits",
@@ -103,7 +103,7 @@ def test_another_format_version_is_named_with_ours():
         (
             "splits",
             {"a": {"tokens": 1, "shards": [vars(Shard("../b", 1, 17, "00"))]}},
-            r"must lie in the folder, received '\.\./b'",
+            r"must be in the folder itself, received '\.\./b'",
         ),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_broken_json_is_refused():
 
 @pytest.mark.parametrize("cutoffs", [(0, 2), (3, 3), (4, 2), (2, 5)])
 def test_cutoffs_must_rise_within_the_vocabulary(cutoffs):
-    with pytest.raises(UserError, match=r"`cutoffs` must rise between 0 .* 5 symbols"):
+    with pytest.raises(UserError, match=r"`cutoffs` must be ascending, above 0 .* 5 symbols"):
         make_info(cutoffs=cutoffs)
 
 

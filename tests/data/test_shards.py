@@ -6,9 +6,8 @@ import pytest
 
 from txl_tf.data.reading import open_records
 from txl_tf.data.records import RecordError
-from txl_tf.data.shards import TokenChunk
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.writing import write_records
+from txl_tf.data.writing import TokenChunk, write_records
 
 LETTERS = Vocabulary("char", tuple("abcdefg"))
 N_TOKENS = 1009
@@ -160,7 +159,7 @@ def test_documents_of_another_data_set_are_found(tmp_path):
         if len(other) <= size:
             break
     path.write_bytes(other + bytes(size - len(other)))
-    with pytest.raises(RecordError, match=r"corrupt, it is not what records\.json lists"):
+    with pytest.raises(RecordError, match=r"corrupt, it is not the file that records\.json lists"):
         open_records(tmp_path).split("train").document_starts  # noqa: B018
 
 

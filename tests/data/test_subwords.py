@@ -171,7 +171,7 @@ def test_the_user_is_told_that_lines_were_left_out(monkeypatch):
     reported = []
     options = LearningOptions(max_symbols=277)
     learn_fields("subword", [TEXT.encode()], options, report=reported.append)
-    assert reported == ["The subwords were learnt from one of 2 lines."]
+    assert reported == ["The subwords were learnt from 1 of every 2 lines."]
 
 
 def test_a_vocabulary_has_8192_subwords_unless_told(monkeypatch):
@@ -189,12 +189,12 @@ def test_a_vocabulary_has_8192_subwords_unless_told(monkeypatch):
         ([TEXT], 10007, "Vocabulary size too high"),
         ([TEXT], 257, "Vocabulary size is smaller than required_chars"),
         (["abcdefg " * 11], 263, "Vocabulary size is smaller than required_chars"),
-        ([], 307, "there is nothing to learn from"),
-        (["\n \n\0"], 307, "there is nothing to learn from"),
+        ([], 307, "the text is empty"),
+        (["\n \n\0"], 307, "the text is empty"),
     ],
 )
 def test_what_cannot_be_learnt_is_told_in_one_line(texts, n_symbols, reason):
-    with pytest.raises(UserError, match=f"no {n_symbols} subwords can be learnt .*: {reason}") as e:
+    with pytest.raises(UserError, match=f"{n_symbols} subwords cannot be learnt .*: {reason}") as e:
         learn_subwords([text.encode() for text in texts], n_symbols)
     assert "\n" not in str(e.value)
 

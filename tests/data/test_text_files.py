@@ -23,7 +23,8 @@ def small_chunks(monkeypatch):
 
 def read(path, level="byte", **options):
     """Returns the text of a file, or of some."""
-    return b"".join(TextSource(find_files([str(path)]), level, **options).iterate_texts())
+    source = TextSource(find_files([str(path)]), level, **options)
+    return b"".join(chunk.text for chunk in source.iterate_chunks())
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -50,7 +51,8 @@ def test_a_missing_line_break_is_added_at_level_word_alone(tmp_path, level, expe
 @pytest.mark.parametrize("level", ["word", "subword"])
 def test_long_lines_are_cut_before_a_space(tmp_path, level):
     (tmp_path / "a").write_bytes(b"one two three four five six seven eight\nnine ten")
-    texts = list(TextSource(find_files([f"{tmp_path}/a"]), level).iterate_texts())
+    source = TextSource(find_files([f"{tmp_path}/a"]), level)
+    texts = [chunk.text for chunk in source.iterate_chunks()]
     assert texts[:4] == [b"one two", b" three four five", b" six seven", b" eight\n"]
 
 

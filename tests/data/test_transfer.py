@@ -82,7 +82,7 @@ def test_a_body_without_a_length_is_taken_where_it_can_be_compared(serve, path, 
 
 def test_a_body_that_nothing_can_be_compared_with_is_refused(serve, path):
     message = get_fault(serve("/fruit", answer(CONTENT)), path)
-    assert message == "its answer does not say how long it is: it may be incomplete"
+    assert message == "its response has no length, so it may be incomplete"
 
 
 def test_chunks_say_where_they_end(serve, path):

@@ -171,8 +171,8 @@ def test_symbols_must_be_of_their_level(level, symbols, message):
     ("level", "symbols", "message"),
     [
         ("char", ("a", "b"), "`space` must be one of the symbols"),
-        ("word", ("_",), r"`space` is for level 'char'\. Received: space='_', level='word'"),
-        ("char", ("_", " "), "must not hold ' ' where `space` stands for it"),
+        ("word", ("_",), r"`space` needs level 'char'\. Received: space='_', level='word'"),
+        ("char", ("_", " "), "must not contain ' ' if `space` stands for it"),
     ],
 )
 def test_space_must_be_a_symbol_that_stands_for_the_space(level, symbols, message):
@@ -191,7 +191,7 @@ def test_space_must_be_a_symbol_that_stands_for_the_space(level, symbols, messag
     ],
 )
 def test_an_argument_of_another_level_is_refused(level, name, levels):
-    pattern = rf"`{name}` is for level {levels}\. Received: {name}='1', level='{level}'"
+    pattern = rf"`{name}` needs level {levels}\. Received: {name}='1', level='{level}'"
     with pytest.raises(UserError, match=pattern):
         Vocabulary(level, ("1",), **{name: "1"})
 
@@ -225,5 +225,5 @@ def test_json_needs_level_and_symbols_alone():
 def test_json_with_other_keys_is_refused(change):
     data = {**BYTES.to_json(), **change}
     data = {key: value for key, value in data.items() if value is not ...}
-    with pytest.raises(ValueError, match=r"must have the keys 'level' and 'symbols', and of \['"):
+    with pytest.raises(ValueError, match=r"must have the keys .*, and only keys of \['"):
         Vocabulary.from_json(data)

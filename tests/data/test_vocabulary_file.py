@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from txl_tf.data.learning import LearningOptions
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.vocabulary_file import read_vocabulary_file
+from txl_tf.data.vocabulary import Vocabulary, read_vocabulary_file
 from txl_tf.data.writing import write_records
 from txl_tf.errors import UserError
 
@@ -38,29 +37,29 @@ def test_options_are_those_of_the_vocabulary(read):
 
 @pytest.mark.parametrize("name", ["unknown", "line_start", "line_end"])
 def test_symbols_with_a_meaning_must_be_in_the_file(read, name):
-    with pytest.raises(UserError, match=rf"vocab.txt` is no vocabulary: `{name}` must be one of"):
+    with pytest.raises(UserError, match=rf"vocab.txt` is not a vocabulary: `{name}` must be"):
         read("a\nb\n", **{name: "c"})
 
 
 @pytest.mark.parametrize(("text", "line"), [("a\n\nb\n", 2), ("\n", 1), ("", 1), ("a\n \t\n", 2)])
 def test_a_blank_line_is_named(read, text, line):
-    with pytest.raises(UserError, match=rf"vocab.txt` is no vocabulary: line {line} is blank"):
+    with pytest.raises(UserError, match=rf"vocab.txt` is not a vocabulary: line {line} is blank"):
         read(text)
 
 
 def test_a_symbol_that_is_there_twice_is_named_with_both_lines(read):
-    with pytest.raises(UserError, match="no vocabulary: lines 2 and 5 both hold 'b'"):
+    with pytest.raises(UserError, match="not a vocabulary: lines 2 and 5 both contain 'b'"):
         read("a\nb 7\nc\nd\nb 2\n")
 
 
 def test_a_file_that_is_no_utf8_is_refused(read):
-    with pytest.raises(UserError, match=r"vocab.txt` is no vocabulary: .* can't decode byte 0xff"):
+    with pytest.raises(UserError, match=r"txt` is not a vocabulary: .* can't decode byte 0xff"):
         read(b"a\n\xff\n")
 
 
 @pytest.mark.parametrize("level", ["byte", "char", "subword"])
 def test_a_symbol_a_line_is_for_words(read, level):
-    with pytest.raises(UserError, match=r"is for level 'word'; others need a \.json"):
+    with pytest.raises(UserError, match=r"needs level 'word', others a \.json"):
         read("a\n", level=level)
 
 
@@ -85,7 +84,7 @@ def test_a_json_has_its_own_options(read):
 
 
 def test_a_json_of_another_level_is_refused(read):
-    with pytest.raises(UserError, match=r"v.json` is no vocabulary: it has chars, not words"):
+    with pytest.raises(UserError, match=r"v.json` is not a vocabulary: it has chars, not words"):
         read(json.dumps(VOCABULARIES["char"].to_json()), "word", "v.json")
 
 
@@ -96,7 +95,7 @@ def test_a_json_of_another_level_is_refused(read):
     + ['{"level": ["word"], "symbols": ["a"]}', '{"level": "byte", "symbols": [7]}'],
 )
 def test_a_json_of_something_else_is_refused(read, text):
-    with pytest.raises(UserError, match=r"v.json` is no vocabulary: "):
+    with pytest.raises(UserError, match=r"v.json` is not a vocabulary: "):
         read(text, "word", "v.json")
 
 

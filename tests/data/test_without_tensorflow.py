@@ -16,8 +16,9 @@ from txl_tf.data.text_files import TextSource, find_files
 folder, level = Path(sys.argv[1]), "{level}"
 (folder / "a.txt").write_text("naïve\\ntext", encoding="utf-8")
 source = TextSource(find_files([str(folder / "*.txt")]), level)
-vocabulary = Vocabulary.learn(level, source.iterate_texts())
-ids = [vocabulary.encode(text) for text in source.iterate_texts()]
+texts = [chunk.text for chunk in source.iterate_chunks()]
+vocabulary = Vocabulary.learn(level, texts)
+ids = [vocabulary.encode(text) for text in texts]
 write_records(folder, dataset="a", vocabulary=vocabulary, splits={{"train": ids}})
 verify_records(folder)
 assert vocabulary.decode(read_ids(folder, "train")) == "naïve\\ntext"

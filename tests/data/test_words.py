@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from txl_tf.data.text_files import Chunk
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.words import WHITE_SPACE, put_into_lower_case, split_words
+from txl_tf.data.words import WHITE_SPACE, convert_to_lower_case, split_words
 from txl_tf.errors import UserError
 from txl_tf.preparation.encoding import count_literal
 
@@ -103,7 +103,7 @@ def test_lower_case_is_that_of_unicode():
 
 def test_lower_case_goes_on_behind_a_nul():
     texts = ["A\0B", "\0", "", "\0\0É"]
-    found = put_into_lower_case(texts).numpy()
+    found = convert_to_lower_case(texts).numpy()
     assert [text.decode() for text in found] == [text.lower() for text in texts]
 
 

@@ -106,7 +106,7 @@ def test_only_the_data_set_is_left_in_the_folder(tmp_path):
 
 def test_a_data_set_is_not_overwritten_unasked(tmp_path):
     write(tmp_path)
-    with pytest.raises(RecordError, match=r"already holds a data set; .*`overwrite=True`"):
+    with pytest.raises(RecordError, match=r"already holds a data set\. .*`overwrite=True`"):
         write(tmp_path, [IDS * 0])
     np.testing.assert_array_equal(read_ids(tmp_path, "train"), IDS)
 

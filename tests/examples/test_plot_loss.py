@@ -27,8 +27,8 @@ TEST = [make_record(11, 2.875, split="test")]
 
 def test_training_validation_and_evaluations_are_drawn():
     assert draw(STEPS, VALIDATION, TEST) == {
-        "train, mean since the last line of the log": [(5, 3.0), (11, 2.5)],
-        "valid in training, last: 2.750": [(7, 3.25), (11, 2.75)],
+        "train, mean since the previous log line": [(5, 3.0), (11, 2.5)],
+        "valid during training, last: 2.750": [(7, 3.25), (11, 2.75)],
         "test, last: 2.875": [(11, 2.875)],
     }
 

@@ -305,7 +305,7 @@ class Other(http.server.BaseHTTPRequestHandler):
     [
         (404, b"<html>", "status 404, Not Found"),
         (200, b"<html>", "Expecting value"),
-        (200, b"[3]", "the answer is not that of a model server"),
+        (200, b"[3]", "the response is not that of a model server"),
     ],
 )
 def test_a_server_of_another_kind_is_one_line(status, body, message, client, capsys, monkeypatch):
@@ -326,7 +326,7 @@ def test_a_server_of_another_kind_is_one_line(status, body, message, client, cap
     [
         ("words", "none.txt", "No such file or directory"),
         ("none", "dogs.txt", "SavedModel file does not exist at"),
-        ("ids", "dogs.txt", "has no signature score_text: it takes ids alone"),
+        ("ids", "dogs.txt", "has no signature score_text: it takes only ids"),
         ("words", "dogs.txt", "dogs.txt: .*a symbol that the vocabulary does not know"),
         ("words", "latin.txt", "latin.txt: Invalid formatting on input string"),
     ],

@@ -114,7 +114,7 @@ def test_the_parts_that_a_text_comes_in_do_not_change_its_score():
 
 def test_a_text_without_end_is_taken_as_it_is_read(monkeypatch):
     """So many ids are read ahead, and what is left of a part."""
-    monkeypatch.setattr(token_slots, "_AHEAD", 53)
+    monkeypatch.setattr(token_slots, "_N_AHEAD", 53)
     taken = done = 0
 
     def iterate_parts():
@@ -146,7 +146,7 @@ def test_texts_are_asked_for_when_a_row_is_free():
 
 
 def test_in_order_a_text_is_asked_for_once_the_last_one_was_taken(monkeypatch):
-    monkeypatch.setattr(token_slots, "_AHEAD", 13)
+    monkeypatch.setattr(token_slots, "_N_AHEAD", 13)
     texts, taken = make_texts((97, 5, 3, 41, 2)), []
 
     def iterate_parts(text):
@@ -256,8 +256,8 @@ def test_a_text_without_context_has_no_loss(text):
         (["the \ud800"], {}, r"a text is not UTF-8: .* surrogates not allowed"),
         ([[1, 7]], {}, r"ids must be at least 0 and below 7. Received: id 7 at offset 1"),
         ([[1, -1]], {}, r"ids must be at least 0 and below 7. Received: id -1 at offset 1"),
-        ([[[1]]], {}, r"a text must be a `str`, or ids in a row"),
-        ([[1.5]], {}, r"a text must be a `str`, or ids in a row"),
+        ([[[1]]], {}, r"a text must be a `str` or a one-dimensional array"),
+        ([[1.5]], {}, r"a text must be a `str` or a one-dimensional array"),
         (["the"], {"prefix": "dog"}, r"1 unknown \('dog'\)"),
         (["the"], {"batch_size": 0}, r"`batch_size` must be positive. Received: batch_size=0"),
     ],

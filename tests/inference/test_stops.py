@@ -92,7 +92,7 @@ def test_a_subword_is_looked_for_in_the_text_too(subwords):
     ],
 )
 def test_a_stop_that_cannot_come_is_refused(vocabulary, stop):
-    with pytest.raises(UserError, match=r"`stops` must be symbols of the vocabulary, or texts"):
+    with pytest.raises(UserError, match=r"`stops` must be symbols of the vocabulary or texts"):
         Stops(vocabulary, ["\n" if vocabulary is WORDS else "a", stop])
 
 

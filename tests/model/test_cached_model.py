@@ -125,7 +125,7 @@ def test_tokens_that_are_read_have_the_losses_of_targets(span):
     found, state = [], cached.initial_state(3)
     for start in range(0, 21, 5):
         part = ids[:, start : start + 5]
-        nats, state = cached.score_read(part, state, tf.fill([3], part.shape[1]))
+        nats, state = cached.score_ids(part, state, tf.fill([3], part.shape[1]))
         found.append(nats)
     found = tf.concat(found, axis=1)
     np.testing.assert_array_equal(found[:, 0], 0)

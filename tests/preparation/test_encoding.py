@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txl_tf.data.documents import RULES, DocumentFinder
-from txl_tf.data.shards import TokenChunk
 from txl_tf.data.text_files import Chunk
 from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.writing import TokenChunk
 from txl_tf.errors import UserError
 from txl_tf.preparation.encoding import check_unknown, encode_source, shuffle_documents
 
@@ -46,7 +46,7 @@ def encode(source, vocabulary, rule="blank_line", n_threads=1, unknown=None):
     chunks = encode_source(
         source,
         vocabulary,
-        documents=DocumentFinder(rule, "ja" if rule == "separator" else None),
+        finder=DocumentFinder(rule, "ja" if rule == "separator" else None),
         unknown=Counter() if unknown is None else unknown,
         n_threads=n_threads,
     )
@@ -119,7 +119,7 @@ def test_a_document_that_begins_in_blank_lines_begins_with_the_next_token():
         encode_source(
             Pieces("é ja\n", "\n", "\n", "ja é\n", "nein\n", n_lines=1),
             VOCABULARIES["words"],
-            documents=DocumentFinder("file"),
+            finder=DocumentFinder("file"),
             unknown=Counter(),
         )
     )
@@ -153,7 +153,7 @@ def test_ids_are_int32_and_starts_int64():
     (chunk,) = encode_source(
         Pieces(TEXT),
         VOCABULARIES["char"],
-        documents=DocumentFinder("none"),
+        finder=DocumentFinder("none"),
         unknown=Counter(),
     )
     assert (chunk.ids.dtype, chunk.document_starts.dtype) == (np.int32, np.int64)
@@ -165,7 +165,7 @@ def test_progress_is_in_bytes():
     chunks = encode_source(
         source,
         VOCABULARIES["word"],
-        documents=DocumentFinder("none"),
+        finder=DocumentFinder("none"),
         unknown=Counter(),
         report=reported.append,
     )

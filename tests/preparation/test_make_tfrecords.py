@@ -163,7 +163,9 @@ def test_a_second_run_finds_its_work_done(text8, tmp_path, capsys):
     before = list_contents(tmp_path / "records")
     capsys.readouterr()
     assert call(*text8, "--num_workers=3") == 0
-    assert capsys.readouterr().out.endswith("made with the same arguments before: nothing to do.\n")
+    assert capsys.readouterr().out.endswith(
+        "already made with the same arguments: nothing to do.\n"
+    )
     assert list_contents(tmp_path / "records") == before
 
 

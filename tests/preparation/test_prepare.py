@@ -52,7 +52,7 @@ def test_a_set_with_nearly_the_published_counts_is_refused(tmp_path, capsys, pub
 def test_cutoffs_above_the_vocabulary_are_left_out_with_a_line(tmp_path, capsys, publish):
     publish(cutoffs=(1, 7))
     assert call(tmp_path) == 0
-    assert "The cutoffs (1, 7) became (1,): there are 2 symbols." in capsys.readouterr().out
+    assert "The cutoffs (1, 7) became (1,): there are only 2 symbols." in capsys.readouterr().out
     assert open_records(tmp_path / "records").cutoffs == (1,)
 
 

@@ -34,8 +34,8 @@ def test_texts_are_read_from_the_folder_of_the_data_and_records_go_beside_them(p
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines[:4]] == [*CUT, "--use_tpu=false"]
     assert lines[4] == (
-        f"As in the 2019 release, texts are looked for in `{ptb}/`, and records go to "
-        f"`{ptb}/tfrecords`; with --raw_dir they go to --data_dir itself."
+        f"As in the 2019 release, texts are read from `{ptb}/` and records are written to "
+        f"`{ptb}/tfrecords`; with --raw_dir, records are written to --data_dir itself."
     )
 
 
@@ -43,7 +43,9 @@ def test_the_command_line_for_the_test_split_finds_the_work_done(ptb, capsys):
     assert call("--dataset=ptb", f"--data_dir={ptb}", *CUT) == 0
     capsys.readouterr()
     assert call("--dataset=ptb", f"--data_dir={ptb}", "--per_host_test_bsz=10") == 0
-    assert capsys.readouterr().out.endswith("made with the same arguments before: nothing to do.\n")
+    assert capsys.readouterr().out.endswith(
+        "already made with the same arguments: nothing to do.\n"
+    )
 
 
 def test_with_a_folder_of_the_texts_records_go_to_that_of_the_data(ptb, tmp_path):
@@ -86,8 +88,8 @@ def test_a_released_corpus_without_texts_is_named_and_nothing_is_downloaded(tmp_
     arguments = ("--dataset=wt103", f"--data_dir={folder}/", "--per_host_test_bsz=16")
     assert call(*arguments) == 1
     assert (
-        f"`{folder}` holds a corpus of the 2019 release, cache.pkl, and no texts. Its splits "
-        f"become records with: python -m txl_tf.import_release --source {folder.parent} "
+        f"`{folder}` holds a corpus of the 2019 release, cache.pkl, and no texts. Convert its "
+        f"splits to records with: python -m txl_tf.import_release --source {folder.parent} "
         "--out MODEL_DIR\n"
     ) in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["cache.pkl"]

@@ -118,7 +118,7 @@ def test_unknown_words_become_the_symbol_for_them(files, capsys):
     folder, flags = files
     (folder / "b.txt").write_text("the dog\n")
     assert call(folder, *flags, "--level=word", "--unknown=<unk>") == 0
-    assert "valid: 1 unknown (33.33%) became <unk>" in capsys.readouterr().out
+    assert "valid: 1 unknown (33.33%) replaced by <unk>" in capsys.readouterr().out
     assert read_text(folder / "records", "valid") == "the <unk>\n"
 
 
@@ -136,8 +136,8 @@ def test_special_symbols_that_stand_in_a_text_are_counted(files, capsys):
     assert call(folder, *flags, "--level=word", "--special=<pad>", "--num_workers=1") == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "special symbols" in line]
     assert lines == [
-        "train: words of the text that are special symbols: <eos> 2 times, <pad> 1 time; "
-        "they get these symbols' ids"
+        "train: words spelt like special symbols get these symbols' ids: <eos> 2 times, "
+        "<pad> 1 time"
     ]
 
 
@@ -159,7 +159,7 @@ def test_rare_words_are_left_out(files, capsys):
     assert open_records(folder / "records").vocabulary.symbols == ("<eos>", "<unk>", "the", "cat")
 
 
-def test_words_are_put_into_lower_case_on_request(files):
+def test_words_are_converted_to_lower_case_on_request(files):
     folder, flags = files
     assert call(folder, *flags, "--level=word", "--lower_case", "--line_end=") == 0
     vocabulary = open_records(folder / "records").vocabulary
@@ -185,8 +185,8 @@ def test_the_vocabulary_of_a_run_can_be_brought(files):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a\n\nb\n", "`.*v.txt` is no vocabulary: line 2 is blank"),
-        ("a\nb\na 3\n", "`.*v.txt` is no vocabulary: lines 1 and 3 both hold 'a'"),
+        ("a\n\nb\n", "`.*v.txt` is not a vocabulary: line 2 is blank"),
+        ("a\nb\na 3\n", "`.*v.txt` is not a vocabulary: lines 1 and 3 both contain 'a'"),
         ("", "line 1 is blank"),
         ("a\n", "`line_end` must be one of the symbols"),
     ],
@@ -237,7 +237,7 @@ def test_an_empty_training_text_is_refused(files, level, capsys):
     assert call(folder, *flags, f"--level={level}") == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "there is no" in error or "nothing to learn from" in error or "train is empty" in error
+    assert "there is no" in error or "the text is empty" in error or "train is empty" in error
 
 
 def test_a_pattern_that_matches_nothing_is_refused(files, capsys):

@@ -60,7 +60,11 @@ def test_the_prompt_may_come_by_standard_input(run, capsys, monkeypatch):
         (["--prompt=a", r"--stop=\n"], 1, r"`stops` must be symbols of .* Received: '\\n'"),
         (["--prompt=a", r"--stop=\d"], 2, r"--stop: a backslash must be one of .* Received: \\d"),
         (["--prompt=a", "--ban=b\\"], 2, r"--ban: a backslash must be one of .* Received: \\$"),
-        (["--prompt=a", "--ban=ab"], 1, r"'ab' is no symbol of the vocabulary, nor a text of one"),
+        (
+            ["--prompt=a", "--ban=ab"],
+            1,
+            r"'ab' is neither a symbol of the vocabulary nor a text of one",
+        ),
         (
             ["--prompt=a", f"--seed={2**63}"],
             2,
@@ -133,7 +137,10 @@ def test_bans_are_characters(lines, capsys, given, banned):
 def test_a_list_of_stops_that_may_be_one_text_is_one_and_a_line_says_so(lines, capsys):
     assert call(lines, *DRAWN, "--stop=a,b") == 0
     out, error = capsys.readouterr()
-    assert "generate: --stop 'a,b' is one text, with its comma; for several give --stop " in error
+    message = (
+        "generate: --stop 'a,b' is one text, including its comma; for several texts, give --stop "
+    )
+    assert message in error
     assert out.endswith("a,b\n")
     assert out.count("a,b") == 1
 
@@ -179,7 +186,7 @@ def test_an_interruption_ends_the_line(run, capsys, monkeypatch):
 def test_no_standard_input_is_one_line(run, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", None)
     assert call(run) == 1
-    message = "generate: --prompt must be given where there is no standard input\n"
+    message = "generate: --prompt must be given if there is no standard input\n"
     assert capsys.readouterr().err == message
 
 

@@ -66,8 +66,8 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path, capsys, value):
     write_checkpoint(path, weights)
     assert run("--source", tmp_path / "tf_wt103", "--out", tmp_path / "run") == 1
     printed = capsys.readouterr().err
-    assert "holds NaN or infinity in 1 of its weights, " in printed
-    assert "layer_1/feed_forward/inner/kernel first: the training that wrote it div" in printed
+    assert "holds NaN or infinity in 1 of its weights, first in " in printed
+    assert "layer_1/feed_forward/inner/kernel: the training that wrote it diverged" in printed
     assert not (tmp_path / "run").exists()
 
 
@@ -111,7 +111,7 @@ def test_without_data_the_run_knows_ids_alone(tmp_path, capsys):
     assert lm.vocabulary is None
     assert lm.score([[1, 2, 3]])[0].tokens == 2
     assert not (out / "records").exists()
-    assert "has no vocabulary: the run knows ids" in capsys.readouterr().out
+    assert "has no vocabulary: the run can process ids" in capsys.readouterr().out
     assert lm.config == config
 
 
@@ -143,7 +143,7 @@ def test_an_export_does_not_replace_another(tmp_path, capsys):
     run("--source", tmp_path / "source", "--out", tmp_path / "a")
     argv = ["export_release", f"--run={tmp_path}/a", f"--out={tmp_path}/source"]
     assert export_release.main(argv) == 1
-    assert re.search(r"holds a checkpoint already", capsys.readouterr().err)
+    assert re.search(r"already holds a checkpoint", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("is_new", [True, False])
@@ -167,9 +167,9 @@ def test_an_export_that_fails_leaves_nothing(tmp_path, capsys, monkeypatch, is_n
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        ([], 2, r"pass --source, or --download"),
-        (["--source=a", "--download=tf_wt103"], 2, r"pass --source, or --download"),
-        (["--source=absent"], 1, r"`absent` is not there"),
+        ([], 2, r"pass either --source or --download"),
+        (["--source=a", "--download=tf_wt103"], 2, r"pass either --source or --download"),
+        (["--source=absent"], 1, r"`absent` does not exist"),
         (["--source={source}", "--splits=train"], 0, r""),
         (["--source={source}", "--splits=dev"], 1, r"has no split 'dev'; it has train, valid"),
         (["--source={source}", "--preset=wt104"], 2, r"--preset must be one of demo, .*: wt104"),
@@ -213,10 +213,10 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path, capsys):
     (tmp_path / "source" / "model").rename(tmp_path / "other" / "model594")
     (tmp_path / "other" / "model").rename(tmp_path / "source" / "model")
     assert run("--source", tmp_path / "source", "--out", tmp_path / "run") == 1
-    assert "vocabulary has 594 symbols, the model has 1268" in capsys.readouterr().err
+    assert "vocabulary of 594 symbols, but the model has 1268" in capsys.readouterr().err
     (tmp_path / "source" / "data" / "corpus-info.json").unlink()
     assert run("--source", tmp_path / "source", "--out", tmp_path / "run") == 1
-    assert "vocabulary of 594 symbols, the model has 1,268" in capsys.readouterr().err
+    assert "vocabulary of 594 symbols, but the model has 1,268" in capsys.readouterr().err
 
 
 def test_an_import_tells_training_that_it_holds_weights_alone(tmp_path, capsys):
@@ -286,7 +286,7 @@ def test_an_import_is_evaluated_on_the_records_of_2019(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"vocab_size": 99}', r"says that the vocabulary has 99 symbols, the model has 594"),
+        (b'{"vocab_size": 99}', r"states a vocabulary of 99 symbols, but the model has 594"),
         (b'{"dataset": ["wt103"]}', r"must be an object with the name of a data set"),
         (b"\xff\xfe", r"is no JSON"),
         (b"[" * 200_000, r"is no JSON"),

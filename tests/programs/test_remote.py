@@ -78,10 +78,10 @@ def test_an_address_that_tensorflow_does_not_know_is_one_line(capsys):
 def test_raw_files_and_texts_must_be_here(capsys):
     arguments = ["make_tfrecords.py", "--dataset=text8", "--raw_dir=gs://bucket/raw"]
     assert make_tfrecords.main(arguments) == 2
-    assert "--raw_dir must be a folder here. Received: gs://bucket/raw" in capsys.readouterr().err
+    assert "--raw_dir must be a local folder. Received: gs://bucket/raw" in capsys.readouterr().err
     arguments = ["make_tfrecords.py", "--dataset=text", "--train=gs://bucket/a.txt", "--level=byte"]
     assert make_tfrecords.main(arguments) == 1
-    assert "copy 'gs://bucket/a.txt' first" in capsys.readouterr().err
+    assert "Copy 'gs://bucket/a.txt' first" in capsys.readouterr().err
 
 
 def test_the_program_writes_to_an_address(address, tmp_path, capsys):
@@ -117,7 +117,10 @@ def test_an_unknown_scheme_is_one_line(flag, tmp_path, capsys):
     assert run_training(tmp_path, f"--{flag}=s3://bucket/a") == 1
     line = read_error(capsys)
     assert line.startswith("train_gpu.py: `s3://bucket/a")
-    assert "must be a path or an address that tensorflow reads, file://, gs://, ram://" in line
+    assert (
+        "must be a local path or an address that TensorFlow supports: file://, gs://, ram://"
+        in line
+    )
 
 
 @pytest.mark.parametrize("name", ["score", "generate", "evaluate", "export"])
@@ -163,7 +166,7 @@ def test_an_address_that_does_not_answer_is_given_up(monkeypatch, capsys):
     monkeypatch.setattr(files, "PATIENCE_SECONDS", 0.02)
     with pytest.raises(UserError, match="gs://bucket did not answer within 0 seconds"):
         txl_tf.load("gs://bucket/a")
-    assert read_error(capsys).startswith("gs://bucket does not answer yet; waits ")
+    assert read_error(capsys).startswith("gs://bucket has not answered yet; waiting ")
     never.set()
 
 

@@ -240,7 +240,7 @@ def test_damaged_records_are_one_line(data_dir, tmp_path, capsys, damage, messag
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tgt_len=997"], "lanes leave room for tgt_len=102"),
+        (["--tgt_len=997"], "lanes, tgt_len can be at most 102"),
         (["--reset_at_documents"], "has none in split train"),
         (["--do_train=false", "--do_eval"], "holds no run: "),
         (["--warm_start_path=none/ckpt-3"], "checkpoint none/ckpt-3 cannot be restored: "),
@@ -441,7 +441,7 @@ def test_a_warm_start_takes_the_model_of_its_checkpoint(finished, tmp_path, caps
     places = [f"--data_dir={finished / 'data'}", f"--model_dir={tmp_path / 'new'}"]
     arguments = [*places, f"--warm_start_path={path}", "--dropatt=0.3", *small]
     assert train_gpu.main(["x", *arguments]) == 0
-    assert f"The model is that of {finished / 'run'}, but for flags" in capsys.readouterr().out
+    assert f"The model is that of {finished / 'run'}, except for flags" in capsys.readouterr().out
     model = read_run_config(str(finished / "run")).model
     assert read_run_config(str(tmp_path / "new")).model == dataclasses.replace(model, dropatt=0.3)
 
@@ -456,7 +456,7 @@ def test_a_warm_start_on_another_vocabulary_is_refused(finished, tmp_path, capsy
     path = finished / "run" / "checkpoints" / "ckpt-12"
     assert run_main(tmp_path / "data", tmp_path / "run", f"--warm_start_path={path}") == 1
     line = capsys.readouterr().err
-    assert f"has another vocabulary than `{finished / 'run'}`, whose weights are of no use" in line
+    assert f"has another vocabulary than `{finished / 'run'}`, so the weights of that run" in line
     assert f"--level word --vocab_file {finished / 'run' / 'vocabulary.json'} " in line
     assert not (tmp_path / "run").exists()
 

@@ -101,7 +101,7 @@ def test_the_listing_of_the_batch_size_and_length_of_the_flags_is_read(tmp_path,
     listing = tmp_path / "tfrecords" / "record_info-train.bsz-4.tlen-32.json"
     listing.with_name("record_info-train.bsz-3.tlen-5.json").write_text("{}")
     assert run_main(tmp_path, tmp_path / "run", RELEASE) == 1
-    assert "bsz-3.tlen-5.json` lists no records" in capsys.readouterr().err
+    assert "bsz-3.tlen-5.json` does not list records" in capsys.readouterr().err
     batch = ("--train_batch_size=4", "--tgt_len=32", "--train_steps=1")
     assert run_main(tmp_path, tmp_path / "run", RELEASE, *batch) == 0
 

@@ -67,7 +67,7 @@ def test_a_wrong_import_ends_with_the_term_and_status_1(monkeypatch, source, cap
     monkeypatch.setattr(txl_tf.release, "load_model", load_wrong)
     assert run(source) == 1
     out, err = capsys.readouterr()
-    assert "They part first at layer 1, feed-forward: " in out
+    assert "They first differ at layer 1, feed-forward: " in out
     assert err == ""
 
 
@@ -90,16 +90,16 @@ def test_a_run_is_compared_with_the_weights_that_it_has(source, tmp_path, capsys
     model = load_model(CASE.checkpoint, CASE.config)
     folder = write_run(tmp_path / "right", model)
     assert run(source, f"--run={folder}") == 0
-    assert f"Compares {folder} with " in capsys.readouterr().out
+    assert f"Comparing {folder} with " in capsys.readouterr().out
     model.content_bias.assign(-model.content_bias)
     assert run(source, f"--run={write_run(tmp_path / 'wrong', model)}") == 1
-    assert "They part first at layer 0, content: " in capsys.readouterr().out
+    assert "They first differ at layer 0, content: " in capsys.readouterr().out
 
 
 def test_a_run_with_another_epsilon_parts_in_layer_norm(source, tmp_path, capsys):
     model = load_model(CASE.checkpoint, dataclasses.replace(CASE.config, layer_norm_epsilon=1e-5))
     assert run(source, f"--run={write_run(tmp_path / 'run', model)}") == 1
-    assert "They part first at layer 0, LayerNorm: " in capsys.readouterr().out
+    assert "They first differ at layer 0, LayerNorm: " in capsys.readouterr().out
 
 
 def test_a_run_of_another_model_is_refused(source, tmp_path, capsys):
@@ -107,7 +107,7 @@ def test_a_run_of_another_model_is_refused(source, tmp_path, capsys):
     folder = write_run(tmp_path / "other", txl_tf.TransformerXL(config))
     assert run(source, f"--run={folder}") == 1
     assert capsys.readouterr().err == (
-        f"verify_release.py: `{folder}` is a run of another model than the checkpoint: "
+        f"verify_release.py: `{folder}` has another model than the checkpoint: "
         "d_inner is 7 there and 48 here\n"
     )
 
@@ -131,7 +131,7 @@ def test_bad_input_is_one_line(source, capsys, arguments, status, message):
 def test_a_source_without_a_checkpoint_is_one_line(tmp_path, capsys):
     assert verify_release.main(["verify_release.py", str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith(
-        f"verify_release.py: `{tmp_path}` holds no checkpoint"
+        f"verify_release.py: `{tmp_path}` holds no TensorFlow checkpoint"
     )
 
 
@@ -160,6 +160,6 @@ def test_a_weight_that_differs_by_a_bit_is_named(source, tmp_path, capsys):
     assert run(source, f"--run={tmp_path}/run") == 1
     printed = capsys.readouterr().out
     assert (
-        "Weights that are not the checkpoint's: transformer/layer_1/ff/layer_2/kernel." in printed
+        "Weights that differ from the checkpoint: transformer/layer_1/ff/layer_2/kernel." in printed
     )
     assert "All terms agree" in printed

@@ -110,7 +110,7 @@ def test_the_vocabulary_is_read_alone(golden):
 def test_every_97th_byte_of_a_pickle_is_needed(tmp_path):
     data = (DATA / "wt103" / "cache.py2.pkl").read_bytes()
     for size in range(97, len(data), 97):
-        assert "it ends in the middle" in get_fault(write(tmp_path, data[:size]))
+        assert "it is truncated" in get_fault(write(tmp_path, data[:size]))
 
 
 @pytest.mark.parametrize("protocol", range(6))
@@ -139,7 +139,7 @@ def test_python_2_agrees(tmp_path):
 def test_a_vocabulary_alone_is_read(protocol, tmp_path):
     path = write(tmp_path, pickled_corpora.dump_vocabulary(protocol))
     assert load_vocabulary(path).symbols == pickled_corpora.SYMBOLS
-    assert get_fault(path) == "it holds no Corpus of the 2019 release"
+    assert get_fault(path) == "it does not hold a Corpus of the 2019 release"
 
 
 @pytest.mark.parametrize("dtype", ["<i4", ">i8", "<u2"])
@@ -247,21 +247,21 @@ BAD_VOCABULARIES = {
         {"idx2sym": ["<eos>", "the", "the", "<unk>", "<S>", "of", "été"]},
         "symbol 2 of its vocabulary, 'the', has another id",
     ),
-    "an id that is no number": (
+    "an id that is not a number": (
         {"sym2idx": IDS | {"<eos>": False}},
         "symbol 0 of its vocabulary, '<eos>', has another id",
     ),
     "a number for a symbol": (
         {"idx2sym": [*pickled_corpora.SYMBOLS[:6], 6]},
-        "symbol 6 of its vocabulary is no short text",
+        "symbol 6 of its vocabulary is not a short text",
     ),
     "a symbol of another encoding": (
         with_symbols("the", b"\xe9t\xe9"),
-        r"symbol 1 of its vocabulary, b'\xe9t\xe9', is no UTF-8",
+        r"symbol 1 of its vocabulary, b'\xe9t\xe9', is not UTF-8",
     ),
     "half a character": (
         with_symbols("the", "\ud800x"),
-        r"symbol 1 of its vocabulary, '\ud800x', is no UTF-8",
+        r"symbol 1 of its vocabulary, '\ud800x', is not UTF-8",
     ),
     "white space": (
         with_symbols("the", "New\nYork"),
@@ -277,7 +277,7 @@ BAD_VOCABULARIES = {
     ),
     "another delimiter": (
         {"delimiter": "\t"},
-        "its vocabulary splits texts elsewhere than at white space",
+        "its vocabulary does not split texts at white space",
     ),
     "words without a delimiter": (
         {"delimiter": ""},
@@ -287,8 +287,8 @@ BAD_VOCABULARIES = {
         {"lower_case": None},
         "its vocabulary does not say whether texts are in lower case",
     ),
-    "an unknown beyond": ({"unk_idx": 7}, "`unk_idx` of its vocabulary is no id"),
-    "special symbols": ({"special": "<eos>"}, "`special` of its vocabulary is no list"),
+    "an unknown beyond": ({"unk_idx": 7}, "`unk_idx` of its vocabulary is not an id"),
+    "special symbols": ({"special": "<eos>"}, "`special` of its vocabulary is not a list"),
 }
 
 
@@ -299,21 +299,21 @@ def test_a_vocabulary_that_is_none_is_refused(changes, reason, tmp_path):
 
 
 BAD_CORPORA = {
-    "no vocabulary": ({"vocab": None}, "it holds no Vocab of the 2019 release"),
-    "a number for a name": ({"dataset": 3}, "what should be a text is of type int"),
-    "ids beyond": ({"train": np.array([0, 7])}, "`train` holds ids beyond its 7 symbols"),
-    "ids below": ({"valid": np.array([-1])}, "`valid` holds ids beyond its 7 symbols"),
-    "a table of ids": ({"test": np.zeros((2, 3), int)}, "`test` is no row of ids"),
-    "parts for ids": ({"test": np.zeros(3)}, "`test` is no row of ids"),
+    "no vocabulary": ({"vocab": None}, "it does not hold a Vocab of the 2019 release"),
+    "a number for a name": ({"dataset": 3}, "a text was expected, not an object of type int"),
+    "ids beyond": ({"train": np.array([0, 7])}, "`train` holds ids outside of its 7 symbols"),
+    "ids below": ({"valid": np.array([-1])}, "`valid` holds ids outside of its 7 symbols"),
+    "a table of ids": ({"test": np.zeros((2, 3), int)}, "`test` is not a row of ids"),
+    "parts for ids": ({"test": np.zeros(3)}, "`test` is not a row of ids"),
     "a list of ids": ({"test": [1, 2]}, "`test` is neither an array of ids nor a list of files"),
     "no last cutoff": (
         {"cutoffs": [0, 5]},
-        "its cutoffs do not go from 0 to 7, the number of symbols",
+        "its cutoffs do not go from 0 to 7, the vocabulary size",
     ),
-    "one cutoff": ({"cutoffs": [0]}, "its cutoffs do not go from 0 to 7, the number of symbols"),
-    "falling cutoffs": ({"cutoffs": [0, 5, 3, 7]}, "its cutoffs do not rise"),
-    "a cutoff of none": ({"cutoffs": [0, 0, 7]}, "its cutoffs do not rise"),
-    "parts for cutoffs": ({"cutoffs": [0, 2.5, 7]}, "its cutoffs are no numbers"),
+    "one cutoff": ({"cutoffs": [0]}, "its cutoffs do not go from 0 to 7, the vocabulary size"),
+    "falling cutoffs": ({"cutoffs": [0, 5, 3, 7]}, "its cutoffs are not ascending"),
+    "a cutoff of none": ({"cutoffs": [0, 0, 7]}, "its cutoffs are not ascending"),
+    "parts for cutoffs": ({"cutoffs": [0, 2.5, 7]}, "its cutoffs are not integers"),
 }
 
 
@@ -329,7 +329,7 @@ def test_a_missing_file_is_one_line(reader, tmp_path):
 
 @pytest.mark.parametrize("reader", [read_corpus, load_vocabulary])
 def test_a_folder_is_one_line(reader, tmp_path):
-    assert get_fault(tmp_path, reader) == "it is no regular file"
+    assert get_fault(tmp_path, reader) == "it is not a regular file"
 
 
 @pytest.mark.parametrize("reader", [read_corpus, load_vocabulary])

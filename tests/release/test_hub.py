@@ -257,7 +257,7 @@ def test_a_tensor_of_integers_is_named(tmp_path):
     tensors = make_tensors(SMALL)
     tensors["crit.cluster_bias"] = tensors["crit.cluster_bias"].astype("int8")
     folder = write_folder(tmp_path, SMALL, tensors)
-    with pytest.raises(UserError, match=r"cannot be read: crit.cluster_bias holds int8 numbers$"):
+    with pytest.raises(UserError, match=r"cannot be read: crit.cluster_bias has the dtype int8$"):
         load_hub_model(folder)
 
 
@@ -278,7 +278,7 @@ def test_a_config_of_a_far_larger_model_is_refused_before_the_model_is_made(
     monkeypatch.setattr("txl_tf.release.hub.TransformerXL", lambda *_: pytest.fail("made"))
     settings = {name: value for name, value in SMALL.items() if name != "tie_projs"}
     folder = write_folder(tmp_path, settings | changes, make_tensors(SMALL))
-    with pytest.raises(UserError, match=r"its config is of a far larger model than its weights, "):
+    with pytest.raises(UserError, match=r"its config describes a far larger model than its "):
         load_hub_model(folder)
 
 
@@ -360,7 +360,7 @@ def test_a_shard_that_is_no_file_is_named(name, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": name}}))
-    with pytest.raises(UserError, match=rf"{name}` cannot be read: it is missing, or no regular"):
+    with pytest.raises(UserError, match=rf"{name}` cannot be read: it is missing or not a regular"):
         load_hub_model(str(tmp_path))
 
 
@@ -377,7 +377,7 @@ def test_a_config_that_is_nested_without_end_is_one_line(tmp_path):
 def test_an_index_that_names_no_files_is_refused(text, tmp_path):
     copy_golden_folder(tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text(text)
-    with pytest.raises(UserError, match=r"index.json` cannot be read: it maps no tensors to files"):
+    with pytest.raises(UserError, match=r"cannot be read: it does not map tensors to files"):
         load_hub_model(str(tmp_path))
 
 
@@ -397,7 +397,7 @@ def test_a_safetensors_is_taken_before_a_bin(tmp_path, monkeypatch):
 
 def test_a_folder_without_weights_is_one_line(tmp_path):
     copy_golden_folder(tmp_path)
-    message = r"` holds no weights: neither model.safetensors nor pytorch_model.bin is there$"
+    message = r"` holds no weights: it has neither model.safetensors nor pytorch_model.bin$"
     with pytest.raises(UserError, match=message):
         load_hub_model(str(tmp_path))
 

@@ -116,15 +116,16 @@ def test_without_ties_the_setting_of_the_release_decides(shares, tmp_path):
         ({"sample_softmax": "7"}, r"`sample_softmax` must be -1\. Received: \"7\"$"),
         (
             {"tie_projs": [False, True, False]},
-            r"`tie_projs` must be \[false, true, true, \.\.\.\] or all false, an entry a bin\. "
-            r"Received: \[false, true, false\], cutoffs=\[5, 11\]$",
+            r"`tie_projs` must be \[false, true, true, \.\.\.\] or all false, with an entry for "
+            r"each bin\. Received: \[false, true, false\], cutoffs=\[5, 11\]$",
         ),
         ({"tie_projs": [True, True, True]}, r"`tie_projs` must be .*Received: \[true, true, true"),
-        ({"tie_projs": [False, True]}, r"`tie_projs` must be .*, an entry a bin"),
+        ({"tie_projs": [False, True]}, r"`tie_projs` must be .*, with an entry for each bin"),
         ({"tie_projs": None}, r"`tie_projs` must be .*Received: null"),
         (
             {"tie_projs": [False], "cutoffs": []},
-            r"`tie_projs` must be \[true\], an entry a bin\. Received: \[false\], cutoffs=\[\]$",
+            r"`tie_projs` must be \[true\], with an entry for each bin\. Received: \[false\], "
+            r"cutoffs=\[\]$",
         ),
         ({"mem_len": 0}, r"`mem_len` must be positive with `same_length` and `counts_self`"),
         ({"d_model": 511}, r"`d_model` must be divisible by 2\. Received: d_model=511$"),
@@ -210,13 +211,15 @@ def test_words_in_lower_case_are_known(tmp_path):
 
 def test_words_of_another_number_than_the_model_has_are_refused(tmp_path):
     folder = write_vocabulary(tmp_path, WORDS[:3])
-    with pytest.raises(UserError, match=r"vocab.txt` holds 3 symbols, the model 5$"):
+    with pytest.raises(UserError, match=r"vocab.txt` holds 3 symbols, but the model has 5$"):
         read_hub_vocabulary(folder)
 
 
 def test_a_word_twice_is_refused(tmp_path):
     folder = write_vocabulary(tmp_path, ("a", "b", "a", "c", "d"))
-    with pytest.raises(UserError, match=r"vocab.txt` is no vocabulary: lines 1 and 3 both hold"):
+    with pytest.raises(
+        UserError, match=r"vocab.txt` is not a vocabulary: lines 1 and 3 both contain"
+    ):
         read_hub_vocabulary(folder)
 
 
@@ -224,7 +227,7 @@ def test_a_pickled_vocabulary_is_not_read_and_that_is_said(tmp_path, capsys):
     (tmp_path / "vocab.pkl").write_bytes(b"")
     folder = write_config(tmp_path, SMALL)
     assert read_hub_vocabulary(folder) is None
-    said = f"vocab.pkl of {folder} is not read, as a pickle runs code: only vocab.txt is.\n"
+    said = f"Ignored vocab.pkl in {folder}: a pickle can run code, so only vocab.txt is read.\n"
     assert capsys.readouterr().out == said
 
 
@@ -236,5 +239,5 @@ def test_a_folder_without_a_vocabulary_has_none(tmp_path, capsys):
 def test_the_pieces_of_another_tokenizer_are_not_read_and_that_is_said(tmp_path, capsys):
     folder = write_vocabulary(tmp_path, tokenizer_class="BertTokenizer")
     assert read_hub_vocabulary(folder) is None
-    said = f"vocab.txt of {folder} is not read: it is for BertTokenizer.\n"
+    said = f"Ignored vocab.txt in {folder}: it is for BertTokenizer.\n"
     assert capsys.readouterr().out == said

@@ -11,8 +11,13 @@ from small_release import write_checkpoint
 from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.release.checkpoint import SCOPE, list_entries, load_model
-from txl_tf.release.infer import find_checkpoint, infer_config
+from txl_tf.release.checkpoint import (
+    SCOPE,
+    find_release_checkpoint,
+    list_entries,
+    load_model,
+)
+from txl_tf.release.infer import infer_config
 
 FOLDER = GOLDEN / "model"
 NAMES = ("char", "word_base", "word_large", "lm1b")
@@ -96,13 +101,15 @@ def test_what_is_no_transformer_xl_is_refused(removed, added, message, tmp_path)
     path = write_checkpoint(tmp_path / "m", tensors)
     with pytest.raises(UserError, match=message) as error:
         infer_config(path)
-    assert str(error.value).startswith(f"{path} is no checkpoint of the 2019 release: ")
+    assert str(error.value).startswith(f"{path} is not a checkpoint of the 2019 release: ")
 
 
 @pytest.mark.parametrize("place", ["", "model", "model/model.ckpt-0"])
 def test_a_checkpoint_is_found_from_any_of_its_folders(place, tmp_path):
     shutil.copytree(FOLDER / "char", tmp_path / "model")
-    assert find_checkpoint(str(tmp_path / place)) == str(tmp_path / "model" / "model.ckpt-0")
+    assert find_release_checkpoint(str(tmp_path / place)) == str(
+        tmp_path / "model" / "model.ckpt-0"
+    )
 
 
 def test_the_file_called_checkpoint_decides_wherever_the_folder_was(tmp_path):
@@ -112,7 +119,7 @@ def test_the_file_called_checkpoint_decides_wherever_the_folder_was(tmp_path):
         'model_checkpoint_path: "/old/place/model.ckpt-30"\n'
         'all_model_checkpoint_paths: "/old/place/model.ckpt-7"\n'
     )
-    assert find_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-30")
+    assert find_release_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-30")
 
 
 @pytest.mark.parametrize("text", [None, "", 'model_checkpoint_path: "model.ckpt-8"', "\xff"])
@@ -121,7 +128,7 @@ def test_without_it_the_newest_step_does(text, tmp_path):
         (tmp_path / f"model.ckpt-{step}.index").touch()
     if text is not None:
         (tmp_path / "checkpoint").write_text(text, "latin-1")
-    assert find_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-200")
+    assert find_release_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-200")
 
 
 @pytest.mark.parametrize(
@@ -148,15 +155,17 @@ def test_an_index_that_lists_more_than_the_files_hold_is_refused(name, shape, tm
             for name in names
         ],
     )
-    with pytest.raises(UserError, match=r"is damaged: its index lists 1?[\d,]+ numbers, its files"):
+    with pytest.raises(
+        UserError, match=r"damaged: its index lists 1?[\d,]+ numbers, but its files"
+    ):
         infer_config(str(tmp_path / "model.ckpt-0"))
 
 
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"holds no checkpoint of TensorFlow"):
-        find_checkpoint(str(tmp_path))
-    with pytest.raises(UserError, match=r"absent` is not there"):
-        find_checkpoint(str(tmp_path / "absent"))
+    with pytest.raises(UserError, match=r"holds no TensorFlow checkpoint"):
+        find_release_checkpoint(str(tmp_path))
+    with pytest.raises(UserError, match=r"absent` does not exist"):
+        find_release_checkpoint(str(tmp_path / "absent"))
 
 
 def test_a_checkpoint_of_the_first_format_is_found_and_read(tmp_path):
@@ -168,12 +177,12 @@ def test_a_checkpoint_of_the_first_format_is_found_and_read(tmp_path):
         data=[tf.convert_to_tensor(entry.target) for entry in entries],
     )
     (tmp_path / "notes.txt").write_text("no checkpoint")
-    found = find_checkpoint(str(tmp_path))
-    assert found == find_checkpoint(found) == str(tmp_path / "model.ckpt-7")
+    found = find_release_checkpoint(str(tmp_path))
+    assert found == find_release_checkpoint(found) == str(tmp_path / "model.ckpt-7")
     assert infer_config(found) == config
     np.testing.assert_array_equal(load_model(found, config).softmax.biases[0], entries[-1].target)
 
 
 def test_the_name_of_an_index_will_do():
     path = str(FOLDER / "char" / "model.ckpt-0")
-    assert find_checkpoint(f"{path}.index") == path
+    assert find_release_checkpoint(f"{path}.index") == path

@@ -155,4 +155,4 @@ def test_a_pickle_that_ends_early_is_refused(base, tmp_path):
     for size in range(1, len(data), 13):
         line = read(path, data[:size], load_vocabulary)
         assert isinstance(line, str)
-        assert "it ends in the middle" in line
+        assert "it is truncated" in line

@@ -31,7 +31,7 @@ def test_what_is_there_is_checked_and_kept(serve, server, tmp_path):
     server.pages.clear()
     assert fetch_model("tf_text8", tmp_path, server=url) == there
     (there / "model" / "checkpoint").write_text("changed")
-    with pytest.raises(UserError, match=r"checkpoint` is another file than expected: its SHA-256"):
+    with pytest.raises(UserError, match=r"checkpoint` is not the expected file: its SHA-256"):
         fetch_model("tf_text8", tmp_path, server=url)
 
 

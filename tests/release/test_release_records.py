@@ -215,7 +215,7 @@ def test_several_cuts_of_which_none_is_wanted_are_listed(folder):
     records = open_release_records(folder, train_batch_size=3, tgt_len=32)
     with pytest.raises(
         RecordError,
-        match=r"cut in several ways.* of record_info-train\.bsz-3\.tlen-7\.json, record_info-train",
+        match=r"several cuts .* of record_info-train\.bsz-3\.tlen-7\.json, record_info-train",
     ):
         records.split("train")
     assert records.splits == ("valid",)
@@ -245,5 +245,5 @@ def test_without_a_pickled_corpus_only_the_number_of_symbols_is_known(folder):
 
 def test_a_pickled_corpus_of_another_size_is_refused(folder):
     shutil.copy(DATA / "enwik8" / "cache.py3.pkl", folder / "cache.pkl")
-    with pytest.raises(RecordError, match=r"cache\.pkl` has 64 symbols, but .*json` says 25\."):
+    with pytest.raises(RecordError, match=r"cache\.pkl` has 64 symbols, but .*json` states 25\."):
         open_release_records(folder)

@@ -89,9 +89,12 @@ def rename_listing(folder, name):
 MIDDLE = 4 * 100 + 2
 DAMAGES = {
     "missing": (lambda folder: find_file(folder).unlink(), r"train\.bsz.* is missing\."),
-    "cut": (cut_file, r"record 1251: truncated, or corrupt"),
-    "cut within a header": (cut_within_a_header, r"record 1: truncated, or corrupt"),
-    "records missing": (drop_records, r"holds 1249 records: no whole number of batches of 4"),
+    "cut": (cut_file, r"record 1251: truncated or corrupt"),
+    "cut within a header": (cut_within_a_header, r"record 1: truncated or corrupt"),
+    "records missing": (
+        drop_records,
+        r"holds 1249 records, which is not a whole number of batches of 4",
+    ),
     "changed": (flip_byte, r"record \d+: corrupt, its checksum or length is wrong"),
     "other number of batches": (
         lambda folder: change_json(find_listing(folder), num_batch=312),
@@ -99,11 +102,11 @@ DAMAGES = {
     ),
     "other number of lanes": (
         pretend_other_lanes,
-        r"record 2: does not go on where record 0 ended, 2 before it",
+        r"record 2: does not continue record 0, which is 2 before it",
     ),
     "no example": (
         lambda folder: change_record(folder, MIDDLE, lambda payload: b"\x07" * 9),
-        rf"record {MIDDLE}: corrupt, it is no `tf\.train\.Example`",
+        rf"record {MIDDLE}: corrupt, it is not a `tf\.train\.Example`",
     ),
     "a short record": (
         lambda folder: change_record(folder, MIDDLE, lambda payload: make_example([1], [2])),
@@ -121,19 +124,19 @@ DAMAGES = {
         lambda folder: change_record(
             folder, MIDDLE, lambda payload: make_example(range(T), range(1, T))
         ),
-        rf"record {MIDDLE}: its labels are not its inputs moved by one",
+        rf"record {MIDDLE}: its labels are not its inputs shifted by one",
     ),
     "other labels": (
         lambda folder: change_record(
             folder, MIDDLE, lambda payload: make_example([1] * T, [1] * 5 + [2] * (T - 5))
         ),
-        rf"record {MIDDLE}: its labels are not its inputs moved by one",
+        rf"record {MIDDLE}: its labels are not its inputs shifted by one",
     ),
     "another text": (
         lambda folder: change_record(
             folder, MIDDLE, lambda payload: make_example([1] * T, [1] * T)
         ),
-        rf"record {MIDDLE}: does not go on where record {MIDDLE - B} ended, 4 before it",
+        rf"record {MIDDLE}: does not continue record {MIDDLE - B}, which is 4 before it",
     ),
     "an unknown id": (
         lambda folder: change_json(folder / "corpus-info.json", vocab_size=24),
@@ -147,39 +150,39 @@ DAMAGES = {
     ),
     "no listing": (
         lambda folder: find_listing(folder).write_text("{"),
-        r"record_info-train.*` lists no records of the 2019 release: ",
+        r"record_info-train.*` does not list records of the 2019 release: ",
     ),
     "a listing without files": (
         lambda folder: change_json(find_listing(folder), filenames=[]),
-        r"lists no records of the 2019 release: filenames=\[\], num_batch=313",
+        r"does not list records of the 2019 release: filenames=\[\], num_batch=313",
     ),
     "a file elsewhere": (
         lambda folder: change_json(find_listing(folder), filenames=["../x"]),
-        r"a file must lie in the folder, received \['\.\./x'\]",
+        r"the files must be in the same folder, received \['\.\./x'\]",
     ),
     "a listing without a number": (
         lambda folder: change_json(find_listing(folder), num_batch="313"),
-        r"lists no records of the 2019 release: .*num_batch='313'",
+        r"does not list records of the 2019 release: .*num_batch='313'",
     ),
     "no description": (
         lambda folder: (folder / "corpus-info.json").unlink(),
-        r"tfrecords` has no corpus-info\.json, nor has the folder above it",
+        r"tfrecords` and its parent folder have no corpus-info\.json",
     ),
     "a description without a size": (
         lambda folder: (folder / "corpus-info.json").write_text('{"dataset": "x", "cutoffs": []}'),
-        r"corpus-info\.json` describes no corpus of the 2019 release: no key 'vocab_size'",
+        r"corpus-info\.json` does not describe a corpus of the 2019 release: no key 'vocab_size'",
     ),
     "a description of too many symbols": (
         lambda folder: change_json(folder / "corpus-info.json", vocab_size=10**20, cutoffs=[]),
-        r"describes no corpus of the 2019 release: .*vocab_size=100000000000000000000",
+        r"does not describe a corpus of the 2019 release: .*vocab_size=100000000000000000000",
     ),
     "a description that is nested without end": (
         lambda folder: (folder / "corpus-info.json").write_text("[" * 100_000),
-        r"describes no corpus of the 2019 release: maximum recursion depth",
+        r"does not describe a corpus of the 2019 release: maximum recursion depth",
     ),
     "a listing that is nested without end": (
         lambda folder: find_listing(folder).write_text("[" * 100_000),
-        r"lists no records of the 2019 release: maximum recursion depth",
+        r"does not list records of the 2019 release: maximum recursion depth",
     ),
     "segments longer than the file": (
         lambda folder: rename_listing(folder, f"record_info-train.bsz-{B}.tlen-{10**30}.json"),
@@ -195,7 +198,7 @@ DAMAGES = {
     ),
     "cutoffs of something else": (
         lambda folder: change_json(folder / "corpus-info.json", cutoffs=[0, 7, 24]),
-        r"describes no corpus of the 2019 release: cutoffs=\[0, 7, 24\]",
+        r"does not describe a corpus of the 2019 release: cutoffs=\[0, 7, 24\]",
     ),
 }
 

@@ -171,18 +171,21 @@ BAD_TENSORS = {
     "too wide": (write_tensor((2, 3), (28, 1)), "a tensor reaches beyond its storage"),
     "far beyond": (write_tensor((2,), (2**47,)), "a tensor reaches beyond its storage"),
     "a number beyond": (write_tensor((), (), offset=30), "a tensor reaches beyond its storage"),
-    "backwards": (write_tensor((3,), (-1,), offset=7), "the shape of an array is none"),
-    "before": (write_tensor((3,), (1,), offset=-1), "the shape of an array is none"),
-    "negative": (write_tensor((-3,), (1,)), "the shape of an array is none"),
-    "huge": (write_tensor((2**62,), (0,)), "the shape of an array is none"),
-    "repeated": (write_tensor((2**20, 30), (0, 1)), "its tensors are much larger than itself"),
-    "uneven": (write_tensor((3, 2), (1,)), "it is no pickle, or damaged"),
-    "empty and huge": (write_tensor((0,) + (2**47,) * 4, (1,) * 5), "it is no pickle, or damaged"),
-    "of many axes": (write_tensor((1,) * 9, (1,) * 9), "the shape of an array is none"),
-    "short": (write_tensor((3,), (1,), count=29), "its storage '0' is of another size than it"),
+    "backwards": (write_tensor((3,), (-1,), offset=7), "the shape of an array is invalid"),
+    "before": (write_tensor((3,), (1,), offset=-1), "the shape of an array is invalid"),
+    "negative": (write_tensor((-3,), (1,)), "the shape of an array is invalid"),
+    "huge": (write_tensor((2**62,), (0,)), "the shape of an array is invalid"),
+    "repeated": (write_tensor((2**20, 30), (0, 1)), "its tensors are much larger than the file"),
+    "uneven": (write_tensor((3, 2), (1,)), "it is damaged or not a pickle"),
+    "empty and huge": (
+        write_tensor((0,) + (2**47,) * 4, (1,) * 5),
+        "it is damaged or not a pickle",
+    ),
+    "of many axes": (write_tensor((1,) * 9, (1,) * 9), "the shape of an array is invalid"),
+    "short": (write_tensor((3,), (1,), count=29), "its storage '0' does not have the size that it"),
     "of another size": (
         write_tensor((3,), (1,), kind="HalfStorage"),
-        "its storage '0' is of another size than it says",
+        "its storage '0' does not have the size that it states",
     ),
     "missing": (write_tensor((3,), (1,), key="1"), "its member 'data/1' is missing"),
     "outside": (
@@ -191,15 +194,15 @@ BAD_TENSORS = {
     ),
     "of another kind": (
         write_tensor((3,), (1,), kind="ComplexFloatStorage"),
-        "the name torch.ComplexFloatStorage is not one that such a file needs",
+        "the name torch.ComplexFloatStorage is not allowed in such a file",
     ),
     "no storage": (
         b"ctorch._utils\n_rebuild_tensor_v2\n(K\x01K\x00))tR",
         "a tensor has no storage",
     ),
-    "no id": (b"K\x01Q", "it refers to what is no storage"),
-    "a number": (b"K\x07", "it holds 'a', which is no tensor"),
-    "code": (b"cos\nsystem\n(X\x04\x00\x00\x00truetR", "the name os.system is not one that"),
+    "no id": (b"K\x01Q", "it refers to an object that is not a storage"),
+    "a number": (b"K\x07", "it holds 'a', which is not a tensor"),
+    "code": (b"cos\nsystem\n(X\x04\x00\x00\x00truetR", "the name os.system is not allowed in"),
     "called": (b"ctorch\nFloatStorage\n)R", "torch.FloatStorage cannot be called"),
 }
 
@@ -214,7 +217,7 @@ def test_many_tensors_of_one_storage_are_refused(tmp_path):
     numbers = np.zeros(30_000, np.float32)
     tensors = {str(i): write_tensor((30_000,), (1,), count=30_000) for i in range(7)}
     path = write_file(tmp_path, tensors, {"0": numbers})
-    assert "its tensors are much larger than itself" in get_fault(path)
+    assert "its tensors are much larger than the file" in get_fault(path)
 
 
 @pytest.mark.parametrize(
@@ -222,9 +225,12 @@ def test_many_tensors_of_one_storage_are_refused(tmp_path):
     [
         ({"stored": False}, "its member 'data.pkl' is not stored as torch does"),
         ({"byteorder": b"big"}, "its numbers are not little-endian"),
-        ({"data.pkl": b"]."}, "it holds no dict of tensors"),
-        ({"data.pkl": b""}, "it ends in the middle"),
-        ({"folder": "a/b"}, "it is no zip as torch writes it since 1.6; its older formats"),
+        ({"data.pkl": b"]."}, "it does not hold a dict of tensors"),
+        ({"data.pkl": b""}, "it is truncated"),
+        (
+            {"folder": "a/b"},
+            "it is not a zip file of torch 1.6 or newer; older formats",
+        ),
     ],
 )
 def test_an_archive_that_torch_does_not_write_is_refused(options, reason, tmp_path):
@@ -247,7 +253,7 @@ def test_a_member_of_two_sizes_is_refused(tmp_path):
 )
 def test_an_older_format_is_refused(content, tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(content)
-    reason = "it is no zip as torch writes it since 1.6; its older formats are not read"
+    reason = "it is not a zip file of torch 1.6 or newer; older formats are not supported"
     assert get_fault(tmp_path / "pytorch_model.bin") == reason
 
 
@@ -331,7 +337,7 @@ def test_a_zip_that_unpacks_to_more_than_its_size_is_not_given_to_torch(torch, t
     path = tmp_path / "pytorch_model.bin"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(2**20))
-    assert get_fault(path) == "its members are larger than itself: torch does not compress them"
+    assert get_fault(path) == "its members are larger than the file: torch does not compress them"
     assert torch.calls == []
 
 
@@ -359,13 +365,13 @@ def test_the_tensors_of_torch_become_arrays(torch):
 @pytest.mark.parametrize(
     ("tensors", "reason"),
     [
-        (RuntimeError("bad magic\nmore"), "torch says: bad magic"),
-        (ValueError(), "torch says: ValueError"),
+        (RuntimeError("bad magic\nmore"), "torch reports: bad magic"),
+        (ValueError(), "torch reports: ValueError"),
         (FileNotFoundError(2, "No such file or directory"), "No such file or directory"),
-        ([], "it holds no dict of tensors"),
-        ({"epoch": 3}, "it holds 'epoch', which is no tensor"),
-        ({3: Tensor(NUMBERS)}, "it holds 3, which is no tensor"),
-        (SimpleNamespace(), "it holds no dict of tensors"),
+        ([], "it does not hold a dict of tensors"),
+        ({"epoch": 3}, "it holds 'epoch', which is not a tensor"),
+        ({3: Tensor(NUMBERS)}, "it holds 3, which is not a tensor"),
+        (SimpleNamespace(), "it does not hold a dict of tensors"),
     ],
 )
 def test_what_torch_refuses_is_one_line(tensors, reason, torch):

@@ -11,9 +11,8 @@ import numpy as np
 import pickled_corpora
 import pytest
 
-from txl_tf.release import pickle_machine
-from txl_tf.release.pickled_names import NAMES, Array
-from txl_tf.release.plain_data import PickleError, Record, make_records_of
+from txl_tf.release import unpickling
+from txl_tf.release.pickled_objects import NAMES, Array, PickleError, Record, make_records_of
 from txl_tf.release.unpickling import read_pickle, read_pickle_file
 
 PROTOCOLS = range(6)
@@ -148,13 +147,13 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_that_is_not_listed_is_refused(name):
-    message = f"the name {name} is not one that such a file needs (at byte "
+    message = f"the name {name} is not allowed in such a file (at byte "
     assert get_fault(HOSTILE[name]).startswith(message)
 
 
 def test_the_place_of_a_name_is_told():
     data = b"\x80\x02" + pickled_corpora.write_string("seven b") + b"0" + call("os.system")
-    assert get_fault(data) == "the name os.system is not one that such a file needs (at byte 12)"
+    assert get_fault(data) == "the name os.system is not allowed in such a file (at byte 12)"
 
 
 def test_a_name_with_a_line_break_is_one_line():
@@ -174,35 +173,38 @@ REFUSED = {
         call("numpy.ndarray"),
         "numpy.ndarray cannot be called",
     ),
-    "a text is called": (b"U\x01a)R.", "it calls what has no name"),
-    "arguments are a list": (b"ccollections\nOrderedDict\n]R.", "it calls what has no name"),
+    "a text is called": (b"U\x01a)R.", "it calls an object that is not a name"),
+    "arguments are a list": (
+        b"ccollections\nOrderedDict\n]R.",
+        "it calls an object that is not a name",
+    ),
     "keywords": (b"ccollections\nOrderedDict\n)}U\x01aK\x01s\x92.", "it calls with keywords"),
-    "a persistent id": (b"K\x01Q.", "it refers to things outside of it"),
-    "a persistent line": (b"P1\n.", "it refers to things outside of it"),
+    "a persistent id": (b"K\x01Q.", "it refers to objects outside of it"),
+    "a persistent line": (b"P1\n.", "it refers to objects outside of it"),
     "an extension": (b"\x82\x01.", r"the operation b'\x82' is unknown or not allowed"),
     "a buffer": (b"\x97.", r"the operation b'\x97' is unknown or not allowed"),
     "a set": (b"\x8f.", r"the operation b'\x8f' is unknown or not allowed"),
     "a protocol": (b"\x80\x06N.", "its protocol 6 is unknown"),
-    "an empty stack": (b"a.", "it is no pickle, or damaged"),
-    "an empty stack for a tuple": (b"K\x01\x86.", "it is no pickle, or damaged"),
-    "a mark too few": (b"K\x01t.", "it is no pickle, or damaged"),
-    "a memo without": (b"K\x01h\x07.", "it is no pickle, or damaged: its memo holds nothing as 7"),
+    "an empty stack": (b"a.", "it is damaged or not a pickle"),
+    "an empty stack for a tuple": (b"K\x01\x86.", "it is damaged or not a pickle"),
+    "a mark too few": (b"K\x01t.", "it is damaged or not a pickle"),
+    "a memo without": (b"K\x01h\x07.", "it is damaged or not a pickle: its memo has no entry 7"),
     "two objects": (b"K\x01K\x01.", "it does not end with one object"),
     "no object": (b".", "it does not end with one object"),
     "an open mark": (b"K\x01(K\x01.", "it does not end with one object"),
-    "more behind": (b"N.N", "something follows its end"),
+    "more behind": (b"N.N", "it has data after its end"),
     "a key that is a list": (b"}]Ns.", "a key is of type list, not a string"),
     "a key that is a number": (b"}K\x01Ns.", "a key is of type int, not a string"),
     "a long key": (b"}X\x01\x10\x00\x00" + b"a" * 4097 + b"Ns.", "a key is longer than 4096"),
-    "a key without a value": (b"}(U\x01au.", "it is no pickle, or damaged"),
-    "an appended tuple": (b")Na.", "it appends to a thing of type tuple"),
-    "a key of a list": (b"]U\x01aNs.", "it sets keys of a thing of type list"),
-    "attributes of a list": (b"]}b.", "it sets attributes of a thing of type list"),
-    "no UTF-8": (b"\x8c\x01\xff.", "it is no pickle, or damaged"),
+    "a key without a value": (b"}(U\x01au.", "it is damaged or not a pickle"),
+    "an appended tuple": (b")Na.", "it appends to an object of type tuple"),
+    "a key of a list": (b"]U\x01aNs.", "it sets keys of an object of type list"),
+    "attributes of a list": (b"]}b.", "it sets attributes of an object of type list"),
+    "no UTF-8": (b"\x8c\x01\xff.", "it is damaged or not a pickle"),
     "an escape": (b"S'\\q'\n.", "a string has an unknown escape"),
     "half an escape": (b"S'\\x1'\n.", "a string has an unknown escape"),
     "quotes": (b"S'a\n.", "a string has no quotes"),
-    "digits": (b"I1_0\n.", "b'1_0' is no number"),
+    "digits": (b"I1_0\n.", "b'1_0' is not a number"),
     "a long line": (b"I" + b"9" * 401 + b"\n.", "it has a number or a name of more than 400"),
     "many bytes of a number": (
         b"\x8b\x01\x01\x00\x00" + b"\x01" * 257 + b".",
@@ -210,7 +212,7 @@ REFUSED = {
     ),
     "a type with parts": (
         b"cnumpy\ndtype\nU\x02i8\x85R(K\x03U\x01<)NNJ\xff\xff\xff\xfftb.",
-        "an array holds no plain numbers",
+        "an array does not hold plain numbers",
     ),
     "an unknown byte order": (
         b"cnumpy\ndtype\nU\x02i8\x85R(K\x03U\x01=NNNtb.",
@@ -223,19 +225,19 @@ REFUSED = {
     ),
     "not in latin1": (
         call("_codecs.encode", b"\x8c\x03\xe2\x82\xac\x8c\x06latin1\x86"),
-        "it is no pickle, or",
+        "it is damaged or not",
     ),
     "no pairs": (call("collections.OrderedDict", b"](K\x01K\x02e\x85"), "a dict is not made of"),
     "a reconstructed number": (
         call("copy_reg._reconstructor", b"K\x01K\x02N\x87"),
-        "an object is of no class",
+        "an object has no class",
     ),
     "itself reconstructed": (
         call(
             "copy_reg._reconstructor",
             b"ccopy_reg\n_reconstructor\nc__builtin__\nobject\nN\x87",
         ),
-        "an object is of no class",
+        "an object has no class",
     ),
 }
 
@@ -258,17 +260,17 @@ ODD_ARRAYS = {
 @pytest.mark.parametrize("protocol", [2, 5])
 @pytest.mark.parametrize("array", ODD_ARRAYS.values(), ids=ODD_ARRAYS)
 def test_arrays_of_other_things_are_refused(array, protocol):
-    assert "an array holds no plain numbers" in get_fault(pickle.dumps(array, protocol))
+    assert "an array does not hold plain numbers" in get_fault(pickle.dumps(array, protocol))
 
 
 @pytest.mark.parametrize(
     ("shape", "reason"),
     [
-        (b"K\x04\x85", "an array has 24 bytes, which is not what its shape needs"),
-        (b"J\xfd\xff\xff\xff\x85", "the shape of an array is none"),
-        (b"(K\x00\x8a\x07\xff\xff\xff\xff\xff\xff\x7ft", "the shape of an array is none"),
-        (b"(" + b"K\x01" * 9 + b"t", "the shape of an array is none"),
-        (b"K\x03", "the shape of an array is none"),
+        (b"K\x04\x85", "an array has 24 bytes, which does not fit its shape"),
+        (b"J\xfd\xff\xff\xff\x85", "the shape of an array is invalid"),
+        (b"(K\x00\x8a\x07\xff\xff\xff\xff\xff\xff\x7ft", "the shape of an array is invalid"),
+        (b"(" + b"K\x01" * 9 + b"t", "the shape of an array is invalid"),
+        (b"K\x03", "the shape of an array is invalid"),
     ],
 )
 def test_an_array_has_the_bytes_of_its_shape(shape, reason):
@@ -280,7 +282,7 @@ def test_an_array_has_the_bytes_of_its_shape(shape, reason):
 def test_a_huge_shape_without_bytes_is_refused():
     data = pickle.dumps(np.zeros((0, 3)), 3)
     shape = b"K\x00" + b"\x8a\x06\xff\xff\xff\xff\xff\x7f" * 4
-    assert "it is no pickle, or damaged" in get_fault(
+    assert "it is damaged or not a pickle" in get_fault(
         data.replace(b"K\x00K\x03\x86", b"(" + shape + b"t")
     )
 
@@ -302,7 +304,7 @@ HUGE = {
 @pytest.mark.parametrize("data", HUGE.values(), ids=HUGE)
 def test_a_huge_count_takes_no_memory(data):
     tracemalloc.start()
-    with pytest.raises(PickleError, match=r"^(it ends in the middle|it has a number of more than)"):
+    with pytest.raises(PickleError, match=r"^(it is truncated|it has a number of more than)"):
         read_pickle(data, NAMES)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -361,11 +363,11 @@ def test_a_long_argument_is_not_used_many_times(count):
     text = b"a" * 100_000
     start = b"](c_codecs\nencode\n(X" + struct.pack("<I", len(text)) + text + b"X\x06\x00\x00\x00"
     data = start + b"latin1tq\x00Rc_codecs\nencode\nq\x010" + b"h\x01h\x00R0" * count + b"e."
-    assert "it uses the same things too often" in get_fault(data)
+    assert "it uses the same objects too often" in get_fault(data)
 
 
 def test_a_stack_that_grows_and_grows_is_refused():
-    assert "its stack holds more than 65,536 things" in get_fault(b"N" * 100_000 + b".")
+    assert "its stack holds more than 65,536 objects" in get_fault(b"N" * 100_000 + b".")
 
 
 # What a byte or a few can make, again and again. The memo holds what `SHARED` puts there.
@@ -399,7 +401,7 @@ REPEATED = {
 
 @pytest.mark.parametrize("unit", REPEATED.values(), ids=REPEATED)
 def test_memory_is_in_proportion_to_the_file(unit, monkeypatch):
-    monkeypatch.setattr(pickle_machine, "_FREE_OBJECTS", 1009)
+    monkeypatch.setattr(unpickling, "_FREE_OBJECTS", 1009)
     batch = b"(" + unit * (20_011 // len(unit)) + b"e"
     data = SHARED + b"]" + batch * 19 + b"."
     names = NAMES | {("x", "C"): make_records_of("C")}
@@ -416,18 +418,18 @@ def test_more_objects_than_bytes_are_refused():
     assert "it makes more than one list, tuple, dict or object for every 8 bytes" in get_fault(
         lists
     )
-    assert "it remembers more than one thing for every 4 b" in get_fault(b"N" + b"\x94" * 90_000)
+    assert "it stores more than one object for every 4 b" in get_fault(b"N" + b"\x94" * 90_000)
 
 
 def test_a_dict_is_not_made_of_the_same_pairs_many_times():
     pairs = b"".join(b"](U\x03%cabNe" % (i % 251) for i in range(20_011))
     data = b"ccollections\nOrderedDict\nq\x000](" + pairs + b"eq\x010](" + b"h\x00h\x01\x85R" * 17
-    assert "it uses the same things too often" in get_fault(data)
+    assert "it uses the same objects too often" in get_fault(data)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_large_vocabulary_is_within_the_bounds(protocol, monkeypatch):
-    monkeypatch.setattr(pickle_machine, "_FREE_OBJECTS", 101)
+    monkeypatch.setattr(unpickling, "_FREE_OBJECTS", 101)
     symbols = [f"{i:x}" for i in range(20_011)]
     ids = OrderedDict((symbol, i) for i, symbol in enumerate(symbols))
     value = {"symbols": symbols, "ids": ids, "counter": Counter(symbols)}
@@ -437,7 +439,7 @@ def test_a_large_vocabulary_is_within_the_bounds(protocol, monkeypatch):
 
 def test_a_large_vocabulary_of_python_2_is_within_the_bounds(monkeypatch):
     """Python 2 writes an OrderedDict as a list of pairs, which are lists."""
-    monkeypatch.setattr(pickle_machine, "_FREE_OBJECTS", 101)
+    monkeypatch.setattr(unpickling, "_FREE_OBJECTS", 101)
     pairs = b"".join(b"](U\x02" + struct.pack("<H", i) + b"M\x07\x01e" for i in range(20_011))
     data = b"\x80\x02ccollections\nOrderedDict\n](" + pairs + b"e\x85R."
     assert len(read_pickle(data, NAMES)) == 20_011
@@ -454,7 +456,7 @@ def test_the_memo_is_freed_at_once():
 
 
 def test_a_pickle_without_end_is_refused(monkeypatch):
-    monkeypatch.setattr(pickle_machine, "_MAX_OPERATIONS", 2**15)
+    monkeypatch.setattr(unpickling, "_MAX_OPERATIONS", 2**15)
     assert read_pickle(b"N0" * (2**14 - 1) + b"N.", NAMES) is None
     assert "it has more than 32,768 operations" in get_fault(b"N0" * 2**14 + b"N.")
 
@@ -468,9 +470,9 @@ def test_a_persistent_id_goes_to_its_handler():
     ("content", "reason"),
     [
         (b"", "it is empty"),
-        (b"Just a text.\n", "it is no pickle, or damaged"),
+        (b"Just a text.\n", "it is damaged or not a pickle"),
         (b"<html>", "the operation b'<' is unknown"),
-        (b"PK\x03\x04", "it ends in the middle"),
+        (b"PK\x03\x04", "it is truncated"),
     ],
 )
 def test_another_file_is_refused(content, reason, tmp_path):
@@ -481,5 +483,5 @@ def test_another_file_is_refused(content, reason, tmp_path):
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "cache.pkl")
-    with pytest.raises(PickleError, match=r"^it is no regular file$"):
+    with pytest.raises(PickleError, match=r"^it is not a regular file$"):
         read_pickle_file(tmp_path / "cache.pkl", NAMES)

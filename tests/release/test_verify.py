@@ -25,7 +25,7 @@ from txl_tf.layers import (
 )
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
 from txl_tf.release import load_model, verdict, verify
-from txl_tf.release.comparison import measure_difference
+from txl_tf.release.comparison import TOLERANCE, measure_difference
 
 SHAPE = verify.Shape(tgt_len=5)
 PLAIN, SAME_LENGTH = AttentionSpan(7), AttentionSpan(7, same_length=True, clamp_len=3)
@@ -61,7 +61,7 @@ def assert_is_blamed(checks, layer, term):
 def test_imported_weights_agree_in_every_term(name):
     checks = compare(name, spans=[PLAIN, SAME_LENGTH])
     assert get_blame(checks) is None
-    assert max(check.difference for check in checks) < verify.TOLERANCE / 10
+    assert max(check.difference for check in checks) < TOLERANCE / 10
     config = load_case(name).config
     layers = {(check.layer, check.term) for check in checks if check.layer is not None}
     expected = {(n, term) for n in range(config.n_layer) for term in verdict.LAYER_TERMS}
@@ -526,7 +526,7 @@ def test_a_variable_that_is_not_there_is_named():
 def test_the_verdict_says_where_and_why():
     checks = compare(change=lambda model: use_gelu(model.decoder_layers[1]))
     first, where, causes, *_ = verdict.describe_verdict(checks)
-    assert first.startswith("They part first at layer 1, feed-forward: ")
+    assert first.startswith("They first differ at layer 1, feed-forward: ")
     assert where == "  in segment 0, mem_len 7, same_length, clamp_len 3."
     assert "relu" in causes
 

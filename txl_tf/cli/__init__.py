@@ -1,1 +1,1 @@
-"""Shared parts of the command-line programs: flags, the training command, errors of one line."""
+"""Shared parts of the command-line programs: flags, the training command, one-line errors."""

@@ -1,4 +1,4 @@
-"""Flags for the fields of configs: defined from their descriptions, and read into configs."""
+"""Flags for the fields of configs, defined from the descriptions of the fields."""
 
 import dataclasses
 from collections.abc import Callable, Collection
@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from absl import flags
 
-from txl_tf.cli.flags import define_flag, parse_integers
+from txl_tf.cli.flags import define_flag, parse_integers, reraise_as_flag_error
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.run_options import RunOptions
 
@@ -14,6 +14,7 @@ Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions)
 
 _EVAL_PREFIX = "eval_"
 _EVAL_NOTE = "the preset's; without one, as in training"
+_SPAN_FIELDS = ("tgt_len", "mem_len", "same_length", "clamp_len")
 
 
 def define_config_flags(
@@ -24,15 +25,15 @@ def define_config_flags(
     prefix: str | None = None,
     otherwise: str | None = None,
 ) -> None:
-    """Defines a flag for each field of a config, by the field's default and description.
+    """Defines a flag for each field of a config, with the field's default and description.
 
     Args:
-        options: the flags of the program, to which these are added.
-        config: the class.
-        names: the fields that get a flag; `None` for all.
-        prefix: as in `name_flags`.
-        otherwise: says in words what holds where a flag is not given, if that is not the field's
-            default.
+        options: The flags of the program, to which these are added.
+        config: The class of the config.
+        names: The fields that get a flag; `None` for all.
+        prefix: As in `name_flags`.
+        otherwise: A description of the value of a flag that is not given, if that is not the
+            field's default.
     """
     for field in dataclasses.fields(config):
         flag = name_flags(config, prefix).get(field.name)
@@ -53,13 +54,13 @@ def define_config_flags(
 def override(
     config: Config, options: flags.FlagValues, *, prefix: str | None = None, **others: Any
 ) -> Config:
-    """Returns the config with the values of those flags that were given on the command line.
+    """Returns a config with the values of the flags that were given on the command line.
 
     Args:
-        config: has the other values.
-        options: the flags; fields without a flag keep their values.
-        prefix: as in `name_flags`.
-        **others: values of fields that no flag decides.
+        config: The config, which has the values of all other fields.
+        options: The flags.
+        prefix: As in `name_flags`.
+        **others: Values of fields that have no flag.
 
     Raises:
         flags.Error: If the text of a flag cannot be read.
@@ -74,19 +75,40 @@ def override(
 
 
 def name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
-    """Returns the flag of each field.
-
-    The number of tokens has none: the records decide it.
+    """Returns the name of the flag of each field except `n_token`, which the records decide.
 
     Args:
-        config: the class.
-        prefix: the start of the flags' names, before the names of the fields; `None` for "eval_"
-            with `EvalConfig`, and for nothing with others.
+        config: The class of the config.
+        prefix: The prefix that makes the name of a flag from the name of a field; `None` for
+            "eval_" with `EvalConfig`, and for no prefix otherwise.
     """
     if prefix is None:
         prefix = _EVAL_PREFIX if config is EvalConfig else ""
     names = [field.name for field in dataclasses.fields(config) if field.name != "n_token"]
     return {name: name if name.startswith(prefix) else prefix + name for name in names}
+
+
+def define_span_flags(options: flags.FlagValues, otherwise: str) -> None:
+    """Defines the flags of segment and span, which override the config of a run.
+
+    Args:
+        options: The flags of the program, to which these are added.
+        otherwise: A description of the value of a flag that is not given.
+    """
+    define_config_flags(options, EvalConfig, _SPAN_FIELDS, prefix="", otherwise=otherwise)
+
+
+def override_evaluation(config: EvalConfig, options: flags.FlagValues) -> EvalConfig:
+    """Returns a config with the values of the flags that were given on the command line.
+
+    The flag of `eval_batch_size` is `--lanes`; the others have the names of their fields.
+
+    Raises:
+        flags.Error: If a value is out of its range.
+    """
+    has_lanes = "lanes" in options and options["lanes"].present
+    others = {"eval_batch_size": options.lanes} if has_lanes else {}
+    return reraise_as_flag_error(override, config, options, prefix="", **others)
 
 
 def parse_cutoffs(texts: list[str]) -> tuple[int, ...]:
@@ -96,7 +118,7 @@ def parse_cutoffs(texts: list[str]) -> tuple[int, ...]:
     (20000, 40000)
 
     Raises:
-        flags.Error: If a text is no integer.
+        flags.Error: If a text is not an integer.
     """
     return parse_integers("cutoffs", texts)
 
@@ -108,7 +130,7 @@ def parse_schedule(texts: list[str]) -> tuple[tuple[int, int], ...]:
     ((2000, 32), (6000, 64))
 
     Raises:
-        flags.Error: If a text is no such pair.
+        flags.Error: If a text is not such a pair.
     """
     try:
         pairs = [text.split(":") for text in texts]
@@ -120,7 +142,7 @@ def parse_schedule(texts: list[str]) -> tuple[tuple[int, int], ...]:
         ) from error
 
 
-# Of fields that are no plain values: from the list of texts that a flag holds.
+# Fields with structured values, which are parsed from the list of texts that a flag holds.
 _PARSERS: dict[str, Callable[[list[str]], Any]] = {
     "cutoffs": parse_cutoffs,
     "tgt_len_schedule": parse_schedule,

@@ -1,11 +1,12 @@
-"""A dry run: what a training command would do, and the resources it would need."""
+"""Describes a dry run: what a training command would do, and the resources it would need."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from absl import flags
 
-from txl_tf.config.run_options import RunOptions
+from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.config.stages import find_stage
 from txl_tf.data.data_set import DataSet
 from txl_tf.data.lanes import TrainingLanes
@@ -23,63 +24,43 @@ from txl_tf.training.costs import (
 from txl_tf.training.job import check_steps, describe_epoch, describe_extension, make_lanes
 from txl_tf.training.trainer import check_batch
 
-if TYPE_CHECKING:
-    from txl_tf.config import ModelConfig
-
-_SAMPLED_TOKENS = 200_000  # of which the bins are counted
+_SAMPLED_TOKENS = 200_000  # whose bins are counted
 
 
-class Job(NamedTuple):
-    """A training run that was asked for.
+def describe_dry_run(
+    options: flags.FlagValues, records: DataSet, config: RunConfig, n_replicas: int | None
+) -> Iterator[str]:
+    """Yields lines about what the training would do and need.
 
     Args:
-        records: the data set.
-        config: of the run.
-        options: when it evaluates and saves.
-        model_dir: run folder.
-        eval_split: split of the evaluations.
-        warm_start_path: checkpoint whose weights a new run starts from.
-        evaluates_after: whether the run is evaluated after training.
-        n_replicas: their number; `None` if it is not known before the start.
-    """
-
-    records: DataSet
-    config: RunConfig
-    options: RunOptions
-    model_dir: str
-    eval_split: str
-    warm_start_path: str | None
-    evaluates_after: bool
-    n_replicas: int | None
-
-
-def describe_job(job: Job) -> Iterator[str]:
-    """Yields lines about what the training would do and need.
+        options: The flags of the training command.
+        records: The data set.
+        config: The config of the run.
+        n_replicas: The number of replicas; `None` if it is known only when training starts.
 
     Raises:
         UserError: If the training would be refused.
     """
-    config, training = job.config, job.config.training
-    found = check_run_folder(job.model_dir, config, job.records.vocabulary)
-    lanes = make_lanes(job.records, training)
-    n_replicas = job.n_replicas or 1
-    check_batch(training, n_replicas)
-    checkpoints = list_checkpoints(job.model_dir)
+    training, model_dir = config.training, options.model_dir
+    found = check_run_folder(model_dir, config, records.vocabulary)
+    lanes = make_lanes(records, training)
+    check_batch(training, n_replicas or 1)
+    checkpoints = list_checkpoints(model_dir)
     first_step = checkpoints[-1][0] if checkpoints else 0
-    check_steps(job.model_dir, first_step, training)
+    check_steps(model_dir, first_step, training)
     counts: dict[str, Any] = {
-        "n_replicas": n_replicas,
-        "bin_shares": measure_bin_shares(job.records, config.model),
+        "n_replicas": n_replicas or 1,
+        "bin_shares": measure_bin_shares(records, config.model),
     }
     parts = config.model.count_parameters_by_part()
     yield "A dry run: nothing is trained or written."
     yield (
         f"parameters  {sum(parts):,}: embedding {parts.embedding:,}, layers {parts.layers:,}, "
-        f"softmax {parts.softmax:,} beside the tables"
+        f"softmax {parts.softmax:,} without the tables"
     )
-    memory = estimate_memory(config.model, training, n_replicas=n_replicas)
+    memory = estimate_memory(config.model, training, n_replicas=n_replicas or 1)
     yield f"memory      {_describe_memory(memory)}"
-    yield f"            {_describe_replicas(job)}"
+    yield f"            {_describe_replicas(training.train_batch_size, n_replicas)}"
     flops = count_step_flops(config.model, training, **counts)
     yield (
         f"step        {training.train_batch_size * training.tgt_len:,} tokens, "
@@ -93,15 +74,15 @@ def describe_job(job: Job) -> Iterator[str]:
         f"run         step {first_step:,} to {training.train_steps:,}: {n_tokens:,} tokens, "
         f"{epochs:,.2f} epochs, {describe_epoch(lanes)}; {_format_flops(all_flops)}"
     )
-    yield f"start       {_describe_start(job, checkpoints)}"
+    yield f"start       {_describe_start(options, training, checkpoints)}"
     if found and found.training != training:
         yield f"schedule    {describe_extension(first_step, found.training, training)}"
-    yield f"saves       every {job.options.save_steps:,} steps and at the end, to {job.model_dir}"
-    yield f"evaluation  {_describe_evaluations(job)}"
+    yield f"saves       every {options.save_steps:,} steps and at the end, to {model_dir}"
+    yield f"evaluation  {_describe_evaluations(options, records, config)}"
 
 
-def measure_bin_shares(records: DataSet, model: "ModelConfig") -> tuple[float, ...]:
-    """Returns the share of tokens in each bin at the beginning of the training text."""
+def measure_bin_shares(records: DataSet, model: ModelConfig) -> tuple[float, ...]:
+    """Returns the share of each bin in the tokens at the beginning of the training text."""
     split = records.split("train")
     ids = split.read(0, min(len(split), _SAMPLED_TOKENS))
     bins = np.searchsorted(model.cutoffs, ids, side="right")
@@ -115,42 +96,43 @@ def _describe_memory(memory: TrainingMemory) -> str:
     return f"about {_format_bytes(sum(memory))}: {listed}; the activations are an estimate"
 
 
-def _describe_replicas(job: Job) -> str:
-    n_lanes = job.config.training.train_batch_size
-    if job.n_replicas is None:
+def _describe_replicas(n_lanes: int, n_replicas: int | None) -> str:
+    if n_replicas is None:
         return f"for all {n_lanes} lanes; the number of replicas is known when training starts"
-    rows = n_lanes // job.n_replicas
+    rows = n_lanes // n_replicas
     lanes = f"{rows} lane{'s' * (rows > 1)}"
-    if job.n_replicas == 1:
+    if n_replicas == 1:
         return f"on 1 replica with {lanes}"
-    return f"on each of {job.n_replicas} replicas with {lanes}"
+    return f"on each of {n_replicas} replicas with {lanes}"
 
 
-def _describe_start(job: Job, checkpoints: list[tuple[int, str]]) -> str:
+def _describe_start(
+    options: flags.FlagValues, training: TrainConfig, checkpoints: list[tuple[int, str]]
+) -> str:
     if checkpoints:
         step, path = checkpoints[-1]
-        if step == job.config.training.train_steps:
+        if step == training.train_steps:
             return f"all {step:,} steps are done, in {path}"
         return f"restores {path}"
-    if job.warm_start_path is None:
-        return f"new weights, seed {job.config.training.seed}"
-    if not exists(f"{job.warm_start_path}.index"):
-        raise UserError(f"checkpoint {job.warm_start_path} does not exist")
-    return f"the weights of {job.warm_start_path}"
+    if options.warm_start_path is None:
+        return f"new weights, seed {training.seed}"
+    if not exists(f"{options.warm_start_path}.index"):
+        raise UserError(f"checkpoint {options.warm_start_path} does not exist")
+    return f"the weights of {options.warm_start_path}"
 
 
-def _describe_evaluations(job: Job) -> str:
+def _describe_evaluations(options: flags.FlagValues, records: DataSet, config: RunConfig) -> str:
     times = []
-    if job.options.eval_every:
-        times.append(f"every {job.options.eval_every:,} steps and at the end")
-    if job.evaluates_after:
+    if options.eval_every:
+        times.append(f"every {options.eval_every:,} steps and at the end")
+    if options.do_eval:
         times.append("after training")
     if not times:
         return "none"
-    n_tokens = len(job.records.split(job.eval_split)) - 1
+    n_tokens = len(records.split(options.eval_split)) - 1
     return (
-        f"{', '.join(times)}: {n_tokens:,} tokens of {job.eval_split} with "
-        f"{describe_evaluation(job.config.evaluation)}"
+        f"{', '.join(times)}: {n_tokens:,} tokens of {options.eval_split} with "
+        f"{describe_evaluation(config.evaluation)}"
     )
 
 

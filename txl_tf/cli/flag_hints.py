@@ -1,9 +1,9 @@
-"""Names that flags have in other programs, to suggest the flag that is meant."""
+"""Suggests flags for names that other programs use."""
 
 import difflib
 from collections.abc import Collection
 
-# Flags and their names elsewhere. Where there are several flags, all that a program has are meant.
+# Flags and their names in other programs. Of several flags, all that a program has are suggested.
 _OTHER_NAMES: dict[tuple[str, ...], str] = {
     ("train_batch_size", "eval_batch_size"): "batch_size batch bs bsz",
     ("learning_rate",): "lr rate",
@@ -51,15 +51,15 @@ _OTHER_NAMES: dict[tuple[str, ...], str] = {
     ("overwrite",): "force",
 }
 _SUGGESTIONS = {name: flags for flags, names in _OTHER_NAMES.items() for name in names.split()}
-_EPOCH_NOTE = " A run says how many steps an epoch has."
+_EPOCH_NOTE = " A run prints how many steps an epoch has."
 _NOTES = {
     **dict.fromkeys(("epochs", "num_epochs", "max_epochs", "num_train_epochs"), _EPOCH_NOTE),
-    "resume": " A run that is started again continues by itself.",
+    "resume": " A run that is started again continues where it stopped.",
 }
 
 
 def suggest_flags(unknown: str, known: Collection[str]) -> str:
-    """Returns the end of a message that suggests flags in place of an unknown one.
+    """Returns the end of an error message, which suggests flags instead of an unknown one.
 
     >>> suggest_flags("batch_size", ["train_batch_size", "eval_batch_size", "tgt_len"])
     ' Did you mean --train_batch_size or --eval_batch_size?'
@@ -69,8 +69,8 @@ def suggest_flags(unknown: str, known: Collection[str]) -> str:
     ''
 
     Args:
-        unknown: its name, without the dashes.
-        known: the flags of the program.
+        unknown: The name of the unknown flag, without dashes.
+        known: The flags of the program.
     """
     name = unknown.lower().replace("-", "_")
     found = [flag for flag in (name, *_SUGGESTIONS.get(name, ())) if flag in known]

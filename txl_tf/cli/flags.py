@@ -1,5 +1,6 @@
-"""The flags of the programs: how they are defined, read and described."""
+"""Defines, parses and describes the flags of the programs."""
 
+import dataclasses
 import difflib
 import math
 import shutil
@@ -41,22 +42,22 @@ def define_flag(
     is_path: bool = False,
     multiple: bool = False,
 ) -> None:
-    """Defines a flag. What a value must be is checked when the command line is read.
+    """Defines a flag, whose value is checked when the command line is parsed.
 
     Args:
-        options: the flags of the program, to which this one is added.
-        name: its name, without the dashes.
+        options: The flags of the program, to which this one is added.
+        name: The name of the flag, without dashes.
         kind: `str`, `int`, `float`, `bool` or `list` (texts separated by commas).
-        default: its value if it is not given.
-        help_text: its meaning, in sentences. `format_help` adds choices and default; "[default:
-            ...]" at the end says in words what holds where the default is `None`.
-        choices: the texts that it takes; of a list, those that it may hold.
-        lower_bound: the least number that it takes.
-        upper_bound: the largest number that it takes; integers are held to `MAX_INTEGER` without.
-        required: whether it must be given.
-        is_path: whether it names files or folders. An empty text is refused then: most often it
-            is a shell variable that is not set, and would stand for the current folder.
-        multiple: whether it may be given more than once; its value is a list then.
+        default: The value if the flag is not given.
+        help_text: The meaning of the flag, in sentences. `format_help` adds choices and default;
+            "[default: ...]" at the end describes a default that is `None`.
+        choices: The texts that are allowed, as the value or in a list.
+        lower_bound: The smallest number that is allowed.
+        upper_bound: The largest number that is allowed; by default `MAX_INTEGER` for integers.
+        required: Whether the flag must be given.
+        is_path: Whether the flag names files or folders. An empty text is then an error: it is
+            usually an unset shell variable, and would mean the current folder.
+        multiple: Whether the flag may be given more than once; its value is then a list.
     """
     if kind is int:
         lower_bound = -MAX_INTEGER if lower_bound is None else lower_bound
@@ -66,42 +67,33 @@ def define_flag(
     )
     flag_class: Any = flags.MultiFlag if multiple else flags.Flag
     flag = flag_class(parser, None, name, default, help_text, boolean=kind is bool)
-    flag.help = help_text  # without what absl adds to it
+    flag.help = help_text  # without the additions of absl
     flags.DEFINE_flag(flag, options)
 
 
 def define_second_name(options: flags.FlagValues, name: str, original: str) -> None:
-    """Defines another name of a flag that is already defined; both set one value."""
+    """Defines another name of an existing flag; both names set the same value."""
     flags.DEFINE_alias(name, original, flag_values=options)
     options[name].help = f"Second name of --{original}."
 
 
+@dataclasses.dataclass(eq=False)
 class FlagParser(flags.ArgumentParser):
-    """Turns the text of a flag into its value; the arguments are those of `define_flag`."""
+    """Parses the text of a flag; the arguments are those of `define_flag`."""
 
-    def __init__(
-        self,
-        name: str,
-        kind: type,
-        choices: tuple[str, ...],
-        lower_bound: float | None,
-        upper_bound: float | None,
-        required: bool,
-        is_path: bool,
-    ):
-        self.name = name
-        self.kind = kind
-        self.choices = choices
-        self.lower_bound = lower_bound
-        self.upper_bound = upper_bound
-        self.required = required
-        self.is_path = is_path
+    name: str
+    kind: type
+    choices: tuple[str, ...]
+    lower_bound: float | None
+    upper_bound: float | None
+    required: bool
+    is_path: bool
 
     def parse(self, argument: Any) -> Any:
-        """Returns the value of a text; a default, which is none, as it is.
+        """Returns the value of a text. A default that is not a text is returned unchanged.
 
         Raises:
-            flags.Error: If the flag does not take the value. The message states the rule.
+            flags.Error: If the value is not allowed. The message states the rule.
         """
         if not isinstance(argument, str):
             return argument
@@ -117,7 +109,7 @@ class FlagParser(flags.ArgumentParser):
         raise flags.Error(f"--{self.name} must {rule}. Received: {shown}{hint}")
 
     def _find_broken_rule(self, value: Any) -> str | None:
-        """Returns the rule that a value breaks, as it follows "must"; `None` for a good value."""
+        """Returns the rule that a value breaks, to follow "must"; `None` for a valid value."""
         texts = value if self.kind is list else [value]
         if self.is_path and not (texts and all(text.strip() for text in texts)):
             return "name a file or a folder (is a shell variable not set?)"
@@ -144,18 +136,18 @@ def parse_flags(
     positional: str | None = None,
     rest: str | None = None,
 ) -> None:
-    """Reads the command line into the flags.
+    """Parses the command line.
 
     Args:
-        options: the flags, defined and not yet read.
-        argv: the command line.
-        positional: the flag whose value may stand without its name, before all others.
-        rest: the flag, defined with `multiple`, that takes all arguments that are no flags,
-            wherever they stand; nothing after `--` is a flag.
+        options: The flags, not yet parsed.
+        argv: The command line.
+        positional: The flag whose value may be the first argument, without the name of the flag.
+        rest: The flag, defined with `multiple`, that takes all arguments that are not flags,
+            wherever they are; all arguments after `--` are such arguments.
 
     Raises:
-        flags.Error: If a flag is unknown (the message names those that may be meant), is missing,
-            or does not take its value; or if there is an argument that is no flag.
+        flags.Error: If a flag is unknown (the message suggests similar ones), is missing, or has a
+            value that is not allowed; or if an argument is not a flag.
     """
     if positional and len(argv) > 1 and not argv[1].startswith("-"):
         argv = [argv[0], f"--{positional}={argv[1]}", *argv[2:]]
@@ -175,13 +167,13 @@ def parse_flags(
 
 
 def parse_integers(name: str, texts: list[str]) -> tuple[int, ...]:
-    """Returns the integers in the value of a flag, a list.
+    """Returns the integers in the value of a flag of kind `list`.
 
     >>> parse_integers("steps", ["1000", "2000"])
     (1000, 2000)
 
     Raises:
-        flags.Error: If a text is no integer, or one above `MAX_INTEGER`; the flag is named.
+        flags.Error: If a text is not an integer, or exceeds `MAX_INTEGER`; the flag is named.
     """
     try:
         values = tuple(int(text) for text in texts)
@@ -194,10 +186,10 @@ def parse_integers(name: str, texts: list[str]) -> tuple[int, ...]:
     return values
 
 
-def reraise_as_flag_error(call: Callable[..., Result], *arguments: Any) -> Result:
+def reraise_as_flag_error(call: Callable[..., Result], *arguments: Any, **keywords: Any) -> Result:
     """Calls the function and re-raises `UserError` as `flags.Error`."""
     try:
-        return call(*arguments)
+        return call(*arguments, **keywords)
     except UserError as error:
         raise flags.Error(str(error)) from error
 
@@ -231,7 +223,7 @@ def _get_placeholder(parser: FlagParser) -> str:
 
 
 def _list_notes(flag: flags.Flag) -> Iterator[str]:
-    """Yields what the definition of a flag adds to its help."""
+    """Yields the additions to the help text that follow from the definition of a flag."""
     parser: Any = flag.parser
     if parser.choices:
         several = "One or more" if parser.kind is list else "One"
@@ -245,7 +237,7 @@ def _list_notes(flag: flags.Flag) -> Iterator[str]:
 
 
 def write_value(value: Any) -> str:
-    """Returns a value as it is written on a command line.
+    """Returns a value as written on a command line.
 
     >>> write_value(True), write_value(((2000, 32), (6000, 64)))
     ('true', '2000:32,6000:64')

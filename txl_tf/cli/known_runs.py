@@ -1,7 +1,4 @@
-"""What existing runs tell a command line: where the data are, and the model to start from.
-
-A run remembers its config and its data: flags that are not given keep their values.
-"""
+"""Reads defaults of the training command from existing runs: config, data, and initial model."""
 
 import dataclasses
 import os
@@ -19,12 +16,12 @@ if TYPE_CHECKING:
     from txl_tf.runs.data_place import DataPlace
     from txl_tf.runs.folder import RunConfig
 
-# The flags that say where the data are, which a run remembers.
+# The flags of the place of the data, which a run records.
 PLACE_FLAGS = ("data_dir", "data_format", "record_info_dir", "corpus_info_path")
 
 
 def find_run(model_dir: str) -> "RunConfig | None":
-    """Returns the config of a run folder, or `None` if there is no run.
+    """Returns the config of a run folder; `None` if there is no run.
 
     Raises:
         UserError: If the config cannot be read.
@@ -32,42 +29,42 @@ def find_run(model_dir: str) -> "RunConfig | None":
     if get_size(join_path(model_dir, "config.json")) is None:
         return None
 
-    from txl_tf.runs.folder import read_run_config  # tensorflow is not needed for a new run
+    from txl_tf.runs.folder import read_run_config  # a new run needs no TensorFlow yet
 
     return read_run_config(model_dir)
 
 
 def find_data(options: flags.FlagValues, found: "RunConfig | None") -> "DataPlace":
-    """Returns where the data are: as the flags say, or as the run remembers.
+    """Returns the place of the data, from the flags or from the run.
 
     Args:
-        options: the flags.
-        found: the config of the run; `None` for a new one.
+        options: The flags.
+        found: The config of the run; `None` for a new run.
 
     Raises:
-        flags.Error: If neither the flags nor the run say where.
-        UserError: If the folder that the run remembers no longer exists.
+        flags.Error: If neither the flags nor the run state it.
+        UserError: If the folder that the run states no longer exists.
     """
     if options.data_dir is None and found is None:
-        raise flags.Error("--data_dir must be given: a new run knows no data")
+        raise flags.Error("--data_dir must be given: this is a new run")
 
     from txl_tf.runs.data_place import DataPlace, find_run_data, recall_data
 
     given: dict[str, Any] = {name: options[name].value for name in PLACE_FLAGS}
     if options.data_dir is not None:
         return DataPlace(**given)
-    # The data of its training; for an imported run, those that came with it.
+    # The data of its training, or for an imported run the data that came with it.
     place = recall_data(options.model_dir) or find_run_data(options.model_dir)
     if place is None:
         raise flags.Error(
-            f"--data_dir must be given: `{options.model_dir}` does not know where its data are"
+            f"--data_dir must be given: `{options.model_dir}` does not state where its data are"
         )
     present = {name: given[name] for name in PLACE_FLAGS if options[name].present}
     return dataclasses.replace(place, **present)
 
 
 def find_start(options: flags.FlagValues, records: DataSet) -> ModelConfig | None:
-    """Returns the model of the run whose weights a new run starts from, if that is known.
+    """Returns the config of the model that --warm_start_path is a checkpoint of, if it is known.
 
     Raises:
         UserError: If that run has another vocabulary than the records.
@@ -78,27 +75,17 @@ def find_start(options: flags.FlagValues, records: DataSet) -> ModelConfig | Non
     start = find_run(folder)
     if start is None:
         return None
-    _check_vocabulary(folder, records)
-    if not options.preset:
-        print(f"The model is that of {folder}, but for flags given here.")
-    return start.model
-
-
-def _check_vocabulary(folder: str, records: DataSet) -> None:
-    """Checks that a run has the vocabulary of the records; its weights mean nothing without.
-
-    Raises:
-        UserError: If it has another one.
-    """
     from txl_tf.runs.folder import VOCABULARY_NAME, read_run_vocabulary
 
     vocabulary = read_run_vocabulary(folder)
-    if vocabulary is None or records.vocabulary in (None, vocabulary):
-        return
-    path = shlex.quote(join_path(folder, VOCABULARY_NAME))
-    raise UserError(
-        f"`{records.data_dir}` has another vocabulary than `{folder}`, whose weights are of no use "
-        "for it. To make records with the vocabulary of that run: python "
-        f"data_prep/make_tfrecords.py --dataset text --level {vocabulary.level} "
-        f"--vocab_file {path} --train FILES --valid FILES --data_dir NEW_DATA_DIR"
-    )
+    if vocabulary is not None and records.vocabulary not in (None, vocabulary):
+        path = shlex.quote(join_path(folder, VOCABULARY_NAME))
+        raise UserError(
+            f"`{records.data_dir}` has another vocabulary than `{folder}`, so the weights of that "
+            "run cannot be used. To make records with the vocabulary of the run: python "
+            f"data_prep/make_tfrecords.py --dataset text --level {vocabulary.level} "
+            f"--vocab_file {path} --train FILES --valid FILES --data_dir NEW_DATA_DIR"
+        )
+    if not options.preset:
+        print(f"The model is that of {folder}, except for flags given here.")
+    return start.model

@@ -1,6 +1,6 @@
 """Flags of the 2019 release's programs that have no effect here.
 
-They are accepted so that its command lines run, and a line says what to use instead.
+They are accepted so that its command lines run. A printed line states the replacement.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ _HELP = "Accepted so that command lines of the 2019 release run; has no effect."
 
 
 class LegacyFlag(NamedTuple):
-    """A flag that is accepted, and the end of the line that says what to use instead.
+    """A flag that is accepted, and its replacement.
 
-    Attributes:
-        name: Without the dashes.
-        kind: Its type.
-        default: The release's.
-        instead: What to use instead, or why nothing is needed.
+    Args:
+        name: The name of the flag, without dashes.
+        kind: The type of the flag.
+        default: The default in the release.
+        instead: What to use instead, or why nothing is needed; the end of a printed line.
     """
 
     name: str
@@ -29,24 +29,19 @@ class LegacyFlag(NamedTuple):
     instead: str
 
 
-_UNREAD = "not needed, the release did not read it either"
-_HOSTS = "not needed, TF_CONFIG names the hosts, or the TPU knows its own"
-_CUT_LATER = "not needed, records know no batch and no segment length; training cuts them"
+_UNUSED = "not needed, and not used by the release either"
+_HOSTS = "not needed, as TF_CONFIG names the hosts, and a TPU knows its own"
+_CUT_LATER = "not needed, as training chooses the batch size and the segment length"
 
 TRAINING_FLAGS = (
     LegacyFlag("num_hosts", int, 1, _HOSTS),
     LegacyFlag("num_host", int, 1, _HOSTS),
-    LegacyFlag(
-        "num_core_per_host",
-        int,
-        8,
-        "not needed, all GPUs or cores are used; --num_gpus takes fewer",
-    ),
+    LegacyFlag("num_core_per_host", int, 8, "all GPUs or cores are used; --num_gpus limits them"),
     LegacyFlag(
         "use_tpu", bool, True, "train_tpu.py trains on TPUs, train_gpu.py on GPUs or the CPU"
     ),
     LegacyFlag("master", str, None, "--tpu of train_tpu.py takes a name or an address"),
-    LegacyFlag("track_mean", bool, True, "not needed, the loss that is logged is always the mean"),
+    LegacyFlag("track_mean", bool, True, "not needed, as the logged loss is always a mean"),
     LegacyFlag("do_test", bool, False, "--do_eval --eval_split=test evaluates on the test split"),
 )
 PREPARATION_FLAGS = (
@@ -54,19 +49,13 @@ PREPARATION_FLAGS = (
     LegacyFlag("per_host_train_bsz", int, 60, _CUT_LATER),
     LegacyFlag("per_host_valid_bsz", int, 60, _CUT_LATER),
     LegacyFlag("per_host_test_bsz", int, 0, f"{_CUT_LATER}; all splits are made at once"),
-    LegacyFlag(
-        "num_core_per_host", int, 8, "not needed, the same records serve any number of cores"
-    ),
-    LegacyFlag(
-        "num_procs", int, 1, "not needed, all processors are used; --num_workers takes fewer"
-    ),
-    LegacyFlag(
-        "num_passes", int, 10, "not needed, each epoch of training starts at another offset instead"
-    ),
-    LegacyFlag("num_shuffle", int, 4, "its name is --num_shuffles here; it is for lm1b"),
-    LegacyFlag("max_batch", int, -1, _UNREAD),
-    LegacyFlag("debug", bool, False, _UNREAD),
-    LegacyFlag("use_tpu", bool, True, "not needed, the same records serve GPUs and TPUs"),
+    LegacyFlag("num_core_per_host", int, 8, "not needed, as records serve any number of cores"),
+    LegacyFlag("num_procs", int, 1, "all processors are used; --num_workers limits them"),
+    LegacyFlag("num_passes", int, 10, "not needed, as each epoch starts at another offset"),
+    LegacyFlag("num_shuffle", int, 4, "use --num_shuffles instead, which is for lm1b"),
+    LegacyFlag("max_batch", int, -1, _UNUSED),
+    LegacyFlag("debug", bool, False, _UNUSED),
+    LegacyFlag("use_tpu", bool, True, "not needed, as the same records serve GPUs and TPUs"),
 )
 
 
@@ -79,7 +68,7 @@ def define_legacy_flags(options: flags.FlagValues, legacy: tuple[LegacyFlag, ...
 def describe_legacy_flags(
     options: flags.FlagValues, legacy: tuple[LegacyFlag, ...]
 ) -> Iterator[str]:
-    """Yields a line for each flag of a table that was given."""
+    """Yields a line for each flag of a table that was given on the command line."""
     for flag in legacy:
         if options[flag.name].present:
             value = options[flag.name].value

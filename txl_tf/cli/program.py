@@ -1,4 +1,4 @@
-"""How a command-line program runs: it reads its flags, and an error is one line and a status."""
+"""Runs a command-line program: parses its flags, and reports errors as one line and a status."""
 
 import io
 import os
@@ -24,36 +24,36 @@ def run_program(
     positional: str | None = None,
     rest: str | None = None,
 ) -> int:
-    """Reads the command line, runs a program, and turns its errors into a line.
+    """Parses the command line, runs a program, and prints its errors as one line.
 
     Args:
-        description: the first lines of `--help`, most often the docstring of a module, which is
+        description: The first lines of `--help`, usually the docstring of a module, which is
             `None` under `python -OO`.
-        options: the flags, defined and not yet read.
-        main: the program; it gets the flags that were read.
-        argv: the command line.
-        positional: as in `parse_flags`.
-        rest: as in `parse_flags`.
+        options: The flags, not yet parsed.
+        main: The program, called with the parsed flags.
+        argv: The command line.
+        positional: As in `parse_flags`.
+        rest: As in `parse_flags`.
 
     Returns:
         The exit status: 0; 1 if the program failed; 2 if the command line is wrong; 130 if it
-        was interrupted from the keyboard; 141 if nobody reads its output any more; otherwise that
-        of a `StoppedError`.
+        was interrupted from the keyboard; 141 if the reader of its output has closed the pipe; or
+        the status of a `StoppedError`.
     """
     name = os.path.basename(argv[0])
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # lines come at once through a pipe too
+        sys.stdout.reconfigure(line_buffering=True)  # also when writing to a pipe
     try:
         if {"--help", "-h", "--helpfull", "--helpshort"} & set(argv[1:]):
             print(f"{description or name}\n\n{format_help(options)}")
             return 0
         parse_flags(options, argv, positional=positional, rest=rest)
-        # tensorflow's remarks on the machine would bury the program's own lines.
+        # TensorFlow's messages about the machine would bury the program's own lines.
         with quiet_start():
             main(options)
     except flags.Error as error:
         return _fail(name, error, EXIT_USAGE)
-    except BrokenPipeError:  # the reader of the output has enough, as `head`
+    except BrokenPipeError:  # the reader of the output has finished, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except (UserError, OSError) as error:

@@ -1,9 +1,9 @@
-"""Imports tensorflow without its remarks on the machine.
+"""Imports TensorFlow without its messages about the machine.
 
-Its C++ reads `TF_CPP_MIN_LOG_LEVEL` late. Before that it writes remarks on oneDNN and on GPUs that
-are not there straight to file descriptor 2, whatever the level. Programs filter that descriptor
-while tensorflow starts, and only then. `import txl_tf` filters nothing: the descriptor is not a
-library's to redirect.
+Its C++ code reads `TF_CPP_MIN_LOG_LEVEL` late. Before that it writes messages about oneDNN and
+missing GPUs to file descriptor 2, whatever the level. Programs filter that descriptor while
+TensorFlow is imported, and only then. `import txl_tf` filters nothing, because a library should not
+redirect the descriptor.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 
 LEVEL_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
-DEFAULT_LEVEL = "2"  # errors alone
-# A process of its own: lines that come before a crash are passed on too.
+DEFAULT_LEVEL = "2"  # only errors
+# Runs in a separate process, which also passes on lines that precede a crash.
 _FILTER = """
 import re, sys
 dropped = re.compile("|".join(sys.argv[1:]).encode())
@@ -31,10 +31,10 @@ for line in sys.stdin.buffer:
 
 @contextlib.contextmanager
 def quiet_start() -> Iterator[None]:
-    """Hides remarks on the machine if tensorflow is imported for the first time within.
+    """Hides messages about the machine if TensorFlow is first imported in this context.
 
-    What is hidden follows `TF_CPP_MIN_LOG_LEVEL`, which is 2 unless the user has set it: errors
-    pass, and so does every line that does not look like a remark. With 0 nothing is hidden.
+    `TF_CPP_MIN_LOG_LEVEL` decides what is hidden; unless the user has set it, it is 2. Errors pass,
+    and so does every line that does not have the form of a message. With 0 nothing is hidden.
     """
     if "tensorflow" in sys.modules:
         yield
@@ -60,13 +60,13 @@ def list_dropped(level: str) -> list[str]:
     return [
         "WARNING: All log messages before absl::InitializeLog.* are written to STDERR",
         rf"[{kinds}]\d{{4}} \d\d:\d\d:[\d.]+ +\d+ \S+:\d+\] ",
-        # An error by its letter. It says that there is no driver: the machine has no GPU.
+        # Marked as an error, but means only that the machine has no GPU driver.
         r"E\d{4} .* failed call to cuInit: .*\(303\)",
     ]
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Has tensorflow imported by `_Loader`."""
+    """Makes `_Loader` import TensorFlow."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -81,7 +81,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Imports tensorflow and has it look for devices, with its remarks filtered."""
+    """Imports TensorFlow and lists its devices, with its messages filtered."""
 
     def __init__(self, spec: importlib.machinery.ModuleSpec, loader: importlib.abc.Loader):
         self._spec = spec
@@ -95,14 +95,14 @@ class _Loader(importlib.abc.Loader):
         level = os.environ.setdefault(LEVEL_VARIABLE, DEFAULT_LEVEL)
         with filter_lines(list_dropped(level)):
             self._loader.exec_module(module)
-            # Remarks on GPUs come when they are looked for; errors will come again to the program.
+            # Messages about GPUs come when devices are listed. The program will see errors again.
             with contextlib.suppress(Exception):
                 module.config.list_physical_devices()
 
 
 @contextlib.contextmanager
 def filter_lines(dropped: Sequence[str]) -> Iterator[None]:
-    """Keeps lines that begin with one of some patterns from file descriptor 2."""
+    """Removes lines that match any of the patterns from file descriptor 2."""
     if not dropped:
         yield
         return
@@ -115,9 +115,9 @@ def filter_lines(dropped: Sequence[str]) -> Iterator[None]:
         helper = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _FILTER, *dropped],
             stdin=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for this process
+            start_new_session=True,  # Ctrl-C must not end it
         )
-    except OSError:  # no process can be started: better with remarks than not at all
+    except OSError:  # no process can be started; messages are better than a failure
         os.close(saved)
         yield
         return
@@ -131,5 +131,5 @@ def filter_lines(dropped: Sequence[str]) -> Iterator[None]:
         sys.stderr.flush()
         os.dup2(saved, 2)
         os.close(saved)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a child of ours may still hold it
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a child may still hold the pipe
             helper.wait(timeout=5)

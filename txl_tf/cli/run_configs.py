@@ -1,20 +1,26 @@
-"""The configs of a run: the flags that were given, over a preset, an older run, or defaults."""
+"""Makes the configs of a run from flags, over a preset, an older run, or defaults; and back."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+import shlex
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from txl_tf import presets
-from txl_tf.cli.config_flags import override
+from txl_tf.cli.config_flags import name_flags, override
+from txl_tf.cli.data_formats import RECORDS
 from txl_tf.cli.flags import reraise_as_flag_error, write_value
+from txl_tf.cli.known_runs import PLACE_FLAGS
 from txl_tf.cli.train_flags import trains
-from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config import SHAPELESS, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.data_set import DataSet
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
-    from txl_tf.runs.folder import RunConfig
+    from txl_tf.runs.data_place import DataPlace
+    from txl_tf.runs.folder import OtherConfigError, RunConfig
+
+_NOT_REPEATED = (*PLACE_FLAGS, "model_dir", "preset", "warm_start_path", "dry_run")
 
 
 def make_configs(
@@ -26,21 +32,22 @@ def make_configs(
 ) -> tuple[ModelConfig, TrainConfig, EvalConfig]:
     """Returns the configs of a run that is trained.
 
-    A flag that was given decides its field. The others are decided by the preset; without one, by
-    the run if it exists; otherwise by the defaults, with an evaluation as in training.
+    Flags on the command line come first. Other fields are those of the preset; without one, those
+    of the existing run; otherwise the defaults, with an evaluation as in training.
 
     Args:
-        options: the flags.
-        records: they decide the number of tokens, and the cutoffs if nothing else does.
-        preset: the one that the flags name; `None` for none.
-        found: the config of an existing run; `None` for a new one.
-        start: the model of the run whose weights a new one starts from, if that is known.
+        options: The flags.
+        records: The data set, which decides the number of tokens, and the default of the cutoffs.
+        preset: The preset that the flags name; `None` for none.
+        found: The config of an existing run; `None` for a new run.
+        start: The model whose weights a new run starts from; `None` if there is none.
 
     Raises:
-        flags.Error: If the text of a flag cannot be read.
-        UserError: If a value is out of its range.
+        flags.Error: If the text of a flag cannot be parsed.
+        UserError: If a value is out of its range, or the preset's cutoffs do not fit the records;
+            the message then suggests cutoffs that do.
     """
-    model = make_model_config(options, records, preset, found.model if found else start)
+    model = _make_model_config(options, records, preset, found.model if found else start)
     base = preset or found
     if base:
         return model, override(base.training, options), make_eval_config(options, base.evaluation)
@@ -53,24 +60,13 @@ def make_configs(
     return model, training, make_eval_config(options, evaluation)
 
 
-def make_model_config(
+def _make_model_config(
     options: flags.FlagValues,
     records: DataSet,
     preset: presets.Preset | None,
     base: ModelConfig | None,
 ) -> ModelConfig:
-    """Returns the model of a run.
-
-    Args:
-        options: as in `make_configs`.
-        records: as in `make_configs`.
-        preset: as in `make_configs`.
-        base: the model without a preset; `None` for the defaults.
-
-    Raises:
-        UserError: If a value is out of its range, or the preset's cutoffs do not fit the records;
-            the message then names cutoffs that do.
-    """
+    """Returns the model of a run; `base` has the fields that neither flags nor preset decide."""
     n_token = records.n_token
     if preset is None:
         base = base or ModelConfig(n_token=n_token, cutoffs=records.cutoffs)
@@ -80,15 +76,15 @@ def make_model_config(
         scaled = scale_cutoffs(cutoffs, preset.model.n_token, n_token)
         example = f"--cutoffs={write_value(scaled)} has their proportions, " if scaled else ""
         raise UserError(
-            f"--preset {options.preset} has the cutoffs {write_value(cutoffs)}, for "
-            f"{preset.model.n_token:,} symbols, and these records have {n_token:,}. Pass --cutoffs "
+            f"--preset {options.preset} has the cutoffs {write_value(cutoffs)} for "
+            f"{preset.model.n_token:,} symbols, but these records have {n_token:,}. Pass --cutoffs "
             f"too: {example}--cutoffs= makes one plain softmax"
         )
     return override(preset.model, options, n_token=n_token)
 
 
 def scale_cutoffs(cutoffs: tuple[int, ...], n_old: int, n_new: int) -> tuple[int, ...]:
-    """Returns cutoffs with the same proportions in another vocabulary, rounded.
+    """Returns rounded cutoffs with the same proportions for a vocabulary of another size.
 
     >>> scale_cutoffs((20000, 40000, 200000), 267735, 9000)
     (670, 1300, 6700)
@@ -98,9 +94,9 @@ def scale_cutoffs(cutoffs: tuple[int, ...], n_old: int, n_new: int) -> tuple[int
 
 
 def make_eval_config(options: flags.FlagValues, config: EvalConfig) -> EvalConfig:
-    """Returns the config of an evaluation, with the values of those flags that were given.
+    """Returns the config of an evaluation, with the values of the flags on the command line.
 
-    They are named --eval_X. If nothing is trained, --X counts too: the release has one set of
+    Its flags are named --eval_X. If nothing is trained, --X counts too: the release has one set of
     flags for both, and its users call it with other values to evaluate.
     """
     if not trains(options):
@@ -111,9 +107,9 @@ def make_eval_config(options: flags.FlagValues, config: EvalConfig) -> EvalConfi
 def read_config_to_evaluate(
     options: flags.FlagValues, preset: presets.Preset | None
 ) -> "RunConfig":
-    """Returns the config of an existing run, to be evaluated as the flags say.
+    """Returns the config of an existing run, with the evaluation that the flags describe.
 
-    Loading the weights fails later if the flags make another model of it.
+    If the flags change the model, loading the weights fails later.
 
     Raises:
         flags.Error: If a value is out of its range.
@@ -135,3 +131,58 @@ def read_config_to_evaluate(
         model=model,
         evaluation=reraise_as_flag_error(make_eval_config, options, evaluation),
     )
+
+
+def explain_other_config(
+    options: flags.FlagValues,
+    error: "OtherConfigError",
+    preset: presets.Preset | None,
+    config: "RunConfig",
+    place: "DataPlace",
+) -> str:
+    """Returns the message of an error, and the command of a new run with the requested config.
+
+    The command starts from the weights of the existing run, if their shapes fit; otherwise there
+    is no command.
+
+    Args:
+        options: The flags.
+        error: The differences of the requested config from that of the existing run.
+        preset: The preset that the flags name; `None` for none.
+        config: The requested config.
+        place: The place of the data.
+    """
+    from txl_tf.runs.checkpoint_files import list_checkpoints
+
+    checkpoints = list_checkpoints(options.model_dir)
+    shapes = {field.name for field in dataclasses.fields(ModelConfig)} - set(SHAPELESS)
+    if not checkpoints or error.names & shapes:
+        return str(error)
+    values = {name: value for name, value in dataclasses.asdict(place).items() if value is not None}
+    if place.data_format == RECORDS:
+        del values["data_format"]
+    values |= {"model_dir": "NEW_DIR", "warm_start_path": checkpoints[-1][1]}
+    values |= _list_new_flags(options, preset, config)
+    program = "train_tpu.py" if "tpu" in options else "train_gpu.py"
+    given = (f"--{name}={write_value(value)}" for name, value in values.items())
+    command = shlex.join(["python", program, *given])
+    return f"{error}. A new run can start with its weights: {command}"
+
+
+def _list_new_flags(
+    options: flags.FlagValues, preset: presets.Preset | None, config: "RunConfig"
+) -> dict[str, Any]:
+    """Returns the flags that make a config without an existing run, except those of places."""
+    values: dict[str, Any] = {"preset": options.preset} if preset else {}
+    model = preset.model if preset else ModelConfig(n_token=config.model.n_token)
+    training = preset.training if preset else TrainConfig()
+    known = set(_NOT_REPEATED)
+    for base, part in ((model, config.model), (training, config.training)):
+        names = name_flags(type(part))
+        known |= set(names.values())
+        for name, flag in names.items():
+            if getattr(base, name) != getattr(part, name):
+                values[flag] = getattr(part, name)
+    return values | {
+        name: options[name].value for name in options if options[name].present and name not in known
+    }

@@ -1,8 +1,8 @@
 """The training command: from its flags to a run, and to the evaluation of the run.
 
 `run` reads top to bottom: check the flags, open the data, make the configs; then train (or, with
---dry_run, say what training would do) and evaluate. tensorflow is imported after the flags have
-been checked, so that a wrong one is answered at once.
+--dry_run, describe the training) and evaluate. TensorFlow is imported after the flags have been
+checked, so that an error in them is reported at once.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import functools
 import json
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import flags
 
@@ -20,8 +20,7 @@ from txl_tf.cli.data_formats import RELEASE, open_data_set
 from txl_tf.cli.flags import reraise_as_flag_error
 from txl_tf.cli.known_runs import PLACE_FLAGS, find_data, find_run, find_start
 from txl_tf.cli.legacy_flags import TRAINING_FLAGS, describe_legacy_flags
-from txl_tf.cli.new_run_command import explain_other_config
-from txl_tf.cli.run_configs import make_configs, read_config_to_evaluate
+from txl_tf.cli.run_configs import explain_other_config, make_configs, read_config_to_evaluate
 from txl_tf.cli.train_flags import check_flags, evaluates, trains
 from txl_tf.config import EvalConfig, TrainConfig
 from txl_tf.config.run_options import RunOptions
@@ -41,19 +40,19 @@ if TYPE_CHECKING:
 MakeStrategy = Callable[[flags.FlagValues], "tf.distribute.Strategy"]
 CountReplicas = Callable[[flags.FlagValues], int | None]
 
-# Flags that say where things are; processes of one run may reach them by different paths.
+# Flags of paths, which may differ between the processes of a run.
 _PLACES = (*PLACE_FLAGS, "model_dir")
 
 
 class Inputs(NamedTuple):
-    """The flags of a command, and what they name.
+    """The flags of a command, and the objects that they name.
 
     Args:
-        options: the flags.
-        preset: that of --preset, if it was given.
-        found: the config of the run in --model_dir, if there is one.
-        place: where the data are.
-        records: the data set.
+        options: The flags.
+        preset: The preset of --preset; `None` if it is not given.
+        found: The config of the run in --model_dir; `None` for a new run.
+        place: The place of the data.
+        records: The data set.
     """
 
     options: flags.FlagValues
@@ -71,10 +70,10 @@ def run(
     """Trains and evaluates as the flags say.
 
     Args:
-        options: the flags, read.
-        make_strategy: makes the strategy to train with, from the flags.
-        count_replicas: returns, for a dry run, how many replicas that strategy would have; `None`
-            if that cannot be known.
+        options: The flags, parsed.
+        make_strategy: Makes the strategy of the training from the flags.
+        count_replicas: Returns, for a dry run, the number of replicas of that strategy; `None` if
+            it is not known in advance.
 
     Raises:
         flags.Error: If flags contradict each other.
@@ -95,15 +94,15 @@ def run(
 
 
 def _check_paths(options: flags.FlagValues) -> None:
-    """Checks the run folder and the checkpoints, before anything slow is done.
+    """Checks the run folder and the checkpoints before anything slow.
 
     Raises:
-        UserError: If the run folder is a file, or a checkpoint that is needed is missing or of the
-            2019 release.
+        UserError: If the run folder is a file, or if a required checkpoint is missing or is a
+            checkpoint of the 2019 release.
     """
     check_folder(options.model_dir)
     folder = os.path.join(options.model_dir, "checkpoints")
-    # A run that continues needs no warm start, and a run that trains may still save the other.
+    # A run that continues needs no warm start, and training may still save the other checkpoint.
     is_new = not os.path.isdir(folder) or not any(n.endswith(".index") for n in os.listdir(folder))
     warm_start = options.warm_start_path if is_new else None
     needed = warm_start if trains(options) else options.eval_ckpt_path
@@ -120,16 +119,27 @@ def _check_paths(options: flags.FlagValues) -> None:
 
 
 def _open_inputs(options: flags.FlagValues) -> Inputs:
-    """Returns what the flags name, with every split that the command needs.
+    """Opens the objects that the flags name, with every split that the command needs.
 
     Raises:
-        flags.Error: If nothing says where the data are.
+        flags.Error: If the place of the data is not known.
         UserError: If the run or the data cannot be read, or a split is missing.
     """
     preset = presets.get(options.preset) if options.preset else None
     found = find_run(options.model_dir)
     place = find_data(options, found)
-    records = _open_data_set(options, place, preset or found)
+    for name in ("record_info_dir", "corpus_info_path"):
+        if options[name].value and place.data_format != RELEASE:
+            print(f"--{name}: ignored, because it is for --data_format={RELEASE}.")
+    base = preset or found
+    training = base.training if base else TrainConfig()
+    evaluation = base.evaluation if base else EvalConfig()
+    records = open_data_set(
+        place,
+        train_batch_size=_get_flag(options, "train_batch_size", training.train_batch_size),
+        eval_batch_size=_get_flag(options, "eval_batch_size", evaluation.eval_batch_size),
+        tgt_len=_get_flag(options, "tgt_len", training.tgt_len),
+    )
     if trains(options):
         records.split("train")
     if _needs_eval_split(options):
@@ -137,45 +147,23 @@ def _open_inputs(options: flags.FlagValues) -> Inputs:
     return Inputs(options, preset, found, place, records)
 
 
-def _open_data_set(
-    options: flags.FlagValues, place: "DataPlace", base: "presets.Preset | RunConfig | None"
-) -> DataSet:
-    """Returns the data set in a place; records of 2019 are cut as the flags or `base` say."""
-    training = base.training if base else TrainConfig()
-    evaluation = base.evaluation if base else EvalConfig()
-    sizes = {
-        name: options[name].value if options[name].present else getattr(config, name)
-        for name, config in (
-            ("train_batch_size", training),
-            ("eval_batch_size", evaluation),
-            ("tgt_len", training),
-        )
-    }
-    if place.data_format != RELEASE:
-        for name in ("record_info_dir", "corpus_info_path"):
-            if options[name].value:
-                print(f"--{name}: not needed, it is for --data_format={RELEASE}.")
-    return open_data_set(
-        place.data_dir,
-        place.data_format,
-        record_info_dir=place.record_info_dir,
-        corpus_info_path=place.corpus_info_path,
-        **sizes,
-    )
+def _get_flag(options: flags.FlagValues, name: str, default: int) -> Any:
+    """Returns the value of a flag on the command line, or another default than the flag's."""
+    return options[name].value if options[name].present else default
 
 
 def _needs_eval_split(options: flags.FlagValues) -> bool:
-    """Tells whether anything is evaluated, in training or by itself."""
     return evaluates(options) or options.eval_every > 0
 
 
 def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountReplicas) -> None:
-    """Trains, or prints what training would do; then evaluates if the flags say so."""
+    """Trains, or describes the training in a dry run; then evaluates if the flags say so."""
     options, preset, found, place, records = inputs
     start = None if found else find_start(options, records)
     configs = reraise_as_flag_error(make_configs, options, records, preset, found, start)
     run_options = reraise_as_flag_error(override, RunOptions(), options)
     with _lock_folder(options):
+        from txl_tf.cli.dry_run import describe_dry_run
         from txl_tf.evaluation.checkpoints import check_documents
         from txl_tf.runs.folder import OtherConfigError, RunConfig
         from txl_tf.training import job
@@ -183,10 +171,12 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
         _set_determinism(options)
         config = RunConfig(records.dataset, *configs)
         if _needs_eval_split(options) and config.evaluation.reset_at_documents:
-            check_documents(records, options.eval_split)  # now, not after the training
+            check_documents(records, options.eval_split)  # now, and not after the training
         try:
             if options.dry_run:
-                _print_dry_run(inputs, config, run_options, count_replicas(options))
+                n_replicas = count_replicas(options)
+                for line in describe_dry_run(options, records, config, n_replicas):
+                    print(line)
                 return
             strategy = make_strategy(options)
             job.train(
@@ -213,42 +203,21 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
 
 def _lock_folder(options: flags.FlagValues) -> contextlib.AbstractContextManager[None]:
     """Keeps other runs out of the run folder, if this process writes to it."""
-    # A TPU is driven by one process, whatever TF_CONFIG is set to.
+    # A TPU is driven by one process, even if TF_CONFIG is set.
     writes = ("tpu" in options or is_chief()) and not options.dry_run
     return lock_run(options.model_dir) if writes else contextlib.nullcontext()
 
 
 def _set_determinism(options: flags.FlagValues) -> None:
-    """Has tensorflow use only deterministic operations, if the flags say so."""
+    """Restricts TensorFlow to deterministic operations, if the flags say so."""
     if options.deterministic:
         from txl_tf.training.job import make_deterministic
 
         make_deterministic(options.seed)
 
 
-def _print_dry_run(
-    inputs: Inputs, config: "RunConfig", run_options: RunOptions, n_replicas: int | None
-) -> None:
-    """Prints what the flags would have done."""
-    from txl_tf.cli.dry_run import Job, describe_job
-
-    options = inputs.options
-    job = Job(
-        inputs.records,
-        config,
-        run_options,
-        options.model_dir,
-        options.eval_split,
-        options.warm_start_path,
-        evaluates_after=options.do_eval,
-        n_replicas=n_replicas,
-    )
-    for line in describe_job(job):
-        print(line)
-
-
 def _write_settings(options: flags.FlagValues) -> str:
-    """Returns all flags but those that say where things are, as a text to compare."""
+    """Returns all flags but those of paths as JSON, to compare the processes of a run."""
     values = options.flag_values_dict()
     return json.dumps({name: values[name] for name in values if name not in _PLACES})
 
@@ -258,7 +227,7 @@ def _choose_sampler(
 ) -> "SamplerMaker | None":
     """Returns a function that makes the sampler of evaluations in training; `None` for no samples.
 
-    Generation is one token at a time, for which a TPU is no use.
+    TPUs make no samples: they are not suited to generating one token at a time.
     """
     has_samples = options.sample_tokens and options.eval_every and "tpu" not in options
     if records.vocabulary is None or not has_samples:

@@ -1,4 +1,6 @@
-"""The flags of the training command: those of the 2019 release, and ours."""
+"""The flags of the training command: those of the 2019 release, and additional ones."""
+
+import functools
 
 from absl import flags
 
@@ -12,114 +14,69 @@ from txl_tf.config.run_options import RunOptions
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the training command, not yet read."""
+    """Returns the flags of the training command, not yet parsed."""
     options = flags.FlagValues()
-    define_flag(
-        options,
-        "data_dir",
-        str,
-        None,
-        "Folder of the records. [default: that of the run]",
-        is_path=True,
-    )
-    define_flag(
-        options, "data_format", str, RECORDS, "Format of the records.", choices=DATA_FORMATS
-    )
-    define_flag(
-        options,
+    define = functools.partial(define_flag, options)
+    define("data_dir", str, None, "Folder of the records. [default: that of the run]", is_path=True)
+    define("data_format", str, RECORDS, "Format of the records.", choices=DATA_FORMATS)
+    define(
         "record_info_dir",
         str,
         None,
         f"For {RELEASE}: folder of its record_info-*.json.",
         is_path=True,
     )
-    define_flag(
-        options,
-        "corpus_info_path",
-        str,
-        None,
-        f"For {RELEASE}: path of its corpus-info.json.",
-        is_path=True,
+    define(
+        "corpus_info_path", str, None, f"For {RELEASE}: path of its corpus-info.json.", is_path=True
     )
-    define_flag(options, "model_dir", str, None, "Folder of the run.", required=True, is_path=True)
-    define_flag(
-        options,
+    define("model_dir", str, None, "Folder of the run.", required=True, is_path=True)
+    define(
         "preset",
         str,
         None,
-        "Preset whose settings stand in for the defaults of the flags.",
+        "Preset whose settings replace the defaults of the flags.",
         choices=presets.names(),
     )
-    define_flag(options, "do_train", bool, True, "Train.")
-    define_flag(options, "do_eval", bool, False, "Evaluate, after training if there is any.")
-    define_flag(
-        options,
-        "do_eval_only",
-        bool,
-        False,
-        "Evaluate all checkpoints of the run instead of training.",
-    )
-    define_flag(options, "eval_split", str, "valid", "Split to evaluate on.")
-    define_flag(
-        options,
+    define("do_train", bool, True, "Train.")
+    define("do_eval", bool, False, "Evaluate, after training if --do_train is set.")
+    define("do_eval_only", bool, False, "Evaluate all checkpoints of the run instead of training.")
+    define("eval_split", str, "valid", "Split to evaluate on.")
+    define(
         "eval_ckpt_path",
         str,
         None,
         "Path of the checkpoint to evaluate. [default: the newest]",
         is_path=True,
     )
-    define_flag(
-        options,
+    define(
         "start_eval_steps",
         int,
         10_000,
         "Step of the first checkpoint that --do_eval_only evaluates.",
     )
-    define_flag(
-        options,
-        "max_eval_batch",
-        int,
-        -1,
-        "Number of batches to evaluate; -1 for all.",
-        lower_bound=-1,
-    )
-    define_flag(
-        options,
+    define("max_eval_batch", int, -1, "Number of batches to evaluate; -1 for all.", lower_bound=-1)
+    define(
         "warm_start_path",
         str,
         None,
         "Path of the checkpoint whose weights a new run starts from (fine-tuning).",
         is_path=True,
     )
-    define_flag(
-        options,
-        "use_ema",
-        bool,
-        True,
-        "Use averaged weights if a checkpoint has them (see --ema).",
-    )
-    define_flag(
-        options,
+    define("use_ema", bool, True, "Use averaged weights if a checkpoint has them (see --ema).")
+    define(
         "tie_weight",
         bool,
         True,
-        "Share weights between embedding and softmax; false is not supported.",
+        "Share the weights of embedding and softmax; false is not supported.",
     )
-    define_flag(
-        options,
+    define(
         "dry_run",
         bool,
         False,
-        "Print what the command would do and the resources it would need, and stop.",
+        "Print what the command would do and the resources that it would need, and stop.",
     )
-    define_flag(options, "jit", bool, True, "Compile the model with XLA.")
-    define_flag(
-        options,
-        "deterministic",
-        bool,
-        False,
-        "Use only operations that give the same bits each time.",
-    )
+    define("jit", bool, True, "Compile the model with XLA.")
+    define("deterministic", bool, False, "Use only operations with bitwise reproducible results.")
     for config in (RunOptions, ModelConfig, TrainConfig, EvalConfig):
         define_config_flags(options, config)
     define_legacy_flags(options, TRAINING_FLAGS)
@@ -132,12 +89,12 @@ def trains(options: flags.FlagValues) -> bool:
 
 
 def evaluates(options: flags.FlagValues) -> bool:
-    """Tells whether the command evaluates checkpoints, after training if there is any."""
+    """Tells whether the command evaluates checkpoints, possibly after training."""
     return options.do_eval or options.do_eval_only
 
 
 def check_flags(options: flags.FlagValues) -> None:
-    """Checks flags that no config holds.
+    """Checks the flags that are in no config.
 
     Raises:
         flags.Error: If they contradict each other, or one is not supported.

@@ -1,4 +1,4 @@
-"""The base of all configs: described fields, checks of their values, JSON both ways."""
+"""The base of all configs: described fields, checks of their values, conversion to JSON."""
 
 import dataclasses
 import difflib
@@ -10,15 +10,15 @@ from typing import Any, Self, TypeVar
 
 from txl_tf.errors import UserError
 
-MAX_INTEGER = 2**31 - 1  # of int32, in which ids, lengths and steps are computed
+MAX_INTEGER = 2**31 - 1  # ids, lengths and steps are int32
 Class = TypeVar("Class")
-_SHORT = reprlib.Repr()  # for messages
+_SHORT = reprlib.Repr()  # values in messages
 _SHORT.maxstring = _SHORT.maxother = 200
 _SHORT.maxtuple = 50
 
 
 def list_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Returns what differs between two sets of named values, for people.
+    """Describes the differences between two sets of named values.
 
     >>> list_differences({"a": 1, "b": 2}, {"b": 3, "a": 1, "c": 4})
     ['b is 2 there and 3 here', 'c is missing there and 4 here']
@@ -40,20 +40,25 @@ def describe(
     lower_bound: int | None = None,
     upper_bound: int | None = None,
 ) -> dict[str, Any]:
-    """Returns the metadata of a config's field: what it means, and which values it takes.
+    """Returns the metadata of a config's field: its meaning, and its possible values.
 
     This is the only description of a field. `document_fields` adds it to the docstring of the
-    class, and programs make a flag of it; both work without docstrings too (`python -OO`).
+    class, and programs define a flag from it; both work without docstrings (`python -OO`).
 
     Args:
-        help_text: what the field means, in sentences.
-        choices: the values of a text.
-        lower_bound: the least value of an integer.
-        upper_bound: the largest value of an integer; `None` for `MAX_INTEGER`.
+        help_text: The meaning of the field, in sentences.
+        choices: The possible values of a text.
+        lower_bound: The smallest value of an integer.
+        upper_bound: The largest value of an integer; `None` for `MAX_INTEGER`.
     """
     rules = {"choices": choices, "lower_bound": lower_bound, "upper_bound": upper_bound}
     given = {name: rule for name, rule in rules.items() if rule is not None}
     return {"help": help_text, **given}
+
+
+def define_field(default: Any, help_text: str, **rules: Any) -> Any:
+    """Returns a field of a config with a default; the other arguments are those of `describe`."""
+    return dataclasses.field(default=default, metadata=describe(help_text, **rules))
 
 
 def document_fields(config: type[Class]) -> type[Class]:
@@ -67,10 +72,10 @@ def document_fields(config: type[Class]) -> type[Class]:
 
 
 class Config:
-    """A frozen dataclass whose fields are described: checks of their values, JSON both ways."""
+    """A frozen dataclass with described fields: checks their values, and converts them to JSON."""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict that `json.dump` takes."""
+        """Returns the fields as a dict for `json.dump`."""
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     @classmethod
@@ -78,8 +83,8 @@ class Config:
         """Makes the config from a dict or a JSON text.
 
         Raises:
-            UserError: it is no object, a key is no field (the nearest field is named), a field is
-                missing, or a value is out of range.
+            UserError: If the content is not an object, has an unknown field (the nearest field is
+                named), lacks a field, or has a value out of its range.
         """
         try:
             fields = json.loads(content) if isinstance(content, str) else content
@@ -98,15 +103,17 @@ class Config:
         return cls(**fields)
 
     def _check_fields(self) -> None:
-        """Checks the values that the type and the description of a field rule out.
+        """Checks the values of all fields against their types and descriptions.
 
         Raises:
-            UserError: a value is of another type, or out of its range.
+            UserError: If a value has another type, or is out of its range.
         """
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             rules = field.metadata
             if "choices" in rules:
-                self._check_choice(field.name, rules["choices"])
+                choices = rules["choices"]
+                is_choice = getattr(self, field.name) in choices
+                self._check(is_choice, f"`{field.name}` must be one of {choices}", field.name)
             elif field.type is int:
                 self._check_integer(
                     field.name, rules["lower_bound"], rules.get("upper_bound", MAX_INTEGER)
@@ -134,6 +141,3 @@ class Config:
         value = getattr(self, name)
         is_real = isinstance(value, int | float) and not isinstance(value, bool)
         self._check(is_real and math.isfinite(value), f"`{name}` must be a finite number", name)
-
-    def _check_choice(self, name: str, choices: tuple[str, ...]) -> None:
-        self._check(getattr(self, name) in choices, f"`{name}` must be one of {choices}", name)

@@ -1,28 +1,28 @@
-"""What fixes the weights of a model; import it from `txl_tf.config`, with the other configs."""
+"""The config of a model; import it from `txl_tf.config`, like the other configs."""
 
 import itertools
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from txl_tf.config.base import Config, describe, document_fields
+from txl_tf.config.base import Config, define_field, describe, document_fields
 
 INITIALIZERS = ("normal", "uniform")
-# Far beyond what anybody trains: a value above is a slip, and would run out of time or memory.
+# Far beyond any real model: a larger value is a mistake, and would run out of time or memory.
 MAX_LAYERS = 1000
 MAX_WIDTH = 2**20
-# Fields that only training depends on, not what is computed with trained weights.
+# Fields that affect only training, not the computation with trained weights.
 TRAINED_WITH = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
-# Fields on which no shape of a weight depends.
+# Fields that do not affect the shapes of the weights.
 SHAPELESS = (*TRAINED_WITH, "layer_norm_epsilon")
 
 
 class ParameterCounts(NamedTuple):
-    """The trainable parameters of a model by part.
+    """The number of trainable parameters in each part of a model.
 
     Args:
-        embedding: tables and projections of the embedding; the softmax shares the tables.
-        layers: decoder layers, with the biases u and v.
-        softmax: what it has of its own: biases, clusters, projections.
+        embedding: The tables and projections of the embedding; the softmax shares the tables.
+        layers: The decoder layers, with the biases u and v.
+        softmax: The biases, clusters and projections that the softmax does not share.
     """
 
     embedding: int
@@ -33,10 +33,10 @@ class ParameterCounts(NamedTuple):
 @document_fields
 @dataclass(frozen=True)
 class ModelConfig(Config):
-    """The settings that fix the weights of a Transformer-XL, its dropout and initialisation.
+    """The settings of a Transformer-XL that define its weights, dropout and initialisation.
 
     Raises:
-        UserError: a value is out of its range; the message names it.
+        UserError: If a value is out of its range. The message names the field.
 
     >>> ModelConfig(n_token=27, n_layer=12, d_model=512, d_embed=512, n_head=8, d_head=64,
     ...             d_inner=2048).count_parameters()
@@ -44,97 +44,59 @@ class ModelConfig(Config):
     """
 
     n_token: int = field(metadata=describe("Vocabulary size V.", lower_bound=1))
-    n_layer: int = field(
-        default=6,
-        metadata=describe("Number of decoder layers L.", lower_bound=1, upper_bound=MAX_LAYERS),
+    n_layer: int = define_field(
+        6, "Number of decoder layers L.", lower_bound=1, upper_bound=MAX_LAYERS
     )
-    d_model: int = field(
-        default=500,
-        metadata=describe(
-            "Width D of the hidden states; even, because half of the sinusoids are cosines.",
-            lower_bound=1,
-            upper_bound=MAX_WIDTH,
-        ),
+    d_model: int = define_field(
+        500,
+        "Width D of the hidden states; even, because half of the sinusoids are cosines.",
+        lower_bound=1,
+        upper_bound=MAX_WIDTH,
     )
-    d_embed: int = field(
-        default=500,
-        metadata=describe(
-            "Width E of the embeddings in the first bin.", lower_bound=1, upper_bound=MAX_WIDTH
-        ),
+    d_embed: int = define_field(
+        500, "Width E of the embeddings in the first bin.", lower_bound=1, upper_bound=MAX_WIDTH
     )
-    n_head: int = field(
-        default=10,
-        metadata=describe(
-            "Number of attention heads N per layer.", lower_bound=1, upper_bound=MAX_WIDTH
-        ),
+    n_head: int = define_field(
+        10, "Number of attention heads N per layer.", lower_bound=1, upper_bound=MAX_WIDTH
     )
-    d_head: int = field(
-        default=50, metadata=describe("Width H of a head.", lower_bound=1, upper_bound=MAX_WIDTH)
+    d_head: int = define_field(50, "Width H of a head.", lower_bound=1, upper_bound=MAX_WIDTH)
+    d_inner: int = define_field(
+        1000, "Width of the feed-forward layer.", lower_bound=1, upper_bound=MAX_WIDTH
     )
-    d_inner: int = field(
-        default=1000,
-        metadata=describe("Width of the feed-forward layer.", lower_bound=1, upper_bound=MAX_WIDTH),
+    cutoffs: tuple[int, ...] = define_field(
+        (),
+        "First ids of the second and later bins of the adaptive embedding and softmax, "
+        "ascending, without 0 and V; empty for a single bin.",
     )
-    cutoffs: tuple[int, ...] = field(
-        default=(),
-        metadata=describe(
-            "First ids of the second and later bins of the adaptive embedding and softmax, "
-            "ascending, without 0 and V; empty for a single bin."
-        ),
+    div_val: int = define_field(1, "Bin i has embeddings of width E // div_val**i.", lower_bound=1)
+    untie_r: bool = define_field(
+        False,
+        "Give each layer its own attention biases u and v; otherwise all layers share one pair.",
     )
-    div_val: int = field(
-        default=1,
-        metadata=describe("Bin i has embeddings of width E // div_val**i.", lower_bound=1),
+    proj_share_all_but_first: bool = define_field(
+        False, "Let the softmax use the embedding's projections for all bins but the first."
     )
-    untie_r: bool = field(
-        default=False,
-        metadata=describe(
-            "Give each layer its own attention biases u and v; otherwise all layers share one pair."
-        ),
+    proj_same_dim: bool = define_field(
+        True, "Project bins of width D too; matters only with div_val > 1."
     )
-    proj_share_all_but_first: bool = field(
-        default=False,
-        metadata=describe(
-            "Let the softmax use the embedding's projections for all bins but the first."
-        ),
+    dropout: float = define_field(0.1, "Rate of all dropout except that of the attention weights.")
+    dropatt: float = define_field(0.1, "Rate of the dropout of the attention weights.")
+    init: str = define_field("normal", "Distribution of the initial weights.", choices=INITIALIZERS)
+    init_std: float = define_field(0.02, "Standard deviation of the weights with init=normal.")
+    proj_init_std: float = define_field(
+        0.01, "Standard deviation of the projections of embedding and softmax with init=normal."
     )
-    proj_same_dim: bool = field(
-        default=True,
-        metadata=describe("Project bins of width D too; matters with div_val > 1 only."),
+    init_range: float = define_field(
+        0.1, "With init=uniform, weights lie in (-init_range, init_range)."
     )
-    dropout: float = field(
-        default=0.1, metadata=describe("Rate of every dropout but that of the attention weights.")
-    )
-    dropatt: float = field(
-        default=0.1, metadata=describe("Rate of the dropout of the attention weights.")
-    )
-    init: str = field(
-        default="normal",
-        metadata=describe("Distribution of the initial weights.", choices=INITIALIZERS),
-    )
-    init_std: float = field(
-        default=0.02, metadata=describe("Standard deviation of the weights with init=normal.")
-    )
-    proj_init_std: float = field(
-        default=0.01,
-        metadata=describe(
-            "Standard deviation of the projections of embedding and softmax with init=normal."
-        ),
-    )
-    init_range: float = field(
-        default=0.1,
-        metadata=describe("With init=uniform, weights lie in (-init_range, init_range)."),
-    )
-    layer_norm_epsilon: float = field(
-        default=1e-12,
-        metadata=describe(
-            "Constant that LayerNorm adds to the variance: 1e-12 in the 2019 release, 1e-5 in "
-            "Hugging Face transformers."
-        ),
+    layer_norm_epsilon: float = define_field(
+        1e-12,
+        "Constant that LayerNorm adds to the variance: 1e-12 in the 2019 release, 1e-5 in "
+        "Hugging Face transformers.",
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.cutoffs, list):  # as JSON has them
+        if isinstance(self.cutoffs, list):  # from JSON
             object.__setattr__(self, "cutoffs", tuple(self.cutoffs))
         self._check_fields()
         self._check(self.d_model % 2 == 0, "`d_model` must be divisible by 2", "d_model")
@@ -161,7 +123,7 @@ class ModelConfig(Config):
 
     @property
     def bins(self) -> tuple[tuple[int, int], ...]:
-        """First id and end id of each bin of the adaptive embedding and softmax."""
+        """The first id and the end id of each bin of the adaptive embedding and softmax."""
         bounds = (0, *self.cutoffs, self.n_token)
         return tuple(itertools.pairwise(bounds))
 
@@ -179,18 +141,18 @@ class ModelConfig(Config):
         return self.bin_width(index) != self.d_model or self.proj_same_dim
 
     def has_softmax_projection(self, index: int) -> bool:
-        """Tells whether bin `index` of the softmax has a projection of its own [E_i, D]."""
+        """Tells whether bin `index` of the softmax has its own projection [E_i, D]."""
         if not self.cutoffs or (self.proj_share_all_but_first and index > 0):
-            return False  # the embedding's serves
+            return False  # it uses the embedding's
         needs_none = self.div_val == 1 or not self.proj_same_dim
         return not (needs_none and self.bin_width(index) == self.d_model)
 
     def count_parameters(self) -> int:
-        """Returns the number of trainable parameters, without making them."""
+        """Returns the number of trainable parameters, without making the model."""
         return sum(self.count_parameters_by_part())
 
     def count_parameters_by_part(self) -> ParameterCounts:
-        """Returns the trainable parameters of embedding, layers and softmax."""
+        """Returns the number of trainable parameters of embedding, layers and softmax."""
         n_bins = len(self.bins)
         d_heads = self.n_head * self.d_head
         attention = 5 * self.d_model * d_heads + 2 * self.d_model  # q k v r o, LayerNorm

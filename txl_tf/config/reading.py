@@ -1,35 +1,35 @@
-"""How a text is read: how far a model looks back, in which segments, in how many lanes."""
+"""The configs of reading a text: attention span, segment length, lanes."""
 
 from dataclasses import dataclass, field
 
-from txl_tf.config.base import Config, describe, document_fields
+from txl_tf.config.base import Config, define_field, describe, document_fields
 
-MAX_LANES = 2**20  # far beyond what fits any device
+MAX_LANES = 2**20  # far beyond the capacity of any device
 
 _MEM_LEN = describe(
-    "Memory length M: hidden states kept of the text before the segment; 0 for no memory.",
+    "Memory length M: number of hidden states kept from before the segment; 0 for no memory.",
     lower_bound=0,
 )
 _SAME_LENGTH = describe(
     "Let every query see M + 1 keys, as in the paper's evaluations; otherwise it sees all M of the "
-    "memory and those of the segment up to its own."
+    "memory, and those of the segment up to its own."
 )
 _CLAMP_LEN = describe(
     "Distances beyond this count as equal to it; -1 for no limit.", lower_bound=-1
 )
 _COUNTS_SELF = describe(
-    "With same_length, count a query's own key among the M that it sees, as Hugging Face "
-    "transformers does; otherwise it sees M + 1."
+    "With same_length, let every query see M keys including its own, as in Hugging Face "
+    "transformers, instead of M + 1."
 )
 
 
 @document_fields
 @dataclass(frozen=True)
 class AttentionSpan(Config):
-    """How far a model looks back. No weight depends on it: train with one, evaluate with another.
+    """How far a model looks back. No weight depends on it, so it can differ in evaluation.
 
     Raises:
-        UserError: a value is out of its range, or a query would see no key.
+        UserError: If a value is out of its range, or a query would see no key.
 
     >>> AttentionSpan(mem_len=2100, same_length=True, clamp_len=820).to_json()
     {'mem_len': 2100, 'same_length': True, 'clamp_len': 820, 'counts_self': False}
@@ -55,19 +55,19 @@ class AttentionSpan(Config):
 @document_fields
 @dataclass(frozen=True)
 class ReadingConfig(Config):
-    """How a text is read: segment and span."""
+    """The segment length and the attention span with which a text is read."""
 
-    tgt_len: int = field(default=70, metadata=describe("Segment length T.", lower_bound=1))
+    tgt_len: int = define_field(70, "Segment length T.", lower_bound=1)
     mem_len: int = field(default=70, metadata=_MEM_LEN)
     same_length: bool = field(default=False, metadata=_SAME_LENGTH)
     clamp_len: int = field(default=-1, metadata=_CLAMP_LEN)
-    # By keyword only: these move no field of the classes below.
+    # Keyword-only, so that the positions of the subclasses' fields stay the same.
     reset_at_documents: bool = field(
         default=False,
         kw_only=True,
         metadata=describe(
-            "Empty the memory where a document begins, so that no document sees the one before "
-            "it. The paper's results do not."
+            "Empty the memory where a document begins, so that no document sees the previous "
+            "one. The paper does not."
         ),
     )
     counts_self: bool = field(default=False, kw_only=True, metadata=_COUNTS_SELF)
@@ -81,25 +81,23 @@ class ReadingConfig(Config):
 
     def _check_reading(self) -> None:
         self._check_fields()
-        self.span  # noqa: B018  checks the rest
+        self.span  # noqa: B018  checks the other fields
 
 
 @document_fields
 @dataclass(frozen=True)
 class EvalConfig(ReadingConfig):
-    """How a model is evaluated.
+    """The settings of an evaluation.
 
     Raises:
-        UserError: a value is out of its range.
+        UserError: If a value is out of its range.
     """
 
-    eval_batch_size: int = field(
-        default=60,
-        metadata=describe(
-            "Lanes B that the split is cut into for an evaluation.",
-            lower_bound=1,
-            upper_bound=MAX_LANES,
-        ),
+    eval_batch_size: int = define_field(
+        60,
+        "Number of lanes B that the split is cut into for an evaluation.",
+        lower_bound=1,
+        upper_bound=MAX_LANES,
     )
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
-"""How a run is driven: settings on which its numbers do not depend."""
+"""The settings of a run that do not affect its results."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from txl_tf.config.base import Config, describe, document_fields
+from txl_tf.config.base import Config, define_field, document_fields
 
 
 @document_fields
@@ -11,60 +11,42 @@ class RunOptions(Config):
     """When a run logs, saves, evaluates and stops.
 
     Raises:
-        UserError: a value is out of its range.
+        UserError: If a value is out of its range.
     """
 
-    iterations: int = field(
-        default=500,
-        metadata=describe(
-            "Steps between log lines, and the most in one call of the device.", lower_bound=1
-        ),
+    iterations: int = define_field(
+        500, "Steps between log lines, and at most in one call of the device.", lower_bound=1
     )
-    save_steps: int = field(
-        default=10_000,
-        metadata=describe(
-            "Steps between checkpoints; the last step is always saved.", lower_bound=1
-        ),
+    save_steps: int = define_field(
+        10_000, "Steps between checkpoints; the last step is always saved.", lower_bound=1
     )
-    keep_checkpoints: int = field(
-        default=5,
-        metadata=describe(
-            "Number of newest checkpoints to keep, beside the one with the best evaluation.",
-            lower_bound=1,
-        ),
+    keep_checkpoints: int = define_field(
+        5,
+        "Number of newest checkpoints to keep, besides the one with the best evaluation.",
+        lower_bound=1,
     )
-    eval_every: int = field(
-        default=0,
-        metadata=describe("Steps between evaluations in training; 0 for none.", lower_bound=0),
+    eval_every: int = define_field(
+        0, "Steps between evaluations in training; 0 for none.", lower_bound=0
     )
-    sample_tokens: int = field(
-        default=100,
-        metadata=describe(
-            "Tokens to generate at each evaluation in training, shown in TensorBoard; 0 for none. "
-            "Not on TPUs.",
-            lower_bound=0,
-        ),
+    sample_tokens: int = define_field(
+        100,
+        "Tokens to generate at each evaluation in training, shown in TensorBoard; 0 for none. "
+        "Ignored on TPUs.",
+        lower_bound=0,
     )
-    patience: int = field(
-        default=0,
-        metadata=describe(
-            "Early stopping: end training after this many evaluations without a new best; 0 to "
-            "train to the end.",
-            lower_bound=0,
-        ),
+    patience: int = define_field(
+        0,
+        "Early stopping: end training after this many evaluations without a new best; 0 to "
+        "train to the end.",
+        lower_bound=0,
     )
-    max_bad_steps: int = field(
-        default=10,
-        metadata=describe(
-            "Steps in a row whose gradients may be infinite or NaN; such steps are skipped.",
-            lower_bound=0,
-        ),
+    max_bad_steps: int = define_field(
+        10,
+        "Number of consecutive steps whose gradients may be infinite or NaN; they are skipped.",
+        lower_bound=0,
     )
-    max_hours: float = field(
-        default=0.0,
-        metadata=describe(
-            "Hours after which a run saves and stops; started again, it continues. 0 for no limit."
-        ),
+    max_hours: float = define_field(
+        0.0, "Hours after which a run saves and stops; started again, it continues. 0 for no limit."
     )
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Segment lengths that change in the course of a training run."""
+"""Segment lengths that change during a training run."""
 
 import itertools
 import math
@@ -9,12 +9,12 @@ from txl_tf.errors import UserError
 
 
 class Stage(NamedTuple):
-    """Steps whose segments have one length, from `first_step` to the next stage.
+    """A range of steps with one segment length, up to the next stage.
 
     Args:
-        first_step: its first step.
-        first_token: tokens that a lane has read before it.
-        tgt_len: segment length T.
+        first_step: The first step.
+        first_token: The number of tokens that a lane has read before the first step.
+        tgt_len: The segment length T.
     """
 
     first_step: int
@@ -22,20 +22,20 @@ class Stage(NamedTuple):
     tgt_len: int
 
     def count_tokens(self, step: int) -> int:
-        """Returns the tokens that a lane has read before a step of this stage."""
+        """Returns the number of tokens that a lane has read before a step of this stage."""
         return self.first_token + (step - self.first_step) * self.tgt_len
 
 
 def make_stages(schedule: tuple[tuple[int, int], ...], tgt_len: int) -> tuple[Stage, ...]:
-    """Returns the stages of a run, of which the last has no end.
+    """Returns the stages of a run; the last has no end.
 
     Args:
-        schedule: pairs of a step and the length of the segments up to it.
-        tgt_len: the length from the last of these steps on.
+        schedule: Pairs of a step and the segment length before it.
+        tgt_len: The segment length from the last of these steps on.
 
     Raises:
-        UserError: the steps are not ascending, a value is no integer from 1 to `MAX_INTEGER`, or a
-            stage would begin within one of its segments.
+        UserError: If the steps are not ascending, a value is not an integer from 1 to
+            `MAX_INTEGER`, or a stage would begin within one of its segments.
 
     >>> make_stages(((100, 32), (200, 64)), 128)[-1]
     Stage(first_step=200, first_token=9600, tgt_len=128)
@@ -57,7 +57,7 @@ def make_stages(schedule: tuple[tuple[int, int], ...], tgt_len: int) -> tuple[St
 
 
 def find_stage(stages: tuple[Stage, ...], step: int) -> Stage:
-    """Returns the stage that a step is in.
+    """Returns the stage of a step.
 
     >>> find_stage(make_stages(((100, 32),), 64), 100).tgt_len
     64
@@ -78,16 +78,16 @@ def _is_schedule(schedule: Any) -> bool:
 
 
 def _check_start(stage: Stage, before: Stage) -> None:
-    """Checks that the text read before a stage is whole segments of its length.
+    """Checks that the text before a stage is a whole number of segments of its length.
 
-    Its segments then end where an epoch ends, as those of all other lengths do.
+    Its segments then end where an epoch ends, like those of all other lengths.
 
     Raises:
-        UserError: it is not; the nearest steps at which it is are named.
+        UserError: If it is not. The message names the nearest steps that fit.
     """
     if stage.first_token % stage.tgt_len == 0:
         return
-    # Of `period` steps in a row, one fits.
+    # One of `period` consecutive steps fits.
     period = stage.tgt_len // math.gcd(stage.tgt_len, before.tgt_len)
     late = stage.first_token // before.tgt_len % period
     fitting = [stage.first_step - late, stage.first_step - late + period]

@@ -1,116 +1,87 @@
-"""The hyper-parameters of a training run."""
+"""The config of a training run."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from txl_tf.config.base import describe, document_fields
+from txl_tf.config.base import define_field, document_fields
 from txl_tf.config.reading import MAX_LANES, ReadingConfig
 from txl_tf.config.stages import make_stages
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 REDUCE_DTYPES = ("float32", "bfloat16")
 OPTIMIZERS = ("adam", "adamw", "lamb")
-MAX_SEED = 2**32 - 1  # Keras keeps the seeds of its generators in uint32
+MAX_SEED = 2**32 - 1  # Keras stores the seeds of its generators as uint32
 
 
 @document_fields
 @dataclass(frozen=True)
 class TrainConfig(ReadingConfig):
-    """The settings that the numbers of a run depend on, beside the model and the data.
+    """The settings that affect the results of a run, besides the model and the data.
 
     Raises:
-        UserError: a value is out of its range.
+        UserError: If a value is out of its range.
     """
 
-    learning_rate: float = field(
-        default=2.5e-4, metadata=describe("Peak of the learning rate schedule.")
+    learning_rate: float = define_field(2.5e-4, "Peak of the learning rate schedule.")
+    warmup_steps: int = define_field(0, "Steps of linear warm-up from 0.", lower_bound=0)
+    train_steps: int = define_field(
+        100_000,
+        "Total number of steps to train; the cosine schedule ends with the last.",
+        lower_bound=1,
     )
-    warmup_steps: int = field(
-        default=0, metadata=describe("Steps of linear warm-up from 0.", lower_bound=0)
+    min_lr_ratio: float = define_field(0.004, "Last learning rate as a fraction of the peak.")
+    clip: float = define_field(0.25, "Global norm to which gradients are clipped.")
+    train_batch_size: int = define_field(
+        60,
+        "Number of lanes B over all replicas, which are texts read in parallel.",
+        lower_bound=1,
+        upper_bound=MAX_LANES,
     )
-    train_steps: int = field(
-        default=100_000,
-        metadata=describe(
-            "Steps to train in all; the cosine schedule ends with the last.", lower_bound=1
-        ),
+    seed: int = define_field(
+        0,
+        "Seed of the initial weights, the dropout and the offsets of the epochs.",
+        lower_bound=0,
+        upper_bound=MAX_SEED,
     )
-    min_lr_ratio: float = field(
-        default=0.004, metadata=describe("Last learning rate as a fraction of the peak.")
+    accumulate_steps: int = define_field(
+        1,
+        "Parts into which the lanes of a replica are divided, to be computed in turn (gradient "
+        "accumulation). Takes less device memory; steps differ only in their dropout.",
+        lower_bound=1,
     )
-    clip: float = field(
-        default=0.25, metadata=describe("Global norm to which gradients are clipped.")
+    precision: str = define_field(
+        "float32",
+        "Type of hidden states, memory and matrix products; with float16 the loss is scaled.",
+        choices=PRECISIONS,
     )
-    train_batch_size: int = field(
-        default=60,
-        metadata=describe(
-            "Lanes B over all replicas: texts that are read side by side.",
-            lower_bound=1,
-            upper_bound=MAX_LANES,
-        ),
+    reduce_dtype: str = define_field(
+        "float32",
+        "Type of the gradients while replicas average them; bfloat16 halves the traffic.",
+        choices=REDUCE_DTYPES,
     )
-    seed: int = field(
-        default=0,
-        metadata=describe(
-            "Seed of the initial weights, the dropout and the offsets of the epochs.",
-            lower_bound=0,
-            upper_bound=MAX_SEED,
-        ),
+    optimizer: str = define_field(
+        "adam", "Optimizer; lamb is for large batches.", choices=OPTIMIZERS
     )
-    accumulate_steps: int = field(
-        default=1,
-        metadata=describe(
-            "Parts into which the lanes of a replica are divided, to be computed one after the "
-            "other (gradient accumulation): less device memory, and equal steps but for dropout.",
-            lower_bound=1,
-        ),
+    weight_decay: float = define_field(
+        0.0, "Weight decay of adamw and lamb, times the learning rate; applies to matrices only."
     )
-    precision: str = field(
-        default="float32",
-        metadata=describe(
-            "Type of hidden states, memory and matrix products; float16 scales the loss.",
-            choices=PRECISIONS,
-        ),
+    ema: float = define_field(
+        0.0,
+        "Decay per step of an exponential moving average of the weights, which evaluations "
+        "then use; 0 for none.",
     )
-    reduce_dtype: str = field(
-        default="float32",
-        metadata=describe(
-            "Type of the gradients while replicas average them; bfloat16 halves the traffic.",
-            choices=REDUCE_DTYPES,
-        ),
+    remat: bool = define_field(
+        False,
+        "Gradient checkpointing: recompute each layer in the backward pass instead of keeping "
+        "its activations. Takes less device memory and more time; steps are the same.",
     )
-    optimizer: str = field(
-        default="adam",
-        metadata=describe("Optimizer; lamb is for large batches.", choices=OPTIMIZERS),
-    )
-    weight_decay: float = field(
-        default=0.0,
-        metadata=describe(
-            "Weight decay of adamw and lamb, times the learning rate; applies to matrices only."
-        ),
-    )
-    ema: float = field(
-        default=0.0,
-        metadata=describe(
-            "Decay per step of an exponential moving average of the weights, which evaluations "
-            "then use; 0 for none."
-        ),
-    )
-    remat: bool = field(
-        default=False,
-        metadata=describe(
-            "Gradient checkpointing: compute the inside of each layer again in the backward pass "
-            "instead of keeping it. Less device memory, more time, equal steps."
-        ),
-    )
-    tgt_len_schedule: tuple[tuple[int, int], ...] = field(
-        default=(),
-        metadata=describe(
-            "Other segment lengths to begin with, as pairs of a step and the length up to it "
-            "(2000:32,6000:64 on the command line); empty for one length throughout."
-        ),
+    tgt_len_schedule: tuple[tuple[int, int], ...] = define_field(
+        (),
+        "Initial segment lengths, as pairs of a step and the length before it "
+        "(2000:32,6000:64 on the command line); empty for one length throughout.",
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.tgt_len_schedule, list):  # as JSON has it
+        if isinstance(self.tgt_len_schedule, list):  # from JSON
             pairs = (
                 tuple(pair) if isinstance(pair, list) else pair for pair in self.tgt_len_schedule
             )
@@ -138,7 +109,7 @@ class TrainConfig(ReadingConfig):
         self._check(self.weight_decay >= 0, "`weight_decay` must not be negative", "weight_decay")
         self._check(
             self.optimizer != "adam" or not self.weight_decay,
-            "`weight_decay` must be 0 with adam, which has none: adamw and lamb do",
+            "`weight_decay` must be 0 with adam; adamw and lamb support it",
             "weight_decay",
             "optimizer",
         )

@@ -1,4 +1,4 @@
-"""Token ids: the vocabulary, the records they are stored in and the lanes they are read in."""
+"""Token ids: the vocabulary, the records that store them and the lanes in which they are read."""
 
 from txl_tf.data.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes import TrainingLanes

@@ -1,4 +1,4 @@
-"""Files appear whole: they are written in a folder aside, and moved into place once done."""
+"""Temporary folders in which files are written before they are moved into place."""
 
 import contextlib
 import glob
@@ -15,18 +15,20 @@ _LEFTOVER_AGE = 24 * 60 * 60  # seconds
 
 @contextlib.contextmanager
 def work_aside(folder: Path, prefix: str) -> Iterator[Path]:
-    """Yields a new folder inside another one, and removes it at the end, whatever happens.
+    """Yields a new folder inside `folder` and removes it at the end, even after an error.
 
-    It lies inside `folder`, not beside it: `folder` may be a mount, and files move within one only.
+    The new folder lies inside `folder`, not beside it, because `folder` may be a mount point and
+    files can be moved only within one file system.
 
-    A killed process leaves it behind, and the next call with the same prefix removes it. What
-    another machine has left on a shared disk goes when nothing has been written in it for a day:
-    whether its process still runs cannot be told from here.
+    A killed process leaves its folder behind, and the next call with the same prefix removes it.
+    On a shared disk, this machine cannot tell whether a process of another machine still runs: a
+    folder of another machine is removed if nothing was written to it for a day.
 
     Args:
-        folder: The folder. It is made if it is missing, and removed again if it is empty then.
-        prefix: The beginning of the new folder's name. The name goes on with the machine and the
-            process.
+        folder: The parent folder. It is created if it is missing, and then removed at the end if
+            it is empty.
+        prefix: The beginning of the new folder's name. The names of the machine and the process
+            follow.
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -38,7 +40,7 @@ def work_aside(folder: Path, prefix: str) -> Iterator[Path]:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
         if is_new:
-            with contextlib.suppress(OSError):  # it holds something
+            with contextlib.suppress(OSError):  # it is not empty
                 folder.rmdir()
 
 
@@ -52,12 +54,12 @@ def _remove_leftovers(folder: Path, prefix: str) -> None:
         process, _, _ = path.name.removeprefix(prefix).rpartition("-")
         _, _, pid = process.rpartition("-")
         if not pid.isdecimal():
-            continue  # a folder of somebody else
+            continue  # `work_aside` did not create it
         if process == _name_process(int(pid)):
-            is_left = not _is_running(int(pid))
+            is_leftover = not _is_running(int(pid))
         else:
-            is_left = time.time() - _find_last_write(path) > _LEFTOVER_AGE
-        if is_left:
+            is_leftover = time.time() - _find_last_write(path) > _LEFTOVER_AGE
+        if is_leftover:
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -72,7 +74,7 @@ def _is_running(pid: int) -> bool:
 
 
 def _find_last_write(folder: Path) -> float:
-    """Returns when a folder, or a file in it, was last written; now if it is gone or unreadable."""
+    """Returns the time of the last write to a folder; now if it is gone or unreadable."""
     try:
         return max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
     except OSError:

@@ -1,4 +1,4 @@
-"""Bytes and characters: a symbol is a number, and a table gives its id."""
+"""Levels "byte" and "char": a symbol is a code (a byte or a code point) with an id in a table."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,27 +8,27 @@ import numpy as np
 
 from txl_tf.data.codec import NO_OFFSETS, Encoded, Tensor
 
-# Of a byte that goes on with a character of UTF-8, the two highest bits are 10.
-_HIGH_BITS, _CONTINUES = 0xC0, 0x80
+# In UTF-8, the two highest bits of a continuation byte are 10.
+_HIGH_BITS, _CONTINUATION = 0xC0, 0x80
 
 
 class CharacterCodec:
     """Encodes bytes, or the characters of UTF-8, by a table of their codes.
 
-    NumPy does it, so that preparing bytes and characters needs neither the time nor the memory
-    that tensorflow takes to start; `Tokenizer` gives the same ids inside a graph.
+    `encode` uses NumPy, so that preparing bytes and characters needs neither the time nor the
+    memory that importing TensorFlow takes. `tokenize` gives the same ids inside a graph.
 
     Args:
         codes: The byte or code point of each id, (V,).
-        is_bytes: Whether these are bytes.
-        unknown_id: The id for what is not known; -1 for none.
+        is_bytes: Whether the codes are bytes.
+        unknown_id: The id of unknown symbols; -1 for none.
     """
 
     def __init__(self, codes: Sequence[int], *, is_bytes: bool, unknown_id: int = -1) -> None:
         self.codes = np.array(codes, np.uint32)
         self._is_bytes = is_bytes
         self._unknown_id = unknown_id
-        # The last entry, -1, is for all codes above the highest known.
+        # The last entry, -1, is for all codes above the highest known one.
         self._id_of_code = np.full(int(self.codes.max(initial=0)) + 2, -1, np.int32)
         self._id_of_code[self.codes] = np.arange(len(self.codes), dtype=np.int32)
 
@@ -70,14 +70,14 @@ class CharacterCodec:
             codes = tf.cast(tf_text.ByteSplitter().split(texts), tf.int32)
         else:
             codes = tf.strings.unicode_decode(texts, "UTF-8")
-        places = tf.minimum(codes.flat_values, tf.shape(resource)[0] - 1)
-        return codes.with_flat_values(tf.gather(resource, places))
+        indices = tf.minimum(codes.flat_values, tf.shape(resource)[0] - 1)
+        return codes.with_flat_values(tf.gather(resource, indices))
 
     def _locate(self, text: bytes, offsets: np.ndarray) -> np.ndarray:
-        """Returns the symbols before each offset."""
+        """Returns the number of symbols before each offset."""
         if self._is_bytes or not offsets.size or text.isascii():
             return offsets
-        begins = (np.frombuffer(text, np.uint8) & _HIGH_BITS) != _CONTINUES
+        begins = (np.frombuffer(text, np.uint8) & _HIGH_BITS) != _CONTINUATION
         before = np.concatenate([[0], np.cumsum(begins)])
         return before[offsets]
 

@@ -1,24 +1,24 @@
-"""What turns a text into ids, and ids into a text, at any level."""
+"""The interface that encodes texts as ids and decodes ids, the same at every level."""
 
 from collections import Counter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-# A tf.Tensor or a tf.RaggedTensor; tensorflow is imported only when a function needs it.
+# A tf.Tensor or a tf.RaggedTensor. TensorFlow is imported only by the functions that need it.
 Tensor = Any
 
 NO_OFFSETS = np.zeros(0, np.int64)
 
 
 class Encoded(NamedTuple):
-    """The ids of a piece of text.
+    """An encoded text.
 
     Attributes:
-        ids: The ids, (n,) int32; -1 for a symbol that is not known, if the vocabulary has no
-            symbol for those.
-        positions: The number of ids before each of the offsets that were asked for, (k,) int64.
-        unknown: How often each symbol occurred that is not known.
+        ids: The ids, (n,) int32; -1 for an unknown symbol if the vocabulary has no id for unknown
+            symbols.
+        positions: The number of ids before each of the given offsets, (k,) int64.
+        unknown: The number of occurrences of each unknown symbol.
     """
 
     ids: np.ndarray
@@ -27,43 +27,39 @@ class Encoded(NamedTuple):
 
 
 class Codec(Protocol):
-    """Encodes and decodes at one level; `Vocabulary` chooses it."""
+    """Encodes and decodes at one level; `Vocabulary` chooses the codec."""
 
     def encode(
         self, text: bytes, offsets: np.ndarray = NO_OFFSETS, *, begins_line: bool = True
     ) -> Encoded:
-        """Turns a text into ids.
+        """Encodes a text.
 
         Args:
             text: The text; UTF-8 unless the level is "byte".
-            offsets: Byte offsets in `text`, (k,) int64, rising: where characters begin, and at
-                levels "word" and "subword" lines.
-            begins_line: Whether the text begins a line, or goes on with one.
+            offsets: Ascending byte offsets in `text`, (k,) int64. Each is the beginning of a
+                character; at levels "word" and "subword", of a line.
+            begins_line: Whether the text starts at the beginning of a line.
 
         Returns:
-            The ids, the positions of the offsets, and what is not known.
+            The ids, the positions of the offsets and the unknown symbols.
 
         Raises:
-            UnicodeDecodeError: If the text is not UTF-8 where it must be.
+            UnicodeDecodeError: If the text must be UTF-8 and is not.
         """
-        ...
 
     def decode(self, ids: np.ndarray) -> bytes:
-        """Turns ids, (n,) integers that were checked, into a text."""
-        ...
+        """Decodes ids, (n,) integers that are known to be in range."""
 
     def make_resource(self) -> Any:
-        """Returns what `tokenize` looks things up in, for tensorflow to save."""
-        ...
+        """Returns the lookup resource of `tokenize`, which TensorFlow can save."""
 
     def tokenize(self, texts: Tensor, resource: Any) -> Tensor:
-        """Turns texts into ids, in a graph too.
+        """Encodes texts, eagerly or in a graph.
 
         Args:
             texts: (n,) string; UTF-8 unless the level is "byte".
-            resource: From `make_resource`.
+            resource: The result of `make_resource`.
 
         Returns:
             The ids, ragged (n, ids) int32; -1 as in `Encoded`.
         """
-        ...

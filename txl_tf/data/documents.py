@@ -1,4 +1,4 @@
-"""Where documents begin in a text."""
+"""Finding the document boundaries in a text."""
 
 import re
 from collections.abc import Iterator
@@ -14,22 +14,22 @@ Rule = Literal["none", "file", "line", "blank_line", "title", "separator"]
 RULES: tuple[str, ...] = get_args(Rule)
 
 _BLANK_LINES = re.compile(rb"^(?:[ \t\r\f\v]*\n)+", re.MULTILINE)
-# A title of WikiText, " = Title = "; those of sections have more signs, " = = Section = = ".
+# The title of a WikiText article, " = Title = "; section titles have more signs, " = = Plot = = ".
 _TITLE = re.compile(rb" = (?!= )[^\n]*(?<! =) =[ \t\r]*\n")
 
 
 class DocumentFinder:
-    """Finds the beginnings of documents in the chunks of a text, one after the other.
+    """Finds the beginnings of documents in the chunks of a text, one chunk after the other.
 
     Args:
-        rule: "none": the text is one document that began before; "file": a document is a file;
-            "line": a line; "blank_line": a run of lines between blank ones; "title": a WikiText
-            article, from its title on; "separator": what follows a line that is `separator`.
-            All but "none" have a file begin a document.
+        rule: The definition of a document. "none": the whole text belongs to one document, which
+            began earlier. "file": a file. "line": a line. "blank_line": the lines between blank
+            lines. "title": a WikiText article with its title. "separator": the lines between lines
+            that equal `separator`. With every rule but "none", each file begins a document.
         separator: The line that ends a document, without white space around it.
 
     Raises:
-        UserError: If `rule` is unknown, or `separator` is not a line or not for this rule.
+        UserError: If `rule` is unknown, or `separator` is not one line or not allowed by the rule.
     """
 
     def __init__(self, rule: str, separator: str | None = None) -> None:
@@ -37,7 +37,7 @@ class DocumentFinder:
             raise UserError(f"`rule` must be one of {RULES}. Received: rule={rule!r}")
         if (rule == "separator") != (separator is not None):
             raise UserError(
-                "`separator` must be given with rule='separator', and only then. "
+                "`separator` must be given with rule='separator', and only there. "
                 f"Received: rule={rule!r}, separator={separator!r}"
             )
         if separator is not None and (not separator.strip() or "\n" in separator):
@@ -49,8 +49,8 @@ class DocumentFinder:
             rb"^[ \t]*" + re.escape((separator or "").strip().encode("utf-8")) + rb"[ \t\r]*\n",
             re.MULTILINE,
         )
-        self._is_open = False  # whether the next line begins a document, by the line before it
-        self._is_head = True  # whether nothing but white space came yet in this file
+        self._is_open = False  # whether the last line ended a document
+        self._is_head = True  # whether this file contained only white space so far
 
     def find(self, chunk: Chunk) -> np.ndarray:
         """Returns the byte offsets at which documents begin in the next chunk, (k,) int64.
@@ -63,19 +63,19 @@ class DocumentFinder:
             return NO_OFFSETS
         begins = [0] if chunk.begins_file else []
         if self._rule != "file":
-            # The first line was begun in the chunk before: it begins nothing here.
+            # A line that continues from the previous chunk does not begin here.
             first = 0 if chunk.begins_line else chunk.text.find(b"\n") + 1
             if chunk.begins_line or first:
                 begins += self._find_lines(chunk.text, first)
         if self._rule in ("blank_line", "title") and self._is_head:
-            # Blank lines at the head of a file are no document.
+            # Blank lines at the head of a file are not a document.
             head = len(chunk.text) - len(chunk.text.lstrip())
             begins = [0] * chunk.begins_file + [begin for begin in begins if begin > head]
             self._is_head = head == len(chunk.text)
         return np.unique(np.array(begins, np.int64))
 
     def _find_lines(self, text: bytes, first: int) -> Iterator[int]:
-        """Yields the offsets, from `first` on, where documents begin, and remembers the end."""
+        """Yields the offsets at which documents begin from line `first` on; updates the state."""
         if self._rule == "line":
             yield from _iterate_lines(text, first)
             return
@@ -88,16 +88,16 @@ class DocumentFinder:
             if end < len(text) and self._may_begin(text, end):
                 yield end
 
-    def _may_begin(self, text: bytes, place: int) -> bool:
-        """Returns whether the line at a place, which follows an end, begins a document."""
+    def _may_begin(self, text: bytes, offset: int) -> bool:
+        """Tells whether the line at an offset, which follows an end, begins a document."""
         if self._rule == "title":
-            return _TITLE.match(text, place) is not None
-        return self._rule != "blank_line" or _BLANK_LINES.match(text, place) is None
+            return _TITLE.match(text, offset) is not None
+        return self._rule != "blank_line" or _BLANK_LINES.match(text, offset) is None
 
 
 def _iterate_lines(text: bytes, first: int) -> Iterator[int]:
-    """Yields the offsets of the lines of a text from the one at `first` on."""
-    place = first
-    while 0 <= place < len(text):
-        yield place
-        place = text.find(b"\n", place) + 1 or -1
+    """Yields the offset of each line of a text, beginning with the line at `first`."""
+    offset = first
+    while 0 <= offset < len(text):
+        yield offset
+        offset = text.find(b"\n", offset) + 1 or -1

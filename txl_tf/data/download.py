@@ -1,4 +1,4 @@
-"""Published files: downloaded and checked."""
+"""Downloading published files and checking their size and SHA-256."""
 
 import re
 import sys
@@ -18,10 +18,10 @@ class PublishedFile:
     """A published file.
 
     Args:
-        name: Its name in `raw_dir`.
-        urls: The mirrors, tried in order.
-        size: Its bytes, where publicly known.
-        sha256: Its SHA-256 in hexadecimal digits, where publicly known.
+        name: The name of the file in `raw_dir`.
+        urls: The URLs of the mirrors, in the order in which they are tried.
+        size: The size in bytes, if published.
+        sha256: The SHA-256 in hexadecimal digits, if published.
     """
 
     name: str
@@ -31,27 +31,28 @@ class PublishedFile:
 
 
 class DownloadError(UserError):
-    """A published file that cannot be had, or that is not what was published."""
+    """A published file cannot be downloaded, or a file is not the published one."""
 
 
 def fetch(file: PublishedFile, raw_dir: Path) -> Path:
-    """Gets a published file, from `raw_dir` if it is there, else from the network.
+    """Returns a published file, and downloads it if `raw_dir` does not contain it.
 
-    A file appears in `raw_dir` only when it is whole: when it has the known size and SHA-256, or,
-    if neither is known, the length that the server states. An interrupted download starts anew.
+    A file appears in `raw_dir` only when it is complete: when it has the published size and
+    SHA-256 or, if neither is published, the length that the server states. An interrupted download
+    starts again from the beginning.
 
-    A SHA-256 that is not publicly known is recorded in `raw_dir`/SHA256SUMS when the file is used
-    for the first time, and compared from then on; `sha256sum -c` reads that file.
+    A SHA-256 that is not published is recorded in `raw_dir`/SHA256SUMS when the file is first
+    used, and compared from then on; `sha256sum -c` can read that file.
 
     Args:
         file: The file.
-        raw_dir: The folder that it is put into, made if it is missing.
+        raw_dir: The folder of the file, created if it is missing.
 
     Returns:
-        Its path.
+        The path of the file.
 
     Raises:
-        DownloadError: If the file there is another one than expected, or no mirror gives it.
+        DownloadError: If `raw_dir` contains a different file, or every mirror fails.
     """
     path = raw_dir / file.name
     expected = replace(file, sha256=file.sha256 or _read_sums(raw_dir).get(file.name))
@@ -60,8 +61,8 @@ def fetch(file: PublishedFile, raw_dir: Path) -> Path:
     elif fault := _find_fault(path, expected):
         hint = "Delete it and run again."
         if expected.sha256 and not file.sha256:
-            hint += f" If it was changed on purpose, delete its line in `{raw_dir / SUMS_FILE}`."
-        raise DownloadError(f"`{path}` is another file than expected: {fault}. {hint}")
+            hint += f" If you changed it on purpose, delete its line in `{raw_dir / SUMS_FILE}`."
+        raise DownloadError(f"`{path}` is not the expected file: {fault}. {hint}")
     if not expected.sha256:
         _record_sum(path)
     return path
@@ -73,7 +74,13 @@ def _download(file: PublishedFile, raw_dir: Path) -> None:
         with work_aside(raw_dir, f"{file.name}.part-") as aside:
             for url in file.urls:
                 print(f"Downloading {url}")
-                fault = _try_mirror(url, aside / file.name, file)
+                try:
+                    transfer(
+                        url, aside / file.name, size=file.size, is_hashed=file.sha256 is not None
+                    )
+                    fault = _find_fault(aside / file.name, file)
+                except TransferError as error:
+                    fault = str(error)
                 if fault is None:
                     (aside / file.name).replace(raw_dir / file.name)
                     return
@@ -85,33 +92,12 @@ def _download(file: PublishedFile, raw_dir: Path) -> None:
         ) from error
     raise DownloadError(
         f"`{file.name}` could not be downloaded: {'; '.join(failures)}. "
-        f"Get it from there in another way and put it into `{raw_dir}`."
+        f"Download it in another way and put it into `{raw_dir}`."
     )
 
 
-def _try_mirror(url: str, path: Path, file: PublishedFile) -> str | None:
-    """Downloads a file from one place.
-
-    Args:
-        url: The place.
-        path: Where to.
-        file: The file.
-
-    Returns:
-        `None` if it is there now, else why not.
-
-    Raises:
-        OSError: If it could not be written.
-    """
-    try:
-        transfer(url, path, size=file.size, is_hashed=file.sha256 is not None)
-    except TransferError as error:
-        return str(error)
-    return _find_fault(path, file)
-
-
 def _find_fault(path: Path, file: PublishedFile) -> str | None:
-    """Returns in which way a file is not the published one; `None` if it is."""
+    """Returns how a file differs from the published one; `None` if it does not."""
     size = path.stat().st_size
     if file.size is not None and size != file.size:
         return f"it has {size:,} bytes instead of {file.size:,}"
@@ -124,17 +110,17 @@ def _find_fault(path: Path, file: PublishedFile) -> str | None:
 
 
 def _read_sums(raw_dir: Path) -> dict[str, str]:
-    """Returns the SHA-256 of each file that SHA256SUMS names."""
+    """Returns the SHA-256 of each file in SHA256SUMS."""
     path = raw_dir / SUMS_FILE
     if not path.is_file():
         return {}
-    # "*" is how sha256sum marks a file that it read as binary.
+    # sha256sum writes "*" before the name of a file that it read as binary.
     lines = re.findall(r"(?m)^([0-9A-Fa-f]{64}) [ *](.+)$", path.read_text("utf-8", "replace"))
     return {name: sha256.lower() for sha256, name in lines}
 
 
 def _record_sum(path: Path) -> None:
-    """Adds a file to SHA256SUMS, or says why it cannot."""
+    """Adds a file to SHA256SUMS, or prints why that is impossible."""
     sums, sha256 = path.with_name(SUMS_FILE), hash_file(str(path))
     try:
         text = sums.read_text("utf-8", "replace") if sums.is_file() else ""
@@ -142,7 +128,7 @@ def _record_sum(path: Path) -> None:
         with work_aside(path.parent, f"{SUMS_FILE}.part-") as aside:
             (aside / SUMS_FILE).write_text("".join(f"{line}\n" for line in lines), "utf-8")
             (aside / SUMS_FILE).replace(sums)
-    except OSError as error:  # a folder that others own must do, too
+    except OSError as error:  # such as in a folder that the user may only read
         print(f"The SHA-256 of `{path}` is not recorded: {error}", file=sys.stderr)
     else:
-        print(f"No SHA-256 of `{path}` is published; `{sums}` records the one it has.")
+        print(f"The SHA-256 of `{path}` is not published; `{sums}` now records it.")

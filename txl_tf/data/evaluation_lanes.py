@@ -1,6 +1,6 @@
 """Cutting a split into lanes for an evaluation.
 
-Letters: B lanes, T tokens of a segment, n tokens of the split.
+Letters: B lanes, T tokens in a segment, n tokens in the split.
 """
 
 import itertools
@@ -17,12 +17,12 @@ class Segment(NamedTuple):
     """One step of an evaluation.
 
     Attributes:
-        ids: The inputs, (B, T) int32; 0 where there is nothing to read.
-        targets: The tokens one to the right, (B, T) int32.
-        mask: Where `targets` counts, (B, T) bool.
-        document_starts: Where `ids` begins a document, (B, T) bool.
-        begins: Which lanes have read nothing before, (B,) bool: what their memory holds by now
-            is of padding, and must be emptied.
+        ids: The inputs, (B, T) int32; 0 as padding.
+        targets: The next tokens, (B, T) int32; 0 as padding.
+        mask: Which targets count, (B, T) bool.
+        document_starts: Which inputs begin a document, (B, T) bool.
+        begins: Which lanes have read only padding so far, (B,) bool: their memory must be
+            emptied before this segment.
     """
 
     ids: np.ndarray
@@ -33,35 +33,36 @@ class Segment(NamedTuple):
 
 
 class EvaluationLanes:
-    """Segments for an evaluation: every token but the first is a target exactly once.
+    """Segments for an evaluation: every token except the first is a target exactly once.
 
-    The first has nothing before it. The n - 1 targets are cut into B lanes of equal length, the
-    last ones shorter or, with many lanes, empty. That length is a multiple of T, so that the
-    segments end where those of a single lane do. What does not fill a segment is padded with 0
-    and masked. Iterating reads the segments in order; `len` is their number.
+    The first token has no context. The n - 1 targets are cut into B lanes of equal length, of
+    which the last ones may be shorter or, with many lanes, empty. The length is a multiple of T,
+    so segments end where those of a single lane end. Incomplete segments are padded with 0 and
+    masked. Iteration reads the segments in order; `len` is their number.
 
-    With `warm_len` each lane first reads that much of the text before its own, masked, to fill
-    the memory. A lane with less before it begins later: all lanes are in step.
+    With `warm_len` (warm lanes), each lane first reads that many tokens before its own, masked, to
+    fill the memory. A lane with fewer tokens before it begins later, so all lanes stay in step.
 
-    With `drop_rest` the split is cut as the 2019 release cuts it for GPUs: into B lanes of n // B
-    tokens, and the n % B at the end are left out. Each lane is a text of its own, whose first
-    token is no target.
+    With `drop_rest`, the split is cut as the 2019 release cuts it for GPUs: into B lanes of n // B
+    tokens, and the last n % B tokens are left out. Each lane is a separate text, whose first token
+    is not a target.
 
     Args:
         split: The tokens.
         n_lanes: B, the rows of a batch.
-        tgt_len: T, the tokens of a segment.
-        warm_len: Tokens to read before those that count, rounded up to whole segments.
-        drop_rest: Whether to cut as the release.
+        tgt_len: T, the tokens in a segment.
+        warm_len: The number of tokens to read before those that count, rounded up to whole
+            segments.
+        drop_rest: Whether to cut the split as the 2019 release does.
 
     Attributes:
-        n_warm: The segments that come first, of which nothing counts.
-        n_targets: The targets that count.
-        n_left_out: Those that do not, beside the split's first token.
+        n_warm: The number of segments at the beginning that only fill the memory.
+        n_targets: The number of targets that count.
+        n_left_out: The number of targets that do not count, without the split's first token.
 
     Raises:
-        UserError: If the split has fewer than 2 tokens, or with `drop_rest` fewer for each lane.
-        ValueError: If a size is not positive, or `drop_rest` is to be warmed.
+        UserError: If the split or, with `drop_rest`, a lane has fewer than 2 tokens.
+        ValueError: If a size is not positive, or `warm_len` is given with `drop_rest`.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class EvaluationLanes:
         check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
         if drop_rest and warm_len:
             raise ValueError(
-                "`warm_len` must be 0 with `drop_rest`, whose lanes are texts of their own. "
+                "`warm_len` must be 0 with `drop_rest`, whose lanes are separate texts. "
                 f"Received: warm_len={warm_len}"
             )
         if len(split) < 2:
@@ -97,14 +98,14 @@ class EvaluationLanes:
 
     @property
     def warm_len(self) -> int:
-        """The tokens that are read before those that count, where a lane has as many before it."""
+        """The number of tokens that a lane reads before those that count, if there are so many."""
         return self.n_warm * self.tgt_len
 
     def describe(self, noun: str = " lane") -> str:
-        """Returns how many lanes there are and how they begin, for people.
+        """Returns a description of the lanes: their number and how they begin.
 
         Args:
-            noun: What stands behind the number; it may be empty.
+            noun: The noun after the number, with a space before it; it may be empty.
         """
         lanes = f"{self.n_lanes}{noun}{'s' * (bool(noun) and self.n_lanes > 1)}"
         if self.drop_rest:
@@ -132,7 +133,7 @@ class EvaluationLanes:
         for row, lane in enumerate(self._lanes):
             start = lane.start + (index - self.n_warm) * self.tgt_len
             count = min(self.tgt_len, lane.stop - start)
-            if not lane or start < 0 or count <= 0:  # empty, not begun, or at its end
+            if not lane or start < 0 or count <= 0:  # empty, not begun yet, or finished
                 continue
             ids = self._split.read(start, start + count + 1)
             segment.ids[row, :count] = ids[:-1]
@@ -145,7 +146,7 @@ class EvaluationLanes:
 
 
 def _cut_all(n_tokens: int, n_lanes: int, tgt_len: int) -> list[range]:
-    """Returns the positions of the inputs of each lane, so that every target counts."""
+    """Returns the input positions of each lane, such that every target counts."""
     n_targets = n_tokens - 1
     lane_len = -(-n_targets // (n_lanes * tgt_len)) * tgt_len
     bounds = [min(lane * lane_len, n_targets) for lane in range(n_lanes + 1)]
@@ -153,7 +154,7 @@ def _cut_all(n_tokens: int, n_lanes: int, tgt_len: int) -> list[range]:
 
 
 def _cut_as_release(n_tokens: int, n_lanes: int, tgt_len: int) -> list[range]:
-    """Returns the positions of the inputs of each lane, as the release has them."""
+    """Returns the input positions of each lane, cut as in the 2019 release."""
     lane_len = n_tokens // n_lanes
     if lane_len < 2:
         raise UserError(

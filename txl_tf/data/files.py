@@ -1,4 +1,4 @@
-"""Files of a data set: here, or at an address that tensorflow can read and write."""
+"""Files that are local, or remote at an address that TensorFlow can read and write."""
 
 import contextlib
 import hashlib
@@ -11,26 +11,26 @@ from typing import BinaryIO
 
 from txl_tf.errors import StorageError, UserError, explain, explain_errors
 
-# An address that does not answer: when to say so, and when to give up. tensorflow by itself would
-# try for up to an hour, since it waits two minutes for each of its connections.
+# When to report that a storage does not answer, and when to give up. TensorFlow itself would try
+# for up to an hour, since it waits two minutes for each of its connections.
 NOTICE_SECONDS, PATIENCE_SECONDS = 5.0, 60.0
-_answered: set[str] = set()  # storages that did, "gs://bucket"
+_answered: set[str] = set()  # the storages that have answered, such as "gs://bucket"
 
 
 def join_path(folder: str, file: str) -> str:
-    """Returns the path of a file in a folder, which may be an address."""
+    """Returns the path of a file in a folder, which may be remote."""
     return f"{folder.rstrip('/')}/{file}"
 
 
 def is_remote(path: str) -> bool:
-    """Tells whether a path is an address, such as "gs://bucket/folder"."""
+    """Tells whether a path is a remote address, such as "gs://bucket/folder"."""
     return "://" in path
 
 
 def check_address(path: str) -> None:
-    """Checks that tensorflow knows the scheme of an address, and that its storage answers.
+    """Checks that TensorFlow supports the scheme of an address, and that its storage answers.
 
-    The storage is asked once a process. Paths of this machine pass.
+    Each storage is asked once per process. Local paths always pass.
 
     Raises:
         UserError: If the scheme is unknown, or the storage cannot be reached or does not answer
@@ -53,7 +53,7 @@ def _ask_storage(path: str, scheme: str, root: str) -> None:
     if scheme not in known:
         names = ", ".join(f"{name}://" for name in sorted(known))
         raise UserError(
-            f"`{path}` must be a path or an address that tensorflow reads, {names}. "
+            f"`{path}` must be a local path or an address that TensorFlow supports: {names}. "
             f"Received: {scheme}://"
         )
     errors: list[tf.errors.OpError] = []
@@ -64,12 +64,15 @@ def _ask_storage(path: str, scheme: str, root: str) -> None:
         except tf.errors.OpError as error:
             errors.append(error)
 
-    # A thread, because the call can neither be limited nor interrupted.
+    # In a thread, because the call has no time limit and cannot be interrupted.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(NOTICE_SECONDS)
     if thread.is_alive():
-        print(f"{root} does not answer yet; waits {PATIENCE_SECONDS:.0f} seconds", file=sys.stderr)
+        print(
+            f"{root} has not answered yet; waiting up to {PATIENCE_SECONDS:.0f} seconds",
+            file=sys.stderr,
+        )
         thread.join(PATIENCE_SECONDS - NOTICE_SECONDS)
     if thread.is_alive():
         raise UserError(f"`{path}`: {root} did not answer within {PATIENCE_SECONDS:.0f} seconds")
@@ -78,14 +81,14 @@ def _ask_storage(path: str, scheme: str, root: str) -> None:
 
 
 def check_folder(path: str, error: type[UserError] = UserError) -> None:
-    """Checks that a path of this machine is a folder, or that one can be made there.
+    """Checks that a local path is a folder, or that a folder can be made there.
 
     Args:
-        path: The path. An address passes.
+        path: The path. Remote addresses always pass.
         error: The class of the error.
 
     Raises:
-        UserError: If the path, or one of its parents, is a file.
+        UserError: If the path or one of its parents is a file.
     """
     if is_remote(path):
         return
@@ -98,11 +101,11 @@ def check_folder(path: str, error: type[UserError] = UserError) -> None:
 
 @contextlib.contextmanager
 def open_file(path: str) -> Iterator[BinaryIO]:
-    """Opens a file for reading; a remote one through tensorflow.
+    """Opens a local or remote file for reading.
 
     Raises:
         OSError: If it cannot be opened or read; a `StorageError` if it is remote.
-        UserError: If its address does not answer.
+        UserError: If its storage does not answer.
     """
     if not is_remote(path):
         with open(path, "rb") as file:
@@ -119,7 +122,7 @@ def hash_file(path: str) -> str:
 
     Raises:
         OSError: If the file cannot be opened or read.
-        UserError: If its address does not answer.
+        UserError: If its storage does not answer.
     """
     digest = hashlib.sha256()
     with open_file(path) as file:
@@ -129,11 +132,11 @@ def hash_file(path: str) -> str:
 
 
 def get_size(path: str) -> int | None:
-    """Returns the bytes of a file, or `None` if it is missing.
+    """Returns the size of a file in bytes, or `None` if it is missing.
 
     Raises:
-        OSError: If that cannot be told; a `StorageError` if the file is remote.
-        UserError: If its address does not answer.
+        OSError: If that cannot be determined; a `StorageError` if the file is remote.
+        UserError: If its storage does not answer.
     """
     if not is_remote(path):
         return os.path.getsize(path) if os.path.isfile(path) else None
@@ -147,7 +150,7 @@ def upload_files(source: Path, folder: str, names: Iterable[str]) -> None:
     """Copies files into a remote folder, in order.
 
     Raises:
-        StorageError: If one cannot be written.
+        StorageError: If a file cannot be written.
     """
     import tensorflow as tf
 
@@ -158,7 +161,7 @@ def upload_files(source: Path, folder: str, names: Iterable[str]) -> None:
 
 
 def remove_file(path: str) -> None:
-    """Removes a file, if it is there.
+    """Removes a file if it exists.
 
     Raises:
         OSError: If it cannot be removed; a `StorageError` if it is remote.
@@ -175,7 +178,7 @@ def remove_file(path: str) -> None:
 
 @contextlib.contextmanager
 def access_path(path: str) -> Iterator[None]:
-    """Checks that an address answers, and names the path where tensorflow fails within.
+    """Checks that a storage answers, and re-raises TensorFlow's errors with the path.
 
     Raises:
         UserError: If the storage does not answer.

@@ -1,4 +1,4 @@
-"""Shows what a data set holds, and checks every byte of it.
+"""Shows the contents of a data set and verifies every byte of it.
 
 python -m txl_tf.data.inspect data/wt103
 """
@@ -32,17 +32,17 @@ def define_flags() -> flags.FlagValues:
     define_flag(
         options, "data_dir", str, None, "Folder of the records.", required=True, is_path=True
     )
-    define_flag(options, "split", str, None, "Split whose beginning is shown. [default: the first]")
-    define_flag(options, "lines", int, 5, "Number of its lines to show.", lower_bound=0)
-    define_flag(options, "verify", bool, True, "Read all tokens and check all checksums.")
+    define_flag(options, "split", str, None, "Split to show the beginning of. [default: the first]")
+    define_flag(options, "lines", int, 5, "Number of lines to show.", lower_bound=0)
+    define_flag(options, "verify", bool, True, "Read all tokens and verify all checksums.")
     return options
 
 
 def inspect_records(options: flags.FlagValues) -> None:
-    """Prints what the data set holds.
+    """Prints the contents of the data set.
 
     Raises:
-        RecordError: If it is missing, damaged or has no such split.
+        RecordError: If the data set is missing or damaged, or has no such split.
     """
     records = open_records(options.data_dir)
     sample = records.split(options.split or records.splits[0])
@@ -60,13 +60,13 @@ def inspect_records(options: flags.FlagValues) -> None:
             print(f"  {line}")
     print()
     if options.verify:
-        print("All checksums are right.")
+        print("All checksums are correct.")
     else:
-        print("Checksums and tokens were not read: --verify=false.")
+        print("Tokens and checksums were not verified (--verify=false).")
 
 
 def describe_records(records: Records) -> Iterator[str]:
-    """Yields lines on the data set as a whole."""
+    """Yields lines that describe the data set as a whole."""
     vocabulary = records.vocabulary
     yield f"{records.data_dir}: {records.dataset}"
     arguments = records.made_from.get("arguments", {})
@@ -91,13 +91,7 @@ def describe_records(records: Records) -> Iterator[str]:
 
 
 def describe_split(records: Records, name: str, *, count: bool) -> dict[str, str]:
-    """Returns the row of a split in the table.
-
-    Args:
-        records: The data set.
-        name: The split.
-        count: Whether to read all tokens and count the symbols.
-    """
+    """Returns the table row of a split; with `count`, all tokens are read to count symbols."""
     split = records.split(name)
     row = {
         "split": name,
@@ -117,7 +111,7 @@ def describe_split(records: Records, name: str, *, count: bool) -> dict[str, str
 
 
 def count_ids(split: Split, n_symbols: int) -> np.ndarray:
-    """Returns how often each id occurs in a split, (n_symbols,) int64."""
+    """Returns the number of occurrences of each id in a split, (n_symbols,) int64."""
     counts = np.zeros(n_symbols, np.int64)
     with tqdm(total=len(split), desc=split.name, unit_scale=True, disable=None, leave=False) as bar:
         for start in range(0, len(split), _N_TOKENS):
@@ -128,7 +122,7 @@ def count_ids(split: Split, n_symbols: int) -> np.ndarray:
 
 
 def format_table(rows: list[dict[str, str]]) -> Iterator[str]:
-    """Yields the lines of a table; the first column is set to the left, the others to the right."""
+    """Yields the lines of a table; the first column is left-aligned, the others right-aligned."""
     names = list(rows[0])
     cells = [names, *(list(row.values()) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -141,13 +135,7 @@ def format_table(rows: list[dict[str, str]]) -> Iterator[str]:
 
 
 def decode_lines(records: Records, split: Split, n_lines: int) -> list[str]:
-    """Returns the first lines of a split as text; long ones are broken.
-
-    Args:
-        records: The data set.
-        split: The split.
-        n_lines: How many.
-    """
+    """Returns the first `n_lines` lines of a split as text; long lines are wrapped."""
     ids = split.read(0, min(len(split), n_lines * _WIDTH))
     text = records.vocabulary.decode(ids)
     lines = itertools.chain.from_iterable(

@@ -1,6 +1,6 @@
-"""Cutting a split into lanes: rows of a batch that run on from one segment to the next.
+"""Cutting a split into lanes: batch rows whose text continues from one segment to the next.
 
-Letters: B lanes, T tokens of a segment, n tokens of the split.
+Letters: B lanes, T tokens in a segment, n tokens in the split.
 """
 
 import bisect
@@ -15,29 +15,27 @@ from txl_tf.errors import UserError
 
 
 class Tokens(Protocol):
-    """What lanes are cut from: a `Split`, or anything that can be read at any position."""
+    """The tokens of a split, which can be read at any position, such as a `Split`."""
 
     def __len__(self) -> int: ...
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Returns the ids from `start` up to `stop`, (stop - start,) int32."""
-        ...
 
     @property
     def document_starts(self) -> np.ndarray:
-        """The positions at which documents begin, (k,) int64, rising; none if none are known."""
-        ...
+        """The ascending positions at which documents begin, (k,) int64; empty if not known."""
 
 
 class _Stretch(NamedTuple):
-    """Inputs that follow each other in the split: segments of one lane in one epoch.
+    """Consecutive inputs in the split: segments of one lane in one epoch.
 
     Attributes:
-        steps: The steps whose inputs they are, counted from the first that is read.
-        row: The row of the lane among those that are read.
-        start: Position of the first input.
-        stop: Position behind the last input, where the last target is.
-        is_first: Whether an epoch begins with it.
+        steps: The steps that read them, counted from the first step of the call.
+        row: The row of the lane among the rows of the call.
+        start: The position of the first input.
+        stop: The position after the last input, which is that of the last target.
+        is_first: Whether an epoch begins with the first input.
     """
 
     steps: slice
@@ -48,28 +46,29 @@ class _Stretch(NamedTuple):
 
 
 class TrainingLanes:
-    """Batches for training: B contiguous stretches of a split, read T tokens a step.
+    """Training batches: B contiguous stretches of a split, read T tokens per step.
 
-    Row b of a step goes on where row b of the step before ended, so that memory carries over.
-    An epoch reads B lanes of Lc = T * ((n - 1) // (B * T)) tokens and the one token behind them;
-    it starts at an offset drawn for the epoch, so that the tokens over, which fill no segment,
-    are others in every epoch. All of it is arithmetic in the step: reading starts at any step at
-    once, and nothing but the step needs to be saved.
+    Row b of a step continues where row b of the previous step ended, so memory carries over. An
+    epoch reads B lanes of Lc = T * ((n - 1) // (B * T)) tokens each, and one token after them. It
+    starts at an offset drawn for the epoch, so the few tokens that fill no segment are different
+    ones in every epoch. Positions are a function of the step: reading can start at any step
+    immediately, and only the step needs to be saved.
 
-    With a schedule T changes, and the text runs on over the change. For T in Lc stands the least
-    common multiple of all lengths, so that an epoch ends with a whole segment of any of them.
+    With a schedule, T changes and the text continues over the change. Lc is then computed with the
+    least common multiple of all lengths in place of T, so that an epoch ends with a complete
+    segment of any length.
 
     Args:
         split: The tokens.
         n_lanes: B, the rows of a batch over all replicas.
-        tgt_len: T, the tokens of a segment.
-        tgt_len_schedule: Pairs of a step and the length of the segments up to it; from the last of
-            these steps on it is `tgt_len`.
-        seed: Seed of the epochs' offsets.
+        tgt_len: T, the tokens in a segment.
+        tgt_len_schedule: Pairs of a step and the segment length up to that step. After the last of
+            these steps, the length is `tgt_len`.
+        seed: The seed of the epochs' offsets.
 
     Raises:
-        UserError: If the split is too short to give each lane one segment of each length, or the
-            schedule is not one that `make_stages` takes.
+        UserError: If the split is too short to give each lane one segment of each length, or
+            `make_stages` refuses the schedule.
     """
 
     def __init__(
@@ -92,15 +91,16 @@ class TrainingLanes:
         if self.lane_len == 0:
             if tgt_len_schedule:
                 raise UserError(
-                    f"`n_lanes` * {unit} must be below the tokens of the split: {unit} is the "
-                    "least common multiple of `tgt_len` and the lengths of `tgt_len_schedule`. "
+                    f"`n_lanes` * {unit} must be below the number of tokens in the split; {unit} "
+                    "is the least common multiple of `tgt_len` and the lengths in "
+                    "`tgt_len_schedule`. "
                     f"Received: n_lanes={n_lanes}, tgt_len={tgt_len}, "
                     f"tgt_len_schedule={tgt_len_schedule}, {len(split)} tokens."
                 )
             raise UserError(
-                "`n_lanes` * `tgt_len` must be below the tokens of the split. "
+                "`n_lanes` * `tgt_len` must be below the number of tokens in the split. "
                 f"Received: n_lanes={n_lanes}, tgt_len={tgt_len}, {len(split)} tokens. "
-                f"{n_lanes} lanes leave room for tgt_len={n_targets // n_lanes}."
+                f"With {n_lanes} lanes, tgt_len can be at most {n_targets // n_lanes}."
             )
         self.steps_per_epoch = self.lane_len // tgt_len
         self._split = split
@@ -108,24 +108,24 @@ class TrainingLanes:
 
     @property
     def changes(self) -> tuple[int, ...]:
-        """The steps at which the length of the segments changes, ascending."""
+        """The steps at which the segment length changes, ascending."""
         return tuple(stage.first_step for stage in self.stages[1:])
 
     def read(self, step: int, n_steps: int = 1, rows: slice = slice(None)) -> np.ndarray:
-        """Reads the segments of some steps.
+        """Reads the segments of consecutive steps.
 
         Args:
-            step: The first step, counted from the start of training; steps run on over epochs.
-            n_steps: How many steps, of one length all.
+            step: The first step, counted from the beginning of training over all epochs.
+            n_steps: The number of steps, which must all have the same segment length.
             rows: The lanes to read; a worker reads only its own.
 
         Returns:
             The ids, (n_steps, rows, T + 1) int32: inputs are `[..., :-1]`, targets `[..., 1:]`.
 
         Raises:
-            ValueError: If `step` is negative, `n_steps` is not positive, or the length changes
-                within the steps.
-            RecordError: If a record that was read is damaged.
+            ValueError: If `step` is negative, `n_steps` is not positive, or the segment length
+                changes within the steps.
+            RecordError: If a record is damaged.
         """
         stage = self._find_stage(step, n_steps)
         lanes = range(*rows.indices(self.n_lanes))
@@ -140,7 +140,7 @@ class TrainingLanes:
     def read_document_starts(
         self, step: int, n_steps: int = 1, rows: slice = slice(None)
     ) -> np.ndarray:
-        """Tells which inputs have nothing to do with what their lane read before.
+        """Tells which inputs do not continue the text that their lane read before.
 
         Args:
             step: As in `read`.
@@ -148,11 +148,11 @@ class TrainingLanes:
             rows: As in `read`.
 
         Returns:
-            (n_steps, rows, T) bool, true where a document begins, and at the first input of an
-            epoch, which stands elsewhere in the text.
+            (n_steps, rows, T) bool: true where a document begins and at the first input of an
+            epoch, which is elsewhere in the text.
 
         Raises:
-            ValueError: As `read`.
+            ValueError: As in `read`.
         """
         stage = self._find_stage(step, n_steps)
         lanes = range(*rows.indices(self.n_lanes))
@@ -164,14 +164,14 @@ class TrainingLanes:
         return starts
 
     def _find_stage(self, step: int, n_steps: int) -> Stage:
-        """Returns the stage of some steps."""
+        """Returns the stage of the steps, and checks that there is only one."""
         if step < 0:
             raise ValueError(f"`step` must not be negative. Received: step={step}")
         check_positive(n_steps=n_steps)
         first, last = (bisect.bisect(self.changes, each) for each in (step, step + n_steps - 1))
         if first != last:
             raise ValueError(
-                "the steps of one read must have one length, which changes at step "
+                "The steps of a call must have the same segment length, which changes at step "
                 f"{self.changes[first]}. Received: step={step}, n_steps={n_steps}"
             )
         return self.stages[first]
@@ -179,7 +179,7 @@ class TrainingLanes:
     def _find_stretches(
         self, stage: Stage, step: int, n_steps: int, lanes: range
     ) -> Iterator[_Stretch]:
-        """Yields where the inputs of some steps of a stage lie in the split."""
+        """Yields the stretches of the split that the given steps of a stage read."""
         done = 0
         while done < n_steps:
             epoch, first = divmod(stage.count_tokens(step + done), self.lane_len)
@@ -192,13 +192,13 @@ class TrainingLanes:
             done += count
 
     def _draw_offset(self, epoch: int) -> int:
-        """Draws the position at which an epoch's first lane starts."""
+        """Returns the random position at which the first lane of an epoch starts."""
         generator = np.random.default_rng([self.seed, epoch])
         return int(generator.integers(0, self._n_spare, endpoint=True))
 
 
 def find_document_starts(split: Tokens, start: int, stop: int) -> np.ndarray:
-    """Tells which of the tokens from `start` up to `stop` begin a document, (n,) bool."""
+    """Tells which tokens from `start` up to `stop` begin a document, (stop - start,) bool."""
     positions = split.document_starts
     low, high = np.searchsorted(positions, (start, stop))
     is_start = np.zeros(stop - start, bool)
@@ -207,10 +207,10 @@ def find_document_starts(split: Tokens, start: int, stop: int) -> np.ndarray:
 
 
 def check_positive(**values: int) -> None:
-    """Checks sizes.
+    """Checks that sizes are positive.
 
     Raises:
-        ValueError: If one is not positive; it is named.
+        ValueError: If a size is not positive.
     """
     for name, value in values.items():
         if value < 1:

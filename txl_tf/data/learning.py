@@ -1,16 +1,20 @@
-"""Learning a vocabulary from texts."""
+"""Learning a vocabulary from texts: counting their symbols and choosing among them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from txl_tf.data.counting import count_symbols
+import numpy as np
+
+from txl_tf.data.characters import read_codes
 from txl_tf.data.levels import LEVELS_OF_FIELD
+from txl_tf.data.parallel import map_ordered
 from txl_tf.data.subwords import DEFAULT_SYMBOLS, learn_subwords
-from txl_tf.data.words import put_into_lower_case
+from txl_tf.data.words import convert_to_lower_case, is_worth_tracing, make_table, split_words
 from txl_tf.errors import UserError
 
-# The levels that each option is for.
+# The levels at which each option is allowed.
 LEVELS_OF_OPTION: dict[str, tuple[str, ...]] = {
     "special": ("word",),
     "min_count": ("char", "word"),
@@ -18,6 +22,7 @@ LEVELS_OF_OPTION: dict[str, tuple[str, ...]] = {
     "every_byte": ("byte",),
     **LEVELS_OF_FIELD,
 }
+_N_CODES = {"byte": 256, "char": 0x110000}
 
 
 @dataclass(frozen=True)
@@ -27,13 +32,13 @@ class LearningOptions:
     Args:
         special: At level "word", symbols that come first, whether they occur or not.
         min_count: At levels "char" and "word", how often a symbol must occur.
-        max_symbols: The most symbols, the special ones and `unknown` included; at level "subword"
-            their number, 8,192 unless given.
-        space: As in `Vocabulary`; it must not occur in the texts. It becomes a symbol only if
-            they hold a space.
+        max_symbols: The largest size of the vocabulary, including the special symbols and
+            `unknown`. At level "subword", the exact size, 8,192 by default.
+        space: As in `Vocabulary`. It must not occur in the texts, and becomes a symbol only if
+            they contain a space.
         every_byte: At level "byte", also add the bytes that do not occur, last and in byte order,
             so that every text can be encoded.
-        unknown: As in `Vocabulary`; it is added behind the special symbols if it does not occur.
+        unknown: As in `Vocabulary`. If it does not occur, it follows the special symbols.
         lower_case: As in `Vocabulary`.
         line_start: As in `Vocabulary`; it is one of the special symbols.
         line_end: As in `Vocabulary`; it is one of the special symbols.
@@ -63,25 +68,25 @@ def learn_fields(
     Args:
         level: "byte", "char", "word" or "subword".
         texts: The texts, in order; UTF-8 unless the level is "byte".
-        options: How.
-        n_threads: How many texts to count at once; the result does not depend on it.
-        report: Called with a line on what the user should know.
+        options: How to choose the symbols.
+        n_threads: The number of texts to count in parallel; it does not affect the result.
+        report: Called with each line that the user should see.
 
     Returns:
-        The arguments of `Vocabulary` but its level.
+        All arguments of `Vocabulary` except its level.
 
     Raises:
-        ValueError: If an option is not for this level.
+        ValueError: If an option is not allowed at this level.
         UserError: If `space` occurs, `max_symbols` leaves no room for the special symbols, or
             subwords cannot be learnt from the texts.
     """
     _check_options(level, options)
     if level == "subword":
         if options.lower_case:
-            texts = (put_into_lower_case([text]).numpy()[0] for text in texts)
+            texts = (convert_to_lower_case([text]).numpy()[0] for text in texts)
         learnt = learn_subwords(texts, options.max_symbols or DEFAULT_SYMBOLS)
         if learnt.stride > 1:
-            report(f"The subwords were learnt from one of {learnt.stride} lines.")
+            report(f"The subwords were learnt from 1 of every {learnt.stride} lines.")
         return {
             "symbols": learnt.symbols,
             "sentencepiece": learnt.model,
@@ -98,7 +103,7 @@ def learn_fields(
         symbols += [byte for byte in map(str, range(256)) if byte not in counts]
     n_left_out = len(counts.keys() - set(symbols))
     if n_left_out:
-        report(f"{n_left_out:,} symbols were left out.")
+        report(f"Symbols left out of the vocabulary: {n_left_out:,}")
     return {
         "symbols": tuple(symbols),
         "space": space if space in symbols else None,
@@ -110,15 +115,15 @@ def learn_fields(
 
 
 def choose_symbols(counts: dict[str, int], options: LearningOptions) -> list[str]:
-    """Orders symbols and leaves out what is rare.
+    """Orders symbols and leaves out rare ones.
 
     Args:
-        counts: How often each symbol occurs, in order of first appearance.
-        options: `special`, `unknown`, `min_count` and `max_symbols`.
+        counts: The number of occurrences of each symbol, in order of first appearance.
+        options: `special`, `line_start`, `line_end`, `unknown`, `min_count` and `max_symbols`.
 
     Returns:
-        The special symbols; `unknown`, if it does not occur; then the others by falling count,
-        equal ones in order of first appearance.
+        The special symbols; then `unknown`, if it does not occur; then the others by descending
+        count, those with equal counts in order of first appearance.
 
     Raises:
         UserError: If `max_symbols` leaves no room for the special symbols and `unknown`.
@@ -146,6 +151,102 @@ def choose_symbols(counts: dict[str, int], options: LearningOptions) -> list[str
     if options.unknown in frequent and options.unknown not in kept:
         kept = [*kept[:-1], str(options.unknown)]
     return symbols + kept
+
+
+def count_symbols(
+    level: str, texts: Iterable[bytes], *, lower_case: bool = False, n_threads: int = 1
+) -> dict[str, int]:
+    """Counts the symbols of texts.
+
+    Args:
+        level: "byte", "char" or "word".
+        texts: The texts, in order; UTF-8 unless the level is "byte". They are read once, a few at
+            a time.
+        lower_case: At level "word", whether to convert the texts to lower case.
+        n_threads: The number of texts to count in parallel; it does not affect the result.
+
+    Returns:
+        The number of occurrences of each symbol, in order of first appearance.
+    """
+    if level == "word":
+        counter = _WordCounter(lower_case=lower_case)
+        for counts, others in map_ordered(counter.look_up, texts, n_threads):
+            counter.add(counts, others)
+        return counter.finish()
+    return _count_codes(texts, is_bytes=level == "byte", n_threads=n_threads)
+
+
+def _count_codes(texts: Iterable[bytes], *, is_bytes: bool, n_threads: int) -> dict[str, int]:
+    totals = np.zeros(_N_CODES["byte" if is_bytes else "char"], np.int64)
+    order: list[int] = []
+
+    def count(text: bytes) -> tuple[np.ndarray, np.ndarray]:
+        codes = read_codes(text, is_bytes=is_bytes)
+        return codes, np.bincount(codes)
+
+    for codes, counts in map_ordered(count, texts, n_threads):
+        is_new = (counts > 0) & (totals[: len(counts)] == 0)
+        if is_new.any():
+            order += dict.fromkeys(codes[is_new[codes]].tolist())  # by first appearance
+        totals[: len(counts)] += counts
+    return {str(code) if is_bytes else chr(code): int(totals[code]) for code in order}
+
+
+class _WordCounter:
+    """Counts words: those in a lookup table by their ids, the others one by one.
+
+    The table is rebuilt whenever the number of words has doubled, so it soon knows most words of
+    a text. Words are kept in order of first appearance.
+    """
+
+    def __init__(self, *, lower_case: bool) -> None:
+        self._lower_case = lower_case
+        self._index: dict[bytes, int] = {}
+        self._counts = np.zeros(1024, np.int64)
+        self._n_in_table = 0
+        self._table = make_table([])
+
+    def look_up(self, text: bytes) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the counts of the words in the table, and the other words."""
+        split = self._split_in_graph if is_worth_tracing(text) else self._split
+        words = split(text)
+        found = self._table.lookup(words).numpy()
+        is_known = found >= 0
+        # Only the other words become Python objects.
+        return np.bincount(found[is_known]), words[~is_known].numpy()
+
+    def add(self, counts: np.ndarray, others: np.ndarray) -> None:
+        """Adds the result of `look_up`."""
+        self._counts[: len(counts)] += counts
+        index = self._index
+        ids = np.fromiter(
+            (index.setdefault(word, len(index)) for word in others.tolist()), np.int64, len(others)
+        )
+        if len(index) > len(self._counts):
+            self._counts = np.concatenate([self._counts, np.zeros(len(index), np.int64)])
+        if len(ids):
+            more = np.bincount(ids)
+            self._counts[: len(more)] += more
+        if len(index) > 2 * self._n_in_table:
+            self._n_in_table = len(index)
+            self._table = make_table(list(index))
+
+    def finish(self) -> dict[str, int]:
+        """Returns the words and their counts."""
+        words = (word.decode("utf-8") for word in self._index)
+        return dict(zip(words, self._counts.tolist(), strict=False))
+
+    def _split(self, text: Any) -> Any:
+        import tensorflow as tf
+
+        return split_words(tf.reshape(text, [1]), lower_case=self._lower_case).flat_values
+
+    @cached_property
+    def _split_in_graph(self) -> Any:
+        import tensorflow as tf
+
+        signature = [tf.TensorSpec([], tf.string)]
+        return tf.function(self._split, input_signature=signature, autograph=False)
 
 
 def _check_options(level: str, options: LearningOptions) -> None:

@@ -1,4 +1,4 @@
-"""The levels at which a text is split into symbols, and what a symbol is at each of them."""
+"""The levels at which a text is split into symbols, and the rule for a symbol at each level."""
 
 from collections.abc import Callable, Iterable
 from typing import Literal, get_args
@@ -7,7 +7,7 @@ from txl_tf.data.words import WHITE_SPACE
 
 Level = Literal["byte", "char", "word", "subword"]
 LEVELS: tuple[str, ...] = get_args(Level)
-# The levels that each optional field of a `Vocabulary` is for.
+# The levels at which each optional field of a `Vocabulary` is allowed.
 LEVELS_OF_FIELD = {
     "space": ("char",),
     "unknown": ("char", "word"),
@@ -18,9 +18,9 @@ LEVELS_OF_FIELD = {
 }
 
 
-def fit_level(level: Level, symbols: Iterable[str]) -> bool:
-    """Tells whether all of some texts can be symbols of a level."""
-    return all(map(SYMBOL_RULES[level][1], symbols))
+def are_symbols(level: Level, texts: Iterable[str]) -> bool:
+    """Tells whether each of the texts can be a symbol at this level."""
+    return all(map(SYMBOL_RULES[level][1], texts))
 
 
 def _is_byte(symbol: str) -> bool:

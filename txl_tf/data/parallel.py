@@ -1,4 +1,4 @@
-"""Doing a few things at once, in order."""
+"""Parallel work whose results come in order."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -12,15 +12,15 @@ Result = TypeVar("Result")
 def map_ordered(
     function: Callable[[Item], Result], items: Iterable[Item], n_threads: int
 ) -> Iterator[Result]:
-    """Applies a function to items in threads; yields the results in the order of the items.
+    """Applies a function to items in threads, and yields the results in the order of the items.
 
-    A few items only are taken ahead, so that memory does not grow with their number. NumPy and
-    tensorflow let threads run side by side.
+    Only a few items are taken in advance, so memory does not grow with their number. NumPy and
+    TensorFlow release the lock of the interpreter, so their work runs in parallel.
 
     Args:
-        function: What to apply.
-        items: Read from the thread that iterates over the results.
-        n_threads: How many at once; 1 for no thread at all.
+        function: The function to apply.
+        items: The items. They are read in the thread that iterates over the results.
+        n_threads: The number of threads; with 1, the calling thread does all the work.
     """
     if n_threads == 1:
         yield from map(function, items)

@@ -1,15 +1,17 @@
-"""What a data set folder holds: `records.json`, `vocab.txt` and shards of token ids.
+"""The format of a data set folder: `records.json`, `vocab.txt` and shards of token ids.
 
-A shard is a TFRecord file. The payload of a record is a run of `tokens_per_record` ids, raw and
-little-endian, in as many bytes as the vocabulary needs; only the last record of a split is
-shorter. All others are equally long, so that record k is found by arithmetic. Records know no
-batch size and no segment length: `txl_tf.data.lanes` cuts those while reading.
+A shard is a TFRecord file. The payload of a record consists of `tokens_per_record` consecutive
+ids, raw and little-endian, in as many bytes as the vocabulary needs; only the last record of a
+split is shorter. All other records have the same length, so the position of record k can be
+computed. Records are independent of batch size and segment length: `txl_tf.data.lanes` cuts the
+tokens into batches while reading.
 
-Where documents begin is a file for each split: zlib over little-endian uint64, the tokens from the
-beginning of one document to that of the next, for the first from the beginning of the split.
+The document boundaries of a split are in a separate file: zlib-compressed little-endian uint64,
+the number of tokens from the beginning of each document to the beginning of the next one, where
+the first number counts from the beginning of the split.
 
-A shard's name ends in the start of its SHA-256. A new version of a data set thus never takes the
-name of an older shard, and replacing `records.json` is the one moment at which it becomes current.
+A shard's name ends with the beginning of its SHA-256. A new version of a data set therefore never
+reuses the name of an older shard, and becomes current at the moment `records.json` is replaced.
 """
 
 import itertools
@@ -52,12 +54,12 @@ _SPLIT_KEYS = {"tokens", "shards", "documents"}
 
 
 class RecordError(UserError):
-    """A data set folder that is missing, damaged or not what was asked for."""
+    """A data set is missing, damaged, or not the requested one."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of a split: its name in the folder, its tokens, its size and its SHA-256."""
+    """A file of token ids: name in the folder, number of tokens, size in bytes, SHA-256."""
 
     file: str
     tokens: int
@@ -66,8 +68,8 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Documents:
-    """The file of a split's documents: its name, their number, its size and its SHA-256."""
+class DocumentsFile:
+    """The file of a split's document boundaries: name, number of documents, size, SHA-256."""
 
     file: str
     count: int
@@ -81,16 +83,16 @@ class RecordsInfo:
 
     Args:
         dataset: The name of the data set.
-        vocabulary: Its symbols.
-        cutoffs: Ids at which the adaptive softmax starts a new bin; may be empty.
-        tokens_per_record: Ids in every record but the last of a split.
+        vocabulary: The vocabulary.
+        cutoffs: The first ids of the second and later bins of the adaptive softmax; may be empty.
+        tokens_per_record: The number of ids in every record except the last of a split.
         splits: The shards of each split, in order.
-        documents: The documents of each split that has them.
-        made_from: What the data set was made from and how, for whoever would make it again.
+        documents: The document boundaries of each split for which they are known.
+        made_from: The files and the arguments that the data set was made from.
 
     Raises:
-        UserError: If `cutoffs` do not rise within the vocabulary, or `tokens_per_record` is not
-            positive.
+        UserError: If `cutoffs` are not ascending ids of the vocabulary, or `tokens_per_record` is
+            not positive.
     """
 
     dataset: str
@@ -98,14 +100,14 @@ class RecordsInfo:
     cutoffs: tuple[int, ...]
     tokens_per_record: int
     splits: Mapping[str, tuple[Shard, ...]]
-    documents: Mapping[str, Documents] = field(default_factory=dict)
+    documents: Mapping[str, DocumentsFile] = field(default_factory=dict)
     made_from: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         bounds = (0, *self.cutoffs, len(self.vocabulary))
         if any(low >= high for low, high in itertools.pairwise(bounds)):
             raise UserError(
-                "`cutoffs` must rise between 0 and the size of a vocabulary that is not empty. "
+                "`cutoffs` must be ascending, above 0 and below the size of the vocabulary. "
                 f"Received: cutoffs={self.cutoffs}, {len(self.vocabulary)} symbols"
             )
         if self.tokens_per_record < 1:
@@ -116,16 +118,16 @@ class RecordsInfo:
 
     @property
     def bytes_per_token(self) -> int:
-        """The bytes of a stored id."""
+        """The size of a stored id in bytes."""
         return count_id_bytes(len(self.vocabulary))
 
     @property
     def record_bytes(self) -> int:
-        """The bytes of a full record with its frame."""
+        """The size of a full record with its frame, in bytes."""
         return self.tokens_per_record * self.bytes_per_token + FRAME_BYTES
 
-    def iterate_files(self) -> Iterator[Shard | Documents]:
-        """Yields every file of the splits."""
+    def iterate_files(self) -> Iterator[Shard | DocumentsFile]:
+        """Yields the files of all splits."""
         for shards in self.splits.values():
             yield from shards
         yield from self.documents.values()
@@ -158,16 +160,10 @@ class RecordsInfo:
 
     @classmethod
     def loads(cls, text: str | bytes) -> Self:
-        """Reads the text of `records.json`.
-
-        Args:
-            text: What `dumps` returned.
-
-        Returns:
-            The content.
+        """Parses the text of `records.json`.
 
         Raises:
-            RecordError: If the format version is another, or the text is not what `dumps` writes.
+            RecordError: If the text has a different format version, or is not a result of `dumps`.
         """
         try:
             data = json.loads(text)
@@ -198,7 +194,7 @@ class RecordsInfo:
             tokens_per_record=data["tokens_per_record"],
             splits=splits,
             documents={
-                name: Documents(**split["documents"])
+                name: DocumentsFile(**split["documents"])
                 for name, split in data["splits"].items()
                 if "documents" in split
             },
@@ -207,17 +203,17 @@ class RecordsInfo:
         _check_numbers(info)
         for file in info.iterate_files():
             if PurePath(file.file).name != file.file:
-                raise ValueError(f"a shard must lie in the folder, received {file.file!r}")
+                raise ValueError(f"a file must be in the folder itself, received {file.file!r}")
         if data["bytes_per_token"] != info.bytes_per_token:
             raise ValueError(
-                f"ids of {len(info.vocabulary)} symbols have {info.bytes_per_token} bytes, "
+                f"ids of {len(info.vocabulary)} symbols need {info.bytes_per_token} bytes, "
                 f"received {data['bytes_per_token']}"
             )
         for name, split in data["splits"].items():
             if not set(split) <= _SPLIT_KEYS:
                 raise ValueError(f"{name!r} has the keys {sorted(split)}")
             if split["tokens"] != info.count_tokens(name):
-                raise ValueError(f"the shards of {name!r} do not hold its {split['tokens']} tokens")
+                raise ValueError(f"the shards of {name!r} do not contain {split['tokens']} tokens")
         return info
 
 
@@ -230,11 +226,11 @@ def _check_numbers(info: RecordsInfo) -> None:
     )
     for number in (info.tokens_per_record, *info.cutoffs, *sizes):
         if type(number) is not int or number < 0:
-            raise ValueError(f"a number of tokens or bytes is {number!r}")
+            raise ValueError(f"{number!r} is not a number of tokens or bytes")
 
 
 def count_id_bytes(n_symbols: int) -> int:
-    """Returns the bytes that hold each id of `n_symbols`: 1, 2, 3 or 4.
+    """Returns the number of bytes that can store every id below `n_symbols`: 1, 2, 3 or 4.
 
     >>> count_id_bytes(256), count_id_bytes(257), count_id_bytes(267735)
     (1, 2, 3)
@@ -243,12 +239,12 @@ def count_id_bytes(n_symbols: int) -> int:
 
 
 def pack_ids(ids: np.ndarray, n_bytes: int) -> np.ndarray:
-    """Returns ids, (n,) of integers, as they are stored, (n, n_bytes) uint8."""
+    """Returns ids, (n,) of integers, in their stored form, (n, n_bytes) uint8."""
     return ids.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :n_bytes]
 
 
 def unpack_ids(payload: bytes, n_bytes: int) -> np.ndarray:
-    """Returns what `pack_ids` packed, (n,) int32."""
+    """Returns the ids that `pack_ids` packed, (n,) int32."""
     packed = np.frombuffer(payload, np.uint8).reshape(-1, n_bytes)
     ids = np.zeros((len(packed), 4), np.uint8)
     ids[:, :n_bytes] = packed
@@ -262,15 +258,7 @@ def pack_record(payload: bytes) -> bytes:
 
 
 def unpack_record(frame: bytes, n_bytes: int) -> bytes | None:
-    """Takes the payload out of a TFRecord.
-
-    Args:
-        frame: The record with its frame.
-        n_bytes: The bytes that the payload must have.
-
-    Returns:
-        The payload, or `None` if its length or a checksum is wrong.
-    """
+    """Returns the payload, `n_bytes` long, of a TFRecord; `None` if the record is damaged."""
     if len(frame) != n_bytes + FRAME_BYTES:
         return None
     payload = frame[HEADER_BYTES:-FOOTER_BYTES]
@@ -278,9 +266,6 @@ def unpack_record(frame: bytes, n_bytes: int) -> bytes | None:
 
 
 def _pack_crc(data: bytes) -> bytes:
-    return struct.pack("<I", _mask_crc(google_crc32c.value(data)))
-
-
-def _mask_crc(crc: int) -> int:
-    """Masks a checksum as TFRecords do, so that one of checksummed data stays meaningful."""
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+    """Returns the checksum of data, masked as in TFRecords: data may contain checksums itself."""
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)

@@ -1,8 +1,8 @@
-"""Subwords: byte-pair encoding, learnt by SentencePiece and applied by tensorflow-text.
+"""Level "subword": byte-pair encoding, learnt by SentencePiece and applied by tensorflow-text.
 
-A symbol is a piece of a word, with the space before it; a line break is a symbol of its own, and
-what the training text did not hold falls back to bytes. Nothing is normalised, so every text comes
-back as it was.
+A symbol is a piece of a word, with the space before it. A line break is a symbol of its own, and
+characters that the training text lacks fall back to bytes. Nothing is normalised, so decoding
+restores every text exactly.
 """
 
 import base64
@@ -15,22 +15,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from txl_tf.data.codec import NO_OFFSETS, Encoded, Tensor
-from txl_tf.data.words import locate_lines, put_into_lower_case
+from txl_tf.data.words import convert_to_lower_case, locate_lines
 from txl_tf.errors import UserError
 
 DEFAULT_SYMBOLS = 8192
-# Ids 0 and 1 are these; then come the 256 bytes, then the pieces that were learnt.
+# The symbols of ids 0 and 1. The 256 bytes follow, then the learnt pieces.
 UNKNOWN, NEWLINE = "<unk>", "\n"
 FIRST_BYTE = 2
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
-_SPACE_PIECE = "\u2581"  # how SentencePiece writes a space
-# The most text to learn from; of more, every second, fourth, ... line is taken.
+_SPACE_PIECE = "\u2581"  # SentencePiece's escape for a space
+# The largest text to learn from. From a larger one, every second, fourth, ... line is taken.
 _SAMPLE_BYTES = 2**25
 
 
 class LearntSubwords(NamedTuple):
-    """What `learn_subwords` gives.
+    """The result of `learn_subwords`.
 
     Attributes:
         symbols: The pieces in the order of their ids.
@@ -49,7 +49,7 @@ class SubwordCodec:
     Args:
         symbols: The pieces in the order of their ids.
         model: The SentencePiece model, base64.
-        lower_case: Whether texts are put into lower case.
+        lower_case: Whether to convert texts to lower case.
     """
 
     def __init__(self, symbols: Sequence[str], model: str, *, lower_case: bool = False) -> None:
@@ -62,7 +62,7 @@ class SubwordCodec:
         self, text: bytes, offsets: np.ndarray = NO_OFFSETS, *, begins_line: bool = True
     ) -> Encoded:
         """See `Codec.encode`."""
-        # No piece reaches over a line break, so lines can be encoded each on its own.
+        # No piece crosses a line break, so each line can be encoded by itself.
         *lines, rest = text.split(b"\n")
         encoded = self.tokenize([line + b"\n" for line in lines] + [rest], self._tokenizer)
         positions = locate_lines(text, offsets, encoded.row_splits)
@@ -77,7 +77,7 @@ class SubwordCodec:
 
     def tokenize(self, texts: Tensor, resource: Any) -> Tensor:
         """See `Codec.tokenize`."""
-        return resource.tokenize(put_into_lower_case(texts) if self._lower_case else texts)
+        return resource.tokenize(convert_to_lower_case(texts) if self._lower_case else texts)
 
     def decode(self, ids: np.ndarray) -> bytes:
         """See `Codec.decode`."""
@@ -91,14 +91,15 @@ class SubwordCodec:
 def learn_subwords(texts: Iterable[bytes], n_symbols: int) -> LearntSubwords:
     """Learns pieces of words by byte-pair encoding.
 
-    The same texts give the same pieces. Of more than 32 MB, equally spaced lines are taken.
+    The same texts give the same pieces. From more than 32 MiB, equally spaced lines are taken.
 
     Args:
-        texts: The texts, UTF-8, each of whole lines.
-        n_symbols: The size of the vocabulary; at least 258 and the letters of the texts.
+        texts: The texts, UTF-8, each consisting of whole lines.
+        n_symbols: The size of the vocabulary, at least 258 plus the number of different
+            characters in the texts.
 
     Returns:
-        The pieces and the model.
+        The pieces, the model and the line sampling stride.
 
     Raises:
         UserError: If the texts are too small or too varied for `n_symbols`, or the package
@@ -108,7 +109,7 @@ def learn_subwords(texts: Iterable[bytes], n_symbols: int) -> LearntSubwords:
         import sentencepiece
     except ImportError as error:
         raise UserError(
-            "level 'subword' needs the package sentencepiece: pip install sentencepiece"
+            "learning at level 'subword' needs the package sentencepiece: pip install sentencepiece"
         ) from error
     lines, stride = sample_lines(texts, _SAMPLE_BYTES)
     model = io.BytesIO()
@@ -132,24 +133,16 @@ def learn_subwords(texts: Iterable[bytes], n_symbols: int) -> LearntSubwords:
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
-        reason = str(error).rpartition("] ")[2] or "there is nothing to learn from"
+        reason = str(error).rpartition("] ")[2] or "the text is empty"
         raise UserError(
-            f"no {n_symbols} subwords can be learnt from this training text: {reason}"
+            f"{n_symbols} subwords cannot be learnt from this training text: {reason}"
         ) from error
     symbols, patched = _keep_spaces(model.getvalue())
     return LearntSubwords(symbols, base64.b64encode(patched).decode("ascii"), stride)
 
 
 def sample_lines(texts: Iterable[bytes], n_bytes: int) -> tuple[list[str], int]:
-    """Takes equally spaced lines of texts, as many as fit.
-
-    Args:
-        texts: The texts, UTF-8.
-        n_bytes: The most bytes to take.
-
-    Returns:
-        The lines, and the stride between them.
-    """
+    """Returns equally spaced lines of texts, at most `n_bytes`, and the stride between them."""
     lines: list[bytes] = []
     stride, size = 1, 0
     for index, line in enumerate(_iterate_lines(texts)):
@@ -163,20 +156,20 @@ def sample_lines(texts: Iterable[bytes], n_bytes: int) -> tuple[list[str], int]:
 
 
 def _iterate_lines(texts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the lines that hold something but white space or NUL."""
+    """Yields the lines that contain more than white space and NUL."""
     for text in texts:
         for line in text.split(b"\n"):
-            # A NUL ends a text for SentencePiece; it is encoded as a byte.
+            # SentencePiece stops at a NUL. It will be encoded as a byte.
             cleaned = line.replace(b"\0", b" ")
             if cleaned.strip():
                 yield cleaned
 
 
 def _keep_spaces(model: bytes) -> tuple[tuple[str, ...], bytes]:
-    """Lets a model take spaces as they are.
+    """Changes a model so that it does not escape spaces.
 
-    SentencePiece learns with spaces written as U+2581, and would give back a space for every
-    U+2581 of a text. With spaces in the pieces themselves, nothing is replaced.
+    SentencePiece writes spaces as U+2581 while it learns, and would decode every U+2581 of a text
+    as a space. With spaces in the pieces themselves, nothing is replaced.
 
     Returns:
         The pieces, and the changed model.

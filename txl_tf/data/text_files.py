@@ -1,4 +1,4 @@
-"""Reading text files of any size, a chunk at a time."""
+"""Reading text files of any size, one chunk at a time."""
 
 import gzip
 import lzma
@@ -17,25 +17,23 @@ from txl_tf.errors import UserError
 
 EncodingErrors = Literal["strict", "replace"]
 CHUNK_BYTES = 2**22
-# What stands between two places to cut is held in memory, and a small .zip can unpack to any size.
+# The text between two places to cut is held in memory, and a small .zip can unpack to any size.
 _MAX_UNCUT_BYTES = 2**26
-
-_NUL_FREE_LEVELS = ("word",)
 
 
 class TextError(UserError):
-    """A text file that is missing, damaged or not a text."""
+    """A text file is missing, damaged or not a text."""
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file, or a stretch of one.
+    """A text file, or a range of its bytes.
 
     Args:
-        path: Where it lies; .gz, .xz and .zip are unpacked as they are read.
-        member: Its name in a .zip.
-        start: Where the text begins, in bytes.
-        stop: Where it ends; `None`: with the file.
+        path: The path; .gz, .xz and .zip are unpacked as they are read.
+        member: The name of the file in a .zip.
+        start: The byte offset at which the text begins.
+        stop: The byte offset at which it ends; `None` for the end of the file.
     """
 
     path: Path
@@ -48,13 +46,13 @@ class TextFile:
 
     @property
     def size(self) -> int | None:
-        """The bytes of the text; `None` if only reading it can tell."""
+        """The size of the text in bytes; `None` if it must be read to know."""
         if self.stop is not None:
             return self.stop - self.start
         if self.member is not None:
             with zipfile.ZipFile(self.path) as archive:
                 return archive.getinfo(self.member).file_size - self.start
-        if self.path.suffix in _OPENERS:
+        if self.path.suffix in (".gz", ".xz"):
             return None
         return self.path.stat().st_size - self.start
 
@@ -64,8 +62,9 @@ class TextFile:
         Raises:
             TextError: If the file cannot be unpacked.
         """
-        with _tell_damage(str(self)), self._open() as file:
-            _skip(file, self.start)
+        with _explain_damage(str(self)), self._open() as file:
+            if self.start:
+                file.seek(self.start)
             left = self.stop - self.start if self.stop is not None else None
             while block := file.read(size if left is None else min(size, left)):
                 yield block
@@ -73,13 +72,20 @@ class TextFile:
 
     def _open(self) -> IO[bytes]:
         if self.member is not None:
-            return _open_member(self.path, self.member)
-        return _OPENERS.get(self.path.suffix, _open_plain)(self.path)
+            with zipfile.ZipFile(self.path) as archive:
+                return archive.open(self.member)  # it stays open when the archive is closed
+        if self.path.suffix == ".gz":
+            if not self.path.stat().st_size:
+                raise EOFError("it is empty")  # Python would read it as an empty text
+            return cast(IO[bytes], gzip.open(self.path))
+        if self.path.suffix == ".xz":
+            return lzma.open(self.path)
+        return open(self.path, "rb", buffering=0)
 
 
 @dataclass(frozen=True)
 class StandardInput(TextFile):
-    """What comes in by the standard input, which can be read once."""
+    """The standard input, which can be read only once."""
 
     path: Path = Path("-")
 
@@ -88,7 +94,7 @@ class StandardInput(TextFile):
 
     @property
     def size(self) -> int | None:
-        """Not known."""
+        """Unknown."""
         return None
 
     def _open(self) -> IO[bytes]:
@@ -96,12 +102,12 @@ class StandardInput(TextFile):
 
 
 class Chunk(NamedTuple):
-    """A piece of a text file.
+    """A chunk of a text file.
 
     Attributes:
-        text: Some bytes.
-        begins_file: Whether they are the first of a file.
-        begins_line: Whether they begin a line, or go on with one.
+        text: The bytes.
+        begins_file: Whether they begin a file.
+        begins_line: Whether they begin a line.
     """
 
     text: bytes
@@ -111,15 +117,16 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class TextSource:
-    """The files of a split, read as often as needed.
+    """The text of a split, which can be read repeatedly.
 
     Args:
-        files: In order.
-        level: What it is split into: chunks end where a line ends; in long lines, before a space,
-            and at levels "byte" and "char" anywhere between two symbols.
-        encoding_errors: What to do with bytes that are not UTF-8: "strict" is an error, "replace"
-            puts U+FFFD in their place. At level "byte" they are as good as any.
-        parse: Changes the raw bytes, given in pieces that end at a space, into the text.
+        files: The files, in order.
+        level: The level, which decides where chunks may end: at the end of a line; in long lines
+            before a space or, at levels "byte" and "char", between any two symbols.
+        encoding_errors: How to treat bytes that are not UTF-8. "strict": as an error; "replace":
+            replace them by U+FFFD. At level "byte" all bytes are allowed.
+        parse: A function from raw bytes, in chunks that end before a space or at the end of a
+            line, to text.
     """
 
     files: tuple[TextFile, ...]
@@ -129,18 +136,19 @@ class TextSource:
 
     @property
     def size(self) -> int | None:
-        """The bytes of all files; `None` if only reading them can tell."""
+        """The size of all files in bytes; `None` if they must be read to know."""
         sizes = [file.size for file in self.files]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def iterate_chunks(self) -> Iterator[Chunk]:
         """Yields the text, a few megabytes at a time.
 
-        At level "word" a line break is added to a file whose last line has none.
+        At level "word", a line break is added to a file whose last line has none.
 
         Raises:
-            TextError: If a file is damaged, is not UTF-8, at level "word" has a NUL byte, or at
-                levels "word" and "subword" has more than 64 MiB without a space or a line break.
+            TextError: If a file is damaged or is not UTF-8; if, at level "word", it contains a NUL
+                byte; or if, at levels "word" and "subword", it contains more than 64 MiB without
+                a space or a line break.
         """
         for file in self.files:
             begins_file = begins_line = True
@@ -154,10 +162,6 @@ class TextSource:
             if self.level == "word" and not begins_line:
                 yield Chunk(b"\n", False, False)
 
-    def iterate_texts(self) -> Iterator[bytes]:
-        """Yields the text of the chunks alone."""
-        return (chunk.text for chunk in self.iterate_chunks())
-
     def _iterate_texts(self, file: TextFile) -> Iterator[bytes]:
         if self.parse is None:
             return cut_blocks(file.iterate_blocks(), self.level, name=str(file))
@@ -166,10 +170,10 @@ class TextSource:
         return (text for text in parsed if text)
 
     def _check(self, text: bytes, file: TextFile, offset: int, n_lines: int) -> bytes:
-        if self.level in _NUL_FREE_LEVELS and b"\0" in text:
+        if self.level == "word" and b"\0" in text:
             place = text.index(b"\0")
             lines = n_lines + text.count(b"\n", 0, place)
-            self._fail(file, lines, offset + place, "a NUL byte, which no word holds")
+            self._fail(file, lines, offset + place, "a NUL byte, which no word may contain")
         if self.level == "byte" or text.isascii():
             return text
         try:
@@ -183,24 +187,24 @@ class TextSource:
         return text
 
     def _fail(self, file: TextFile, lines: int, offset: int, what: str) -> None:
-        advice = "--encoding_errors=replace reads on" if "UTF-8" in what else "is it a text?"
+        advice = "--encoding_errors=replace continues" if "UTF-8" in what else "is it a text?"
         raise TextError(
             f"`{file}`, line {lines + 1}, byte offset {file.start + offset}: {what}; {advice}."
         )
 
 
 def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
-    """Finds the files that patterns name.
+    """Finds the files that match patterns.
 
     Args:
         patterns: Paths, with `*`, `?`, `[...]` and `**` as in a shell.
 
     Returns:
-        The files, pattern by pattern, those of one in the order of their names, each once; the
-        members of a .zip one by one, in the order of their names.
+        The files of one pattern after the other, in the order of their names, without repeats.
+        The members of a .zip are listed one by one, in the order of their names.
 
     Raises:
-        TextError: If a pattern names no file, or a .zip is damaged.
+        TextError: If a pattern matches no file, or a .zip is damaged.
     """
     paths: dict[str, None] = {}
     for pattern in patterns:
@@ -209,7 +213,7 @@ def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
         found = [expanded] if os.path.isfile(expanded) else sorted(glob(expanded, recursive=True))
         files = [path for path in found if os.path.isfile(path)]
         if is_remote(pattern):
-            raise TextError(f"texts are read from files here: copy {pattern!r} first.")
+            raise TextError(f"texts must be local files. Copy {pattern!r} first.")
         if not files:
             raise TextError(_explain_no_file(pattern, found))
         paths.update(dict.fromkeys(files))
@@ -217,35 +221,35 @@ def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
 
 
 def _explain_no_file(pattern: str, found: Sequence[str]) -> str:
-    """Returns why a pattern names no file, from the paths that it matches."""
+    """Returns the reason why a pattern matches no file, given the paths that it does match."""
     if len(found) != 1 or not os.path.exists(found[0]):
         return f"no file matches {pattern!r}."
     if os.path.isdir(found[0]):
-        return f"{pattern!r} is a folder: {os.path.join(pattern, '*')!r} names the files in it."
-    return f"{pattern!r} is no regular file."
+        return f"{pattern!r} is a folder; {os.path.join(pattern, '*')!r} matches the files in it."
+    return f"{pattern!r} is not a regular file."
 
 
 def cut_blocks(blocks: Iterator[bytes], level: str, *, name: str = "the text") -> Iterator[bytes]:
-    """Joins and cuts blocks anew so that each ends where a text may be cut.
+    """Joins and cuts blocks so that each ends where a text may be cut.
 
     Args:
         blocks: The text.
-        level: Chooses where, see `TextSource`.
-        name: Of the text, for the error.
+        level: The level, which decides where a text may be cut, see `TextSource`.
+        name: The name of the text, for the error message.
 
     Raises:
-        TextError: If there is no place to cut in 64 MiB.
+        TextError: If 64 MiB contain no place to cut.
     """
     rest = b""
     for block in blocks:
-        # Only the new block is searched: the rest has no place to cut.
+        # Only the new block is searched, because the rest contains no place to cut.
         place = find_cut(block, level)
         if place == 0:
             rest += block
             if len(rest) > _MAX_UNCUT_BYTES:
                 raise TextError(
-                    f"`{name}` has more than {_MAX_UNCUT_BYTES:,} bytes without a space or a line "
-                    "break; is it a text of words?"
+                    f"`{name}` contains more than {_MAX_UNCUT_BYTES:,} bytes without a space or a "
+                    "line break; is it a text of words?"
                 )
             continue
         yield rest + block[:place]
@@ -255,7 +259,7 @@ def cut_blocks(blocks: Iterator[bytes], level: str, *, name: str = "the text") -
 
 
 def find_cut(text: bytes, level: str) -> int:
-    r"""Returns how much of a text can be taken so that the rest can be read by itself.
+    r"""Returns the last byte offset at which a text may be cut; 0 if there is none.
 
     >>> find_cut(b"a b\nc d", "word"), find_cut(b"a b", "word"), find_cut(b"ab", "char")
     (4, 1, 2)
@@ -267,68 +271,40 @@ def find_cut(text: bytes, level: str) -> int:
         return max(text.rfind(b" "), 0)
     if level == "byte":
         return len(text)
-    # Not inside a character: it begins with a byte that has not the bits 10 in front.
+    # Not inside a character: all its bytes but the first have 10 as their highest bits.
     place = len(text)
     for back in range(1, min(4, len(text)) + 1):
         if text[-back] & 0xC0 != 0x80:
             is_whole = back >= _count_bytes(text[-back])
             return place if is_whole else place - back
-    # No byte here begins a character: these go on with one of the block before, or with none.
+    # No byte here begins a character: they continue one of the previous block, or are not UTF-8.
     return place if place >= 4 else 0
 
 
 def _count_bytes(lead: int) -> int:
-    """Returns the bytes of a character of UTF-8 by its first one."""
+    """Returns the size of a UTF-8 character, given its first byte."""
     return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
 @contextmanager
-def _tell_damage(name: str) -> Iterator[None]:
-    """Turns the errors of unpacking a file into those of its user."""
+def _explain_damage(name: str) -> Iterator[None]:
+    """Re-raises the errors of unpacking a file as `TextError`."""
     try:
         yield
     except RuntimeError as error:
-        # Of a .zip: a password, or a compression that Python does not know.
+        # A .zip with a password, or with a compression that Python does not support.
         raise TextError(f"`{name}` cannot be unpacked: {error}") from error
     except (EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, OSError) as error:
         if isinstance(error, OSError) and error.filename is not None:
-            raise  # it is missing, or may not be read
+            raise  # the file is missing or unreadable
         raise TextError(f"`{name}` is damaged: {error}") from error
 
 
 def _list_texts(path: Path) -> list[TextFile]:
     if path.suffix != ".zip":
         return [TextFile(path)]
-    with _tell_damage(str(path)), zipfile.ZipFile(path) as archive:
+    with _explain_damage(str(path)), zipfile.ZipFile(path) as archive:
         members = sorted({name for name in archive.namelist() if not name.endswith("/")})
     if not members:
-        raise TextError(f"`{path}` holds no file.")
+        raise TextError(f"`{path}` contains no file.")
     return [TextFile(path, member) for member in members]
-
-
-def _open_plain(path: Path) -> IO[bytes]:
-    return open(path, "rb", buffering=0)
-
-
-def _open_gzip(path: Path) -> IO[bytes]:
-    if not path.stat().st_size:
-        raise EOFError("it is empty")  # which Python takes for no text
-    return cast(IO[bytes], gzip.open(path, "rb"))
-
-
-def _open_xz(path: Path) -> IO[bytes]:
-    return lzma.open(path, "rb")
-
-
-def _open_member(path: Path, member: str) -> IO[bytes]:
-    with zipfile.ZipFile(path) as archive:
-        # The member stays open when the archive is closed.
-        return archive.open(member)
-
-
-_OPENERS: dict[str, Callable[[Path], IO[bytes]]] = {".gz": _open_gzip, ".xz": _open_xz}
-
-
-def _skip(file: IO[bytes], n_bytes: int) -> None:
-    if n_bytes:
-        file.seek(n_bytes)

@@ -1,87 +1,121 @@
 """Transfer of one file from one URL, within limits of size, speed and time."""
 
-import queue
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import requests
 from tqdm import tqdm
 
-# Some servers turn away the name that Python's clients give themselves.
+# Some servers refuse the name that Python's clients give themselves.
 _HEADERS = {"User-Agent": "txl_tf", "Accept-Encoding": "identity"}
 _TIMEOUT = 30  # seconds, to connect and between two packets
 _BLOCK_SIZE = 2**14  # bytes; at the least speed, a block takes a quarter of `_WINDOW`
-_QUEUED_BLOCKS = 64
 _LEAST_SPEED = 2**10  # bytes per second, in every `_WINDOW`
 _WINDOW = 60  # seconds
 _LEAST_AVERAGE = 2**14  # bytes per second from the start, after `_GRACE`
 _GRACE = 600  # seconds
 _LARGEST = 2**35  # bytes of a file whose size is not published
-_NETWORK_ERRORS = (OSError, ValueError)  # ValueError: senseless headers and addresses
 
 
 class TransferError(Exception):
-    """An answer that is not the file, or that comes too slowly."""
+    """The response is not the file, or comes too slowly."""
 
 
 def transfer(url: str, path: Path, *, size: int | None = None, is_hashed: bool = False) -> None:
-    """Writes the body of an HTTP answer to a file, as it is sent, with a progress bar.
+    """Writes the body of an HTTP response to a file, exactly as it is sent, with a progress bar.
 
-    The connection is given up where it brings fewer than 1 KiB/s for a minute, or fewer than
-    16 KiB/s on average after 10 minutes, so a file takes at most 10 minutes + its size / 16 KiB/s.
-    No more than the expected bytes are written.
+    The transfer is given up if it brings fewer than 1 KiB/s for a minute, or fewer than 16 KiB/s
+    on average after 10 minutes. A file therefore takes at most 10 minutes + its size / 16 KiB/s.
+    No more than the expected number of bytes is written.
 
     Args:
-        url: The address.
-        path: The file to write. After an error it is there, and incomplete.
-        size: The bytes that the file must have, where known.
-        is_hashed: Whether the caller compares a known hash. Without that and `size`, an answer
+        url: The URL.
+        path: The file to write. After an error it exists and is incomplete.
+        size: The size that the file must have in bytes, if known.
+        is_hashed: Whether the caller compares a known hash. Without that and `size`, the response
             must show by itself where it ends: by Content-Length or by chunked transfer coding.
 
     Raises:
-        TransferError: If the server cannot be reached, is too slow, or does not answer with a whole
-            file of the expected size.
+        TransferError: If the server cannot be reached, is too slow, or does not answer with a
+            complete file of the expected size.
         OSError: If the file cannot be written.
     """
-    stop = threading.Event()
-    items = _read_ahead(_request(url), stop)
+    errors: list[Exception] = []
     with (
         path.open("wb") as file,
         tqdm(desc=path.name, unit="B", unit_scale=True, leave=False, disable=None) as bar,
     ):
-        try:
-            expected = _check_answer(next(items), size, is_hashed)
-            bar.reset(expected)
-            limit, received = _LARGEST if expected is None else expected, 0
-            for block in items:
-                received += len(block)
-                if received > limit:
-                    raise TransferError(f"it sends more than {limit:,} bytes")
-                file.write(block)
-                bar.update(len(block))
-        finally:
-            stop.set()
+
+        def receive() -> None:
+            try:
+                _receive(url, file, bar, size, is_hashed)
+            except Exception as error:  # raised again by the thread that waits
+                errors.append(error)
+
+        # A socket's timeout starts again with each packet, so a server that sends a byte now and
+        # then would hold a read for days. It holds only this thread, which does not outlive the
+        # program, and whose next write fails once the file is closed.
+        thread = threading.Thread(target=receive, daemon=True)
+        thread.start()
+        received = 0
+        while True:
+            thread.join(_WINDOW)
+            if not thread.is_alive():
+                break
+            received, before = file.tell(), received
+            if received - before < _LEAST_SPEED * _WINDOW:
+                raise TransferError(
+                    f"it is too slow: {received - before:,} bytes in {_WINDOW} seconds"
+                )
+        if errors:
+            raise errors[0]
+
+
+def _receive(url: str, file: BinaryIO, bar: tqdm, size: int | None, is_hashed: bool) -> None:
+    """Does the work of `transfer`, except for the check of each `_WINDOW`."""
+    start = time.monotonic()
+    with closing(_request(url)) as items:
+        expected = _check_response(next(items), size, is_hashed)
+        bar.reset(expected)
+        limit, received = _LARGEST if expected is None else expected, 0
+        for block in items:
+            received += len(block)
+            if received > limit:
+                raise TransferError(f"it sends more than {limit:,} bytes")
+            seconds = time.monotonic() - start
+            if seconds > _GRACE and received < _LEAST_AVERAGE * seconds:
+                raise TransferError(f"it is too slow: {received:,} bytes in {seconds:,.0f} seconds")
+            file.write(block)
+            bar.update(len(block))
     if expected is not None and received < expected:
         raise TransferError(f"it sent {received:,} bytes instead of {expected:,}")
 
 
-def _request(url: str) -> Iterator[Any]:
-    """Yields the response to a request, then the blocks of its body."""
-    with requests.get(
-        url,
-        headers=_HEADERS,
-        stream=True,
-        timeout=_TIMEOUT,
-        hooks={"response": _drop_body_of_redirection},
-    ) as response:
-        yield response
-        # Many a server calls a .tgz file gzip-encoded: requests would write it uncompressed.
-        response.raw.headers.pop("Content-Encoding", None)
-        yield from response.iter_content(_BLOCK_SIZE)
+def _request(url: str) -> Generator[Any, None, None]:
+    """Yields the response to a request, then the blocks of its body.
+
+    Raises:
+        TransferError: If the network fails.
+    """
+    try:
+        with requests.get(
+            url,
+            headers=_HEADERS,
+            stream=True,
+            timeout=_TIMEOUT,
+            hooks={"response": _drop_body_of_redirection},
+        ) as response:
+            yield response
+            # Many servers call a .tgz file gzip-encoded, and requests would decompress it.
+            response.raw.headers.pop("Content-Encoding", None)
+            yield from response.iter_content(_BLOCK_SIZE)
+    except (OSError, ValueError) as error:  # ValueError: of malformed headers and URLs
+        raise TransferError(_find_cause(error)) from error
 
 
 def _drop_body_of_redirection(response: requests.Response, **_: Any) -> None:
@@ -90,19 +124,11 @@ def _drop_body_of_redirection(response: requests.Response, **_: Any) -> None:
         response.close()
 
 
-def _check_answer(response: requests.Response, size: int | None, is_hashed: bool) -> int | None:
-    """Checks the status and the headers of an answer.
-
-    Args:
-        response: The answer, its body not yet read.
-        size: As `transfer`'s.
-        is_hashed: As `transfer`'s.
-
-    Returns:
-        The bytes that its body must have; `None` if they are not known.
+def _check_response(response: requests.Response, size: int | None, is_hashed: bool) -> int | None:
+    """Checks status and headers; returns the size that the body must have, `None` if not known.
 
     Raises:
-        TransferError: If it is not the expected file.
+        TransferError: If the response is not the expected file.
     """
     if response.status_code != requests.codes.ok:
         raise TransferError(f"it answers {response.status_code} {_make_line(str(response.reason))}")
@@ -111,7 +137,7 @@ def _check_answer(response: requests.Response, size: int | None, is_hashed: bool
     stated = response.headers.get("Content-Length")
     if stated is None:
         if size is None and not is_hashed:
-            raise TransferError("its answer does not say how long it is: it may be incomplete")
+            raise TransferError("its response has no length, so it may be incomplete")
         return size
     if not (stated.isascii() and stated.isdigit()):
         raise TransferError(f"its Content-Length is {_make_line(stated)!r}")
@@ -122,75 +148,8 @@ def _check_answer(response: requests.Response, size: int | None, is_hashed: bool
     return int(stated)
 
 
-def _read_ahead(items: Iterator[Any], stop: threading.Event) -> Iterator[Any]:
-    """Yields what another thread reads from a connection, and watches its speed.
-
-    Timeouts of sockets count from the last packet: a server that sends a byte now and then would
-    hold a read for days. Here it holds the thread only, which does not outlive the program.
-
-    Args:
-        items: What the thread iterates over: a response, then the blocks of its body.
-        stop: Ends the thread when it is set.
-
-    Raises:
-        TransferError: If the network fails or is too slow.
-    """
-    results: queue.Queue[Any] = queue.Queue(_QUEUED_BLOCKS)
-    threading.Thread(target=_fill, args=(results, items, stop), daemon=True).start()
-    start = window_start = time.monotonic()
-    received = window_received = 0
-    while True:
-        try:
-            item = results.get(timeout=max(0, window_start + _WINDOW - time.monotonic()))
-        except queue.Empty:
-            item = b""
-        if item is None:
-            return
-        if isinstance(item, _NETWORK_ERRORS):
-            raise TransferError(_find_cause(item)) from item
-        if isinstance(item, Exception):
-            raise item
-        if isinstance(item, bytes):
-            received += len(item)
-            window_received += len(item)
-        now = time.monotonic()
-        if now - window_start >= _WINDOW:
-            if window_received < _LEAST_SPEED * _WINDOW:
-                raise TransferError(
-                    f"it is too slow: {window_received:,} bytes in {_WINDOW} seconds"
-                )
-            window_start, window_received = now, 0
-        if now - start > _GRACE and received < _LEAST_AVERAGE * (now - start):
-            raise TransferError(f"it is too slow: {received:,} bytes in {now - start:,.0f} seconds")
-        if item != b"":
-            yield item
-
-
-def _fill(results: queue.Queue[Any], items: Iterator[Any], stop: threading.Event) -> None:
-    """Puts items into a queue, then the error that ended them, or `None`."""
-    end = None
-    try:
-        for item in items:
-            if not _put(results, item, stop):
-                return
-    except Exception as error:  # raised again by the thread that reads the queue
-        end = error
-    _put(results, end, stop)
-
-
-def _put(results: queue.Queue[Any], item: Any, stop: threading.Event) -> bool:
-    """Puts an item into a queue as soon as it has room; returns whether it could before `stop`."""
-    while not stop.is_set():
-        try:
-            results.put(item, timeout=1)
-        except queue.Full:
-            continue
-        return True
-    return False
-
-
 def _find_cause(error: Exception) -> str:
-    """Returns the message at the bottom of an error of the network: one line, no addresses."""
+    """Returns the message of the first cause of a network error: one line, without addresses."""
     while True:
         inner = (*error.args, getattr(error, "reason", None), error.__cause__)
         cause = next((item for item in inner if isinstance(item, Exception)), None)
@@ -200,5 +159,5 @@ def _find_cause(error: Exception) -> str:
 
 
 def _make_line(text: str) -> str:
-    """Returns the start of a text that a server may have written, without control characters."""
+    """Returns the beginning of a server's text as one line without control characters."""
     return " ".join(re.sub(r"[^ -~]+", " ", text[:200]).split())

@@ -1,10 +1,12 @@
 """The symbols of a data set and their ids."""
 
+import json
 import reprlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -14,13 +16,13 @@ from txl_tf.data.codec import Codec, Encoded
 from txl_tf.data.learning import LearningOptions, learn_fields
 from txl_tf.data.levels import LEVELS, LEVELS_OF_FIELD, SYMBOL_RULES, Level
 from txl_tf.data.subwords import BYTES, FIRST_BYTE, NEWLINE, UNKNOWN, SubwordCodec
-from txl_tf.data.words import WordCodec
+from txl_tf.data.words import WHITE_SPACE, WordCodec
 from txl_tf.errors import UserError
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The symbols of a text, in id order, and how a text is split into them.
+    """The symbols of a text in the order of their ids, and how a text is split into them.
 
     >>> vocabulary = Vocabulary("char", ("_", "e", "s"), space="_")
     >>> vocabulary.encode("see es")
@@ -28,27 +30,27 @@ class Vocabulary:
     >>> vocabulary.decode([2, 1, 1, 0, 1, 2])
     'see es'
 
-    Levels "byte", "char" and "subword" are lossless: `decode` gives back what `encode` was given,
-    bar `lower_case` and unknown symbols. At level "word", white space is not kept but for line
-    breaks, and those only with a `line_end`.
+    Levels "byte", "char" and "subword" are lossless: `decode` restores the text that `encode` was
+    given, except for `lower_case` and unknown symbols. Level "word" keeps no white space except
+    line breaks, and these only with a `line_end`.
 
     Args:
-        level: "byte": a symbol is the decimal number of a byte, "10"; "char": it is one character
-            (a Unicode code point); "word": it is a word, and a text is split on white space;
-            "subword": it is a piece of a word, and a SentencePiece model splits a text.
-        symbols: The symbols; the place of a symbol is its id.
-        space: At level "char", the symbol that stands for the space (U+0020); text8 uses "_".
-            The character "_" itself is then unknown. `None`: the space is a symbol as any other.
-        unknown: At levels "char" and "word", the symbol that stands for all that are not known.
-            `None`: those are an error.
-        lower_case: At levels "word" and "subword", whether texts are put into lower case.
-        line_start: At level "word", the symbol that stands before each line.
-        line_end: At level "word", the symbol that stands for a line break.
+        level: The kind of symbols. "byte": the decimal number of a byte, such as "10". "char": a
+            character (a Unicode code point). "word": a word; texts are split on white space.
+            "subword": a piece of a word; a SentencePiece model splits texts.
+        symbols: The symbols; the index of a symbol is its id.
+        space: At level "char", the symbol for the space (U+0020); text8 uses "_". The character
+            "_" itself is then unknown. With `None`, the space is a symbol like any other.
+        unknown: At levels "char" and "word", the symbol for all unknown ones. With `None`, an
+            unknown symbol is an error.
+        lower_case: At levels "word" and "subword", whether texts are converted to lower case.
+        line_start: At level "word", the symbol before each line.
+        line_end: At level "word", the symbol for a line break.
         sentencepiece: At level "subword", the SentencePiece model, base64.
 
     Raises:
-        UserError: If the level is unknown, a symbol is empty, repeated or not of its level, or
-            another argument is against its rule.
+        UserError: If the level is unknown; a symbol is empty, repeated or not allowed at the level;
+            or another argument breaks its rule.
     """
 
     level: Level
@@ -67,12 +69,12 @@ class Vocabulary:
             value = getattr(self, name)
             if value and self.level not in levels:
                 raise UserError(
-                    f"`{name}` is for level {' or '.join(map(repr, levels))}. "
+                    f"`{name}` needs level {' or '.join(map(repr, levels))}. "
                     f"Received: {name}={value!r}, level={self.level!r}"
                 )
         if (self.level == "subword") != (self.sentencepiece is not None):
             raise UserError(
-                "`sentencepiece` must be given at level 'subword'. "
+                "`sentencepiece` must be given at level 'subword', and only there. "
                 f"Received: sentencepiece={self.sentencepiece!r}, level={self.level!r}"
             )
         _check_symbols(self.level, self.symbols)
@@ -82,30 +84,30 @@ class Vocabulary:
                 raise UserError(f"`{name}` must be one of the symbols. Received: {name}={value!r}")
         if self.space not in (None, " ") and " " in self.symbols:
             raise UserError(
-                "`symbols` must not hold ' ' where `space` stands for it. "
+                "`symbols` must not contain ' ' if `space` stands for it. "
                 f"Received: space={self.space!r}"
             )
 
     @classmethod
     def learn(cls, level: Level, texts: Iterable[str | bytes], **options: Any) -> Self:
-        """Counts the symbols of `texts`; ids go by falling count.
+        """Learns a vocabulary from texts; ids are in the order of descending counts.
 
-        Equal counts keep the order of first appearance.
+        Symbols with equal counts are in the order of their first appearance.
 
         >>> Vocabulary.learn("word", ["b a b", "c a"]).symbols
         ('b', 'a', 'c')
 
         Args:
             level: "byte", "char", "word" or "subword".
-            texts: The texts, in order; `bytes` are read as UTF-8. Each is split into words by
-                itself, and is whole lines at level "subword".
-            **options: As in `txl_tf.data.learning.LearningOptions`.
+            texts: The texts, in order; `bytes` are UTF-8 unless the level is "byte". No word
+                continues in the next text, and at level "subword" a text consists of whole lines.
+            **options: The fields of `txl_tf.data.learning.LearningOptions`.
 
         Returns:
             The vocabulary of all symbols that occur.
 
         Raises:
-            ValueError: If an option is not for this level.
+            ValueError: If an option is not allowed at this level.
             UserError: If `space` occurs, `max_symbols` leaves no room for the special symbols, or
                 subwords cannot be learnt from the texts.
         """
@@ -121,11 +123,11 @@ class Vocabulary:
         return None if self.unknown is None else self._id_of_symbol[self.unknown]
 
     def find_id(self, symbol: str) -> int | None:
-        """Returns the id of a symbol; `None` if it is none of the vocabulary."""
+        """Returns the id of a symbol; `None` if the vocabulary does not contain it."""
         return self._id_of_symbol.get(symbol)
 
     def encode(self, text: str | bytes) -> np.ndarray:
-        """Turns a text into ids.
+        """Encodes a text.
 
         Args:
             text: The text. A `str` is encoded as UTF-8; `bytes` must be UTF-8 unless the level is
@@ -135,9 +137,9 @@ class Vocabulary:
             The ids, (n,) int32.
 
         Raises:
-            UserError: If a symbol is not in the vocabulary, which has none for those. The offset
-                it names counts symbols: bytes, characters or words.
-            UnicodeError: If the text cannot be decoded, or encoded, as UTF-8.
+            UserError: If a symbol is unknown and the vocabulary has no `unknown`. The message
+                gives its offset, counted in symbols: bytes, characters or words.
+            UnicodeError: If the text cannot be decoded or encoded as UTF-8.
         """
         encoded = self.codec.encode(_to_bytes(self.level, text))
         if encoded.unknown and self.unknown is None:
@@ -145,40 +147,40 @@ class Vocabulary:
         return encoded.ids
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Turns ids into a text.
+        """Decodes ids.
 
         Args:
             ids: The ids, (n,) of integers.
 
         Returns:
-            The text. At levels "byte" and "subword", bytes that are no UTF-8 become U+FFFD; at
-            level "word", the words are joined with spaces, and lines end where `line_end` is, or
-            without one where `line_start` follows a word.
+            The text. At levels "byte" and "subword", bytes that are not UTF-8 become U+FFFD. At
+            level "word", words are joined with spaces, and a line ends at `line_end` or, if there
+            is none, at a `line_start` that follows a word.
 
         Raises:
-            ValueError: If an id is out of range, or `ids` are not a row of integers.
+            ValueError: If an id is out of range, or `ids` is not a row of integers.
         """
         errors = "surrogatepass" if self.level in ("char", "word") else "replace"
         return self.codec.decode(self._check_ids(ids)).decode("utf-8", errors=errors)
 
     def decode_bytes(self, ids: Sequence[int] | np.ndarray) -> bytes:
-        """Turns ids into the bytes they stand for.
+        """Decodes ids to bytes.
 
         Args:
             ids: The ids, (n,) of integers.
 
         Returns:
-            The bytes, at level "byte" exactly as they were before `encode`; else UTF-8, though a
-            cut of subwords may end inside a character.
+            The bytes. At level "byte" they are exactly those that were encoded; at the other
+            levels they are UTF-8, but a sequence of subwords may begin or end inside a character.
 
         Raises:
-            ValueError: If an id is out of range, or `ids` are not a row of integers.
+            ValueError: If an id is out of range, or `ids` is not a row of integers.
         """
         return self.codec.decode(self._check_ids(ids))
 
     @cached_property
     def codec(self) -> Codec:
-        """What encodes and decodes at this level."""
+        """The codec of this level."""
         unknown_id = -1 if self.unknown_id is None else self.unknown_id
         if self.level == "byte":
             return CharacterCodec([int(symbol) for symbol in self.symbols], is_bytes=True)
@@ -198,30 +200,31 @@ class Vocabulary:
         return SubwordCodec(self.symbols, self.sentencepiece, lower_case=self.lower_case)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the vocabulary as a JSON object; what is `None` or false may be left out."""
+        """Returns the vocabulary as a JSON object."""
         data = {field.name: getattr(self, field.name) for field in fields(self)}
-        data["symbols"] = list(data.pop("symbols"))  # last: they are many
+        data["symbols"] = list(data.pop("symbols"))  # last, because there are many
         return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Reads what `to_json` returned.
+        """Makes a vocabulary from the result of `to_json`.
 
         Args:
-            data: An object with the names of the class's arguments.
+            data: An object whose keys are arguments of the class; only "level" and "symbols" are
+                required.
 
         Returns:
             The vocabulary.
 
         Raises:
-            ValueError: If "level" or "symbols" is missing, a key is unknown, or a value is against
-                the class's rules.
+            ValueError: If a required key is missing, a key is unknown, or a value breaks a rule of
+                the class.
         """
         known = {field.name for field in fields(cls)}
         if not {"level", "symbols"} <= set(data) <= known:
             raise ValueError(
-                f"A vocabulary must have the keys 'level' and 'symbols', and of {sorted(known)} "
-                f"what it needs. Received: {sorted(data)}"
+                "A vocabulary must have the keys 'level' and 'symbols', and only keys of "
+                f"{sorted(known)}. Received: {sorted(data)}"
             )
         return cls(**{**data, "symbols": tuple(data["symbols"])})
 
@@ -258,9 +261,9 @@ class Vocabulary:
 
 
 def _to_bytes(level: str, text: str | bytes) -> bytes:
-    """Returns a text as bytes, which at all levels but "byte" are checked to be UTF-8."""
+    """Returns a text as bytes, and checks that they are UTF-8 unless the level is "byte"."""
     if isinstance(text, str):
-        # A lone surrogate is a character, but nothing that tensorflow takes.
+        # A lone surrogate is a character, but TensorFlow accepts none.
         return text.encode("utf-8", errors="surrogatepass" if level == "char" else "strict")
     if level != "byte":
         text.decode("utf-8")
@@ -280,3 +283,54 @@ def _check_symbols(level: str, symbols: tuple[str, ...]) -> None:
             f"`symbols` of subwords must begin with {UNKNOWN!r}, {NEWLINE!r} and the 256 bytes. "
             f"Received: {symbols[:3]}, ..."
         )
+
+
+def read_vocabulary_file(
+    path: Path, level: Level, options: LearningOptions, unknown: str | None = None
+) -> Vocabulary:
+    """Reads a vocabulary from a file of the user.
+
+    Args:
+        path: A text file with one symbol per line in the order of their ids, of which only the
+            first word counts (a count may follow it); or a .json file as in a run folder.
+        level: The level; "word" unless the file is a .json.
+        options: `lower_case`, `line_start` and `line_end`. A .json file has its own.
+        unknown: The symbol for unknown words; `None` for none.
+
+    Returns:
+        The vocabulary.
+
+    Raises:
+        UserError: If a line is blank, a symbol is repeated, or the file does not hold a vocabulary
+            of this level.
+    """
+    try:
+        if path.suffix == ".json":
+            vocabulary = Vocabulary.from_json(json.loads(path.read_bytes()))
+            if vocabulary.level != level:
+                raise UserError(f"it has {vocabulary.level}s, not {level}s")
+            return vocabulary
+        if level != "word":
+            raise UserError("a file with one symbol per line needs level 'word', others a .json")
+        return Vocabulary(
+            level,
+            _read_words(path.read_bytes()),
+            unknown=unknown,
+            lower_case=options.lower_case,
+            line_start=options.line_start,
+            line_end=options.line_end,
+        )
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"`{path}` is not a vocabulary: {error}") from error
+
+
+def _read_words(text: bytes) -> tuple[str, ...]:
+    line_of_word: dict[str, int] = {}
+    for number, line in enumerate(text.decode("utf-8").removesuffix("\n").split("\n"), start=1):
+        word = next(filter(None, WHITE_SPACE.split(line)), None)
+        if word is None:
+            raise UserError(f"line {number} is blank")
+        if word in line_of_word:
+            raise UserError(f"lines {line_of_word[word]} and {number} both contain {word!r}")
+        line_of_word[word] = number
+    return tuple(line_of_word)

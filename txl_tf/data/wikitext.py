@@ -1,9 +1,9 @@
-"""Making the tokenised text of WikiText readable."""
+"""Detokenizing WikiText."""
 
 import re
 from collections.abc import Iterable, Iterator
 
-# Its tokeniser wrote 5 @-@ 4, 5 @,@ 000, 5 @.@ 4, and put spaces around all punctuation.
+# Its tokenizer wrote 5 @-@ 4, 5 @,@ 000, 5 @.@ 4, and put spaces around all punctuation.
 _JOINED = re.compile(r" ?@([-,.])@ ?")
 _BEFORE = re.compile(r" ([.,;:!?%)\]}]|'s\b|'re\b|'ve\b|'ll\b|'m\b|'d\b|n't\b)")
 _AFTER = re.compile(r"([(\[{$£€#]) ")
@@ -12,14 +12,15 @@ _HEADING = re.compile(r"^ ?((?:= )+)(.*?)((?: =)+) ?$", re.MULTILINE)
 
 
 def is_wikitext(symbols: tuple[str, ...]) -> bool:
-    """Tells whether words are those of a WikiText corpus: its marks for joined signs are there."""
+    """Tells whether a vocabulary is that of WikiText, by its escapes for hyphens and commas."""
     return {"@-@", "@,@"} <= set(symbols)
 
 
 def detokenize_wikitext(text: str) -> str:
-    """Returns a text of WikiText as people write it; the paper shows samples so (appendix E).
+    """Returns a WikiText text in ordinary spelling, as the paper shows samples (appendix E).
 
-    What the tokeniser lost is guessed: a quotation mark opens and closes in turns within a line.
+    The tokenizer loses information, which is guessed: within a line, quotation marks open and
+    close in turns.
 
     >>> detokenize_wikitext("It cost 5 @,@ 000 dollars ( in 1990 @-@ 91 ) , he said .")
     'It cost 5,000 dollars (in 1990-91), he said.'
@@ -33,18 +34,18 @@ def detokenize_wikitext(text: str) -> str:
     return _AFTER.sub(r"\1", text)
 
 
-def stream_wikitext(pieces: Iterable[str]) -> Iterator[str]:
-    """Yields what `detokenize_wikitext` returns for a text that comes in pieces.
+def stream_wikitext(chunks: Iterable[str]) -> Iterator[str]:
+    """Yields the result of `detokenize_wikitext` for a text that comes in chunks.
 
-    What later words may still change is held back: the last word, a quotation that is not closed,
-    and a line that may be a heading.
+    Text that later words may still change is held back: the last word, an open quotation, and a
+    line that may be a heading.
 
     Args:
-        pieces: of the text.
+        chunks: The chunks of the text.
     """
     text = shown = ""
-    for piece in pieces:
-        text += piece
+    for chunk in chunks:
+        text += chunk
         settled = detokenize_wikitext(text[: _find_settled(text)])
         yield settled[len(shown) :]
         shown = settled
@@ -52,7 +53,7 @@ def stream_wikitext(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _find_settled(text: str) -> int:
-    """Returns where what later words may change begins; a word ends there."""
+    """Returns the end of the last word before everything that later words may change."""
     start = text.rfind("\n") + 1
     line = text[start:]
     if line.lstrip(" ").startswith("="):

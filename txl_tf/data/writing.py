@@ -1,35 +1,51 @@
 """Writing the records of a data set."""
 
+import hashlib
 import os
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from txl_tf.data.aside import work_aside
+from txl_tf.data.codec import NO_OFFSETS
 from txl_tf.data.files import (
     check_folder,
     get_size,
     is_remote,
     join_path,
-    open_file,
     remove_file,
     upload_files,
 )
+from txl_tf.data.reading import read_info
 from txl_tf.data.records import (
     JSON_NAME,
     SYMBOLS_NAME,
-    Documents,
+    DocumentsFile,
     RecordError,
     RecordsInfo,
     Shard,
+    pack_ids,
+    pack_record,
 )
-from txl_tf.data.shards import TokenChunk, write_split
 from txl_tf.data.vocabulary import Vocabulary
+
+
+class TokenChunk(NamedTuple):
+    """Consecutive tokens of a split.
+
+    Attributes:
+        ids: The ids, (n,) of integers.
+        document_starts: The ascending indices in `ids` at which documents begin, (k,) int64.
+    """
+
+    ids: np.ndarray
+    document_starts: np.ndarray = NO_OFFSETS
 
 
 def write_records(
@@ -44,37 +60,37 @@ def write_records(
     made_from: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> RecordsInfo:
-    """Writes a data set: shards of token ids, `vocab.txt` and, last, `records.json`.
+    """Writes a data set: shards of token ids, `vocab.txt` and finally `records.json`.
 
-    Everything is written into a temporary folder inside `data_dir` first. If the run is
-    interrupted or the disk is full, an older data set in `data_dir` is as it was. A run that is
-    killed leaves its `.writing-*` folder behind, which nothing reads; the next one removes it.
-    What goes to a remote `data_dir` is written here first and copied when it is whole, the listing
-    in `records.json` last.
+    All files are first written to a temporary folder inside `data_dir`, so an interruption or a
+    full disk leaves an older data set in `data_dir` unchanged. A killed process leaves its
+    `.writing-*` folder behind, which is never read and which the next call removes. If `data_dir`
+    is remote, the data set is completed in a local folder and then uploaded, `records.json` last.
 
     Args:
-        data_dir: The folder to write to, or an address such as "gs://bucket/folder"; made if
-            missing.
+        data_dir: The folder to write to, created if it is missing, or an address such as
+            "gs://bucket/folder".
         dataset: The name of the data set.
-        vocabulary: Its symbols.
-        splits: For each split, chunks of ids in order, read one at a time: integer arrays of any
-            length, or with their documents as `TokenChunk`.
-        cutoffs: Ids at which the adaptive softmax starts a new bin.
-        tokens_per_record: Ids in a record.
-        tokens_per_shard: The most ids in a file, rounded down to whole records (at least one).
-        made_from: What to remember of how the data set was made; anything that JSON holds.
-        overwrite: Replace a data set that is there already.
+        vocabulary: The vocabulary.
+        splits: The tokens of each split as chunks in order, which are read one at a time: integer
+            arrays of any length, or `TokenChunk`s, which include document boundaries.
+        cutoffs: The first ids of the second and later bins of the adaptive softmax.
+        tokens_per_record: The number of ids in a record.
+        tokens_per_shard: The largest number of ids in a shard, rounded down to whole records (but
+            at least one).
+        made_from: A description of how the data set was made; anything that JSON can represent.
+        overwrite: Whether to replace an existing data set.
 
     Returns:
-        What was written, as in `records.json`.
+        The content of `records.json`.
 
     Raises:
-        RecordError: If `data_dir` holds a data set and `overwrite` is False, or is a file.
-        ValueError: If an id is not in the vocabulary, or another argument is against its rule.
+        RecordError: If `data_dir` contains a data set and `overwrite` is False, or if it is a file.
+        ValueError: If an id is not in the vocabulary, or another argument breaks its rule.
         OSError: If the files cannot be written.
     """
     folder = os.fspath(data_dir)
-    check_replaceable(folder, overwrite=overwrite)
+    _check_replaceable(folder, overwrite=overwrite)
     check_folder(folder, RecordError)
     for name in splits:
         if not name.isidentifier():
@@ -85,47 +101,179 @@ def write_records(
     records_per_shard = max(1, tokens_per_shard // tokens_per_record)
     with _work_aside(folder) as aside:
         shards: dict[str, tuple[Shard, ...]] = {}
-        documents: dict[str, Documents] = {}
+        documents: dict[str, DocumentsFile] = {}
         for name, chunks in splits.items():
-            shards[name], found = write_split(
-                aside, name, _iterate_chunks(chunks), info, records_per_shard
+            token_chunks = (
+                chunk if isinstance(chunk, TokenChunk) else TokenChunk(chunk) for chunk in chunks
             )
+            shards[name], found = write_split(aside, name, token_chunks, info, records_per_shard)
             if found:
                 documents[name] = found
         info = replace(info, splits=shards, documents=documents)
-        lines = (_write_symbol(symbol, vocabulary.level) + "\n" for symbol in vocabulary.symbols)
+        lines = (_escape(symbol, vocabulary.level) + "\n" for symbol in vocabulary.symbols)
         (aside / SYMBOLS_NAME).write_text("".join(lines), encoding="utf-8", newline="\n")
         (aside / JSON_NAME).write_text(info.dumps(), encoding="utf-8", newline="\n")
-        check_replaceable(folder, overwrite=overwrite)  # another run may have written one since
+        _check_replaceable(folder, overwrite=overwrite)  # another process may have written one
         _move_into_place(aside, folder, info)
     return info
 
 
 def holds_records(data_dir: str | os.PathLike[str]) -> bool:
-    """Tells whether there is a data set in a folder, or at an address."""
+    """Tells whether a local or remote folder contains a data set."""
     return get_size(join_path(os.fspath(data_dir), JSON_NAME)) is not None
 
 
-def check_replaceable(data_dir: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Checks that a data set may be written to a folder.
-
-    Args:
-        data_dir: The folder.
-        overwrite: Whether a data set that is there may be replaced.
-
-    Raises:
-        RecordError: If `data_dir` holds a data set and `overwrite` is False.
-    """
-    if holds_records(data_dir) and not overwrite:
+def _check_replaceable(folder: str, *, overwrite: bool) -> None:
+    if holds_records(folder) and not overwrite:
         raise RecordError(
-            f"`{data_dir}` already holds a data set; choose another folder, or pass "
-            "`overwrite=True` (--overwrite) to replace it."
+            f"`{folder}` already holds a data set. Choose another folder, or replace it with "
+            "`overwrite=True` (--overwrite)."
         )
 
 
-def _iterate_chunks(chunks: Iterable[np.ndarray | TokenChunk]) -> Iterator[TokenChunk]:
+def write_split(
+    folder: Path,
+    name: str,
+    chunks: Iterable[TokenChunk],
+    info: RecordsInfo,
+    records_per_shard: int,
+) -> tuple[tuple[Shard, ...], DocumentsFile | None]:
+    """Writes the shards of a split, and the file of its document boundaries if it has any.
+
+    Args:
+        folder: The folder to write to.
+        name: The name of the split.
+        chunks: The tokens, read one chunk at a time.
+        info: The vocabulary and the size of a record.
+        records_per_shard: The largest number of records in a shard.
+
+    Returns:
+        The files.
+
+    Raises:
+        ValueError: If an id is not in the vocabulary, or the document boundaries of a chunk are not
+            ascending indices of its tokens.
+        OSError: If a file cannot be written.
+    """
+    documents = _DocumentsWriter(folder / f"{name}-documents")
+    # None marks the end, so that a shard can be closed before the next record is computed.
+    records = _iterate_records(name, documents.watch(chunks), info)
+    written: list[tuple[_HashedFile, int]] = []
+    record = next(records, None)
+    while record is not None:
+        n_bytes = 0
+        with closing(_HashedFile(folder / f"{name}-{len(written):05d}")) as file:
+            for _ in range(records_per_shard):
+                file.write(pack_record(record))
+                n_bytes += len(record)
+                record = next(records, None)
+                if record is None:
+                    break
+        written.append((file, n_bytes // info.bytes_per_token))
+    shards = tuple(
+        Shard(*file.rename(f"-of-{len(written):05d}", ".tfrecords", tokens))
+        for file, tokens in written
+    )
+    return shards, documents.finish()
+
+
+def _iterate_records(name: str, chunks: Iterable[TokenChunk], info: RecordsInfo) -> Iterator[bytes]:
+    """Yields the payloads of a split's records, regardless of the lengths of the chunks."""
+    rest = np.zeros((0, info.bytes_per_token), np.uint8)
+    n_tokens = 0
     for chunk in chunks:
-        yield chunk if isinstance(chunk, TokenChunk) else TokenChunk(chunk)
+        _check_ids(name, chunk.ids, n_tokens, len(info.vocabulary))
+        n_tokens += len(chunk.ids)
+        packed = np.concatenate([rest, pack_ids(chunk.ids, info.bytes_per_token)])
+        whole = len(packed) - len(packed) % info.tokens_per_record
+        for start in range(0, whole, info.tokens_per_record):
+            yield packed[start : start + info.tokens_per_record].tobytes()
+        rest = packed[whole:].copy()
+    if rest.size:
+        yield rest.tobytes()
+
+
+def _check_ids(name: str, ids: np.ndarray, position: int, n_symbols: int) -> None:
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise ValueError(
+            f"`splits` must yield rows of integers. Received for {name!r}: shape={ids.shape}, "
+            f"dtype={ids.dtype}"
+        )
+    if not ids.size or (ids.min() >= 0 and ids.max() < n_symbols):
+        return
+    offset = int(((ids < 0) | (ids >= n_symbols)).argmax())
+    raise ValueError(
+        f"Ids must be at least 0 and below {n_symbols}, the size of the vocabulary. "
+        f"Received for {name!r}: id {ids[offset]} at token {position + offset}"
+    )
+
+
+class _HashedFile:
+    """A file that is hashed while it is written, and whose final name contains the hash."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("wb")
+        self._digest = hashlib.sha256()
+        self._size = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._digest.update(data)
+        self._size += len(data)
+
+    def rename(self, middle: str, suffix: str, count: int) -> tuple[str, int, int, str]:
+        """Gives the file its final name; returns the name, `count`, the size and the SHA-256."""
+        digest = self._digest.hexdigest()
+        named = self.path.with_name(f"{self.path.name}{middle}-{digest[:8]}{suffix}")
+        self.path.rename(named)
+        return named.name, count, self._size, digest
+
+
+class _DocumentsWriter:
+    """Writes the document boundaries of a split while its chunks pass by."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: _HashedFile | None = None
+        self._packer = zlib.compressobj()
+        self._count = 0
+        self._last = 0
+
+    def watch(self, chunks: Iterable[TokenChunk]) -> Iterator[TokenChunk]:
+        """Yields the chunks unchanged, and writes their document boundaries."""
+        position = 0
+        for chunk in chunks:
+            starts = np.asarray(chunk.document_starts, np.int64)
+            inside = np.concatenate([[-1], starts, [len(chunk.ids)]])
+            if (np.diff(inside) <= 0).any():
+                raise ValueError(
+                    "`document_starts` must be ascending indices within the chunk. "
+                    f"Received: {starts[:8].tolist()} for {len(chunk.ids)} tokens"
+                )
+            if starts.size:
+                self._write(starts + position)
+            position += len(chunk.ids)
+            yield chunk
+
+    def finish(self) -> DocumentsFile | None:
+        """Closes the file and returns its description; `None` if there are no boundaries."""
+        if self._file is None:
+            return None
+        with closing(self._file):
+            self._file.write(self._packer.flush())
+        return DocumentsFile(*self._file.rename("", ".zlib", self._count))
+
+    def _write(self, starts: np.ndarray) -> None:
+        if self._file is None:
+            self._file = _HashedFile(self._path)
+        gaps = np.diff(starts, prepend=self._last)
+        self._last = int(starts[-1])
+        self._count += len(starts)
+        self._file.write(self._packer.compress(gaps.astype("<u8").tobytes()))
 
 
 @contextmanager
@@ -139,8 +287,8 @@ def _work_aside(data_dir: str) -> Iterator[Path]:
 
 
 def _move_into_place(aside: Path, folder: str, info: RecordsInfo) -> None:
-    """Moves a finished data set from `aside` to `folder`, then removes the shards it replaces."""
-    replaced = _find_files(folder)
+    """Moves a finished data set from `aside` to `folder`, then removes the files it replaces."""
+    replaced = _list_files(folder)
     files = {file.file for file in info.iterate_files()}
     names = (*sorted(files), SYMBOLS_NAME, JSON_NAME)
     if is_remote(folder):
@@ -152,20 +300,16 @@ def _move_into_place(aside: Path, folder: str, info: RecordsInfo) -> None:
         remove_file(join_path(folder, name))
 
 
-def _find_files(folder: str) -> set[str]:
-    """Returns the files that `records.json` in `folder` lists, if it can be read."""
-    if not holds_records(folder):
-        return set()
+def _list_files(folder: str) -> set[str]:
+    """Returns the files that the `records.json` in a folder lists, if it is there and readable."""
     try:
-        with open_file(join_path(folder, JSON_NAME)) as file:
-            info = RecordsInfo.loads(file.read())
+        return {file.file for file in read_info(folder).iterate_files()}
     except RecordError:
         return set()
-    return {file.file for file in info.iterate_files()}
 
 
-def _write_symbol(symbol: str, level: str) -> str:
-    """Returns a symbol as it can stand on a line of its own; a word can as it is."""
+def _escape(symbol: str, level: str) -> str:
+    """Returns a symbol without line breaks and control characters; words never contain any."""
     if level == "word" or symbol.isprintable():
         return symbol
     return symbol.encode("unicode_escape").decode("ascii")

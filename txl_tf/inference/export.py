@@ -1,4 +1,4 @@
-"""Writing a SavedModel: a folder that a process with tensorflow alone scores and generates with."""
+"""Exports a SavedModel, which scores and generates in a process without txl_tf."""
 
 import os
 import subprocess
@@ -11,43 +11,13 @@ import tensorflow as tf
 from txl_tf.cached_model import CachedModel
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.inference.serving import RaggedScorer, Reader, make_id_functions
-from txl_tf.inference.serving_text import StrictTokenizer, Writer, make_text_functions
+from txl_tf.inference.serving import ServedModel
 from txl_tf.runs.files import write_aside, write_json, write_text
 from txl_tf.version import __version__
 
-FORMAT_VERSION = 1
-INFO_NAME, VOCABULARY_NAME, CARD_NAME = "txl_tf.json", "vocabulary.json", "README.md"
-BATCH_SIZE = 8
-
-
-class ServedModel(tf.Module):
-    """What is saved: weights, products of positions, vocabulary, and the functions of all.
-
-    Args:
-        cached: the model.
-        vocabulary: what turns texts into ids; `None`: then there are no functions of texts.
-        batch_size: how many texts are read at once.
-    """
-
-    def __init__(self, cached: CachedModel, vocabulary: Vocabulary | None, batch_size: int):
-        super().__init__(name="txl_tf")
-        self._cached = cached
-        self.reader = Reader(cached)
-        self.scorer = RaggedScorer(cached, self.reader, batch_size)
-        if vocabulary is not None:
-            self.tokenizer = StrictTokenizer(vocabulary)
-            self.writer = Writer(self.tokenizer, self.reader, cached, vocabulary)
-
-    def make_functions(self) -> dict[str, tf.function]:
-        """Returns the signatures by name; as attributes they would be traced a second time."""
-        ragged = tf.RaggedTensorSpec((None, None), tf.int32)
-        # One function for both signatures that score: traced, and saved, once.
-        score = tf.function(self.scorer.score, input_signature=[ragged], autograph=False)
-        functions = make_id_functions(score, self._cached)
-        if hasattr(self, "tokenizer"):
-            functions |= make_text_functions(self.tokenizer, score, self.writer)
-        return functions
+EXPORT_BATCH_SIZE = 8
+_FORMAT_VERSION = 1
+_INFO_NAME, _ASSET_NAME, _CARD_NAME = "txl_tf.json", "vocabulary.json", "README.md"
 
 
 def export_saved_model(
@@ -55,23 +25,23 @@ def export_saved_model(
     cached: CachedModel,
     vocabulary: Vocabulary | None,
     *,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int = EXPORT_BATCH_SIZE,
     origin: dict[str, Any] | None = None,
 ) -> tuple[str, ...]:
-    """Writes a SavedModel, whole or not at all: docs/serving.md tells its signatures.
+    """Writes a SavedModel, completely or not at all; docs/serving.md describes its signatures.
 
     Args:
-        out: the folder, new or empty.
-        cached: the model.
-        vocabulary: its symbols; `None`: the signatures of ids alone are written.
-        batch_size: how many texts are read at once; more take more memory.
-        origin: what else to tell of the model, as JSON.
+        out: The folder, which must be new or empty.
+        cached: The model.
+        vocabulary: The vocabulary; `None` for only the signatures that take ids.
+        batch_size: Number of texts to read at once; more texts need more memory.
+        origin: Further facts about the model to store, as JSON.
 
     Returns:
         The names of the signatures.
 
     Raises:
-        UserError: the folder holds something, or cannot be written; nothing of it stays.
+        UserError: If `batch_size` is not positive, or the folder is not empty or cannot be written.
     """
     if batch_size < 1:
         raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
@@ -80,18 +50,18 @@ def export_saved_model(
         served = ServedModel(cached, vocabulary, batch_size)
         signatures = {
             name: function.get_concrete_function()
-            for name, function in served.make_functions().items()
+            for name, function in served.make_signatures().items()
         }
         if vocabulary is not None:
-            asset = os.path.join(aside, VOCABULARY_NAME)
+            asset = os.path.join(aside, _ASSET_NAME)
             write_json(asset, vocabulary.to_json())
             served.vocabulary = tf.saved_model.Asset(asset)
-        # The loss has a gradient of its own, for training.
+        # The custom gradient of the loss is only for training.
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         with explain_errors(f"`{out}` could not be written", tf.errors.OpError, OSError):
             tf.saved_model.save(served, aside, signatures=signatures, options=options)
         info = {
-            "format_version": FORMAT_VERSION,
+            "format_version": _FORMAT_VERSION,
             "versions": _read_versions(),
             "git_revision": _read_revision(),
             **(origin or {}),
@@ -103,17 +73,17 @@ def export_saved_model(
             "tgt_len": cached.tgt_len,
             "mask_empty_memory": cached.mask_empty_memory,
             "batch_size": batch_size,
-            "signatures": {name: _describe(each) for name, each in signatures.items()},
+            "signatures": {name: _describe(signature) for name, signature in signatures.items()},
         }
-        write_json(os.path.join(aside, INFO_NAME), info)
-        write_text(os.path.join(aside, CARD_NAME), _make_card(info))
+        write_json(os.path.join(aside, _INFO_NAME), info)
+        write_text(os.path.join(aside, _CARD_NAME), _make_card(info))
         if vocabulary is not None:
-            os.remove(asset)  # there is a copy in `assets/`
+            os.remove(asset)  # TensorFlow has copied it to `assets/`
     return tuple(signatures)
 
 
 def _describe(function: Any) -> dict[str, Any]:
-    """Returns dtypes and shapes of what a signature takes and gives; -1 for any size."""
+    """Returns the dtypes and shapes of a signature's inputs and outputs; -1 stands for any size."""
 
     def list_tensors(specs: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -125,44 +95,40 @@ def _describe(function: Any) -> dict[str, Any]:
         }
 
     inputs = {spec.name: spec for spec in function.structured_input_signature[0]}
-    return {
-        "inputs": list_tensors(inputs),
-        "outputs": list_tensors(function.structured_outputs),
-    }
+    return {"inputs": list_tensors(inputs), "outputs": list_tensors(function.structured_outputs)}
 
 
 def _make_card(info: dict[str, Any]) -> str:
-    """Returns a text for people that says what the folder holds."""
+    """Returns the model card of the folder."""
     span, vocabulary = info["span"], info["vocabulary"]
-    symbols = f"{vocabulary['symbols']:,} {vocabulary['level']}s" if vocabulary else "ids alone"
+    symbols = f"{vocabulary['symbols']:,} {vocabulary['level']}s" if vocabulary else "none"
     lines = [
-        "# A Transformer-XL as a SavedModel",
+        "# Transformer-XL as a SavedModel",
         "",
-        f"- Made by txl_tf {info['versions']['txl_tf']}; {INFO_NAME} holds all settings.",
+        f"- Made by txl_tf {info['versions']['txl_tf']}; {_INFO_NAME} contains all settings.",
         f"- Data set: {info.get('dataset', 'unknown')}; step {info.get('step', 0):,}; "
         f"{info['parameters']:,} parameters; vocabulary: {symbols}.",
-        f"- Segments of {info['tgt_len']}, memory of {span['mem_len']}, "
+        f"- Segment length {info['tgt_len']}, memory length {span['mem_len']}, "
         f"same_length {str(span['same_length']).lower()}, clamp_len {span['clamp_len']}.",
         f"- An empty memory is {'hidden' if info['mask_empty_memory'] else 'attended to'}.",
-        "- It continues texts like those that it was trained on; what it writes may be wrong or "
-        "offensive.",
+        "- The model imitates its training data. Its text may be wrong or offensive.",
         "",
-        "| signature | takes | gives |",
+        "| signature | takes | returns |",
         "|---|---|---|",
     ]
     for name, tensors in info["signatures"].items():
         cells = (
             "; ".join(
-                f"`{key}` {each['dtype']} {_write_shape(each['shape'])}"
-                for key, each in tensors[part].items()
+                f"`{key}` {tensor['dtype']} {_format_shape(tensor['shape'])}"
+                for key, tensor in tensors[side].items()
             )
-            for part in ("inputs", "outputs")
+            for side in ("inputs", "outputs")
         )
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _write_shape(shape: list[int]) -> str:
+def _format_shape(shape: list[int]) -> str:
     return f"({', '.join('any' if size < 0 else str(size) for size in shape)})"
 
 
@@ -172,7 +138,7 @@ def _read_versions() -> dict[str, str]:
 
 
 def _read_revision() -> str | None:
-    """Returns the git revision of the package's own tree; `None` where it is not in one."""
+    """Returns the git revision of the package's source tree; `None` if it is not in one."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
@@ -180,6 +146,6 @@ def _read_revision() -> str | None:
         ran = subprocess.run(
             ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True
         )
-    except OSError:  # there is no git
+    except OSError:  # git is not installed
         return None
     return ran.stdout.strip() or None

@@ -1,4 +1,4 @@
-"""Generation: prompts are read in segments, tokens are drawn in one compiled loop."""
+"""Generation: prompts are read in segments, and one compiled loop draws the tokens."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -22,17 +22,17 @@ from txl_tf.inference.token_loop import (
     take_row,
 )
 
-_TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # where calls are split changes no token
+_TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # the tokens do not depend on how calls are split
 _MAX_SEED = 2**63 - 1
 _NO_IDS = np.zeros(0, np.int32)
 
 
 class Generator:
-    """Continues prompts at a constant cost for each token, however long the texts are.
+    """Continues prompts at a constant cost per token, whatever the length of the texts.
 
     Args:
-        cached: the model; it reads prompts in segments of its `tgt_len`.
-        jit_compile: whether XLA compiles what it computes.
+        cached: The model. It reads prompts in segments of its `tgt_len`.
+        jit_compile: Whether to compile with XLA.
     """
 
     def __init__(self, cached: CachedModel, *, jit_compile: bool = True):
@@ -47,25 +47,22 @@ class Generator:
         self._loop_positions = take_positions(cached)
 
     def follow_weights(self) -> None:
-        """Computes anew what is kept of the weights; to be called once they have changed."""
+        """Recomputes the cached products after a change of the weights."""
         self.cached.follow_weights()
         self._loop_positions = take_positions(self.cached)
 
     def start(
-        self, prompts: Sequence[np.ndarray], choice: SamplingConfig, seeds: Sequence[int]
-    ) -> "Texts":
-        """Reads prompts of any lengths.
+        self, prompts: Sequence[np.ndarray], sampling: SamplingConfig, seeds: Sequence[int]
+    ) -> "TokenSession":
+        """Reads prompts of any lengths and returns the session that continues them.
 
         Args:
-            prompts: (n,) int32 each, not empty.
-            choice: how tokens will be chosen.
-            seeds: one for each; a text depends on its own alone, not on those beside it.
-
-        Returns:
-            The texts, to go on with.
+            prompts: The ids of each prompt, (n,) int32, not empty.
+            sampling: The sampling settings.
+            seeds: A seed for each text, which does not depend on the other texts of the batch.
 
         Raises:
-            UserError: there is no prompt, one is empty, or a seed is out of its range.
+            UserError: If there is no prompt, a prompt is empty, or a seed is out of range.
         """
         for seed in seeds:
             if not 0 <= seed <= _MAX_SEED:
@@ -79,20 +76,20 @@ class Generator:
         for row, prompt in enumerate(prompts):
             seen[row, prompt] = True
         prompt_state = self._read_prompts(prompts)
-        compiled = self._get_loop(choice.count_candidates(n_token))
+        compiled = self._get_loop(sampling.count_candidates(n_token))
         state = compiled.loop.begin(prompt_state, tf.constant(seen))
-        return Texts(compiled, state, self._loop_positions, choice.make_tensors(n_token), seeds)
+        tensors = sampling.make_tensors(n_token)
+        return TokenSession(compiled, state, self._loop_positions, tensors, seeds)
 
     def _read_prompts(self, prompts: Sequence[np.ndarray]) -> CachedState:
-        """Returns the state after prompts."""
         tgt_len = self.cached.tgt_len
         lengths = np.array([len(prompt) for prompt in prompts])
         state = self.cached.initial_state(len(prompts))
         for start in range(0, lengths.max(), tgt_len):
             ids = np.zeros((len(prompts), tgt_len), np.int32)
             for row, prompt in enumerate(prompts):
-                part = prompt[start : start + tgt_len]
-                ids[row, : len(part)] = part
+                segment = prompt[start : start + tgt_len]
+                ids[row, : len(segment)] = segment
             counts = np.clip(lengths - start, 0, tgt_len).astype(np.int32)
             state = self._read_segment(tf.constant(ids), state, tf.constant(counts))
         return state
@@ -109,13 +106,7 @@ class Generator:
 
 
 class CompiledLoop(NamedTuple):
-    """A loop and its functions, which are compiled when they are first called.
-
-    Args:
-        loop: the loop.
-        run: `loop.run`.
-        read: `loop.read`.
-    """
+    """A loop with its methods `run` and `read` as functions, compiled at their first call."""
 
     loop: TokenLoop
     run: tf.function
@@ -123,32 +114,26 @@ class CompiledLoop(NamedTuple):
 
 
 class _EndedText(NamedTuple):
-    """What it takes to let a text go on that has ended.
+    """The data that lets a text continue after its end.
 
-    Its row goes on being computed beside the others, with tokens that are not its own.
-
-    Args:
-        state: of its row alone, before the tokens below.
-        uniforms: (C, 1) float32, of the tokens to draw again.
-        n_again: how many to draw again.
-        rest: (k,) int32, tokens to read after those.
+    The row of an ended text is still computed with the batch, with tokens that do not belong to it.
     """
 
-    state: LoopState
-    uniforms: tf.Tensor
-    n_again: int
-    rest: np.ndarray
+    state: LoopState  # of the row, before the tokens to draw again
+    uniforms: tf.Tensor  # (C, 1) float32, the random numbers of these tokens
+    n_redrawn: int
+    rest: np.ndarray  # (k,) int32, tokens to read after them
 
 
-class Texts:
-    """Texts that can be gone on with, as often as wanted; `Generator.start` makes them.
+class TokenSession:
+    """A batch of texts that can be continued any number of times; see `Generator.start`.
 
     Args:
-        compiled: the loop.
-        state: where they stand.
-        positions: of the loop.
-        sampling: how tokens are chosen.
-        seeds: one for each text.
+        compiled: The loop.
+        state: The state after the prompts.
+        positions: The loop's position products.
+        sampling: The sampling settings.
+        seeds: The seed of each text.
     """
 
     def __init__(
@@ -165,28 +150,28 @@ class Texts:
         self._sampling = sampling
         self._seeds = seeds
         self._n_drawn = np.zeros(len(seeds), np.int64)
-        self._before = state  # the last call of the loop
+        self._previous = state  # before the last call of the loop
         self._uniforms = tf.zeros((_TOKENS_PER_CALL, len(seeds)))
         self._ended: dict[int, _EndedText] = {}
 
     @property
     def has_ended(self) -> np.ndarray:
-        """Which texts have ended, (B,) bool."""
+        """(B,) bool, whether each text has ended."""
         return self._state.is_done.numpy()
 
     def draw(self, n_new: int) -> Iterator[np.ndarray]:
         """Draws tokens.
 
         Args:
-            n_new: how many for each text.
+            n_new: The number of tokens for each text.
 
         Yields:
-            The next tokens of all texts, (B, up to 32) int32, with -1 behind the end of a text.
-            Nothing comes once all have ended.
+            The next tokens of all texts, (B, up to 32) int32, with -1 after the end of a text. The
+            iterator stops when all texts have ended.
         """
         while n_new > 0 and not self.has_ended.all():
             count = min(n_new, _TOKENS_PER_CALL)
-            had_ended, self._before = self.has_ended, self._state
+            had_ended, self._previous = self.has_ended, self._state
             rows = zip(self._seeds, self._n_drawn.tolist(), strict=True)
             self._uniforms = tf.stack([_draw_uniforms(seed, first) for seed, first in rows], axis=1)
             tokens, self._state = self._compiled.run(
@@ -201,48 +186,49 @@ class Texts:
             n_drawn = (drawn >= 0).sum(axis=1)
             self._n_drawn += n_drawn
             for row in np.flatnonzero(self.has_ended & ~had_ended).tolist():
-                self._keep(row, int(n_drawn[row]), n_drawn.max() == n_drawn[row], _NO_IDS)
+                # Rows that drew to the end of the call are at their end in the new state.
+                is_current = n_drawn[row] == n_drawn.max()
+                state = self._state if is_current else self._previous
+                self._store_end(row, state, 0 if is_current else int(n_drawn[row]), _NO_IDS)
             yield drawn
 
     def end(self, row: int, n_drawn: int, n_kept: int, rest: np.ndarray = _NO_IDS) -> None:
-        """Ends a text within the tokens that `draw` yielded last.
+        """Ends a text within the tokens that `draw` last yielded.
 
         Args:
-            row: the text.
-            n_drawn: how many of its tokens came.
-            n_kept: how many of these it keeps.
-            rest: (k,) int32, what it holds in the place of the token after these; empty if it
-                ends with a whole token.
+            row: The text.
+            n_drawn: The number of its tokens that were yielded.
+            n_kept: The number of these tokens that it keeps.
+            rest: (k,) int32, the tokens that replace the next token; empty if the text ends with a
+                whole token.
         """
         self._n_drawn[row] += n_kept + (len(rest) > 0) - n_drawn
-        self._keep(row, n_kept, False, rest)
+        self._store_end(row, self._previous, n_kept, rest)
         is_done = self.has_ended
         is_done[row] = True
         self._state = self._state._replace(is_done=tf.constant(is_done))
 
     def resume(self) -> None:
-        """Lets the texts that have ended go on, each from its end."""
+        """Lets texts that have ended continue after their end."""
         if not self._ended:
             return
         rows = [take_row(self._state, row) for row in range(len(self._seeds))]
         for row, ended in self._ended.items():
-            rows[row] = self._catch_up(ended)
+            rows[row] = self._restore(ended)
         self._state = join_rows(rows)
-        self._before = self._state
+        self._previous = self._state
         self._ended = {}
 
-    def _keep(self, row: int, n_again: int, is_there: bool, rest: np.ndarray) -> None:
-        """Keeps what `resume` needs of a text; it needs little where the row is at its end."""
-        state, n_again = (self._state, 0) if is_there else (self._before, n_again)
+    def _store_end(self, row: int, state: LoopState, n_redrawn: int, rest: np.ndarray) -> None:
         uniforms = self._uniforms[:, row : row + 1]
-        self._ended[row] = _EndedText(take_row(state, row), uniforms, n_again, rest)
+        self._ended[row] = _EndedText(take_row(state, row), uniforms, n_redrawn, rest)
 
-    def _catch_up(self, ended: _EndedText) -> LoopState:
+    def _restore(self, ended: _EndedText) -> LoopState:
         """Returns the state of a text's row right after its end."""
         state = ended.state
-        if ended.n_again:  # the same numbers draw the same tokens
+        if ended.n_redrawn:  # the same random numbers draw the same tokens
             _, state = self._compiled.run(
-                state, self._positions, ended.uniforms, tf.constant(ended.n_again), self._sampling
+                state, self._positions, ended.uniforms, tf.constant(ended.n_redrawn), self._sampling
             )
         for token in ended.rest.tolist():
             state = self._compiled.read(
@@ -252,10 +238,10 @@ class Texts:
 
 
 def _draw_uniforms(seed: int, first: int) -> tf.Tensor:
-    """Returns the numbers of a text's tokens from number `first` on, (32,) float32."""
+    """Returns the random numbers of a text's tokens from index `first` on, (32,) float32."""
     block, offset = divmod(first, UNIFORMS_PER_BLOCK)
     uniforms = draw_uniforms(seed, block)
-    if offset:  # the last call drew fewer than a block
+    if offset:  # the last call drew less than a block
         following = draw_uniforms(seed, block + 1)
         uniforms = tf.concat([uniforms[offset:], following[:offset]], axis=0)
     return uniforms

@@ -1,4 +1,4 @@
-"""Runs as models of EleutherAI's lm-evaluation-harness; needs the extra `harness`."""
+"""The adapter for EleutherAI's lm-evaluation-harness; needs the extra `harness`."""
 
 import itertools
 from collections.abc import Sequence
@@ -14,28 +14,28 @@ from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.inference.continuations import ContinuationScorer, encode_continuation
 from txl_tf.inference.language_model import LanguageModel
-from txl_tf.inference.scoring import BATCH_SIZE
+from txl_tf.inference.scoring import SCORING_BATCH_SIZE
 
 _MODEL_ARGS = ("run", "checkpoint", "batch_size", "prefix")
-MAX_NEW_TOKENS = 256  # where a task does not say, as the harness has it for its own models
+MAX_NEW_TOKENS = 256  # the default of the harness for its own models
 
 
 @register_model("txl_tf")
 class TxlLM(LM):
-    """A run, as the harness asks for it: `lm_eval.simple_evaluate(model="txl_tf", ...)`.
+    """A run as a model of the harness: `lm_eval.simple_evaluate(model="txl_tf", ...)`.
 
-    A text is read with memory, whatever its length: nothing is cut off, and no window is slid over
-    it. Places of the memory that nothing was read into are hidden.
+    Texts of any length are read with memory: nothing is truncated, and there is no sliding window.
+    The empty memory is hidden.
 
     Args:
-        run: the run folder, or a `LanguageModel`.
-        checkpoint: as in `txl_tf.load`.
-        batch_size: how many requests are read at once.
-        prefix: read before a text that has no context; `None`: a line break, or a space where the
-            vocabulary has no line break.
+        run: The run folder, or a `LanguageModel`.
+        checkpoint: The path of the checkpoint; `None` for the newest.
+        batch_size: Number of requests to read at once.
+        prefix: Text to read before a text without context; `None` for a line break, or for a space
+            if the vocabulary has no line break.
 
     Raises:
-        UserError: the run cannot be read, it has no vocabulary, or an argument is out of its range.
+        UserError: If the run cannot be read or has no vocabulary, or an argument is out of range.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TxlLM(LM):
         run: str | LanguageModel,
         *,
         checkpoint: str | None = None,
-        batch_size: int | str = BATCH_SIZE,
+        batch_size: int | str = SCORING_BATCH_SIZE,
         prefix: str | None = None,
     ):
         super().__init__()
@@ -51,7 +51,7 @@ class TxlLM(LM):
             run = LanguageModel.load(run, checkpoint=checkpoint)
         self.lm = run
         if self.lm.vocabulary is None:
-            raise UserError("`run` must have a vocabulary: the harness's requests are texts")
+            raise UserError("`run` must have a vocabulary: the harness requests texts")
         if not str(batch_size).isdecimal() or int(batch_size) < 1:
             raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size!r}")
         self.vocabulary = self.lm.vocabulary
@@ -66,36 +66,36 @@ class TxlLM(LM):
     def create_from_arg_string(
         cls, arg_string: str, additional_config: dict[str, Any] | None = None
     ) -> Self:
-        """Makes the model of arguments as `create_from_arg_obj`, given as `run=...,prefix=...`."""
+        """Creates the model like `create_from_arg_obj`, from arguments `run=...,prefix=...`."""
         return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
 
     @classmethod
     def create_from_arg_obj(
         cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
     ) -> Self:
-        """Makes the model of the harness's arguments.
+        """Creates the model from the harness's arguments.
 
         Args:
-            arg_dict: those of `model_args`: the class's.
-            additional_config: those of the harness. Only `batch_size` is used, if `arg_dict` has
-                none: TensorFlow chooses the device.
+            arg_dict: The value of `model_args`, which are the arguments of the class.
+            additional_config: The settings of the harness. Only `batch_size` is used, if `arg_dict`
+                has none; TensorFlow chooses the device.
 
         Raises:
-            UserError: `run` is missing, or an argument is unknown.
+            UserError: If `run` is missing, or an argument is unknown.
         """
         if "run" not in arg_dict or not set(arg_dict) <= set(_MODEL_ARGS):
             raise UserError(
-                f"`model_args` must be run=FOLDER, and may be {', '.join(_MODEL_ARGS[1:])}. "
+                f"`model_args` must be run=FOLDER and optionally {', '.join(_MODEL_ARGS[1:])}. "
                 f"Received: {', '.join(arg_dict) or 'none'}"
             )
         batch_size = (additional_config or {}).get("batch_size")
         return cls(**({} if batch_size is None else {"batch_size": batch_size}) | arg_dict)
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        """Returns log p of each continuation in nats, and whether it is the likeliest throughout.
+        """Returns log p of each continuation in nats, and whether greedy decoding would give it.
 
         Args:
-            requests: each with a context and a continuation.
+            requests: Requests with a context and a continuation.
         """
         texts = [request.args for request in requests]
         encoded = [
@@ -103,44 +103,45 @@ class TxlLM(LM):
             for context, continuation in texts
         ]
         scores = [tuple(score) for score in self._scorer.score(encoded)]
-        return self._remember("loglikelihood", texts, scores)
+        return self._add_to_cache("loglikelihood", texts, scores)
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        """Returns log p of each text in nats, all of its tokens, read from its start to its end.
+        """Returns log p of all tokens of each text in nats.
 
         Args:
-            requests: each with a text.
+            requests: Requests with a text.
         """
         texts = [request.args for request in requests]
         scores = self.lm.score(
             [text for (text,) in texts], prefix=self.prefix, batch_size=self.batch_size
         )
-        found = [-score.total_nats for score in scores]
-        return self._remember("loglikelihood_rolling", texts, found)
+        return self._add_to_cache(
+            "loglikelihood_rolling", texts, [-score.total_nats for score in scores]
+        )
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
-        """Returns what each context goes on with, up to the first of its stops.
+        """Returns the generated continuation of each context, up to its first stop.
 
         Args:
-            requests: each with a context and settings: `until`, `max_gen_toks`, `do_sample`,
-                `temperature`, `top_k`, `top_p`. Without sampling the likeliest token is taken.
+            requests: Requests with a context and settings: `until`, `max_gen_toks`, `do_sample`,
+                `temperature`, `top_k`, `top_p`. Without sampling, decoding is greedy.
 
         Raises:
-            UserError: a setting is none of these, or out of its range.
+            UserError: If a setting is unknown or out of range.
         """
         texts = [request.args for request in requests]
-        found = [""] * len(texts)
+        answers = [""] * len(texts)
         keys = [repr(sorted(settings.items())) for _, settings in texts]
-        order = sorted(range(len(texts)), key=lambda place: keys[place])
-        for _, group in itertools.groupby(order, key=lambda place: keys[place]):
-            places = list(group)
-            for start in range(0, len(places), self.batch_size):
-                batch = places[start : start + self.batch_size]
-                contexts = [texts[place][0] or self.prefix for place in batch]
+        order = sorted(range(len(texts)), key=lambda index: keys[index])
+        for _, group in itertools.groupby(order, key=lambda index: keys[index]):
+            indices = list(group)
+            for start in range(0, len(indices), self.batch_size):
+                batch = indices[start : start + self.batch_size]
+                contexts = [texts[index][0] or self.prefix for index in batch]
                 added = self._generate(contexts, batch, **read_settings(texts[batch[0]][1]))
-                for place, text in zip(batch, added, strict=True):
-                    found[place] = text
-        return self._remember("generate_until", texts, found)
+                for index, text in zip(batch, added, strict=True):
+                    answers[index] = text
+        return self._add_to_cache("generate_until", texts, answers)
 
     def _generate(
         self,
@@ -149,24 +150,24 @@ class TxlLM(LM):
         *,
         until: Sequence[str],
         max_new_tokens: int,
-        **choice: Any,
+        **sampling: Any,
     ) -> list[str]:
-        """Returns what contexts go on with, all with the same settings."""
-        session = self.lm.start(list(contexts), seed=list(seeds), **choice)
+        """Returns the continuations of contexts that have the same settings."""
+        session = self.lm.start(list(contexts), seed=list(seeds), **sampling)
         for _ in session.draw_pieces(max_new_tokens):
             if until and all(any(stop in text for stop in until) for text in session.added):
                 break
         return [cut_at(str(text), until) for text in session.added]
 
-    def _remember(self, name: str, texts: Sequence[tuple], found: list) -> list:
-        """Hands the answers to the harness's cache, and returns them."""
-        for arguments, answer in zip(texts, found, strict=True):
+    def _add_to_cache(self, name: str, texts: Sequence[tuple], answers: list) -> list:
+        """Adds the answers to the harness's cache and returns them."""
+        for arguments, answer in zip(texts, answers, strict=True):
             self.cache_hook.add_partial(name, arguments, answer)
-        return found
+        return answers
 
 
 def choose_prefix(vocabulary: Vocabulary) -> str:
-    """Returns a line break or a space, whichever the vocabulary has first; empty for neither."""
+    """Returns a line break if the vocabulary has one, else a space, else an empty text."""
     for prefix in ("\n", " "):
         encoded = vocabulary.codec.encode(prefix.encode("utf-8"))
         if len(encoded.ids) and not encoded.unknown:
@@ -175,7 +176,7 @@ def choose_prefix(vocabulary: Vocabulary) -> str:
 
 
 def cut_at(text: str, stops: Sequence[str]) -> str:
-    r"""Returns a text up to the first of some stops.
+    r"""Returns a text up to its first stop.
 
     >>> cut_at("one. two\n", ["\n", "."])
     'one'
@@ -185,10 +186,10 @@ def cut_at(text: str, stops: Sequence[str]) -> str:
 
 
 def read_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of `TxlLM._generate` for the settings of a request.
+    """Converts the settings of a request to the arguments of `TxlLM._generate`.
 
     Raises:
-        UserError: one is unknown.
+        UserError: If a setting is unknown.
     """
     rest = dict(settings)
     until = rest.pop("until", None) or []
@@ -196,13 +197,17 @@ def read_settings(settings: dict[str, Any]) -> dict[str, Any]:
     temperature = float(rest.pop("temperature", 1.0 if rest.get("do_sample") else 0.0))
     if not rest.pop("do_sample", temperature > 0):
         temperature = 0.0
-    choice: dict[str, Any] = {k: rest.pop(k) for k in ("top_k", "top_p") if k in rest}
+    filters: dict[str, Any] = {k: rest.pop(k) for k in ("top_k", "top_p") if k in rest}
     if rest:
         raise UserError(
-            "settings of a generation must be among until, max_gen_toks, do_sample, temperature, "
+            "generation settings must be among until, max_gen_toks, do_sample, temperature, "
             f"top_k, top_p. Received: {', '.join(rest)}"
         )
     if temperature == 0:
-        choice = {}  # the likeliest token is the same with all of them
+        filters = {}  # they do not change the most likely token
     stops = [until] if isinstance(until, str) else [stop for stop in until if stop]
-    return {"until": stops, "max_new_tokens": max_new_tokens, "temperature": temperature} | choice
+    return {
+        "until": stops,
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+    } | filters

@@ -1,4 +1,4 @@
-"""A trained model with its vocabulary: text in, scores or text out."""
+"""A trained model with its vocabulary, which scores and generates text."""
 
 import os
 import warnings
@@ -14,13 +14,12 @@ from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.score import Score, describe_unknown
-from txl_tf.inference.export import BATCH_SIZE as EXPORT_BATCH_SIZE
-from txl_tf.inference.export import export_saved_model
+from txl_tf.inference.export import EXPORT_BATCH_SIZE, export_saved_model
 from txl_tf.inference.generation import Generator
 from txl_tf.inference.sampling import SamplingConfig
-from txl_tf.inference.scoring import BATCH_SIZE, Scorer
+from txl_tf.inference.scoring import SCORING_BATCH_SIZE, Scorer
 from txl_tf.inference.session import Session
-from txl_tf.inference.text_reader import TextReader
+from txl_tf.inference.text_encoder import TextEncoder
 from txl_tf.inference.text_scores import TextScore, score_texts, sum_scores
 from txl_tf.model import TransformerXL
 from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
@@ -37,26 +36,19 @@ from txl_tf.runs.folder import (
 
 
 class LanguageModel:
-    """A model that scores and goes on with texts; `txl_tf.load` makes it.
+    """A language model that scores and continues texts; `txl_tf.load` loads one.
+
+    All arguments except `records_dir` are also attributes.
 
     Args:
-        model: the weights.
-        vocabulary: what turns texts into ids; `None`: then only ids can be used.
-        evaluation: segment and span.
-        records_dir: folder of the records to evaluate on; `None` for none.
-        dataset: name of the data set that the model was trained on.
-        training: how it was trained.
-        step: how many steps made it; 0 where that is not known.
-        run: the run folder that it was loaded from; `None` for none.
-
-    Attributes:
-        model: as above.
-        vocabulary: as above.
-        evaluation: as above.
-        dataset: as above.
-        training: as above.
-        step: as above.
-        run: as above.
+        model: The model.
+        vocabulary: The vocabulary; `None` if only ids can be used.
+        evaluation: The segment length and the attention span.
+        records_dir: The folder of the records to evaluate on; `None` if there is none.
+        dataset: The name of the data set that the model was trained on.
+        training: The training config.
+        step: The number of training steps; 0 if it is not known.
+        run: The run folder that the model was loaded from; `None` if there is none.
     """
 
     def __init__(
@@ -79,7 +71,7 @@ class LanguageModel:
         self.training = training or TrainConfig()
         self.step = step
         self.run = run
-        self._reader = TextReader(vocabulary, model.config.n_token)
+        self._encoder = TextEncoder(vocabulary, model.config.n_token)
         self._generators: dict[tuple[EvalConfig, bool], Generator] = {}
         self._scorers: dict[tuple[EvalConfig, int, bool, bool], Scorer] = {}
 
@@ -89,26 +81,23 @@ class LanguageModel:
         path: str | os.PathLike[str],
         *,
         checkpoint: str | None = None,
-        use_averages: bool = True,
+        use_ema: bool = True,
     ) -> Self:
         """Loads a run.
 
         Args:
-            path: a run folder, of training or of an import.
-            checkpoint: path of the checkpoint; `None` for the newest.
-            use_averages: take the averages of the weights where the checkpoint has any.
-
-        Returns:
-            The model.
+            path: The run folder, written by training or by an import.
+            checkpoint: The path of the checkpoint; `None` for the newest.
+            use_ema: Whether to use the averaged weights if the checkpoint has any.
 
         Raises:
-            UserError: there is no run, or it cannot be read.
+            UserError: If there is no run, or it cannot be read.
         """
         folder = os.fspath(path)
         config = read_run_config(folder)
         model = TransformerXL(config.model)
         weights = checkpoint or find_checkpoint(folder)
-        load_weights(model, weights, use_averages=use_averages)
+        load_weights(model, weights, use_averages=use_ema)
         return cls(
             model,
             read_run_vocabulary(folder),
@@ -122,7 +111,7 @@ class LanguageModel:
 
     def __repr__(self) -> str:
         config, span, vocabulary = self.config, self.span, self.vocabulary
-        parts = [
+        facts = [
             *([f"run {self.run!r}"] if self.run is not None else []),
             f"step {self.step:,}",
             f"{config.count_parameters():,} parameters",
@@ -135,16 +124,18 @@ class LanguageModel:
             *(["same_length"] if span.same_length else []),
             *([f"clamp_len {span.clamp_len:,}"] if span.clamp_len > 0 else []),
         ]
-        return f"<LanguageModel: {', '.join(parts)}>"
+        return f"<LanguageModel: {', '.join(facts)}>"
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes a run folder with the weights alone, which can be moved and `load`ed anywhere.
+        """Writes a run folder with only the weights, completely or not at all.
+
+        The folder can be moved, and loaded with `load`.
 
         Args:
-            folder: of this machine, new or empty.
+            folder: A folder on this machine, which must be new or empty.
 
         Raises:
-            UserError: the folder holds something, or cannot be written; nothing of it stays.
+            UserError: If the folder is not empty, or cannot be written.
         """
         config = RunConfig(self.dataset, self.config, self.training, self.evaluation)
         with write_aside(os.fspath(folder)) as aside:
@@ -153,12 +144,12 @@ class LanguageModel:
 
     @property
     def config(self) -> ModelConfig:
-        """The model's config."""
+        """The config of the model."""
         return self.model.config
 
     @property
     def span(self) -> AttentionSpan:
-        """How far the model looks back."""
+        """The attention span."""
         return self.evaluation.span
 
     def score(
@@ -168,48 +159,46 @@ class LanguageModel:
         prefix: str | bytes | np.ndarray = "",
         mask_empty_memory: bool = True,
         carry_memory: bool = False,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int = SCORING_BATCH_SIZE,
         jit_compile: bool = True,
     ) -> list[TextScore]:
-        r"""Scores texts, each from an empty memory on: all tokens but the first.
+        r"""Scores texts: all tokens of each except the first, which has no context.
 
-        A text's score depends on the text alone, not on the others. That of the first token needs
-        something before it: with `prefix="\n"` each text is read as the beginning of a line, and
-        all its tokens are scored (where a line break is a symbol of the vocabulary).
+        The score of a text does not depend on the other texts. To score first tokens, too, give a
+        prefix: with `prefix="\n"`, each text is read as the beginning of a line (if a line break is
+        a symbol of the vocabulary). A warning reports unknown tokens.
 
         Args:
-            texts: each a text, or its ids (n,) of integers.
-            prefix: what each text is read after; it is encoded by itself, and not scored.
-            mask_empty_memory: hide places of the memory that nothing was read into; if not, they
-                are zeros that are attended to, as in the 2019 release. See docs/scoring.md.
-            carry_memory: read each text after the one before, with its memory; all tokens but the
-                very first are then scored. The prefix comes before the first text alone.
-            batch_size: the most texts to read at once.
-            jit_compile: whether XLA compiles the step, once for each shape.
+            texts: Texts, or their ids, (n,) integers.
+            prefix: Text or ids to read before each text. It is encoded by itself and not scored.
+            mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019
+                release attends to them as zeros; see docs/scoring.md.
+            carry_memory: Whether to read the texts as one, with memory from each to the next. All
+                tokens except the very first are then scored, and the prefix is read only once.
+            batch_size: Largest number of texts to read at once.
+            jit_compile: Whether to compile the step with XLA, once for each shape.
 
         Returns:
-            A score for each: nats per token, their sum, bits per token, bpc (bytes and characters
-            alone), perplexity, bits per byte, word perplexity, count and share of unknown tokens.
-            A warning tells if any token is unknown; that text has no bits per byte.
+            The score of each text, with the losses of its tokens.
 
         Raises:
-            UserError: a text holds a symbol that the vocabulary does not know, or an id is out of
-                range.
+            UserError: If a text contains a symbol that the vocabulary cannot encode, or an id is
+                out of range.
         """
         if isinstance(texts, str | bytes):
             raise UserError("`texts` must be a list of texts. Received: one text")
-        parts = (self._reader.make_part(text, number) for number, text in enumerate(texts, 1))
+        chunks = (self._encoder.make_chunk(text, number) for number, text in enumerate(texts, 1))
         scores = score_texts(
-            self._make_scorer(batch_size, mask_empty_memory, jit_compile),
-            [parts] if carry_memory else ([part] for part in parts),
-            prefix=self._reader.encode(prefix) if len(prefix) else (),
+            self._get_scorer(batch_size, mask_empty_memory, jit_compile),
+            [chunks] if carry_memory else ([chunk] for chunk in chunks),
+            prefix=self._encoder.encode(prefix) if len(prefix) else (),
             vocabulary=self.vocabulary,
         )
-        found = [cast(TextScore, score) for _, score in scores]
-        total = sum_scores(found)
+        text_scores = [cast(TextScore, score) for _, score in scores]
+        total = sum_scores(text_scores)
         if total.n_unknown and self.vocabulary is not None:
             warnings.warn(describe_unknown(total, self.vocabulary.unknown), stacklevel=2)
-        return found
+        return text_scores
 
     def generate(
         self,
@@ -217,30 +206,30 @@ class LanguageModel:
         *,
         max_new_tokens: int = 200,
         seed: int | Sequence[int] = 0,
-        **choice: Any,
+        **sampling: Any,
     ) -> Any:
-        """Goes on with a text, or with several of any lengths.
+        """Continues one or more prompts of any lengths.
 
         Args:
-            prompt: a text, of one token or more; its ids (n,); or a list of such.
-            max_new_tokens: how many tokens to add to each.
-            seed: the same seed, the same text, whatever is beside it; or one for each prompt.
-            **choice: `temperature`, `top_k`, `top_p`, `repetition_penalty`, `banned`, `stops`,
-                `mask_empty_memory`, as in `start`.
+            prompt: A text of at least one token, its ids (n,), or a list of texts and ids.
+            max_new_tokens: Number of tokens to add to each prompt.
+            seed: A seed for all prompts, or a list with one for each. A text depends only on its
+                own seed, not on the other texts.
+            **sampling: `temperature`, `top_k`, `top_p`, `repetition_penalty`, `banned`, `stops` and
+                `mask_empty_memory`; see `start`.
 
         Returns:
-            What was added to the prompt: a text, or ids int32 if the prompt is ids. A list for a
-            list.
+            The text added to the prompt, or ids (n,) int32 if the prompt is ids; a list for a list.
 
         Raises:
-            UserError: a prompt is empty or holds an unknown symbol, or an argument is out of its
-                range.
+            UserError: If a prompt is empty or contains a symbol that the vocabulary cannot encode,
+                or if an argument is out of range.
         """
         is_list = isinstance(prompt, (list, tuple)) and not all(
             isinstance(item, (int, np.integer)) for item in prompt
         )
         prompts: Any = prompt if is_list else [prompt]
-        session = self.start(prompts, seed=seed, **choice)
+        session = self.start(prompts, seed=seed, **sampling)
         session.draw(max_new_tokens)
         return session.added if is_list else session.added[0]
 
@@ -250,16 +239,16 @@ class LanguageModel:
         *,
         max_new_tokens: int = 200,
         seed: int = 0,
-        **choice: Any,
+        **sampling: Any,
     ) -> Iterator[str]:
-        """Reads a text, and returns an iterator of what `generate` would add, as it comes.
+        """Returns an iterator over the text of `generate`, which yields it while it is generated.
 
         Raises:
-            UserError: as `generate`.
+            UserError: See `generate`.
         """
         if not isinstance(prompt, str):
             raise UserError(f"`prompt` must be a text. Received: {type(prompt).__name__}")
-        return self.start([prompt], seed=seed, **choice).stream(max_new_tokens)
+        return self.start([prompt], seed=seed, **sampling).stream(max_new_tokens)
 
     def start(
         self,
@@ -269,42 +258,44 @@ class LanguageModel:
         banned: str | Iterable[str] | None = None,
         stops: str | Iterable[str] = (),
         mask_empty_memory: bool = True,
-        **choice: Any,
+        **sampling: Any,
     ) -> Session:
-        """Reads prompts; the session keeps the memory, and draws as often as wanted.
+        """Reads prompts and returns a session, which keeps the memory and can be continued.
 
         Args:
-            prompts: texts, of one token or more each, or their ids.
-            seed: of all texts, or one for each.
-            banned: symbols, or texts of one token, that are never drawn; `None` for the unknown
-                symbol, if there is any. One `str` is one of them.
-            stops: symbols, or texts of any length, that end a text; it keeps the stop as its end.
-                They count in what is added, not in the prompt. A subword is cut after the stop, a
-                word is not. One `str` is one stop.
-            mask_empty_memory: whether places of the memory that hold nothing yet are hidden; the
+            prompts: Texts of at least one token, or their ids.
+            seed: A seed for all prompts, or a list with one for each.
+            banned: Symbols, or texts of one token, that are never drawn; a `str` is a single one.
+                `None` for the unknown symbol, if there is one.
+            stops: Symbols, or texts of any length, that end a text; a `str` is a single stop. Only
+                the added text is searched. The text keeps the stop as its end: a subword is cut
+                after it, a word is not.
+            mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019
                 release attends to them.
-            **choice: `temperature` (1), `top_k`, `top_p` (all tokens), `repetition_penalty` (1), as
-                in `txl_tf.inference.sampling.SamplingConfig`.
+            **sampling: `temperature` (default 1), `top_k` and `top_p` (all tokens) and
+                `repetition_penalty` (1); see `txl_tf.inference.sampling.SamplingConfig`.
 
         Raises:
-            UserError: as `generate`.
+            UserError: See `generate`.
         """
         prompts = [prompts] if isinstance(prompts, str) else list(prompts)
-        ids = [self._reader.encode(prompt) for prompt in prompts]
+        ids = [self._encoder.encode(prompt) for prompt in prompts]
         seeds = [int(seed)] * len(ids) if isinstance(seed, int | np.integer) else list(seed)
         if len(seeds) != len(ids):
-            raise UserError(f"`seed` must be one, or {len(ids)}. Received: {len(seeds)}")
+            raise UserError(f"`seed` must be one seed, or {len(ids)}. Received: {len(seeds)}")
         unknown = self.vocabulary.unknown if self.vocabulary else None
         if banned is None:
             banned = [unknown] if unknown else []
         banned = [banned] if isinstance(banned, str) else banned
-        endings = self._reader.make_stops(stops)
-        settings = SamplingConfig(
-            banned=self._reader.find_ids(banned), stops=endings.ids if endings else (), **choice
+        found_stops = self._encoder.make_stops(stops)
+        config = SamplingConfig(
+            banned=self._encoder.find_ids(banned),
+            stops=found_stops.ids if found_stops else (),
+            **sampling,
         )
-        texts = self._get_generator(mask_empty_memory).start(ids, settings, seeds)
+        tokens = self._get_generator(mask_empty_memory).start(ids, config, seeds)
         vocabularies = [self.vocabulary if isinstance(p, str) else None for p in prompts]
-        return Session(texts, ids, vocabularies, endings)
+        return Session(tokens, ids, vocabularies, found_stops)
 
     def export(
         self,
@@ -313,21 +304,21 @@ class LanguageModel:
         batch_size: int = EXPORT_BATCH_SIZE,
         mask_empty_memory: bool = True,
     ) -> tuple[str, ...]:
-        """Writes a SavedModel, which a process with tensorflow alone scores and generates with.
+        """Writes a SavedModel, which scores and generates in any process with TensorFlow.
 
         Args:
-            folder: of this machine, new or empty.
-            batch_size: how many texts are read at once; more take more memory.
-            mask_empty_memory: whether a text sees nothing before its first token. The 2019
-                release has it see zeros.
+            folder: A folder on this machine, which must be new or empty.
+            batch_size: Number of texts to read at once; more texts need more memory.
+            mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019
+                release attends to them as zeros.
 
         Returns:
-            The names of its signatures, which docs/serving.md tells; without a vocabulary those
-            that take ids alone.
+            The names of the signatures, described in docs/serving.md. Without a vocabulary they
+            take only ids.
 
         Raises:
-            UserError: `batch_size` is not positive, the folder holds something, or it cannot be
-                written; nothing of it stays.
+            UserError: If `batch_size` is not positive, or the folder is not empty or cannot be
+                written. Nothing is left behind.
         """
         return export_saved_model(
             os.fspath(folder),
@@ -338,16 +329,16 @@ class LanguageModel:
         )
 
     def evaluate(self, split: str = "test", *, data_dir: str | None = None) -> Score:
-        """Scores a split of records as the run's config says, and as `txl_tf.evaluate` counts.
+        """Scores a split of records with the run's evaluation config, like `txl_tf.evaluate`.
 
-        Each lane is first read the text before it, of which nothing counts: docs/evaluation.md.
+        Each lane first reads the text before it without scoring it; see docs/evaluation.md.
 
         Args:
-            split: the split.
-            data_dir: folder of the records; `None` for those of the run.
+            split: The name of the split.
+            data_dir: The folder of the records; `None` for those of the run.
 
         Raises:
-            UserError: there are no records, or they have another vocabulary.
+            UserError: If there are no records, or they have another vocabulary.
         """
         records = open_records(data_dir or self._records_dir or "")
         if self.vocabulary is not None and records.vocabulary != self.vocabulary:
@@ -355,8 +346,8 @@ class LanguageModel:
         evaluator = Evaluator(self.model, self.evaluation, vocabulary=records.vocabulary)
         return evaluator.score(records.split(split))
 
-    def _make_scorer(self, batch_size: int, mask_empty_memory: bool, jit_compile: bool) -> Scorer:
-        """Returns a scorer; one that was made before has its compiled steps."""
+    def _get_scorer(self, batch_size: int, mask_empty_memory: bool, jit_compile: bool) -> Scorer:
+        """Returns the scorer for the settings, which keeps its compiled steps."""
         key = (self.evaluation, batch_size, mask_empty_memory, jit_compile)
         if key not in self._scorers:
             self._scorers[key] = Scorer(
@@ -382,7 +373,7 @@ class LanguageModel:
 
 
 def load(
-    path: str | os.PathLike[str], *, checkpoint: str | None = None, use_averages: bool = True
+    path: str | os.PathLike[str], *, checkpoint: str | None = None, use_ema: bool = True
 ) -> LanguageModel:
-    """Loads a run: as `LanguageModel.load`."""
-    return LanguageModel.load(path, checkpoint=checkpoint, use_averages=use_averages)
+    """Loads a run; see `LanguageModel.load`."""
+    return LanguageModel.load(path, checkpoint=checkpoint, use_ema=use_ema)

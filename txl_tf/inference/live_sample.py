@@ -1,4 +1,4 @@
-"""Text that a model in training generates, at the cost of its tokens alone."""
+"""Samples of a model in training."""
 
 import dataclasses
 
@@ -16,18 +16,18 @@ TEMPERATURE, TOP_K, SEED = 0.95, 40, 0
 
 
 class LiveSample:
-    """Continues one prompt whenever it is called, with the weights that the model has by then.
+    """Continues a prompt with the current weights at every call.
 
-    The same weights give the same text: its random numbers depend on a fixed seed. Nothing that
-    training depends on is read or changed. The memory holds the prompt and the new tokens at most,
-    and nothing is compiled by XLA, which would take longer than the sample.
+    The seed is fixed, so equal weights give equal text, and the state of training is neither read
+    nor changed. To keep a sample cheap, the memory holds only the prompt and the new tokens, and
+    nothing is compiled by XLA, which would take longer than the sample itself.
 
     Args:
-        model: the model.
-        vocabulary: its symbols.
-        evaluation: how far the model looks back.
+        model: The model.
+        vocabulary: The model's vocabulary.
+        evaluation: The segment length and the attention span.
         prompt: (n,) int32, not empty.
-        n_new: tokens to generate.
+        n_new: Number of tokens to generate.
     """
 
     def __init__(
@@ -47,20 +47,20 @@ class LiveSample:
         cached = CachedModel(model, span, tgt_len, mask_empty_memory=True)
         self._generator = Generator(cached, jit_compile=False)
         banned = () if vocabulary.unknown_id is None else (vocabulary.unknown_id,)
-        self._choice = SamplingConfig(temperature=TEMPERATURE, top_k=TOP_K, banned=banned)
+        self._sampling = SamplingConfig(temperature=TEMPERATURE, top_k=TOP_K, banned=banned)
 
     def __call__(self) -> str:
-        """Returns prompt and continuation in Markdown."""
+        """Returns the prompt and its continuation in Markdown."""
         self._generator.follow_weights()
-        texts = self._generator.start([self._prompt], self._choice, [SEED])
-        drawn = np.concatenate([tokens[0] for tokens in texts.draw(self._n_new)])
+        session = self._generator.start([self._prompt], self._sampling, [SEED])
+        drawn = np.concatenate([tokens[0] for tokens in session.draw(self._n_new)])
         prompt, text = map(self._vocabulary.decode, (self._prompt, drawn))
         return (
-            f"Prompt:\n\n{_quote(prompt)}\n\n"
-            f"Sample (temperature {TEMPERATURE}, top_k {TOP_K}, seed {SEED}):\n\n{_quote(text)}\n"
+            f"Prompt:\n\n{_indent(prompt)}\n\n"
+            f"Sample (temperature {TEMPERATURE}, top_k {TOP_K}, seed {SEED}):\n\n{_indent(text)}\n"
         )
 
 
-def _quote(text: str) -> str:
-    """Returns a text as a block of code, in which Markdown means nothing."""
+def _indent(text: str) -> str:
+    """Returns a text as a Markdown code block."""
     return "\n".join(f"    {line}" for line in text.split("\n"))

@@ -1,4 +1,4 @@
-"""How the next token is chosen."""
+"""Sampling of the next token: temperature, top-k, nucleus (top-p), repetition penalty."""
 
 import dataclasses
 from typing import NamedTuple
@@ -9,21 +9,18 @@ import tensorflow as tf
 from txl_tf.errors import UserError
 
 UNIFORMS_PER_BLOCK = 32
-_NEVER = -1e30  # in float32, of which softmax makes an exact 0
+_BANNED_LOGIT = -1e30  # a float32 whose softmax is exactly 0
 
 
 class SamplingTensors(NamedTuple):
-    """What decides the choice of a token.
+    """The sampling settings as tensors, so that their values need no new compilation.
 
     Args:
-        temperature: () float32, the log-probabilities are divided by it; 0 takes the likeliest.
-        top_p: () float32, draw among the likeliest tokens that together have this probability
-            (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751); 1 for all.
-        repetition_penalty: () float32, the log-probabilities of tokens that the text holds are
-            multiplied by it (after Keskar et al. 2019, https://arxiv.org/abs/1909.05858); 1 for
-            none.
-        is_allowed: (V,) bool, which tokens may be drawn.
-        stops: (k,) int32, tokens that end a text.
+        temperature: () float32, see `SamplingConfig`.
+        top_p: () float32, see `SamplingConfig`; 1 for all tokens.
+        repetition_penalty: () float32, see `SamplingConfig`.
+        is_allowed: (V,) bool, whether each token may be drawn.
+        stops: (k,) int32, the tokens that end a text.
     """
 
     temperature: tf.Tensor
@@ -35,20 +32,21 @@ class SamplingTensors(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SamplingConfig:
-    """How tokens are chosen: temperature, top-k, nucleus (top-p) sampling, penalty, stops.
+    """The sampling settings.
 
     Args:
-        temperature: the log-probabilities are divided by it; 0 takes the likeliest token.
-        top_k: draw among so many likeliest tokens; `None` for all.
-        top_p: draw among the likeliest tokens that together have this probability, the nucleus;
-            `None` for all (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751).
-        repetition_penalty: log-probabilities of tokens that the text holds are multiplied by it
-            (after Keskar et al. 2019, https://arxiv.org/abs/1909.05858); 1 for none.
-        banned: ids that are never drawn.
-        stops: ids that end a text; they are its last.
+        temperature: Divisor of the log-probabilities; 0 always takes the most likely token (greedy
+            decoding).
+        top_k: Draw from this many of the most likely tokens; `None` for all.
+        top_p: Nucleus sampling: draw from the most likely tokens that together have this
+            probability (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751); `None` for all.
+        repetition_penalty: Factor of the log-probabilities of tokens that the text already
+            contains (after Keskar et al. 2019, https://arxiv.org/abs/1909.05858); 1 for none.
+        banned: Ids that are never drawn.
+        stops: Ids that end a text. A text keeps its stop.
 
     Raises:
-        UserError: a value is out of its range.
+        UserError: If a value is out of range.
     """
 
     temperature: float = 1.0
@@ -74,21 +72,21 @@ class SamplingConfig:
             )
 
     def count_candidates(self, n_token: int) -> int | None:
-        """Returns among how many of the likeliest tokens to draw; `None` for all, unsorted."""
+        """Returns the number of most likely tokens to draw from; `None` for all, unsorted."""
         if self.top_k is None and self.top_p is None:
             return None
         return min(self.top_k or n_token, n_token)
 
     def make_tensors(self, n_token: int) -> SamplingTensors:
-        """Returns the tensors of the loop, for V tokens.
+        """Returns the settings as tensors, for a vocabulary of V tokens.
 
         Raises:
-            UserError: all tokens are banned.
+            UserError: If all tokens are banned.
         """
         is_allowed = np.ones(n_token, bool)
         is_allowed[list(self.banned)] = False
         if not is_allowed.any():
-            raise UserError(f"`banned` must leave a token. Received: all {n_token}")
+            raise UserError(f"`banned` must leave at least one token. Received: all {n_token}")
         return SamplingTensors(
             tf.constant(self.temperature, tf.float32),
             tf.constant(1.0 if self.top_p is None else self.top_p, tf.float32),
@@ -99,11 +97,11 @@ class SamplingConfig:
 
 
 def draw_uniforms(seed: int | tf.Tensor, block: int | tf.Tensor) -> tf.Tensor:
-    """Returns the numbers that decide 32 tokens of a text, the same on every machine.
+    """Returns the random numbers for 32 tokens of a text, the same on every machine.
 
     Args:
-        seed: () integer, of the text.
-        block: () integer; the first of the tokens is number `32 * block` of those that are drawn.
+        seed: () integer, the seed of the text.
+        block: () integer, the index of the block; its first token is number `32 * block`.
 
     Returns:
         (32,) float32 in [0, 1), by Philox (Salmon et al. 2011,
@@ -114,15 +112,15 @@ def draw_uniforms(seed: int | tf.Tensor, block: int | tf.Tensor) -> tf.Tensor:
 
 
 def penalize(log_probs: tf.Tensor, seen: tf.Tensor, sampling: SamplingTensors) -> tf.Tensor:
-    """Returns the logits of the choice, (B, V) float32.
+    """Returns logits (B, V) float32 with the repetition penalty and without banned tokens.
 
     Args:
         log_probs: (B, V) float32 in nats.
-        seen: (B, V) bool, which tokens the text holds.
-        sampling: penalty, and what is allowed.
+        seen: (B, V) bool, whether the text already contains each token.
+        sampling: The sampling settings.
     """
     penalized = tf.where(seen, log_probs * sampling.repetition_penalty, log_probs)
-    return tf.where(sampling.is_allowed, penalized, _NEVER)
+    return tf.where(sampling.is_allowed, penalized, _BANNED_LOGIT)
 
 
 def choose_tokens(
@@ -131,33 +129,33 @@ def choose_tokens(
     sampling: SamplingTensors,
     n_candidates: int | None = None,
 ) -> tf.Tensor:
-    """Draws a token of each row by inverting the distribution function.
+    """Draws a token for each row by inverting the cumulative distribution.
 
-    One number a row decides, so that a row's token does not depend on the other rows.
+    One random number per row is used, so a row's token does not depend on the other rows.
 
     Args:
         logits: (B, V) float32.
         uniforms: (B,) float32 in [0, 1).
-        sampling: temperature and `top_p`, which counts only with `n_candidates`.
-        n_candidates: draw among so many of the likeliest; `None` for all, in the order of the ids.
+        sampling: The sampling settings; `top_p` is used only with `n_candidates`.
+        n_candidates: Draw from this many of the most likely tokens; `None` for all, unsorted.
 
     Returns:
         (B,) int32.
     """
-    likeliest = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    greedy = tf.argmax(logits, axis=-1, output_type=tf.int32)
     scaled = logits / tf.where(sampling.temperature > 0, sampling.temperature, 1.0)
     if n_candidates is not None:
         scaled, tokens = tf.math.top_k(scaled, n_candidates)
     weights = tf.nn.softmax(scaled)
     ends = tf.cumsum(weights, axis=-1)
-    if n_candidates is not None:  # the one that reaches top_p is the last that counts
+    if n_candidates is not None:  # the token that reaches top_p is the last of the nucleus
         weights = tf.where(ends - weights < sampling.top_p, weights, 0.0)
         ends = tf.cumsum(weights, axis=-1)
     targets = uniforms[:, None] * ends[:, -1:]
-    places = tf.reduce_sum(tf.cast(ends <= targets, tf.int32), axis=-1)
-    # A product that is rounded up to the end would point behind the last that may be drawn.
+    drawn = tf.reduce_sum(tf.cast(ends <= targets, tf.int32), axis=-1)
+    # A product that is rounded up to the total would select an index beyond the last candidate.
     last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[-1]), 0), axis=-1)
-    places = tf.minimum(places, last)
+    drawn = tf.minimum(drawn, last)
     if n_candidates is not None:
-        places = tf.gather(tokens, places, batch_dims=1)
-    return tf.where(sampling.temperature > 0, places, likeliest)
+        drawn = tf.gather(tokens, drawn, batch_dims=1)
+    return tf.where(sampling.temperature > 0, drawn, greedy)

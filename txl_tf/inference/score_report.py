@@ -1,4 +1,4 @@
-"""The scores of texts as a table and as JSON lines, and the bar that is shown meanwhile."""
+"""The reports of text scores, as a table and as JSON lines, and their progress bar."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from txl_tf.evaluation.score import (
     make_unknown_record,
     name_bits,
 )
-from txl_tf.inference.text_parts import TextName, TextPart
+from txl_tf.inference.text_chunks import TextChunk, TextName
 from txl_tf.inference.text_scores import TextScore, TextTotals
 
 TOTAL = "total"
@@ -28,36 +28,36 @@ _WIDTHS = {
     "word perplexity": 15,
 }
 _ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
-_LEFT_OUT = "- unknown"  # in the place of a figure that texts with unknown tokens do not have
+_LEFT_OUT = "- unknown"  # instead of a figure that texts with unknown tokens do not have
 
 
 class Table:
-    """Rows for people; `TextTotals` of each text and of all.
+    """A table with a row for each text and one for the total.
 
     Args:
-        kind: of the texts: "line", "document" or "file".
-        vocabulary: their symbols.
+        unit: The unit of the texts: "line", "document" or "file".
+        vocabulary: The vocabulary.
     """
 
-    def __init__(self, kind: str, vocabulary: Vocabulary):
-        self._kind = kind
+    def __init__(self, unit: str, vocabulary: Vocabulary):
+        self._unit = unit
         bits = "bpc" if name_bits(vocabulary.level) == "bpc" else "bits/token"
         unknown = ("unknown",) if vocabulary.unknown is not None else ()
         rest = ("nats", "nats/token", bits, "perplexity", "bits/byte", "word perplexity")
         self._columns = ("tokens", *unknown, *rest)
 
     def format_head(self) -> str:
-        """Returns the names of the columns."""
-        return "  ".join([*(f"{name:>{_WIDTHS[name]}}" for name in self._columns), self._kind])
+        """Returns the row of column names."""
+        return "  ".join([*(f"{name:>{_WIDTHS[name]}}" for name in self._columns), self._unit])
 
     def format_text(self, name: TextName, score: TextTotals) -> str:
         """Returns the row of a text."""
-        number = "" if self._kind == "file" else f":{name.number}"
+        number = "" if self._unit == "file" else f":{name.number}"
         return self._format_row(score, f"{name.source}{number}")
 
     def format_total(self, n_texts: int, total: TextTotals) -> str:
-        """Returns the last row."""
-        return self._format_row(total, f"{TOTAL} ({self._kind}s: {n_texts:,})")
+        """Returns the row of the total."""
+        return self._format_row(total, f"{TOTAL} ({self._unit}s: {n_texts:,})")
 
     def _format_row(self, score: TextTotals, label: str) -> str:
         none = _LEFT_OUT if score.n_unknown else "-"
@@ -76,24 +76,21 @@ class Table:
 
 
 class JsonLines:
-    """An object a line, for scripts: one for each text, and one for all.
+    """JSON lines with an object for each text and one for the total.
 
     Args:
-        kind: of the texts: "line", "document" or "file".
-        vocabulary: their symbols.
+        unit: The unit of the texts: "line", "document" or "file".
+        vocabulary: The vocabulary.
     """
 
-    def __init__(self, kind: str, vocabulary: Vocabulary):
-        self._kind = kind
+    def __init__(self, unit: str, vocabulary: Vocabulary):
+        self._unit = unit
         self._vocabulary = vocabulary
 
-    def format_head(self) -> None:
-        """Returns nothing: an object has its names itself."""
-
     def format_text(self, name: TextName, score: TextTotals) -> str:
-        """Returns the line of a text; that of a `TextScore` with its symbols and their losses."""
+        """Returns the line of a text; a `TextScore` adds its symbols and their losses."""
         record = {
-            "kind": self._kind,
+            "kind": self._unit,
             "source": name.source,
             "number": name.number,
             **_make_record(score),
@@ -105,41 +102,41 @@ class JsonLines:
         return json.dumps(record)
 
     def format_total(self, n_texts: int, total: TextTotals) -> str:
-        """Returns the last line."""
+        """Returns the line of the total."""
         return json.dumps({"kind": TOTAL, "texts": n_texts, **_make_record(total)})
 
 
 class TextBar(Bar):
-    """A bar of the bytes done, with the time left.
+    """A progress bar in bytes.
 
     Args:
-        total: the bytes of all texts; `None` where they are not known.
+        total: The size of all texts in bytes; `None` if it is not known.
     """
 
     def __init__(self, total: int | None):
         super().__init__("score", total=total, unit="B", unit_scale=True)
-        self._taken = [0, 0]  # bytes and ids
+        self._n_bytes = self._n_ids = 0  # in the chunks that were taken
         self._n_read = 0
 
-    def watch(self, parts: Iterable[TextPart]) -> Iterator[TextPart]:
-        """Yields the parts, and counts them."""
-        for part in parts:
-            self._taken[0] += part.n_bytes or 0
-            self._taken[1] += len(part.ids)
-            yield part
+    def watch(self, chunks: Iterable[TextChunk]) -> Iterator[TextChunk]:
+        """Yields the chunks and counts their bytes and ids."""
+        for chunk in chunks:
+            self._n_bytes += chunk.n_bytes or 0
+            self._n_ids += len(chunk.ids)
+            yield chunk
 
     def show(self, n_ids: int) -> None:
-        """Shows that so many more ids were read."""
+        """Shows the progress after `n_ids` more ids were read."""
         self._n_read += n_ids
-        n_bytes = self._taken[0] * self._n_read // max(self._taken[1], 1)
+        n_bytes = self._n_bytes * self._n_read // max(self._n_ids, 1)
         self._bar.update(max(n_bytes - self._bar.n, 0))
 
 
 def show_symbol(vocabulary: Vocabulary, symbol_id: int) -> str:
-    r"""Returns a symbol as people read it.
+    r"""Returns a symbol in readable form.
 
-    A byte is the character of ASCII, or an escape as in Python: the symbol "10" is shown as
-    "\n", "200" as "\xc8". At other levels a symbol is shown as it is.
+    A byte is shown as its ASCII character or as an escape of Python: the symbol "10" is shown as
+    "\n", and "200" as "\xc8". Symbols of other levels are unchanged.
 
     Args:
         vocabulary: The symbols.

@@ -1,4 +1,4 @@
-"""The losses of token streams of any length, many at a time."""
+"""The losses of token streams of any length, by continuous batching."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -12,22 +12,22 @@ from txl_tf.errors import UserError
 from txl_tf.inference.token_slots import StreamQueue, TokenSlot, arrange_slots
 from txl_tf.model import TransformerXL
 
-BATCH_SIZE = 16
-# Shapes that are compiled: segments of 8, 32, 128, ... tokens up to T, batches of B, B/4, B/16, ...
-_SHORTEST, _GROWTH = 8, 4
-# Few rows are read in longer segments: up to so many tokens at once, and to this share of M.
-_JOINED, _SHARE = 320, 6
+SCORING_BATCH_SIZE = 16
+# The compiled shapes: segments of 8, 32, 128, ..., T tokens and batches of 1, 4, 16, ..., B rows.
+_MIN_TGT_LEN, _GROWTH = 8, 4
+# Small batches are read in longer segments: 320 tokens in all, at most M / 6 for each row.
+_JOINED_TOKENS, _MEMORY_DIVISOR = 320, 6
 
 
 class Piece(NamedTuple):
-    """Tokens of a stream whose losses are known; the pieces of a stream come in order.
+    """Consecutive tokens of a stream and their losses.
 
     Args:
-        stream: its number, from 0 on.
+        stream: The number of the stream, from 0.
         ids: (n,) int32.
-        nats: -log p of the last of `ids`, float32: of all, (n,), but for the stream's first token,
-            which has nothing before it.
-        is_last: whether the stream ends here.
+        nats: (n,) float32, -log p of each id; (n - 1,) without the first id if it is the stream's
+            first token, which has no context.
+        is_last: Whether the stream ends here.
     """
 
     stream: int
@@ -37,45 +37,38 @@ class Piece(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """What the model reads at once.
+    """The next segment of each row."""
 
-    Args:
-        ids: (B, T) int32.
-        targets: (B, T) int32.
-        counts: (B,) int32, how many of each row count.
-        fresh: (B,) bool, the rows that begin a stream.
-    """
-
-    ids: np.ndarray
-    targets: np.ndarray
-    counts: np.ndarray
-    fresh: np.ndarray
+    ids: np.ndarray  # (B, T) int32
+    targets: np.ndarray  # (B, T) int32, the tokens that follow `ids`
+    counts: np.ndarray  # (B,) int32, number of tokens in each row; the rest is padding
+    fresh: np.ndarray  # (B,) bool, whether the row begins a stream
 
 
 class Scorer:
-    """Scores token streams, each from an empty memory on, with memory carried to its end.
+    """Scores token streams. Each begins with an empty memory, which is carried to its end.
 
-    Each row of a batch reads a stream, segment by segment; where one ends, the row takes the next
-    stream and forgets the last (continuous batching). So streams may be of any length, only what is
-    read next is held of them, and the streams of a batch do not change each other's scores, but for
+    Each row of a batch reads a stream, segment by segment. When the stream ends, the row clears its
+    memory and takes the next stream (continuous batching). Streams may therefore have any length,
+    only their next tokens are held, and they do not affect each other's scores, except for
     rounding.
 
-    A stream of more than T tokens is cut into segments of T, as in evaluation. A shorter one may
-    be read in a shorter segment, which saves time: its tokens see the same either way. If all
-    rows hold such ones and an empty memory is masked, none is read. With `span.same_length` tokens
-    see the same in longer segments, too: few rows are read in such, which is faster.
+    A stream of more than T tokens is cut into segments of T, as in evaluation. Shorter streams are
+    read in shorter segments, which is faster and gives the same results; if all rows hold such
+    streams and an empty memory is masked, no memory is read at all. With `span.same_length`, longer
+    segments give the same results, too, and are faster for small batches.
 
     Args:
-        model: the model; its weights must not change within a call.
-        span: what it sees.
-        tgt_len: segment length T. With `span.same_length` it changes the speed alone, and is the
-            least; else it says what the first tokens of a segment see.
-        batch_size: the most streams B to read at once. With fewer streams the batch is smaller.
-        mask_empty_memory: as `CachedModel`'s.
-        jit_compile: whether XLA compiles the step, once for each shape.
+        model: The model. Its weights must not change during a call.
+        span: The attention span.
+        tgt_len: Segment length T. Without `span.same_length` it determines how much context the
+            first tokens of a segment see; otherwise it affects only the speed.
+        batch_size: Largest number of streams B to read at once; fewer streams use smaller batches.
+        mask_empty_memory: See `CachedModel`.
+        jit_compile: Whether to compile the step with XLA, once for each shape.
 
     Raises:
-        UserError: `batch_size` is not positive.
+        UserError: If `batch_size` is not positive.
     """
 
     def __init__(
@@ -84,7 +77,7 @@ class Scorer:
         span: AttentionSpan,
         tgt_len: int,
         *,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int = SCORING_BATCH_SIZE,
         mask_empty_memory: bool = True,
         jit_compile: bool = True,
     ):
@@ -97,7 +90,7 @@ class Scorer:
         self._cached = CachedModel(
             model, span, max(self._tgt_lens.values()), mask_empty_memory=mask_empty_memory
         )
-        self._alone = self._cached.without_memory()
+        self._memoryless = self._cached.without_memory()
         self._jit_compile = jit_compile
         self._functions: dict[tuple[int, int, bool], Callable[..., Any]] = {}
 
@@ -107,13 +100,13 @@ class Scorer:
         """Scores streams.
 
         Args:
-            streams: each the ids of a text, (n,) int32 in [0, V), in parts of any length; they
-                are taken when they are needed.
-            in_order: a stream must be taken to its end before the next one is asked for, as where
-                all come from one file. Long streams are then read one at a time.
+            streams: The ids of each stream, int32 in [0, V), in chunks (n,) of any length. They are
+                consumed as needed.
+            in_order: Whether each stream must be consumed before the next one is requested, as
+                when all come from one file. Long streams are then read one at a time.
 
         Yields:
-            The pieces of all streams; those of one are in order, and each has at least one.
+            The pieces of all streams: at least one for each, in the order of its tokens.
         """
         queue = StreamQueue(streams, in_order=in_order)
         self._cached.follow_weights()
@@ -121,7 +114,7 @@ class Scorer:
         active: list[TokenSlot] = []
         while True:
             while len(active) < self._batch_sizes[-1] and (slot := queue.take()):
-                if slot.is_done:  # one token, or none
+                if slot.is_done:  # it has at most one token
                     yield Piece(slot.stream, slot.peek(1), np.zeros(0, np.float32), True)
                 else:
                     active.append(slot)
@@ -145,11 +138,12 @@ class Scorer:
         tgt_len = self._tgt_lens[len(rows)]
         is_whole = [slot.is_whole(tgt_len) for slot in slots]
         if all(is_whole):
-            longest = max(slot.n_inputs for slot in slots)
-            tgt_len = _fit(longest, _list_sizes(_SHORTEST, tgt_len))
+            max_inputs = max(slot.n_inputs for slot in slots)
+            tgt_len = _fit(max_inputs, _list_sizes(_MIN_TGT_LEN, tgt_len))
         step = self._make_step(rows, tgt_len)
-        if all(is_whole) and tgt_len <= self._cached.longest_alone:
-            nats, _ = self._compute(self._alone, step, self._alone.initial_state(len(rows)))
+        if all(is_whole) and tgt_len <= self._cached.max_len_without_memory:
+            memoryless = self._memoryless
+            nats, _ = self._compute(memoryless, step, memoryless.initial_state(len(rows)))
             return nats.numpy(), state
         nats, state = self._compute(self._cached, step, self._arrange_state(rows, state))
         for row, slot in enumerate(rows):
@@ -158,7 +152,7 @@ class Scorer:
         return nats.numpy(), state
 
     def _make_step(self, rows: Sequence[TokenSlot | None], tgt_len: int) -> _Step:
-        """Returns the next segment of each row, padded to one length; rows may be empty."""
+        """Returns the next segment of each row, padded to T; rows without a slot are empty."""
         shape = (len(rows), tgt_len)
         ids, targets = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
         counts, fresh = np.zeros(len(rows), np.int32), np.ones(len(rows), np.bool_)
@@ -173,22 +167,22 @@ class Scorer:
     def _arrange_state(
         self, rows: Sequence[TokenSlot | None], state: CachedState | None
     ) -> CachedState:
-        """Returns the state with that of each slot in its row; others hold anything."""
+        """Returns the state with each slot's state in its row; other rows are arbitrary."""
         if state is None:
             return self._cached.initial_state(len(rows))
-        own = [
+        sources = [
             row if slot is None or slot.row is None else slot.row for row, slot in enumerate(rows)
         ]
         n_rows = state.n_read.shape[0]
-        if own == list(range(n_rows)):
+        if sources == list(range(n_rows)):
             return state
-        places = [min(place, n_rows - 1) for place in own]
-        return tf.nest.map_structure(lambda states: tf.gather(states, places), state)
+        sources = [min(row, n_rows - 1) for row in sources]
+        return tf.nest.map_structure(lambda states: tf.gather(states, sources), state)
 
     def _compute(
         self, cached: CachedModel, step: _Step, state: CachedState
     ) -> tuple[tf.Tensor, CachedState]:
-        """Returns the losses of a step, (B, T), and the new state; compiled once a shape."""
+        """Returns the losses of a step, (B, T), and the new state; compiles once per shape."""
 
         def compute(
             step: tuple[tf.Tensor, ...], state: CachedState
@@ -196,20 +190,21 @@ class Scorer:
             ids, targets, counts, fresh = step
             return cached.score(ids, targets, state.reset(fresh), counts)
 
-        key = (*step.ids.shape, cached is self._alone)
+        key = (*step.ids.shape, cached is self._memoryless)
         tensors = (tuple(map(tf.constant, step)), state)
         if key not in self._functions:
             function = tf.function(compute, jit_compile=self._jit_compile, autograph=False)
-            # A concrete one: tensorflow warns of functions that are traced for many shapes.
+            # TensorFlow warns about functions (not concrete ones) traced for many shapes.
             self._functions[key] = function.get_concrete_function(*tensors)
         return self._functions[key](*tensors)
 
 
 def join_segments(n_rows: int, tgt_len: int, span: AttentionSpan) -> int:
-    """Returns how many tokens of each row to read at once, where T would be right.
+    """Returns the fastest segment length, at least T, that gives the same losses as T.
 
-    With `span.same_length` a token sees as much in any segment. Products of more rows are faster,
-    and the memory is moved less often; but keys that most of a longer segment do not see cost more.
+    With `span.same_length`, a token sees the same keys in segments of any length. Longer segments
+    mean larger matrix products and fewer updates of the memory, but also more keys that most
+    queries do not see.
 
     >>> span = AttentionSpan(2100, same_length=True)
     >>> [join_segments(n_rows, 80, span) for n_rows in (1, 2, 4, 16)]
@@ -217,11 +212,11 @@ def join_segments(n_rows: int, tgt_len: int, span: AttentionSpan) -> int:
     """
     if not span.same_length:
         return tgt_len
-    return max(tgt_len, min(_JOINED // n_rows, span.mem_len // _SHARE))
+    return max(tgt_len, min(_JOINED_TOKENS // n_rows, span.mem_len // _MEMORY_DIVISOR))
 
 
 def _list_sizes(first: int, last: int) -> list[int]:
-    """Returns the sizes up to `last`, which is one of them, that are compiled.
+    """Returns the sizes to compile, up to and including `last`.
 
     >>> _list_sizes(8, 100), _list_sizes(8, 5), _list_sizes(1, 16)
     ([8, 32, 100], [5], [1, 4, 16])
@@ -234,5 +229,5 @@ def _list_sizes(first: int, last: int) -> list[int]:
 
 
 def _fit(n: int, sizes: Sequence[int]) -> int:
-    """Returns the least of some rising sizes that is large enough."""
+    """Returns the smallest sufficient size of an ascending list."""
     return next(size for size in sizes if size >= n)

@@ -1,147 +1,192 @@
-"""What a SavedModel computes: pure functions of tensors, safe under any number of threads."""
+"""The functions of a SavedModel: pure functions of tensors that any number of threads may call."""
+
+import math
 
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
+from txl_tf.data.tokenizer import Detokenizer, Tokenizer
+from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.inference.sampling import UNIFORMS_PER_BLOCK, SamplingTensors, draw_uniforms
+from txl_tf.inference.token_loop import TokenLoop, take_positions
 from txl_tf.runs.checkpoint_reader import name_variables
 
 Tensors = dict[str, tf.Tensor]
 
 
-def to_tensors(state: CachedState) -> Tensors:
-    """Returns a state as flat tensors, in float32: clients and JSON know no bfloat16."""
-    return {
-        "keys": tf.cast(tf.stack(state.keys), tf.float32),  # (L, B, N, M, H)
-        "values": tf.cast(tf.stack(state.values), tf.float32),
-        "last": tf.cast(state.last, tf.float32),
-        "n_read": state.n_read,
-    }
-
-
-def from_tensors(tensors: Tensors, dtype: str) -> CachedState:
-    """Reads what `to_tensors` returned."""
-    keys, values, last = (tf.cast(tensors[key], dtype) for key in ("keys", "values", "last"))
-    return CachedState(tuple(tf.unstack(keys)), tuple(tf.unstack(values)), last, tensors["n_read"])
-
-
-def _keep_shapes(
-    scored: tuple[tf.Tensor, CachedState], old: CachedState
-) -> tuple[tf.Tensor, CachedState]:
-    """Gives a new state the static shapes of the old one, of which tracing may lose some."""
-    for tensor, before in zip(tf.nest.flatten(scored[1]), tf.nest.flatten(old), strict=True):
-        tensor.set_shape(before.shape)
-    return scored
-
-
-class Reader(tf.Module):
-    """Scores rows of ids of any length, segment by segment.
+class ServedModel(tf.Module):
+    """The content of a SavedModel: weights, position products, vocabulary and functions.
 
     Args:
-        cached: the model; its weights and positions are saved with this.
+        cached: The model.
+        vocabulary: The vocabulary; `None` for only the signatures that take ids.
+        batch_size: Number of texts to read at once.
     """
 
-    def __init__(self, cached: CachedModel):
-        super().__init__(name="reader")
+    def __init__(self, cached: CachedModel, vocabulary: Vocabulary | None, batch_size: int):
+        super().__init__(name="txl_tf")
         self._cached = cached
+        self._batch_size = batch_size
         self.weights = name_variables(cached.model.weights)
         self.positions = cached.positions
+        self.tokenizer = None if vocabulary is None else StrictTokenizer(vocabulary)
 
-    def score_alone(self, ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-        """Scores rows (B, n) as `score`, without a memory, where `longest_alone` allows it."""
-        alone = self._cached.without_memory()
-        return alone.score_read(ids, alone.initial_state(tf.shape(ids)[0]), lengths)[0]
-
-    def score(
-        self, ids: tf.Tensor, lengths: tf.Tensor, state: CachedState
-    ) -> tuple[tf.Tensor, CachedState]:
-        """Scores rows of any length, (B, n) int32, in segments: as `CachedModel.score_read`."""
-        tgt_len = self._cached.tgt_len
-        parts = tf.TensorArray(
-            tf.float32, size=0, dynamic_size=True, infer_shape=False, element_shape=[None, None]
-        )
-
-        def score_next(
-            index: tf.Tensor, parts: tf.TensorArray, state: CachedState
-        ) -> tuple[tf.Tensor, tf.TensorArray, CachedState]:
-            start = index * tgt_len
-            counts = tf.clip_by_value(lengths - start, 0, tgt_len)
-            segment = ids[:, start : start + tgt_len]
-            nats, state = _keep_shapes(self._cached.score_read(segment, state, counts), state)
-            return index + 1, parts.write(index, tf.transpose(nats)), state
-
-        _, parts, state = tf.while_loop(
-            lambda index, *_: index * tgt_len < tf.shape(ids)[1],
-            score_next,
-            (tf.constant(0), parts, state),
-            parallel_iterations=1,
-        )
-        return tf.transpose(parts.concat()), state
-
-
-class RaggedScorer(tf.Module):
-    """Scores texts of any lengths.
-
-    Args:
-        cached: the model.
-        reader: scores rows with it.
-        batch_size: how many to read at once.
-    """
-
-    def __init__(self, cached: CachedModel, reader: Reader, batch_size: int):
-        super().__init__(name="scorer")
-        self._cached = cached
-        self._reader = reader
-        self._batch_size = batch_size
+    def make_signatures(self) -> dict[str, tf.function]:
+        """Returns the signatures by name; as attributes they would be traced a second time."""
+        ragged = tf.RaggedTensorSpec((None, None), tf.int32)
+        # Both scoring signatures share this function, so it is traced and saved once.
+        score = tf.function(self.score, input_signature=[ragged], autograph=False)
+        signatures = _make_id_signatures(score, self._cached)
+        if self.tokenizer is not None:
+            signatures["score_text"] = _make_score_text(score, self.tokenizer)
+            signatures["generate_text"] = self._make_generate_text(self.tokenizer)
+        return signatures
 
     def score(self, texts: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Returns -log p of each token, 0 of each text's first.
+        """Returns -log p of each token, 0 for the first token of each text.
 
         Args:
-            texts: ragged (n, ids) int32 in [0, V).
+            texts: Ragged (n, ids) int32 in [0, V).
 
         Returns:
             Ragged (n, ids) float32, in nats.
         """
-        # Those of a batch are of like lengths: little is padded.
+        # Batches of texts of similar lengths need little padding.
         order = tf.argsort(texts.row_lengths(), stable=True)
         ordered = tf.gather(texts, order)
         n_batches = -(-tf.shape(order)[0] // self._batch_size)
-        parts = tf.TensorArray(tf.float32, size=n_batches, infer_shape=False, element_shape=[None])
+        losses = tf.TensorArray(tf.float32, size=n_batches, infer_shape=False, element_shape=[None])
 
-        def score_next(index: tf.Tensor, parts: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        def score_next(
+            index: tf.Tensor, losses: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.TensorArray]:
             start = index * self._batch_size
             batch = ordered[start : start + self._batch_size]
-            return index + 1, parts.write(index, self._score_batch(batch))
+            return index + 1, losses.write(index, self._score_batch(batch))
 
-        _, parts = tf.while_loop(
+        _, losses = tf.while_loop(
             lambda index, _: index < n_batches,
             score_next,
-            (tf.constant(0), parts),
+            (tf.constant(0), losses),
             parallel_iterations=1,
         )
-        nats = tf.RaggedTensor.from_row_splits(parts.concat(), ordered.row_splits)
+        nats = tf.RaggedTensor.from_row_splits(losses.concat(), ordered.row_splits)
         return tf.gather(nats, tf.argsort(order))
 
     def _score_batch(self, texts: tf.RaggedTensor) -> tf.Tensor:
-        """Returns the losses of a few texts, one after the other, (ids,) float32."""
+        """Returns the losses of a batch of texts, concatenated, (ids,) float32."""
         ids, lengths = texts.to_tensor(), tf.cast(texts.row_lengths(), tf.int32)
+        n_rows, memoryless = tf.shape(ids)[0], self._cached.without_memory()
         nats = tf.cond(
-            tf.shape(ids)[1] <= self._cached.longest_alone,
-            lambda: self._reader.score_alone(ids, lengths),
-            lambda: self._reader.score(ids, lengths, self._cached.initial_state(tf.shape(ids)[0]))[
-                0
-            ],
+            tf.shape(ids)[1] <= self._cached.max_len_without_memory,
+            lambda: memoryless.score_ids(ids, memoryless.initial_state(n_rows), lengths)[0],
+            lambda: self.score_rows(ids, lengths, self._cached.initial_state(n_rows))[0],
         )
         return tf.RaggedTensor.from_tensor(nats, lengths).flat_values
 
+    def score_rows(
+        self, ids: tf.Tensor, lengths: tf.Tensor, state: CachedState
+    ) -> tuple[tf.Tensor, CachedState]:
+        """Scores rows (B, n) int32 of any length in segments; see `CachedModel.score_ids`."""
+        tgt_len = self._cached.tgt_len
+        losses = tf.TensorArray(
+            tf.float32, size=0, dynamic_size=True, infer_shape=False, element_shape=[None, None]
+        )
 
-def make_id_functions(score: tf.function, cached: CachedModel) -> dict[str, tf.function]:
-    """Returns the signatures that take ids, by name; `score` is `RaggedScorer.score`."""
+        def score_next(
+            index: tf.Tensor, losses: tf.TensorArray, state: CachedState
+        ) -> tuple[tf.Tensor, tf.TensorArray, CachedState]:
+            start = index * tgt_len
+            counts = tf.clip_by_value(lengths - start, 0, tgt_len)
+            segment = ids[:, start : start + tgt_len]
+            nats, state = _keep_shapes(self._cached.score_ids(segment, state, counts), state)
+            return index + 1, losses.write(index, tf.transpose(nats)), state
+
+        _, losses, state = tf.while_loop(
+            lambda index, *_: index * tgt_len < tf.shape(ids)[1],
+            score_next,
+            (tf.constant(0), losses, state),
+            parallel_iterations=1,
+        )
+        return tf.transpose(losses.concat()), state
+
+    def _make_generate_text(self, tokenizer: "StrictTokenizer") -> tf.function:
+        """Returns the signature that continues a text; the unknown symbol is never drawn."""
+        cached, vocabulary = self._cached, tokenizer.vocabulary
+        n_token = len(vocabulary)
+        detokenizer = Detokenizer(vocabulary)
+        is_allowed = [symbol != vocabulary.unknown for symbol in vocabulary.symbols]
+        signature = [
+            tf.TensorSpec((), tf.string, "text"),
+            tf.TensorSpec((), tf.int32, "length"),
+            tf.TensorSpec((), tf.float32, "temperature"),
+            tf.TensorSpec((), tf.int32, "top_k"),
+            tf.TensorSpec((), tf.int32, "seed"),
+        ]
+
+        @tf.function(input_signature=signature, autograph=False)
+        def generate_text(
+            text: tf.Tensor,
+            length: tf.Tensor,
+            temperature: tf.Tensor,
+            top_k: tf.Tensor,
+            seed: tf.Tensor,
+        ) -> Tensors:
+            ids = tokenizer.tokenize(text[None]).to_tensor()
+            with tf.control_dependencies(_check_generation(ids, length, temperature, top_k, seed)):
+                ids, length = tf.ensure_shape(ids, (1, None)), tf.identity(length)
+            _, state = self.score_rows(ids, tf.shape(ids)[1][None], cached.initial_state(1))
+            one, no_stops = tf.constant(1.0), tf.zeros(0, tf.int32)
+            sampling = SamplingTensors(temperature, one, one, tf.constant(is_allowed), no_stops)
+            blocks = tf.map_fn(
+                lambda block: draw_uniforms(seed, block),
+                tf.range(-(-length // UNIFORMS_PER_BLOCK)),
+                fn_output_signature=tf.float32,
+            )
+            uniforms = tf.reshape(blocks, (-1, 1))[:length]
+
+            def draw(n_candidates: tf.Tensor | None) -> tf.Tensor:
+                loop = TokenLoop(cached, n_candidates)
+                begun = loop.begin(state, tf.zeros((1, n_token), tf.bool))
+                return loop.run(begun, take_positions(cached), uniforms, length, sampling)[0]
+
+            tokens = tf.cond(
+                top_k > 0, lambda: draw(tf.minimum(top_k, n_token)), lambda: draw(None)
+            )
+            return {"text": detokenizer.detokenize(tokens[:, 0], before=ids[0, -1])}
+
+        return generate_text
+
+
+class StrictTokenizer(tf.Module):
+    """Encodes texts in a graph, which fails for text that the vocabulary cannot encode.
+
+    Args:
+        vocabulary: The vocabulary.
+    """
+
+    def __init__(self, vocabulary: Vocabulary):
+        super().__init__(name="tokenizer")
+        self.vocabulary = vocabulary
+        self._tokenizer = Tokenizer(vocabulary)
+
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of texts (n,), ragged (n, ids) int32 in [0, V)."""
+        if self.vocabulary.level != "byte":  # otherwise invalid UTF-8 would be replaced silently
+            texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="strict")
+        ids = self._tokenizer.tokenize(texts)
+        rule = "a text holds a symbol that the vocabulary does not know"
+        with tf.control_dependencies([_check_ids(ids.flat_values, len(self.vocabulary), rule)]):
+            return ids.with_flat_values(tf.identity(ids.flat_values))
+
+
+def _make_id_signatures(score: tf.function, cached: CachedModel) -> dict[str, tf.function]:
+    """Returns the signatures that take ids, by name; `score` is `ServedModel.score`."""
     config, mem_len = cached.model.config, cached.span.mem_len
-    states = (config.n_layer, None, config.n_head, mem_len, config.d_head)
-    carried = [
-        tf.TensorSpec(states, tf.float32, "keys"),
-        tf.TensorSpec(states, tf.float32, "values"),
+    cache_shape = (config.n_layer, None, config.n_head, mem_len, config.d_head)
+    memory = [
+        tf.TensorSpec(cache_shape, tf.float32, "keys"),
+        tf.TensorSpec(cache_shape, tf.float32, "values"),
         tf.TensorSpec((None, config.d_model), tf.float32, "last"),
         tf.TensorSpec((None,), tf.int32, "n_read"),
     ]
@@ -156,9 +201,9 @@ def make_id_functions(score: tf.function, cached: CachedModel) -> dict[str, tf.f
 
     @tf.function(input_signature=[tf.TensorSpec((), tf.int32, "batch_size")], autograph=False)
     def initial_memory(batch_size: tf.Tensor) -> Tensors:
-        return to_tensors(cached.initial_state(batch_size))
+        return _to_tensors(cached.initial_state(batch_size))
 
-    signature = [ids_spec, lengths_spec, tf.TensorSpec((None,), tf.bool, "reset"), *carried]
+    signature = [ids_spec, lengths_spec, tf.TensorSpec((None,), tf.bool, "reset"), *memory]
 
     @tf.function(input_signature=signature, autograph=False)
     def step(
@@ -173,20 +218,67 @@ def make_id_functions(score: tf.function, cached: CachedModel) -> dict[str, tf.f
         ids, lengths = _check_rows(ids, lengths, config.n_token)
         tensors = {"keys": keys, "values": values, "last": last, "n_read": n_read}
         with tf.control_dependencies(_check_step(ids, reset, tensors, cached.tgt_len)):
-            state = from_tensors(tensors, cached.model.compute_dtype).reset(reset)
-            nats, state = _keep_shapes(cached.score_read(ids, state, lengths), state)
+            state = _from_tensors(tensors, cached.model.compute_dtype).reset(reset)
+            nats, state = _keep_shapes(cached.score_ids(ids, state, lengths), state)
             log_probs = cached.log_probs(state)
-        return {"nats": nats, "log_probs": log_probs, **to_tensors(state)}
+        return {"nats": nats, "log_probs": log_probs, **_to_tensors(state)}
 
     return {"score_ids": score_ids, "initial_memory": initial_memory, "step": step}
 
 
+def _make_score_text(score: tf.function, tokenizer: StrictTokenizer) -> tf.function:
+    """Returns the signature that scores texts; `score` is `ServedModel.score`."""
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, "texts")], autograph=False)
+    def score_text(texts: tf.Tensor) -> Tensors:
+        ids = tokenizer.tokenize(texts)
+        nats = score(ids)
+        tokens = tf.maximum(tf.cast(ids.row_lengths(), tf.int32) - 1, 0)
+        sums = tf.reduce_sum(tf.cast(nats, tf.float64), axis=1)
+        bpc = sums / tf.cast(tf.maximum(tokens, 1), tf.float64) / math.log(2)
+        return {
+            "nats": tf.cast(sums, tf.float32),
+            "tokens": tokens,
+            "bpc": tf.cast(bpc, tf.float32),
+            "token_ids": ids.flat_values,
+            "token_nats": nats.flat_values,
+            "row_splits": ids.row_splits,
+        }
+
+    return score_text
+
+
+def _to_tensors(state: CachedState) -> Tensors:
+    """Returns a state as flat tensors, in float32: clients and JSON know no bfloat16."""
+    return {
+        "keys": tf.cast(tf.stack(state.keys), tf.float32),  # (L, B, N, M, H)
+        "values": tf.cast(tf.stack(state.values), tf.float32),
+        "last": tf.cast(state.last, tf.float32),
+        "n_read": state.n_read,
+    }
+
+
+def _from_tensors(tensors: Tensors, dtype: str) -> CachedState:
+    """Converts the value of `_to_tensors` back to a state."""
+    keys, values, last = (tf.cast(tensors[key], dtype) for key in ("keys", "values", "last"))
+    return CachedState(tuple(tf.unstack(keys)), tuple(tf.unstack(values)), last, tensors["n_read"])
+
+
+def _keep_shapes(
+    scored: tuple[tf.Tensor, CachedState], old: CachedState
+) -> tuple[tf.Tensor, CachedState]:
+    """Gives a new state the static shapes of the old one, which tracing may lose."""
+    for tensor, before in zip(tf.nest.flatten(scored[1]), tf.nest.flatten(old), strict=True):
+        tensor.set_shape(before.shape)
+    return scored
+
+
 def _check_step(
-    ids: tf.Tensor, reset: tf.Tensor, carried: Tensors, tgt_len: int
+    ids: tf.Tensor, reset: tf.Tensor, memory: Tensors, tgt_len: int
 ) -> list[tf.Operation]:
-    """Returns what fails in a graph where the tensors of a step do not fit."""
-    n_rows, n_places = tf.unstack(tf.shape(ids))
-    rows = {"reset": reset, **carried}
+    """Returns assertions that the tensors of a step match."""
+    n_rows, width = tf.unstack(tf.shape(ids))
+    rows = {"reset": reset, **memory}
     checks = [
         tf.debugging.assert_equal(
             tf.shape(tensor)[1 if tensor.shape.rank == 5 else 0],
@@ -196,35 +288,57 @@ def _check_step(
         for name, tensor in rows.items()
     ]
     rule = f"`ids` must be rows of 1 to {tgt_len}, the segment length"
-    n_read = "`n_read` must be what the last step gave: 0 or more"
+    n_read = "`n_read` must be the value of the previous step: 0 or more"
     return [
         *checks,
-        tf.debugging.assert_non_negative(carried["n_read"], message=n_read),
-        tf.debugging.assert_positive(n_places, message=rule),
-        tf.debugging.assert_less_equal(n_places, tgt_len, message=rule),
+        tf.debugging.assert_non_negative(memory["n_read"], message=n_read),
+        tf.debugging.assert_positive(width, message=rule),
+        tf.debugging.assert_less_equal(width, tgt_len, message=rule),
     ]
 
 
 def _check_rows(ids: tf.Tensor, lengths: tf.Tensor, n_token: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns ids with zeros behind each row's length, and the lengths; a graph checks both."""
-    n_rows, n_places = tf.unstack(tf.shape(ids))
+    """Returns the checked ids, with zeros beyond the length of each row, and the lengths."""
+    n_rows, width = tf.unstack(tf.shape(ids))
     rows = tf.debugging.assert_equal(
         tf.shape(lengths)[0], n_rows, message="`lengths` must have as many rows as `ids`"
     )
     with tf.control_dependencies([rows]):
-        inside = tf.range(n_places) < lengths[:, None]
-        ids = tf.where(inside, ids, 0)
-    wrong_lengths = "`lengths` must be from 0 to the places of `ids`"
+        is_inside = tf.range(width) < lengths[:, None]
+        ids = tf.where(is_inside, ids, 0)
+    wrong_lengths = "`lengths` must be from 0 to the width of `ids`"
     checks = [
         tf.debugging.assert_non_negative(lengths, message=wrong_lengths),
-        tf.debugging.assert_less_equal(lengths, n_places, message=wrong_lengths),
-        check_ids(ids, n_token, f"`ids` must be at least 0 and below {n_token}"),
+        tf.debugging.assert_less_equal(lengths, width, message=wrong_lengths),
+        _check_ids(ids, n_token, f"`ids` must be at least 0 and below {n_token}"),
     ]
     with tf.control_dependencies(checks):
         return tf.identity(ids), tf.identity(lengths)
 
 
-def check_ids(ids: tf.Tensor, n_token: int, rule: str) -> tf.Operation:
-    """Returns what fails in a graph where an id is none of the vocabulary."""
+def _check_ids(ids: tf.Tensor, n_token: int, rule: str) -> tf.Operation:
+    """Returns an assertion that all ids are in [0, V)."""
     is_known = tf.logical_and(ids >= 0, ids < n_token)
     return tf.debugging.Assert(tf.reduce_all(is_known), [rule], name="check_ids")
+
+
+def _check_generation(
+    ids: tf.Tensor,
+    length: tf.Tensor,
+    temperature: tf.Tensor,
+    top_k: tf.Tensor,
+    seed: tf.Tensor,
+) -> list[tf.Operation]:
+    """Returns assertions that a text can be continued."""
+    return [
+        tf.debugging.assert_positive(
+            tf.shape(ids)[1], message="`text` must hold at least one token"
+        ),
+        tf.debugging.assert_non_negative(length, message="`length` must not be negative"),
+        tf.debugging.Assert(
+            tf.logical_and(temperature >= 0, tf.math.is_finite(temperature)),
+            ["`temperature` must be 0 or more", temperature],
+        ),
+        tf.debugging.assert_non_negative(top_k, message="`top_k` must be 0, for all, or more"),
+        tf.debugging.assert_non_negative(seed, message="`seed` must not be negative"),
+    ]

@@ -1,4 +1,4 @@
-"""Texts that are gone on with, as texts."""
+"""A generation session, decoded to text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,30 +6,30 @@ import numpy as np
 
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.inference.generation import Texts
+from txl_tf.inference.generation import TokenSession
 from txl_tf.inference.stops import Stops
 
-_N_BEFORE = 16  # ids, with which what follows is decoded
+_N_CONTEXT = 16  # ids of the prompt that are decoded together with the drawn ones
 
 
 class Session:
-    """Texts with the memory of all that was read and drawn; `LanguageModel.start` makes it.
+    """A batch of texts that can be continued any number of times; see `LanguageModel.start`.
 
     Args:
-        texts: after their prompts.
-        prompts: ids of each prompt, (n,) int32.
-        vocabularies: of each text; `None` for one that is ids.
-        stops: what ends a text; `None` for nothing but the tokens that end `texts`.
+        tokens: The same session in tokens, after the prompts.
+        prompts: The ids of each prompt, (n,) int32.
+        vocabularies: The vocabulary of each text; `None` for a text given as ids.
+        stops: The stops that end a text; `None` for none but the tokens known to `tokens`.
     """
 
     def __init__(
         self,
-        texts: Texts,
+        tokens: TokenSession,
         prompts: Sequence[np.ndarray],
         vocabularies: Sequence[Vocabulary | None],
         stops: Stops | None = None,
     ):
-        self._texts = texts
+        self._tokens = tokens
         self._prompts = prompts
         self._vocabularies = vocabularies
         self._finders = [stops.watch(int(prompt[-1])) for prompt in prompts] if stops else []
@@ -37,29 +37,29 @@ class Session:
 
     def __repr__(self) -> str:
         n_texts, n_ended = len(self._prompts), int(self.ended.sum())
-        parts = [
+        facts = [
             f"{n_texts} text{'s' * (n_texts != 1)}",
             f"{sum(map(len, self._prompts)):,} tokens read",
             f"{sum(map(len, self._drawn)):,} drawn",
             *([f"{n_ended} ended"] if n_ended else []),
         ]
-        return f"<Session: {', '.join(parts)}>"
+        return f"<Session: {', '.join(facts)}>"
 
     @property
     def ended(self) -> np.ndarray:
-        """Which texts a stop has ended, (n,) bool."""
-        return self._texts.has_ended
+        """(n,) bool, whether a stop has ended each text."""
+        return self._tokens.has_ended
 
     def draw(self, max_new_tokens: int, *, resume: bool = True) -> list[str | np.ndarray]:
         """Adds tokens to each text, up to its next stop.
 
         Args:
-            max_new_tokens: how many tokens to add to each.
-            resume: whether texts that a stop ended in an earlier call go on after it; else they
-                stay as they are.
+            max_new_tokens: Number of tokens to add to each text.
+            resume: Whether texts that ended in an earlier call continue after their stop; otherwise
+                they are left unchanged.
 
         Returns:
-            What this call added to each text, a list as `added`.
+            The text or the ids that this call added to each text, as in `added`.
 
         Raises:
             UserError: If `max_new_tokens` is negative.
@@ -68,27 +68,27 @@ class Session:
         for _ in self.draw_pieces(max_new_tokens, resume=resume):
             pass
         return [
-            _cut_known(str(old), new) if isinstance(new, str) else new[n_old:]
+            _remove_known(str(old), new) if isinstance(new, str) else new[n_old:]
             for old, new, n_old in zip(before, self.added, n_before, strict=True)
         ]
 
     def draw_pieces(self, max_new_tokens: int, *, resume: bool = True) -> Iterator[None]:
-        """Draws as `draw`, a few tokens at a time: `added` grows from one step to the next."""
+        """Draws like `draw`, a few tokens per iteration: `added` grows with each of them."""
         if max_new_tokens < 0:
             raise UserError(
                 f"`max_new_tokens` must not be negative. Received: max_new_tokens={max_new_tokens}"
             )
         if resume and max_new_tokens:
-            self._texts.resume()
-        for tokens in self._texts.draw(max_new_tokens):
+            self._tokens.resume()
+        for tokens in self._tokens.draw(max_new_tokens):
             for row, (drawn, new) in enumerate(zip(self._drawn, tokens, strict=True)):
-                self._drawn[row] = np.concatenate([drawn, self._end(row, new[new >= 0])])
+                self._drawn[row] = np.concatenate([drawn, self._apply_stop(row, new[new >= 0])])
             yield
 
     def stream(self, max_new_tokens: int) -> Iterator[str]:
-        """Draws as `draw`, and yields what is added to the only text, in pieces as they come.
+        """Draws like `draw` for a single text, and yields the added text while it is generated.
 
-        No piece holds anything that comes after a stop.
+        No text after a stop is ever yielded.
         """
         n_shown = len(self.added[0])
         for _ in self.draw_pieces(max_new_tokens):
@@ -100,22 +100,22 @@ class Session:
 
     @property
     def added(self) -> list[str | np.ndarray]:
-        """What was added to each prompt so far: a text, or ids (n,) int32 if the prompt is ids."""
-        parts = zip(self._prompts, self._drawn, self._vocabularies, strict=True)
-        return [_decode(*part) for part in parts]
+        """The text added to each prompt so far, or the ids (n,) int32 if the prompt is ids."""
+        rows = zip(self._prompts, self._drawn, self._vocabularies, strict=True)
+        return [_decode(*row) for row in rows]
 
-    def _end(self, row: int, new: np.ndarray) -> np.ndarray:
-        """Returns the tokens that a text keeps of those drawn last, and ends it at a stop."""
+    def _apply_stop(self, row: int, new: np.ndarray) -> np.ndarray:
+        """Returns the new tokens that a text keeps, and ends the text if they hold a stop."""
         end = self._finders[row].find_end(new) if self._finders else None
         if end is None:
             return new
         if end.n_kept < len(new) or not self.ended[row]:
-            self._texts.end(row, len(new), end.n_kept, end.rest)
+            self._tokens.end(row, len(new), end.n_kept, end.rest)
         return np.concatenate([new[: end.n_kept], end.rest])
 
 
-def _cut_known(old: str, new: str) -> str:
-    """Returns what a text has more than before, when its last character may not have been whole."""
+def _remove_known(old: str, new: str) -> str:
+    """Returns the new part of a text; the last character of the old part may have changed."""
     return new[len(old) :] if new.startswith(old) else new[len(old) - 1 :]
 
 
@@ -124,7 +124,7 @@ def _decode(
 ) -> str | np.ndarray:
     if vocabulary is None:
         return drawn
-    # Together: the space between two words belongs to neither.
-    before = prompt[-_N_BEFORE:]
-    head = vocabulary.decode(before)
-    return vocabulary.decode(np.concatenate([before, drawn])).removeprefix(head)
+    # Decoded together, because the space between two words belongs to neither.
+    context = prompt[-_N_CONTEXT:]
+    head = vocabulary.decode(context)
+    return vocabulary.decode(np.concatenate([context, drawn])).removeprefix(head)

@@ -1,4 +1,4 @@
-"""The scores of texts: from the losses of token streams to those of the texts in them."""
+"""The scores of texts, from the losses of the token streams that contain them."""
 
 import math
 from collections import deque
@@ -9,27 +9,23 @@ import numpy as np
 
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.evaluation.score import Score, add_known, compute_perplexity
-from txl_tf.inference.scoring import Scorer
-from txl_tf.inference.text_parts import TextName, TextPart
+from txl_tf.inference.scoring import Piece, Scorer
+from txl_tf.inference.text_chunks import TextChunk, TextName
 
 
 @dataclass(frozen=True)
 class TextTotals(Score):
-    """The loss of a text, or of several.
+    """The loss of one or more texts.
 
-    What is scored is each token that has context: all but the first of a text that is read from an
-    empty memory on.
+    Every token with context is scored: all but the first if a text is read with an empty memory.
+    The first four arguments are those of `Score`.
 
     Args:
-        total_nats: as in `Score`, and so are the next three.
-        tokens: see there.
-        level: see there.
-        n_unknown: see there.
-        n_bytes: bytes of the text, in UTF-8, less those of a first token that was not scored;
-            `None` where only ids are known.
-        n_words: words of the text, what is between white space, less one that lies within such a
-            token; at level "word" the tokens scored, marks of lines among them; `None` where only
-            ids are known.
+        n_bytes: Number of bytes of the text in UTF-8, without those of a first token that was not
+            scored; `None` if only the ids are known.
+        n_words: Number of words of the text, split at white space, without a word inside such a
+            first token; at level "word", the number of scored tokens, including line marks; `None`
+            if only the ids are known.
     """
 
     n_bytes: int | None = 0
@@ -37,10 +33,10 @@ class TextTotals(Score):
 
     @property
     def bits_per_byte(self) -> float | None:
-        """Bits per byte of the text, at any level.
+        """Bits per byte of the text, at every level.
 
-        `None` where there is no byte, and where a token was unknown: the model was not asked for
-        the bytes that such a token stands for.
+        `None` if there are no bytes, or if a token is unknown: the bytes that such a token stands
+        for were not scored.
         """
         if not self.n_bytes or self.n_unknown:
             return None
@@ -48,7 +44,7 @@ class TextTotals(Score):
 
     @property
     def word_perplexity(self) -> float | None:
-        """E to the loss per word; `None` where there is no word."""
+        """The exponential of the loss per word in nats; `None` if there are no words."""
         return compute_perplexity(self.total_nats / self.n_words) if self.n_words else None
 
     def __add__(self, other: "TextTotals") -> "TextTotals":
@@ -64,17 +60,13 @@ class TextTotals(Score):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TextScore(TextTotals):
-    """The loss of a text, token by token.
+    """The loss of a text and of each of its tokens.
+
+    The other arguments are those of `TextTotals`.
 
     Args:
-        total_nats: as in `TextTotals`, and so are the next five.
-        tokens: see there.
-        level: see there.
-        n_unknown: see there.
-        n_bytes: see there.
-        n_words: see there.
         ids: (n,) int32, all tokens of the text.
-        nats: -log p of the last `tokens` of `ids`, (tokens,) float32.
+        nats: (tokens,) float32, -log p of the scored tokens, which are the last ones of `ids`.
     """
 
     ids: np.ndarray
@@ -83,33 +75,33 @@ class TextScore(TextTotals):
 
 @dataclass
 class _Text:
-    """A text whose score is being summed up."""
+    """A text that is being scored."""
 
     name: TextName
     keeps_tokens: bool
     vocabulary: Vocabulary | None
-    n_ids: int = 0  # that were taken
-    n_read: int = 0  # that were scored, or begin a stream
+    n_ids: int = 0  # number of ids taken from the chunks
+    n_read: int = 0  # number of ids that the scorer has read
     is_whole: bool = False  # whether all ids were taken
     tokens: int = 0
     total_nats: float = 0.0
     n_bytes: int | None = 0
     n_words: int | None = 0
     n_unknown: int = 0
-    first: tuple[int, int] | None = None  # bytes and words of the first token
+    first: tuple[int, int] | None = None  # number of bytes and words of the first token
     ids: list[np.ndarray] = field(default_factory=list)
     nats: list[np.ndarray] = field(default_factory=list)
 
-    def extend(self, part: TextPart) -> None:
-        """Counts what was taken of the text."""
-        if not self.n_ids and len(part.ids):
-            self.first = part.first
-        self.n_ids += len(part.ids)
-        self.n_bytes = add_known(self.n_bytes, part.n_bytes)
-        self.n_words = add_known(self.n_words, part.n_words)
+    def extend(self, chunk: TextChunk) -> None:
+        """Adds the counts of the text's next chunk."""
+        if not self.n_ids and len(chunk.ids):
+            self.first = chunk.first
+        self.n_ids += len(chunk.ids)
+        self.n_bytes = add_known(self.n_bytes, chunk.n_bytes)
+        self.n_words = add_known(self.n_words, chunk.n_words)
 
     def read(self, ids: np.ndarray, nats: np.ndarray) -> None:
-        """Counts what was scored of it; `nats` lack the first of `ids` if that was not."""
+        """Adds the losses of the next ids; `nats` lacks the first one if it was not scored."""
         self.n_read += len(ids)
         self.tokens += len(nats)
         self.total_nats += float(nats.sum(dtype=np.float64))
@@ -138,71 +130,60 @@ class _Text:
             return totals
         empty = np.zeros(0, np.int32), np.zeros(0, np.float32)
         ids, nats = (
-            np.concatenate([none, *parts])
-            for none, parts in zip(empty, (self.ids, self.nats), strict=True)
+            np.concatenate([none, *arrays])
+            for none, arrays in zip(empty, (self.ids, self.nats), strict=True)
         )
         return TextScore(**vars(totals), ids=ids, nats=nats)
 
 
+@dataclass
 class _Stream:
-    """The texts of a stream that are not scored yet, in order.
+    """A token stream, which assigns the losses of its tokens to its texts."""
 
-    Args:
-        parts: of these texts.
-        prefix: (p,) int32, ids that are read before the first text.
-        vocabulary: of the texts; `None` if only ids are known.
-        keeps_tokens: whether the scores hold ids and losses of each token.
-    """
-
-    def __init__(
-        self,
-        parts: Iterable[TextPart],
-        prefix: np.ndarray,
-        vocabulary: Vocabulary | None,
-        *,
-        keeps_tokens: bool,
-    ):
-        self._parts = parts
-        self._prefix = prefix
-        self._vocabulary = vocabulary
-        self._keeps_tokens = keeps_tokens
-        self._n_skipped = len(prefix)
-        self._texts: deque[_Text] = deque()
+    chunks: Iterable[TextChunk]
+    prefix: np.ndarray  # (p,) int32, ids that are read before the first text
+    vocabulary: Vocabulary | None
+    keeps_tokens: bool
+    is_done: bool = False
+    n_prefix_read: int = 0
+    texts: deque[_Text] = field(default_factory=deque)  # those not completely scored
+    scores: deque[tuple[TextName, TextTotals]] = field(default_factory=deque)
 
     def iterate_ids(self) -> Iterator[np.ndarray]:
-        """Yields the ids of the stream, and remembers the texts that they are of."""
-        yield self._prefix
-        for part in self._parts:
-            if part.begins is not None:
-                if self._texts:
-                    self._texts[-1].is_whole = True
-                self._texts.append(_Text(part.begins, self._keeps_tokens, self._vocabulary))
-            self._texts[-1].extend(part)
-            yield part.ids
-        if self._texts:
-            self._texts[-1].is_whole = True
+        """Yields the ids of the stream and keeps a record of the texts that they belong to."""
+        yield self.prefix
+        for chunk in self.chunks:
+            if chunk.begins is not None:
+                if self.texts:
+                    self.texts[-1].is_whole = True
+                self.texts.append(_Text(chunk.begins, self.keeps_tokens, self.vocabulary))
+            self.texts[-1].extend(chunk)
+            yield chunk.ids
+        if self.texts:
+            self.texts[-1].is_whole = True
 
-    def read(self, ids: np.ndarray, nats: np.ndarray) -> Iterator[tuple[TextName, TextTotals]]:
-        """Takes a piece of the stream and yields the scores of the texts that it ends."""
-        skipped = min(self._n_skipped, len(ids))
-        self._n_skipped -= skipped
+    def read(self, piece: Piece) -> None:
+        """Takes the next losses and appends the scores of the texts that they complete."""
+        ids, nats, self.is_done = piece.ids, piece.nats, piece.is_last
+        skipped = min(len(self.prefix) - self.n_prefix_read, len(ids))
+        self.n_prefix_read += skipped
         while True:
             n_unscored = len(ids) - len(nats)
             ids, nats = ids[skipped:], nats[max(skipped - n_unscored, 0) :]
-            if not self._texts:
+            if not self.texts:
                 return
-            text = self._texts[0]
+            text = self.texts[0]
             skipped = min(text.n_ids - text.n_read, len(ids))
             n_unscored = len(ids) - len(nats)
             text.read(ids[:skipped], nats[: max(skipped - n_unscored, 0)])
             if not text.is_whole or text.n_read < text.n_ids:
                 return
-            yield text.name, self._texts.popleft().finish()
+            self.scores.append((text.name, self.texts.popleft().finish()))
 
 
 def score_texts(
     scorer: Scorer,
-    streams: Iterable[Iterable[TextPart]],
+    streams: Iterable[Iterable[TextChunk]],
     *,
     prefix: Sequence[int] | np.ndarray = (),
     vocabulary: Vocabulary | None = None,
@@ -210,52 +191,45 @@ def score_texts(
     in_order: bool = False,
     report: Callable[[int], object] = lambda n_ids: None,
 ) -> Iterator[tuple[TextName, TextTotals]]:
-    """Scores the texts in some streams.
+    """Scores texts.
 
     Args:
-        scorer: scores the streams.
-        streams: texts that are read one after the other, with memory carried from one to the next;
-            each begins with an empty memory.
-        prefix: (p,) ids that are read before each stream, and not scored.
-        vocabulary: of the texts, for their unknown tokens; `None` if only ids are known.
-        keep_tokens: whether to yield each a `TextScore`, with ids and losses; else `TextTotals`.
-        in_order: as `Scorer.score`'s.
-        report: called with the number of ids that were read, each time.
+        scorer: The scorer.
+        streams: Chunks of texts. A stream begins with an empty memory, which is carried from each
+            of its texts to the next.
+        prefix: (p,) ids that are read before each stream and not scored.
+        vocabulary: The vocabulary, to count unknown tokens; `None` if only ids are known.
+        keep_tokens: Whether to yield `TextScore`, with ids and losses, instead of `TextTotals`.
+        in_order: See `Scorer.score`.
+        report: Called with the number of ids after each segment.
 
     Yields:
-        Names and scores of the texts, in order.
+        The name and the score of each text, in order.
     """
     opened: dict[int, _Stream] = {}
-    found: dict[int, list[tuple[TextName, TextTotals]]] = {}  # of streams that wait for others
-    ended: set[int] = set()
     prefix_ids = np.asarray(prefix, np.int32)
 
     def open_streams() -> Iterator[Iterator[np.ndarray]]:
-        for number, parts in enumerate(streams):
-            opened[number] = _Stream(parts, prefix_ids, vocabulary, keeps_tokens=keep_tokens)
+        for number, chunks in enumerate(streams):
+            opened[number] = _Stream(chunks, prefix_ids, vocabulary, keep_tokens)
             yield opened[number].iterate_ids()
 
     current = 0
     for piece in scorer.score(open_streams(), in_order=in_order):
         report(len(piece.ids))
-        scores = opened[piece.stream].read(piece.ids, piece.nats)
-        found.setdefault(piece.stream, []).extend(scores)
-        if piece.is_last:
-            del opened[piece.stream]
-            ended.add(piece.stream)
-        yield from found.pop(current, ())
-        while current in ended:
-            ended.remove(current)
+        opened[piece.stream].read(piece)
+        while current in opened:
+            stream = opened[current]
+            while stream.scores:
+                yield stream.scores.popleft()
+            if not stream.is_done:
+                break
+            del opened[current]
             current += 1
-            yield from found.pop(current, ())
 
 
 def sum_scores(scores: Iterable[TextTotals]) -> TextTotals:
-    """Returns the loss of all texts together.
-
-    Args:
-        scores: of texts of one vocabulary.
-    """
+    """Returns the total loss of texts of one vocabulary."""
     total: TextTotals | None = None
     for score in scores:
         total = score if total is None else total + score

@@ -1,4 +1,4 @@
-"""The loop of generation: one token at a time, at a cost that does not grow with the text."""
+"""The compiled generation loop: one token at a time, at a constant cost per token."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,27 +11,25 @@ from txl_tf.inference.sampling import SamplingTensors, choose_tokens, penalize
 
 
 class LoopState(NamedTuple):
-    """The state of texts that are being generated.
+    """The state of the texts of a batch: a KV cache in ring buffers, and the next token.
 
-    Keys and values lie in ring buffers of R = M + 1 places: the token at place p stands after the
-    one at p - 1, and the next one takes the place of the oldest. Reading a token moves nothing.
-
-    Rows and heads are one axis, and keys have the places last: as the products want them, which
-    would otherwise copy all of it for every token.
+    Each ring buffer has R = M + 1 slots. The next token overwrites the oldest one, so reading a
+    token moves no other. Rows and heads share one axis and the slots of the keys come last, as the
+    matrix products expect them: any other layout would be copied for every token.
 
     Args:
-        keys: for each layer (B N, H, R).
-        values: for each layer (B N, R, H).
-        place: () int32, where the next token goes.
-        filled: (B,) int32, how many of the M places before it hold tokens that were read.
-        log_probs: (B, V) float32, log p of the next token in nats.
-        seen: (B, V) bool, which tokens the text holds.
-        is_done: (B,) bool, which texts have ended.
+        keys: (B N, H, R) for each layer.
+        values: (B N, R, H) for each layer.
+        next_slot: () int32, the ring-buffer slot of the next token.
+        filled: (B,) int32, the number of the M slots before `next_slot` that hold tokens.
+        log_probs: (B, V) float32, the log-probabilities of the next token in nats.
+        seen: (B, V) bool, whether the text contains each token.
+        is_done: (B,) bool, whether the text has ended.
     """
 
     keys: tuple[tf.Tensor, ...]
     values: tuple[tf.Tensor, ...]
-    place: tf.Tensor
+    next_slot: tf.Tensor
     filled: tf.Tensor
     log_probs: tf.Tensor
     seen: tf.Tensor
@@ -39,33 +37,33 @@ class LoopState(NamedTuple):
 
 
 class TokenLoop:
-    """Draws tokens one after the other, in one TensorFlow function that can be compiled.
+    """Draws tokens one at a time, in a TensorFlow graph that XLA can compile.
 
     Args:
-        cached: the model.
-        n_candidates: among how many of the likeliest tokens to draw, V to sort all of them; `None`
-            to draw among all, which needs no sorting.
+        cached: The model.
+        n_candidates: Number of most likely tokens to draw from, V to sort all; `None` to draw from
+            all without sorting.
     """
 
     def __init__(self, cached: CachedModel, n_candidates: int | None = None):
         self.cached = cached
         self.n_candidates = n_candidates
-        self._n_places = cached.span.mem_len + 1
+        self._ring_len = cached.span.mem_len + 1
 
     def begin(self, state: CachedState, seen: tf.Tensor) -> LoopState:
-        """Returns the state of texts that were read in segments.
+        """Returns the loop's state after prompts that were read in segments.
 
         Args:
-            state: after their last segment.
-            seen: (B, V) bool, which tokens they hold.
+            state: The state after the last segment.
+            seen: (B, V) bool, whether each prompt contains each token.
         """
 
         def make_rings(
             states: Sequence[tf.Tensor], order: tuple[int, ...]
         ) -> tuple[tf.Tensor, ...]:
             padded = (tf.pad(state, [(0, 0), (0, 0), (0, 1), (0, 0)]) for state in states)
-            turned = (tf.transpose(state, order) for state in padded)
-            return tuple(tf.reshape(state, [-1, *state.shape[2:]]) for state in turned)
+            transposed = (tf.transpose(state, order) for state in padded)
+            return tuple(tf.reshape(state, [-1, *state.shape[2:]]) for state in transposed)
 
         return LoopState(
             make_rings(state.keys, (0, 1, 3, 2)),
@@ -85,23 +83,23 @@ class TokenLoop:
         n_new: tf.Tensor,
         sampling: SamplingTensors,
     ) -> tuple[tf.Tensor, LoopState]:
-        """Draws tokens, and reads each.
+        """Draws tokens and reads each of them.
 
         Args:
-            state: where the texts stand.
-            positions: what `take_positions` returned.
-            uniforms: (C, B) float32 in [0, 1), one for each token to draw.
-            n_new: () int32, how many tokens to draw, at most C.
-            sampling: how.
+            state: The current state.
+            positions: The value of `take_positions`.
+            uniforms: (C, B) float32 in [0, 1), a random number for each token.
+            n_new: () int32, the number of tokens to draw, at most C.
+            sampling: The sampling settings.
 
         Returns:
-            The tokens, (C, B) int32, with -1 where a text had ended or `n_new` is over; and where
-            the texts stand then.
+            The tokens, (C, B) int32, with -1 after the end of a text and from index `n_new` on;
+            and the new state.
         """
         tokens = tf.fill(tf.shape(uniforms), -1)
         tokens.set_shape(uniforms.shape)
 
-        def goes_on(step: tf.Tensor, _: tf.Tensor, state: LoopState) -> tf.Tensor:
+        def continues(step: tf.Tensor, _: tf.Tensor, state: LoopState) -> tf.Tensor:
             return tf.logical_and(step < n_new, tf.logical_not(tf.reduce_all(state.is_done)))
 
         def draw(
@@ -113,7 +111,7 @@ class TokenLoop:
             tokens = tf.tensor_scatter_nd_update(tokens, [[step]], [kept])
             return step + 1, tokens, self.read(drawn, state, positions, sampling)
 
-        _, tokens, state = tf.while_loop(goes_on, draw, (tf.constant(0), tokens, state))
+        _, tokens, state = tf.while_loop(continues, draw, (tf.constant(0), tokens, state))
         return tokens, state
 
     def read(
@@ -123,7 +121,7 @@ class TokenLoop:
         positions: Sequence[tf.Tensor],
         sampling: SamplingTensors,
     ) -> LoopState:
-        """Reads a token of each text, (B,) int32."""
+        """Reads one token of each text, (B,) int32, and returns the new state."""
         model, config = self.cached.model, self.cached.model.config
         mask = self._make_mask(state)
         hidden = model.embedding(tokens[:, None])  # (B, 1, D)
@@ -132,18 +130,21 @@ class TokenLoop:
             content_bias, position_bias = model.get_biases(index)
             attention = layer.attention
             query, new_key, new_value = attention.project(hidden, hidden[:, :0])  # (B, 1, N, H)
-            # Written first, read then: the ring is changed where it lies.
-            key, value = self._fold(new_key)[:, :, None], self._fold(new_value)[:, None]
-            keys.append(ops.slice_update(state.keys[index], [0, 0, state.place], key))
-            values.append(ops.slice_update(state.values[index], [0, state.place, 0], value))
-            content = self._fold(attention.add_bias(query, content_bias))[:, None] @ keys[-1]
-            content = tf.reshape(content, [-1, config.n_head, 1, self._n_places])
+            # Write before reading, so that the ring buffer is updated in place.
+            key, value = (
+                self._merge_heads(new_key)[:, :, None],
+                self._merge_heads(new_value)[:, None],
+            )
+            keys.append(ops.slice_update(state.keys[index], [0, 0, state.next_slot], key))
+            values.append(ops.slice_update(state.values[index], [0, state.next_slot, 0], value))
+            content = self._merge_heads(attention.add_bias(query, content_bias))[:, None] @ keys[-1]
+            content = tf.reshape(content, [-1, config.n_head, 1, self._ring_len])
             by_head = tf.transpose(attention.add_bias(query, position_bias)[:, 0], [1, 0, 2])
             position = tf.transpose(by_head @ positions[index], [1, 0, 2])[:, :, None]
             weights = attention.compute_attention_weights(
-                content, self._turn(position, state.place), mask
+                content, self._rotate(position, state.next_slot), mask
             )
-            weights = tf.cast(tf.reshape(weights, [-1, 1, self._n_places]), hidden.dtype)
+            weights = tf.cast(tf.reshape(weights, [-1, 1, self._ring_len]), hidden.dtype)
             attended = tf.reshape(weights @ values[-1], query.shape)
             hidden = layer.apply_feed_forward(hidden, attention.join_heads(attended))
         is_token = tf.one_hot(tokens, model.config.n_token, on_value=True, off_value=False)
@@ -151,7 +152,7 @@ class TokenLoop:
         return LoopState(
             tuple(keys),
             tuple(values),
-            (state.place + 1) % self._n_places,
+            (state.next_slot + 1) % self._ring_len,
             tf.minimum(state.filled + 1, self.cached.span.mem_len),
             model.log_probs(hidden)[:, 0],
             tf.logical_or(state.seen, is_token),
@@ -159,29 +160,29 @@ class TokenLoop:
         )
 
     def _make_mask(self, state: LoopState) -> tf.Tensor:
-        """Returns which places the token at `place` sees, (R,) bool or (B, 1, 1, R)."""
+        """Returns the slots that the next token sees, (R,) bool or (B, 1, 1, R)."""
         span = self.cached.span
-        distances = (state.place - tf.range(self._n_places)) % self._n_places
+        distances = (state.next_slot - tf.range(self._ring_len)) % self._ring_len
         furthest = span.mem_len - int(span.same_length and span.counts_self)
         mask = distances <= furthest
         if not self.cached.mask_empty_memory:
             return mask
         return tf.logical_and(mask, distances <= state.filled[:, None])[:, None, None]
 
-    def _turn(self, scores: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
-        """Moves scores of the distances M, ..., 0 from a place, (B, N, 1, R), to their places."""
-        # A slice of two of them in a row would do too, but XLA pads what it cuts from.
-        return tf.roll(scores, place + 1, axis=-1)
+    def _rotate(self, scores: tf.Tensor, slot: tf.Tensor) -> tf.Tensor:
+        """Moves scores (B, N, 1, R) of the distances M, ..., 0 from a slot to the slots."""
+        # Slicing a doubled tensor would work too, but XLA pads the operand of such a slice.
+        return tf.roll(scores, slot + 1, axis=-1)
 
-    def _fold(self, states: tf.Tensor) -> tf.Tensor:
+    def _merge_heads(self, states: tf.Tensor) -> tf.Tensor:
         """Returns states (B, 1, N, H) as (B N, H)."""
         return tf.reshape(states, [-1, self.cached.model.config.d_head])
 
 
 def take_positions(cached: CachedModel) -> tuple[tf.Tensor, ...]:
-    """Returns the products W_{k,R} R of the distances M, ..., 0, (N, H, R) for each layer."""
-    n_places = cached.span.mem_len + 1
-    return tuple(tf.transpose(products[:, -n_places:], [0, 2, 1]) for products in cached.positions)
+    """Returns the position products of the distances M, ..., 0, (N, H, R) for each layer."""
+    ring_len = cached.span.mem_len + 1
+    return tuple(tf.transpose(products[:, -ring_len:], [0, 2, 1]) for products in cached.positions)
 
 
 def take_row(state: LoopState, row: int) -> LoopState:
@@ -194,26 +195,27 @@ def take_row(state: LoopState, row: int) -> LoopState:
     return LoopState(
         tuple(keys[heads] for keys in state.keys),
         tuple(values[heads] for values in state.values),
-        state.place,
-        *(part[row : row + 1] for part in state[3:]),
+        state.next_slot,
+        *(tensor[row : row + 1] for tensor in state[3:]),
     )
 
 
 def join_rows(rows: Sequence[LoopState]) -> LoopState:
-    """Returns the state of several texts; their rings are turned to the place of the first."""
+    """Returns the joint state of texts, with their ring buffers rotated to the first one's slot."""
     if len(rows) == 1:
         return rows[0]
-    place = rows[0].place
+    next_slot = rows[0].next_slot
 
     def join(rings: Sequence[tf.Tensor], axis: int) -> tf.Tensor:
-        turned = [
-            tf.roll(ring, place - row.place, axis) for ring, row in zip(rings, rows, strict=True)
+        rotated = [
+            tf.roll(ring, next_slot - row.next_slot, axis)
+            for ring, row in zip(rings, rows, strict=True)
         ]
-        return tf.concat(turned, axis=0)
+        return tf.concat(rotated, axis=0)
 
     return LoopState(
         tuple(join(keys, 2) for keys in zip(*(row.keys for row in rows), strict=True)),
         tuple(join(values, 1) for values in zip(*(row.values for row in rows), strict=True)),
-        place,
-        *(tf.concat(parts, axis=0) for parts in zip(*(row[3:] for row in rows), strict=True)),
+        next_slot,
+        *(tf.concat(each, axis=0) for each in zip(*(row[3:] for row in rows), strict=True)),
     )

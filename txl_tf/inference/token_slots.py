@@ -1,98 +1,85 @@
-"""The rows of a batch, each of which reads one stream of tokens after the other."""
+"""The slots of continuous batching: each row of a batch reads one stream after another."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-# So many ids of a stream are read ahead, where there are as many: streams that follow each other in
-# one file are told apart only once they are read.
-_AHEAD = 2**16
+# Number of ids to read ahead: where a stream of a file ends is known only after it has been read.
+_N_AHEAD = 2**16
 
 
 class TokenSlot:
-    """A stream that is being read, and the row of the batch that reads it.
+    """A stream that is being read.
 
     Args:
-        stream: its number.
-        parts: its ids, in parts of any length.
+        stream: The number of the stream.
+        chunks: Its ids, in chunks of any length.
 
     Attributes:
-        stream: as above.
-        row: the row whose memory is the stream's; `None` before its first segment.
+        row: The batch row with the stream's memory; `None` before its first segment.
+        is_fresh: Whether the next segment is the stream's first.
+        is_consumed: Whether all remaining ids of the stream are held.
     """
 
-    def __init__(self, stream: int, parts: Iterator[np.ndarray]):
+    def __init__(self, stream: int, chunks: Iterator[np.ndarray]):
         self.stream = stream
         self.row: int | None = None
-        self._parts = parts
-        self._ids = np.zeros(0, np.int32)  # from the next input on
-        self._has_more = True
-        self._is_begun = False
-        self._fill(_AHEAD)
+        self.is_fresh = True
+        self.is_consumed = False
+        self._chunks = chunks
+        self._ids = np.zeros(0, np.int32)  # from the next input token
+        self._fill(_N_AHEAD)
 
     @property
     def n_inputs(self) -> int:
-        """How many tokens that are held have one behind them."""
+        """The number of held tokens that have a target."""
         return max(len(self._ids) - 1, 0)
 
     @property
-    def is_taken(self) -> bool:
-        """Whether the stream has no ids but those that are held."""
-        return not self._has_more
-
-    @property
     def is_done(self) -> bool:
-        """Whether the whole stream was read."""
-        return self.is_taken and not self.n_inputs
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether the next segment is the stream's first."""
-        return not self._is_begun
+        """Whether the whole stream has been read."""
+        return self.is_consumed and not self.n_inputs
 
     def is_whole(self, tgt_len: int) -> bool:
-        """Tells whether the stream has one segment in all."""
-        return self.is_fresh and self.is_taken and self.n_inputs <= tgt_len
+        """Tells whether the whole stream fits into one segment."""
+        return self.is_fresh and self.is_consumed and self.n_inputs <= tgt_len
 
     def peek(self, n_ids: int) -> np.ndarray:
-        """Returns the next ids from the next input on, at most so many."""
+        """Returns up to `n_ids` ids from the next input token."""
         return self._ids[:n_ids]
 
     def advance(self, n_inputs: int) -> np.ndarray:
-        """Goes on by so many inputs.
+        """Moves on by `n_inputs` tokens.
 
         Returns:
-            The ids that no call returned before: the targets, and the stream's first token.
+            The targets of these tokens, after the stream's first token if it is one of them.
         """
-        ids = self._ids[int(self._is_begun) : n_inputs + 1]
+        ids = self._ids[0 if self.is_fresh else 1 : n_inputs + 1]
         self._ids = self._ids[n_inputs:]
-        self._is_begun = True
+        self.is_fresh = False
         return ids
 
     def fill(self, tgt_len: int) -> None:
-        """Takes more of the stream if less than a segment of it is held."""
-        # One more than a segment and its last target: else nobody knew whether it is the last.
+        """Takes more ids from the stream if less than a segment is held."""
+        # One id more than a segment and its last target tells whether the segment is the last.
         if len(self._ids) < tgt_len + 2:
-            self._fill(max(_AHEAD, tgt_len + 2))
+            self._fill(max(_N_AHEAD, tgt_len + 2))
 
     def _fill(self, n_ids: int) -> None:
         held, n_held = [self._ids], len(self._ids)
-        while self._has_more and n_held < n_ids:
-            part = next(self._parts, None)
-            if part is None:
-                self._has_more = False
-            else:
-                held.append(part)
-                n_held += len(part)
+        while n_held < n_ids and (chunk := next(self._chunks, None)) is not None:
+            held.append(chunk)
+            n_held += len(chunk)
+        self.is_consumed = n_held < n_ids
         self._ids = np.concatenate(held)
 
 
 class StreamQueue:
-    """The streams that no row reads yet.
+    """The queue of streams that wait for a slot.
 
     Args:
-        streams: each the ids of a text, in parts.
-        in_order: whether a stream must be taken to its end before the next one is asked for.
+        streams: The ids of each stream, in chunks.
+        in_order: Whether each stream must be consumed before the next one is requested.
     """
 
     def __init__(self, streams: Iterable[Iterable[np.ndarray]], *, in_order: bool):
@@ -101,8 +88,8 @@ class StreamQueue:
         self._last: TokenSlot | None = None
 
     def take(self) -> TokenSlot | None:
-        """Returns a slot with the next stream; `None` if there is none, or not yet."""
-        if self._in_order and self._last is not None and not self._last.is_taken:
+        """Returns a slot with the next stream; `None` if none is available now."""
+        if self._in_order and self._last is not None and not self._last.is_consumed:
             return None
         found = next(self._streams, None)
         if found is None:
@@ -112,14 +99,14 @@ class StreamQueue:
 
 
 def arrange_slots(slots: Sequence[TokenSlot], n_rows: int) -> list[TokenSlot | None]:
-    """Gives each slot a row of the next batch, its own if that has it.
+    """Assigns each slot a row of the next batch: its present row if the batch has that row.
 
     Args:
-        slots: n_rows of them or fewer.
-        n_rows: of the next batch.
+        slots: At most `n_rows` slots.
+        n_rows: The number of rows of the next batch.
 
     Returns:
-        The slot of each row. Their attributes `row` still name those of the last batch.
+        The slot of each row, or `None`. The slots' own `row` is left unchanged.
     """
     rows: list[TokenSlot | None] = [None] * n_rows
     others = []

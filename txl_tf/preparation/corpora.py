@@ -1,4 +1,4 @@
-"""The public data sets: where their files lie, how they are split into symbols, what they hold."""
+"""The public data sets: the places of their files, their symbols and their published counts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,31 +14,31 @@ class CorpusSpec:
     """How the files of a data set become records.
 
     Args:
-        name: What `--dataset` calls it.
-        level: What its symbols are.
-        layouts: Ways in which its files may lie in `--raw_dir`, the first that is whole is taken:
-            for each split a pattern, or ARCHIVE.zip!MEMBER.
-        parse: How the 2019 release wrote the files of `layouts`, if not as they are: "text8" or
-            "enwik8".
-        raw: The one file that is cut into splits, and where it may lie; for text8 and enwik8.
-        held_out: Default of the bytes that go to valid, and again to test.
-        counted: The splits whose symbols are counted for the order of ids.
+        name: The value of `--dataset`.
+        level: The level of the vocabulary.
+        layouts: The places of the splits' files in `--raw_dir`, alternatives of which the first
+            complete one is used. Each split has a pattern, or ARCHIVE.zip!MEMBER.
+        release_format: The format of the files of `layouts` if it is not plain text but one of the
+            2019 release: "text8" or "enwik8".
+        raw: For text8 and enwik8, the possible places of the one file that is cut into splits.
+        held_out: The default number of bytes for valid, and also for test.
+        counted: The splits whose symbols are counted to order the ids.
         learning: How the vocabulary is learnt.
-        unknown: The symbol for what is not known, in a vocabulary that has it.
-        vocabulary_file: The file in `--raw_dir` that holds the vocabulary instead.
-        documents: Where documents begin, see `txl_tf.data.documents`.
+        unknown: The symbol for unknown words, if the vocabulary has it.
+        vocabulary_file: The file in `--raw_dir` from which the vocabulary is read instead.
+        documents: The rule for document boundaries, see `txl_tf.data.documents`.
         separator: The line that ends a document, if `documents` is "separator".
-        cutoffs: Ids at which the adaptive softmax starts a new bin.
-        tokens: The tokens of each split of the published set, where they are known.
-        symbols: The symbols of the published set; 0 if it has no such number.
+        cutoffs: The first ids of the second and later bins of the adaptive softmax.
+        tokens: The published number of tokens of each split, where known.
+        symbols: The published size of the vocabulary; 0 if unknown.
         shuffled: Whether the documents of each training file are shuffled.
-        train_files: The training files of the published set; 0 if it has no such number.
+        train_files: The published number of training files; 0 if unknown.
     """
 
     name: str
     level: Level
     layouts: tuple[Mapping[str, str], ...] = ()
-    parse: str | None = None
+    release_format: str | None = None
     raw: tuple[str, ...] = ()
     held_out: int = 0
     counted: tuple[str, ...] = SPLITS
@@ -74,7 +74,7 @@ def _lay_out_wikitext(folder: str) -> tuple[Mapping[str, str], ...]:
     )
 
 
-# The order of ids and the splits counted for it are those of the 2019 release.
+# The order of the ids and the splits counted for it are those of the 2019 release.
 CORPORA = {
     corpus.name: corpus
     for corpus in (
@@ -82,7 +82,7 @@ CORPORA = {
             "text8",
             "char",
             layouts=(_RELEASE_LAYOUT,),
-            parse="text8",
+            release_format="text8",
             raw=("text8", "text8.zip!text8"),
             held_out=5_000_000,
             learning=LearningOptions(space="_"),
@@ -92,7 +92,7 @@ CORPORA = {
             "enwik8",
             "byte",
             layouts=(_RELEASE_LAYOUT,),
-            parse="enwik8",
+            release_format="enwik8",
             raw=("enwik8", "enwik8.zip!enwik8"),
             held_out=5_000_000,
             documents="separator",

@@ -1,20 +1,23 @@
-"""What to prepare, where and how: all that the command line says, in one object."""
+"""The options of preparation: the content of the command line as one object."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from txl_tf.data.levels import Level
+from txl_tf.config.base import describe, document_fields
+from txl_tf.data.documents import RULES
+from txl_tf.data.levels import LEVELS, Level
+from txl_tf.data.subwords import DEFAULT_SYMBOLS
 from txl_tf.data.text_files import EncodingErrors
 from txl_tf.preparation.corpora import CORPORA, SPLITS
 
-TEXT = "text"  # the data set of the user's own files
+TEXT = "text"  # a data set made from the user's own files
 DATASETS = (*CORPORA, TEXT)
 _PUBLIC = tuple(name for name, corpus in CORPORA.items() if corpus.layouts)
 _CUT = tuple(name for name, corpus in CORPORA.items() if corpus.raw)
 
-# The data sets that these options are for; the others are for all.
+# The data sets that have these options; all data sets have the others.
 DATASETS_OF_OPTION: Mapping[str, tuple[str, ...]] = {
     "raw_dir": _PUBLIC,
     "valid_size": _CUT,
@@ -27,77 +30,115 @@ DATASETS_OF_OPTION: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("min_count", "max_symbols", "special", "unknown", "lower_case"), (TEXT,)),
     **dict.fromkeys(("line_end", "vocab_file", "cutoffs"), (TEXT,)),
 }
-# They say where the files are. The records list the files themselves, by name and size.
+# Options that only locate files. The records list the files themselves, by name and size.
 _PLACES = ("raw_dir", "vocab_file", *SPLITS)
+# Rules of flags that `describe` lacks.
+_PATH, _LIST, _INTEGER = {"is_path": True}, {"kind": list}, {"kind": int}
 
 
+def _describe_size(split: str) -> dict[str, Any]:
+    text = f"Number of bytes of the raw file for {split}. [default: 5,000,000]"
+    return describe(text, lower_bound=1) | _INTEGER
+
+
+def _describe_files(split: str) -> dict[str, Any]:
+    text = f"Files of {split}, separated by commas; * and ** as in a shell (use quotes)."
+    return describe(text) | _PATH | _LIST
+
+
+@document_fields
 @dataclass(frozen=True)
 class PrepareOptions:
-    """How to prepare a data set. `DATASETS_OF_OPTION` lists options that only some sets have.
+    """How to prepare a data set. `DATASETS_OF_OPTION` lists options that only some sets have."""
 
-    Args:
-        dataset: A name in `CORPORA`, or "text" for the user's own files.
-        data_dir: Where to write: a folder, or an address.
-        raw_dir: The folder of the raw files of a public set; missing ones are downloaded to it.
-        valid_size: The bytes of the raw file that go to valid; `None` for the default.
-        test_size: The bytes of the raw file that go to test; `None` for the default.
-        drop_newlines: Whether to drop byte 10, as the 2019 release did in enwik8.
-        num_shuffles: How many orders of the sentences to write.
-        seed: The seed of these orders.
-        encoding_errors: As in `TextSource`.
-        train: Patterns of the training files.
-        valid: Patterns of the validation files.
-        test: Patterns of the test files.
-        level: What a symbol is.
-        documents: Where documents begin, see `DocumentFinder`.
-        document_separator: A line that ends a document, in place of `documents`.
-        min_count: As in `LearningOptions`.
-        max_symbols: As in `LearningOptions`.
-        special: As in `LearningOptions`.
-        unknown: As in `LearningOptions`.
-        lower_case: As in `LearningOptions`.
-        line_end: The symbol for the end of a line; "" for none.
-        vocab_file: A vocabulary that takes the place of one learnt from the text.
-        cutoffs: Ids at which the adaptive softmax starts a new bin.
-        num_workers: How many pieces of text to work on at once.
-        overwrite: Whether to replace a data set in `data_dir`.
-    """
-
-    dataset: str
-    data_dir: str
-    raw_dir: Path
-    valid_size: int | None = None
-    test_size: int | None = None
-    drop_newlines: bool = False
-    num_shuffles: int = 4
-    seed: int = 0
-    encoding_errors: EncodingErrors = "strict"
-    train: tuple[str, ...] | None = None
-    valid: tuple[str, ...] | None = None
-    test: tuple[str, ...] | None = None
-    level: Level = "byte"
-    documents: str = "file"
-    document_separator: str | None = None
-    min_count: int = 1
-    max_symbols: int | None = None
-    special: tuple[str, ...] | None = None
-    unknown: str | None = None
-    lower_case: bool = False
-    line_end: str = "<eos>"
-    vocab_file: Path | None = None
-    cutoffs: tuple[int, ...] | None = None
-    num_workers: int = 1
-    overwrite: bool = False
+    dataset: str = field(metadata=describe("Data set to make.", choices=DATASETS))
+    data_dir: str = field(metadata=describe("Folder to write. [default: data/DATASET]") | _PATH)
+    raw_dir: Path = field(
+        metadata=describe(
+            "Folder of the raw files; missing ones are downloaded. [default: raw/DATASET]"
+        )
+        | _PATH
+    )
+    valid_size: int | None = field(default=None, metadata=_describe_size("valid"))
+    test_size: int | None = field(default=None, metadata=_describe_size("test"))
+    drop_newlines: bool = field(
+        default=False, metadata=describe("Drop byte 10, as the 2019 release did.")
+    )
+    num_shuffles: int = field(
+        default=4, metadata=describe("Number of sentence orders to write.", lower_bound=1)
+    )
+    seed: int = field(default=0, metadata=describe("Seed of the sentence orders.", lower_bound=0))
+    encoding_errors: EncodingErrors = field(
+        default="strict",
+        metadata=describe(
+            "Treatment of bytes that are not UTF-8: as an error, or replaced by U+FFFD.",
+            choices=get_args(EncodingErrors),
+        ),
+    )
+    train: tuple[str, ...] | None = field(default=None, metadata=_describe_files("train"))
+    valid: tuple[str, ...] | None = field(default=None, metadata=_describe_files("valid"))
+    test: tuple[str, ...] | None = field(default=None, metadata=_describe_files("test"))
+    level: Level = field(
+        default="byte",
+        metadata=describe("Level at which the text is split into symbols.", choices=LEVELS),
+    )
+    documents: str = field(
+        default="file", metadata=describe("Unit that forms a document.", choices=RULES[:-1])
+    )
+    document_separator: str | None = field(
+        default=None, metadata=describe("Line that ends a document, instead of --documents.")
+    )
+    min_count: int = field(
+        default=1, metadata=describe("Number of times that a symbol must occur.", lower_bound=1)
+    )
+    max_symbols: int | None = field(
+        default=None,
+        metadata=describe(
+            f"Largest size of the vocabulary. [default: no limit; {DEFAULT_SYMBOLS} for subwords]",
+            lower_bound=1,
+        )
+        | _INTEGER,
+    )
+    special: tuple[str, ...] | None = field(
+        default=None, metadata=describe("Words that come first in the vocabulary.") | _LIST
+    )
+    unknown: str | None = field(
+        default=None, metadata=describe("Symbol for unknown words, such as <unk>.")
+    )
+    lower_case: bool = field(default=False, metadata=describe("Convert the text to lower case."))
+    line_end: str = field(
+        default="<eos>", metadata=describe("Symbol for the end of a line; empty for none.")
+    )
+    vocab_file: Path | None = field(
+        default=None,
+        metadata=describe(
+            "Vocabulary to use instead of a new one: a file with one symbol per line, or a .json."
+        )
+        | _PATH,
+    )
+    cutoffs: tuple[int, ...] | None = field(
+        default=None,
+        metadata=describe(
+            "First ids of the second and later bins of the adaptive softmax, ascending and below "
+            "the size of the vocabulary; models trained without a preset use them."
+        )
+        | _LIST,
+    )
+    num_workers: int = field(
+        default=1,
+        metadata=describe("Number of chunks of text to process in parallel.", lower_bound=1),
+    )
+    overwrite: bool = field(default=False, metadata=describe("Replace existing records."))
 
     def describe(self) -> dict[str, Any]:
-        """Returns the options that change what is made, as `records.json` holds them."""
+        """Returns the options that affect the records, in the form stored in `records.json`."""
         names = (
             name
             for name, datasets in DATASETS_OF_OPTION.items()
             if self.dataset in datasets and name not in _PLACES
         )
         described = {name: getattr(self, name) for name in sorted(["dataset", *names])}
-        # Records hold a list as the command line has it: texts.
+        # Lists are stored as lists of strings, as on the command line.
         return {
             name: list(map(str, value)) if isinstance(value, tuple) else value
             for name, value in described.items()

@@ -1,16 +1,14 @@
-"""What a data set is made of: its texts, its vocabulary if there is one, and its facts."""
+"""The plan of a data set: its texts, its vocabulary if that is given, and its properties."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from txl_tf.data.learning import LearningOptions
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.vocabulary_file import read_vocabulary_file
+from txl_tf.data.vocabulary import Vocabulary, read_vocabulary_file
 from txl_tf.preparation.corpora import CORPORA, CorpusSpec
-from txl_tf.preparation.encoding import Source
 from txl_tf.preparation.options import TEXT, PrepareOptions
 from txl_tf.preparation.raw_files import RawFiles
-from txl_tf.preparation.sources import DocumentSource, make_source
+from txl_tf.preparation.sources import DocumentSource, Source, make_source
 from txl_tf.preparation.standard_library import read_standard_library
 
 
@@ -19,10 +17,10 @@ class Plan:
     """A data set to make.
 
     Args:
-        corpus: Its symbols, documents and cutoffs.
+        corpus: The properties of the data set.
         sources: The text of each split.
         files: The name and size of each file that is read, by split.
-        vocabulary: Its vocabulary, if that is not learnt.
+        vocabulary: The vocabulary, if it is not learnt.
     """
 
     corpus: CorpusSpec
@@ -34,12 +32,8 @@ class Plan:
 def make_plan(options: PrepareOptions, files: RawFiles) -> Plan:
     """Plans a data set.
 
-    Args:
-        options: What to prepare.
-        files: The raw files, all there.
-
     Raises:
-        UserError: If the file of the vocabulary is wrong.
+        UserError: If the file of the vocabulary is damaged.
     """
     corpus = choose_corpus(options)
     sources: dict[str, Source]
@@ -66,12 +60,12 @@ def make_plan(options: PrepareOptions, files: RawFiles) -> Plan:
 
 
 def choose_corpus(options: PrepareOptions) -> CorpusSpec:
-    """Returns the facts of a data set, as the options change them."""
+    """Returns the properties of a data set, including changes by the options."""
     if options.dataset == TEXT:
         return _describe_text(options)
     corpus = CORPORA[options.dataset]
     if options.drop_newlines:
-        # No lines are left then, and so no separators of documents.
+        # Without line breaks there are no lines that could separate documents.
         return replace(corpus, symbols=corpus.symbols - 1, documents="none", separator=None)
     return corpus
 

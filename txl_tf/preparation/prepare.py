@@ -1,4 +1,4 @@
-"""Making a data set: raw files, a plan, a vocabulary, records."""
+"""Making a data set: from raw files to a plan, a vocabulary and records."""
 
 import time
 from collections import Counter
@@ -12,46 +12,47 @@ from txl_tf.data.files import check_folder
 from txl_tf.data.learning import learn_fields
 from txl_tf.data.reading import open_records
 from txl_tf.data.records import RecordError, RecordsInfo
-from txl_tf.data.shards import TokenChunk
 from txl_tf.data.text_files import TextSource
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.writing import holds_records, write_records
+from txl_tf.data.writing import TokenChunk, holds_records, write_records
 from txl_tf.preparation.corpora import CorpusSpec
-from txl_tf.preparation.encoding import Source, check_unknown, encode_source, shuffle_documents
+from txl_tf.preparation.encoding import check_unknown, encode_source, shuffle_documents
 from txl_tf.preparation.options import PrepareOptions
 from txl_tf.preparation.plan import Plan, make_plan
-from txl_tf.preparation.raw_files import CorpusError, find_raw_files, provide_raw_files
+from txl_tf.preparation.raw_files import CorpusError, ensure_raw_files, find_raw_files
+from txl_tf.preparation.sources import Source
 
-# A public set that differs from the published counts by less is damaged; by more, it is a part.
+# A public set whose counts differ from the published ones by less than this share is damaged; if
+# they differ by more, it is an excerpt.
 _NEAR = 0.01
-# Words that stand for unknown ones by common use.
+# Words that conventionally stand for unknown words.
 _UNKNOWN = ("<unk>", "<UNK>")
 
 
 def prepare(options: PrepareOptions) -> None:
-    """Makes a data set, unless it was made before, and prints what it holds.
+    """Makes a data set, unless it is already made, and prints a summary.
 
     Raises:
-        UserError: If the data set cannot be made, or `options.data_dir` holds another one.
+        UserError: If the data set cannot be made, or `options.data_dir` holds a different one.
     """
     start = time.monotonic()
     check_folder(options.data_dir)
     if not options.overwrite and holds_records(options.data_dir):
-        check_done(options)
-        print(f"`{options.data_dir}` was made with the same arguments before: nothing to do.")
+        check_up_to_date(options)
+        print(f"`{options.data_dir}` was already made with the same arguments: nothing to do.")
         return
-    files = provide_raw_files(options)
-    info = write_plan(make_plan(options, files), options)
+    files = ensure_raw_files(options)
+    info = execute_plan(make_plan(options, files), options)
     print_summary(info)
     print(f"Wrote `{options.data_dir}` in {time.monotonic() - start:.1f} seconds.")
 
 
-def check_done(options: PrepareOptions) -> None:
+def check_up_to_date(options: PrepareOptions) -> None:
     """Checks that the data set in `options.data_dir` is the one that would be made.
 
     Raises:
-        RecordError: If it was made in another way, or from other files, or is damaged. Files that
-            are not there any more count as the same.
+        RecordError: If it was made with other options or from other files, or is damaged. Raw files
+            that no longer exist are not compared.
     """
     files = find_raw_files(options)
     try:
@@ -68,25 +69,18 @@ def check_done(options: PrepareOptions) -> None:
         differing = ["other files, or files of other sizes"]
     if differing:
         raise RecordError(
-            f"`{options.data_dir}` holds a data set made with {', '.join(differing)}; choose "
-            "another --data_dir, or replace it with --overwrite."
+            f"`{options.data_dir}` holds a data set made with {', '.join(differing)}. Choose "
+            "another --data_dir, or replace the data set with --overwrite."
         )
 
 
-def write_plan(plan: Plan, options: PrepareOptions) -> RecordsInfo:
+def execute_plan(plan: Plan, options: PrepareOptions) -> RecordsInfo:
     """Learns the vocabulary, encodes the splits and writes the records, with progress bars.
 
-    Args:
-        plan: What to make.
-        options: Where to write, and how.
-
-    Returns:
-        What was written.
-
     Raises:
-        UserError: If a text cannot be read or holds unknown symbols, a split is empty, a cutoff of
-            the user's own data set lies beyond its vocabulary, or a public data set is nearly, but
-            not quite, what was published.
+        UserError: If a text cannot be read or has unknown symbols; a split is empty; a cutoff of
+            the user's own data set is above the size of its vocabulary; or the counts of a public
+            data set are close to the published ones but not equal.
     """
     vocabulary = plan.vocabulary or learn_vocabulary(plan, options.num_workers)
     vocabulary = choose_unknown(vocabulary, plan.corpus.unknown)
@@ -108,7 +102,7 @@ def write_plan(plan: Plan, options: PrepareOptions) -> RecordsInfo:
 
 
 def choose_unknown(vocabulary: Vocabulary, unknown: str | None) -> Vocabulary:
-    """Lets a vocabulary that holds a symbol for unknown ones use it."""
+    """Returns a vocabulary that uses its symbol for unknown words, if it contains one."""
     if vocabulary.unknown is not None or vocabulary.level != "word":
         return vocabulary
     for symbol in (unknown, *_UNKNOWN):
@@ -118,7 +112,7 @@ def choose_unknown(vocabulary: Vocabulary, unknown: str | None) -> Vocabulary:
 
 
 def learn_vocabulary(plan: Plan, num_workers: int) -> Vocabulary:
-    """Learns the vocabulary of a plan from the splits that are counted."""
+    """Learns the vocabulary of a plan from the splits in `CorpusSpec.counted`."""
     level = plan.corpus.level
 
     def iterate_texts() -> Iterator[bytes]:
@@ -133,17 +127,17 @@ def learn_vocabulary(plan: Plan, num_workers: int) -> Vocabulary:
         level, iterate_texts(), plan.corpus.learning, n_threads=num_workers, report=print
     )
     if not fields["symbols"]:
-        raise CorpusError(f"{plan.corpus.name}: there is no text to learn symbols from.")
+        raise CorpusError(f"{plan.corpus.name}: there is no text to learn a vocabulary from.")
     return Vocabulary(level, **fields)
 
 
 def encode_split(
     plan: Plan, options: PrepareOptions, vocabulary: Vocabulary, split: str
 ) -> Iterator[TokenChunk]:
-    """Yields the tokens of a split, with a progress bar, and checks them in the end.
+    """Yields the tokens of a split, with a progress bar, and checks them at the end.
 
     Raises:
-        UserError: As `write_plan`.
+        UserError: As in `execute_plan`.
     """
     source = plan.sources[split]
     unknown: Counter[str] = Counter()
@@ -156,7 +150,7 @@ def encode_split(
             return encode_source(
                 source,
                 vocabulary,
-                documents=DocumentFinder(plan.corpus.documents, plan.corpus.separator),
+                finder=DocumentFinder(plan.corpus.documents, plan.corpus.separator),
                 unknown=unknown,
                 special=special,
                 literal=literal,
@@ -181,17 +175,19 @@ def encode_split(
             yield chunk
     check_unknown(unknown, vocabulary, split)
     if not n_tokens:
-        raise CorpusError(f"{split} is empty: its files hold no {vocabulary.level}.")
+        raise CorpusError(f"{split} is empty: its files contain no {vocabulary.level}s.")
     if unknown:
         share = unknown.total() / n_tokens
-        print(f"{split}: {unknown.total():,} unknown ({share:.2%}) became {vocabulary.unknown}")
+        print(
+            f"{split}: {unknown.total():,} unknown ({share:.2%}) replaced by {vocabulary.unknown}"
+        )
     if literal:
         print(describe_literal(literal, split))
     _check_count(plan.corpus, split, n_tokens)
 
 
 def print_summary(info: RecordsInfo) -> None:
-    """Prints what a data set holds."""
+    """Prints the counts of a data set."""
     for name in info.splits:
         documents = info.documents.get(name)
         note = f", {documents.count:,} documents" if documents else ""
@@ -200,26 +196,23 @@ def print_summary(info: RecordsInfo) -> None:
 
 
 def list_special(vocabulary: Vocabulary, special: Iterable[str]) -> tuple[str, ...]:
-    """Returns the symbols that stand for more than a word: marks of lines, and `special`."""
-    marks = (vocabulary.line_start, vocabulary.line_end, *special)
-    return tuple(dict.fromkeys(mark for mark in marks if mark is not None))
+    """Returns the symbols with a special meaning: the line markers and `special`."""
+    symbols = (vocabulary.line_start, vocabulary.line_end, *special)
+    return tuple(dict.fromkeys(symbol for symbol in symbols if symbol is not None))
 
 
 def describe_literal(literal: Mapping[str, int], split: str) -> str:
-    """Returns how often special symbols stand in the text of a split, on a line.
+    """Returns a line with the number of literal occurrences of special symbols in a split.
 
     >>> describe_literal({"<eos>": 3}, "valid")
-    "valid: words of the text that are special symbols: <eos> 3 times; they get these symbols' ids"
+    "valid: words spelt like special symbols get these symbols' ids: <eos> 3 times"
     """
     counts = ", ".join(f"{name} {n:,} time{'s' * (n != 1)}" for name, n in literal.items())
-    return (
-        f"{split}: words of the text that are special symbols: {counts}; they get these symbols' "
-        "ids"
-    )
+    return f"{split}: words spelt like special symbols get these symbols' ids: {counts}"
 
 
 def _check_count(corpus: CorpusSpec, split: str, found: int) -> None:
-    """Compares the tokens of a split with the published ones, where they are known.
+    """Compares the number of tokens of a split with the published one, where it is known.
 
     Raises:
         CorpusError: If they differ so little that the files must be damaged.
@@ -229,7 +222,7 @@ def _check_count(corpus: CorpusSpec, split: str, found: int) -> None:
         return
     line = _describe_count(corpus, split, found, published)
     if abs(found - published) < _NEAR * published:
-        raise CorpusError(f"{line} A file is damaged, or was changed.")
+        raise CorpusError(f"{line} A file is damaged or was changed.")
     print(line)
 
 
@@ -238,11 +231,11 @@ def _describe_count(corpus: CorpusSpec, name: str, found: int, published: int) -
 
 
 def _choose_cutoffs(corpus: CorpusSpec, n_symbols: int) -> tuple[int, ...]:
-    """Returns the cutoffs that lie within the vocabulary.
+    """Returns the cutoffs below the size of the vocabulary.
 
     Raises:
-        CorpusError: If the user chose one that does not. A part of a public set may have fewer
-            symbols than the whole set, whose cutoffs it has.
+        CorpusError: If the user chose a cutoff that is not. The cutoffs of a public set are meant
+            for the whole set, and an excerpt of it may have fewer symbols.
     """
     cutoffs = tuple(cutoff for cutoff in corpus.cutoffs if cutoff < n_symbols)
     if cutoffs != corpus.cutoffs:
@@ -251,7 +244,9 @@ def _choose_cutoffs(corpus: CorpusSpec, n_symbols: int) -> tuple[int, ...]:
                 f"`cutoffs` must be below the size of the vocabulary, {n_symbols}. "
                 f"Received: cutoffs={','.join(map(str, corpus.cutoffs))}"
             )
-        print(f"The cutoffs {corpus.cutoffs} became {cutoffs}: there are {n_symbols:,} symbols.")
+        print(
+            f"The cutoffs {corpus.cutoffs} became {cutoffs}: there are only {n_symbols:,} symbols."
+        )
     return cutoffs
 
 

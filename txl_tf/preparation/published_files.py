@@ -1,6 +1,6 @@
-"""The published files of the data sets: where they are, how large, with which SHA-256.
+"""The published files of the public data sets: mirrors, sizes and SHA-256.
 
-Nobody has to trust a mirror, or a connection without encryption: a file counts by its SHA-256.
+Mirrors and unencrypted connections need not be trusted, because the SHA-256 is compared.
 """
 
 from txl_tf.data.download import PublishedFile
@@ -8,8 +8,8 @@ from txl_tf.data.download import PublishedFile
 _MAHONEY = "http://mattmahoney.net/dc"
 _FIT = "https://cs.fit.edu/~mmahoney/compression"
 _DEEPAI = "https://data.deepai.org"
-_SMERITY = "https://wikitext.smerity.com"  # of the data set's author
-_METAMIND = "https://s3.amazonaws.com/research.metamind.io/wikitext"  # the first place
+_SMERITY = "https://wikitext.smerity.com"  # the site of the data set's author
+_METAMIND = "https://s3.amazonaws.com/research.metamind.io/wikitext"  # the original location
 _STATMT = "www.statmt.org/lm-benchmark"
 _GLUON = "https://gluonnlp-numpy-data.s3-us-west-2.amazonaws.com/datasets/language_modeling"
 _LM1B = "1-billion-word-language-modeling-benchmark-r13output.tar.gz"
@@ -60,7 +60,7 @@ PUBLISHED_FILES: dict[str, tuple[PublishedFile, ...]] = {
                 "https://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
                 "https://dataset.bj.bcebos.com/imikolov%2Fsimple-examples.tgz",  # PaddlePaddle's
             ),
-            # Many a program that loads it checks this size; quantapix/qnarre checks the SHA-256.
+            # Many programs check this size; quantapix/qnarre checks the SHA-256.
             size=34_869_662,
             sha256="7d4fe4bd080182dd8423e32557cdbc3e5a967f7eb4a2a598be8ada7b66bd1de7",
         ),
@@ -80,7 +80,7 @@ PUBLISHED_FILES: dict[str, tuple[PublishedFile, ...]] = {
                 f"{_GLUON}/1b_word_vocab.txt",
             ),
             # quantapix/qnarre. GluonNLP's url_checksums give 9,507,106 bytes for their copy, which
-            # nobody is known to have compared with the first one.
+            # is not known to equal the original.
             sha256="c758fee313a5c952995f391a659fe31cde50f2b11f5fae6c0e75a0a6e79fa34d",
         ),
     ),

@@ -1,4 +1,4 @@
-"""The raw files of a data set: where they lie, how they are downloaded, how they are cut."""
+"""The raw files of a data set: finding, downloading and cutting them."""
 
 import shlex
 from collections.abc import Mapping
@@ -17,17 +17,17 @@ Splits = Mapping[str, tuple[TextFile, ...]]
 
 
 class CorpusError(UserError):
-    """A raw file that is missing, damaged or too small."""
+    """The raw files of a data set are missing, damaged, too small or in the wrong format."""
 
 
 @dataclass(frozen=True)
 class RawFiles:
-    """The files that a data set is made from.
+    """The files from which a data set is made.
 
     Args:
-        splits: The text files of each split, in order; none for a corpus that needs no files.
-        vocabulary: The file that holds the vocabulary, if it is not learnt.
-        is_release: Whether the 2019 release wrote the text files, see `CorpusSpec.parse`.
+        splits: The text files of each split, in order; empty for a corpus that needs no files.
+        vocabulary: The file of the vocabulary, if it is not learnt.
+        is_release: Whether the text files have the `release_format` of the corpus, if there is one.
     """
 
     splits: Splits
@@ -35,7 +35,7 @@ class RawFiles:
     is_release: bool = False
 
     def describe(self) -> dict[str, list[list[str | int]]]:
-        """Returns the name and the size of each file, as `records.json` holds them."""
+        """Returns the name and size of each file, in the form stored in `records.json`."""
         described: dict[str, list[list[str | int]]] = {
             split: [[Path(str(file)).name, file.path.stat().st_size] for file in files]
             for split, files in self.splits.items()
@@ -45,11 +45,11 @@ class RawFiles:
         return described
 
 
-def provide_raw_files(options: PrepareOptions) -> RawFiles:
-    """Finds the raw files of a data set, and downloads those of a public one if they are missing.
+def ensure_raw_files(options: PrepareOptions) -> RawFiles:
+    """Returns the raw files of a data set, and downloads those of a public one if necessary.
 
     Raises:
-        UserError: If they are missing and cannot be downloaded or unpacked, or they are not the
+        UserError: If files are missing and cannot be downloaded or unpacked, or they are not the
             files of this data set.
     """
     found = find_raw_files(options)
@@ -68,8 +68,8 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
         The files; `None` if those of a public data set are not in `options.raw_dir`.
 
     Raises:
-        UserError: If a pattern of the user's own files names no file, or the sizes of splits do not
-            fit the files.
+        UserError: If a pattern of the user's own files matches no file, or the sizes of the splits
+            are not possible with these files.
     """
     if options.dataset == TEXT:
         patterns = {split: getattr(options, split) for split in SPLITS}
@@ -83,7 +83,7 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
         return None
     layout = find_layout(corpus, options.raw_dir)
     sizes = (options.valid_size, options.test_size)
-    # Files of the release go before the raw one, unless the user says how to cut that.
+    # Files cut into splits take precedence over the raw file, unless the user gives sizes.
     if layout and (not corpus.raw or sizes == (None, None)):
         return RawFiles(layout, vocabulary, is_release=True)
     raw = [file for pattern in corpus.raw for file in find_raw(options.raw_dir, pattern)]
@@ -94,8 +94,7 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
     if layout:
         raise CorpusError(
             f"--valid_size and --test_size are for the raw file `{corpus.raw[0]}`, which is not "
-            f"in `{options.raw_dir}`; the splits in train.txt, valid.txt and test.txt are cut "
-            "already."
+            f"in `{options.raw_dir}`; train.txt, valid.txt and test.txt are already separate."
         )
     return None
 
@@ -105,13 +104,13 @@ def _download(options: PrepareOptions) -> None:
 
     Raises:
         DownloadError: If a file cannot be downloaded or unpacked.
-        CorpusError: If their folder holds what the 2019 release made of them instead.
+        CorpusError: If their folder holds a corpus of the 2019 release instead.
     """
     raw_dir = options.raw_dir
     if (raw_dir / "cache.pkl").is_file():
         raise CorpusError(
-            f"`{raw_dir}` holds a corpus of the 2019 release, cache.pkl, and no texts. Its splits "
-            f"become records with: python -m txl_tf.import_release "
+            f"`{raw_dir}` holds a corpus of the 2019 release, cache.pkl, and no texts. Convert its "
+            f"splits to records with: python -m txl_tf.import_release "
             f"--source {shlex.quote(str(raw_dir.parent))} --out MODEL_DIR"
         )
     for published in PUBLISHED_FILES[options.dataset]:
@@ -121,15 +120,7 @@ def _download(options: PrepareOptions) -> None:
 
 
 def find_layout(corpus: CorpusSpec, raw_dir: Path) -> Splits | None:
-    """Finds the files of the splits.
-
-    Args:
-        corpus: The data set.
-        raw_dir: The folder of its raw files.
-
-    Returns:
-        The files of each split, in the first layout that is whole; `None` if none is.
-    """
+    """Returns the files of each split in the first complete layout; `None` if there is none."""
     for layout in corpus.layouts:
         found = {split: find_raw(raw_dir, layout[split]) for split in SPLITS}
         if all(found.values()):
@@ -138,12 +129,7 @@ def find_layout(corpus: CorpusSpec, raw_dir: Path) -> Splits | None:
 
 
 def find_raw(raw_dir: Path, pattern: str) -> tuple[TextFile, ...]:
-    """Returns the files that a pattern of a layout names, in order; none if there are none.
-
-    Args:
-        raw_dir: The folder.
-        pattern: A pattern of paths in it, or ARCHIVE.zip!MEMBER.
-    """
+    """Returns the files in a folder that match a pattern, which may be ARCHIVE.zip!MEMBER."""
     archive, _, member = pattern.partition("!")
     paths = sorted(path for path in raw_dir.glob(archive) if path.is_file())
     if not member:
@@ -158,14 +144,7 @@ def cut_raw(
 ) -> dict[str, TextFile]:
     """Cuts the one raw file of a data set into splits: test at the end, valid before it.
 
-    Args:
-        corpus: The data set; of text8, the splits are stripped of the spaces around them.
-        file: Its raw file.
-        valid_size: Bytes of the valid split.
-        test_size: Bytes of the test split.
-
-    Returns:
-        The stretch of each split.
+    The splits of text8 are stripped of spaces at both ends. Sizes are in bytes.
 
     Raises:
         CorpusError: If nothing would be left for training.
@@ -178,18 +157,17 @@ def cut_raw(
             "`valid_size` + `test_size` must be below the size of the raw file. "
             f"Received: valid_size={valid_size}, test_size={test_size}, `{file}` of {size} bytes"
         )
-    stretches = zip((0, *ends), ends, strict=False)
     splits = {
         split: TextFile(file.path, file.member, start, stop)
-        for split, (start, stop) in zip(SPLITS, stretches, strict=True)
+        for split, start, stop in zip(SPLITS, (0, *ends[:-1]), ends, strict=True)
     }
     if corpus.level == "byte":
         return splits
-    return {split: _strip(stretch) for split, stretch in splits.items()}
+    return {split: _strip(part) for split, part in splits.items()}
 
 
 def _strip(file: TextFile) -> TextFile:
-    """Returns a stretch without the white space at its ends."""
+    """Returns a byte range without the white space at its ends."""
     assert file.stop is not None
     n_left = _count_space(file, at_end=False)
     if n_left == file.stop - file.start:
@@ -199,7 +177,10 @@ def _strip(file: TextFile) -> TextFile:
 
 
 def _count_space(file: TextFile, *, at_end: bool, n_bytes: int = 256) -> int:
-    """Returns the bytes of white space at an end of a stretch; looks at more until it knows."""
+    """Returns the number of white-space bytes at one end of a byte range.
+
+    It reads `n_bytes` first, and more while it finds only white space.
+    """
     assert file.stop is not None
     size = file.stop - file.start
     start = max(file.start, file.stop - n_bytes) if at_end else file.start

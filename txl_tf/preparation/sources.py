@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from txl_tf.data.text_files import Chunk, EncodingErrors, TextFile, TextSource
 from txl_tf.preparation.corpora import CorpusSpec
@@ -11,19 +12,30 @@ from txl_tf.preparation.raw_files import CorpusError
 _BYTE_OF_NUMBER = {str(byte).encode("ascii"): byte for byte in range(256)}
 
 
+class Source(Protocol):
+    """The text of a split, which can be read repeatedly."""
+
+    @property
+    def size(self) -> int | None:
+        """The size of the text in bytes; `None` if it must be read to know."""
+
+    def iterate_chunks(self) -> Iterator[Chunk]:
+        """Yields the text, one chunk at a time."""
+
+
 @dataclass(frozen=True)
 class DocumentSource:
-    """Documents in memory, each a file of its own.
+    """Documents in memory, each treated as a separate file.
 
     Args:
-        documents: The text of each.
+        documents: The text of each document.
     """
 
     documents: tuple[bytes, ...]
 
     @property
     def size(self) -> int:
-        """The bytes of the text."""
+        """The size of the text in bytes."""
         return sum(map(len, self.documents))
 
     def iterate_chunks(self) -> Iterator[Chunk]:
@@ -39,18 +51,18 @@ def make_source(
     drop_newlines: bool = False,
     encoding_errors: EncodingErrors = "strict",
 ) -> TextSource:
-    """Returns the text of a split.
+    """Returns the source of a split.
 
     Args:
         corpus: The data set.
         files: The files of the split.
-        is_release: Whether the 2019 release wrote them, in the way that `corpus.parse` tells.
+        is_release: Whether the files have the format `corpus.release_format`, if there is one.
         drop_newlines: Whether to drop byte 10, as the release did in enwik8.
         encoding_errors: As in `TextSource`.
     """
     steps: list[Callable[[bytes], bytes]] = []
-    if is_release and corpus.parse:
-        steps.append({"text8": parse_text8, "enwik8": parse_enwik8}[corpus.parse])
+    if is_release and corpus.release_format:
+        steps.append({"text8": parse_text8, "enwik8": parse_enwik8}[corpus.release_format])
     if corpus.name == "text8":
         steps.append(_check_text8)
     if drop_newlines:
@@ -59,7 +71,7 @@ def make_source(
 
 
 def parse_text8(text: bytes) -> bytes:
-    """Reads characters as the 2019 release wrote them: a space after each, "_" for a space.
+    """Parses characters in the 2019 format: a space after each, "_" for a space.
 
     >>> parse_text8(b"a _ b ")
     b'a b'
@@ -68,30 +80,31 @@ def parse_text8(text: bytes) -> bytes:
     if any(len(symbol) != 1 for symbol in symbols):
         wrong = next(symbol for symbol in symbols if len(symbol) != 1)
         raise CorpusError(
-            f"this is not text8 as the 2019 release wrote it, one character at a time: {wrong!r}"
+            "this is not text8 in the format of the 2019 release, whose characters are separated: "
+            f"{wrong!r}"
         )
     return b"".join(symbols).replace(b"_", b" ")
 
 
 def parse_enwik8(text: bytes) -> bytes:
-    r"""Reads bytes as the 2019 release wrote them: decimal numbers, but byte 10 as a line break.
+    r"""Parses bytes in the 2019 format: decimal numbers, but a line break for byte 10.
 
     >>> parse_enwik8(b"72 105 \n 33")
     b'Hi\n!'
     """
-    # A line break that follows a number at once is no byte: an editor ends files with it.
+    # A line break directly after a number is not a byte 10: editors end files with it.
     numbers = re.sub(rb"(?<![0-9])\r?\n", b" 10 ", text).split()
     try:
         return bytes(map(_BYTE_OF_NUMBER.__getitem__, numbers))
     except KeyError as error:
         raise CorpusError(
-            f"this is not enwik8 as the 2019 release wrote it, numbers below 256: {error}"
+            f"this is not enwik8 in the format of the 2019 release, numbers below 256: {error}"
         ) from error
 
 
 def _check_text8(text: bytes) -> bytes:
     if b"_" in text:
-        raise CorpusError("this is not text8: it holds '_', the symbol of a space")
+        raise CorpusError("this is not text8: it holds '_', the symbol for a space")
     return text
 
 

@@ -1,7 +1,7 @@
-"""The `pydoc` corpus: the English that every Python brings.
+"""The `pydoc` corpus: the English documentation that is part of every Python.
 
-Its documents are the docstrings of the standard library's sources and the language topics that
-`help()` shows. They need no download, and are the same for the same Python.
+Its documents are the docstrings in the sources of the standard library and the language topics of
+`help()`. They need no download, and are the same for the same version of Python.
 """
 
 import ast
@@ -18,7 +18,7 @@ _SKIPPED_FOLDERS = {
     "site-packages",
     "test",
     "tests",
-    # Packages of their own in some systems: with them, the same Python would give other bytes.
+    # Some systems ship these separately, so the same Python would give different bytes.
     "distutils",
     "ensurepip",
     "idlelib",
@@ -26,22 +26,17 @@ _SKIPPED_FOLDERS = {
     "tkinter",
     "turtledemo",
 }
-# Tests, and what a build or a system adds.
+# Tests, and files that a build or a system adds.
 _SKIPPED_FILES = ("test_", "_sysconfigdata", "sitecustomize", "usercustomize", "turtle.py")
 _SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
-# Of every 20 documents, the last but one goes to valid and the last to test.
+# Of every 20 documents, the second to last goes to valid and the last to test.
 _CYCLE = 20
 _SPLIT_OF_RESIDUE = {_CYCLE - 2: "valid", _CYCLE - 1: "test"}
 
 
 def read_standard_library() -> dict[str, list[bytes]]:
-    """Reads the corpus.
-
-    Returns:
-        The documents of the splits "train", "valid" and "test": UTF-8, a blank line at the end of
-        each.
-    """
+    """Returns the documents of each split in UTF-8, each followed by a blank line."""
     return encode_splits(split_documents(iterate_documents(find_standard_library())))
 
 
@@ -51,14 +46,10 @@ def find_standard_library() -> Path:
 
 
 def iterate_documents(root: Path) -> Iterator[str]:
-    """Yields every document: the docstrings under `root`, then the topics of `help()`.
-
-    Args:
-        root: The folder of the sources.
-    """
+    """Yields every document: the docstrings under `root`, then the topics of `help()`."""
     for path in find_sources(root):
         yield from read_docstrings(path.read_bytes())
-    # Imported here, as it is 700 kB of text.
+    # Imported here because it is 700 kB of text.
     from pydoc_data.topics import topics
 
     for _, topic in sorted(topics.items()):
@@ -66,7 +57,7 @@ def iterate_documents(root: Path) -> Iterator[str]:
 
 
 def find_sources(root: Path) -> list[Path]:
-    """Returns the Python files under `root` but tests and installed packages, sorted."""
+    """Returns the Python files under `root`, sorted, without tests and installed packages."""
     found = []
     for path in root.rglob("*.py"):
         relative = path.relative_to(root)
@@ -74,37 +65,24 @@ def find_sources(root: Path) -> list[Path]:
             name in _SKIPPED_FOLDERS or name.startswith("config-") for name in relative.parts[:-1]
         )
         is_skipped = is_skipped or relative.name.startswith(_SKIPPED_FILES)
-        if not is_skipped and path.is_file():  # not a link that leads nowhere
+        if not is_skipped and path.is_file():  # not a broken link
             found.append((relative.parts, path))
     return [path for _, path in sorted(found)]
 
 
 def read_docstrings(source: bytes) -> list[str]:
-    """Returns the docstrings of a module, its classes and its functions, in source order.
-
-    Args:
-        source: The source of the module.
-
-    Returns:
-        The docstrings that are not empty, without their indentation.
-    """
+    """Returns the docstrings of a module, without indentation, in the order of its source."""
     with warnings.catch_warnings():
-        # Some sources hold escapes that Python warns about.
+        # Some sources contain escapes that Python warns about.
         warnings.simplefilter("ignore")
         module = ast.parse(source)
     return [text for text in _iterate_docstrings(module) if text]
 
 
 def split_documents(documents: Iterator[str]) -> dict[str, list[str]]:
-    """Drops empty and repeated documents and deals the others out to the splits.
+    """Drops empty and repeated documents and distributes the others over the splits.
 
-    A repeat would put training text into the test split.
-
-    Args:
-        documents: The documents in order.
-
-    Returns:
-        The documents of "train", "valid" and "test".
+    Repeats could put training text into the test split.
     """
     splits: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
     unique = (document for document in dict.fromkeys(documents) if document)
@@ -115,7 +93,7 @@ def split_documents(documents: Iterator[str]) -> dict[str, list[str]]:
 
 def encode_splits(splits: dict[str, list[str]]) -> dict[str, list[bytes]]:
     """Encodes the documents of each split as UTF-8, with a blank line after each."""
-    # A docstring may hold half of a surrogate pair, which UTF-8 cannot.
+    # A docstring may contain half of a surrogate pair, which UTF-8 cannot represent.
     return {
         name: [f"{document}\n\n".encode("utf-8", "replace") for document in documents]
         for name, documents in splits.items()
@@ -126,6 +104,6 @@ def _iterate_docstrings(node: ast.AST) -> Iterator[str]:
     if isinstance(node, _SCOPES):
         yield ast.get_docstring(node, clean=True) or ""
     for child in ast.iter_child_nodes(node):
-        # Definitions stand among statements; expressions need not be searched.
+        # Definitions are statements, so expressions need not be searched.
         if isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
             yield from _iterate_docstrings(child)

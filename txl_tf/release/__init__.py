@@ -1,4 +1,4 @@
-"""Reading what the 2019 release wrote, and Hugging Face transformers."""
+"""Reads models, vocabularies and data of the 2019 release and of Hugging Face transformers."""
 
 from txl_tf.release.checkpoint import load_model
 from txl_tf.release.corpus import Corpus, load_vocabulary, read_corpus

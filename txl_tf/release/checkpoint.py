@@ -1,43 +1,42 @@
 """Reads the TensorFlow 1 checkpoints of the 2019 release."""
 
 import contextlib
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import ModelConfig
+from txl_tf.data.files import check_address
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.model import TransformerXL
 from txl_tf.runs.checkpoint_reader import RELEASE_SCOPE as SCOPE
 
 GLOBAL_STEP = "global_step"
-SLOTS = ("Adam", "Adam_1")  # first and second moment
-# What TensorFlow raises at files that are no checkpoints.
+SLOTS = ("Adam", "Adam_1")  # the first and the second moment
+# Raised by TensorFlow for files that are not checkpoints.
 _UNREADABLE = (IndexError, TypeError, ValueError, RuntimeError, tf.errors.OpError)
-# What a training checkpoint holds beside the weights.
-OPTIMIZER_STATE = re.compile(r".*/Adam(_1)?$|beta[12]_power$|global_step$")
+# The variables of a training checkpoint that are not weights.
+_OPTIMIZER_STATE = re.compile(r".*/Adam(_1)?$|beta[12]_power$|global_step$")
 
 
 class Entry(NamedTuple):
-    """One weight: where the release keeps it, where it goes, and how it is changed.
+    """A weight of the model and its name in the release.
 
     Args:
-        source: name in the checkpoint, without `transformer/`.
-        target: variable of the model.
-        transform: from the source's array to the target's.
+        source: The name in the checkpoint, without `transformer/`.
+        target: The variable of the model.
     """
 
     source: str
     target: Any
-    transform: Callable[[np.ndarray], np.ndarray] = np.asarray
 
 
 def list_entries(model: TransformerXL) -> Iterator[Entry]:
-    """Yields where every weight of a model comes from: the whole mapping of the release."""
+    """Yields every weight of a model with its name: the complete mapping of the release."""
     yield Entry("r_w_bias", model.content_bias)
     yield Entry("r_r_bias", model.position_bias)
     yield from _list_embedding_entries(model)
@@ -87,129 +86,149 @@ def load_model(path: str, config: ModelConfig) -> TransformerXL:
     """Makes a model with the weights of a checkpoint of the 2019 release.
 
     Args:
-        path: of the checkpoint without `.index`, as in "model.ckpt-0".
-        config: the model's; it must agree with the checkpoint in every weight.
+        path: The path of the checkpoint without `.index`, as in "model.ckpt-0".
+        config: The config of the model. Every weight of the checkpoint must fit it.
 
     Returns:
-        The model, with every weight of the checkpoint; optimizer slots are left out.
+        The model with every weight of the checkpoint; optimizer slots are ignored.
 
     Raises:
-        UserError: the checkpoint cannot be read, lacks a weight of the model, holds one that
-            the model has no place for, or one of another shape; each is named.
+        UserError: If the checkpoint cannot be read, or if a weight is missing, is not in the
+            model or has another shape. All such weights are named.
     """
     with open_release_checkpoint(path) as reader:
         model = TransformerXL(config)
         entries = list(list_entries(model))
         needed = {SCOPE + entry.source: list(entry.target.shape) for entry in entries}
         check_shapes(path, needed, read_weight_shapes(reader))
-        for source, target, transform in entries:
-            target.assign(transform(reader.get_tensor(SCOPE + source)))
+        for source, target in entries:
+            target.assign(reader.get_tensor(SCOPE + source))
     return model
 
 
-def list_other_weights(path: str, model: TransformerXL) -> list[str]:
-    """Returns the names of a checkpoint's weights whose bits a model of its config has not."""
+def list_differing_weights(path: str, model: TransformerXL) -> list[str]:
+    """Returns the names of the weights in which a model differs from a checkpoint in any bit."""
     with open_release_checkpoint(path) as reader:
         return [
             SCOPE + source
-            for source, target, transform in list_entries(model)
-            if not np.array_equal(
-                transform(reader.get_tensor(SCOPE + source)), target.numpy(), equal_nan=True
-            )
+            for source, target in list_entries(model)
+            if not np.array_equal(reader.get_tensor(SCOPE + source), target.numpy(), equal_nan=True)
         ]
 
 
 def read_weight_shapes(reader: Any) -> dict[str, list[int]]:
-    """Returns the shapes of what an open checkpoint holds, but for the optimizer's state."""
+    """Returns the shapes of all variables of an open checkpoint but the optimizer's state."""
     shapes = reader.get_variable_to_shape_map()
-    return {name: shape for name, shape in shapes.items() if not OPTIMIZER_STATE.match(name)}
+    return {name: shape for name, shape in shapes.items() if not _OPTIMIZER_STATE.match(name)}
 
 
 def read_global_step(path: str) -> int:
-    """Returns how many steps made a checkpoint: what it says, else its name, else 0."""
+    """Returns the training step of a checkpoint, by its variable or its name; 0 if unknown."""
     with open_release_checkpoint(path) as reader:
         if reader.get_variable_to_shape_map().get(GLOBAL_STEP) == []:
             return int(reader.get_tensor(GLOBAL_STEP))
-    named = re.search(r"-(\d+)$", path)
-    return int(named[1]) if named else 0
+    return _parse_step(path, default=0)
 
 
-class AdamOptimizer(Protocol):
-    """The part of an optimizer that a checkpoint of the release holds."""
-
-    @property
-    def iterations(self) -> keras.Variable:
-        """The number of steps."""
-        ...
-
-    @property
-    def slots(self) -> Sequence[Any]:
-        """The `weight`, the `momentum` and the `velocity` of each weight, as attributes."""
-        ...
-
-
-def load_optimizer(path: str, model: TransformerXL, optimizer: AdamOptimizer) -> None:
-    """Gives an optimizer the state that a training checkpoint of the release has.
-
-    TensorFlow 1 keeps the powers of beta; here they are computed from the number of steps.
-
-    Args:
-        path: of the checkpoint without `.index`.
-        model: with the checkpoint's config.
-        optimizer: Adam, built for the model's trainable variables.
-
-    Raises:
-        UserError: the checkpoint cannot be read, or lacks a part of the state, which is named.
-    """
-    moments = {id(each.weight): (each.momentum, each.velocity) for each in optimizer.slots}
-    with open_release_checkpoint(path) as reader:
-        shapes = reader.get_variable_to_shape_map()
-        for source, target, transform in list_entries(model):
-            for slot, moment in zip(SLOTS, moments[id(target)], strict=True):
-                name = f"{SCOPE}{source}/{slot}"
-                if shapes.get(name) != list(target.shape):
-                    raise UserError(
-                        f"{path} does not hold the state of Adam: {name} is "
-                        f"{shapes.get(name, 'missing')}, not {list(target.shape)}"
-                    )
-                moment.assign(transform(reader.get_tensor(name)))
-        if shapes.get(GLOBAL_STEP) != []:
-            raise UserError(f"{path} does not hold the state of Adam: {GLOBAL_STEP} is missing")
-        optimizer.iterations.assign(int(reader.get_tensor(GLOBAL_STEP)))
+def _parse_step(name: str, *, default: int) -> int:
+    """Returns the step in the name of a checkpoint, model.ckpt-STEP."""
+    step = re.search(r"-(\d+)$", name)
+    return int(step[1]) if step else default
 
 
 @contextlib.contextmanager
 def open_release_checkpoint(path: str) -> Iterator[Any]:
-    """Opens a checkpoint, of V1 or V2 of the format, to read tensors by name.
+    """Opens a checkpoint of format V1 or V2, to read tensors by name.
 
     Raises:
-        UserError: it cannot be read, now or while it is open.
+        UserError: If it cannot be read, now or while it is open.
     """
     with explain_errors(f"No TensorFlow checkpoint can be read at {path}", *_UNREADABLE):
         yield tf.train.load_checkpoint(path)
 
 
-def escape(name: str) -> str:
-    """Returns the start of a name in a file of others as plain characters of one line."""
+def find_release_checkpoint(source: str) -> str:
+    """Returns the path of the newest checkpoint of a release, without `.index`.
+
+    Args:
+        source: A folder of the release with `model/`, the model folder itself, or a checkpoint.
+
+    Returns:
+        The checkpoint that the file `checkpoint` names, if it exists; otherwise the one with the
+        highest step.
+
+    Raises:
+        UserError: If there is no checkpoint.
+    """
+    check_address(source)
+    source = source.removesuffix(".index")
+    if _is_checkpoint(source):
+        return source
+    for folder in (os.path.join(source, "model"), source):
+        if not tf.io.gfile.isdir(folder):
+            continue
+        named = _read_checkpoint_file(folder)
+        if named:
+            return named
+        names = {name.removesuffix(".index") for name in tf.io.gfile.listdir(folder)}
+        for name in sorted(names, key=lambda name: (_parse_step(name, default=-1), name))[::-1]:
+            if _is_checkpoint(os.path.join(folder, name)):
+                return os.path.join(folder, name)
+    if not tf.io.gfile.exists(source):
+        raise UserError(f"`{source}` does not exist")
+    raise UserError(
+        f"`{source}` holds no TensorFlow checkpoint (files .index and .data-*, there or in model/) "
+        "and no Transformer-XL of Hugging Face (config.json)"
+    )
+
+
+def _read_checkpoint_file(folder: str) -> str | None:
+    """Returns the checkpoint that the file `checkpoint` names, if it is in the folder."""
+    path = os.path.join(folder, "checkpoint")
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path, "rb") as file:
+        found = re.search(rb'^model_checkpoint_path: "([^"\n]+)"', file.read(), re.MULTILINE)
+    # Only the name of the path counts, because folders are moved.
+    name = os.path.basename(found[1].decode("utf-8", "replace")) if found else ""
+    prefix = os.path.join(folder, name)
+    return prefix if name and _is_checkpoint(prefix) else None
+
+
+def _is_checkpoint(path: str) -> bool:
+    """Tells whether a path is a checkpoint: of format V2, or a single file of format V1."""
+    if tf.io.gfile.exists(f"{path}.index"):
+        return True
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        return False
+    try:
+        with open_release_checkpoint(path) as reader:
+            return bool(reader.get_variable_to_shape_map())
+    except UserError:
+        return False
+
+
+def escape_name(name: str) -> str:
+    """Returns the start of an untrusted name as printable characters on one line."""
     return name[:200].encode("unicode_escape").decode("ascii")
 
 
 def check_shapes(
     path: str, needed: Mapping[str, list[int]], found: Mapping[str, list[int]]
 ) -> None:
-    """Checks that what was saved is the weights of a model, no more and no less.
+    """Checks that the saved weights are exactly those of a model.
 
     Args:
-        path: for the message.
-        needed: shape of each weight of the model, by the name that it was saved under.
-        found: shape of each that was saved.
+        path: The path that the message names.
+        needed: The shape of each weight of the model, by its saved name.
+        found: The shape of each saved weight.
 
     Raises:
-        UserError: one is missing, has no place in the model or is of another shape; each is named.
+        UserError: If a weight is missing, is not in the model or has another shape. All are named.
     """
     faults = [f"{name} is missing" for name in sorted(needed.keys() - found.keys())]
     for name in sorted(found.keys() - needed.keys()):
-        faults.append(f"{escape(name)} {found[name]} has no place in the model")
+        faults.append(f"{escape_name(name)} {found[name]} has no place in the model")
     for name, shape in needed.items():
         if name in found and found[name] != shape:
             faults.append(f"{name} is {found[name]}, the model needs {shape}")

@@ -14,26 +14,25 @@ from txl_tf.release import reference
 from txl_tf.release.reference import LayerTrace, SegmentTrace
 from txl_tf.release.verdict import EMBEDDING, END_TO_END, SOFTMAX, Check
 
-# Of float32 against float64, relative to the largest value of a term: models of D = 1024 show up to
-# 1e-6. Where several terms come together, and from layer to layer, errors add up.
+# Differences of float32 from float64, relative to the largest value of a term: up to 1e-6 for
+# models with D = 1024. Errors add up over several terms, and from layer to layer.
 TOLERANCE, WHOLE_TOLERANCE = 2e-5, 1e-3
-# LayerNorm is compared on small states too: at this size an epsilon of 1e-9 shows.
+# LayerNorm is also compared on small states; at this scale an epsilon of 1e-9 shows.
 SMALL = 1e-3
 
 
 class Comparison:
     """Compares a model with the trace of one segment.
 
-    The model's own call runs, but each part of it is handed the reference's inputs, and the part
-    above goes on with the reference's outputs: an error shows in its own term alone.
+    The model's own call runs, but each part is given the reference's inputs, and the next part
+    continues with the reference's outputs. An error therefore shows only in its own term.
 
     Args:
-        model: with the weights of the checkpoint, in float32.
-        variables: of the checkpoint, by name.
-        trace: of the segment.
-        span: how far queries looked back.
-        segment: its number.
-        tolerance: the largest difference of a term, relative to its largest value.
+        model: The model with the weights of the checkpoint, in float32.
+        variables: The variables of the checkpoint by name.
+        trace: The reference's trace of the segment.
+        span: The attention span of the trace.
+        segment: The number of the segment.
     """
 
     def __init__(
@@ -43,10 +42,9 @@ class Comparison:
         trace: SegmentTrace,
         span: AttentionSpan,
         segment: int,
-        tolerance: float,
     ):
         self.model, self.variables, self.trace = model, variables, trace
-        self.span, self.segment, self.tolerance = span, segment, tolerance
+        self.span, self.segment = span, segment
         self.checks: list[Check] = []
 
     def check(
@@ -58,15 +56,15 @@ class Comparison:
         expected: np.ndarray,
         *,
         scale: float = 0.0,
-        tolerance: float = 0.0,
+        tolerance: float = TOLERANCE,
     ) -> bool:
-        """Notes how far values are from the reference's, and returns whether they agree.
+        """Records the difference of values from the reference, and returns whether they agree.
 
-        What comes of larger values needs their `scale`; what comes of several terms that agree, a
-        wider `tolerance`.
+        Values computed from larger ones need the `scale` of these; values computed from several
+        terms that agree need a wider `tolerance`.
         """
         difference = measure_difference(np.asarray(found), expected, scale=scale)
-        agrees = difference <= max(tolerance, self.tolerance)
+        agrees = difference <= tolerance
         place = (self.span, self.segment, layer, term, quantity)
         self.checks.append(Check(*place, difference, agrees))
         return agrees
@@ -77,7 +75,7 @@ class Comparison:
             self.check(index, "memory", "the memory before the text", found, layer.memory)
 
     def compare(self, ids: np.ndarray, targets: np.ndarray, memory: tuple[np.ndarray, ...]) -> None:
-        """Runs the model's call with the parts replaced by comparisons of them."""
+        """Runs the model's call with each part replaced by its comparison."""
         model, layers = self.model, self.trace.layers
         with contextlib.ExitStack() as stack:
             replace = functools.partial(_replace_call, stack)
@@ -111,7 +109,7 @@ class Comparison:
     def compare_layer(
         self, call: Callable[..., Any], index: int, hidden: Any, *arguments: Any, **options: Any
     ) -> Any:
-        """Compares what goes into a layer and comes out of it; in between, its parts are."""
+        """Compares the input and the output of a layer; its parts are compared in between."""
         trace = self.trace.layers[index]
         self.check(index, "output", "the input of the layer", hidden, trace.hidden)
         output = call(hidden, *arguments, **options)
@@ -131,7 +129,7 @@ class Comparison:
         same_document: Any = None,
         training: bool = False,
     ) -> Any:
-        """Compares the terms of the attention of a layer, and then how they are put together."""
+        """Compares the terms of the attention of a layer, and then its output as a whole."""
         trace, start = self.trace.layers[index], len(self.checks)
         check, tensors = functools.partial(self.check, index), LayerTrace(*map(_as_tensor, trace))
         attention = self.model.decoder_layers[index].attention
@@ -142,7 +140,7 @@ class Comparison:
         check("content", "the content scores (a) + (c)", content, trace.content)
         distance_keys = attention.project_positions(positions)
         found = attention.score_position(tensors.queries, distance_keys, position_bias)
-        if found.shape == trace.position.shape:  # what it holds for keys after the query is free
+        if found.shape == trace.position.shape:  # scores of keys after the query are arbitrary
             n_queries, n_keys = trace.mask.shape
             is_after = np.arange(n_keys) > np.arange(n_queries)[:, None] + self.span.mem_len
             found = np.where(is_after, 0, found)
@@ -161,7 +159,7 @@ class Comparison:
         return tensors.attended
 
     def compare_projections(self, index: int, queries: Any, keys: Any, values: Any) -> None:
-        """Compares queries, keys and values; those of the memory apart from the segment's."""
+        """Compares queries, keys and values, of the memory and of the segment separately."""
         trace, mem_len = self.trace.layers[index], self.span.mem_len
         self.check(index, "content", "the queries", queries, trace.queries)
         for term, name, found, expected in (
@@ -170,13 +168,13 @@ class Comparison:
         ):
             of_segment = (found[:, mem_len:], expected[:, mem_len:])
             agrees = self.check(index, term, f"the {name} of the segment", *of_segment)
-            if mem_len:  # wrong there alone, it is not the kernel's fault
+            if mem_len:  # an error only in the memory is not in the kernel
                 of_memory = (found[:, :mem_len], expected[:, :mem_len])
                 fault = "memory" if agrees else term
                 self.check(index, fault, f"the {name} of the memory", *of_memory)
 
     def compare_norm(self, call: Callable[..., Any], index: int, part: str, states: Any) -> Any:
-        """Compares a LayerNorm, on the states as they are and where its epsilon would show."""
+        """Compares a LayerNorm on its input, and on small states, which its epsilon affects."""
         trace, attends = self.trace.layers[index], part == "rel_attn"
         residual = trace.hidden + trace.attended if attends else trace.normed + trace.changed
         name = f"LayerNorm of {'attention' if attends else 'feed-forward'}"
@@ -212,7 +210,7 @@ class Comparison:
             found_bins.append(_add_log_probs(part))
             inside = part - found_bins[index][..., None]
             check(term, "log p(id | bin)", inside, expected_inside[index])
-            if index:  # relative to bin 0: a wrong cluster changes the sum of all
+            if index:  # relative to bin 0, as a wrong cluster changes the sum of all
                 both = (found_bins, expected_bins)
                 found, expected = (values[index] - values[0] for values in both)
                 check(term, "log p(bin) - log p(bin 0)", found, expected)
@@ -227,7 +225,7 @@ class Comparison:
     def compare_end_to_end(
         self, ids: np.ndarray, targets: np.ndarray, memory: Sequence[Any]
     ) -> Sequence[Any]:
-        """Compares the losses of the model left alone, and returns its memory."""
+        """Compares the losses of the unmodified model, and returns its new memory."""
         hidden, memory = self.model(ids, memory, span=self.span)
         found, quantity = self.model.nll(hidden, targets), "-log p(target)"
         self.check(None, END_TO_END, quantity, found, self.trace.nll, tolerance=WHOLE_TOLERANCE)
@@ -235,9 +233,10 @@ class Comparison:
 
 
 def measure_difference(found: np.ndarray, expected: np.ndarray, *, scale: float = 0.0) -> float:
-    """Returns the largest difference relative to the largest value expected, or a larger scale.
+    """Returns the largest difference, relative to the largest expected value or a larger scale.
 
-    Infinite if the shapes differ or a value is no number; absolute if all expected are 0.
+    It is infinite if the shapes differ or a value is not finite, and absolute if all expected
+    values are 0.
 
     >>> measure_difference(np.array([1.0, 3.0]), np.array([1.0, 4.0]))
     0.25
@@ -257,7 +256,7 @@ def _add_log_probs(log_probs: np.ndarray) -> np.ndarray:
 
 
 def _as_tensor(array: np.ndarray) -> Any:
-    """Returns an array in the precision of the model."""
+    """Returns an array as a tensor in the precision of the model."""
     dtype = "bool" if array.dtype == bool else "float32"
     return keras.ops.convert_to_tensor(array, dtype=dtype)
 
@@ -265,8 +264,8 @@ def _as_tensor(array: np.ndarray) -> Any:
 def _replace_call(
     stack: contextlib.ExitStack, layer: Any, call: Callable[..., Any], *arguments: Any
 ) -> None:
-    """Makes a layer run another function, which gets the layer's own, until the stack ends."""
-    own = vars(layer).get("call")  # of this one layer, where somebody has given it one
+    """Replaces the call of a layer until the stack ends; the new call gets the original one."""
+    own = vars(layer).get("call")  # set on this layer alone, for example by a test
     if own is None:
         stack.callback(delattr, layer, "call")
     else:

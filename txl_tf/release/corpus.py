@@ -1,4 +1,4 @@
-"""Reads the pickled corpora of the 2019 release: `cache.pkl`."""
+"""Reads `cache.pkl`, the pickled corpora of the 2019 release."""
 
 import os
 from collections.abc import Mapping
@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.data.levels import Level, fit_level
+from txl_tf.data.levels import Level, are_symbols
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.release.pickled_names import NAMES, Array, decode_text
-from txl_tf.release.plain_data import (
+from txl_tf.release.pickled_objects import (
     MAX_KEY_LENGTH,
+    NAMES,
+    Array,
     PickleError,
     Record,
+    decode_text,
     make_records_of,
 )
 from txl_tf.release.unpickling import read_pickle_file
@@ -23,7 +25,7 @@ _EOS, _SENTENCE = "<eos>", "<S>"
 _UNKNOWN = ("<unk>", "<UNK>")
 _SPACE = "_"
 _SPLITS = ("train", "valid", "test")
-# Level and line end of each data set that the release knows.
+# The level and the end-of-line symbol of the release's data sets.
 _KINDS: dict[str, tuple[Level, str | None]] = {
     "text8": ("char", None),
     "enwik8": ("byte", None),
@@ -41,16 +43,16 @@ _ALLOWED = NAMES | {
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """A data set as the release kept it.
+    """A data set as the release stored it.
 
     Args:
-        dataset: Its name; `None` if it has none, or one that its vocabulary contradicts (the
-            release's script for WikiText-103 said "enwik8").
+        dataset: Its name; `None` if it has none, or one that contradicts its vocabulary (the
+            release's script for WikiText-103 says "enwik8").
         vocabulary: Its symbols, in the release's order.
-        cutoffs: Ids at which the adaptive softmax starts a new bin; those that lie within the
-            vocabulary.
+        cutoffs: The ids at which the adaptive softmax starts a new bin, as far as they lie within
+            the vocabulary.
         splits: The ids of "train", "valid" and "test", (n,) int32 each. A split whose texts the
-            release left in files, as lm1b's for training, is not among them.
+            release left in files, such as lm1b's training split, is missing.
     """
 
     dataset: str | None
@@ -60,19 +62,19 @@ class Corpus:
 
 
 def read_corpus(path: str | os.PathLike[str], dataset: str | None = None) -> Corpus:
-    """Reads a `cache.pkl`, by Python 2 or 3. Nothing in it is run.
+    """Reads a `cache.pkl` of Python 2 or 3. Nothing in it is executed.
 
     Args:
         path: The file.
-        dataset: What the data set is called; by default what the file says. It decides only what
+        dataset: The name of the data set, instead of the one in the file. It decides only what
             the vocabulary leaves open.
 
     Returns:
         The data set.
 
     Raises:
-        UserError: If the file cannot be read, is damaged, names what a corpus does not need, or
-            holds symbols or ids that no vocabulary here can have.
+        UserError: If the file cannot be read, is damaged, contains a name that a corpus does not
+            need, or holds symbols or ids that no `Vocabulary` can have.
     """
     with explain_errors(f"`{path}` cannot be read", UserError, OSError):
         attributes = _read_attributes(read_pickle_file(path, _ALLOWED), "Corpus")
@@ -93,10 +95,10 @@ def read_corpus(path: str | os.PathLike[str], dataset: str | None = None) -> Cor
 
 
 def load_vocabulary(path: str | os.PathLike[str], dataset: str | None = None) -> Vocabulary:
-    """Reads the vocabulary of a `cache.pkl`, by Python 2 or 3. Nothing in it is run.
+    """Reads the vocabulary of a `cache.pkl` of Python 2 or 3. Nothing in it is executed.
 
     Args:
-        path: The file, which holds a corpus or a vocabulary alone.
+        path: The file, which holds a corpus or only a vocabulary.
         dataset: As in `read_corpus`.
 
     Returns:
@@ -116,9 +118,9 @@ def load_vocabulary(path: str | os.PathLike[str], dataset: str | None = None) ->
 
 
 def _read_attributes(record: Any, kind: str) -> dict[str, Any]:
-    """Returns the attributes of a record, whichever Python wrote their names."""
+    """Returns the attributes of a record that Python 2 or 3 wrote."""
     if type(record) is not Record or record.kind != kind:
-        raise PickleError(f"it holds no {kind} of the 2019 release")
+        raise PickleError(f"it does not hold a {kind} of the 2019 release")
     return {decode_text(name): value for name, value in record.attributes.items()}
 
 
@@ -126,10 +128,10 @@ def _make_vocabulary(attributes: Mapping[str, Any], dataset: str | None) -> Voca
     symbols = _read_symbols(attributes)
     special = attributes.get("special", [])
     if type(special) is not list:
-        raise PickleError("`special` of its vocabulary is no list")
+        raise PickleError("`special` of its vocabulary is not a list")
     delimiter = attributes.get("delimiter")
     if delimiter not in (None, "", b""):
-        raise PickleError("its vocabulary splits texts elsewhere than at white space")
+        raise PickleError("its vocabulary does not split texts at white space")
     level = _choose_level(symbols, dataset)
     if delimiter is not None and level != "char":
         raise PickleError("its vocabulary splits texts into characters, but has other symbols")
@@ -137,7 +139,7 @@ def _make_vocabulary(attributes: Mapping[str, Any], dataset: str | None) -> Voca
         return Vocabulary(level, symbols)
     unknown = _read_unknown(attributes, symbols)
     if level == "char":
-        # Where texts are split at white space, the release's tool wrote spaces as "_".
+        # If texts are split at white space, the release wrote spaces as "_".
         space = _SPACE if delimiter is None and _SPACE in symbols else None
         return Vocabulary(level, symbols, space=space, unknown=unknown)
     lower_case = attributes.get("lower_case")
@@ -155,7 +157,7 @@ def _make_vocabulary(attributes: Mapping[str, Any], dataset: str | None) -> Voca
 
 
 def _read_symbols(attributes: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the symbols in the order of their ids, which both of its tables must have."""
+    """Returns the symbols in the order of their ids, about which both tables must agree."""
     symbols, ids = attributes.get("idx2sym"), attributes.get("sym2idx")
     if type(symbols) is not list or type(ids) is not dict or not symbols:
         raise PickleError("its vocabulary has no symbols")
@@ -164,7 +166,7 @@ def _read_symbols(attributes: Mapping[str, Any]) -> tuple[str, ...]:
     texts = []
     for i, symbol in enumerate(symbols):
         if type(symbol) not in (str, bytes) or len(symbol) > MAX_KEY_LENGTH:
-            raise PickleError(f"symbol {i} of its vocabulary is no short text")
+            raise PickleError(f"symbol {i} of its vocabulary is not a short text")
         found = ids.get(symbol)
         if type(found) is not int or found != i:
             raise PickleError(f"symbol {i} of its vocabulary, {symbol[:60]!a}, has another id")
@@ -172,19 +174,19 @@ def _read_symbols(attributes: Mapping[str, Any]) -> tuple[str, ...]:
             if type(symbol) is bytes:
                 symbol = symbol.decode("utf-8")
             else:
-                symbol.encode("utf-8")  # a lone surrogate cannot be
+                symbol.encode("utf-8")  # fails for a lone surrogate
         except UnicodeError as error:
             raise PickleError(
-                f"symbol {i} of its vocabulary, {symbol[:60]!a}, is no UTF-8"
+                f"symbol {i} of its vocabulary, {symbol[:60]!a}, is not UTF-8"
             ) from error
         texts.append(symbol)
     return tuple(texts)
 
 
 def _choose_level(symbols: tuple[str, ...], dataset: str | None) -> Level:
-    """Returns what symbols are; the name of the data set decides where they leave it open."""
+    """Returns the level of the symbols; the name of the data set decides ambiguous cases."""
     levels: tuple[Level, ...] = ("byte", "char")
-    fitting = [level for level in levels if fit_level(level, symbols)]
+    fitting = [level for level in levels if are_symbols(level, symbols)]
     wanted, _ = _KINDS.get(dataset or "", ("word", None))
     if wanted in fitting:
         return wanted
@@ -192,7 +194,7 @@ def _choose_level(symbols: tuple[str, ...], dataset: str | None) -> Level:
 
 
 def _choose_marks(special: list[Any], symbols: tuple[str, ...]) -> tuple[str | None, str | None]:
-    """Returns what stands at the start and at the end of each line."""
+    """Returns the symbols at the start and at the end of each line."""
     is_special = _EOS in special or _EOS.encode() in special
     if not is_special and _SENTENCE in symbols:
         return _SENTENCE, _SENTENCE
@@ -204,27 +206,27 @@ def _read_unknown(attributes: Mapping[str, Any], symbols: tuple[str, ...]) -> st
     if index is None:
         return None
     if type(index) is not int or not 0 <= index < len(symbols):
-        raise PickleError("`unk_idx` of its vocabulary is no id")
+        raise PickleError("`unk_idx` of its vocabulary is not an id")
     return symbols[index]
 
 
 def _read_cutoffs(cutoffs: Any, n_symbols: int) -> tuple[int, ...]:
-    """Returns the cutoffs without the first and the last, which are 0 and the symbols' number."""
+    """Returns the cutoffs without the first and the last, which are 0 and the vocabulary size."""
     if type(cutoffs) not in (list, tuple) or any(type(cutoff) is not int for cutoff in cutoffs):
-        raise PickleError("its cutoffs are no numbers")
+        raise PickleError("its cutoffs are not integers")
     if not cutoffs:
         return ()
     if len(cutoffs) < 2 or (cutoffs[0], cutoffs[-1]) != (0, n_symbols):
-        raise PickleError(f"its cutoffs do not go from 0 to {n_symbols}, the number of symbols")
-    # The release has those of the whole data set even where a part of it has fewer symbols.
+        raise PickleError(f"its cutoffs do not go from 0 to {n_symbols}, the vocabulary size")
+    # The release has the cutoffs of the full data set even if the vocabulary is smaller.
     inner = tuple(cutoff for cutoff in cutoffs[1:-1] if cutoff < n_symbols)
     if any(left >= right for left, right in zip((0, *inner), inner, strict=False)):
-        raise PickleError("its cutoffs do not rise")
+        raise PickleError("its cutoffs are not ascending")
     return inner
 
 
 def _is_left_out(split: str, value: Any) -> bool:
-    """Tells whether the release left the texts of a split in files, of which it lists the paths."""
+    """Tells whether the texts of a split are left in files, whose paths are listed."""
     is_list = type(value) is list and all(type(path) in (str, bytes) for path in value)
     if value is None or is_list:
         return True
@@ -235,7 +237,7 @@ def _is_left_out(split: str, value: Any) -> bool:
 
 def _read_ids(split: str, ids: np.ndarray, n_symbols: int) -> np.ndarray:
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise PickleError(f"`{split}` is no row of ids")
+        raise PickleError(f"`{split}` is not a row of ids")
     if ids.size and not 0 <= ids.min() <= ids.max() < n_symbols:
-        raise PickleError(f"`{split}` holds ids beyond its {n_symbols} symbols")
+        raise PickleError(f"`{split}` holds ids outside of its {n_symbols} symbols")
     return ids.astype(np.int32)

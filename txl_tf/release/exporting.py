@@ -1,6 +1,5 @@
-"""Writing what the 2019 release could read."""
+"""Writes models in the format of the 2019 release."""
 
-import dataclasses
 import json
 import os
 
@@ -20,16 +19,16 @@ def export_model(out: str, model: TransformerXL, *, step: int) -> str:
     """Writes a model as a checkpoint of TensorFlow 1's Saver, under the release's names.
 
     Args:
-        out: folder of the release; the checkpoint goes to its `model/`.
-        model: the model.
-        step: how many steps made it.
+        out: The folder of the release; the checkpoint is written to its `model/`.
+        model: The model.
+        step: The number of steps that it was trained for.
 
     Returns:
         The path of the checkpoint without `.index`.
 
     Raises:
-        UserError: the release has no place for a setting of the model, the folder holds a
-            checkpoint already, or it cannot be written.
+        UserError: If the release does not support a setting of the model, or if the folder already
+            holds a checkpoint or cannot be written.
     """
     _check_config(model.config)
     tensors = {
@@ -42,7 +41,7 @@ def export_model(out: str, model: TransformerXL, *, step: int) -> str:
         is_new = not tf.io.gfile.isdir(folder)
         tf.io.gfile.makedirs(folder)
         if any(name.endswith(".index") for name in tf.io.gfile.listdir(folder)):
-            raise UserError(f"`{folder}` holds a checkpoint already: choose another --out")
+            raise UserError(f"`{folder}` already holds a checkpoint: choose another --out")
     try:
         write_tensors(path, tensors)
     except (tf.errors.OpError, OSError) as error:
@@ -60,22 +59,22 @@ def export_model(out: str, model: TransformerXL, *, step: int) -> str:
 def export_data(out: str, vocabulary: Vocabulary, config: ModelConfig, dataset: str) -> None:
     """Writes `data/`: `corpus-info.json` as the release's programs read it, and the vocabulary.
 
-    No pickle is written: it would run code where it is read, and the release's training and
-    evaluation read none.
+    No pickle is written: unpickling can execute code, and the release's training and evaluation
+    read no pickle.
 
     Args:
-        out: folder of the release.
-        vocabulary: its symbols.
-        config: of the model.
-        dataset: name of the data set.
+        out: The folder of the release.
+        vocabulary: The vocabulary of the model.
+        config: The config of the model.
+        dataset: The name of the data set.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: If the folder cannot be written.
     """
     folder = os.path.join(out, "data")
     with access_path(folder):
         tf.io.gfile.makedirs(folder)
-    # The release's programs cut the first and the last off.
+    # The release's programs drop the first and the last.
     cutoffs = [0, *config.cutoffs, config.n_token] if config.cutoffs else []
     info = {"vocab_size": len(vocabulary), "cutoffs": cutoffs, "dataset": dataset}
     write_json(os.path.join(folder, "corpus-info.json"), info)
@@ -83,15 +82,10 @@ def export_data(out: str, vocabulary: Vocabulary, config: ModelConfig, dataset: 
 
 
 def _check_config(config: ModelConfig) -> None:
-    """Checks that the release's code computes what the model does.
-
-    Raises:
-        UserError: it has no setting for a field, and computes as if it were another.
-    """
-    fields = {field.name: field.default for field in dataclasses.fields(config)}
-    for name in ("layer_norm_epsilon",):
-        if getattr(config, name) != fields[name]:
-            raise UserError(
-                f"the release's code has `{name}` {fields[name]}, and no flag for another. "
-                f"Received: {name}={getattr(config, name)}"
-            )
+    """Checks that the release's code computes the same function as the model."""
+    epsilon = ModelConfig(n_token=config.n_token).layer_norm_epsilon
+    if config.layer_norm_epsilon != epsilon:
+        raise UserError(
+            f"`layer_norm_epsilon` must be {epsilon}, as the release has no flag for it. "
+            f"Received: layer_norm_epsilon={config.layer_norm_epsilon}"
+        )

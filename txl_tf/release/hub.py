@@ -1,8 +1,8 @@
-"""Reads Transformer-XL folders of Hugging Face transformers.
+"""Reads folders of a Transformer-XL of Hugging Face transformers.
 
 FOLDER/config.json           hyper-parameters, with "model_type": "transfo-xl"
-FOLDER/model.safetensors     weights; or in shards, with an index; or pytorch_model.bin
-FOLDER/vocab.txt             the symbols, if the folder has them as a text
+FOLDER/model.safetensors     weights; or shards with an index, or pytorch_model.bin
+FOLDER/vocab.txt             the symbols, if the folder has them as text
 """
 
 import dataclasses
@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.learning import LearningOptions
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.vocabulary_file import read_vocabulary_file
+from txl_tf.data.vocabulary import Vocabulary, read_vocabulary_file
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.release.hub_weights import FILE_NAMES, assign_tensors, check_size, read_tensors
+from txl_tf.release.hub_weights import FILE_NAMES, assign_tensors, check_model_size, read_tensors
 
 MODEL_TYPE = "transfo-xl"
 _CONFIG_NAME = "config.json"
@@ -24,8 +23,8 @@ _TOKENIZER_NAME = "tokenizer_config.json"
 _VOCABULARY_NAME = "vocab.txt"
 _PICKLES = ("vocab.pkl", "vocab.bin")
 _TOKENIZERS = ("TransfoXLTokenizer", "TransfoXLTokenizerFast")
-# What Hugging Face transformers takes where a config says nothing: wt103 large. Its names are
-# those of the release, bar the number of tokens.
+# The defaults of Hugging Face transformers: wt103 large. All names but that of the vocabulary size
+# are those of the release.
 _DEFAULTS: dict[str, Any] = {
     "vocab_size": 267_735,
     "n_layer": 18,
@@ -46,7 +45,7 @@ _DEFAULTS: dict[str, Any] = {
     "layer_norm_epsilon": 1e-5,
 }
 _READING_DEFAULTS: dict[str, Any] = {
-    "tgt_len": 128,  # of its configs until 2020; later ones do not say
+    "tgt_len": 128,  # configs since 2020 do not state it
     "mem_len": 1600,
     "same_length": True,
     "clamp_len": 1000,
@@ -57,7 +56,7 @@ _ALIASES = {
     "num_attention_heads": "n_head",
     "num_hidden_layers": "n_layer",
 }
-# Settings of which one value alone is what this package computes.
+# Settings of which this package supports only one value.
 _ONLY = {
     "pre_lnorm": False,
     "attn_type": 0,
@@ -68,11 +67,11 @@ _ONLY = {
 
 
 class HubConfig(NamedTuple):
-    """What a folder says of its model.
+    """The configs of a folder.
 
     Args:
-        model: of the weights.
-        evaluation: how Hugging Face transformers reads a text with them: one lane.
+        model: The config of the model.
+        evaluation: The way in which Hugging Face transformers reads a text, with one lane.
     """
 
     model: ModelConfig
@@ -80,9 +79,9 @@ class HubConfig(NamedTuple):
 
 
 def is_hub_folder(folder: str) -> bool:
-    """Tells whether a folder holds a Transformer-XL of Hugging Face transformers, be it damaged.
+    """Tells whether a folder holds a Transformer-XL of Hugging Face transformers, even if damaged.
 
-    Weights under the names of that library are taken for one, whatever its config says.
+    Weight files with the names of that library are enough, whatever the config states.
     """
     if any(Path(folder, name).is_file() for name in FILE_NAMES):
         return True
@@ -95,17 +94,17 @@ def is_hub_folder(folder: str) -> bool:
 def read_hub_config(folder: str) -> HubConfig:
     """Reads the config of a folder of Hugging Face transformers.
 
-    Under `same_length` its mask shows M keys, so `counts_self` is set. A segment length is known
-    from older configs alone; otherwise it is 128.
+    With `same_length` its mask shows M keys, so `counts_self` is set. Only older configs state a
+    segment length; otherwise it is 128.
 
     Args:
-        folder: with a config.json.
+        folder: A folder with a config.json.
 
     Returns:
         The configs of the model and of its evaluation.
 
     Raises:
-        UserError: there is no such config, or it is of a model that `ModelConfig` cannot express.
+        UserError: If there is no such config, or `ModelConfig` cannot express it.
 
     References:
         https://huggingface.co/docs/transformers/model_doc/transfo-xl.
@@ -122,20 +121,20 @@ def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
     """Makes a model with the weights of a folder of Hugging Face transformers.
 
     Args:
-        folder: with config.json and model.safetensors, its shards, or pytorch_model.bin; the
-            first of these that is there. Numbers of 16 bits become float32.
+        folder: A folder with config.json and, in this order of preference, model.safetensors, its
+            shards, or pytorch_model.bin. Weights of 16 bits become float32.
 
     Returns:
-        The model, and how Hugging Face transformers reads a text with it.
+        The model, and the way in which Hugging Face transformers reads a text with it.
 
     Raises:
-        UserError: a file is missing, cannot be read or needs a package that is not installed; the
-            config cannot be expressed; or a tensor is missing, has no place in the model or is
-            of another shape; each is named.
+        UserError: If a file is missing, cannot be read or needs a package that is not installed;
+            if `ModelConfig` cannot express the config; or if a tensor is missing, is not in the
+            model or has another shape. All such tensors are named.
     """
     config = read_hub_config(folder)
     tensors = read_tensors(folder)
-    check_size(folder, config.model, tensors)
+    check_model_size(folder, config.model, tensors)
     model = TransformerXL(config.model)
     assign_tensors(folder, model, tensors)
     return model, config.evaluation
@@ -144,26 +143,27 @@ def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
 def read_hub_vocabulary(folder: str) -> Vocabulary | None:
     """Reads the words of a folder of Hugging Face transformers from vocab.txt.
 
-    The vocabulary splits on white space alone: texts must be tokenised as the training text was
-    (Hugging Face's tokenizer first runs that of Moses).
+    The vocabulary splits only at white space: texts must be tokenised like the training text
+    (Hugging Face's tokenizer first applies the Moses tokenizer).
 
     Args:
-        folder: with config.json, and maybe vocab.txt.
+        folder: A folder with config.json, and optionally vocab.txt.
 
     Returns:
-        The vocabulary, in which "<eos>" is the end of a line and "<UNK>" or "<unk>" the unknown
-        word if it has them; `None` if the folder has no vocab.txt of words, and a line is printed
-        if it has another vocabulary.
+        The vocabulary. If it has the symbols, "<eos>" is the end of a line, and "<UNK>" or "<unk>"
+        the unknown word. `None` if the folder has no vocab.txt of words; a line is printed if it
+        has another vocabulary.
 
     Raises:
-        UserError: vocab.txt cannot be read or is not of the size of the model.
+        UserError: If vocab.txt cannot be read, or does not have the size of the model's vocabulary.
     """
     path = Path(folder, _VOCABULARY_NAME)
     if not path.is_file():
         for name in _PICKLES:
             if Path(folder, name).is_file():
                 print(
-                    f"{name} of {folder} is not read, as a pickle runs code: only {path.name} is."
+                    f"Ignored {name} in {folder}: a pickle can run code, so only {path.name} is "
+                    "read."
                 )
         return None
     settings = {}
@@ -171,13 +171,13 @@ def read_hub_vocabulary(folder: str) -> Vocabulary | None:
         settings = _read_object(Path(folder, _TOKENIZER_NAME))
     tokenizer = settings.get("tokenizer_class", _TOKENIZERS[0])
     if tokenizer not in _TOKENIZERS:
-        print(f"{path.name} of {folder} is not read: it is for {tokenizer}.")
+        print(f"Ignored {path.name} in {folder}: it is for {tokenizer}.")
         return None
     options = LearningOptions(lower_case=settings.get("lower_case", False))
     vocabulary = read_vocabulary_file(path, "word", options)
     n_token = read_hub_config(folder).model.n_token
     if len(vocabulary) != n_token:
-        raise UserError(f"`{path}` holds {len(vocabulary)} symbols, the model {n_token}")
+        raise UserError(f"`{path}` holds {len(vocabulary)} symbols, but the model has {n_token}")
     known = [symbol for symbol in ("<UNK>", "<unk>") if symbol in vocabulary.symbols]
     return dataclasses.replace(
         vocabulary,
@@ -190,14 +190,14 @@ def _read_object(path: Path) -> dict[str, Any]:
     """Returns the object in a JSON file.
 
     Raises:
-        UserError: there is none.
+        UserError: If there is none.
     """
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"`{path}` cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise UserError(f"`{path}` cannot be read: it holds no object")
+        raise UserError(f"`{path}` cannot be read: it is not an object")
     return content
 
 
@@ -205,7 +205,7 @@ def _translate(settings: dict[str, Any]) -> HubConfig:
     """Returns the configs for the settings of Hugging Face transformers.
 
     Raises:
-        UserError: they cannot be expressed.
+        UserError: If the configs cannot express them.
     """
     settings = {_ALIASES.get(name, name): value for name, value in settings.items()}
     if settings.get("model_type") != MODEL_TYPE:
@@ -230,23 +230,23 @@ def _translate(settings: dict[str, Any]) -> HubConfig:
 
 
 def _shares_projections(settings: dict[str, Any], model: ModelConfig) -> bool:
-    """Tells whether the softmax has the embedding's projections for all bins but the first.
+    """Tells whether the softmax shares the embedding's projections for all bins but the first.
 
     Raises:
-        UserError: it has others of them.
+        UserError: If it shares only some of them, or that of the first bin.
     """
     n_tail = len(model.cutoffs)
     shares = settings.get("proj_share_all_but_first", True)
     ties = settings.get("tie_projs", [False] + [bool(shares)] * n_tail)
     if not any(map(model.has_embedding_projection, range(n_tail + 1))):
-        return False  # there are none to share
+        return False  # there are no projections
     if not n_tail and ties == [True]:
-        return False  # one bin: always the embedding's
+        return False  # a single bin always has the embedding's
     for shared in (True, False):
         if n_tail and ties == [False] + [shared] * n_tail:
             return shared
     rule = "[false, true, true, ...] or all false" if n_tail else "[true]"
     raise UserError(
-        f"`tie_projs` must be {rule}, an entry a bin. "
+        f"`tie_projs` must be {rule}, with an entry for each bin. "
         f"Received: {json.dumps(ties)}, cutoffs={json.dumps(model.cutoffs)}"
     )

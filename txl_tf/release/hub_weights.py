@@ -1,4 +1,4 @@
-"""The tensors of Hugging Face transformers' Transformer-XL, and where each goes."""
+"""The tensors of Hugging Face transformers' Transformer-XL, and the weights that they become."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -10,27 +10,27 @@ import numpy as np
 from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.release.checkpoint import check_shapes, escape
+from txl_tf.release.checkpoint import check_shapes, escape_name
 
 FILE_NAMES = _SAFETENSORS, _INDEX, _TORCH = (
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
 )
-_FREQUENCIES = "transformer.pos_emb.inv_freq"  # of the sinusoids: no weights
+_FREQUENCIES = "transformer.pos_emb.inv_freq"  # of the sinusoids, which are not weights
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
-_SMALL_MODEL = 2**20  # parameters that take no memory worth a check
+_SMALL_MODEL = 2**20  # parameters; below this number, memory needs no check
 _EMBEDDING, _LAYERS, _SOFTMAX = "transformer.word_emb", "transformer.layers", "crit"
 
 
 class Weight(NamedTuple):
-    """One variable of a model and where its values come from.
+    """A weight of the model and the tensors that it is made from.
 
     Args:
-        target: variable of the model.
-        sources: names of the tensors.
-        shape: of each tensor.
-        transform: from the tensors to the target's values.
+        target: The variable of the model.
+        sources: The names of the tensors.
+        shape: The shape of each tensor.
+        transform: Makes the values of the weight from the tensors.
     """
 
     target: Any
@@ -40,7 +40,7 @@ class Weight(NamedTuple):
 
 
 def list_weights(model: TransformerXL) -> Iterator[Weight]:
-    """Yields where every weight of a model comes from: the whole mapping."""
+    """Yields every weight of a model with its tensors: the complete mapping."""
     yield from _list_bias_weights(model)
     for index, layer in enumerate(model.decoder_layers):
         scope = f"{_LAYERS}.{index}.dec_attn"
@@ -71,7 +71,8 @@ def _list_bias_weights(model: TransformerXL) -> Iterator[Weight]:
     for target, name in pairs:
         if config.untie_r:
             sources = tuple(f"{_LAYERS}.{index}.dec_attn.{name}" for index in range(config.n_layer))
-            yield Weight(target, sources, (config.n_head, config.d_head), _stack)
+            shape = (config.n_head, config.d_head)
+            yield Weight(target, sources, shape, lambda *arrays: np.stack(arrays))
         else:
             yield _keep(target, f"transformer.{name}")
 
@@ -85,7 +86,7 @@ def _list_softmax_weights(model: TransformerXL) -> Iterator[Weight]:
         bias, projection = softmax.biases[index], softmax.projections[index]
         if config.div_val > 1:
             yield _keep(bias, f"{_SOFTMAX}.out_layers.{index}.bias")
-        else:  # all bins in one
+        else:  # one bias for all bins
             source = f"{_SOFTMAX}.out_layers.0.bias"
             yield Weight(bias, (source,), (config.n_token,), _make_slice(low, high))
         if projection is not None:
@@ -100,18 +101,14 @@ def _transpose(target: Any, source: str) -> Weight:
     return Weight(target, (source,), tuple(target.shape)[::-1], np.transpose)
 
 
-def _stack(*arrays: np.ndarray) -> np.ndarray:
-    return np.stack(arrays)
-
-
 def _make_slice(low: int, high: int) -> Callable[[np.ndarray], np.ndarray]:
     return lambda array: array[low:high]
 
 
 def list_ties(config: ModelConfig) -> dict[str, str]:
-    """Returns the tensors that are others under a second name, and those others.
+    """Returns the second names of tensors, and the first names that they stand for.
 
-    A .bin holds both, a .safetensors one of them.
+    A .bin holds both, a .safetensors only one of them.
     """
     ties = {}
     n_tables = len(config.bins) if config.div_val > 1 else 1
@@ -128,46 +125,46 @@ def list_ties(config: ModelConfig) -> dict[str, str]:
     return ties
 
 
-def check_size(folder: str, config: ModelConfig, tensors: Mapping[str, np.ndarray]) -> None:
+def check_model_size(folder: str, config: ModelConfig, tensors: Mapping[str, np.ndarray]) -> None:
     """Checks that a model is not much larger than its tensors, before it is made.
 
     A config can ask for any size. Smaller differences are left to `assign_tensors`, which names
     the tensors.
 
     Args:
-        folder: for the message.
-        config: of the model.
-        tensors: by name.
+        folder: The folder that the message names.
+        config: The config of the model.
+        tensors: The tensors by name.
 
     Raises:
-        UserError: the model has far more parameters, layers or bins than there are tensors for.
+        UserError: If the model has far more parameters, layers or bins than the tensors.
     """
     n_stored = sum(array.size for array in tensors.values())
     n_parts = max(config.n_layer, len(config.bins))
     if config.count_parameters() > 2 * n_stored + _SMALL_MODEL or n_parts > len(tensors) + 100:
         raise UserError(
-            f"`{folder}` cannot be read: its config is of a far larger model than its weights, "
-            f"{n_stored:,} numbers in {len(tensors)} tensors"
+            f"`{folder}` cannot be read: its config describes a far larger model than its weights, "
+            f"which are {n_stored:,} numbers in {len(tensors)} tensors"
         )
 
 
 def assign_tensors(folder: str, model: TransformerXL, tensors: dict[str, np.ndarray]) -> None:
-    """Gives a model the tensors of a folder.
+    """Assigns the tensors of a folder to the weights of a model.
 
     Args:
-        folder: for messages.
-        model: gets them as float32.
-        tensors: by name; those that are not needed any more are dropped.
+        folder: The folder that messages name.
+        model: The model, which takes the tensors as float32.
+        tensors: The tensors by name; second names are removed from it.
 
     Raises:
-        UserError: a tensor is missing, has no place in the model, is of another shape or holds
-            no floating numbers, or two differ that are one in this model; each is named.
+        UserError: If a tensor is missing, is not in the model, has another shape or is not of
+            floating-point numbers, or if tensors that the model shares differ. All are named.
     """
     tensors.pop(_FREQUENCIES, None)
     for name, array in tensors.items():
         if array.dtype.name not in _DTYPES:
             raise UserError(
-                f"`{folder}` cannot be read: {escape(name)} holds {array.dtype.name} numbers"
+                f"`{folder}` cannot be read: {escape_name(name)} has the dtype {array.dtype.name}"
             )
     for twin, name in list_ties(model.config).items():
         if twin not in tensors:
@@ -186,7 +183,7 @@ def read_tensors(folder: str) -> dict[str, np.ndarray]:
     """Reads all tensors of a folder, in their own dtypes.
 
     Raises:
-        UserError: there is no file of weights, it cannot be read, or it needs a package that is
+        UserError: If there is no file of weights, it cannot be read, or it needs a package that is
             not installed.
     """
     readers = {_SAFETENSORS: _read_safetensors, _INDEX: _read_shards, _TORCH: _read_torch}
@@ -194,7 +191,7 @@ def read_tensors(folder: str) -> dict[str, np.ndarray]:
         path = Path(folder, name)
         if path.is_file():
             return read(path)
-    raise UserError(f"`{folder}` holds no weights: neither {_SAFETENSORS} nor {_TORCH} is there")
+    raise UserError(f"`{folder}` holds no weights: it has neither {_SAFETENSORS} nor {_TORCH}")
 
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -204,21 +201,21 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
         raise UserError(
             f"`{path}` needs the package safetensors: pip install 'txl_tf[hub]'"
         ) from error
-    if not path.is_file():  # a pipe would be waited for
-        raise UserError(f"`{path}` cannot be read: it is missing, or no regular file")
+    if not path.is_file():  # opening a pipe would block
+        raise UserError(f"`{path}` cannot be read: it is missing or not a regular file")
     try:
         return safetensors.numpy.load_file(path)
-    except Exception as error:  # dtypes and shapes that numpy lacks raise what they will
+    except Exception as error:  # dtypes that NumPy lacks raise various errors
         raise UserError(f"`{path}` cannot be read: {error}") from error
 
 
 def _read_shards(index: Path) -> dict[str, np.ndarray]:
-    """Returns the tensors of all files that an index names; each must lie beside it."""
+    """Returns the tensors of all files that an index names, which must be in its folder."""
     try:
         names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
         paths = [index.with_name(name) for name in names]  # raises if it is in another folder
     except (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise UserError(f"`{index}` cannot be read: it maps no tensors to files") from error
+        raise UserError(f"`{index}` cannot be read: it does not map tensors to files") from error
     tensors: dict[str, np.ndarray] = {}
     for path in paths:
         tensors |= _read_safetensors(path)
@@ -228,4 +225,4 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
 def _read_torch(path: Path) -> dict[str, np.ndarray]:
     from txl_tf.release.torch_file import read_torch_file
 
-    return read_torch_file(str(path))
+    return read_torch_file(path)

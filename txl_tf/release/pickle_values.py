@@ -1,4 +1,4 @@
-"""The numbers and strings that stand in a pickle, each with its length checked first."""
+"""The numbers and strings in a pickle; every length is checked before anything is read."""
 
 import codecs
 import mmap
@@ -6,21 +6,21 @@ import re
 import struct
 from typing import Any
 
-from txl_tf.release.plain_data import PickleError
+from txl_tf.release.pickled_objects import PickleError
 
 _MAX_INT_BYTES = 256
-_MAX_NUMBER = 400  # characters: the time that `int` takes grows with their square
+_MAX_NUMBER = 400  # characters; the time of `int` grows with their square
 _MAX_NAME = 256
-_BIG = 2**16  # bytes: more of them are not copied
+_BIG = 2**16  # bytes; longer strings are not copied
 _DECIMAL = re.compile(rb"[+-]?[0-9]+L?")
-# A string as Python 2's `repr` writes it: no other escapes, of which Python would warn.
+# A string as Python 2's `repr` writes it; Python would warn of other escapes.
 _ESCAPED = re.compile(rb"""(?:[^\\]++|\\(?:x[0-9a-fA-F]{2}|[\\'"nrt]))*+""")
 
 
 class ValueReader:
     """Reads a pickle from its first byte to its last.
 
-    All that read raise `PickleError`, `IndexError` or `ValueError` if the pickle is damaged.
+    Every method raises `PickleError`, `IndexError` or `ValueError` if the pickle is damaged.
 
     Args:
         data: The pickle.
@@ -33,20 +33,20 @@ class ValueReader:
         self._at = 0
 
     def check_left(self, count: int) -> None:
-        """Checks that so many bytes are left."""
+        """Checks that this many bytes are left."""
         if count > self._size - self._at:
-            raise PickleError("it ends in the middle")
+            raise PickleError("it is truncated")
 
     def take(self, count: int) -> bytes:
         """Returns the next bytes."""
         start = self._at
         self._at = end = start + count
         if end > self._size:
-            raise PickleError("it ends in the middle")
+            raise PickleError("it is truncated")
         return self._data[start:end]
 
     def take_big(self, count: int) -> bytes | memoryview:
-        """Returns the next bytes, without a copy if they are many."""
+        """Returns the next bytes; a view of them if there are many."""
         if count <= _BIG:
             return self.take(count)
         self.check_left(count)
@@ -61,60 +61,60 @@ class ValueReader:
         return byte
 
     def take_number(self, n_bytes: int) -> int:
-        """Returns a number that is not negative."""
-        start = self._at  # as `take`, without a call more: most operations come here
+        """Returns an unsigned integer."""
+        start = self._at  # as `take`, without another call: most operations come here
         self._at = end = start + n_bytes
         if end > self._size:
-            raise PickleError("it ends in the middle")
+            raise PickleError("it is truncated")
         return int.from_bytes(self._data[start:end], "little")
 
     def take_signed(self) -> int:
-        """Returns a number of four bytes."""
+        """Returns a signed integer of four bytes."""
         return int.from_bytes(self.take(4), "little", signed=True)
 
     def take_long(self, size_bytes: int) -> int:
-        """Returns a number behind its length, which takes `size_bytes` itself."""
+        """Returns a signed integer that follows its length, a number of `size_bytes` bytes."""
         size = self.take_number(size_bytes)
         if size > _MAX_INT_BYTES:
             raise PickleError(f"it has a number of more than {_MAX_INT_BYTES} bytes")
         return int.from_bytes(self.take(size), "little", signed=True)
 
     def take_float(self) -> float:
-        """Returns a number of eight bytes."""
+        """Returns a float of eight bytes."""
         return struct.unpack(">d", self.take(8))[0]
 
     def take_text(self, size_bytes: int) -> str:
-        """Returns a text behind its length, which takes `size_bytes` itself."""
+        """Returns a text that follows its length, a number of `size_bytes` bytes."""
         return str(self.take_big(self.take_number(size_bytes)), "utf-8", "surrogatepass")
 
     def take_bytes(self, size_bytes: int) -> bytes | memoryview:
-        """Returns bytes behind their length, which takes `size_bytes` itself."""
+        """Returns bytes that follow their length, a number of `size_bytes` bytes."""
         return self.take_big(self.take_number(size_bytes))
 
     def take_line(self, limit: int | None = None) -> bytes:
-        """Returns what is left of the line."""
+        """Returns the rest of the line."""
         start = self._at
         end = self._data.find(b"\n", start)
         if end < 0:
-            raise PickleError("it ends in the middle")
+            raise PickleError("it is truncated")
         if limit is not None and end - start > limit:
             raise PickleError(f"it has a number or a name of more than {limit} characters")
         self._at = end + 1
         return self._data[start:end]
 
     def take_name_line(self) -> str:
-        """Returns a part of a name."""
+        """Returns a line that is a part of a name."""
         return self.take_line(_MAX_NAME).decode("utf-8", "backslashreplace")
 
     def take_int_line(self) -> int:
-        """Returns a number that is written in digits."""
+        """Returns a line that is an integer in decimal digits."""
         line = self.take_line(_MAX_NUMBER)
         if not _DECIMAL.fullmatch(line):
-            raise PickleError(f"{line[:20]!r} is no number")
+            raise PickleError(f"{line[:20]!r} is not a number")
         return int(line.removesuffix(b"L"))
 
     def take_int_or_bool_line(self) -> int:
-        """Returns a number that is written in digits; 00 and 01 are a bool."""
+        """Returns a line that is an integer in decimal digits; 00 and 01 are a bool."""
         flag = {b"00\n": False, b"01\n": True}.get(self._data[self._at : self._at + 3])
         if flag is None:
             return self.take_int_line()
@@ -122,11 +122,11 @@ class ValueReader:
         return flag
 
     def take_float_line(self) -> float:
-        """Returns a number that is written in digits."""
+        """Returns a line that is a float in decimal digits."""
         return float(self.take_line(_MAX_NUMBER))
 
     def take_bytes_line(self) -> bytes:
-        """Returns the `str` that a line holds as Python 2 prints it."""
+        """Returns a line that is a `str` as Python 2 prints it."""
         line = self.take_line()
         if len(line) < 2 or line[0] != line[-1] or line[:1] not in (b"'", b'"'):
             raise PickleError("a string has no quotes")
@@ -137,5 +137,5 @@ class ValueReader:
         return decoded
 
     def take_text_line(self) -> str:
-        """Returns the text that a line holds in Python's raw-unicode-escape."""
+        """Returns a line that is a text in Python's raw-unicode-escape."""
         return self.take_line().decode("raw-unicode-escape")

@@ -1,4 +1,4 @@
-"""The weights that the authors of the 2019 release published: where they are."""
+"""The models that the authors of the 2019 release published, and their download."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from txl_tf.errors import UserError
 
 SERVER = "http://curtis.ml.cmu.edu/datasets/pretrained_xl"
 _DATA = ("data/cache.pkl", "data/corpus-info.json")
-# Each model: the folders that it has been known by on the server, and its checkpoint.
+# For each model, the names that its folder has had on the server, and its checkpoint.
 MODELS = {
     "tf_enwik8": (("tf_enwiki8", "tf_enwik8"), "model.ckpt-0"),
     "tf_text8": (("tf_text8",), "model.ckpt-0"),
@@ -17,10 +17,10 @@ MODELS = {
 
 
 def list_files(name: str) -> tuple[str, ...]:
-    """Returns the files of a published model, by their paths in its folder.
+    """Returns the paths of the files of a published model in its folder.
 
     Raises:
-        UserError: there is no such model.
+        UserError: If there is no such model.
     """
     if name not in MODELS:
         raise UserError(f"Unknown model {name!r}. Published: {', '.join(MODELS)}")
@@ -34,20 +34,20 @@ def list_files(name: str) -> tuple[str, ...]:
 
 
 def fetch_model(name: str, raw_dir: Path, *, server: str = SERVER) -> Path:
-    """Gets the files of a published model, with progress bars; those that are there are kept.
+    """Downloads the files of a published model, with progress bars; existing files are kept.
 
-    Nobody has published their SHA-256: it is recorded when they come, and compared from then on.
+    Their SHA-256 has not been published: it is recorded at the first download and compared later.
 
     Args:
-        name: one of `MODELS`.
-        raw_dir: the folder to put its folder into.
-        server: where the folders of all models are.
+        name: One of `MODELS`.
+        raw_dir: The parent of the model's folder.
+        server: The address of the folders of all models.
 
     Returns:
         The model's folder.
 
     Raises:
-        UserError: there is no such model, or a file cannot be had.
+        UserError: If there is no such model, or a file cannot be downloaded.
     """
     folder = raw_dir / name
     for path in list_files(name):

@@ -1,10 +1,10 @@
-"""One TFRecord file of the 2019 release, read at any position.
+"""Reads a TFRecord file of the 2019 release at any position.
 
 Letters: B lanes, T tokens of a segment, L tokens of a lane.
 
-A record is a `tf.train.Example` with `inputs` and `labels`, T ids each; what the TPU's form holds
-beside them says nothing new. Record b of batch k is segment k of lane b, record k * B + b of the
-file. The last batch may be shorter; in the TPU's form it was dropped then.
+A record is a `tf.train.Example` with `inputs` and `labels`, T ids each; the other features of the
+TPU form are redundant. Record b of batch k is segment k of lane b, and record k * B + b of the
+file. The segments of the last batch may be shorter; the TPU form then lacks this batch.
 """
 
 import mmap
@@ -22,20 +22,20 @@ from txl_tf.data.records import FRAME_BYTES, RecordError, unpack_record
 
 
 class RecordFile:
-    """The lanes of a file after each other: B lanes of L tokens, the labels' last one included.
+    """The concatenated lanes of a file: B lanes of L tokens, including the last label.
 
-    Holds where its records begin, no open file and no token.
+    Only the offsets of the records are kept in memory.
 
     Args:
-        path: The file.
-        n_lanes: B.
-        tgt_len: T.
-        n_token: The number of symbols, above all ids.
-        is_tpu: Whether it has the TPU's form, in which all records have T tokens.
+        path: The path of the file.
+        n_lanes: The number of lanes B.
+        tgt_len: The segment length T.
+        n_token: The vocabulary size V; all ids are below it.
+        is_tpu: Whether the file has the TPU form, in which all records have T tokens.
 
     Raises:
-        RecordError: If the file is missing or truncated, its records are no whole number of
-            batches, or the first ones are not what they should be.
+        RecordError: If the file is missing or truncated, its records are not a whole number of
+            batches, or its first records are invalid.
     """
 
     def __init__(
@@ -49,27 +49,27 @@ class RecordFile:
         self.n_batches, rest = divmod(len(self._offsets) - 1, n_lanes)
         if rest:
             raise RecordError(
-                f"`{path}` holds {len(self._offsets) - 1} records: no whole number of batches of "
-                f"{n_lanes}."
+                f"`{path}` holds {len(self._offsets) - 1} records, which is not a whole number of "
+                f"batches of {n_lanes}."
             )
-        if self.n_batches > 1 and tgt_len > os.path.getsize(path):  # an id takes a byte or more
+        if self.n_batches > 1 and tgt_len > os.path.getsize(path):  # an id takes at least a byte
             raise RecordError(f"`{path}` is too small for records of {tgt_len} tokens.")
         self._last_len = tgt_len
         if self.n_batches and not is_tpu:
             self._last_len = self._read_last_len()
         self.lane_len = max(self.n_batches - 1, 0) * tgt_len + self._last_len + 1
-        if self.n_batches:  # does lane 0 go on after B records? A wrong B would mix up the text
+        if self.n_batches:  # checks that lane 0 continues after B records: a wrong B mixes lanes
             self.read(0, min(tgt_len + 2, self.lane_len))
 
     def __len__(self) -> int:
         return self.n_batches and self._n_lanes * self.lane_len
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Reads the tokens from `start` up to `stop`, (stop - start,) int32.
+        """Reads the tokens from `start` up to but excluding `stop`, (stop - start,) int32.
 
         Raises:
-            RecordError: If a record that was read is damaged, holds an unknown id, has labels that
-                are not its inputs moved by one, or does not go on where the one before it ended.
+            RecordError: If a record is damaged, holds an unknown id, has labels that are not its
+                inputs shifted by one, or does not continue the previous record of its lane.
         """
         ids = np.empty(stop - start, np.int32)
         with open_file(self.path) as file:
@@ -82,7 +82,7 @@ class RecordFile:
         return ids
 
     def _read_lane(self, file: BinaryIO, lane: int, start: int, out: np.ndarray) -> None:
-        """Reads a lane's tokens from `start` on into `out`, (n,) int32."""
+        """Reads the tokens of a lane from `start` into `out`, (n,) int32."""
         stop = start + len(out)
         # A lane's last token is the last label of its last record.
         first, last = (
@@ -95,8 +95,8 @@ class RecordFile:
             tokens = self._read_record(file, record, self._last_len if is_last else self._tgt_len)
             if before is not None and before != tokens[0]:
                 raise RecordError(
-                    f"`{self.path}`, record {record}: does not go on where record "
-                    f"{record - self._n_lanes} ended, {self._n_lanes} before it."
+                    f"`{self.path}`, record {record}: does not continue record "
+                    f"{record - self._n_lanes}, which is {self._n_lanes} before it."
                 )
             before = int(tokens[-1])
             begin = batch * self._tgt_len
@@ -104,14 +104,14 @@ class RecordFile:
             out[low - start : high - start] = tokens[low - begin : high - begin]
 
     def _read_record(self, file: BinaryIO, record: int, n_inputs: int) -> np.ndarray:
-        """Reads and checks a record; returns its inputs and its last label, (n_inputs + 1,)."""
-        # Lists: for a few hundred ids they are faster than arrays.
+        """Returns the checked inputs and the last label of a record, (n_inputs + 1,) int32."""
+        # Lists are faster than arrays for a few hundred ids.
         inputs, labels = self._read_example(file, record)
         tokens = inputs + labels[-1:]
         if len(inputs) != n_inputs:
             fault = f"expected {n_inputs} inputs, found {len(inputs)}"
         elif labels != tokens[1:]:
-            fault = "its labels are not its inputs moved by one"
+            fault = "its labels are not its inputs shifted by one"
         elif min(tokens) < 0:
             fault = f"holds the id {min(tokens)}"
         elif max(tokens) >= self._n_token:
@@ -131,11 +131,11 @@ class RecordFile:
         try:
             features = tf.train.Example.FromString(payload).features.feature
         except DecodeError as error:
-            raise RecordError(f"{where}: corrupt, it is no `tf.train.Example`.") from error
+            raise RecordError(f"{where}: corrupt, it is not a `tf.train.Example`.") from error
         return features["inputs"].int64_list.value[:], features["labels"].int64_list.value[:]
 
     def _read_last_len(self) -> int:
-        """Returns the inputs of a record of the last batch, 1 to T."""
+        """Returns the number of inputs of a record of the last batch, 1 to T."""
         record = (self.n_batches - 1) * self._n_lanes
         with open_file(self.path) as file:
             found = len(self._read_example(file, record)[0])
@@ -148,16 +148,10 @@ class RecordFile:
 
 
 def index_records(path: str) -> np.ndarray:
-    """Walks over a TFRecord file.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Where its n records begin and the last one ends, (n + 1,) int64.
+    """Returns the offsets of the n records of a TFRecord file and of its end, (n + 1,) int64.
 
     Raises:
-        RecordError: If it is missing, or ends within a record.
+        RecordError: If the file is missing, or ends within a record.
     """
     if not os.path.isfile(path):
         raise RecordError(f"`{path}` is missing.")
@@ -175,5 +169,5 @@ def index_records(path: str) -> np.ndarray:
                     break
                 offsets.append(end)
     if offsets[-1] != size:
-        raise RecordError(f"`{path}`, record {len(offsets) - 1}: truncated, or corrupt.")
+        raise RecordError(f"`{path}`, record {len(offsets) - 1}: truncated or corrupt.")
     return np.frombuffer(offsets, np.int64)

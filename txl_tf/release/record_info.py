@@ -1,14 +1,13 @@
-"""The listings of the 2019 release's records: which files a split is read from.
+"""The listings of the 2019 release's records, which name the files of a split.
 
 `record_info-SPLIT.bsz-B.tlen-T[.core-C].json` holds `filenames`, `bin_sizes` and `num_batch`. A
-split may be there several times, cut for other batch sizes and segment lengths; with `.core-C` it
+split may exist in several cuts, for different batch sizes and segment lengths; with `.core-C` it
 was written for TPUs, which need whole batches.
 """
 
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -19,21 +18,20 @@ _SPLITS = ("train", "valid", "test")
 
 
 class Cut(NamedTuple):
-    """How a split was cut: B lanes of segments of `tgt_len` tokens."""
+    """The cut of a split: B lanes of segments of `tgt_len` tokens."""
 
     batch_size: int
     tgt_len: int
 
 
-@dataclass(frozen=True)
-class RecordInfo:
-    """A listing by its name.
+class RecordInfo(NamedTuple):
+    """The name of a listing and what it states.
 
     Args:
-        path: Its file.
-        split: The split that it lists.
-        cut: How that was cut.
-        is_tpu: Whether it was cut for TPUs, without the last segments that are not whole.
+        path: The path of the listing.
+        split: The name of its split.
+        cut: The cut of the split.
+        is_tpu: Whether the cut is for TPUs, without shorter segments at the end.
     """
 
     path: Path
@@ -43,7 +41,7 @@ class RecordInfo:
 
 
 class Listing(NamedTuple):
-    """The content of a listing: the names of its files, and the batches in all of them."""
+    """The content of a listing: the names of the files, and the total number of batches."""
 
     files: tuple[str, ...]
     num_batch: int
@@ -66,11 +64,11 @@ def choose_record_info(infos: Sequence[RecordInfo], cuts: Iterable[Cut]) -> Reco
 
     Args:
         infos: The listings of the split.
-        cuts: How it should be cut, the most wanted first.
+        cuts: The requested cuts, the preferred one first.
 
     Returns:
-        The first with a wanted cut, the GPUs' form before the TPUs'; else the only one, or the only
-        one in the GPUs' form, which has all the text; else `None`.
+        The first listing with a requested cut, in the GPU form if there is one; otherwise the only
+        listing, or the only one in the GPU form, which has the complete text; otherwise `None`.
     """
     by_form = sorted(infos, key=lambda info: info.is_tpu)
     for cut in cuts:
@@ -85,7 +83,7 @@ def read_listing(info: RecordInfo) -> Listing:
     """Reads the content of a listing.
 
     Raises:
-        RecordError: It is none.
+        RecordError: If it is not a listing.
     """
     try:
         content = json.loads(info.path.read_bytes())
@@ -93,11 +91,11 @@ def read_listing(info: RecordInfo) -> Listing:
         if type(num_batch) is not int or not isinstance(files, list) or not files:
             raise ValueError(f"filenames={files!r}, num_batch={num_batch!r}")
         if any(PurePath(file).name != file for file in files):
-            raise ValueError(f"a file must lie in the folder, received {files}")
+            raise ValueError(f"the files must be in the same folder, received {files}")
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         reason = f"no key {error}" if isinstance(error, KeyError) else error
         raise RecordError(
-            f"`{info.path}` lists no records of the 2019 release: {reason}"
+            f"`{info.path}` does not list records of the 2019 release: {reason}"
         ) from error
     return Listing(tuple(files), num_batch)
 

@@ -1,17 +1,15 @@
-"""The records that the 2019 release's data program wrote, read as one stream of ids a split.
+"""Reads the records of the 2019 release as one stream of ids for each split.
 
-A file was cut into B lanes of n // B tokens each, and the lanes into segments of T. Put together
-again, lane after lane and file after file, they are the stream that was cut: of one file in the
-GPUs' form exactly, but for the n % B tokens at its end that filled no lane. So any batch size and
-segment length can be trained. The TPUs' form lacks the end of each lane: there, and where one file
-follows another, the text jumps. What it was made of may be the same text several times over
-(`num_passes`).
+The release cut each file into B lanes of n // B tokens, and the lanes into segments of T. Lane
+after lane and file after file, they give the original stream, so any batch size and segment length
+can be used. A single file in the GPU form lacks only the n % B tokens at its end that filled no
+lane. The TPU form lacks the end of each lane: the text jumps there, and between files. A file may
+hold the same text several times (`num_passes`).
 """
 
 import json
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from txl_tf.data.files import is_remote
-from txl_tf.data.pieces import read_pieces
+from txl_tf.data.reading import read_shards
 from txl_tf.data.records import RecordError
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.release.corpus import load_vocabulary
@@ -38,7 +36,7 @@ _MAX_TOKENS = 2**31  # ids are int32
 
 
 class CorpusInfo(NamedTuple):
-    """The content of a `corpus-info.json`: data set, number of symbols, cutoffs."""
+    """The content of a `corpus-info.json`: data set, vocabulary size, cutoffs."""
 
     dataset: str
     n_token: int
@@ -49,7 +47,7 @@ class ReleaseSplit:
     """The tokens of one split, read from its files at any position.
 
     Args:
-        name: The split.
+        name: The name of the split.
         files: Its files, in order.
     """
 
@@ -62,7 +60,7 @@ class ReleaseSplit:
         return self._ends[-1]
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Reads the tokens from `start` up to, not including, `stop`.
+        """Reads the tokens from `start` up to but excluding `stop`.
 
         Returns:
             The ids, (stop - start,) int32.
@@ -71,11 +69,11 @@ class ReleaseSplit:
             ValueError: If the positions are not in order within the split.
             RecordError: If a record that was read is damaged or holds an unknown id.
         """
-        return read_pieces(self._ends, start, stop, split=self.name, read_piece=self._read_file)
+        return read_shards(self._ends, start, stop, split=self.name, read_shard=self._read_file)
 
-    @cached_property
+    @property
     def document_starts(self) -> np.ndarray:
-        """No positions, (0,) int64: the release did not note where documents begin."""
+        """No positions, (0,) int64: the release does not store where documents begin."""
         return np.zeros(0, np.int64)
 
     def _read_file(self, index: int, start: int, stop: int, out: np.ndarray) -> None:
@@ -84,16 +82,16 @@ class ReleaseSplit:
 
 
 class ReleaseRecords:
-    """A data set of the 2019 release; `open_release_records` makes it.
+    """A data set of the 2019 release, made by `open_release_records`.
 
-    A split's files are looked at when it is first asked for.
+    The files of a split are opened when the split is first used.
 
     Args:
         data_dir: The folder of the record files.
-        corpus: Data set, number of symbols and cutoffs.
-        vocabulary: The symbols; `None` if only their number is known.
+        corpus: The data set, its vocabulary size and cutoffs.
+        vocabulary: The vocabulary; `None` if only its size is known.
         infos: The listings of each split.
-        cuts: How each split should be cut, the most wanted first.
+        cuts: The requested cuts of each split, the preferred one first.
     """
 
     def __init__(
@@ -115,18 +113,18 @@ class ReleaseRecords:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of the splits of which it is clear which files they are read from."""
+        """The names of the splits for which a listing could be chosen."""
         return tuple(split for split, info in self._chosen.items() if info)
 
     @property
     def made_from(self) -> Mapping[str, Any]:
-        """The listing that each split is read from."""
+        """The listing of each split."""
         return {
             "release2019": {split: info.path.name for split, info in self._chosen.items() if info}
         }
 
     def n_documents(self, split: str) -> int:
-        """Returns 0: the release did not note where documents begin."""
+        """Returns 0: the release does not store where documents begin."""
         return len(self.split(split).document_starts)
 
     def n_tokens(self, split: str) -> int:
@@ -138,11 +136,11 @@ class ReleaseRecords:
         return len(self.split(split))
 
     def split(self, name: str) -> ReleaseSplit:
-        """Returns a split, to read from.
+        """Returns a split.
 
         Raises:
-            RecordError: If there is no such split, it is there in several forms and none is the
-                one wanted, or its files are not what its listing says.
+            RecordError: If there is no such split, if it exists in several cuts and none is the
+                requested one, or if its files do not match its listing.
         """
         if name not in self._opened:
             self._opened[name] = self._open_split(name)
@@ -157,8 +155,8 @@ class ReleaseRecords:
         if info is None:
             listed = ", ".join(found.path.name for found in self._infos[name])
             raise RecordError(
-                f"`{self.data_dir}` has split {name!r} cut in several ways, and none is "
-                f"the batch size and tgt_len asked for; give those of one of {listed}."
+                f"`{self.data_dir}` has several cuts of split {name!r}, and none has the requested "
+                f"batch size and tgt_len: pass those of one of {listed}."
             )
         listing = read_listing(info)
         files = [
@@ -191,23 +189,24 @@ def open_release_records(
 ) -> ReleaseRecords:
     """Opens the records of the 2019 release.
 
-    A split that is there in several forms is read from that with the batch size and segment length
-    given, the GPUs' form before the TPUs', or from the only one in the GPUs' form. Which one it is
-    changes nothing but the few tokens at the end that filled no lane.
+    If a split exists in several cuts, the one with the given batch size and segment length is read,
+    in the GPU form if there is one, or else the only cut in the GPU form. The choice changes only
+    the few tokens at the end that filled no lane.
 
     Args:
-        folder: That of the record files, or the one above, where `cache.pkl` is.
-        train_batch_size: Batch size that the training split was cut for.
-        eval_batch_size: Batch size that the other splits were cut for, if it is another.
-        tgt_len: Segment length that the splits were cut for.
-        record_info_dir: Folder of the listings, if it is another one.
-        corpus_info_path: `corpus-info.json`, if it is not in one of these folders or above.
+        folder: The folder of the record files, or its parent, which holds `cache.pkl`.
+        train_batch_size: The batch size that the training split was cut for.
+        eval_batch_size: The batch size that the other splits were cut for, if it is different.
+        tgt_len: The segment length that the splits were cut for.
+        record_info_dir: The folder of the listings, if it is different.
+        corpus_info_path: The path of `corpus-info.json`, if it is not in one of these folders or
+            their parents.
 
     Returns:
         The data set.
 
     Raises:
-        UserError: If there are no such records, or what describes them is missing or wrong.
+        UserError: If there are no such records, or their descriptions are missing or wrong.
     """
     for path in (os.fspath(folder), record_info_dir or "", corpus_info_path or ""):
         _check_local(path)
@@ -221,13 +220,13 @@ def open_release_records(
         Path(corpus_info_path) if corpus_info_path else _find_file(places, CORPUS_INFO_NAME)
     )
     if corpus_info is None:
-        raise RecordError(f"`{data_dir}` has no {CORPUS_INFO_NAME}, nor has the folder above it.")
+        raise RecordError(f"`{data_dir}` and its parent folder have no {CORPUS_INFO_NAME}.")
     corpus = read_corpus_info(corpus_info)
     cache = _find_file([*places, corpus_info.parent], CACHE_NAME)
     vocabulary = load_vocabulary(cache, corpus.dataset) if cache else None
     if vocabulary is not None and len(vocabulary) != corpus.n_token:
         raise RecordError(
-            f"`{cache}` has {len(vocabulary)} symbols, but `{corpus_info}` says {corpus.n_token}."
+            f"`{cache}` has {len(vocabulary)} symbols, but `{corpus_info}` states {corpus.n_token}."
         )
     train, other = (
         [Cut(size, tgt_len)] if size and tgt_len else []
@@ -238,21 +237,21 @@ def open_release_records(
 
 
 def holds_release_records(folder: str | os.PathLike[str]) -> bool:
-    """Tells whether a folder here, or `tfrecords` in it, has records of the 2019 release."""
+    """Tells whether a local folder, or `tfrecords` in it, has records of the 2019 release."""
     path = os.fspath(folder)
     return not is_remote(path) and bool(find_record_infos(_find_listings(path)))
 
 
 def read_corpus_info(path: str | Path) -> CorpusInfo:
-    """Reads a `corpus-info.json`; of the cutoffs those that lie within the vocabulary.
+    """Reads a `corpus-info.json`, and drops cutoffs outside of the vocabulary.
 
     Raises:
-        RecordError: If it cannot be read, or is none.
+        RecordError: If it cannot be read, or does not describe a corpus.
     """
     try:
         content = json.loads(Path(path).read_bytes())
         dataset, n_token = content["dataset"], content["vocab_size"]
-        bounds = content["cutoffs"]  # with 0 and the number of symbols around them, or empty
+        bounds = content["cutoffs"]  # with 0 and the vocabulary size at the ends, or empty
         if (
             type(n_token) is not int
             or not 1 <= n_token <= _MAX_TOKENS
@@ -265,17 +264,19 @@ def read_corpus_info(path: str | Path) -> CorpusInfo:
         return CorpusInfo(dataset, n_token, within)
     except (KeyError, TypeError, ValueError, OSError, RecursionError) as error:
         reason = f"no key {error}" if isinstance(error, KeyError) else error
-        raise RecordError(f"`{path}` describes no corpus of the 2019 release: {reason}") from error
+        raise RecordError(
+            f"`{path}` does not describe a corpus of the 2019 release: {reason}"
+        ) from error
 
 
 def _find_listings(folder: str) -> str:
-    """Returns the folder, or `tfrecords` in it if only that has listings."""
+    """Returns the folder, or `tfrecords` in it if only that one has listings."""
     inside = os.path.join(folder, "tfrecords")
     return inside if not find_record_infos(folder) and find_record_infos(inside) else folder
 
 
 def _find_data_folder(folder: Path, listed_in: Path) -> Path:
-    """Returns the folder of the record files: the given one, or `tfrecords` in it."""
+    """Returns the folder of the record files: `folder`, or `tfrecords` in it."""
     inside = folder / "tfrecords"
     is_above = folder.resolve() != listed_in.resolve() and not any(folder.glob("*.tfrecords"))
     return inside if is_above and inside.is_dir() else folder
@@ -288,6 +289,6 @@ def _find_file(folders: Sequence[Path], name: str) -> Path | None:
 def _check_local(path: str) -> None:
     if is_remote(path):
         raise RecordError(
-            f"`{path}`: records of the 2019 release are read from a folder here. Copy them, or "
-            "make new ones with data_prep/make_tfrecords.py."
+            f"`{path}`: records of the 2019 release are read only from a local folder. Copy them, "
+            "or make new ones with data_prep/make_tfrecords.py."
         )

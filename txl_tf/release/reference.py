@@ -1,14 +1,14 @@
-"""Transformer-XL as the paper writes it: slow, in float64, in plain NumPy.
+"""Transformer-XL as the paper describes it, in plain NumPy and float64, and slow.
 
-It reads the variables of a checkpoint of the 2019 release and shares nothing with the layers of
-this package, so that what it computes can judge them, or any other implementation. It is meant to
-be read beside section 3.3 of the paper: distances are looped over where fast code shifts, the mask
-is asked for each pair of query and key, the memory is put in front of the segment, and each token
-looks for its bin. `trace_segment` returns every term on the way.
+It reads the variables of a checkpoint of the 2019 release and shares no code with the layers of
+this package, so it can be used to check them, or any other implementation. It is meant to be read
+beside section 3.3 of the paper: it loops over distances where fast code shifts, computes the mask
+for each pair of query and key, concatenates the memory and the segment, and looks up the bin of
+each token. `trace_segment` returns every intermediate term.
 
 Letters: B rows, T tokens of the segment, M states of the memory, S = M + T keys, N heads, H width
-of a head, D `d_model`. Keys are counted from the oldest state of the memory, so query i stands
-behind M + i keys, and the distance from it to key j is i + M - j.
+of a head, D `d_model`. Keys are counted from the oldest state of the memory, so query i comes after
+M + i keys, and its distance to key j is i + M - j.
 
 References:
     Dai et al. 2019, https://arxiv.org/abs/1901.02860.
@@ -24,28 +24,28 @@ from txl_tf.config import AttentionSpan, ModelConfig
 
 PREFIX = "transformer/"
 EPSILON = 1e-12  # of LayerNorm in the release
-_N_ROWS = 2**14  # of a table that are float64 at a time
+_N_ROWS = 2**14  # rows of a table that are converted to float64 at a time
 
 Variables = Mapping[str, np.ndarray]
 
 
 class LayerTrace(NamedTuple):
-    """What a layer computes on the way, in order.
+    """The intermediate results of a layer, in order.
 
     Args:
-        memory: (B, M, D) inputs of this layer before the segment.
-        hidden: (B, T, D) its input.
+        memory: (B, M, D), the inputs of this layer before the segment.
+        hidden: (B, T, D), the input of the layer.
         queries: (B, T, N, H).
         keys: (B, S, N, H).
         values: (B, S, N, H).
-        content: (B, N, T, S) the terms (a) + (c) of the scores, divided by sqrt(H).
-        position: (B, N, T, S) the terms (b) + (d), divided by sqrt(H); 0 for keys after the query.
+        content: (B, N, T, S), the terms (a) + (c) of the scores, divided by sqrt(H).
+        position: (B, N, T, S), the terms (b) + (d), divided by sqrt(H); 0 for keys after the query.
         mask: (T, S) bool, true where a query sees a key.
-        weights: (B, N, T, S) of the keys for each query; they sum to 1.
-        attended: (B, T, D) the weighted values after the output projection.
-        normed: (B, T, D) input and attention together after LayerNorm.
-        changed: (B, T, D) output of the feed-forward network.
-        output: (B, T, D) both together after LayerNorm: the input of the next layer.
+        weights: (B, N, T, S), the attention weights; they sum to 1 over the keys.
+        attended: (B, T, D), the weighted values after the output projection.
+        normed: (B, T, D), the sum of input and attention after LayerNorm.
+        changed: (B, T, D), the output of the feed-forward network.
+        output: (B, T, D), the sum of both after LayerNorm: the input of the next layer.
     """
 
     memory: np.ndarray
@@ -64,15 +64,15 @@ class LayerTrace(NamedTuple):
 
 
 class SegmentTrace(NamedTuple):
-    """What the model computes of a segment.
+    """The intermediate results of a segment.
 
     Args:
-        embeddings: (B, T, D) input of the first layer.
-        layers: of each layer.
-        new_memory: (B, M, D) of each layer, for the next segment.
-        head: (B, T, n_0 + k) log p of the ids of bin 0 and, behind them, of the k further bins.
-        bins: (B, T, n_i) log p(id | bin i) of each further bin.
-        nll: (B, T) -log p of each target, in nats.
+        embeddings: (B, T, D), the input of the first layer.
+        layers: The trace of each layer.
+        new_memory: (B, M, D) for each layer, the memory of the next segment.
+        head: (B, T, n_0 + k), log p of the ids of bin 0, followed by those of the k other bins.
+        bins: (B, T, n_i) for each other bin, log p(id | bin i).
+        nll: (B, T), -log p of each target, in nats.
     """
 
     embeddings: np.ndarray
@@ -96,16 +96,16 @@ def trace_segment(
     """Runs the model on a segment.
 
     Args:
-        variables: of a checkpoint of the release, by name; each is read when it is needed.
-        config: the model's.
+        variables: The variables of a checkpoint of the release by name, read as they are needed.
+        config: The config of the model.
         ids: (B, T) integers in [0, V).
         targets: (B, T) integers in [0, V), the ids one to the right.
-        memory: of `make_empty_memory`, or the last segment's `new_memory`.
-        span: how far a query looks back.
-        epsilon: of LayerNorm.
+        memory: The result of `make_empty_memory`, or the `new_memory` of the last segment.
+        span: The attention span.
+        epsilon: The epsilon of LayerNorm.
 
     Returns:
-        All that it computes, in float64.
+        All intermediate results, in float64.
     """
     embeddings = hidden = embed(variables, config, ids)
     layers, new_memory = [], []
@@ -121,7 +121,7 @@ def trace_segment(
         if index == 0:
             nll[place] = -head[place][token]
         else:
-            cluster = config.bins[0][1] + index - 1  # clusters are in order, behind bin 0
+            cluster = config.bins[0][1] + index - 1  # clusters are in order, after bin 0
             nll[place] = -(head[place][cluster] + bins[index - 1][place][token - low])
     return SegmentTrace(embeddings, tuple(layers), tuple(new_memory), head, bins, nll)
 
@@ -132,7 +132,7 @@ def make_empty_memory(config: ModelConfig, batch_size: int, mem_len: int) -> tup
 
 
 def find_bin(config: ModelConfig, token: int) -> tuple[int, int]:
-    """Returns the number of the bin that holds an id, and the bin's first id."""
+    """Returns the index of the bin of an id, and the first id of the bin."""
     for index, (low, high) in enumerate(config.bins):
         if low <= token < high:
             return index, low
@@ -144,7 +144,7 @@ def embed(variables: Variables, config: ModelConfig, ids: np.ndarray) -> np.ndar
     embedded = np.zeros((*ids.shape, config.d_model))
     for index, (low, high) in enumerate(config.bins):
         scope = _name_embedding(config, index)
-        first = low if config.div_val > 1 else 0  # one table for all bins, or one for each
+        first = low if config.div_val > 1 else 0  # one table for all bins, or one for each bin
         table, projection = variables[f"{scope}/lookup_table"], _find(variables, f"{scope}/proj_W")
         for place, token in np.ndenumerate(ids):
             if low <= token < high:
@@ -154,7 +154,7 @@ def embed(variables: Variables, config: ModelConfig, ids: np.ndarray) -> np.ndar
 
 
 def make_sinusoids(distance: int, config: ModelConfig, clamp_len: int) -> np.ndarray:
-    """Returns R (D,) of a distance: all sines first, then all cosines."""
+    """Returns the encoding R (D,) of a distance: all sines, then all cosines."""
     if clamp_len > 0:
         distance = min(distance, clamp_len)
     angles = distance / 10000 ** (np.arange(0, config.d_model, 2) / config.d_model)
@@ -162,9 +162,9 @@ def make_sinusoids(distance: int, config: ModelConfig, clamp_len: int) -> np.nda
 
 
 def sees(query: int, key: int, span: AttentionSpan) -> bool:
-    """Tells whether a query sees a key: with `same_length` its own and the M before it.
+    """Tells whether a query sees a key: with `same_length`, its own and the M before it.
 
-    If it `counts_self`, which is not the release's way, its own is one of the M.
+    With `counts_self`, which the release does not have, its own key is one of the M.
     """
     distance, largest = query + span.mem_len - key, span.mem_len - span.counts_self
     return 0 <= distance <= largest if span.same_length else distance >= 0
@@ -239,7 +239,7 @@ def compute_log_probs(
     scope, logits = f"{PREFIX}adaptive_softmax", []
     for index, (low, high) in enumerate(config.bins):
         embedding = _name_embedding(config, index)
-        table = variables[f"{embedding}/lookup_table"]  # the embedding's: the weights are tied
+        table = variables[f"{embedding}/lookup_table"]  # the weights are tied to the embedding's
         if config.div_val == 1:
             table = table[low:high]
         if not config.cutoffs or (config.proj_share_all_but_first and index > 0):
@@ -258,7 +258,7 @@ def compute_log_probs(
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns the log of the softmax over the last axis."""
+    """Returns the logarithm of the softmax over the last axis."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.sum(np.exp(shifted), axis=-1, keepdims=True))
 
@@ -274,7 +274,7 @@ def _name_embedding(config: ModelConfig, index: int) -> str:
 
 
 def _find(variables: Variables, name: str) -> np.ndarray | None:
-    """Returns a variable, or `None` where the release has none."""
+    """Returns a variable, or `None` if the checkpoint lacks it."""
     if name not in variables:
         return None
     return variables[name]

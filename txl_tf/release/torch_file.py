@@ -4,38 +4,38 @@ import io
 import math
 import os
 import zipfile
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from txl_tf.errors import UserError, explain, explain_errors
-from txl_tf.release.pickled_names import NAMES, check_sizes
-from txl_tf.release.plain_data import Name, PickleError
+from txl_tf.release.pickled_objects import NAMES, Name, PickleError, check_sizes
 from txl_tf.release.unpickling import read_pickle
 
 _DTYPES = {
     "FloatStorage": "<f4",
     "DoubleStorage": "<f8",
     "HalfStorage": "<f2",
-    "BFloat16Storage": "<u2",  # numpy has no such type: its bits
+    "BFloat16Storage": "<u2",  # the bits: NumPy has no such type
     "LongStorage": "<i8",
     "IntStorage": "<i4",
     "ByteStorage": "u1",
     "BoolStorage": "u1",
 }
-_OLDER = "it is no zip as torch writes it since 1.6; its older formats are not read"
+_OLDER = "it is not a zip file of torch 1.6 or newer; older formats are not supported"
 
 
 def read_torch_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Reads the tensors of a `pytorch_model.bin`. No code in it is run.
+    """Reads the tensors in a `pytorch_model.bin`. No code in it is executed.
 
     Args:
-        path: A file that `torch.save` wrote of a dict of tensors. Where torch is installed, it
-            reads the file, with `weights_only=True`; else it must be of torch 1.6 or newer.
+        path: A dict of tensors that `torch.save` wrote. If torch is installed, it reads the file
+            with `weights_only=True`; otherwise the file must be of torch 1.6 or newer.
 
     Returns:
-        The tensors by their names, in the file's order, C-contiguous and maybe read-only.
-        bfloat16 becomes float32; others keep their dtype.
+        The tensors by name, in the file's order, C-contiguous and possibly read-only.
+        bfloat16 becomes float32; other tensors keep their dtype.
 
     Raises:
         UserError: If the file cannot be read, is damaged, or holds anything but tensors of
@@ -55,24 +55,24 @@ def _read_with_torch(torch: Any, path: str | os.PathLike[str]) -> dict[str, np.n
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
-    except Exception as error:  # there is no list of what torch raises
-        raise UserError(f"torch says: {explain(error)}") from error
+    except Exception as error:  # torch does not document what it raises
+        raise UserError(f"torch reports: {explain(error)}") from error
     if not isinstance(tensors, dict):
-        raise UserError("it holds no dict of tensors")
+        raise UserError("it does not hold a dict of tensors")
     arrays = {}
     for name, tensor in tensors.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-            raise UserError(f"it holds {name!r}, which is no tensor")
+            raise UserError(f"it holds {name!r}, which is not a tensor")
         plain = tensor.detach().float() if tensor.dtype == torch.bfloat16 else tensor.detach()
         arrays[name] = np.ascontiguousarray(plain.numpy())
     return arrays
 
 
 def _check_unpacked_size(path: str | os.PathLike[str]) -> None:
-    """Checks that a zip unpacks to no more than its size, as `torch.save` writes them.
+    """Checks that a zip file does not unpack to more than its size; torch compresses nothing.
 
     Raises:
-        UserError: If it does not.
+        UserError: If it does.
     """
     if not zipfile.is_zipfile(path):
         return  # an older format, without compression
@@ -80,9 +80,9 @@ def _check_unpacked_size(path: str | os.PathLike[str]) -> None:
         with zipfile.ZipFile(path) as archive:
             sizes = [member.file_size for member in archive.infolist()]
     except Exception:
-        return  # torch says what is wrong with it
+        return  # torch reports the fault
     if sum(sizes) > os.path.getsize(path):
-        raise UserError("its members are larger than itself: torch does not compress them")
+        raise UserError("its members are larger than the file: torch does not compress them")
 
 
 def _read_without_torch(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -96,42 +96,42 @@ def _read_without_torch(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         }
         tensors = read_pickle(archive.read("data.pkl"), names, archive.load_storage)
     if type(tensors) is not dict:
-        raise PickleError("it holds no dict of tensors")
+        raise PickleError("it does not hold a dict of tensors")
     for name, tensor in tensors.items():
         if type(name) is not str or not isinstance(tensor, np.ndarray):
-            raise PickleError(f"it holds {name[:60]!a}, which is no tensor")
+            raise PickleError(f"it holds {name[:60]!a}, which is not a tensor")
     return tensors
 
 
+@dataclass(frozen=True, eq=False)
 class Storage:
-    """A row of numbers that tensors are parts of.
+    """A row of numbers; tensors are views of it.
 
     Args:
-        kind: What torch calls it, as in "FloatStorage".
+        kind: Its class in torch, as in "FloatStorage".
         numbers: (n,).
     """
 
-    def __init__(self, kind: str, numbers: np.ndarray) -> None:
-        self.kind = kind
-        self.numbers = numbers
+    kind: str
+    numbers: np.ndarray
 
 
 class Archive:
-    """The zip that `torch.save` writes: a pickle, and a file for each storage.
+    """The zip file that `torch.save` writes: a pickle, and a file for each storage.
 
     Args:
-        file: The zip, open for reading.
-        size: Its bytes.
+        file: The zip file, open for reading.
+        size: Its size in bytes.
 
     Raises:
-        PickleError: If it is no such zip.
+        PickleError: If it is not such a zip file.
     """
 
     def __init__(self, file: io.BufferedIOBase | Any, size: int) -> None:
         try:
             self._zip = zipfile.ZipFile(file)
             members = {member.filename: member for member in self._zip.infolist()}
-        except Exception as error:  # what a damaged directory makes zipfile raise is not told
+        except Exception as error:  # zipfile does not document what a damaged directory raises
             raise PickleError(_OLDER) from error
         folders = [name.split("/")[0] for name in members if name.count("/") == 1]
         folders = [folder for folder in dict.fromkeys(folders) if f"{folder}/data.pkl" in members]
@@ -140,20 +140,20 @@ class Archive:
         self._members = {
             name.removeprefix(f"{folders[0]}/"): member for name, member in members.items()
         }
-        self._bytes_left = size  # to read: members may lie over each other
-        self._work_left = 4 * size  # tensors may be wider than their storages, or many in one
+        self._bytes_left = size  # to read; members may overlap
+        self._work_left = 4 * size  # tensors may be larger than their storages, or share one
         self._storages: dict[str, bytes] = {}
         if "byteorder" in self._members and self.read("byteorder") != b"little":
             raise PickleError("its numbers are not little-endian")
 
     def read(self, name: str) -> bytes:
-        """Returns what a member holds.
+        """Returns the content of a member.
 
         Args:
-            name: Its name, without the folder that all are in.
+            name: Its name, without the folder that all members are in.
 
         Raises:
-            PickleError: If it is missing, damaged or not as torch writes it.
+            PickleError: If it is missing, damaged or not stored as torch does.
         """
         member = self._members.get(name)
         if member is None:
@@ -174,18 +174,18 @@ class Archive:
             identity: ("storage", its kind, the name of its member, device, count).
 
         Raises:
-            PickleError: If there is none like that.
+            PickleError: If there is no such storage.
         """
         if type(identity) is not tuple or len(identity) != 5:
-            raise PickleError("it refers to what is no storage")
+            raise PickleError("it refers to an object that is not a storage")
         _, kind, key, _, count = identity
         if type(kind) is not Name or kind.name not in _DTYPES or type(key) is not str:
-            raise PickleError("it refers to what is no storage")
+            raise PickleError("it refers to an object that is not a storage")
         if key not in self._storages:
             self._storages[key] = self.read(f"data/{key[:60]}")
         data, dtype = self._storages[key], np.dtype(_DTYPES[kind.name])
         if type(count) is not int or count * dtype.itemsize != len(data):
-            raise PickleError(f"its storage {key[:60]!a} is of another size than it says")
+            raise PickleError(f"its storage {key[:60]!a} does not have the size that it states")
         return Storage(kind.name, np.frombuffer(data, dtype))
 
     def make_tensor(self, args: tuple[Any, ...]) -> np.ndarray:
@@ -201,7 +201,7 @@ class Archive:
             raise PickleError("a tensor reaches beyond its storage")
         self._work_left -= n_numbers * storage.numbers.itemsize
         if self._work_left < 0:
-            raise PickleError("its tensors are much larger than itself")
+            raise PickleError("its tensors are much larger than the file")
         if not n_numbers:
             view = np.zeros(sizes, storage.numbers.dtype)
         else:

@@ -1,4 +1,4 @@
-"""What a comparison with the reference found: its checks, as a table and as a verdict."""
+"""The results of a comparison with the reference, as checks, a table and a verdict."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -7,26 +7,26 @@ from txl_tf.config import AttentionSpan
 
 LAYER_TERMS = ("memory", "content", "position", "mask", "output", "LayerNorm", "feed-forward")
 EMBEDDING, SOFTMAX, END_TO_END = "embedding bin", "softmax bin", "end to end"
-# What usually makes a term part, as ports of the release have it.
+# The usual mistakes in each term, as seen in ports of the release.
 HINTS = {
-    "memory": "the memory keeps the inputs of the layer, the last M of them over all segments, not "
-    "its outputs; before the first segment it is zeros, which are attended to",
+    "memory": "the memory holds the inputs of the layer, not its outputs: the last M of them, over "
+    "all segments; before the first segment it is zeros, which are attended to",
     "content": "the columns of the qkv kernel are q, k, v in this order, each head by head; the "
     "content bias u is r_w_bias, the position bias v is r_r_bias; scores are divided by sqrt(H)",
     "position": "all sines come first, then all cosines, not interleaved; the first row of the "
     "table is the largest distance; clamp_len; the left shift; the position bias v is r_r_bias",
-    "mask": "query i sees key j if j <= i + M; with same_length also j >= i, which leaves M + 1 "
-    "keys, not M; the zeros before the first segment are seen",
+    "mask": "query i sees key j if j <= i + M, and with same_length only if j >= i, which leaves "
+    "M + 1 keys, not M; the zeros before the first segment are seen",
     "output": "the columns of the values in the qkv kernel; the output projection has no bias; the "
     "residual is added before LayerNorm",
     "LayerNorm": "its epsilon is 1e-12 in the release; it comes after the residual; gamma and beta",
     "feed-forward": "the activation is relu, between layer_1 and layer_2; both have biases",
     EMBEDDING: "embeddings are multiplied by sqrt(D); each bin has a table and a projection of its "
     "own, from E // div_val**i to D; bins begin at the cutoffs",
-    SOFTMAX: "row i - 1 of cluster_W and cluster_b is bin i's: in order; the projection is the "
-    "embedding's (proj_share_all_but_first) or the bin's own, applied as h P^T; the bin's bias",
-    END_TO_END: "every term agrees on the inputs of the reference: how one layer's output reaches "
-    "the next, or the memory the next segment",
+    SOFTMAX: "bin i has row i - 1 of cluster_W and cluster_b; the projection is the embedding's "
+    "(proj_share_all_but_first) or the bin's own, applied as h P^T; the bin's bias",
+    END_TO_END: "every term agrees if given the inputs of the reference, so the output of a layer "
+    "does not reach the next layer, or the memory does not reach the next segment",
 }
 
 
@@ -34,13 +34,13 @@ class Check(NamedTuple):
     """One comparison of the model with the reference.
 
     Args:
-        span: how far queries looked back.
-        segment: number of the segment, from 0.
-        layer: number of the layer as in the checkpoint, from 0; `None` outside of the layers.
-        term: one of `HINTS`; "embedding bin" and "softmax bin" with the bin's number behind them.
-        quantity: what was compared.
-        difference: the largest, relative to the largest value of the reference.
-        agrees: whether it is as small as float32 explains.
+        span: The attention span.
+        segment: The number of the segment, from 0.
+        layer: The number of the layer in the checkpoint, from 0; `None` outside of the layers.
+        term: One of `HINTS`; "embedding bin" and "softmax bin" are followed by the bin's number.
+        quantity: The name of the compared values.
+        difference: The largest difference, relative to the largest value of the reference.
+        agrees: Whether float32 explains the difference.
     """
 
     span: AttentionSpan
@@ -53,12 +53,12 @@ class Check(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Layer and term, for people."""
+        """The layer and the term, in words."""
         return self.term if self.layer is None else f"layer {self.layer}, {self.term}"
 
     @property
     def hint(self) -> str:
-        """What usually makes this term part."""
+        """The usual mistakes in this term."""
         return HINTS[self.term.rstrip("0123456789 ")]
 
 
@@ -68,7 +68,7 @@ def find_first(checks: list[Check]) -> Check | None:
 
 
 def describe_verdict(checks: list[Check]) -> Iterator[str]:
-    """Yields the lines that say whether all terms agree, or where they part first, and why."""
+    """Yields lines that say whether all terms agree, or where they first differ, and why."""
     first = find_first(checks)
     if first is None:
         largest = max(checks, key=lambda check: check.difference)
@@ -77,25 +77,25 @@ def describe_verdict(checks: list[Check]) -> Iterator[str]:
             f"({largest.place}: {largest.quantity})."
         )
         return
-    parted = list(dict.fromkeys(check.place for check in checks if not check.agrees))
-    yield f"They part first at {first.place}: {first.quantity}, by {first.difference:.1e}"
-    yield f"  in segment {first.segment}, {describe_span(first.span)}."
+    places = list(dict.fromkeys(check.place for check in checks if not check.agrees))
+    yield f"They first differ at {first.place}: {first.quantity}, by {first.difference:.1e}"
+    yield f"  in segment {first.segment}, {describe_attention_span(first.span)}."
     yield f"  Usual causes: {first.hint}."
-    if len(parted) > 1:
-        more = f" and {len(parted) - 5} more places" if len(parted) > 5 else ""
-        yield f"  They part at: {'; '.join(parted[:5])}{more}."
+    if len(places) > 1:
+        more = f" and {len(places) - 5} more places" if len(places) > 5 else ""
+        yield f"  They differ at: {'; '.join(places[:5])}{more}."
 
 
-def describe_span(span: AttentionSpan) -> str:
-    """Returns a span in words."""
+def describe_attention_span(span: AttentionSpan) -> str:
+    """Returns an attention span in words."""
     clamp = f"clamp_len {span.clamp_len}" if span.clamp_len > 0 else "no clamp_len"
     return f"mem_len {span.mem_len}, {'same_length' if span.same_length else 'plain'}, {clamp}"
 
 
 def format_table(checks: list[Check]) -> Iterator[str]:
-    """Yields a table of the largest difference of each layer and term; `!` marks those that part.
+    """Yields a table of the largest difference of each layer and term; `!` marks disagreement.
 
-    The bins of the embedding and of the softmax have lines of their own, above and below.
+    The bins of the embedding and of the softmax have their own lines above and below.
     """
     width = max(map(len, LAYER_TERMS)) + 1
     layers = sorted({check.layer for check in checks if check.layer is not None})

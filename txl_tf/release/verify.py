@@ -1,7 +1,7 @@
-"""Compares a model with the reference term by term, and so finds the term that is wrong.
+"""Compares a model with the reference term by term, to find a term that is wrong.
 
-Errors of float32 are of the order of 1e-6 of a term's largest value, those of a wrong term seldom
-below 1e-3.
+Rounding errors of float32 are about 1e-6 of the largest value of a term; those of a wrong term are
+seldom below 1e-3.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,18 +15,18 @@ from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.release import reference
 from txl_tf.release.checkpoint import open_release_checkpoint
-from txl_tf.release.comparison import TOLERANCE, Comparison
+from txl_tf.release.comparison import Comparison
 from txl_tf.release.verdict import Check
 
 
 class Shape(NamedTuple):
-    """The text that is compared: its size, and what its segments are cut to.
+    """The size of the text that is compared.
 
     Args:
-        tgt_len: segment length T.
-        batch_size: rows B.
-        n_segments: how many at least, with the memory carried from each to the next.
-        seed: of the ids.
+        tgt_len: The segment length T.
+        batch_size: The number of rows B.
+        n_segments: The least number of segments; the memory is carried from each to the next.
+        seed: The seed of the ids.
     """
 
     tgt_len: int = 8
@@ -36,19 +36,19 @@ class Shape(NamedTuple):
 
 
 SHAPE = Shape()
-# Memory longer than a segment, so that it keeps states of more than one; distances that are
-# clamped, and others.
+# The memory is longer than a segment, so that it keeps states of several segments. Some distances
+# are clamped, and others are not.
 SPANS = (AttentionSpan(12), AttentionSpan(12, same_length=True, clamp_len=7))
 
 
 class CheckpointVariables(Mapping[str, np.ndarray]):
-    """The variables of a checkpoint by name, each read when it is asked for.
+    """The variables of a checkpoint by name, each read on access.
 
     Args:
-        path: of the checkpoint without `.index`.
+        path: The path of the checkpoint without `.index`.
 
     Raises:
-        UserError: the checkpoint or a variable cannot be read.
+        UserError: If the checkpoint or a variable cannot be read.
     """
 
     def __init__(self, path: str):
@@ -73,7 +73,7 @@ class CheckpointVariables(Mapping[str, np.ndarray]):
 
 
 def extend_shape(config: ModelConfig, shape: Shape = SHAPE) -> Shape:
-    """Returns the shape with as many segments as it takes to draw every edge of every bin.
+    """Returns the shape with enough segments to draw the first and the last id of every bin.
 
     Raises:
         UserError: If a segment has fewer tokens than there are bins.
@@ -85,15 +85,15 @@ def extend_shape(config: ModelConfig, shape: Shape = SHAPE) -> Shape:
             f"Received: tgt_len={shape.tgt_len} in {shape.batch_size} rows, "
             f"{len(config.bins)} bins"
         )
-    # Tokens of the first segment may be inputs alone. The others hold each bin `per_bin` times.
+    # The first segment may hold inputs that are no targets. Others hold each bin `per_bin` times.
     return shape._replace(n_segments=max(shape.n_segments, 1 + -(-2 // per_bin)))
 
 
 def draw_text(config: ModelConfig, shape: Shape = SHAPE) -> np.ndarray:
-    """Returns ids (B, n_segments T + 1), n_segments being that of `extend_shape`.
+    """Returns ids (B, n_segments T + 1), with the `n_segments` of `extend_shape`.
 
-    Every bin occurs in every segment, and the first and the last id of every bin occur both as an
-    input and as a target: an error of one in a bin's bounds shows nowhere else.
+    Every bin occurs in every segment. The first and the last id of every bin occur both as an
+    input and as a target, because only they show a bound that is off by one.
 
     Raises:
         UserError: If a segment has fewer tokens than there are bins.
@@ -124,27 +124,25 @@ def compare_model(
     *,
     shape: Shape = SHAPE,
     spans: Sequence[AttentionSpan] = SPANS,
-    tolerance: float = TOLERANCE,
 ) -> list[Check]:
-    """Compares a model with the reference, for each span on some segments with memory.
+    """Compares a model with the reference on segments with memory, once for each span.
 
     Args:
-        model: with the weights of the checkpoint, in float32.
-        variables: of the checkpoint, by name.
-        shape: of the text.
-        spans: how far queries look back.
-        tolerance: the largest difference of a term, relative to its largest value.
+        model: The model with the weights of the checkpoint, in float32.
+        variables: The variables of the checkpoint by name.
+        shape: The size of the text.
+        spans: The attention spans.
 
     Returns:
         All checks in the order of the computation.
 
     Raises:
-        UserError: the text is too short, or the checkpoint cannot be read.
+        UserError: If the text is too short, or the checkpoint cannot be read.
     """
     shape = extend_shape(model.config, shape)
     text, length, checks = draw_text(model.config, shape), shape.tgt_len, []
     was_on = tf.config.experimental.tensor_float_32_execution_enabled()
-    tf.config.experimental.enable_tensor_float_32_execution(False)  # its 10 bits are an error here
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # it has only 10 bits
     try:
         for span in spans:
             memory = reference.make_empty_memory(model.config, shape.batch_size, span.mem_len)
@@ -153,7 +151,7 @@ def compare_model(
                 ids = text[:, segment * length : (segment + 1) * length]
                 targets = text[:, segment * length + 1 : (segment + 1) * length + 1]
                 trace = reference.trace_segment(variables, model.config, ids, targets, memory, span)
-                comparison = Comparison(model, variables, trace, span, segment, tolerance)
+                comparison = Comparison(model, variables, trace, span, segment)
                 if segment == 0:
                     comparison.compare_first_memory(own_memory)
                 comparison.compare(ids, targets, memory)

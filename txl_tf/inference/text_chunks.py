@@ -1,4 +1,4 @@
-"""Texts as tokens, with the bytes and the words that these stand for."""
+"""Texts in chunks of tokens, with the numbers of bytes and words that these stand for."""
 
 import re
 import reprlib
@@ -14,30 +14,31 @@ from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.words import WHITE_SPACE
 
 _SPACES = b" \t\n\r\v\f"
-_LONG = 64  # characters of a word that tell where it is
+_MAX_SEARCHED = 64  # characters of an unknown word that are searched for
 
 
 class TextName(NamedTuple):
-    """What a text is called.
+    """The name of a text.
 
     Args:
-        source: the file that it is in; empty if it is in none.
-        number: of the line or document in it, or of the text, from 1 on.
+        source: The file of the text; empty if there is none.
+        number: The number of the line, document or text, from 1.
     """
 
     source: str
     number: int
 
 
-class TextPart(NamedTuple):
-    """Some tokens of a text, which follow those of the part before.
+class TextChunk(NamedTuple):
+    """Consecutive tokens of a text.
 
     Args:
         ids: (n,) int32.
-        n_bytes: bytes that they were made of; `None` where only ids are known.
-        n_words: words that begin in them; at level "word" all of `ids`; `None` as before.
-        first: bytes of the first of `ids`, and the words that lie within it.
-        begins: the name of the text that begins here; `None` if the last one goes on.
+        n_bytes: The number of bytes that were encoded; `None` if only the ids are known.
+        n_words: The number of words that begin in the chunk, at level "word" that of the tokens;
+            `None` if only the ids are known.
+        first: The number of bytes of the first token, and the number of words within it.
+        begins: The name of the text that begins here; `None` if the chunk continues a text.
     """
 
     ids: np.ndarray
@@ -47,68 +48,64 @@ class TextPart(NamedTuple):
     begins: TextName | None
 
 
-def make_ids_part(ids: np.ndarray, begins: TextName) -> TextPart:
-    """Returns a whole text of which only the ids, (n,) int32, are known."""
-    return TextPart(ids, None, None, (0, 0), begins)
-
-
-def make_text_part(
+def make_text_chunk(
     vocabulary: Vocabulary,
     ids: np.ndarray,
     text: bytes,
     begins: TextName | None,
     *,
     is_in_word: bool = False,
-) -> TextPart:
-    """Returns a part of a text.
+) -> TextChunk:
+    """Returns a chunk of a text.
 
     Args:
-        vocabulary: its symbols.
-        ids: (n,) int32, what they make of `text`.
-        text: UTF-8; at level "byte" anything.
-        begins: as `TextPart`'s.
-        is_in_word: whether the text before ended within a word.
+        vocabulary: The vocabulary.
+        ids: (n,) int32, the encoded `text`.
+        text: UTF-8; any bytes at level "byte".
+        begins: See `TextChunk`.
+        is_in_word: Whether the text before the chunk ended inside a word.
     """
-    goes_on = is_in_word and text[:1] not in _SPACES
-    n_words = len(ids) if vocabulary.level == "word" else len(text.split()) - goes_on
+    continues_word = is_in_word and text[:1] not in _SPACES
+    n_words = len(ids) if vocabulary.level == "word" else len(text.split()) - continues_word
     first = _measure_first(vocabulary, ids, text)
-    return TextPart(ids, len(text), n_words, first, begins)
+    return TextChunk(ids, len(text), n_words, first, begins)
 
 
 def read_file(
     source: TextSource,
     vocabulary: Vocabulary,
     finder: DocumentFinder | None = None,
-) -> Iterator[TextPart]:
-    """Yields the texts in a file, some megabytes at a time.
+) -> Iterator[TextChunk]:
+    """Yields the texts in a file, a few megabytes at a time.
 
     Args:
-        source: the file.
-        vocabulary: its symbols.
-        finder: where texts begin; `None`: all of the file is one, be it empty.
+        source: The file.
+        vocabulary: The vocabulary.
+        finder: The rule for where texts begin; `None` if the whole file is one text, even an empty
+            one.
 
     Raises:
-        UserError: the file cannot be read, or a symbol is not in the vocabulary, which has none
-            for those: it is named, with line and offset.
+        UserError: If the file cannot be read, or contains a symbol that the vocabulary cannot
+            encode. The message names the line and the offset.
     """
     (file,) = source.files
     number = n_bytes = n_lines = 0
     if finder is None:
-        yield make_text_part(vocabulary, np.zeros(0, np.int32), b"", TextName(str(file), 1))
+        yield make_text_chunk(vocabulary, np.zeros(0, np.int32), b"", TextName(str(file), 1))
     is_in_word = False
     for chunk in source.iterate_chunks():
         offsets = np.zeros(0, np.int64) if finder is None else finder.find(chunk)
         codec, text = vocabulary.codec, chunk.text
         encoded = codec.encode(text, offsets, begins_line=chunk.begins_line)
         if encoded.unknown and vocabulary.unknown is None:
-            line, offset, what = _find_unknown(vocabulary, encoded, chunk)
+            line, offset, symbol = _find_unknown(vocabulary, encoded, chunk)
             raise TextError(
-                f"`{file}`, line {n_lines + line}, byte offset {n_bytes + offset}: {what} is not "
-                f"among the {len(vocabulary):,} {vocabulary.level}s of the vocabulary, which has "
-                "no symbol for unknown ones"
+                f"`{file}`, line {n_lines + line}, byte offset {n_bytes + offset}: {symbol} is "
+                f"not among the {len(vocabulary):,} {vocabulary.level}s of the vocabulary, which "
+                "has no symbol for unknown ones"
             )
         bounds = [0, *offsets.tolist(), len(text)]
-        places = [0, *encoded.positions.tolist(), len(encoded.ids)]
+        first_ids = [0, *encoded.positions.tolist(), len(encoded.ids)]
         for index in range(len(bounds) - 1):
             begins = None
             if index:
@@ -116,26 +113,26 @@ def read_file(
                 begins = TextName(str(file), number)
             start, stop = bounds[index : index + 2]
             if index or stop:
-                ids = encoded.ids[places[index] : places[index + 1]]
-                part = text[start:stop]
-                yield make_text_part(vocabulary, ids, part, begins, is_in_word=is_in_word)
-                is_in_word = part[-1:] not in _SPACES
+                ids = encoded.ids[first_ids[index] : first_ids[index + 1]]
+                piece = text[start:stop]
+                yield make_text_chunk(vocabulary, ids, piece, begins, is_in_word=is_in_word)
+                is_in_word = piece[-1:] not in _SPACES
         n_bytes += len(text)
         n_lines += text.count(b"\n")
 
 
-def split_texts(parts: Iterable[TextPart]) -> Iterator[Iterator[TextPart]]:
-    """Yields the parts of each text; one text must be taken to its end before the next.
+def split_texts(chunks: Iterable[TextChunk]) -> Iterator[Iterator[TextChunk]]:
+    """Yields the chunks of each text. Each text must be consumed before the next one.
 
     Args:
-        parts: of all texts; the first begins one.
+        chunks: The chunks of all texts, of which the first begins a text.
     """
-    rest = iter(parts)
+    rest = iter(chunks)
     following = next(rest, None)
 
-    def take_text(part: TextPart) -> Iterator[TextPart]:
+    def take_text(first: TextChunk) -> Iterator[TextChunk]:
         nonlocal following
-        yield part
+        yield first
         while (following := next(rest, None)) is not None and following.begins is None:
             yield following
 
@@ -144,7 +141,7 @@ def split_texts(parts: Iterable[TextPart]) -> Iterator[Iterator[TextPart]]:
 
 
 def _measure_first(vocabulary: Vocabulary, ids: np.ndarray, text: bytes) -> tuple[int, int]:
-    """Returns the bytes of the first token of a text, and the words that lie within it."""
+    """Returns the number of bytes of a text's first token, and of the words within it."""
     if not len(ids):
         return 0, 0
     if vocabulary.level == "word":
@@ -161,7 +158,7 @@ def _measure_first(vocabulary: Vocabulary, ids: np.ndarray, text: bytes) -> tupl
 
 
 def _measure_first_word(vocabulary: Vocabulary, text: bytes) -> int:
-    """Returns the bytes of the first token of a text of words, without white space around it."""
+    """Returns the number of bytes of a text's first word, without the space around it."""
     if vocabulary.line_start is not None:
         return 0
     if vocabulary.line_end is not None and text.lstrip(b" \t\r\v\f")[:1] == b"\n":
@@ -171,26 +168,26 @@ def _measure_first_word(vocabulary: Vocabulary, text: bytes) -> int:
 
 
 def _find_unknown(vocabulary: Vocabulary, encoded: Encoded, chunk: Chunk) -> tuple[int, int, str]:
-    """Returns the line, from 1 on, and byte offset of a chunk's first unknown symbol, and it."""
+    """Returns the line (from 1), the byte offset and the name of the first unknown symbol."""
     text = chunk.text
-    place = int(encoded.ids.argmin())
+    index = int(encoded.ids.argmin())
     if vocabulary.level == "byte":
-        return text.count(b"\n", 0, place) + 1, place, f"byte {text[place]}"
+        return text.count(b"\n", 0, index) + 1, index, f"byte {text[index]}"
     if vocabulary.level == "char":
         characters = text.decode("utf-8")
-        offset = len(characters[:place].encode("utf-8"))
-        symbol = characters[place]
+        offset = len(characters[:index].encode("utf-8"))
+        symbol = characters[index]
         return text.count(b"\n", 0, offset) + 1, offset, f"{symbol!r} (U+{ord(symbol):04X})"
     word = next(iter(encoded.unknown))
-    # The line begins behind the last line whose ids come before it.
+    # The line is the last one whose first id does not come after the unknown one.
     starts = np.array([0, *(np.flatnonzero(np.frombuffer(text, np.uint8) == 10) + 1)], np.int64)
     starts = starts[starts < max(len(text), 1)]
     positions = vocabulary.codec.encode(text, starts, begins_line=chunk.begins_line).positions
-    line = int(np.searchsorted(positions, place, side="right")) - 1
+    line = int(np.searchsorted(positions, index, side="right")) - 1
     offset = int(starts[line])
-    begin = word[:_LONG]  # a word may be megabytes long
+    begin = word[:_MAX_SEARCHED]  # a word may be megabytes long
     end = rb"(?!\S)" if begin == word else rb""
     pattern = rb"(?<!\S)" + re.escape(begin.encode("utf-8")) + end
-    # The vocabulary may put texts into lower case.
+    # The vocabulary may convert texts to lower case.
     found = re.compile(pattern, re.IGNORECASE).search(text, offset)
     return line + 1, found.start() if found else offset, reprlib.repr(word)

@@ -1,21 +1,21 @@
 import numpy as np
 import pytest
 
-from txl_tf.data.pieces import read_pieces
+from txl_tf.data.reading import read_shards
 
-PIECES = [np.arange(0, 5), np.arange(5, 5), np.arange(5, 16), np.arange(16, 17)]  # one is empty
+SHARDS = [np.arange(0, 5), np.arange(5, 5), np.arange(5, 16), np.arange(16, 17)]  # one is empty
 ENDS = [5, 5, 16, 17]
 
 
 def read(start, stop, ends=ENDS):
-    """Returns the tokens, and the indices of the pieces that were read."""
+    """Returns the tokens, and the indices of the shards that were read."""
     indices = []
 
-    def read_piece(index, low, high, out):
+    def read_shard(index, low, high, out):
         indices.append(index)
-        out[:] = PIECES[index][low:high]
+        out[:] = SHARDS[index][low:high]
 
-    return read_pieces(ends, start, stop, split="train", read_piece=read_piece), indices
+    return read_shards(ends, start, stop, split="train", read_shard=read_shard), indices
 
 
 @pytest.mark.parametrize("start", range(18))
@@ -28,7 +28,7 @@ def test_any_range_is_read(start):
     ("start", "stop", "expected"),
     [(0, 17, [0, 2, 3]), (4, 6, [0, 2]), (5, 16, [2]), (16, 17, [3]), (5, 5, []), (17, 17, [])],
 )
-def test_pieces_without_a_wanted_token_are_not_read(start, stop, expected):
+def test_shards_without_a_wanted_token_are_not_read(start, stop, expected):
     assert read(start, stop)[1] == expected
 
 
@@ -44,7 +44,7 @@ def test_positions_outside_the_split_are_refused(start, stop):
         read(start, stop)
 
 
-def test_a_split_without_pieces_has_no_tokens():
+def test_a_split_without_shards_has_no_tokens():
     assert len(read(0, 0, ends=[])[0]) == 0
     with pytest.raises(ValueError, match=r"within the 0 tokens of 'train'"):
         read(0, 1, ends=[])

@@ -2,7 +2,7 @@ import pytest
 
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.inference.text_reader import TextReader
+from txl_tf.inference.text_encoder import TextEncoder
 
 BYTES = Vocabulary("byte", tuple(map(str, range(256))))
 CHARS = Vocabulary("char", ("_", "a", ".", "?"), space="_", unknown="?")
@@ -19,7 +19,7 @@ WORDS = Vocabulary("word", ("<eos>", "<unk>", "the", "."), line_end="<eos>", unk
     ids=["byte", "char", "word"],
 )
 def test_a_symbol_is_named_as_it_is_or_as_it_is_written(vocabulary, symbols, ids):
-    assert TextReader(vocabulary, len(vocabulary)).find_ids(symbols) == ids
+    assert TextEncoder(vocabulary, len(vocabulary)).find_ids(symbols) == ids
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,5 @@ def test_a_symbol_is_named_as_it_is_or_as_it_is_written(vocabulary, symbols, ids
     [(BYTES, "ab"), (BYTES, "\u00e9"), (BYTES, ""), (CHARS, "x"), (WORDS, "the ."), (WORDS, "dog")],
 )
 def test_what_is_no_single_symbol_is_refused(vocabulary, symbol):
-    with pytest.raises(UserError, match=rf"{symbol!r} is no symbol of the vocabulary"):
-        TextReader(vocabulary, len(vocabulary)).find_ids([symbol])
+    with pytest.raises(UserError, match=rf"{symbol!r} is neither a symbol of the vocabulary nor"):
+        TextEncoder(vocabulary, len(vocabulary)).find_ids([symbol])

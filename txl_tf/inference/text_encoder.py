@@ -1,4 +1,4 @@
-"""What users pass as texts, as ids."""
+"""Encoding and validation of the texts and symbols that users pass."""
 
 from collections.abc import Iterable
 
@@ -7,15 +7,15 @@ import numpy as np
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.inference.stops import Stops, find_token
-from txl_tf.inference.text_parts import TextName, TextPart, make_ids_part, make_text_part
+from txl_tf.inference.text_chunks import TextChunk, TextName, make_text_chunk
 
 
-class TextReader:
-    """Turns texts into ids, and checks ids.
+class TextEncoder:
+    """Encodes texts and validates ids.
 
     Args:
-        vocabulary: its symbols; `None`: then only ids can be used.
-        n_token: the number of symbols V.
+        vocabulary: The vocabulary; `None` if only ids can be used.
+        n_token: The size of the vocabulary V.
     """
 
     def __init__(self, vocabulary: Vocabulary | None, n_token: int):
@@ -26,11 +26,11 @@ class TextReader:
         """Returns the ids of a text, (n,) int32.
 
         Args:
-            text: a text, or its ids (n,) of integers.
+            text: A text, or its ids, (n,) integers.
 
         Raises:
-            UserError: it holds a symbol that the vocabulary does not know or is not UTF-8, an id
-                is out of range, or there is no vocabulary.
+            UserError: If the text contains a symbol that the vocabulary cannot encode or is not
+                UTF-8, if an id is out of range, or if there is no vocabulary.
         """
         if isinstance(text, str | bytes):
             try:
@@ -40,7 +40,7 @@ class TextReader:
         ids = np.asarray(text)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise UserError(
-                "a text must be a `str`, or ids in a row. "
+                "a text must be a `str` or a one-dimensional array of ids. "
                 f"Received: shape={ids.shape}, dtype={ids.dtype}"
             )
         wrong = np.flatnonzero((ids < 0) | (ids >= self._n_token))
@@ -51,34 +51,34 @@ class TextReader:
             )
         return ids.astype(np.int32)
 
-    def make_part(self, text: str | bytes | np.ndarray, number: int) -> TextPart:
-        """Returns a text with its ids and its number among those that are scored."""
+    def make_chunk(self, text: str | bytes | np.ndarray, number: int) -> TextChunk:
+        """Returns a whole text as one chunk, with its number among the texts."""
         ids, name = self.encode(text), TextName("", number)
         if not isinstance(text, str | bytes):
-            return make_ids_part(ids, name)
+            return TextChunk(ids, None, None, (0, 0), name)
         encoded = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        return make_text_part(self._get_vocabulary(), ids, encoded, name)
+        return make_text_chunk(self._get_vocabulary(), ids, encoded, name)
 
     def find_ids(self, symbols: Iterable[str]) -> tuple[int, ...]:
         r"""Returns the ids of symbols, or of texts that are one token each.
 
         Args:
-            symbols: as the vocabulary has them, such as "<unk>"; or "\n", ".", " ". At level
-                "byte", whose symbols are numbers, "4" is the digit.
+            symbols: Symbols of the vocabulary, such as "<unk>", or texts such as "\n" and ".". At
+                level "byte", whose symbols are numbers, "4" is the digit.
 
         Raises:
-            UserError: the vocabulary does not hold one.
+            UserError: If a symbol is not in the vocabulary.
         """
         return tuple(map(self._find_id, symbols))
 
     def make_stops(self, stops: str | Iterable[str]) -> Stops | None:
-        """Returns what ends texts; `None` if nothing does.
+        """Returns the stops; `None` if there are none.
 
         Args:
-            stops: symbols and texts, as in `Stops`.
+            stops: Symbols and texts; see `Stops`.
 
         Raises:
-            UserError: a stop is empty or cannot come, or there is no vocabulary.
+            UserError: If a stop is invalid, or there is no vocabulary.
         """
         listed = [stops] if isinstance(stops, str) else list(stops)
         return Stops(self._get_vocabulary(), listed) if listed else None
@@ -89,7 +89,9 @@ class TextReader:
         if token is not None and (vocabulary.level == "byte" or symbol not in vocabulary.symbols):
             return token
         if symbol not in vocabulary.symbols:
-            raise UserError(f"{symbol!r} is no symbol of the vocabulary, nor a text of one token")
+            raise UserError(
+                f"{symbol!r} is neither a symbol of the vocabulary nor a text of one token"
+            )
         return vocabulary.symbols.index(symbol)
 
     def _get_vocabulary(self) -> Vocabulary:

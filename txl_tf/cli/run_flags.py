@@ -1,0 +1,21 @@
+"""The flags that programs for inference share: the run, its checkpoint and the empty memory."""
+
+from absl import flags
+
+from txl_tf.cli.flags import define_flag
+
+
+def define_run_flags(options: flags.FlagValues) -> None:
+    """Defines the flags of the run and its checkpoint."""
+    define_flag(options, "run", str, None, "Folder of the run.", required=True, is_path=True)
+    help_text = "Path of the checkpoint to use. [default: the newest]"
+    define_flag(options, "checkpoint", str, None, help_text, is_path=True)
+
+
+def define_mask_flag(options: flags.FlagValues) -> None:
+    """Defines the flag that hides the empty memory."""
+    help_text = (
+        "Hide the empty memory, so that a text sees nothing before its first token. The 2019 "
+        "release attends to its zeros."
+    )
+    define_flag(options, "mask_empty_memory", bool, True, help_text)
