@@ -67,9 +67,7 @@ def export_run(options: flags.FlagValues) -> None:
     """
     from txl_tf.inference import LanguageModel
 
-    lm = LanguageModel.load(
-        options.run, checkpoint=options.checkpoint, use_averages=options.use_ema
-    )
+    lm = LanguageModel.load(options.run, checkpoint=options.checkpoint, use_ema=options.use_ema)
     lm.evaluation = override_evaluation(lm.evaluation, options)
     names = lm.export(
         options.out, batch_size=options.batch, mask_empty_memory=options.mask_empty_memory

@@ -89,14 +89,14 @@ class LanguageModel:
         path: str | os.PathLike[str],
         *,
         checkpoint: str | None = None,
-        use_averages: bool = True,
+        use_ema: bool = True,
     ) -> Self:
         """Loads a run.
 
         Args:
             path: a run folder, of training or of an import.
             checkpoint: path of the checkpoint; `None` for the newest.
-            use_averages: take the averages of the weights where the checkpoint has any.
+            use_ema: take the EMA weights where the checkpoint has any.
 
         Returns:
             The model.
@@ -108,7 +108,7 @@ class LanguageModel:
         config = read_run_config(folder)
         model = TransformerXL(config.model)
         weights = checkpoint or find_checkpoint(folder)
-        load_weights(model, weights, use_averages=use_averages)
+        load_weights(model, weights, use_ema=use_ema)
         return cls(
             model,
             read_run_vocabulary(folder),
@@ -382,7 +382,7 @@ class LanguageModel:
 
 
 def load(
-    path: str | os.PathLike[str], *, checkpoint: str | None = None, use_averages: bool = True
+    path: str | os.PathLike[str], *, checkpoint: str | None = None, use_ema: bool = True
 ) -> LanguageModel:
     """Loads a run: as `LanguageModel.load`."""
-    return LanguageModel.load(path, checkpoint=checkpoint, use_averages=use_averages)
+    return LanguageModel.load(path, checkpoint=checkpoint, use_ema=use_ema)

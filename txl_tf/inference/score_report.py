@@ -132,7 +132,7 @@ class TextBar(Bar):
         """Shows that so many more ids were read."""
         self._n_read += n_ids
         n_bytes = self._taken[0] * self._n_read // max(self._taken[1], 1)
-        self._bar.update(max(n_bytes - self._bar.n, 0))
+        self.update(max(n_bytes - self.n, 0))
 
 
 def show_symbol(vocabulary: Vocabulary, symbol_id: int) -> str:

@@ -1,4 +1,4 @@
-"""What a training run says while it goes on: lines, JSON lines, TensorBoard."""
+"""The log of a training run: lines of text, JSON lines and TensorBoard."""
 
 import math
 import os
@@ -19,17 +19,18 @@ from txl_tf.training.trainer import Interval
 class TrainingLog:
     """Writes the numbers of each interval to `log.jsonl`, TensorBoard and a line of text.
 
-    Lines of steps that a resumed run takes again are dropped from `log.jsonl`, so that every step
-    stands there once. TensorBoard shows two runs, train and validation: losses have the same tags
-    in both, loss/NAME, so that one chart holds both curves. What training alone has is train/NAME.
+    A resumed run drops the lines of steps that it repeats from `log.jsonl`, so that every step is
+    logged once. TensorBoard shows two runs, train and validation. Losses have the same tags in
+    both, loss/NAME, so that one chart shows both curves; numbers of training only are train/NAME.
 
     Args:
-        model_dir: run folder.
-        first_step: where the run starts or goes on.
-        train_steps: where it ends.
-        level: that of the vocabulary, for the name of the bits per token; `None` if not known.
-        time_left: estimates how long that takes; `None`: the lines do not say.
-        config: of the run, for TensorBoard's table of hyper-parameters; `None` for none.
+        model_dir: The run folder.
+        first_step: The step at which the run starts or resumes.
+        train_steps: The last step.
+        level: The level of the vocabulary, which names the bits per token; `None` if not known.
+        time_left: The estimate of the time left; `None` to log none.
+        config: The config of the run, for TensorBoard's table of hyper-parameters; `None` for no
+            table.
     """
 
     def __init__(
@@ -57,17 +58,17 @@ class TrainingLog:
                 _write_hyper_parameters(self._events_path, config)
 
     def write_training(self, interval: Interval, gauges: Mapping[str, float]) -> str:
-        """Logs an interval: means over its steps, gradient norm and learning rate of the last.
+        """Logs an interval: mean losses, and gradient norm and learning rate of the last step.
 
-        Steps that were skipped are counted as `bad_steps` and left out of the means. The speed is
-        that of the steps alone: compilation, evaluations and saves do not count.
+        Skipped steps are counted as `bad_steps` and excluded from the means. The speed is that of
+        the steps: compilation, evaluations and saves do not count.
 
         Args:
-            interval: the steps.
-            gauges: what else was read at its end, by name.
+            interval: The steps.
+            gauges: Further measurements at the end of the interval, by name.
 
         Returns:
-            The line for people.
+            The line of text.
         """
         record: dict[str, Any] = {
             "step": interval.step,
@@ -78,7 +79,7 @@ class TrainingLog:
         if math.isfinite(interval.tokens_per_second):
             record["tokens_per_second"] = interval.tokens_per_second
             if self.time_left:
-                self.time_left.note_speed(interval.tokens_per_second)
+                self.time_left.tokens_per_second = interval.tokens_per_second
         losses: dict[str, float | None] = {}
         if interval.is_good.any():
             good = interval.is_good
@@ -111,7 +112,7 @@ class TrainingLog:
         return " | ".join([*parts, left] if left else parts)
 
     def write_validation(self, step: int, score: Score, sample: str | None = None) -> None:
-        """Shows the score of an evaluation in TensorBoard, and a text in Markdown."""
+        """Writes the score of an evaluation, and a sample in Markdown, for TensorBoard."""
         self._write_scalars("validation", step, "loss", name_losses(score))
         if sample is not None:
             writer = self._events["validation"]
@@ -128,7 +129,7 @@ class TrainingLog:
 
 
 def _write_hyper_parameters(path: str, config: RunConfig) -> None:
-    """Shows the config of a run in TensorBoard's table of hyper-parameters."""
+    """Writes the config of a run for TensorBoard's table of hyper-parameters."""
     evaluation = config.evaluation.to_json()
     values = {"dataset": config.dataset, **config.model.to_json(), **config.training.to_json()}
     values |= {f"eval_{name.removeprefix('eval_')}": evaluation[name] for name in evaluation}
