@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
         "tpu",
         str,
         None,
-        "Name of the TPU, its grpc:// address, or \"local\" on a TPU VM.",
+        'Name of the TPU, its grpc:// address, or "local" on a TPU VM.',
         required=True,
     )
     define_flag(

@@ -225,7 +225,7 @@ def test_a_failed_save_names_the_newest_whole_checkpoint(failed):
     folder = model_dir / "checkpoints"
     assert message == (
         f"checkpoint {folder}/ckpt-7 could not be saved: No space left on device; "
-        f"the newest one is {folder}/ckpt-5"
+        f"the newest checkpoint is {folder}/ckpt-5"
     )
 
 

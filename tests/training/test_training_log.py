@@ -14,8 +14,7 @@ from txl_tf.data.evaluation_lanes import EvaluationLanes
 from txl_tf.evaluation.checkpoints import Outcome
 from txl_tf.evaluation.score import Score, format_score, make_bits_record
 from txl_tf.runs.folder import RunConfig
-from txl_tf.training.log import TrainingLog
-from txl_tf.training.time_left import TimeLeft
+from txl_tf.training.log import TimeLeft, TrainingLog
 from txl_tf.training.trainer import Interval
 
 KEYS = {

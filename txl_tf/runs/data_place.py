@@ -1,4 +1,4 @@
-"""The location of a run's records, in a file beside its config that no config comparison reads.
+"""The location of a run's records, in a file of its own that comparisons of configs ignore.
 
 Hosts may reach a folder by different paths; the file holds the path that was given last.
 """
@@ -6,7 +6,7 @@ Hosts may reach a folder by different paths; the file holds the path that was gi
 import contextlib
 import dataclasses
 import os
-from typing import Any, Self
+from typing import Any
 
 from txl_tf.data.files import get_size, is_remote, join_path
 from txl_tf.data.records import JSON_NAME
@@ -31,29 +31,14 @@ class DataPlace:
     record_info_dir: str | None = None
     corpus_info_path: str | None = None
 
-    def make_absolute(self) -> Self:
-        """Returns the location with absolute paths."""
-        names = ("data_dir", "record_info_dir", "corpus_info_path")
-        paths = {name: getattr(self, name) for name in names}
-        return dataclasses.replace(
-            self,
-            **{
-                name: path if path is None or is_remote(path) else os.path.abspath(path)
-                for name, path in paths.items()
-            },
-        )
-
 
 def remember_data(model_dir: str, place: DataPlace) -> None:
-    """Saves the location of a run's records, unless the file names it already."""
-    content = dataclasses.asdict(place.make_absolute())
-    path = os.path.join(model_dir, DATA_NAME)
-    try:
-        is_known = exists(path) and _read(path) == content
-    except UserError:  # damaged: it is overwritten
-        is_known = False
-    if not is_known:
-        write_json(path, content)
+    """Saves the location of a run's records, with absolute paths."""
+    content = dataclasses.asdict(place)
+    for name in ("data_dir", "record_info_dir", "corpus_info_path"):
+        if content[name] is not None and not is_remote(content[name]):
+            content[name] = os.path.abspath(content[name])
+    write_json(os.path.join(model_dir, DATA_NAME), content)
 
 
 def knows_data(model_dir: str) -> bool:

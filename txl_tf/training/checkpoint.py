@@ -8,6 +8,7 @@ why it cannot be restored into another one.
 import contextlib
 import os
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -51,6 +52,7 @@ NO_DAMAGE = (
 _SHARED = "all processes of a run need the same `model_dir` on a shared file system"
 
 
+@dataclass(eq=False)
 class Checkpointer:
     """The checkpoints of a run: weights, EMA, optimizer, step and memory.
 
@@ -67,28 +69,19 @@ class Checkpointer:
             save was interrupted.
     """
 
-    def __init__(
-        self,
-        model_dir: str,
-        model: TransformerXL,
-        optimizer: Optimizer,
-        memory: ReplicaMemory,
-        workers: Workers,
-        *,
-        run_id: str | None = None,
-        keep: int = 5,
-        warn: Callable[[str], None] = print,
-    ):
-        self.model_dir = model_dir
-        self.model = model
-        self.optimizer = optimizer
-        self.memory = memory
-        self.workers = workers
-        self.run_id = run_id
-        self.keep = keep
-        self.warn = warn
-        self._variables = group_variables(model, optimizer)
-        self._config = make_config_group(model)
+    model_dir: str
+    model: TransformerXL
+    optimizer: Optimizer
+    memory: ReplicaMemory
+    workers: Workers
+    _: KW_ONLY
+    run_id: str | None = None
+    keep: int = 5
+    warn: Callable[[str], None] = print
+
+    def __post_init__(self) -> None:
+        self._variables = group_variables(self.model, self.optimizer)
+        self._config = make_config_group(self.model)
 
     def restore(self) -> int:
         """Restores the newest readable checkpoint; returns its step, 0 if there is no checkpoint.
@@ -192,7 +185,7 @@ class Checkpointer:
 
     def _describe_kept(self) -> str:
         kept = list_checkpoints(self.model_dir)
-        return f"; the newest one is {kept[-1][1]}" if kept else "; there is no older one"
+        return f"; the newest checkpoint is {kept[-1][1]}" if kept else "; there is no older one"
 
 
 def share_run_id(workers: Workers, model_dir: str) -> str:

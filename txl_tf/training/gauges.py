@@ -20,8 +20,8 @@ def _compute_norm(values: list[tf.Tensor]) -> tf.Tensor:
 def measure_peak_memory(strategy: tf.distribute.Strategy) -> int | None:
     """Returns the peak memory of a run so far in bytes; `None` if it is not known.
 
-    It is that of the fullest device of this process; on a CPU, that of the whole process, including
-    tensorflow. Nothing is known of devices of another process, such as some TPUs.
+    It is the peak of the fullest device of this process; on a CPU, that of the whole process,
+    including tensorflow. The peak of devices of another process, such as some TPUs, is not known.
     """
     devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
     if any(device.device_type == "CPU" for device in devices):

@@ -24,11 +24,10 @@ from txl_tf.runs.data_place import DataPlace, remember_data
 from txl_tf.runs.folder import RunConfig, check_run_folder, make_run_folder, update_training
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
 from txl_tf.training.ema import use_ema_weights
-from txl_tf.training.log import TrainingLog
+from txl_tf.training.log import TimeLeft, TrainingLog
 from txl_tf.training.loop import TrainingLoop
 from txl_tf.training.optimizer import Optimizer
 from txl_tf.training.schedule import make_schedule
-from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.validation import Validation
 from txl_tf.training.workers import Workers

@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from tqdm import tqdm
@@ -12,9 +13,8 @@ from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import StoppedError, UserError
 from txl_tf.evaluation.score import Score
 from txl_tf.training.checkpoint import Checkpointer
-from txl_tf.training.log import TrainingLog
+from txl_tf.training.log import TimeLeft, TrainingLog
 from txl_tf.training.signals import note_stop_signals
-from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Interval, Trainer
 from txl_tf.training.validation import Validation
 
@@ -22,6 +22,7 @@ CALL_SECONDS = 5.0  # about the longest delay of a signal to stop
 EXIT_OUT_OF_TIME = 3  # the exit status after `max_hours`
 
 
+@dataclass(eq=False)
 class TrainingLoop:
     """Runs a trainer to the end of its schedule.
 
@@ -35,27 +36,18 @@ class TrainingLoop:
         evaluate: Scores the evaluation split, and may generate a sample in Markdown.
     """
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        checkpointer: Checkpointer,
-        log: TrainingLog | None,
-        validation: Validation | None,
-        options: RunOptions,
-        time_left: TimeLeft,
-        *,
-        evaluate: Callable[[], tuple[Score, str | None]],
-    ):
-        self._trainer = trainer
-        self._checkpointer = checkpointer
-        self._log = log
-        self._validation = validation
-        self._options = options
-        self._time_left = time_left
-        self._evaluate = evaluate
-        self._workers = trainer.workers
-        self._train_steps = trainer.config.train_steps
-        self._saved_step = trainer.step
+    trainer: Trainer
+    checkpointer: Checkpointer
+    log: TrainingLog | None
+    validation: Validation | None
+    options: RunOptions
+    time_left: TimeLeft
+    evaluate: Callable[[], tuple[Score, str | None]]
+
+    def __post_init__(self) -> None:
+        self._workers = self.trainer.workers
+        self._train_steps = self.trainer.config.train_steps
+        self._saved_step = self.trainer.step
         self._bad_in_a_row = 0
 
     def run(self, lanes: TrainingLanes) -> None:
@@ -67,7 +59,7 @@ class TrainingLoop:
             StoppedError: If a signal or `max_hours` stopped the run, after it has saved.
         """
         start = time.monotonic()
-        first_step, stops = self._trainer.step, self._find_stops()
+        first_step, stops = self.trainer.step, self._find_stops()
         parts: list[Interval] = []
         # The speed is in the log: that of the bar would include evaluations.
         bar = tqdm(
@@ -77,7 +69,7 @@ class TrainingLoop:
             bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}]",
         )
         with bar, note_stop_signals() as signals:
-            for interval in self._trainer.train(lanes, sorted(stops), call_seconds=CALL_SECONDS):
+            for interval in self.trainer.train(lanes, sorted(stops), call_seconds=CALL_SECONDS):
                 bar.update(interval.step - bar.n)
                 self._count_bad(interval)
                 parts.append(interval)
@@ -85,9 +77,9 @@ class TrainingLoop:
                 stop_signal, is_late = self._agree_to_stop(signals.received, hours)
                 is_stopped = (stop_signal or is_late) and interval.step < self._train_steps
                 if interval.step in stops or is_stopped:
-                    if self._log is not None:
-                        gauges = self._trainer.read_gauges()
-                        self._say(self._log.write_training(Interval.join(parts), gauges))
+                    if self.log is not None:
+                        gauges = self.trainer.read_gauges()
+                        self._say(self.log.write_training(Interval.join(parts), gauges))
                     parts.clear()
                 if interval.step in stops and self._act(interval.step):
                     return
@@ -109,54 +101,54 @@ class TrainingLoop:
         self, received: signal.Signals | None, hours: float
     ) -> tuple[signal.Signals | None, bool]:
         """Returns a signal that any process received, and whether `max_hours` have passed."""
-        is_late = 0 < self._options.max_hours <= hours
+        is_late = 0 < self.options.max_hours <= hours
         numbers, late = self._workers.gather([received or 0, is_late]).T
         return signal.Signals(int(numbers.max())) if numbers.any() else None, bool(late.any())
 
     def _find_stops(self) -> set[int]:
         """Returns the coming steps at which the run logs, saves or evaluates."""
-        options, last = self._options, self._train_steps
+        options, last = self.options, self._train_steps
         intervals = [options.iterations, options.save_steps, options.eval_every]
         stops = {step for every in intervals if every for step in range(0, last, every)} | {last}
-        first_step = self._trainer.step
+        first_step = self.trainer.step
         return {stop for stop in stops if stop > first_step}
 
     def _act(self, step: int) -> bool:
         """Evaluates and saves if a step is due for it; returns whether to stop early."""
         is_last = step == self._train_steps
         is_over = False
-        if self._options.eval_every and (step % self._options.eval_every == 0 or is_last):
+        if self.options.eval_every and (step % self.options.eval_every == 0 or is_last):
             is_best, is_over = self._validate(step)
             if is_best:
                 self._save(step)
-        if step % self._options.save_steps == 0 or is_last or is_over:
+        if step % self.options.save_steps == 0 or is_last or is_over:
             self._save(step)
         return is_over
 
     def _validate(self, step: int) -> tuple[bool, bool]:
         """Evaluates; returns whether the step is the best so far, and whether to stop early."""
         is_best = is_over = False
-        if self._validation is not None:
+        if self.validation is not None:
             start = time.perf_counter()
-            score, sample = self._evaluate()
-            self._time_left.evaluation_seconds = time.perf_counter() - start
-            line = self._validation.add(step, score)
-            is_best, is_over = self._validation.best_step == step, self._validation.is_over
-            if self._log is not None:
-                self._log.write_validation(step, score, sample)
+            score, sample = self.evaluate()
+            self.time_left.evaluation_seconds = time.perf_counter() - start
+            line = self.validation.add(step, score)
+            is_best, is_over = self.validation.best_step == step, self.validation.is_over
+            if self.log is not None:
+                self.log.write_validation(step, score, sample)
             self._say(line)
             if is_over:
-                self._say(self._validation.describe_end())
+                self._say(self.validation.describe_end())
         is_best, is_over = map(bool, self._workers.broadcast([is_best, is_over]))
         return is_best, is_over
 
     def _save(self, step: int) -> None:
         if self._saved_step == step:
             return
-        best_step = self._validation.best_step if self._validation else None
+        best_step = self.validation.best_step if self.validation else None
         start = time.perf_counter()
-        path = self._checkpointer.save(keep_step=best_step)
-        self._time_left.save_seconds = time.perf_counter() - start
+        path = self.checkpointer.save(keep_step=best_step)
+        self.time_left.save_seconds = time.perf_counter() - start
         self._saved_step = step
         self._say(f"Saved {path}")
 
@@ -170,10 +162,10 @@ class TrainingLoop:
         for offset in np.flatnonzero(~interval.is_good):
             is_next = offset and not interval.is_good[offset - 1]
             self._bad_in_a_row = self._bad_in_a_row + 1 if is_next or not offset else 1
-            if self._bad_in_a_row > self._options.max_bad_steps:
+            if self._bad_in_a_row > self.options.max_bad_steps:
                 raise UserError(
                     f"the loss or its gradient is not finite at step {first + offset}: more than "
-                    f"max_bad_steps={self._options.max_bad_steps} in a row; a lower learning_rate "
+                    f"max_bad_steps={self.options.max_bad_steps} in a row; a lower learning_rate "
                     "or more warmup_steps may help; the saved checkpoints are not affected"
                 )
         if interval.is_good[-1]:
