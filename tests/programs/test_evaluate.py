@@ -297,7 +297,8 @@ def test_records_of_another_size_are_refused_without_a_vocabulary(bare_run, tmp_
     write_words(tmp_path / "data", n_token=13, test=61)
     assert call(bare_run, "--data_dir", tmp_path / "data") == 1
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.endswith(f"a model with 11 symbols; the records in {tmp_path / 'data'} have 13")
+    data = tmp_path / "data"
+    assert line.endswith(f"bare` has 11 symbols; the records in {data} have 13")
 
 
 def test_bytes_are_measured_in_bits(tmp_path, capsys):

@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
         step: The step of the checkpoint.
         is_ema: Whether the EMA weights were evaluated.
         lanes: The lanes of the split.
-        config: Segment and span of the evaluation.
+        config: The config of the evaluation.
         seconds: The duration, including compilation.
     """
 
