@@ -15,7 +15,7 @@ from txl_tf.cli.train_flags import define_flags
 
 
 def make_strategy(options: flags.FlagValues) -> Any:
-    """Returns a TPUStrategy; tensorflow is imported once the flags have been read."""
+    """Returns a TPUStrategy; imports tensorflow only after the flags have been read."""
     from txl_tf.training.strategy import make_tpu_strategy
 
     return make_tpu_strategy(options.tpu, zone=options.tpu_zone, project=options.gcp_project)
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
         "tpu",
         str,
         None,
-        "Name of the TPU, its grpc:// address, or local on a TPU VM.",
+        'Name of the TPU, its grpc:// address, or "local" on a TPU VM.',
         required=True,
     )
     define_flag(

@@ -50,7 +50,7 @@ def export_release(options: flags.FlagValues) -> None:
     config, vocabulary = read_run_config(options.run), read_run_vocabulary(options.run)
     checkpoint = options.checkpoint or find_checkpoint(options.run)
     model = TransformerXL(config.model)
-    is_averaged = load_weights(model, checkpoint, use_averages=options.use_ema)
+    is_averaged = load_weights(model, checkpoint, use_ema=options.use_ema)
     path = export_model(options.out, model, step=read_step(checkpoint))
     weights = "averaged weights" if is_averaged else "weights"
     print(f"Wrote {path}: the {weights} of {checkpoint}, without the state of the optimizer.")
