@@ -251,7 +251,7 @@ def test_training_goes_on_with_the_state_of_adam(tmp_path, capsys):
     shapes += " --cutoffs=50,200 --untie_r --proj_share_all_but_first"
     argv = [*shapes.split(), *sizes, f"--data_dir={out}/records", "--jit=false"]
     assert train_gpu.main(["train_gpu", *argv, f"--model_dir={out}"]) == 0
-    assert "came without a memory: it starts empty" in capsys.readouterr().out
+    assert "has no memory: the run starts with an empty one" in capsys.readouterr().out
     reader = tf.train.load_checkpoint(f"{tmp_path}/source/model/model.ckpt-{step}")
     before, m, v = (
         reader.get_tensor(f"transformer/layer_1/ff/layer_1/bias{slot}")
