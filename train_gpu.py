@@ -5,6 +5,7 @@ If TF_CONFIG is set, it is one process of a run on several hosts.
 python train_gpu.py --preset text8_base --data_dir data/text8 --model_dir runs/text8
 """
 
+import functools
 import sys
 from typing import Any
 
@@ -40,26 +41,12 @@ def count_replicas(options: flags.FlagValues) -> int:
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = define_flags()
-    define_flag(
-        options, "num_gpus", int, None, "Number of GPUs to use. [default: all]", lower_bound=0
-    )
-    define_flag(
-        options,
-        "cpu_replicas",
-        int,
-        1,
-        "Number of replicas on the CPU, to try out several replicas.",
-        lower_bound=1,
-        upper_bound=MAX_CPU_REPLICAS,
-    )
-    define_flag(
-        options,
-        "connect_minutes",
-        float,
-        CONNECT_MINUTES,
-        "Minutes to wait for the other hosts that TF_CONFIG names; 0 for no limit.",
-        lower_bound=0,
-    )
+    define = functools.partial(define_flag, options)
+    define("num_gpus", int, None, "Number of GPUs to use. [default: all]", lower_bound=0)
+    text = "Number of replicas on the CPU, to try out several replicas."
+    define("cpu_replicas", int, 1, text, lower_bound=1, upper_bound=MAX_CPU_REPLICAS)
+    text = "Minutes to wait for the other hosts that TF_CONFIG names; 0 for no limit."
+    define("connect_minutes", float, CONNECT_MINUTES, text, lower_bound=0)
 
     def train(options: flags.FlagValues) -> None:
         run(options, make_strategy, count_replicas)

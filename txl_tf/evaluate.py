@@ -20,6 +20,7 @@ from txl_tf.cli.config_flags import (
 from txl_tf.cli.data_formats import DATA_FORMATS, RECORDS, open_data_set
 from txl_tf.cli.flags import define_flag, define_second_name
 from txl_tf.cli.program import run_program
+from txl_tf.cli.run_flags import define_ema_flag, define_run_flags
 from txl_tf.config import EvalConfig
 from txl_tf.errors import UserError
 
@@ -37,79 +38,34 @@ def main(argv: list[str]) -> int:
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the program, not yet read."""
+    """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
-    define_flag(options, "run", str, None, "Folder of the run.", required=True, is_path=True)
-    define_flag(
-        options,
-        "preset",
-        str,
-        None,
+    define = functools.partial(define_flag, options)
+    define_run_flags(options)
+    text = (
         f"Evaluate with the settings of this preset; {SOTA} stands for the preset whose model the "
-        "run has. [default: the settings of the run]",
-        choices=(SOTA, *presets.names()),
+        "run has. [default: the settings of the run]"
     )
+    define("preset", str, None, text, choices=(SOTA, *presets.names()))
     define_second_name(options, "recipe", "preset")
-    define_flag(
-        options, "data_dir", str, None, "Folder of the records. [default: the run's]", is_path=True
-    )
-    define_flag(
-        options,
-        "data_format",
-        str,
-        RECORDS,
-        "Format of the data in --data_dir.",
-        choices=DATA_FORMATS,
-    )
-    define_flag(
-        options, "split", str, None, "Split to evaluate. [default: test if it exists, else valid]"
-    )
-    define_flag(
-        options,
-        "lanes",
-        int,
-        None,
-        f"Number of lanes that the split is cut into. [default: {_OTHERWISE}]",
-        lower_bound=1,
-    )
-    define_flag(
-        options,
-        "warm_lanes",
-        bool,
-        True,
-        "Warm each lane with the tokens before it; if false, count as the 2019 release does.",
-    )
-    define_flag(
-        options,
-        "warm_len",
-        int,
-        None,
-        "Number of tokens that warm each lane. [default: four times mem_len]",
-        lower_bound=0,
-    )
+    define("data_dir", str, None, "Folder of the records. [default: the run's]", is_path=True)
+    text = "Format of the data in --data_dir."
+    define("data_format", str, RECORDS, text, choices=DATA_FORMATS)
+    define("split", str, None, "Split to evaluate. [default: test if it exists, else valid]")
+    text = f"Number of lanes that the split is cut into. [default: {_OTHERWISE}]"
+    define("lanes", int, None, text, lower_bound=1)
+    text = "Warm each lane with the tokens before it; if false, count as the 2019 release does."
+    define("warm_lanes", bool, True, text)
+    text = "Number of tokens that warm each lane. [default: four times mem_len]"
+    define("warm_len", int, None, text, lower_bound=0)
     define_span_flags(options, _OTHERWISE)
-    define_config_flags(
-        options, EvalConfig, ["reset_at_documents"], prefix="", otherwise=_OTHERWISE
-    )
-    define_flag(
-        options,
-        "checkpoint",
-        str,
-        None,
-        "Path of the checkpoint to evaluate. [default: the newest]",
-        is_path=True,
-    )
-    define_flag(options, "use_ema", bool, True, "Use the EMA weights if the checkpoint has them.")
-    define_flag(
-        options,
-        "max_segments",
-        int,
-        None,
-        "Number of segments to score. [default: all]",
-        lower_bound=1,
-    )
-    define_flag(options, "jit", bool, True, "Compile the model with XLA.")
-    define_flag(options, "json", bool, False, "Print one JSON object instead of the table.")
+    names = ["reset_at_documents"]
+    define_config_flags(options, EvalConfig, names, prefix="", otherwise=_OTHERWISE)
+    define_ema_flag(options)
+    text = "Number of segments to score. [default: all]"
+    define("max_segments", int, None, text, lower_bound=1)
+    define("jit", bool, True, "Compile the model with XLA.")
+    define("json", bool, False, "Print one JSON object instead of the table.")
     return options
 
 

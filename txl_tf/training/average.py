@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the program, not yet read."""
+    """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     define_flag(options, "model_dir", str, None, "Folder of the run.", required=True, is_path=True)
     define_flag(options, "last", int, 5, "Number of newest checkpoints to average.", lower_bound=2)
