@@ -1,10 +1,11 @@
 """Trains and evaluates a Transformer-XL on all GPUs of this machine, or on its CPU.
 
-With TF_CONFIG set it is one process of a run on several hosts.
+If TF_CONFIG is set, it is one process of a run on several hosts.
 
 python train_gpu.py --preset text8_base --data_dir data/text8 --model_dir runs/text8
 """
 
+import functools
 import sys
 from typing import Any
 
@@ -16,11 +17,11 @@ from txl_tf.cli.train_command import run
 from txl_tf.cli.train_flags import define_flags
 from txl_tf.training.cluster import CONNECT_MINUTES
 
-MAX_CPU_REPLICAS = 256  # each takes memory and threads
+MAX_CPU_REPLICAS = 256  # each needs memory and threads
 
 
 def make_strategy(options: flags.FlagValues) -> Any:
-    """Returns a MirroredStrategy; tensorflow is imported once the flags have been read."""
+    """Returns a MirroredStrategy; imports tensorflow only after the flags have been read."""
     from txl_tf.training.strategy import make_gpu_strategy
 
     return make_gpu_strategy(
@@ -31,7 +32,7 @@ def make_strategy(options: flags.FlagValues) -> Any:
 
 
 def count_replicas(options: flags.FlagValues) -> int:
-    """Returns how many replicas the strategy would have, without making it."""
+    """Returns the number of replicas that the strategy would have, without creating it."""
     from txl_tf.training import strategy
 
     return strategy.count_replicas(num_gpus=options.num_gpus, cpu_replicas=options.cpu_replicas)
@@ -40,26 +41,12 @@ def count_replicas(options: flags.FlagValues) -> int:
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = define_flags()
-    define_flag(
-        options, "num_gpus", int, None, "Number of GPUs to use. [default: all]", lower_bound=0
-    )
-    define_flag(
-        options,
-        "cpu_replicas",
-        int,
-        1,
-        "Number of replicas on the CPU, to try out several.",
-        lower_bound=1,
-        upper_bound=MAX_CPU_REPLICAS,
-    )
-    define_flag(
-        options,
-        "connect_minutes",
-        float,
-        CONNECT_MINUTES,
-        "Minutes to wait for the other hosts that TF_CONFIG names; 0 for no limit.",
-        lower_bound=0,
-    )
+    define = functools.partial(define_flag, options)
+    define("num_gpus", int, None, "Number of GPUs to use. [default: all]", lower_bound=0)
+    text = "Number of replicas on the CPU, to try out several replicas."
+    define("cpu_replicas", int, 1, text, lower_bound=1, upper_bound=MAX_CPU_REPLICAS)
+    text = "Minutes to wait for the other hosts that TF_CONFIG names; 0 for no limit."
+    define("connect_minutes", float, CONNECT_MINUTES, text, lower_bound=0)
 
     def train(options: flags.FlagValues) -> None:
         run(options, make_strategy, count_replicas)

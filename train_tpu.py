@@ -3,6 +3,7 @@
 python train_tpu.py --tpu=name --preset wt103_large --data_dir gs://bucket/wt103 --model_dir gs://bucket/run
 """
 
+import functools
 import sys
 from typing import Any
 
@@ -15,7 +16,7 @@ from txl_tf.cli.train_flags import define_flags
 
 
 def make_strategy(options: flags.FlagValues) -> Any:
-    """Returns a TPUStrategy; tensorflow is imported once the flags have been read."""
+    """Returns a TPUStrategy; imports tensorflow only after the flags have been read."""
     from txl_tf.training.strategy import make_tpu_strategy
 
     return make_tpu_strategy(options.tpu, zone=options.tpu_zone, project=options.gcp_project)
@@ -24,24 +25,11 @@ def make_strategy(options: flags.FlagValues) -> Any:
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = define_flags()
-    define_flag(
-        options,
-        "tpu",
-        str,
-        None,
-        "Name of the TPU, its grpc:// address, or local on a TPU VM.",
-        required=True,
-    )
-    define_flag(
-        options, "tpu_zone", str, None, "Cloud zone of the TPU. [default: that of this machine]"
-    )
-    define_flag(
-        options,
-        "gcp_project",
-        str,
-        None,
-        "Cloud project of the TPU. [default: that of this machine]",
-    )
+    define = functools.partial(define_flag, options)
+    text = 'Name of the TPU, its grpc:// address, or "local" on a TPU VM.'
+    define("tpu", str, None, text, required=True)
+    define("tpu_zone", str, None, "Cloud zone of the TPU. [default: that of this machine]")
+    define("gcp_project", str, None, "Cloud project of the TPU. [default: that of this machine]")
     return run_program(__doc__, options, lambda options: run(options, make_strategy), argv)
 
 

@@ -54,10 +54,11 @@ def measure_step(shape: Shape, folder: str, *, remat: bool, dropout: float) -> t
     """
     from txl_tf.training.strategy import make_gpu_strategy
     from txl_tf.training.trainer import Trainer
+    from txl_tf.training.workers import Workers
 
     model, training = shape.make_configs(dropout)
     training = dataclasses.replace(training, remat=remat)
-    trainer = Trainer(make_gpu_strategy(), model, training)
+    trainer = Trainer(Workers(make_gpu_strategy()), model, training)
     trainer.run(np.zeros((1, shape.batch_size, shape.tgt_len + 1), np.int32))
     return read_temporary_bytes(folder), estimate_memory(model, training).activations
 

@@ -87,6 +87,7 @@ def measure(
     from txl_tf.training.gauges import measure_peak_memory
     from txl_tf.training.strategy import make_gpu_strategy
     from txl_tf.training.trainer import Trainer
+    from txl_tf.training.workers import Workers
 
     has_gpus = bool(tf.config.list_physical_devices("GPU"))
     strategy = make_gpu_strategy(
@@ -95,7 +96,7 @@ def measure(
     before = measure_peak()
     model, training = shape.make_configs(dropout)
     training = dataclasses.replace(training, precision=precision)
-    trainer = Trainer(strategy, model, training, jit_compile=jit_compile)
+    trainer = Trainer(Workers(strategy), model, training, jit_compile=jit_compile)
     with tempfile.TemporaryDirectory() as folder, make_lanes(shape, law, folder) as lanes:
         step_seconds, outside = measure_run(trainer, lanes, folder, seconds)
     memory_bytes = measure_peak_memory(strategy)

@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the program, not yet read."""
+    """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     for field in dataclasses.fields(PrepareOptions):
         rules = dict(field.metadata) | {"required": field.name == "dataset"}

@@ -1,4 +1,4 @@
-"""Evaluates a run, and shows its bpc or perplexity beside the published figure.
+"""Evaluates a run and shows its bpc or perplexity beside the published figure.
 
 python -m txl_tf.evaluate --run runs/text8 --preset sota
 """
@@ -20,8 +20,8 @@ from txl_tf.cli.config_flags import (
 from txl_tf.cli.data_formats import DATA_FORMATS, RECORDS, open_data_set
 from txl_tf.cli.flags import define_flag, define_second_name
 from txl_tf.cli.program import run_program
+from txl_tf.cli.run_flags import define_ema_flag, define_run_flags
 from txl_tf.config import EvalConfig
-from txl_tf.data.data_set import get_level
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,99 +38,46 @@ def main(argv: list[str]) -> int:
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the program, not yet read."""
+    """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
-    define_flag(options, "run", str, None, "Folder of the run.", required=True, is_path=True)
-    define_flag(
-        options,
-        "preset",
-        str,
-        None,
-        f"Evaluate as this preset does; {SOTA} stands for the preset whose model the run has. "
-        "[default: as the run's own config says]",
-        choices=(SOTA, *presets.names()),
+    define = functools.partial(define_flag, options)
+    define_run_flags(options)
+    text = (
+        f"Evaluate with the settings of this preset; {SOTA} stands for the preset whose model the "
+        "run has. [default: the settings of the run]"
     )
+    define("preset", str, None, text, choices=(SOTA, *presets.names()))
     define_second_name(options, "recipe", "preset")
-    define_flag(
-        options,
-        "data_dir",
-        str,
-        None,
-        "Folder of the records. [default: that of the run]",
-        is_path=True,
-    )
-    define_flag(
-        options,
-        "data_format",
-        str,
-        RECORDS,
-        "Format of the data in --data_dir.",
-        choices=DATA_FORMATS,
-    )
-    define_flag(
-        options,
-        "split",
-        str,
-        None,
-        "Split to evaluate on. [default: test if there is one, otherwise valid]",
-    )
-    define_flag(
-        options,
-        "lanes",
-        int,
-        None,
-        f"Lanes that the split is cut into. [default: {_OTHERWISE}]",
-        lower_bound=1,
-    )
-    define_flag(
-        options,
-        "warm_lanes",
-        bool,
-        True,
-        "Let each lane read the tokens before it first; without, count as the 2019 release does.",
-    )
-    define_flag(
-        options,
-        "warm_len",
-        int,
-        None,
-        "Tokens that each lane reads first. [default: four times mem_len]",
-        lower_bound=0,
-    )
+    define("data_dir", str, None, "Folder of the records. [default: the run's]", is_path=True)
+    text = "Format of the data in --data_dir."
+    define("data_format", str, RECORDS, text, choices=DATA_FORMATS)
+    define("split", str, None, "Split to evaluate. [default: test if it exists, else valid]")
+    text = f"Number of lanes that the split is cut into. [default: {_OTHERWISE}]"
+    define("lanes", int, None, text, lower_bound=1)
+    text = "Warm each lane with the tokens before it; if false, count as the 2019 release does."
+    define("warm_lanes", bool, True, text)
+    text = "Number of tokens that warm each lane. [default: four times mem_len]"
+    define("warm_len", int, None, text, lower_bound=0)
     define_span_flags(options, _OTHERWISE)
-    define_config_flags(
-        options, EvalConfig, ["reset_at_documents"], prefix="", otherwise=_OTHERWISE
-    )
-    define_flag(
-        options,
-        "checkpoint",
-        str,
-        None,
-        "Path of the checkpoint to evaluate. [default: the newest]",
-        is_path=True,
-    )
-    define_flag(options, "use_ema", bool, True, "Use averaged weights if the checkpoint has them.")
-    define_flag(
-        options,
-        "max_segments",
-        int,
-        None,
-        "Number of segments to score. [default: all]",
-        lower_bound=1,
-    )
-    define_flag(options, "jit", bool, True, "Compile the model with XLA.")
-    define_flag(options, "json", bool, False, "Print one JSON object instead of the table.")
+    names = ["reset_at_documents"]
+    define_config_flags(options, EvalConfig, names, prefix="", otherwise=_OTHERWISE)
+    define_ema_flag(options)
+    text = "Number of segments to score. [default: all]"
+    define("max_segments", int, None, text, lower_bound=1)
+    define("jit", bool, True, "Compile the model with XLA.")
+    define("json", bool, False, "Print one JSON object instead of the table.")
     return options
 
 
 def evaluate_run(options: flags.FlagValues) -> None:
-    """Evaluates a run as the flags say, prints its score and adds it to `evaluations.jsonl`.
+    """Evaluates a run, prints its score and appends it to `evaluations.jsonl`.
 
     Raises:
-        flags.Error: If flags contradict each other, or no evaluation can have their values.
-        UserError: If there is no run, or there are no records that fit it.
+        flags.Error: If flags contradict each other or have invalid values.
+        UserError: If there is no run, or no records that fit it.
     """
-    _check_flags(options)
+    if options.warm_len is not None and not options.warm_lanes:
+        raise flags.Error("--warm_len cannot be used with --warm_lanes=false")
 
     from txl_tf.evaluation.checkpoints import (
         check_data,
@@ -162,13 +109,13 @@ def evaluate_run(options: flags.FlagValues) -> None:
         records.split(split), warm_len=options.warm_len, drop_rest=not options.warm_lanes
     )
     if lanes.n_lanes < config.evaluation.eval_batch_size:
-        say(f"Split {split} has {lanes.n_lanes} segments: that many lanes are used.")
+        say(f"Split {split} has only {lanes.n_lanes} segments: that many lanes are used.")
         fewer = dataclasses.replace(config.evaluation, eval_batch_size=lanes.n_lanes)
         config = dataclasses.replace(config, evaluation=fewer)
     job = Job(options.run, config, records, split, preset, lanes)
     if read_run_vocabulary(options.run) is None:
         say(f"{options.run} has no vocabulary: its ids are assumed to be those of the records.")
-    say(f"Scores {split} with {describe_evaluation(config.evaluation, lanes)}.")
+    say(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
     say(job.describe_counting())
     outcome = score_checkpoint(
         evaluator,
@@ -176,7 +123,6 @@ def evaluate_run(options: flags.FlagValues) -> None:
         model_dir=options.run,
         split=split,
         checkpoint=checkpoint,
-        level=get_level(records),
         max_segments=options.max_segments,
         use_ema=options.use_ema,
     )
@@ -188,25 +134,15 @@ def evaluate_run(options: flags.FlagValues) -> None:
         print(line)
 
 
-def _check_flags(options: flags.FlagValues) -> None:
-    """Checks what can be known without the run.
-
-    Raises:
-        flags.Error: If flags contradict each other.
-    """
-    if options.warm_len is not None and not options.warm_lanes:
-        raise flags.Error("--warm_len cannot be used with --warm_lanes=false")
-
-
 def choose_preset(name: str | None, found: "RunConfig") -> tuple[str | None, EvalConfig]:
-    """Returns the preset whose published figure is shown, and how to evaluate.
+    """Returns the preset whose published figure is shown, and the config of the evaluation.
 
     Args:
-        name: of the preset, or `SOTA`, or `None` to evaluate by the run's own config.
-        found: the config of the run.
+        name: The name of the preset, or `SOTA`, or `None` for the settings of the run.
+        found: The config of the run.
 
     Raises:
-        UserError: If the name is `SOTA`, and no preset has the run's model.
+        UserError: If the name is `SOTA` and no preset has the run's model.
     """
     own = presets.find(found.model, found.dataset)
     if name is None:
@@ -221,10 +157,10 @@ def choose_preset(name: str | None, found: "RunConfig") -> tuple[str | None, Eva
 
 
 def open_run_records(options: flags.FlagValues) -> "DataSet":
-    """Opens the records that the flags name; else those in the run's folder, or of its training.
+    """Opens the records that the flags name, or else those in the run's folder or of its training.
 
     Raises:
-        UserError: there are none, or they are not there any more.
+        UserError: If there are none, or they no longer exist.
     """
     from txl_tf.runs.data_place import DataPlace, find_run_data
 
@@ -235,7 +171,7 @@ def open_run_records(options: flags.FlagValues) -> "DataSet":
         place = find_run_data(options.run)
     if place is None:
         raise UserError(
-            f"`{options.run}` holds no records, and does not know where its data are: pass "
+            f"`{options.run}` holds no records and has saved no location of its data: pass "
             "--data_dir, the folder of the records"
         )
     return open_data_set(place, eval_batch_size=options.lanes, tgt_len=options.tgt_len)

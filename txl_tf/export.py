@@ -10,7 +10,7 @@ from absl import flags
 from txl_tf.cli.config_flags import define_span_flags, override_evaluation
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import define_mask_flag, define_run_flags
+from txl_tf.cli.run_flags import define_ema_flag, define_mask_flag, define_run_flags
 
 
 def main(argv: list[str]) -> int:
@@ -24,7 +24,7 @@ def define_flags() -> flags.FlagValues:
     define_run_flags(options)
     out_help = "Folder to write, which must be new or empty."
     define_flag(options, "out", str, None, out_help, required=True, is_path=True)
-    define_flag(options, "use_ema", bool, True, "Use averaged weights if the checkpoint has them.")
+    define_ema_flag(options)
     define_span_flags(options, "the run's")
     define_mask_flag(options)
     batch_help = "Number of texts to read at once; more texts need more memory."

@@ -3,13 +3,13 @@
 python -m txl_tf.export_release --run runs/wt103 --out exported/wt103
 """
 
-import functools
 import sys
 
 from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
+from txl_tf.cli.run_flags import define_ema_flag, define_run_flags
 
 
 def main(argv: list[str]) -> int:
@@ -18,19 +18,12 @@ def main(argv: list[str]) -> int:
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the program, not yet parsed."""
+    """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
-    define = functools.partial(define_flag, options)
-    define("run", str, None, "Folder of the run.", required=True, is_path=True)
-    define("out", str, None, "Folder for model/ and data/.", required=True, is_path=True)
-    define(
-        "checkpoint",
-        str,
-        None,
-        "Path of the checkpoint to export. [default: the newest]",
-        is_path=True,
-    )
-    define("use_ema", bool, True, "Use averaged weights if the checkpoint has them.")
+    define_run_flags(options)
+    out_help = "Folder for model/ and data/."
+    define_flag(options, "out", str, None, out_help, required=True, is_path=True)
+    define_ema_flag(options)
     return options
 
 
@@ -50,9 +43,9 @@ def export_release(options: flags.FlagValues) -> None:
     config, vocabulary = read_run_config(options.run), read_run_vocabulary(options.run)
     checkpoint = options.checkpoint or find_checkpoint(options.run)
     model = TransformerXL(config.model)
-    is_averaged = load_weights(model, checkpoint, use_averages=options.use_ema)
+    is_averaged = load_weights(model, checkpoint, use_ema=options.use_ema)
     path = export_model(options.out, model, step=read_step(checkpoint))
-    weights = "averaged weights" if is_averaged else "weights"
+    weights = "EMA weights" if is_averaged else "weights"
     print(f"Wrote {path}: the {weights} of {checkpoint}, without the state of the optimizer.")
     if vocabulary is not None:
         export_data(options.out, vocabulary, config.model, config.dataset)

@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the program, not yet parsed."""
+    """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
     define(

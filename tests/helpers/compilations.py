@@ -47,8 +47,9 @@ def train(model_config, training):
     """Returns what trains on one call's segments."""
     from txl_tf.training.strategy import make_gpu_strategy
     from txl_tf.training.trainer import Trainer
+    from txl_tf.training.workers import Workers
 
-    trainer = Trainer(make_gpu_strategy(), model_config, training)
+    trainer = Trainer(Workers(make_gpu_strategy()), model_config, training)
     return lambda seed: trainer.run(draw_ids(seed, 2, BATCH, TGT_LEN + 1))
 
 

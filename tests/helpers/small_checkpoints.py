@@ -26,8 +26,8 @@ class Bare:
         self.model = txl_tf.TransformerXL(model, seed=3)
         self.optimizer = txl_tf.training.make_optimizer(TRAINING)
         self.optimizer.build(self.model.trainable_variables)
-        strategy = tf.distribute.get_strategy()
-        self.memory = ReplicaMemory(strategy, self.model, TRAINING.train_batch_size, MEM_LEN)
+        workers = Workers(tf.distribute.get_strategy())
+        self.memory = ReplicaMemory(workers, self.model, TRAINING.train_batch_size, MEM_LEN)
 
     def set_step(self, step):
         self.optimizer.iterations.assign(step)

@@ -12,6 +12,7 @@ from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.data.writing import TokenChunk
 from txl_tf.runs.folder import RunConfig
 from txl_tf.training import job
+from txl_tf.training.workers import Workers
 
 WORDS = Vocabulary("word", tuple(f"w{index}" for index in range(N_TOKEN)))
 CONFIG = RunConfig(
@@ -41,7 +42,7 @@ def train(strategy, records, model_dir, config=CONFIG, **kwargs):
     given = {name: kwargs.pop(name) for name in names if name in kwargs}
     options = RunOptions(**{"iterations": 2, "save_steps": 3, **given})
     settings = {"model_dir": str(model_dir), "jit_compile": False, **kwargs}
-    job.train(strategy, records, config, options, **settings)
+    job.train(Workers(strategy), records, config, options, **settings)
 
 
 def read_log_steps(model_dir):

@@ -10,6 +10,7 @@ import txl_tf
 from txl_tf.data import TrainingLanes
 from txl_tf.training.log import TrainingLog
 from txl_tf.training.trainer import Interval, Trainer
+from txl_tf.training.workers import Workers
 
 N_TOKEN, BATCH, TGT_LEN, MEM_LEN = 23, 6, 5, 7
 # Wider initial weights than usual: attention and memory then matter from the first step.
@@ -69,7 +70,7 @@ def make_lanes(config=TRAINING, text=TEXT):
 
 
 def make_trainer(strategy, model=MODEL, config=TRAINING, *, jit_compile=False):
-    return Trainer(strategy, model, config, jit_compile=jit_compile)
+    return Trainer(Workers(strategy), model, config, jit_compile=jit_compile)
 
 
 def run_steps(trainer, stops, lanes=None):

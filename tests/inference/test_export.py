@@ -293,7 +293,7 @@ def test_bad_input_is_an_error_of_the_graph(masked, signature, inputs, message):
 
 def test_a_folder_that_holds_something_is_refused(tmp_path):
     (tmp_path / "kept").write_text("kept")
-    with pytest.raises(UserError, match=r"holds something already: choose another folder"):
+    with pytest.raises(UserError, match=r"is not empty: choose another folder"):
         make_model(7, vocabulary=WORDS).export(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 

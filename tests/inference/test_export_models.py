@@ -38,7 +38,7 @@ def test_the_program_exports_a_run(tmp_path, capsys):
     assert "The run has no vocabulary: no signature takes texts." in printed
     assert json.loads((tmp_path / "out" / "txl_tf.json").read_text())["span"]["mem_len"] == 3
     assert txl_tf.export.main(["export", *arguments]) == 1
-    assert "holds something already" in capsys.readouterr().err
+    assert "is not empty" in capsys.readouterr().err
 
 
 def test_the_program_refuses_a_span_that_there_is_not(tmp_path, capsys):

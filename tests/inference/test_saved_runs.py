@@ -55,14 +55,14 @@ def test_a_folder_that_holds_something_is_refused(tmp_path):
     before = json.loads((tmp_path / "run" / "config.json").read_text())
     other = dataclasses.replace(make_model().evaluation, tgt_len=3)
     lm = txl_tf.LanguageModel(make_model().model, WORDS, other)
-    with pytest.raises(UserError, match=r"run` holds something already: choose another folder"):
+    with pytest.raises(UserError, match=r"run` is not empty: choose another folder"):
         lm.save(tmp_path / "run")
     assert json.loads((tmp_path / "run" / "config.json").read_text()) == before
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_remote_folder_is_refused():
-    with pytest.raises(UserError, match=r"`gs://bucket/run` must be a folder of this machine"):
+    with pytest.raises(UserError, match=r"`gs://bucket/run` must be a folder on this machine"):
         make_model().save("gs://bucket/run")
 
 

@@ -37,7 +37,7 @@ def test_the_flag_of_the_averages_chooses_the_weights_that_are_evaluated(finishe
     averaged, raw = (
         evaluate(finished, capsys, *arguments) for arguments in ((), ("--use_ema=false",))
     )
-    assert averaged[0] == ", averaged weights"
+    assert averaged[0] == ", EMA weights"
     assert raw[0] == ""
     assert averaged[1] != raw[1]
 
@@ -45,7 +45,7 @@ def test_the_flag_of_the_averages_chooses_the_weights_that_are_evaluated(finishe
 def test_the_flag_of_the_averages_chooses_those_that_a_run_is_judged_by(finished, tmp_path, capsys):
     arguments = ("--ema=0.9", "--eval_every=6", "--use_ema=false", "--train_steps=6")
     assert run_main(finished / "data", tmp_path / "run", *arguments) == 0
-    assert "Evaluates the weights: ema 0.9." in capsys.readouterr().out
+    assert "Evaluations use the weights (ema 0.9)." in capsys.readouterr().out
 
 
 def test_an_average_of_checkpoints_is_evaluated_by_the_command_that_is_printed(finished, capsys):

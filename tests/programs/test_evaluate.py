@@ -67,7 +67,7 @@ def test_a_run_is_evaluated_with_the_span_of_its_preset_beside_its_figure(run, p
     rows = read_rows(out)
     expected = score(run, presets.get(preset).evaluation, warm_len=52)
     assert out.startswith(
-        "Scores test with tgt_len 3, mem_len 13, same_length true, clamp_len 9, 4 lanes, "
+        "Scoring test with tgt_len 3, mem_len 13, same_length true, clamp_len 9, 4 lanes, "
         "warmed by 54 tokens.\n"
     )
     assert rows["data"] == "words, split test"
@@ -134,7 +134,7 @@ def test_cold_lanes_are_those_of_the_release(run, capsys):
     assert call(run, "--warm_lanes=false", "--lanes=4") == 0
     out = capsys.readouterr().out
     assert (
-        "Counts as the 2019 release did: 4 lanes of 37 tokens, cold; "
+        "Counting as the 2019 release does: 4 lanes of 37 tokens, cold; "
         "1 tokens at the end and the first token of each lane are left out.\n"
     ) in out
     rows = read_rows(out)
@@ -297,7 +297,8 @@ def test_records_of_another_size_are_refused_without_a_vocabulary(bare_run, tmp_
     write_words(tmp_path / "data", n_token=13, test=61)
     assert call(bare_run, "--data_dir", tmp_path / "data") == 1
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.endswith(f"a model with 11 symbols; the records in {tmp_path / 'data'} have 13")
+    data = tmp_path / "data"
+    assert line.endswith(f"bare` has 11 symbols; the records in {data} have 13")
 
 
 def test_bytes_are_measured_in_bits(tmp_path, capsys):
@@ -353,7 +354,7 @@ def test_a_run_without_records_says_which_flag_names_them(run, monkeypatch, caps
     monkeypatch.setattr(data_place, "DATA_NAME", "none.json")
     assert call(run) == 1
     assert capsys.readouterr().err == (
-        f"evaluate.py: `{run}` holds no records, and does not know where its data are: pass "
+        f"evaluate.py: `{run}` holds no records and has saved no location of its data: pass "
         "--data_dir, the folder of the records\n"
     )
 
@@ -395,7 +396,7 @@ def test_the_program_runs_compiled_from_the_command_line(run):
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["tokens"] == N_TEST - 1
-    assert "Scores test with tgt_len 5, mem_len 7, " in done.stderr
+    assert "Scoring test with tgt_len 5, mem_len 7, " in done.stderr
 
 
 @pytest.mark.parametrize("name", presets.names())

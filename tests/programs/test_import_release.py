@@ -203,7 +203,7 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path, capsys):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notes.txt").write_text("mine")
     assert run("--source", tmp_path / "source", "--out", tmp_path / "run") == 1
-    assert "holds something already" in capsys.readouterr().err
+    assert "is not empty" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
 
 
@@ -231,7 +231,7 @@ def test_an_import_tells_training_that_it_holds_weights_alone(tmp_path, capsys):
     shapes += " --cutoffs=50,200 --untie_r --proj_share_all_but_first --dropout=0"
     argv = [*shapes.split(), *sizes, f"--data_dir={out}/records", "--jit=false"]
     assert train_gpu.main(["train_gpu", *argv, f"--model_dir={out}"]) == 1
-    assert "holds weights alone: start from it in a new `model_dir`" in capsys.readouterr().err
+    assert "holds only weights: start from it in a new `model_dir`" in capsys.readouterr().err
     warm = [f"--model_dir={tmp_path}/new", f"--warm_start_path={out}/checkpoints/ckpt-0"]
     assert train_gpu.main(["train_gpu", *argv, *warm]) == 0
 
@@ -251,7 +251,7 @@ def test_training_goes_on_with_the_state_of_adam(tmp_path, capsys):
     shapes += " --cutoffs=50,200 --untie_r --proj_share_all_but_first"
     argv = [*shapes.split(), *sizes, f"--data_dir={out}/records", "--jit=false"]
     assert train_gpu.main(["train_gpu", *argv, f"--model_dir={out}"]) == 0
-    assert "came without a memory: it starts empty" in capsys.readouterr().out
+    assert "has no memory: the run starts with an empty one" in capsys.readouterr().out
     reader = tf.train.load_checkpoint(f"{tmp_path}/source/model/model.ckpt-{step}")
     before, m, v = (
         reader.get_tensor(f"transformer/layer_1/ff/layer_1/bias{slot}")
@@ -288,8 +288,8 @@ def test_an_import_is_evaluated_on_the_records_of_2019(tmp_path, capsys):
     [
         (b'{"vocab_size": 99}', r"states a vocabulary of 99 symbols, but the model has 594"),
         (b'{"dataset": ["wt103"]}', r"must be an object with the name of a data set"),
-        (b"\xff\xfe", r"is no JSON"),
-        (b"[" * 200_000, r"is no JSON"),
+        (b"\xff\xfe", r"is not valid JSON"),
+        (b"[" * 200_000, r"is not valid JSON"),
     ],
 )
 def test_a_damaged_description_is_one_line(content, message, tmp_path, capsys):

@@ -54,7 +54,7 @@ def test_a_run_at_an_address_trains_goes_on_and_is_averaged(address, tmp_path, c
     more = ("--save_steps=4", "--eval_every=6", "--do_eval", "--keep_checkpoints=2")
     assert run_main(data_dir, model_dir, *more, "--max_hours=1e-9") == 3
     assert run_main(data_dir, model_dir, *more) == 0
-    assert "Goes on from step 1." in capsys.readouterr().out
+    assert "Resuming from step 1." in capsys.readouterr().out
     assert run_main(data_dir, tmp_path / "whole", *more) == 0
     there, here = read_losses(model_dir), read_losses(str(tmp_path / "whole"))
     assert [there[step] for step in (6, 8, 12)] == [here[step] for step in (6, 8, 12)]

@@ -15,7 +15,7 @@ from txl_tf import score
 from txl_tf.data import Vocabulary
 from txl_tf.data.text_files import TextFile
 from txl_tf.evaluation.score import name_bits
-from txl_tf.runs.averages import average_weights, save_weights
+from txl_tf.runs.checkpoint_mean import compute_mean, save_mean
 from txl_tf.runs.folder import CONFIG_NAME, VOCABULARY_NAME
 
 SAME = {"rel": 1e-5, "abs": 1e-5}  # float32
@@ -29,9 +29,9 @@ def folder(request, run, tmp_path_factory):
     (folder / "checkpoints").mkdir(parents=True)
     shutil.copy(run / CONFIG_NAME, folder)
     (folder / VOCABULARY_NAME).write_text(json.dumps(make_vocabulary(request.param).to_json()))
-    weights = average_weights([str(run / "checkpoints" / "ckpt-12")])
+    weights = compute_mean([str(run / "checkpoints" / "ckpt-12")])
     large = {name: 9 * weight for name, weight in weights.items()}  # each token matters
-    save_weights(str(folder / "checkpoints" / "ckpt-12"), large)
+    save_mean(str(folder / "checkpoints" / "ckpt-12"), large)
     rng = np.random.default_rng(5)
     symbols = [*"abcde", " ", "\n"] if request.param == "char" else [*"abcde", "\n", "\n\n"]
     join = "" if request.param == "char" else " "

@@ -157,7 +157,7 @@ def test_a_process_that_is_asked_to_stop_has_all_save_and_stop(lives):
     for output in lives.stopped.outputs:
         assert "stopped by SIGTERM at step" in output.splitlines()[-1]
     step = read_stop(lives.stopped.outputs[0])
-    assert f"Goes on from step {step}." in lives.ended.stdout
+    assert f"Resuming from step {step}." in lives.ended.stdout
     assert read_stop(lives.stopped.outputs[1]) == step
 
 
@@ -207,7 +207,7 @@ def test_a_process_that_waits_for_others_in_vain_is_stopped_by_a_signal(
     run = Run(data_dir, tmp_path, steps=50)
     run.start(*([run.command, IDLE] if index == 0 else [IDLE, run.command]))
     log = tmp_path / ("chief.txt", "worker.txt")[index]
-    while "Waits for the other processes" not in log.read_text():
+    while "Waiting for the other processes" not in log.read_text():
         assert run.processes[index].poll() is None
         time.sleep(0.1)
     time.sleep(2)  # it says so before it waits

@@ -181,7 +181,7 @@ def test_a_run_whose_newest_checkpoint_was_deleted_goes_on_from_the_one_before(r
     for path in (run_copy / "run" / "checkpoints").glob("ckpt-12.*"):
         path.unlink()
     assert run_main(run_copy / "data", run_copy / "run") == 0
-    assert "Goes on from step 8" in capsys.readouterr().out
+    assert "Resuming from step 8" in capsys.readouterr().out
     assert [record["step"] for record in read_log(run_copy / "run")] == [4, 8, 12]
     assert [step for step, _ in list_checkpoints(str(run_copy / "run"))] == [4, 8, 12]
 
@@ -260,7 +260,7 @@ def test_what_cannot_be_run_is_one_line(data_dir, tmp_path, capsys, arguments, m
         (["--learning_rate=0.02"], "learning_rate is 0.01 there and 0.02 here"),
         (["--train_steps=11"], "has made 12 steps: `train_steps` must be at least as many"),
         (["--n_layer=2", "--seed=5"], "n_layer is 1 there and 2 here; seed is 0 there and 5 here"),
-        (["--do_train=false", "--do_eval", "--n_head=5"], "is of another model: "),
+        (["--do_train=false", "--do_eval", "--n_head=5"], "belongs to another model: "),
         (["--do_eval_only"], "holds no checkpoint from step 10000 on"),
         (["--do_train=false", "--do_eval", "--eval_ckpt_path=x/ckpt-3"], "cannot be restored: "),
         (["--do_train=false", "--do_eval", "--eval_split=tset"], "has no split 'tset'"),
@@ -401,8 +401,8 @@ def test_data_that_have_gone_are_one_line(run_copy, finished, capsys):
     known.write_text(known.read_text().replace(str(finished), str(run_copy / "gone")))
     assert train_gpu.main(["train_gpu.py", f"--model_dir={run_copy / 'run'}", "--nojit"]) == 1
     assert capsys.readouterr().err == (
-        f"train_gpu.py: `{run_copy}/gone/data`, where `{run_copy}/run` has its data, is not there "
-        "any more: pass --data_dir, the folder of its records\n"
+        f"train_gpu.py: `{run_copy}/gone/data`, the data folder of `{run_copy}/run`, no longer "
+        "exists: pass --data_dir, the folder of its records\n"
     )
 
 
@@ -424,7 +424,7 @@ def test_the_command_of_a_warm_start_that_is_printed_runs(run_copy, capsys):
     assert program == "train_gpu.py"
     assert train_gpu.main([program, *arguments]) == 0
     checkpoint = run_copy / "run" / "checkpoints" / "ckpt-12"
-    assert f"Starts with the weights of {checkpoint}." in capsys.readouterr().out
+    assert f"Warm start from the weights of {checkpoint}." in capsys.readouterr().out
     old, new = (read_run_config(str(run_copy / name)) for name in ("run", "new"))
     assert new.model == dataclasses.replace(old.model, dropout=0.0)
     assert new.training == dataclasses.replace(old.training, learning_rate=0.02)
@@ -482,7 +482,10 @@ def test_a_run_that_goes_on_needs_its_warm_start_no_more(run_copy, capsys):
     for path in (run_copy / "run" / "checkpoints").glob("ckpt-12.*"):
         path.unlink()
     assert run_main(run_copy / "data", run_copy / "run", "--warm_start_path=none/ckpt-3") == 0
-    assert "Goes on from step 8. --warm_start_path is for new runs" in capsys.readouterr().out
+    assert (
+        "Resuming from step 8. --warm_start_path is ignored: it is for new runs"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_checkpoint_that_training_will_make_can_be_evaluated(data_dir, tmp_path, capsys):

@@ -70,7 +70,7 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(finished, tmp_path, ca
     for path in (tmp_path / "run" / "checkpoints").glob("ckpt-12.*"):
         path.unlink()
     assert run_main(TEXT8, tmp_path / "run", RELEASE) == 0
-    assert "Goes on from step 8" in capsys.readouterr().out
+    assert "Resuming from step 8" in capsys.readouterr().out
     assert read_losses(tmp_path / "run") == read_losses(finished)
 
 

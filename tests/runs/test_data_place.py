@@ -54,7 +54,10 @@ def test_the_place_that_was_given_last_is_recalled(run, tmp_path):
 def test_a_folder_that_is_gone_is_named_with_the_flag(run, tmp_path):
     remember_data(str(run), DataPlace("data"))
     (tmp_path / "data").rmdir()
-    with pytest.raises(UserError, match=r"`.*/data`, where `.*/run` .* any more: pass --data_dir"):
+    with pytest.raises(
+        UserError,
+        match=r"`.*/data`, .* of `.*/run`, no longer exists: pass --data_dir",
+    ):
         recall_data(str(run))
 
 

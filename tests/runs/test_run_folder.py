@@ -90,7 +90,7 @@ def test_a_folder_without_a_run_has_no_vocabulary(tmp_path):
         ("absent", r"is missing, and so is the folder$"),
         ("text8_bas", r"and so is the folder. 'text8_base' is a preset"),
         ("text8_base", r"'text8_base' is a preset: train it, or import its weights"),
-        ("exported", r"It is a SavedModel: `tf.saved_model.load` reads it"),
+        ("exported", r"It is a SavedModel: load it with `tf.saved_model.load`"),
     ],
 )
 def test_what_is_no_run_is_told_what_it_is(name, hint, tmp_path, monkeypatch):
@@ -317,5 +317,5 @@ def test_a_config_without_a_part_is_refused(folder):
     content = json.loads(path.read_text())
     del content["training"]
     path.write_text(json.dumps(content))
-    with pytest.raises(UserError, match=r"is no config of a run: expected the keys .*training"):
+    with pytest.raises(UserError, match=r"not the config of a run: expected the keys .*training"):
         read_run_config(str(folder))

@@ -98,6 +98,6 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(fcntl, "flock", fail)
     with lock_run(str(tmp_path)):
-        assert "lock` cannot be locked (No locks available): a second run is not noticed" in (
+        assert "lock` cannot be locked (No locks available): a second run would go unnoticed" in (
             capsys.readouterr().out
         )

@@ -56,6 +56,6 @@ def test_an_error_leaves_nothing(tmp_path, error):
 def test_a_folder_that_holds_something_is_kept(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "notes").write_text("mine")
-    with pytest.raises(UserError, match="holds something already"):
+    with pytest.raises(UserError, match="is not empty"):
         write(tmp_path / "a")
     assert (tmp_path / "a" / "notes").read_text() == "mine"

@@ -129,7 +129,7 @@ def test_a_checkpoint_of_another_run_is_set_aside(tmp_path):
     copy_checkpoint(save_named(tmp_path / "b", [5], OTHER_ID) / "ckpt-5", folder / "ckpt-5")
     step, (line,) = restore(tmp_path)
     assert step == 2
-    assert line.endswith(f": it is of another run, {OTHER_ID}; this one is {RUN_ID}")
+    assert line.endswith(f": it belongs to run {OTHER_ID}, not to run {RUN_ID}")
 
 
 @pytest.mark.parametrize("name", ["ckpt-5.index", "ckpt-2.index"])
@@ -171,7 +171,7 @@ def test_an_interrupted_removal_is_completed(n_removed, tmp_path, monkeypatch):
     step, (line,) = restore(tmp_path)
     assert step == 5
     assert not list(folder.glob("*ckpt-2*"))
-    assert line.startswith("Removed what an interrupted save or removal left of checkpoint ")
+    assert line.startswith("Removed the remains of an interrupted save or removal of checkpoint ")
 
 
 def test_what_killed_saves_left_is_removed_by_the_next_one(saved):
@@ -185,7 +185,7 @@ def test_what_killed_saves_left_is_removed_by_the_next_one(saved):
     save_steps(checkpointer, run, [11])
     assert not list(folder.glob("*ckpt-7*"))
     assert lines == [
-        f"Removed what an interrupted save or removal left of checkpoint {folder}/ckpt-7: "
+        f"Removed the remains of an interrupted save or removal of checkpoint {folder}/ckpt-7: "
         "ckpt-7.data-00000-of-00001, ckpt-7.memory-00000-of-00001.index"
     ]
 
@@ -225,7 +225,7 @@ def test_a_failed_save_names_the_newest_whole_checkpoint(failed):
     folder = model_dir / "checkpoints"
     assert message == (
         f"checkpoint {folder}/ckpt-7 could not be saved: No space left on device; "
-        f"the newest whole one is {folder}/ckpt-5"
+        f"the newest checkpoint is {folder}/ckpt-5"
     )
 
 
@@ -283,7 +283,7 @@ def test_a_checkpoint_that_another_process_sees_is_not_taken_for_damaged(saved, 
     model_dir, _, checkpointer = saved
     before = sorted(model_dir.glob("checkpoints/*"))
     monkeypatch.setattr(checkpointer.workers, "broadcast", lambda _: [7.0])  # the chief's newest
-    with pytest.raises(UserError, match=r"ckpt-7 is not here: .* need the same `model_dir`"):
+    with pytest.raises(UserError, match=r"ckpt-7 is missing for .*: .* need the same `model_dir`"):
         checkpointer.restore()
     assert sorted(model_dir.glob("checkpoints/*")) == before
 

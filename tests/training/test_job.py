@@ -41,7 +41,7 @@ def test_a_run_that_was_stopped_goes_on_from_its_last_checkpoint(
         train(one_replica, records, model_dir)
     capsys.readouterr()
     train(one_replica, records, model_dir)
-    assert "Goes on from step 3." in capsys.readouterr().out
+    assert "Resuming from step 3." in capsys.readouterr().out
     assert read_log_steps(model_dir) == [2, 3, 4, 6, 7]  # 4 stands there once
 
 
@@ -68,7 +68,7 @@ def test_a_copy_of_a_run_goes_on(names, one_replica, records, tmp_path, capsys):
     for path in copy.glob("checkpoints/ckpt-7.*"):
         path.unlink()
     train(one_replica, records, copy)
-    assert "Goes on from step 6." in capsys.readouterr().out
+    assert "Resuming from step 6." in capsys.readouterr().out
     assert read_run_id(str(copy)) == read_run_id(str(model_dir))
 
 

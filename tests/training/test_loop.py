@@ -139,7 +139,7 @@ def test_training_ends_when_its_patience_is_over(scores, one_replica, records, t
     scores += [5.0, 2.0, 3.0, 2.0]
     train(one_replica, records, tmp_path / "run", eval_every=1, patience=2, iterations=1)
     assert read_log_steps(tmp_path / "run") == [1, 2, 3, 4]
-    assert "2 evaluations without a better one than that of step 2" in capsys.readouterr().out
+    assert "2 evaluations without an improvement on step 2" in capsys.readouterr().out
     train(one_replica, records, tmp_path / "run", eval_every=1, patience=2, iterations=1)
     assert read_log_steps(tmp_path / "run") == [1, 2, 3, 4]
 
@@ -179,8 +179,8 @@ def test_a_run_goes_on_from_evaluations_of_before_lanes_were_warmed(
     assert found[: len(old)] == old
     assert [line["warm_len"] for line in found[len(old) :]] == [33, 33]
     assert (
-        "validation.jsonl: evaluations up to step 4 were of lanes warmed by 0 tokens, those to "
-        "come are of lanes warmed by 33"
+        "validation.jsonl: evaluations up to step 4 used lanes warmed by 0 tokens; later ones use "
+        "lanes warmed by 33 tokens"
     ) in capsys.readouterr().out
 
 

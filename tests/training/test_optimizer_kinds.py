@@ -116,8 +116,8 @@ def test_averages_follow_their_recursion_from_the_first_weights_on(kind):
     weights, optimizer = make_weights(values), make_optimizer(make_config(kind, ema=EMA))
     take_steps(optimizer, weights, gradients)
     expected = simulate(kind, values, gradients, optimizer.schedule)[-1][1]
-    assert [weight for weight, _ in optimizer.averages] == weights
-    for weight, average in optimizer.averages:
+    assert [weight for weight, _ in optimizer.ema_weights] == weights
+    for weight, average in optimizer.ema_weights:
         compare(average, expected[weight.name])
 
 
@@ -195,15 +195,15 @@ def test_averages_begin_once_where_a_function_builds_the_optimizer(jit_compile):
     for _ in range(3):
         step()
         expected = EMA * expected + (1 - EMA) * weight.numpy()
-    ((_, average),) = optimizer.averages
+    ((_, average),) = optimizer.ema_weights
     np.testing.assert_allclose(average.numpy(), expected, rtol=1e-6)  # float32
 
 
 def test_averages_begin_again_at_the_weights():
     weights, optimizer = make_weights(make_start()), make_optimizer(make_config("lamb", ema=EMA))
     take_steps(optimizer, weights, make_gradients(3))
-    optimizer.restart_averages()
-    for weight, average in optimizer.averages:
+    optimizer.restart_ema()
+    for weight, average in optimizer.ema_weights:
         np.testing.assert_array_equal(average.numpy(), weight.numpy(), err_msg=weight.name)
 
 

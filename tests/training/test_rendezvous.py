@@ -78,7 +78,7 @@ def test_others_name_those_that_the_chief_waits_for():
     with pytest.raises(UserError, match="gave up after") as error:
         wait_for_processes(clusters[1], 3.0)
     names = [f"worker {index} ({clusters[index].address})" for index in (0, 2)]
-    assert str(error.value).startswith(f"{names[0]} still waits for {names[1]}: ")
+    assert str(error.value).startswith(f"{names[0]} is still waiting for {names[1]}: ")
 
 
 def test_others_name_a_chief_that_does_not_answer():

@@ -21,7 +21,7 @@ def test_the_cpu_is_divided_into_replicas(count):
 
 def test_a_cpu_in_use_cannot_be_divided_further():
     tf.config.list_logical_devices("CPU")  # now it is
-    with pytest.raises(UserError, match="the CPU cannot be divided any more: "):
+    with pytest.raises(UserError, match="the CPU can no longer be divided: "):
         make_gpu_strategy(num_gpus=0, cpu_replicas=5)
 
 
@@ -29,5 +29,5 @@ def test_replicas_on_the_cpu_are_for_one_process(monkeypatch):
     cluster = {"worker": ["a:1", "b:1"]}
     task = {"type": "worker", "index": 0}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
-    with pytest.raises(UserError, match="`cpu_replicas`=2 is for a run of one process"):
+    with pytest.raises(UserError, match="`cpu_replicas`=2 is only for a run of one process"):
         make_gpu_strategy(num_gpus=0, cpu_replicas=2)

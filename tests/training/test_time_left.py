@@ -4,7 +4,7 @@ import pytest
 
 import txl_tf
 from txl_tf.config.run_options import RunOptions
-from txl_tf.training.time_left import TimeLeft
+from txl_tf.training.log import TimeLeft
 
 TRAINING = txl_tf.TrainConfig(train_steps=100, train_batch_size=3, tgt_len=5)
 
@@ -12,8 +12,8 @@ TRAINING = txl_tf.TrainConfig(train_steps=100, train_batch_size=3, tgt_len=5)
 def make(training=TRAINING, **options):
     """Returns what estimates a run of 15 tokens a step, of which one takes a second."""
     time_left = TimeLeft(training, RunOptions(**{"save_steps": 1000} | options))
-    time_left.note_speed(15.0)
-    time_left.note_save(0.0)
+    time_left.tokens_per_second = 15.0
+    time_left.save_seconds = 0.0
     return time_left
 
 
@@ -28,20 +28,20 @@ def test_steps_take_as_long_as_the_last_ones():
 @pytest.mark.parametrize(("step", "count"), [(41, 3), (60, 3), (61, 2), (99, 1), (100, 1)])
 def test_saves_to_come_are_counted_with_that_which_is_due(step, count):
     time_left = make(save_steps=20)
-    time_left.note_save(60.0)
+    time_left.save_seconds = 60.0
     assert time_left.describe(step) == f"0:{count:02}:{100 - step:02} left"
 
 
 def test_evaluations_to_come_are_counted_by_the_last_one():
     time_left = make(eval_every=30)
-    time_left.note_evaluation(7.0)
-    time_left.note_evaluation(60.0)
+    time_left.evaluation_seconds = 7.0
+    time_left.evaluation_seconds = 60.0
     assert time_left.describe(70) == "0:02:30 left"  # at steps 90 and 100
 
 
 def test_what_is_not_known_is_named():
     time_left = TimeLeft(TRAINING, RunOptions(eval_every=30))
-    time_left.note_speed(15.0)
+    time_left.tokens_per_second = 15.0
     assert time_left.describe(90) == "0:00:10 left, evaluations and saves not counted"
 
 

@@ -24,8 +24,8 @@ from small_runs import (
 
 import txl_tf
 from txl_tf.errors import UserError
-from txl_tf.runs.averages import save_weights
 from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
+from txl_tf.runs.checkpoint_mean import save_mean
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.training import checkpoint
 
@@ -129,7 +129,7 @@ def test_a_checkpoint_of_another_model_is_refused(saved, change):
     model = txl_tf.TransformerXL(dataclasses.replace(MODEL, **change))
     ((name, value),) = change.items()
     field = f"{name} is {getattr(MODEL, name)!r} there and {value!r} here"
-    with pytest.raises(UserError, match=f"ckpt-5 is of another model: {field}$"):
+    with pytest.raises(UserError, match=f"ckpt-5 belongs to another model: {field}$"):
         load_weights(model, find_checkpoint(str(model_dir)))
 
 
@@ -171,7 +171,7 @@ def test_a_model_that_differs_in_no_shape_takes_the_weights(saved, change):
 def test_weights_without_a_config_are_compared_by_their_shapes(tmp_path):
     run, path = Bare(), str(tmp_path / "ckpt-3")
     names = {weight.path.replace("/", "."): weight.numpy() for weight in run.model.weights}
-    save_weights(path, names)
+    save_mean(path, names)
     load_weights(run.model, path)
     deeper = txl_tf.TransformerXL(dataclasses.replace(MODEL, n_layer=3))
     with pytest.raises(UserError, match=r"another model: .*layer_2.* is missing there and \["):
@@ -182,7 +182,7 @@ def test_a_run_is_not_restored_from_a_checkpoint_of_another_model(saved):
     model_dir, _, _ = saved
     deeper = Bare(dataclasses.replace(MODEL, n_layer=3))
     with pytest.raises(
-        UserError, match="ckpt-5 is of another model: n_layer is 2 there and 3 here"
+        UserError, match="ckpt-5 belongs to another model: n_layer is 2 there and 3 here"
     ):
         make_checkpointer(model_dir, deeper).restore()
 
@@ -192,7 +192,9 @@ def test_weights_under_the_name_of_another_step_are_refused(save, tmp_path):
     run, folder = Bare(), tmp_path / "checkpoints"
     save(make_checkpointer(tmp_path, run) if save is save_steps else tmp_path, run, [3])
     copy_checkpoint(folder / "ckpt-3", folder / "ckpt-160")
-    with pytest.raises(UserError, match=r"ckpt-160 is not what .*: it holds the weights of step 3"):
+    with pytest.raises(
+        UserError, match=r"ckpt-160 does not match.*: it holds the weights of step 3"
+    ):
         load_weights(run.model, str(folder / "ckpt-160"))
 
 
@@ -201,8 +203,8 @@ def test_weights_in_the_folder_of_another_run_are_refused(tmp_path):
     save_steps(make_checkpointer(tmp_path, run, run_id="00112233aabb"), run, [3])
     load_weights(run.model, str(folder / "ckpt-3"))
     (tmp_path / "run.json").write_text('{"run_id": "aabbccddeeff"}')
-    message = "it is of another run, 00112233aabb; this one is aabbccddeeff"
-    with pytest.raises(UserError, match=f"ckpt-3 is not what its place .*: {message}"):
+    message = "it belongs to run 00112233aabb, not to run aabbccddeeff"
+    with pytest.raises(UserError, match=f"ckpt-3 does not match its folder .*: {message}"):
         load_weights(run.model, str(folder / "ckpt-3"))
     shutil.copytree(folder, tmp_path / "elsewhere")
     load_weights(run.model, str(tmp_path / "elsewhere" / "ckpt-3"))

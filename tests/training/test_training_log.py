@@ -4,16 +4,17 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_runs import Text
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import txl_tf
 from txl_tf.config.run_options import RunOptions
-from txl_tf.evaluation.checkpoints import write_evaluation
+from txl_tf.data.evaluation_lanes import EvaluationLanes
+from txl_tf.evaluation.checkpoints import Outcome
 from txl_tf.evaluation.score import Score, format_score, make_bits_record
 from txl_tf.runs.folder import RunConfig
-from txl_tf.training.log import TrainingLog
-from txl_tf.training.time_left import TimeLeft
+from txl_tf.training.log import TimeLeft, TrainingLog
 from txl_tf.training.trainer import Interval
 
 KEYS = {
@@ -104,7 +105,7 @@ def make_time_left(**options):
 
 def test_the_line_for_people_tells_step_loss_and_time_left(tmp_path):
     time_left = make_time_left()
-    time_left.note_save(3.0)
+    time_left.save_seconds = 3.0
     (line,) = write_steps(tmp_path, [9], first_step=7, seconds=(30.0, 30.0), time_left=time_left)
     assert line.startswith("step 9/17 | loss 0.9000 | bpc 1.2984 | ppl 2.4596 | ")
     assert line.endswith("| 1 tokens/s | 0:04:03 left")  # 8 steps of 30 seconds, one save
@@ -233,35 +234,34 @@ def test_tensorboard_shows_the_hyper_parameters(tmp_path):
     assert {name: values[name] for name in expected} == expected
 
 
-def test_an_evaluation_is_written_with_how_it_came_about(tmp_path):
-    config = txl_tf.EvalConfig(eval_batch_size=3, tgt_len=11, mem_len=13, clamp_len=7)
-    for step in (5, 7):
-        score = Score(total_nats=step * math.log(2), tokens=10, level="byte", n_unknown=0)
-        kwargs = {"n_lanes": 3, "checkpoint": f"ckpt-{step}", "step": step, "is_whole": step == 5}
-        kwargs["is_averaged"] = step == 7
-        kwargs |= {"warm_len": 22} if step == 5 else {"as_release": True}
-        write_evaluation(str(tmp_path), score, config, split="test", **kwargs)
-    lines = (tmp_path / "evaluations.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [
-        {
-            "split": "test",
-            "is_whole": step == 5,
-            "checkpoint": f"ckpt-{step}",
-            "is_averaged": step == 7,
-            "step": step,
-            "loss_nats": pytest.approx(step * math.log(2) / 10),
-            "bpc": pytest.approx(step / 10),
-            "perplexity": pytest.approx(2 ** (step / 10)),
-            "tokens": 10,
-            "unknown_tokens": 0,
-            "unknown_share": 0.0,
-            "evaluation": config.to_json(),
-            "lanes": 3,
-            "warm_len": 22 if step == 5 else 0,
-            "as_release": step == 7,
-        }
-        for step in (5, 7)
-    ]
+@pytest.mark.parametrize("as_release", [False, True])
+def test_an_evaluation_is_recorded_with_its_settings(as_release):
+    config = txl_tf.EvalConfig(eval_batch_size=3, tgt_len=2, mem_len=13, clamp_len=7)
+    # 10 targets in lanes of 4, 4 and 2; the release counts 3 of the 3 tokens of a lane less one.
+    lanes = EvaluationLanes(
+        Text(range(11)), n_lanes=3, tgt_len=2, warm_len=0 if as_release else 3, drop_rest=as_release
+    )
+    n_tokens = 6 if as_release else 10
+    score = Score(total_nats=5 * math.log(2), tokens=n_tokens, level="byte", n_unknown=0)
+    outcome = Outcome(score, "test", "ckpt-5", 5, as_release, lanes, config, seconds=2.0)
+    assert outcome.tokens_per_second == n_tokens / 2
+    assert outcome.make_record() == {
+        "split": "test",
+        "is_whole": not as_release,
+        "checkpoint": "ckpt-5",
+        "is_averaged": as_release,
+        "step": 5,
+        "loss_nats": pytest.approx(5 * math.log(2) / n_tokens),
+        "bpc": pytest.approx(5 / n_tokens),
+        "perplexity": pytest.approx(2 ** (5 / n_tokens)),
+        "tokens": n_tokens,
+        "unknown_tokens": 0,
+        "unknown_share": 0.0,
+        "evaluation": config.to_json(),
+        "lanes": 3,
+        "warm_len": 0 if as_release else 4,
+        "as_release": as_release,
+    }
 
 
 def test_a_score_is_told_in_nats_bits_perplexity_and_tokens():

@@ -51,7 +51,7 @@ def test_a_process_knows_its_place(second_of_three):
     ],
 )
 def test_a_process_that_is_gone_is_named(second_of_three, message):
-    match = r"no answer from worker 1 \(c:3\) any more: start all processes again"
+    match = r"no answer from worker 1 \(c:3\): start all processes again"
     with pytest.raises(UserError, match=match), second_of_three.explain_losses():
         raise tf.errors.UnavailableError(None, None, message)
 

@@ -1,4 +1,4 @@
-"""The flags that programs for inference share: the run, its checkpoint and the empty memory."""
+"""The flags that programs share: the run, its checkpoint, the EMA weights and the empty memory."""
 
 from absl import flags
 
@@ -10,6 +10,12 @@ def define_run_flags(options: flags.FlagValues) -> None:
     define_flag(options, "run", str, None, "Folder of the run.", required=True, is_path=True)
     help_text = "Path of the checkpoint to use. [default: the newest]"
     define_flag(options, "checkpoint", str, None, help_text, is_path=True)
+
+
+def define_ema_flag(options: flags.FlagValues) -> None:
+    """Defines the flag that chooses between the weights and their moving average."""
+    help_text = "Use the EMA weights if the checkpoint has them."
+    define_flag(options, "use_ema", bool, True, help_text)
 
 
 def define_mask_flag(options: flags.FlagValues) -> None:

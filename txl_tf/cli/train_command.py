@@ -167,6 +167,7 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
         from txl_tf.evaluation.checkpoints import check_documents
         from txl_tf.runs.folder import OtherConfigError, RunConfig
         from txl_tf.training import job
+        from txl_tf.training.workers import Workers
 
         _set_determinism(options)
         config = RunConfig(records.dataset, *configs)
@@ -178,9 +179,9 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
                 for line in describe_dry_run(options, records, config, n_replicas):
                     print(line)
                 return
-            strategy = make_strategy(options)
+            workers = Workers(make_strategy(options))
             job.train(
-                strategy,
+                workers,
                 records,
                 config,
                 run_options,
@@ -196,9 +197,9 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
         except OtherConfigError as error:
             raise UserError(explain_other_config(options, error, preset, config, place)) from error
         if options.do_eval:
-            with job.wait_for_chief(strategy) as is_evaluating:
-                if is_evaluating:
-                    _evaluate(inputs, config)
+            if workers.is_chief:
+                _evaluate(inputs, config)
+            workers.wait()  # if another process ended, tensorflow would stop the chief too
 
 
 def _lock_folder(options: flags.FlagValues) -> contextlib.AbstractContextManager[None]:

@@ -14,7 +14,7 @@ from txl_tf.config.run_options import RunOptions
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the training command, not yet parsed."""
+    """Returns the flags of the training command, before parsing."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
     define("data_dir", str, None, "Folder of the records. [default: that of the run]", is_path=True)
@@ -62,7 +62,7 @@ def define_flags() -> flags.FlagValues:
         "Path of the checkpoint whose weights a new run starts from (fine-tuning).",
         is_path=True,
     )
-    define("use_ema", bool, True, "Use averaged weights if a checkpoint has them (see --ema).")
+    define("use_ema", bool, True, "Use the EMA weights if a checkpoint has them (see --ema).")
     define(
         "tie_weight",
         bool,

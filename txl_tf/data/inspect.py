@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the program, not yet read."""
+    """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     define_flag(
         options, "data_dir", str, None, "Folder of the records.", required=True, is_path=True

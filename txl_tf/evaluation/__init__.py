@@ -1,1 +1,1 @@
-"""Scoring a split: every token once, and the result in the field's units."""
+"""Evaluation: every token of a split is scored once, in the units of the field."""

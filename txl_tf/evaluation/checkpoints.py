@@ -2,21 +2,15 @@
 
 import os
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from txl_tf.config import EvalConfig
-from txl_tf.data.data_set import DataSet, get_level
+from txl_tf.data.data_set import DataSet
 from txl_tf.data.evaluation_lanes import EvaluationLanes
 from txl_tf.errors import UserError
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.progress import ScoreBar
-from txl_tf.evaluation.score import (
-    Score,
-    describe_unknown,
-    format_score,
-    make_bits_record,
-    make_unknown_record,
-)
+from txl_tf.evaluation.score import Score, describe_unknown, format_score, make_score_record
 from txl_tf.model import TransformerXL
 from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
 from txl_tf.runs.checkpoint_reader import load_weights
@@ -25,28 +19,52 @@ from txl_tf.runs.folder import EVALUATIONS_NAME, RunConfig, check_vocabulary, re
 
 
 class Outcome(NamedTuple):
-    """The score of a checkpoint.
+    """The result of an evaluation of a checkpoint.
 
     Args:
-        score: the score.
-        checkpoint: its path.
-        step: its step.
-        is_averaged: whether its weights are the moving averages.
-        is_whole: whether all of the split was scored.
-        seconds: how long that took, compilation included.
+        score: The score.
+        split: The name of the split.
+        checkpoint: The path of the checkpoint.
+        step: The step of the checkpoint.
+        is_ema: Whether the EMA weights were evaluated.
+        lanes: The lanes of the split.
+        config: The config of the evaluation.
+        seconds: The duration, including compilation.
     """
 
     score: Score
+    split: str
     checkpoint: str
     step: int
-    is_averaged: bool
-    is_whole: bool
+    is_ema: bool
+    lanes: EvaluationLanes
+    config: EvalConfig
     seconds: float
 
     @property
+    def is_whole(self) -> bool:
+        """Whether every token of the split but the first was scored."""
+        return self.score.tokens == self.lanes.n_targets + self.lanes.n_left_out
+
+    @property
     def tokens_per_second(self) -> float:
-        """The tokens that counted by the seconds."""
+        """The number of scored tokens per second."""
         return self.score.tokens / self.seconds
+
+    def make_record(self) -> dict[str, Any]:
+        """Returns the score and the settings of the evaluation, for `evaluations.jsonl`."""
+        return {
+            "split": self.split,
+            "is_whole": self.is_whole,
+            "checkpoint": self.checkpoint,
+            "is_averaged": self.is_ema,  # the key of the first records
+            "step": self.step,
+            **make_score_record(self.score),
+            "evaluation": self.config.to_json(),
+            "lanes": self.lanes.n_lanes,
+            "warm_len": self.lanes.warm_len,  # tokens that warm each lane
+            "as_release": self.lanes.drop_rest,  # counted as the 2019 release does
+        }
 
 
 def evaluate_checkpoints(
@@ -61,25 +79,25 @@ def evaluate_checkpoints(
     use_ema: bool = True,
     jit_compile: bool = True,
 ) -> list[Score]:
-    """Evaluates checkpoints of a run, prints their scores and adds them to `evaluations.jsonl`.
+    """Evaluates checkpoints of a run, prints their scores and appends them to `evaluations.jsonl`.
 
     Args:
-        records: the data set.
-        config: the run's.
-        model_dir: run folder.
-        split: split to score.
-        checkpoint: path of the checkpoint; `None` for the newest.
-        first_step: evaluate every checkpoint from this step on.
-        max_segments: segments of each lane to score; `None` for all.
-        use_ema: take the averages of the weights where a checkpoint has them.
-        jit_compile: whether XLA compiles the model.
+        records: The data set.
+        config: The config of the run.
+        model_dir: The run folder.
+        split: The split to score.
+        checkpoint: The path of the checkpoint; `None` for the newest.
+        first_step: Evaluate every checkpoint from this step on.
+        max_segments: The number of segments of each lane to score; `None` for all.
+        use_ema: Whether to use the EMA weights of checkpoints that have them.
+        jit_compile: Whether XLA compiles the model.
 
     Returns:
         The scores, in the order of the steps.
 
     Raises:
-        UserError: the run has another vocabulary or model, there is no such checkpoint, the split
-            knows no documents, or a record is damaged.
+        UserError: If the run has another vocabulary or model, there is no such checkpoint, the
+            split has no document boundaries but needs them, or a record is damaged.
     """
     check_data(records, config, model_dir=model_dir, split=split)
     if first_step is None:
@@ -95,7 +113,7 @@ def evaluate_checkpoints(
         jit_compile=jit_compile,
     )
     lanes = evaluator.cut_lanes(records.split(split))
-    print(f"Scores {split} with {describe_evaluation(config.evaluation, lanes)}.")
+    print(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
     scores = []
     for path in checkpoints:
         outcome = score_checkpoint(
@@ -104,12 +122,11 @@ def evaluate_checkpoints(
             model_dir=model_dir,
             split=split,
             checkpoint=path,
-            level=get_level(records),
             max_segments=max_segments,
             use_ema=use_ema,
         )
         n_tokens = None if outcome.is_whole else lanes.n_targets
-        weights = ", averaged weights" if outcome.is_averaged else ""
+        weights = ", EMA weights" if outcome.is_ema else ""
         found = f"{format_score(outcome.score, n_tokens)} | {lanes.describe()}"
         print(f"{split} at step {outcome.step}{weights}: {found}")
         warn_of_unknown(outcome.score, records)
@@ -124,58 +141,46 @@ def score_checkpoint(
     model_dir: str,
     split: str,
     checkpoint: str,
-    level: str | None,
     max_segments: int | None = None,
     use_ema: bool = True,
 ) -> Outcome:
-    """Scores lanes with the weights of a checkpoint, and adds that to `evaluations.jsonl`.
+    """Scores lanes with the weights of a checkpoint and appends the score to `evaluations.jsonl`.
 
     Args:
-        evaluator: of a model of the checkpoint's shape, whose weights it gets.
-        lanes: of the split, as the evaluator cuts them.
-        model_dir: run folder.
-        split: name of the split.
-        checkpoint: path of the checkpoint.
-        level: that of the vocabulary, for the bar.
-        max_segments: segments of each lane to score; `None` for all.
-        use_ema: take the averages of the weights if the checkpoint has any.
+        evaluator: An evaluator of a model of the checkpoint's shape, which receives its weights.
+        lanes: The lanes of the split, cut by the evaluator.
+        model_dir: The run folder.
+        split: The name of the split.
+        checkpoint: The path of the checkpoint.
+        max_segments: The number of segments of each lane to score; `None` for all.
+        use_ema: Whether to use the EMA weights if the checkpoint has them.
 
     Raises:
-        UserError: the checkpoint cannot be read or is of another model, or a record is damaged.
+        UserError: If the checkpoint cannot be read or belongs to another model, or a record is
+            damaged.
     """
     step = read_step(checkpoint)
-    is_averaged = load_weights(evaluator.model, checkpoint, use_averages=use_ema)
-    with ScoreBar(split, level) as bar:
+    is_ema = load_weights(evaluator.model, checkpoint, use_ema=use_ema)
+    vocabulary = evaluator.vocabulary
+    with ScoreBar(split, vocabulary.level if vocabulary else None) as bar:
         score = evaluator.score_lanes(lanes, max_segments=max_segments, report=bar.show)
-    is_whole = score.tokens == lanes.n_targets + lanes.n_left_out
-    write_evaluation(
-        model_dir,
-        score,
-        evaluator.config,
-        split=split,
-        checkpoint=checkpoint,
-        step=step,
-        is_whole=is_whole,
-        is_averaged=is_averaged,
-        n_lanes=lanes.n_lanes,
-        warm_len=lanes.warm_len,
-        as_release=lanes.drop_rest,
-    )
-    return Outcome(score, checkpoint, step, is_averaged, is_whole, bar.seconds)
+    outcome = Outcome(score, split, checkpoint, step, is_ema, lanes, evaluator.config, bar.seconds)
+    append_json_line(os.path.join(model_dir, EVALUATIONS_NAME), outcome.make_record())
+    return outcome
 
 
 def check_data(records: DataSet, config: RunConfig, *, model_dir: str, split: str) -> None:
     """Checks that a run can be evaluated on a split.
 
     Raises:
-        UserError: the run has another vocabulary, there is no such split, or it must know its
-            documents and does not.
+        UserError: If the run has another vocabulary, there is no such split, or the split has no
+            document boundaries but needs them.
     """
-    if read_run_vocabulary(model_dir) is not None:  # an import may know ids alone
+    if read_run_vocabulary(model_dir) is not None:  # an import may know only ids
         check_vocabulary(model_dir, records.vocabulary)
     if records.n_token != config.model.n_token:
         raise UserError(
-            f"`{model_dir}` is of a model with {config.model.n_token} symbols; the records in "
+            f"the model of `{model_dir}` has {config.model.n_token} symbols; the records in "
             f"{records.data_dir} have {records.n_token}"
         )
     records.split(split)  # raises if there is none
@@ -184,10 +189,10 @@ def check_data(records: DataSet, config: RunConfig, *, model_dir: str, split: st
 
 
 def check_documents(records: DataSet, split: str) -> None:
-    """Checks that a split knows where its documents begin.
+    """Checks that a split has document boundaries.
 
     Raises:
-        UserError: it does not, or there is no such split.
+        UserError: If it has none, or there is no such split.
     """
     records.split(split)  # raises if there is none
     if not records.n_documents(split):
@@ -198,17 +203,17 @@ def check_documents(records: DataSet, split: str) -> None:
 
 
 def warn_of_unknown(score: Score, records: DataSet) -> None:
-    """Prints a line to the standard error if tokens that were scored are unknown ones."""
+    """Prints a warning to the standard error if any scored token is unknown."""
     if score.n_unknown and records.vocabulary:
         print(f"warning: {describe_unknown(score, records.vocabulary.unknown)}", file=sys.stderr)
 
 
 def describe_evaluation(config: EvalConfig, lanes: EvaluationLanes | None = None) -> str:
-    """Returns how a split is scored, for people.
+    """Returns the settings of an evaluation as text.
 
     Args:
-        config: lanes, segment and span.
-        lanes: of the split, where they are known: they say how they begin.
+        config: Lanes, segment and span.
+        lanes: The lanes of the split, if they are known: the text then says how they start.
 
     >>> describe_evaluation(EvalConfig(80, 2100, clamp_len=820, eval_batch_size=2))
     'tgt_len 80, mem_len 2100, same_length false, clamp_len 820, 2 lanes'
@@ -220,7 +225,7 @@ def describe_evaluation(config: EvalConfig, lanes: EvaluationLanes | None = None
 
 
 def describe_span(config: EvalConfig) -> str:
-    """Returns segment and span of an evaluation, for people.
+    """Returns segment and span of an evaluation as text.
 
     >>> describe_span(EvalConfig(80, 2100, clamp_len=820))
     'tgt_len 80, mem_len 2100, same_length false, clamp_len 820'
@@ -232,37 +237,3 @@ def describe_span(config: EvalConfig) -> str:
         f"tgt_len {config.tgt_len}, mem_len {config.mem_len}, "
         f"same_length {str(config.same_length).lower()}{own}, clamp_len {config.clamp_len}"
     )
-
-
-def write_evaluation(
-    model_dir: str,
-    score: Score,
-    config: EvalConfig,
-    *,
-    split: str,
-    checkpoint: str,
-    step: int,
-    is_whole: bool,
-    is_averaged: bool,
-    n_lanes: int,
-    warm_len: int = 0,
-    as_release: bool = False,
-) -> None:
-    """Adds a score to the run's `evaluations.jsonl`, with how it came about."""
-    record = {
-        "split": split,
-        "is_whole": is_whole,  # all of the split was scored
-        "checkpoint": checkpoint,
-        "is_averaged": is_averaged,  # of the moving averages of its weights
-        "step": step,
-        "loss_nats": score.nats_per_token,
-        **make_bits_record(score),
-        "perplexity": score.perplexity,
-        "tokens": score.tokens,
-        **make_unknown_record(score),
-        "evaluation": config.to_json(),
-        "lanes": n_lanes,
-        "warm_len": warm_len,  # tokens that each lane read before those that count
-        "as_release": as_release,  # counted as the 2019 release does
-    }
-    append_json_line(os.path.join(model_dir, EVALUATIONS_NAME), record)

@@ -1,4 +1,4 @@
-"""Evaluation: every token of a split is scored once."""
+"""The evaluator, which scores every token of a split once, with teacher forcing."""
 
 import itertools
 from collections.abc import Callable
@@ -16,36 +16,37 @@ from txl_tf.runs.files import explain_full_memory
 
 
 def choose_warm_len(span: AttentionSpan) -> int:
-    """Returns how much text before a lane warms it well enough: four memories.
+    """Returns the number of tokens that warm a lane well enough: four memory lengths.
 
-    A state of layer n depends on n memories of text, so n_layer of them are exact. What lies more
-    than four back changed the mean loss by less than 1e-5 nats in the worst of all cases that were
-    measured: docs/evaluation.md.
+    A state of layer n depends on n memory lengths of text, so n_layer of them are exact. Text more
+    than four memory lengths back changed the mean loss by less than 1e-5 nats in the worst case
+    that was measured (docs/evaluation.md).
     """
     return 4 * span.mem_len
 
+
+_ADVICE = "for this evaluation: try fewer lanes, or a smaller tgt_len or mem_len"
 
 Report = Callable[[int, int, Score], None]
 
 
 class Evaluator:
-    """Scores splits: all tokens but the first, which has no context, once each.
+    """Scores every token of a split once, except the first, which has no context.
 
-    A split is cut into lanes, read in step with memory carried, as keys and values; the last
-    segments are padded, and the padding is not counted. By default each lane is warmed by the text
-    before it: cold lanes, which start with an empty memory, give a slightly higher loss. It runs
-    on one device.
+    A split is cut into lanes that are read in parallel, and the memory is carried as keys and
+    values (a KV cache). The last segments are padded, and padding does not count. By default each
+    lane is warmed by the text before it: cold lanes, which start with an empty memory, give a
+    slightly higher loss. The evaluator runs on one device.
 
-    With `reset_at_documents` a document sees nothing of the one before it. The first token of a
-    document is still a target, of the last token of the document before: all but the split's
-    first count once.
+    With `reset_at_documents` a document sees nothing of the previous one. The first token of a
+    document is still the target of the previous document's last token, so the same tokens count.
 
     Args:
-        model: the model; its weights may change between two scores.
-        config: lanes, segment and span.
-        vocabulary: of the splits, for the unit of the scores and their unknown tokens; `None` if
-            only ids are known.
-        jit_compile: whether XLA compiles the step.
+        model: The model. Its weights may change between two evaluations.
+        config: Lanes, segment and span.
+        vocabulary: The vocabulary of the splits, which determines the unit of the scores and the
+            unknown tokens; `None` if only ids are known.
+        jit_compile: Whether XLA compiles the step.
     """
 
     def __init__(
@@ -67,19 +68,20 @@ class Evaluator:
     def cut_lanes(
         self, split: Tokens, *, warm_len: int | None = None, drop_rest: bool = False
     ) -> EvaluationLanes:
-        """Cuts a split into the lanes and segments of the config: the one way to count of all.
+        """Cuts a split into the lanes and segments of the config, for every kind of evaluation.
 
         Args:
-            split: its tokens.
-            warm_len: tokens of the text before each lane that are read first, as many as there
-                are; `None` for `choose_warm_len`, or for none with `drop_rest`.
-            drop_rest: cut as the 2019 release; see `EvaluationLanes`.
+            split: The tokens of the split.
+            warm_len: The number of tokens before each lane that warm it, if there are as many;
+                `None` for `choose_warm_len`, or for 0 with `drop_rest`.
+            drop_rest: Whether to cut as the 2019 release does; see `EvaluationLanes`.
 
         Returns:
             The lanes, at most one for each segment: more would be empty.
 
         Raises:
-            UserError: the split has fewer than 2 tokens, or with `drop_rest` fewer for each lane.
+            UserError: If the split has fewer than 2 tokens, or with `drop_rest` fewer than 2
+                for each lane.
         """
         config, n_lanes = self.config, self.config.eval_batch_size
         if warm_len is None:
@@ -88,35 +90,28 @@ class Evaluator:
             n_segments = -(-(len(split) - 1) // config.tgt_len)
             n_lanes = max(1, min(n_lanes, n_segments))
         return EvaluationLanes(
-            split,
-            n_lanes=n_lanes,
-            tgt_len=config.tgt_len,
-            warm_len=warm_len,
-            drop_rest=drop_rest,
+            split, n_lanes=n_lanes, tgt_len=config.tgt_len, warm_len=warm_len, drop_rest=drop_rest
         )
 
     def score(
-        self,
-        split: Tokens,
-        *,
-        max_segments: int | None = None,
-        report: Report | None = None,
+        self, split: Tokens, *, max_segments: int | None = None, report: Report | None = None
     ) -> Score:
-        """Scores a split, in the lanes that `cut_lanes` makes by default.
+        """Scores a split in the default lanes of `cut_lanes`.
 
         Args:
-            split: its tokens.
-            max_segments: as `score_lanes`.
-            report: as `score_lanes`.
+            split: The tokens of the split.
+            max_segments: As for `score_lanes`.
+            report: As for `score_lanes`.
 
         Returns:
-            The `Score`; its tokens are those of the split less one, unless `max_segments` cut it.
+            The `Score`, of all tokens but the first unless `max_segments` limits it.
 
         Raises:
-            UserError: the split has fewer than 2 tokens.
+            UserError: If the split has fewer than 2 tokens, or the device's memory is full.
         """
         return self.score_lanes(self.cut_lanes(split), max_segments=max_segments, report=report)
 
+    @explain_full_memory(_ADVICE)
     def score_lanes(
         self,
         lanes: EvaluationLanes,
@@ -127,25 +122,17 @@ class Evaluator:
         """Scores lanes.
 
         Args:
-            lanes: as `cut_lanes` makes them.
-            max_segments: stop after so many segments of each lane that count; `None` for all.
-            report: called after each segment with the segments done, those that warm the lanes
-                among them; with their number; and with the score so far.
+            lanes: Lanes made by `cut_lanes`.
+            max_segments: The number of counting segments of each lane to score; `None` for all.
+            report: Called after each segment with the number of segments done, which includes
+                those that warm the lanes, with the total number and with the score so far.
 
         Returns:
             The `Score`.
 
         Raises:
-            UserError: the device's memory is full.
+            UserError: If the device's memory is full.
         """
-        with explain_full_memory(
-            "to evaluate so: try fewer lanes, or a smaller tgt_len or mem_len"
-        ):
-            return self._score_lanes(lanes, max_segments, report)
-
-    def _score_lanes(
-        self, lanes: EvaluationLanes, max_segments: int | None, report: Report | None
-    ) -> Score:
         n_segments = len(lanes)
         if max_segments is not None:
             n_segments = min(lanes.n_warm + max_segments, n_segments)
@@ -164,14 +151,14 @@ class Evaluator:
         return score
 
     def _make_empty_score(self) -> tuple[Score, int]:
-        """Returns the score of no token, and the id of unknown tokens; -1 if there is none."""
+        """Returns the score of no tokens and the id of unknown tokens, -1 if there is none."""
         if self.vocabulary is None:
             return Score(0.0, 0), -1
         unknown_id = self.vocabulary.unknown_id
         return Score(0.0, 0, self.vocabulary.level, 0), -1 if unknown_id is None else unknown_id
 
     def _compute_nats(self, segment: Segment, state: CachedState) -> tuple[tf.Tensor, CachedState]:
-        """Returns the sum of the losses of a segment, () float64, and the new state."""
+        """Returns the summed loss of a segment, () float64, and the new state."""
         starts = segment.document_starts if self.config.reset_at_documents else None
         nats, state = self._cached.score(
             segment.ids, segment.targets, state, document_starts=starts

@@ -1,50 +1,37 @@
-"""What an evaluation shows while it goes on."""
+"""The progress bars of evaluations."""
 
 import sys
 import time
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from tqdm import tqdm
 
 from txl_tf.evaluation.score import Score, format_measure
 
-_SECONDS = 30.0  # between two bars where they cannot replace each other, as in a file
+_SECONDS = 30.0  # between two bars in a pipe or a file, where one cannot overwrite the other
 
 
-class Bar:
-    """A bar on the standard error, which ends with the `with` block that it is opened in.
+class Bar(tqdm):
+    """A progress bar on the standard error, for a `with` block.
 
-    In a pipe or a file it shows nothing for half a minute, and then a bar every half minute.
+    In a pipe or a file it appears after half a minute, and then every half minute.
 
     Args:
-        name: what stands before the bar.
-        **options: as tqdm's.
+        name: The label of the bar.
+        **options: Options of tqdm.
     """
 
     def __init__(self, name: str, **options: Any):
-        interval = 0.1 if sys.stderr.isatty() else _SECONDS
-        delay = 0.0 if sys.stderr.isatty() else _SECONDS
-        self._bar = tqdm(desc=name, mininterval=interval, delay=delay, **options)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._bar.close()
+        seconds = {} if sys.stderr.isatty() else {"mininterval": _SECONDS, "delay": _SECONDS}
+        super().__init__(desc=name, **seconds, **options)
 
 
 class ScoreBar(Bar):
-    """A bar of the segments done, with the time left, the score so far and tokens a second.
+    """A bar of segments that shows the score so far and the tokens per second.
 
     Args:
-        name: what stands before the bar.
-        level: that of the vocabulary, which decides the score's unit.
+        name: The label of the bar.
+        level: The level of the vocabulary, which determines the unit of the score.
     """
 
     def __init__(self, name: str, level: str | None):
@@ -54,11 +41,11 @@ class ScoreBar(Bar):
         self.seconds = 0.0  # up to the last segment
 
     def show(self, done: int, total: int, score: Score) -> None:
-        """Shows how far an evaluation is; see `Evaluator.score_lanes`."""
+        """Shows the progress of an evaluation; see `Evaluator.score_lanes`."""
         self.seconds = time.perf_counter() - self._start
-        self._bar.total = total
-        self._bar.set_postfix_str(self._describe(score), refresh=False)
-        self._bar.update(done - self._bar.n)
+        self.total = total
+        self.set_postfix_str(self._describe(score), refresh=False)
+        self.update(done - self.n)
 
     def _describe(self, score: Score) -> str:
         if not score.tokens:

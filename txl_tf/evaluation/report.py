@@ -7,26 +7,20 @@ from txl_tf import presets
 from txl_tf.data.data_set import DataSet, get_level
 from txl_tf.data.evaluation_lanes import EvaluationLanes
 from txl_tf.evaluation.checkpoints import Outcome, describe_span
-from txl_tf.evaluation.score import (
-    Score,
-    format_unknown,
-    make_bits_record,
-    make_unknown_record,
-    name_measure,
-)
+from txl_tf.evaluation.score import Score, format_unknown, name_measure
 from txl_tf.runs.folder import RunConfig
 
 
 class Job(NamedTuple):
-    """What is evaluated.
+    """An evaluation to report.
 
     Args:
-        model_dir: run folder.
-        config: the run's, with the evaluation that was asked for.
-        records: the data set.
-        split: name of the split.
-        preset: name of the preset whose published figure is shown; `None` for none.
-        lanes: of the split.
+        model_dir: The run folder.
+        config: The config of the run, with the settings of this evaluation.
+        records: The data set.
+        split: The name of the split.
+        preset: The name of the preset whose published figure is shown; `None` for none.
+        lanes: The lanes of the split.
     """
 
     model_dir: str
@@ -37,12 +31,12 @@ class Job(NamedTuple):
     lanes: EvaluationLanes
 
     def describe_counting(self) -> str:
-        """Returns what counts, for people."""
+        """Returns as text which tokens count."""
         lanes = self.lanes
         if lanes.drop_rest:
             lane_len, rest = divmod(len(self.records.split(self.split)), lanes.n_lanes)
             return (
-                f"Counts as the 2019 release did: {lanes.n_lanes} lane"
+                f"Counting as the 2019 release does: {lanes.n_lanes} lane"
                 f"{'s' * (lanes.n_lanes > 1)} of {lane_len:,} tokens, "
                 f"cold; {rest} tokens at the end and the first token of each lane are left out."
             )
@@ -54,7 +48,7 @@ class Job(NamedTuple):
         )
 
     def describe_published(self) -> str:
-        """Returns the published figure, and what it is of where that was not evaluated here."""
+        """Returns the published figure, and its settings where they differ from this evaluation."""
         if self.preset is None:
             return "none: no preset has a model of this shape"
         preset, evaluation = presets.get(self.preset), self.config.evaluation
@@ -69,42 +63,29 @@ class Job(NamedTuple):
         return f"{preset.published} ({'; '.join(notes)})"
 
     def make_record(self, outcome: Outcome) -> dict[str, Any]:
-        """Returns all that is known of an evaluation, for `json.dump`."""
-        score = outcome.score
+        """Returns the evaluation as an object for JSON."""
         return {
             "run": self.model_dir,
             "dataset": self.config.dataset,
             "recipe": self.preset,  # the key of the first records
             "published": presets.get(self.preset).published if self.preset else "",
-            "split": self.split,
-            "checkpoint": outcome.checkpoint,
-            "step": outcome.step,
-            "is_averaged": outcome.is_averaged,
-            "is_whole": outcome.is_whole,
+            **outcome.make_record(),
             "evaluation": self.config.evaluation.to_json(),
-            "lanes": self.lanes.n_lanes,
-            "warm_len": self.lanes.warm_len,
-            "as_release": self.lanes.drop_rest,
-            "tokens": score.tokens,
             "tokens_left_out": self.lanes.n_left_out,
-            **make_unknown_record(score),
-            "loss_nats": score.nats_per_token,
-            **make_bits_record(score),
-            "perplexity": score.perplexity,
             "unit": name_measure(get_level(self.records)),
             "seconds": outcome.seconds,
             "tokens_per_second": outcome.tokens_per_second,
         }
 
     def format_table(self, outcome: Outcome) -> Iterator[str]:
-        """Yields the lines of a table of what was found."""
+        """Yields the lines of a table."""
         rows = self._make_rows(outcome)
         width = max(map(len, rows))
         for name, text in rows.items():
             yield f"{name:<{width}}  {text}"
 
     def _format_measure(self, score: Score) -> dict[str, str]:
-        """Returns the score in its unit, and why it has none where characters were unknown."""
+        """Returns the score in its unit, or the reason why it has none."""
         unit = name_measure(score.level)
         if unit == "perplexity":
             return {unit: f"{score.perplexity:.2f}"}
@@ -116,7 +97,7 @@ class Job(NamedTuple):
     def _make_rows(self, outcome: Outcome) -> dict[str, str]:
         lanes, score = self.lanes, outcome.score
         cut = "" if score.tokens == lanes.n_targets else f" of {lanes.n_targets:,}"
-        weights = ", averaged weights" if outcome.is_averaged else ""
+        weights = ", EMA weights" if outcome.is_ema else ""
         vocabulary = self.records.vocabulary
         has_unknown = vocabulary is not None and vocabulary.unknown is not None
         unknown = {"unknown": format_unknown(score)} if has_unknown else {}

@@ -1,9 +1,9 @@
-"""The loss of a text, in the units in which it is published, and its unknown tokens."""
+"""The loss of a text in the published units, and the number of its unknown tokens."""
 
 import math
 from dataclasses import dataclass, replace
 
-# Where a token is a character, so that bits per token are bits per character.
+# Levels at which a token is a character, so that bits per token are bits per character.
 _CHARACTER_LEVELS = ("byte", "char")
 
 
@@ -12,11 +12,11 @@ class Score:
     """The loss of a split, of a text, or of several texts.
 
     Args:
-        total_nats: the sum of -log p over the tokens; e to the minus it is their probability.
-        tokens: how many were scored.
-        level: that of the vocabulary; `None` if it is not known.
-        n_unknown: how many of the tokens are the symbol for unknown ones; `None` if the vocabulary
-            is not known.
+        total_nats: The sum of -log p over the tokens.
+        tokens: The number of scored tokens.
+        level: The level of the vocabulary; `None` if it is not known.
+        n_unknown: The number of tokens that are the symbol for unknown tokens; `None` if the
+            vocabulary is not known.
     """
 
     total_nats: float
@@ -26,36 +26,36 @@ class Score:
 
     @property
     def nats_per_token(self) -> float:
-        """Mean loss; 0 where no token was scored."""
+        """The mean loss; 0 if no token was scored."""
         return self.total_nats / max(self.tokens, 1)
 
     @property
     def bits_per_token(self) -> float:
-        """Mean loss in bits, at any level."""
+        """The mean loss in bits, at any level."""
         return self.nats_per_token / math.log(2)
 
     @property
     def bpc(self) -> float | None:
-        """Bits per character, at level "byte" per byte.
+        """Bits per character; at level "byte", bits per byte.
 
-        `None` where a token is no character, and where one stands for any unknown character: what
-        that character is was not scored.
+        It is `None` if tokens are not characters, or if a token stands for an unknown character,
+        because the prediction of that character was not scored.
         """
         is_known = self.level in _CHARACTER_LEVELS and not self.n_unknown
         return self.bits_per_token if is_known else None
 
     @property
     def unknown_share(self) -> float | None:
-        """The share of unknown tokens; 0 where there is no token, `None` if it is not known."""
+        """The share of unknown tokens; 0 without any token, `None` if it is not known."""
         return None if self.n_unknown is None else self.n_unknown / max(self.tokens, 1)
 
     @property
     def perplexity(self) -> float:
-        """E to the mean loss."""
+        """The exponential of the mean loss."""
         return compute_perplexity(self.nats_per_token)
 
     def add(self, nats: float, tokens: int, n_unknown: int) -> "Score":
-        """Returns the score with more tokens, so many of them unknown."""
+        """Returns the score with more tokens added, `n_unknown` of them unknown."""
         return replace(
             self,
             total_nats=self.total_nats + nats,
@@ -70,7 +70,7 @@ def add_known(a: int | None, b: int | None) -> int | None:
 
 
 def compute_perplexity(nats: float) -> float:
-    """Returns e to a mean loss, and to 700 at the most: `math.exp` raises from 710 on.
+    """Returns the exponential of a mean loss, capped at 700: `math.exp` raises from 710 on.
 
     >>> compute_perplexity(0.0)
     1.0
@@ -79,13 +79,13 @@ def compute_perplexity(nats: float) -> float:
 
 
 def name_measure(level: str | None) -> str:
-    """Returns the unit in which results at a level of the vocabulary are published."""
+    """Returns the unit in which results at a vocabulary level are published."""
     units = {"word": "perplexity", "byte": "bpc", "char": "bpc"}
     return units.get(level or "", "bits per token")
 
 
 def name_bits(level: str | None) -> str:
-    """Returns the key of the bits per token in records.
+    """Returns the name of the bits per token in records.
 
     >>> name_bits("byte"), name_bits("word"), name_bits(None)
     ('bpc', 'bits_per_token', 'bits_per_token')
@@ -94,10 +94,10 @@ def name_bits(level: str | None) -> str:
 
 
 def make_bits_record(score: Score) -> dict[str, float | None]:
-    """Returns the bits of a score under their name, for records.
+    """Returns the bits of a score by name, for records.
 
-    That is `bpc` for bytes and characters and `bits_per_token` for other tokens. Where a character
-    was unknown, `bpc` is `None` and `bits_per_token` is there too.
+    The name is `bpc` for bytes and characters and `bits_per_token` for other tokens. If a
+    character was unknown, `bpc` is `None` and `bits_per_token` is added.
     """
     if name_bits(score.level) == "bpc":
         rest = {"bits_per_token": score.bits_per_token} if score.bpc is None else {}
@@ -106,22 +106,19 @@ def make_bits_record(score: Score) -> dict[str, float | None]:
 
 
 def make_unknown_record(score: Score) -> dict[str, float | None]:
-    """Returns count and share of the unknown tokens of a score, for records."""
-    return {
-        "unknown_tokens": score.n_unknown,
-        "unknown_share": score.unknown_share,
-    }
+    """Returns the number and the share of unknown tokens, for records."""
+    return {"unknown_tokens": score.n_unknown, "unknown_share": score.unknown_share}
 
 
 def format_unknown(score: Score) -> str:
-    """Returns count and share of the unknown tokens of a score, for people."""
+    """Returns the number and the share of unknown tokens as text."""
     if score.n_unknown is None:
         return "-"
     return f"{score.n_unknown:,} ({score.unknown_share:.2%})"
 
 
 def describe_unknown(score: Score, symbol: str | None) -> str:
-    """Returns the warning for a score of which some tokens are unknown.
+    """Returns the warning about a score with unknown tokens.
 
     Args:
         score: The score.
@@ -129,13 +126,13 @@ def describe_unknown(score: Score, symbol: str | None) -> str:
     """
     return (
         f"{format_unknown(score)} of {score.tokens:,} scored tokens are {symbol}: their loss says "
-        "how well the model predicts that a token is unknown, not which one it is, so it is lower "
-        "than that of a larger vocabulary; bits per byte and bits per character are left out"
+        "how well the model predicts that a token is unknown, not which token it is, so it is "
+        "lower than with a larger vocabulary; bits per byte and bits per character are left out"
     )
 
 
 def name_losses(score: Score) -> dict[str, float | None]:
-    """Returns a loss in all units, by their names in logs and in TensorBoard."""
+    """Returns the mean loss in all units, by their names in logs and TensorBoard."""
     return {
         "loss_nats": score.nats_per_token,
         **make_bits_record(score),
@@ -143,12 +140,17 @@ def name_losses(score: Score) -> dict[str, float | None]:
     }
 
 
+def make_score_record(score: Score) -> dict[str, float | None]:
+    """Returns losses, tokens and unknown tokens of a score, for records."""
+    return {**name_losses(score), "tokens": score.tokens, **make_unknown_record(score)}
+
+
 def format_score(score: Score, n_tokens: int | None = None) -> str:
-    """Returns a score as a line for people.
+    """Returns a score as one line of text.
 
     Args:
-        score: the score.
-        n_tokens: the tokens of all of the split, where not all were scored.
+        score: The score.
+        n_tokens: The number of tokens of the split, if not all were scored.
     """
     cut = "" if n_tokens is None else f" of {n_tokens:,}"
     bits = "bits per token" if score.bpc is None else "bpc"
@@ -160,7 +162,7 @@ def format_score(score: Score, n_tokens: int | None = None) -> str:
 
 
 def format_measure(score: Score, level: str | None) -> str:
-    """Returns a score in the unit in which results at a level of the vocabulary are given.
+    """Returns a score in the unit in which results at a vocabulary level are published.
 
     >>> format_measure(Score(total_nats=30.0, tokens=10), "word")
     'perplexity 20.086'

@@ -88,7 +88,7 @@ class LanguageModel:
         Args:
             path: The run folder, written by training or by an import.
             checkpoint: The path of the checkpoint; `None` for the newest.
-            use_ema: Whether to use the averaged weights if the checkpoint has any.
+            use_ema: Whether to use the EMA weights if the checkpoint has any.
 
         Raises:
             UserError: If there is no run, or it cannot be read.
@@ -97,7 +97,7 @@ class LanguageModel:
         config = read_run_config(folder)
         model = TransformerXL(config.model)
         weights = checkpoint or find_checkpoint(folder)
-        load_weights(model, weights, use_averages=use_ema)
+        load_weights(model, weights, use_ema=use_ema)
         return cls(
             model,
             read_run_vocabulary(folder),

@@ -129,7 +129,7 @@ class TextBar(Bar):
         """Shows the progress after `n_ids` more ids were read."""
         self._n_read += n_ids
         n_bytes = self._n_bytes * self._n_read // max(self._n_ids, 1)
-        self._bar.update(max(n_bytes - self._bar.n, 0))
+        self.update(max(n_bytes - self.n, 0))
 
 
 def show_symbol(vocabulary: Vocabulary, symbol_id: int) -> str:

@@ -1,1 +1,1 @@
-"""The folder of a run: its config, its data, its checkpoints."""
+"""Run folders: config, location of the data, checkpoints."""

@@ -1,13 +1,13 @@
 """The files of a run's checkpoints.
 
-A checkpoint is the files `checkpoints/ckpt-STEP.*` of a run folder: first those of the memory, then
-weights and optimizer, whose `.index` tensorflow writes last of all. So one that has an index is
-whole; no other file says which there are.
+A checkpoint is the set of files `checkpoints/ckpt-STEP.*` of a run folder. The memory is written
+first, then weights and optimizer, whose `.index` tensorflow writes last. A checkpoint that has an
+index is therefore complete, and no other file lists the checkpoints.
 
-Files without an index are one of three things. While tensorflow saves, there is a folder
+Files without an index have one of three causes. While tensorflow saves, there is a folder
 `ckpt-STEP_temp`, which it removes after it has written the index. While a checkpoint is removed,
-its index is called `ckpt-STEP.removing`. Weights with neither are of a checkpoint that has lost its
-index.
+its index is called `ckpt-STEP.removing`. Weights with neither belong to a checkpoint that has lost
+its index.
 """
 
 import os
@@ -22,23 +22,28 @@ from txl_tf.runs.files import exists, list_names
 
 CHECKPOINTS_NAME = "checkpoints"
 PREFIX = "ckpt"
-DAMAGED = "damaged-"  # begins the names of files that are set aside
-REMOVING = ".removing"  # ends the name of the index of a checkpoint that is being removed
+DAMAGED = "damaged-"  # prefix of the names of files that were set aside
+REMOVING = ".removing"  # suffix of the index of a checkpoint that is being removed
 
 
 def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
-    """Returns step and path of the whole checkpoints of a run, the oldest first."""
+    """Returns the step and path of each complete checkpoint of a run, oldest first."""
     folder = os.path.join(model_dir, CHECKPOINTS_NAME)
     indices = (re.fullmatch(rf"{PREFIX}-(\d+)\.index", name) for name in list_names(folder))
     steps = sorted(int(match[1]) for match in indices if match)
-    return [(step, os.path.join(folder, f"{PREFIX}-{step}")) for step in steps]
+    return [(step, make_path(model_dir, step)) for step in steps]
+
+
+def make_path(model_dir: str, step: int) -> str:
+    """Returns the path of the checkpoint of a step, whether or not it exists."""
+    return os.path.join(model_dir, CHECKPOINTS_NAME, f"{PREFIX}-{step}")
 
 
 def read_step(path: str) -> int:
     """Returns the step in the name of a checkpoint, `.../ckpt-STEP`.
 
     Raises:
-        UserError: the name does not end in a step.
+        UserError: If the name does not end in a step.
     """
     match = re.search(r"-(\d+)$", path)
     if not match:
@@ -50,7 +55,7 @@ def find_checkpoint(model_dir: str) -> str:
     """Returns the path of the newest checkpoint of a run.
 
     Raises:
-        UserError: there is none.
+        UserError: If there is none.
     """
     checkpoints = list_checkpoints(model_dir)
     if not checkpoints:
@@ -59,7 +64,7 @@ def find_checkpoint(model_dir: str) -> str:
 
 
 def _list_parts(path: str) -> list[str]:
-    """Returns the files of a checkpoint, the index first: without it the others are none."""
+    """Returns the files of a checkpoint, the index first: without it the rest does not count."""
     folder, name = os.path.split(path)
     parts = [part for part in list_names(folder) if part.startswith(f"{name}.")]
     parts.sort(key=lambda part: part != f"{name}.index")
@@ -67,7 +72,7 @@ def _list_parts(path: str) -> list[str]:
 
 
 def set_aside(path: str) -> None:
-    """Gives the files of a checkpoint a name under which nothing looks for them."""
+    """Renames the files of a checkpoint so that it is no longer found."""
     with access_path(path):
         for part in _list_parts(path):
             folder, name = os.path.split(part)
@@ -75,25 +80,25 @@ def set_aside(path: str) -> None:
 
 
 def has_set_aside(model_dir: str) -> bool:
-    """Tells whether there are files that `set_aside` has named."""
+    """Tells whether a run folder holds files that `set_aside` has renamed."""
     names = list_names(os.path.join(model_dir, CHECKPOINTS_NAME))
     return any(name.startswith(DAMAGED) for name in names)
 
 
 def clear_torn(model_dir: str, say: Callable[[str], None]) -> None:
-    """Deals with files of checkpoints that have no index.
+    """Cleans up the files of checkpoints that have no index.
 
-    What an interrupted save or removal left is removed. The files of a checkpoint that has lost its
-    index are set aside.
+    The remains of an interrupted save or removal are removed. The files of a checkpoint that has
+    lost its index are set aside.
 
     Args:
-        model_dir: run folder.
-        say: called with a line on each checkpoint.
+        model_dir: The run folder.
+        say: Called with one line about each checkpoint.
     """
     folder = os.path.join(model_dir, CHECKPOINTS_NAME)
-    whole = {os.path.basename(path) for _, path in list_checkpoints(model_dir)}
+    complete = {os.path.basename(path) for _, path in list_checkpoints(model_dir)}
     found = (re.match(rf"{PREFIX}-\d+(?=[._])", name) for name in list_names(folder))
-    for name in sorted({match[0] for match in found if match} - whole):
+    for name in sorted({match[0] for match in found if match} - complete):
         path = os.path.join(folder, name)
         parts = [os.path.basename(part) for part in _list_parts(path)]
         is_interrupted = f"{name}{REMOVING}" in parts or exists(f"{path}_temp")
@@ -105,12 +110,15 @@ def clear_torn(model_dir: str, say: Callable[[str], None]) -> None:
             )
         else:
             remove_checkpoint(path)
-            left = ", ".join(parts) or f"{name}_temp"
-            say(f"Removed what an interrupted save or removal left of checkpoint {path}: {left}")
+            remains = ", ".join(parts) or f"{name}_temp"
+            say(
+                f"Removed the remains of an interrupted save or removal of checkpoint {path}: "
+                f"{remains}"
+            )
 
 
 def remove_checkpoint(path: str) -> None:
-    """Removes the files of a checkpoint, the index first, and what an interrupted save left."""
+    """Removes a checkpoint, its index first, and the remains of an interrupted save."""
     with access_path(path):
         parts = _list_parts(path)
         if f"{path}.index" in parts:

@@ -1,10 +1,11 @@
 """Reading a checkpoint of a run.
 
-A checkpoint holds groups of variables: `weights`, their moving `averages`, `optimizer`. A variable
-is named after its path in the model. Two small groups describe the checkpoint itself: `config` has
-the model's config and says whether there is a memory, `origin` names the step and the run. The
-files of the memory hold the origin, too, so that parts of several checkpoints are not mixed.
-Checkpoints of older versions may lack both groups; the optimizer's step count then gives the step.
+A checkpoint holds groups of variables: `weights`, their exponential moving `averages` (EMA) and
+`optimizer`. A variable is named after its path in the model. Two small groups describe the
+checkpoint itself: `config` holds the model's config and whether there is a memory, `origin` names
+the step and the run. The files of the memory name their origin too, so that parts of different
+checkpoints are never mixed. Checkpoints of older versions may lack both groups; the step is then
+the optimizer's step count.
 """
 
 import contextlib
@@ -27,10 +28,10 @@ from txl_tf.model import TransformerXL
 from txl_tf.runs.checkpoint_files import CHECKPOINTS_NAME, PREFIX
 from txl_tf.runs.folder import read_run_id
 
-# What reading a file raises that is cut, changed or missing.
+# Errors raised while reading a file that is truncated, modified or missing.
 DAMAGE = (tf.errors.OpError, IndexError, RuntimeError)
 RELEASE_SCOPE = "transformer/"  # the scope of all weights of the 2019 release
-CONFIG_GROUP, ORIGIN_GROUP = "config", "origin"
+CONFIG_GROUP, ORIGIN_GROUP, EMA_GROUP = "config", "origin", "averages"
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"  # of the keys that a `tf.train.Checkpoint` writes
 _STEP_COUNT = re.compile(rf"optimizer/[^/]*\.iteration{re.escape(_SUFFIX)}")
 
@@ -39,8 +40,8 @@ class Origin(NamedTuple):
     """The step and the run that wrote a part of a checkpoint.
 
     Args:
-        step: the step; `None` where the part does not say.
-        run_id: the run's id; `None` where the part does not say.
+        step: The step; `None` if the part does not name it.
+        run_id: The run's id; `None` if the part does not name it.
     """
 
     step: int | None
@@ -53,34 +54,35 @@ class Origin(NamedTuple):
 
 
 class CheckpointReader:
-    """Reads the variables of a checkpoint by group and name, and what it says of itself.
+    """Reads the variables of a checkpoint by group and name, and its description of itself.
 
     Args:
-        path: of the checkpoint, `.../ckpt-STEP`, or of a file of its memory; without `.index`.
+        path: The path of a checkpoint, `.../ckpt-STEP`, or of a file of its memory, without
+            `.index`.
 
     Raises:
-        UserError: If its address does not answer.
-        Exception: One of `DAMAGE` if it cannot be read; every method may raise it, too.
+        UserError: If the address does not answer.
+        Exception: One of `DAMAGE` if it cannot be read. Every method may raise it too.
     """
 
     def __init__(self, path: str):
         check_address(path)
         self.path = path
-        # `tf.train.load_checkpoint` would look for the path by a pattern first, which not all
-        # remote file systems know.
+        # `tf.train.load_checkpoint` would search for the path with a glob pattern first, which
+        # some remote file systems do not support.
         self._reader = tf.compat.v1.train.NewCheckpointReader(path)
         self.keys: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
 
     def get_tensor(self, key: str) -> Any:
-        """Returns a tensor by its key in the file, as a NumPy array or scalar."""
+        """Returns the tensor under a key of the file, as a NumPy array or scalar."""
         return self._reader.get_tensor(key)
 
     def read(self, group: str, name: str) -> np.ndarray:
-        """Returns a variable."""
+        """Returns the value of a variable."""
         return self.get_tensor(make_key(group, name))
 
     def list_shapes(self, group: str) -> dict[str, list[int]]:
-        """Returns the shapes of a group of variables by name; none if there is no such group."""
+        """Returns the shapes of a group's variables by name; empty if there is no such group."""
         key = re.compile(re.escape(make_key(group, "NAME")).replace("NAME", "(.*)"))
         matches = ((key.fullmatch(name), shape) for name, shape in self.keys.items())
         return {match[1].replace("..", "."): shape for match, shape in matches if match}
@@ -107,33 +109,32 @@ class CheckpointReader:
 
     @property
     def model_config(self) -> dict[str, Any]:
-        """The fields of the model's config that shape the weights; empty where there are none."""
+        """The fields of the model's config that shape the weights; empty if it is not saved."""
         key = make_key(CONFIG_GROUP, "model")
         return json.loads(self.get_tensor(key)) if key in self.keys else {}
 
     def find_mismatch(self, step: int, run_id: str | None) -> str | None:
-        """Describes how the weights are not those of a step of a run; `None` if they are.
+        """Describes how the weights differ from a step of a run; `None` if they belong to it.
 
         Args:
-            step: the step.
-            run_id: the run's id; `None` if it is not known.
+            step: The expected step.
+            run_id: The expected run id; `None` if it is unknown.
         """
         origin = self.origin
         found = self._read_step_count() if origin.step is None else origin.step
         if found not in (None, step):
             return f"it holds the weights of step {found}"
         if run_id and origin.run_id and origin.run_id != run_id:
-            return f"it is of another run, {origin.run_id}; this one is {run_id}"
+            return f"it belongs to run {origin.run_id}, not to run {run_id}"
         return None
 
     def check_place(self) -> None:
-        """Checks that the checkpoint is of the step in its name and of the run around it.
+        """Checks that the checkpoint matches the step in its name and the run of its folder.
 
-        A checkpoint with another name than `ckpt-STEP` passes, and so does one that says nothing
-        of itself.
+        A checkpoint passes if its name is not `ckpt-STEP` or if it names neither step nor run.
 
         Raises:
-            UserError: If it is of another step or run.
+            UserError: If it belongs to another step or run.
         """
         folder, name = os.path.split(self.path)
         match = re.fullmatch(rf"{PREFIX}-(\d+)", name)
@@ -144,18 +145,18 @@ class CheckpointReader:
         mismatch = self.find_mismatch(int(match[1]), run_id)
         if mismatch:
             raise UserError(
-                f"checkpoint {self.path} is not what its place and its name say: {mismatch}"
+                f"checkpoint {self.path} does not match its folder and name: {mismatch}"
             )
 
     def check_not_release(self) -> None:
-        """Checks that this is no checkpoint of the 2019 release.
+        """Checks that this is not a checkpoint of the 2019 release.
 
         Raises:
-            UserError: If it is; the message names the command that imports it.
+            UserError: If it is one. The message names the command that imports it.
         """
         if not any(key.startswith(RELEASE_SCOPE) for key in self.keys):
             return
-        # As it is downloaded: NAME/model/model.ckpt-0, beside NAME/data.
+        # The layout of the download: NAME/model/model.ckpt-0 beside NAME/data.
         folder = os.path.dirname(self.path) or "."
         source = os.path.dirname(folder) if os.path.basename(folder) == "model" else folder
         raise UserError(
@@ -164,10 +165,10 @@ class CheckpointReader:
         )
 
     def check_weights(self, model: TransformerXL, group: str = "weights") -> None:
-        """Checks that a group has the weights of a model, no more and no less.
+        """Checks that a group holds exactly the weights of a model.
 
         Raises:
-            UserError: If it has others; the message names up to three differences.
+            UserError: If it does not. The message names up to three differences.
         """
         found = self.list_shapes(group)
         wanted = {name: list(x.shape) for name, x in name_variables(model.weights).items()}
@@ -178,14 +179,14 @@ class CheckpointReader:
         differences = fields or list_differences(found, wanted)
         more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
         raise UserError(
-            f"checkpoint {self.path} is of another model: {'; '.join(differences[:3])}{more}"
+            f"checkpoint {self.path} belongs to another model: {'; '.join(differences[:3])}{more}"
         )
 
     def restore(self, group: str, variables: Mapping[str, tf.Variable]) -> None:
-        """Assigns the values of a group to variables, outside of any replica.
+        """Assigns the values of a group to variables, outside any replica.
 
         Raises:
-            UserError: If the group lacks one of them, or it has another shape.
+            UserError: If the group lacks one of them or its shape differs.
         """
         shapes = self.list_shapes(group)
         for name, variable in variables.items():
@@ -197,54 +198,54 @@ class CheckpointReader:
             variable.assign(self.read(group, name))
 
     def _read_step_count(self) -> int | None:
-        """Returns how many steps the optimizer has made; `None` if there is none."""
+        """Returns the optimizer's step count; `None` if there is no optimizer."""
         keys = filter(_STEP_COUNT.fullmatch, self.keys)
         return next((int(self.get_tensor(key)) for key in keys), None)
 
 
-def load_weights(model: TransformerXL, path: str, *, use_averages: bool = True) -> bool:
-    """Restores the weights alone from a checkpoint, `.../ckpt-STEP`.
+def load_weights(model: TransformerXL, path: str, *, use_ema: bool = True) -> bool:
+    """Restores only the weights of a model from a checkpoint, `.../ckpt-STEP`.
 
     Args:
-        model: gets them.
-        path: of the checkpoint.
-        use_averages: take their moving averages where the checkpoint has any.
+        model: The model to restore.
+        path: The path of the checkpoint.
+        use_ema: Whether to load the EMA weights if the checkpoint has them.
 
     Returns:
-        Whether they are moving averages.
+        Whether EMA weights were loaded.
 
     Raises:
-        UserError: If the checkpoint cannot be read, is of another model, step or run than it should
-            be, or of the 2019 release.
+        UserError: If the checkpoint cannot be read, belongs to another model, step or run, or is
+            of the 2019 release.
     """
     with explain_errors(f"checkpoint {path} cannot be restored", *DAMAGE):
         reader = CheckpointReader(path)
         reader.check_not_release()
         reader.check_place()
-        group = "averages" if use_averages and reader.list_shapes("averages") else "weights"
+        group = EMA_GROUP if use_ema and reader.list_shapes(EMA_GROUP) else "weights"
         reader.check_weights(model, group)
         reader.restore(group, name_variables(model.weights))
-    return group == "averages"
+    return group == EMA_GROUP
 
 
 def check_not_release(path: str) -> None:
-    """Checks that a checkpoint, if it can be read, is not one of the 2019 release.
+    """Checks that a checkpoint, if it is readable, is not of the 2019 release.
 
     Raises:
         UserError: If it is.
     """
-    with contextlib.suppress(*DAMAGE):  # whoever restores it says so
+    with contextlib.suppress(*DAMAGE):  # reported when it is restored
         CheckpointReader(path).check_not_release()
 
 
 def name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
-    """Returns variables by their paths, the names that they have in a checkpoint.
+    """Returns variables by path, their name in a checkpoint.
 
-    `tf.train.Checkpoint(model)` would silently save the few that are attributes of the model: it
-    does not look into the lists in which Keras layers hold others.
+    `tf.train.Checkpoint(model)` would silently save only the few variables that are attributes of
+    the model: it does not look into the lists in which Keras layers hold the others.
     """
     named = {variable.path.replace("/", "."): variable.value for variable in variables}
-    assert len(named) == len(variables), "paths of variables must differ"
+    assert len(named) == len(variables), "paths of variables must be unique"
     return named
 
 

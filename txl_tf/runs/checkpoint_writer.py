@@ -1,4 +1,4 @@
-"""Writing a checkpoint of a run; see `txl_tf.runs.checkpoint_reader` for what it holds."""
+"""Writing a checkpoint of a run; `txl_tf.runs.checkpoint_reader` describes its contents."""
 
 import contextlib
 import os
@@ -11,9 +11,10 @@ import tensorflow as tf
 from txl_tf.data.files import access_path
 from txl_tf.errors import UserError, explain
 from txl_tf.model import TransformerXL
-from txl_tf.runs.checkpoint_files import CHECKPOINTS_NAME, PREFIX, remove_checkpoint
+from txl_tf.runs.checkpoint_files import make_path, remove_checkpoint
 from txl_tf.runs.checkpoint_reader import (
     CONFIG_GROUP,
+    EMA_GROUP,
     ORIGIN_GROUP,
     Origin,
     name_variables,
@@ -25,28 +26,28 @@ Groups = dict[str, dict[str, tf.Variable]]
 
 
 class SavedOptimizer(Protocol):
-    """What a checkpoint needs to know of an optimizer."""
+    """The part of an optimizer that a checkpoint saves."""
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """All its variables, the averages among them."""
+        """All its variables, including the EMA weights."""
         ...
 
     @property
-    def averages(self) -> list[tuple[keras.Variable, keras.Variable]]:
-        """Each weight and its moving average, if it keeps any."""
+    def ema_weights(self) -> list[tuple[keras.Variable, keras.Variable]]:
+        """Each weight with its EMA; empty if the optimizer keeps none."""
         ...
 
 
 def write_checkpoint(path: str, groups: Mapping[str, Mapping[str, tf.Variable]]) -> None:
-    """Writes groups of variables. Their index comes last: a checkpoint that has one is whole.
+    """Writes groups of variables, and their index last: a checkpoint with an index is complete.
 
     Args:
-        path: of the checkpoint; its folder is made.
-        groups: variables by group and name.
+        path: The path of the checkpoint; its folder is created.
+        groups: The variables by group and name.
 
     Raises:
-        Exception: What `explain_failed_save` explains.
+        Exception: One of the errors that `explain_failed_save` converts.
     """
     with access_path(path):
         tf.io.gfile.makedirs(os.path.dirname(path))
@@ -55,11 +56,11 @@ def write_checkpoint(path: str, groups: Mapping[str, Mapping[str, tf.Variable]])
 
 @contextlib.contextmanager
 def explain_failed_save(path: str, describe_kept: Callable[[], str] = str) -> Iterator[None]:
-    """Turns the errors of a failed save into a `UserError`; nothing of the checkpoint stays.
+    """Converts the errors of a failed save to a `UserError` and removes the partial checkpoint.
 
     Args:
-        path: of the checkpoint.
-        describe_kept: called after the removal; returns the end of the message.
+        path: The path of the checkpoint.
+        describe_kept: Called after the removal; returns the end of the message.
     """
     try:
         yield
@@ -73,13 +74,13 @@ def explain_failed_save(path: str, describe_kept: Callable[[], str] = str) -> It
 def save_weights(
     model_dir: str, model: TransformerXL, *, step: int, optimizer: SavedOptimizer | None = None
 ) -> str:
-    """Writes a checkpoint of a run without memory.
+    """Writes a checkpoint of a run without a memory.
 
     Args:
-        model_dir: the run folder.
-        model: its weights.
-        step: how many steps made them.
-        optimizer: its state is kept; `None`: the weights alone.
+        model_dir: The run folder.
+        model: The model whose weights are saved.
+        step: The number of training steps behind the weights.
+        optimizer: The optimizer whose state is saved as well; `None` for the weights only.
 
     Returns:
         The path of the checkpoint.
@@ -92,27 +93,26 @@ def save_weights(
         groups = group_variables(model, optimizer)
     groups |= make_config_group(model, has_memory=False)
     groups |= make_origin_group(Origin(step, read_run_id(model_dir)))
-    path = os.path.join(model_dir, CHECKPOINTS_NAME, f"{PREFIX}-{step}")
+    path = make_path(model_dir, step)
     with explain_failed_save(path):
         write_checkpoint(path, groups)
     return path
 
 
 def group_variables(model: TransformerXL, optimizer: SavedOptimizer) -> Groups:
-    """Returns the variables of a checkpoint by group and name, each once."""
-    averages = {weight.path: average for weight, average in optimizer.averages}
-    own = {id(average) for average in averages.values()}
-    rest = [variable for variable in optimizer.variables if id(variable) not in own]
+    """Returns the variables of a checkpoint by group and name, each of them once."""
+    # An EMA weight has the name of its weight, so that it can be restored in its place.
+    ema = {weight.path.replace("/", "."): average for weight, average in optimizer.ema_weights}
+    ema_ids = {id(average) for average in ema.values()}
+    rest = [variable for variable in optimizer.variables if id(variable) not in ema_ids]
     groups = {"weights": name_variables(model.weights), "optimizer": name_variables(rest)}
-    if averages:
-        groups["averages"] = {
-            path.replace("/", "."): average.value for path, average in averages.items()
-        }
+    if ema:
+        groups[EMA_GROUP] = {name: average.value for name, average in ema.items()}
     return groups
 
 
 def make_config_group(model: TransformerXL, *, has_memory: bool = True) -> Groups:
-    """Returns the group that holds the model's config, and whether there is a memory."""
+    """Returns the group that holds the model's config and whether there is a memory."""
     values: dict[str, Any] = {"model": write_shaping_fields(model.config), "has_memory": has_memory}
     return {CONFIG_GROUP: {name: tf.Variable(value) for name, value in values.items()}}
 
@@ -123,7 +123,7 @@ def make_origin_group(origin: Origin) -> Groups:
 
 
 def make_origin(origin: Origin) -> dict[str, tf.Tensor]:
-    """Returns the tensors that name the step and the run, by name."""
+    """Returns the tensors of the origin group by name."""
     tensors = {"step": tf.constant(origin.step, tf.int64)}
     if origin.run_id:
         tensors["run_id"] = tf.constant(origin.run_id)
@@ -131,14 +131,14 @@ def make_origin(origin: Origin) -> dict[str, tf.Tensor]:
 
 
 def write_tensors(path: str, tensors: Mapping[str, tf.Tensor]) -> None:
-    """Writes tensors as a checkpoint of tensorflow under their names, in the order of these.
+    """Writes tensors under their names as a tensorflow checkpoint, sorted by name.
 
     Args:
-        path: of the checkpoint, without `.index`.
-        tensors: or arrays.
+        path: The path of the checkpoint, without `.index`.
+        tensors: The tensors or arrays by name.
 
     Raises:
-        tf.errors.OpError: it cannot be written.
+        tf.errors.OpError: If the checkpoint cannot be written.
     """
     names = sorted(tensors)
     tf.raw_ops.SaveV2(

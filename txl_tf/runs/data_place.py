@@ -1,12 +1,12 @@
-"""Where the records of a run are: a file beside its config, which no comparison of configs reads.
+"""The location of a run's records, in a file of its own that comparisons of configs ignore.
 
-Hosts may know a folder by different paths; the one that was given last stands in the file.
+Hosts may reach a folder by different paths; the file holds the path that was given last.
 """
 
 import contextlib
 import dataclasses
 import os
-from typing import Any, Self
+from typing import Any
 
 from txl_tf.data.files import get_size, is_remote, join_path
 from txl_tf.data.records import JSON_NAME
@@ -17,13 +17,13 @@ from txl_tf.runs.folder import DATA_NAME, RECORDS_NAME
 
 @dataclasses.dataclass(frozen=True)
 class DataPlace:
-    """A data set on disk.
+    """The location of a data set.
 
     Args:
-        data_dir: its folder.
-        data_format: how it lies there, one of `txl_tf.cli.data_formats.DATA_FORMATS`.
-        record_info_dir: of records of the 2019 release, where their descriptions are.
-        corpus_info_path: of these, where the description of the corpus is.
+        data_dir: The folder of the data set.
+        data_format: Its format, one of `txl_tf.cli.data_formats.DATA_FORMATS`.
+        record_info_dir: For records of the 2019 release, the folder of their descriptions.
+        corpus_info_path: For records of the 2019 release, the description of the corpus.
     """
 
     data_dir: str
@@ -31,41 +31,26 @@ class DataPlace:
     record_info_dir: str | None = None
     corpus_info_path: str | None = None
 
-    def make_absolute(self) -> Self:
-        """Returns the place as any working folder knows it."""
-        names = ("data_dir", "record_info_dir", "corpus_info_path")
-        paths = {name: getattr(self, name) for name in names}
-        return dataclasses.replace(
-            self,
-            **{
-                name: path if path is None or is_remote(path) else os.path.abspath(path)
-                for name, path in paths.items()
-            },
-        )
-
 
 def remember_data(model_dir: str, place: DataPlace) -> None:
-    """Writes where the records of a run are, unless the file says so already."""
-    content = dataclasses.asdict(place.make_absolute())
-    path = os.path.join(model_dir, DATA_NAME)
-    try:
-        is_known = exists(path) and _read(path) == content
-    except UserError:  # damaged: it is written anew
-        is_known = False
-    if not is_known:
-        write_json(path, content)
+    """Saves the location of a run's records, with absolute paths."""
+    content = dataclasses.asdict(place)
+    for name in ("data_dir", "record_info_dir", "corpus_info_path"):
+        if content[name] is not None and not is_remote(content[name]):
+            content[name] = os.path.abspath(content[name])
+    write_json(os.path.join(model_dir, DATA_NAME), content)
 
 
 def knows_data(model_dir: str) -> bool:
-    """Tells whether a run remembers where its records are."""
+    """Tells whether a run has saved the location of its records."""
     return exists(os.path.join(model_dir, DATA_NAME))
 
 
 def recall_data(model_dir: str) -> DataPlace | None:
-    """Returns where the records of a run are; `None` if that is not known.
+    """Returns the saved location of a run's records; `None` if it was not saved.
 
     Raises:
-        UserError: the file cannot be read, or the folder that it names is gone.
+        UserError: If the file cannot be read, or the folder that it names no longer exists.
     """
     if not knows_data(model_dir):
         return None
@@ -73,10 +58,10 @@ def recall_data(model_dir: str) -> DataPlace | None:
     try:
         place = DataPlace(**_read(path))
     except TypeError as error:
-        raise UserError(f"`{path}` must say where the data of a run are: {error}") from error
+        raise UserError(f"`{path}` must name the location of a run's data: {error}") from error
     if not is_remote(place.data_dir) and not os.path.isdir(place.data_dir):
         raise UserError(
-            f"`{place.data_dir}`, where `{model_dir}` has its data, is not there any more: pass "
+            f"`{place.data_dir}`, the data folder of `{model_dir}`, no longer exists: pass "
             "--data_dir, the folder of its records"
         )
     return place
@@ -90,10 +75,10 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def find_run_data(model_dir: str) -> DataPlace | None:
-    """Returns where the data of a run are: in its own folder, or where it was trained.
+    """Returns the location of a run's data: its own folder, or the folder it was trained on.
 
     Raises:
-        UserError: as `recall_data`.
+        UserError: If the saved location cannot be read or no longer exists.
     """
     if _holds_own(model_dir):
         return DataPlace(join_path(model_dir, RECORDS_NAME))
@@ -101,7 +86,7 @@ def find_run_data(model_dir: str) -> DataPlace | None:
 
 
 def name_records(model_dir: str) -> str:
-    """Returns the folder of the records of a run, whether it is there or not."""
+    """Returns the folder of a run's records, whether or not it exists."""
     if not _holds_own(model_dir) and knows_data(model_dir):
         with contextlib.suppress(UserError):
             return str(_read(os.path.join(model_dir, DATA_NAME))["data_dir"])

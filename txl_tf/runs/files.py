@@ -1,4 +1,4 @@
-"""The small files of a run, local or remote, with errors that a user can read."""
+"""The small files of a run, local or remote, with readable errors."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from txl_tf.errors import UserError, explain
 
 
 def list_names(folder: str) -> list[str]:
-    """Returns the names in a folder; none if there is no such folder.
+    """Returns the names in a folder; empty if there is no such folder.
 
     Raises:
         UserError: If it cannot be read.
@@ -25,10 +25,10 @@ def list_names(folder: str) -> list[str]:
 
 
 def exists(path: str) -> bool:
-    """Tells whether there is a file or a folder.
+    """Tells whether a file or folder exists.
 
     Raises:
-        UserError: If that cannot be told.
+        UserError: If the storage does not answer.
     """
     with access_path(path):
         return tf.io.gfile.exists(path)
@@ -38,20 +38,20 @@ def read_json(path: str) -> Any:
     """Returns the content of a JSON file.
 
     Raises:
-        UserError: If it cannot be read, or is no JSON.
+        UserError: If it cannot be read or is not valid JSON.
     """
     try:
         with access_path(path), tf.io.gfile.GFile(path, "r") as file:
             return json.loads(file.read())
     except (ValueError, RecursionError) as error:
-        raise UserError(f"`{path}` is no JSON: {error}") from error
+        raise UserError(f"`{path}` is not valid JSON: {error}") from error
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a file aside and moves it into place: a file that is there is whole.
+    """Writes a file under another name and renames it, so that the file is always complete.
 
     Raises:
-        UserError: If it cannot be written; an older file is as it was.
+        UserError: If it cannot be written. An older file is left unchanged.
     """
     with access_path(path):
         with tf.io.gfile.GFile(path + ".writing", "w") as file:
@@ -60,12 +60,12 @@ def write_text(path: str, text: str) -> None:
 
 
 def write_json(path: str, content: dict[str, Any]) -> None:
-    """Writes a JSON file, as `write_text`."""
+    """Writes a JSON file with `write_text`."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def append_json_line(path: str, content: dict[str, Any]) -> None:
-    """Adds an object to a file of JSON lines.
+    """Appends an object to a file of JSON lines.
 
     Raises:
         UserError: If it cannot be written.
@@ -75,10 +75,10 @@ def append_json_line(path: str, content: dict[str, Any]) -> None:
 
 
 def drop_lines_after(path: str, step: int) -> list[dict[str, Any]]:
-    """Removes the JSON lines of later steps, and one that was cut when a run was killed.
+    """Removes the JSON lines of later steps, and a line that was truncated by a killed run.
 
     Returns:
-        The objects that stay; none if there is no such file.
+        The objects that are kept; empty if there is no such file.
 
     Raises:
         UserError: If the file cannot be read or written.
@@ -87,22 +87,22 @@ def drop_lines_after(path: str, step: int) -> list[dict[str, Any]]:
         return []
     with access_path(path), tf.io.gfile.GFile(path, "r") as file:
         text = file.read()
-    kept = [line + "\n" for line in text.splitlines() if _is_whole_and_before(line, step)]
+    kept = [line + "\n" for line in text.splitlines() if _is_kept(line, step)]
     if "".join(kept) != text:
         write_text(path, "".join(kept))
     return [json.loads(line) for line in kept]
 
 
-def _is_whole_and_before(line: str, step: int) -> bool:
+def _is_kept(line: str, step: int) -> bool:
     try:
         return json.loads(line)["step"] <= step
     except (json.JSONDecodeError, KeyError, TypeError):
-        return False  # cut off when the run was killed
+        return False  # truncated when the run was killed
 
 
 @contextlib.contextmanager
 def explain_full_memory(advice: str) -> Iterator[None]:
-    """Turns tensorflow's error of a full memory into a `UserError` that says what may help."""
+    """Converts tensorflow's out-of-memory error to a `UserError` with advice."""
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
@@ -110,31 +110,31 @@ def explain_full_memory(advice: str) -> Iterator[None]:
 
 
 def check_new_folder(out: str) -> None:
-    """Checks that a folder can be made by `write_aside`.
+    """Checks that `write_aside` can create a folder.
 
     Raises:
-        UserError: If it holds something, or is no folder of this machine.
+        UserError: If it is not empty or not on this machine.
     """
     if not out or is_remote(out):
-        raise UserError(f"`{out}` must be a folder of this machine: copy it from there")
+        raise UserError(f"`{out}` must be a folder on this machine: copy it from there")
     if (os.path.isdir(out) and os.listdir(out)) or os.path.isfile(out):
-        raise UserError(f"`{out}` holds something already: choose another folder")
-    check_folder(os.path.realpath(out))  # a link may name a folder that is still to be made
+        raise UserError(f"`{out}` is not empty: choose another folder")
+    check_folder(os.path.realpath(out))  # a link may point to a folder that does not exist yet
 
 
 @contextlib.contextmanager
 def write_aside(out: str) -> Iterator[str]:
-    """Yields a new folder beside a local folder `out`, which takes its name once all is written.
+    """Yields a new folder beside a local folder `out` and renames it to `out` at the end.
 
     Raises:
-        UserError: If `out` holds something, or is no folder of this machine.
+        UserError: If `out` is not empty or not on this machine.
     """
     check_new_folder(out)
-    out = os.path.realpath(out)  # a link stays, and what it names is written
+    out = os.path.realpath(out)  # a link is kept, and its target is written
     parent, name = os.path.split(out)
     with work_aside(Path(parent), f".{name}.writing-") as aside:
         yield str(aside)
-        os.chmod(aside, 0o777 & ~_read_umask())  # the folder aside is for its owner alone
+        os.chmod(aside, 0o777 & ~_read_umask())  # the temporary folder is private
         os.replace(aside, out)
 
 

@@ -1,17 +1,17 @@
-"""What a run leaves on disk beside its checkpoints: config, vocabulary, log.
+"""The folder of a run, and its config and vocabulary.
 
-MODEL_DIR/config.json         model, training and evaluation, data set
+MODEL_DIR/config.json         data set, model, training and evaluation
 MODEL_DIR/run.json            the run's id, which its checkpoints name
-MODEL_DIR/data.json           where its records are; none of an import
-MODEL_DIR/vocabulary.json     symbols in id order; none where ids are all that is known
-MODEL_DIR/checkpoints/        weights, optimizer, step
-MODEL_DIR/averaged/           means of the weights of several checkpoints
-MODEL_DIR/log.jsonl           one object a logged step
+MODEL_DIR/data.json           location of the records; absent for an import
+MODEL_DIR/vocabulary.json     symbols in id order; absent if only ids are known
+MODEL_DIR/checkpoints/        weights, optimizer, step, memory
+MODEL_DIR/averaged/           checkpoint means
+MODEL_DIR/log.jsonl           one object for each logged step
 MODEL_DIR/lock                while a process trains
 MODEL_DIR/events/             for TensorBoard: hyper-parameters, and in train/ and validation/
                               the numbers of the log, scores and samples
 MODEL_DIR/records/            of an import: the splits that came with it
-MODEL_DIR/import.json         of an import: where it comes from
+MODEL_DIR/import.json         of an import: its origin
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ LOG_NAME = "log.jsonl"
 EVENTS_NAME = "events"
 RECORDS_NAME = "records"
 EVALUATIONS_NAME = "evaluations.jsonl"
-# What a run may change when it goes on: neither weights nor the position in the data depend on it.
+# Fields that may change when a run resumes: neither weights nor the data position depend on them.
 _EXTENDABLE = ("train_steps",)
 
 
@@ -50,8 +50,8 @@ class OtherConfigError(UserError):
     """A run folder holds a run with another config.
 
     Args:
-        message: each difference.
-        names: the fields that differ.
+        message: The message, which names each difference.
+        names: The fields that differ.
     """
 
     def __init__(self, message: str, names: frozenset[str]):
@@ -61,13 +61,13 @@ class OtherConfigError(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """All that a run's numbers depend on.
+    """All settings that determine the numbers of a run.
 
     Args:
-        dataset: name of the data set.
-        model: the model.
-        training: schedule, batch, segment, span, seed.
-        evaluation: lanes, segment and span of its evaluations; may change from call to call.
+        dataset: The name of the data set.
+        model: The model.
+        training: Schedule, batch, segment, span and seed.
+        evaluation: Lanes, segment and span of the evaluations; may change from call to call.
     """
 
     dataset: str
@@ -90,7 +90,7 @@ class RunConfig:
         """Reads the content of `config.json`.
 
         Raises:
-            UserError: another format version, or a config that is not valid.
+            UserError: If the format version or a config is not valid.
         """
         if not isinstance(content, dict):
             raise UserError(f"expected an object, found {content!r}")
@@ -114,7 +114,7 @@ def read_run_config(model_dir: str) -> RunConfig:
     """Returns the config of a run folder.
 
     Raises:
-        UserError: the folder holds none, or it cannot be read.
+        UserError: If the folder holds no run or the config cannot be read.
     """
     path = os.path.join(model_dir, CONFIG_NAME)
     if not has_run(model_dir):
@@ -122,11 +122,11 @@ def read_run_config(model_dir: str) -> RunConfig:
     try:
         return RunConfig.from_json(read_json(path))
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"`{path}` is no config of a run: {error}") from error
+        raise UserError(f"`{path}` is not the config of a run: {error}") from error
 
 
 def _explain_no_run(folder: str) -> str:
-    """Returns what to do about a path that is no run folder."""
+    """Returns an error message with advice for a path that is not a run folder."""
     message = f"`{folder}` holds no run: {CONFIG_NAME} is missing"
     if folder in presets.names():
         return f"{message}. {folder!r} is a preset: train it, or import its weights"
@@ -137,7 +137,7 @@ def _explain_no_run(folder: str) -> str:
     found = list_names(folder)
     if found:
         if "saved_model.pb" in found:
-            return f"{message}. It is a SavedModel: `tf.saved_model.load` reads it"
+            return f"{message}. It is a SavedModel: load it with `tf.saved_model.load`"
         is_foreign = {"model", "checkpoint", "model.safetensors", "pytorch_model.bin"} & set(found)
         if is_foreign or any(name.endswith(".index") for name in found):
             return (
@@ -148,10 +148,10 @@ def _explain_no_run(folder: str) -> str:
 
 
 def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
-    """Returns the vocabulary of a run folder; `None` if the run knows ids alone.
+    """Returns the vocabulary of a run folder; `None` if only ids are known.
 
     Raises:
-        UserError: the folder holds no run, or its vocabulary cannot be read.
+        UserError: If the folder holds no run or its vocabulary cannot be read.
     """
     path = os.path.join(model_dir, VOCABULARY_NAME)
     if not exists(path):
@@ -161,7 +161,7 @@ def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
     try:
         return Vocabulary.from_json(read_json(path))
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"`{path}` is no vocabulary: {error}") from error
+        raise UserError(f"`{path}` is not a vocabulary: {error}") from error
 
 
 def has_run(model_dir: str) -> bool:
@@ -170,15 +170,15 @@ def has_run(model_dir: str) -> bool:
 
 
 def make_run_id() -> str:
-    """Returns a new id of a run: 12 hexadecimal digits, so that it is a float64 as well."""
+    """Returns a new run id: 12 hexadecimal digits, which a float64 represents exactly."""
     return secrets.token_hex(6)
 
 
 def read_run_id(model_dir: str) -> str | None:
-    """Returns the id of a run; `None` if its folder has none, as those of older versions.
+    """Returns the id of a run; `None` if its folder has none, as in older versions.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: If it cannot be read.
     """
     path = os.path.join(model_dir, RUN_NAME)
     if not exists(path):
@@ -193,15 +193,13 @@ def read_run_id(model_dir: str) -> str | None:
 def make_run_folder(
     model_dir: str, config: RunConfig, vocabulary: Vocabulary | None, run_id: str | None = None
 ) -> None:
-    """Makes a run folder, unless there is one; without a vocabulary if that is `None`.
-
-    One that has no id, as those of older versions, is given one.
+    """Creates a run folder if there is none, and gives a folder of an older version an id.
 
     Args:
-        model_dir: the folder.
-        config: of the run.
-        vocabulary: of the run.
-        run_id: of the run; `None` for a new one.
+        model_dir: The folder.
+        config: The config of the run.
+        vocabulary: The vocabulary of the run; `None` if only ids are known.
+        run_id: The id of the run; `None` for a new one.
     """
     with access_path(model_dir):
         tf.io.gfile.makedirs(model_dir)
@@ -210,7 +208,7 @@ def make_run_folder(
     if not has_run(model_dir):
         path = os.path.join(model_dir, VOCABULARY_NAME)
         if vocabulary is None:
-            remove_file(path)  # of a run that was never made whole, and is not this one
+            remove_file(path)  # left by another run whose folder was never completed
         else:
             write_json(path, vocabulary.to_json())
         write_json(os.path.join(model_dir, CONFIG_NAME), config.to_json())
@@ -219,13 +217,13 @@ def make_run_folder(
 def check_run_folder(
     model_dir: str, config: RunConfig, vocabulary: Vocabulary | None
 ) -> RunConfig | None:
-    """Checks that a folder holds no run, or this one, perhaps with another number of steps.
+    """Checks that a folder holds no run or this run, whose number of steps may differ.
 
     Returns:
-        The config that the folder holds; `None` if it holds no run.
+        The config in the folder; `None` if it holds no run.
 
     Raises:
-        UserError: it holds one with another config or vocabulary; each difference is named.
+        UserError: If it holds a run with another config or vocabulary. Each difference is named.
     """
     if not has_run(model_dir):
         return None
@@ -234,17 +232,17 @@ def check_run_folder(
 
 
 def update_training(model_dir: str, training: TrainConfig) -> None:
-    """Writes another training config into the folder of a run; the rest stays."""
+    """Replaces the training config in the folder of a run."""
     found = read_run_config(model_dir)
     config = dataclasses.replace(found, training=training)
     write_json(os.path.join(model_dir, CONFIG_NAME), config.to_json())
 
 
 def check_vocabulary(model_dir: str, vocabulary: Vocabulary | None) -> None:
-    """Checks that a run has a vocabulary, or none if it is `None`.
+    """Checks that a run has a given vocabulary, or none if it is `None`.
 
     Raises:
-        UserError: the run has another one, or one of both has none.
+        UserError: If the vocabularies differ, or only one of them is `None`.
     """
     found = read_run_vocabulary(model_dir)
     if found != vocabulary:
@@ -257,13 +255,13 @@ def check_vocabulary(model_dir: str, vocabulary: Vocabulary | None) -> None:
 
 
 def check_config(model_dir: str, config: RunConfig) -> RunConfig:
-    """Checks that a run has a config; its evaluation and its number of steps may be others.
+    """Checks that a run has a given config; evaluation and number of steps may differ.
 
     Returns:
         The run's config.
 
     Raises:
-        OtherConfigError: it has another one; each difference is named.
+        OtherConfigError: If it has another config. Each difference is named.
     """
     found = read_run_config(model_dir)
     old, new = map(_flatten, (found, config))

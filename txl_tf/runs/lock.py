@@ -1,4 +1,4 @@
-"""The lock of a run folder: one run at a time trains in it."""
+"""The lock of a run folder, which lets one process at a time train in it."""
 
 import contextlib
 import fcntl
@@ -19,17 +19,16 @@ LOCK_NAME = "lock"
 def lock_run(model_dir: str) -> Iterator[None]:
     """Holds the lock of a run folder.
 
-    It is a lock of the operating system on the file `lock`, which ends with the process, however
-    that ends; the file alone means nothing. The folder is made if it is missing, and removed in the
-    end if nothing else is in it. Addresses, such as gs://, have no such locks: there, nothing is
-    done.
+    The operating system locks the file `lock` and releases it when the process ends, however it
+    ends; the file by itself means nothing. A missing folder is created, and removed at the end if
+    it is empty. Remote storage, such as gs://, has no such locks: nothing is done there.
 
     Args:
-        model_dir: the run folder.
+        model_dir: The run folder.
 
     Raises:
-        UserError: another process holds the lock; it is named.
-        OSError: the folder or the file cannot be made.
+        UserError: If another process holds the lock. The message names it.
+        OSError: If the folder or the file cannot be created.
     """
     if is_remote(model_dir):
         yield
@@ -46,13 +45,13 @@ def lock_run(model_dir: str) -> Iterator[None]:
                 os.unlink(file.name)
             file.close()
     finally:
-        with contextlib.suppress(OSError):  # a folder that holds something stays
+        with contextlib.suppress(OSError):  # a folder that is not empty stays
             for place in made:
                 place.rmdir()
 
 
 def _open_locked(path: Path, model_dir: str) -> TextIO:
-    """Returns the file, open and locked, with the name of this process in it."""
+    """Returns the open, locked file, which names this process."""
     while True:
         file = path.open("a+")
         try:
@@ -61,15 +60,15 @@ def _open_locked(path: Path, model_dir: str) -> TextIO:
             holder = _read_holder(file)
             file.close()
             raise UserError(
-                f"`{model_dir}` is in use: {holder} trains in it. Wait for its end, or choose "
+                f"`{model_dir}` is in use: {holder} trains in it. Wait until it ends, or choose "
                 "another --model_dir"
             ) from error
         except OSError as error:
-            print(f"`{path}` cannot be locked ({explain(error)}): a second run is not noticed.")
+            print(f"`{path}` cannot be locked ({explain(error)}): a second run would go unnoticed.")
             return file
         if _is_at(path, file):
             break
-        file.close()  # its holder has removed it in the meantime
+        file.close()  # removed by its holder in the meantime
     file.truncate(0)
     json.dump({"host": socket.gethostname(), "pid": os.getpid()}, file)
     file.flush()
@@ -88,5 +87,5 @@ def _read_holder(file: TextIO) -> str:
     try:
         holder = json.loads(file.read())
         return f"process {holder['pid']} on {holder['host']}"
-    except (ValueError, KeyError, TypeError):  # it has the lock, and has not written yet
+    except (ValueError, KeyError, TypeError):  # it holds the lock but has not written yet
         return "another process"

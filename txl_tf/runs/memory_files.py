@@ -1,8 +1,8 @@
-"""The memory of a run in its checkpoints: the states of each lane, in files of each process.
+"""The memory of a run in its checkpoints: the states of each lane, in one file per process.
 
-A file `PREFIX.memory-PART-of-PARTS` is a checkpoint of tensorflow's own format, whose tensors are
-called `layer_I/rows_START_STOP` after the lanes that they hold. Lanes, not replicas: a run may go
-on with another number of those. Two more tensors tell the step and the run.
+A file `PREFIX.memory-PART-of-PARTS` is a tensorflow checkpoint whose tensors are called
+`layer_I/rows_START_STOP` after the lanes that they hold: lanes, not replicas, because a run may
+resume with another number of replicas. Two more tensors name the step and the run.
 """
 
 import os
@@ -17,11 +17,11 @@ from txl_tf.runs.checkpoint_reader import ORIGIN_GROUP, CheckpointReader, Origin
 from txl_tf.runs.checkpoint_writer import make_origin, write_tensors
 from txl_tf.runs.files import list_names
 
-PATIENCE = 60.0  # seconds within which a network's file system shows the files of other hosts
+PATIENCE = 60.0  # seconds until a network file system shows the files of other hosts
 
 
 class MemoryFileError(UserError):
-    """Files of a memory that are missing, of another checkpoint, or do not hold every lane."""
+    """Files of a memory are missing, belong to another checkpoint or do not hold every lane."""
 
 
 def write_memory(
@@ -33,15 +33,15 @@ def write_memory(
     part: int = 0,
     n_parts: int = 1,
 ) -> None:
-    """Writes the lanes that this process holds.
+    """Writes the lanes of this process.
 
     Args:
-        prefix: path of the checkpoint.
-        memory: for each layer (rows, M, D).
-        origin: step and run.
-        first_row: the first of these lanes.
-        part: the process.
-        n_parts: how many processes there are.
+        prefix: The path of the checkpoint.
+        memory: For each layer (rows, M, D).
+        origin: The step and the run.
+        first_row: The first lane of this process.
+        part: The index of this process.
+        n_parts: The number of processes.
     """
     tensors = {
         f"layer_{index}/rows_{first_row}_{first_row + states.shape[0]}": states
@@ -52,14 +52,14 @@ def write_memory(
 
 
 def check_parts(prefix: str, n_parts: int) -> None:
-    """Checks that the files of all processes are there.
+    """Waits until the files of all processes exist.
 
     Args:
-        prefix: path of the checkpoint.
-        n_parts: how many processes there are.
+        prefix: The path of the checkpoint.
+        n_parts: The number of processes.
 
     Raises:
-        MemoryFileError: some are not.
+        MemoryFileError: If some are still missing after `PATIENCE` seconds.
     """
     end = time.monotonic() + PATIENCE
     while True:
@@ -69,26 +69,26 @@ def check_parts(prefix: str, n_parts: int) -> None:
         if time.monotonic() > end:
             raise MemoryFileError(
                 f"only {len(found)} of {n_parts} processes have written into this folder: all need "
-                "the same `model_dir`, one that they share"
+                "the same `model_dir` on a shared file system"
             )
         time.sleep(1.0)
 
 
 def read_memory(weights: CheckpointReader, n_layer: int, rows: range) -> list[tf.Tensor]:
-    """Reads some lanes, whichever processes wrote them.
+    """Reads some lanes, regardless of which processes wrote them.
 
     Args:
-        weights: of the checkpoint.
-        n_layer: how many layers the model has.
-        rows: the lanes, one after the other.
+        weights: The reader of the checkpoint's weights.
+        n_layer: The number of layers of the model.
+        rows: The consecutive lanes to read.
 
     Returns:
         For each layer (rows, M, D).
 
     Raises:
-        MemoryFileError: a file is missing or says of itself what the weights do not, or a lane is
-            in none.
-        tf.errors.OpError: a file is damaged.
+        MemoryFileError: If a file or a lane is missing, or the origin of a file differs from that
+            of the weights.
+        tf.errors.OpError: If a file is damaged.
     """
     prefix, expected = weights.path, weights.origin
     readers = [CheckpointReader(path) for path in _find_parts(prefix)]
@@ -111,7 +111,7 @@ def read_memory(weights: CheckpointReader, n_layer: int, rows: range) -> list[tf
 
 
 def _join_rows(prefix: str, pieces: list, rows: range) -> tf.Tensor:
-    """Returns the states of some lanes out of pieces (first lane, end, reader, name)."""
+    """Joins the states of some lanes from pieces (first lane, end, reader, name)."""
     found, place = [], rows.start
     for start, stop, reader, name in pieces:
         if start <= place < min(stop, rows.stop):
@@ -123,7 +123,7 @@ def _join_rows(prefix: str, pieces: list, rows: range) -> tf.Tensor:
 
 
 def _list_parts(prefix: str) -> list[re.Match[str]]:
-    """Returns the names of the files that are there, with part and number of parts as groups."""
+    """Returns a match for each file, whose groups are the part and the number of parts."""
     folder, name = os.path.split(prefix)
     pattern = re.compile(re.escape(name) + r"\.memory-(\d+)-of-(\d+)\.index")
     return [match for match in map(pattern.fullmatch, list_names(folder)) if match]
@@ -134,6 +134,6 @@ def _find_parts(prefix: str) -> list[str]:
     matches = _list_parts(prefix)
     n_parts = {int(match[2]) for match in matches}
     if len(n_parts) != 1 or n_parts != {len(matches)}:
-        raise MemoryFileError(f"the memory of {prefix} is not whole: {len(matches)} files")
+        raise MemoryFileError(f"the memory of {prefix} is incomplete: {len(matches)} files")
     folder = os.path.dirname(prefix)
     return sorted(os.path.join(folder, match[0].removesuffix(".index")) for match in matches)

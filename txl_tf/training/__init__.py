@@ -1,6 +1,6 @@
-"""Training: optimizer, step, and the loops around them.
+"""Training: optimizer, training step and the loop around them.
 
-The parts are imported when they are first used: the programs here read their flags before that.
+Modules are imported on first use, because programs read their flags before they import tensorflow.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Averages the weights of checkpoints of a run into one that can be evaluated.
+"""Averages the weights of several checkpoints of a run into a new checkpoint.
 
 python -m txl_tf.training.average --model_dir runs/wt103 --last 5
 """
@@ -18,45 +18,45 @@ def main(argv: list[str]) -> int:
 
 
 def define_flags() -> flags.FlagValues:
-    """Returns the flags of the program, not yet read."""
+    """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     define_flag(options, "model_dir", str, None, "Folder of the run.", required=True, is_path=True)
     define_flag(options, "last", int, 5, "Number of newest checkpoints to average.", lower_bound=2)
     define_flag(
         options, "steps", list, None, "Steps of the checkpoints to average, instead of --last."
     )
-    define_flag(options, "overwrite", bool, False, "Replace an average that already exists.")
+    define_flag(options, "overwrite", bool, False, "Replace an existing average.")
     return options
 
 
 def average_run(options: flags.FlagValues) -> None:
-    """Averages checkpoints, and prints which, where to, and how to evaluate the outcome.
+    """Averages checkpoints and prints how to evaluate the mean.
 
     Raises:
-        flags.Error: If flags contradict each other, or steps are no integers.
+        flags.Error: If flags contradict each other, or steps are not integers.
         UserError: If there is no run, it has too few checkpoints, or one cannot be read or written.
     """
     if options.steps is not None and options["last"].present:
         raise flags.Error("--last and --steps cannot be used together")
     steps = None if options.steps is None else parse_integers("steps", options.steps)
 
-    from txl_tf.runs import averages
+    from txl_tf.runs import checkpoint_mean
     from txl_tf.runs.data_place import knows_data
 
     model_dir = options.model_dir
-    chosen = averages.choose_checkpoints(model_dir, last=options.last, steps=steps)
+    chosen = checkpoint_mean.choose_checkpoints(model_dir, last=options.last, steps=steps)
     paths = [path for _, path in chosen]
     listed = ", ".join(str(step) for step, _ in chosen)
-    print(f"Averages the weights of {len(chosen)} checkpoints of {model_dir}: steps {listed}.")
-    path = averages.find_place(model_dir, chosen[-1][0], overwrite=options.overwrite)
-    weights = averages.average_weights(paths)
-    if averages.has_moving_averages(paths):
-        print("Their moving averages, of --ema, are left out.")
-    averages.save_weights(path, weights)
-    places = [] if knows_data(model_dir) else ["--data_dir=DATA_DIR"]
-    places += [f"--model_dir={shlex.quote(model_dir)}", f"--eval_ckpt_path={shlex.quote(path)}"]
+    print(f"Averaging the weights of {len(chosen)} checkpoints of {model_dir}: steps {listed}.")
+    path = checkpoint_mean.make_mean_path(model_dir, chosen[-1][0], overwrite=options.overwrite)
+    weights = checkpoint_mean.compute_mean(paths)
+    if checkpoint_mean.has_ema(paths):
+        print("Their EMA weights (--ema) are left out.")
+    checkpoint_mean.save_mean(path, weights)
+    arguments = [] if knows_data(model_dir) else ["--data_dir=DATA_DIR"]
+    arguments += [f"--model_dir={shlex.quote(model_dir)}", f"--eval_ckpt_path={shlex.quote(path)}"]
     print(f"Saved {path}. To evaluate it:")
-    print(f"python train_gpu.py {' '.join(places)} --do_train=false --do_eval")
+    print(f"python train_gpu.py {' '.join(arguments)} --do_train=false --do_eval")
 
 
 if __name__ == "__main__":

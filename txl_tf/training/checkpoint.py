@@ -1,13 +1,14 @@
 """Saving and restoring a run.
 
-Position in the data and random states are functions of the step, so a checkpoint needs to hold
-weights, their averages, optimizer and memory alone; and the config of the model, to tell what is
-wrong with that of another one.
+The position in the data and the random numbers are functions of the step, so a checkpoint holds
+only weights, their EMA, optimizer and memory. It also holds the config of the model, to explain
+why it cannot be restored into another one.
 """
 
 import contextlib
 import os
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -18,10 +19,10 @@ from txl_tf.model import TransformerXL
 from txl_tf.runs.checkpoint_files import (
     CHECKPOINTS_NAME,
     DAMAGED,
-    PREFIX,
     clear_torn,
     has_set_aside,
     list_checkpoints,
+    make_path,
     read_step,
     remove_checkpoint,
     set_aside,
@@ -41,72 +42,65 @@ from txl_tf.training.optimizer import Optimizer, read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.workers import Workers
 
-# What reading raises for other causes than damage: the checkpoint stays where it is.
+# Errors of reading that do not mean damage: the checkpoint stays in place.
 NO_DAMAGE = (
     tf.errors.PermissionDeniedError,
     tf.errors.ResourceExhaustedError,
     tf.errors.UnavailableError,
 )
 
-_SHARED = "all processes of a run need the same `model_dir`, a folder that they share"
+_SHARED = "all processes of a run need the same `model_dir` on a shared file system"
 
 
+@dataclass(eq=False)
 class Checkpointer:
-    """The checkpoints of a run: weights, their averages, optimizer, step and memory.
+    """The checkpoints of a run: weights, EMA, optimizer, step and memory.
 
     Args:
-        model_dir: run folder.
-        model: the model.
-        optimizer: built; its `iterations` is the step.
-        memory: of the lanes of this process.
-        workers: the processes of the run; each calls `restore` and `save` as the others do, writes
-            the memory of its own lanes, and the chief all else, last.
-        run_id: the run's, which the checkpoints name; `None` for checkpoints that name none.
-        keep: how many of the newest checkpoints stay.
-        warn: called with a line on what is set aside, or left of an interrupted save and removed.
+        model_dir: The run folder.
+        model: The model.
+        optimizer: The optimizer, built; its `iterations` is the step.
+        memory: The memory of the lanes of this process.
+        workers: The processes of the run. All must call `restore` and `save` alike. Each writes
+            the memory of its own lanes, then the chief writes the rest.
+        run_id: The id of the run, which the checkpoints name; `None` to name none.
+        keep: The number of newest checkpoints to keep.
+        warn: Called with one line about each checkpoint that is set aside, or removed because its
+            save was interrupted.
     """
 
-    def __init__(
-        self,
-        model_dir: str,
-        model: TransformerXL,
-        optimizer: Optimizer,
-        memory: ReplicaMemory,
-        workers: Workers,
-        *,
-        run_id: str | None = None,
-        keep: int = 5,
-        warn: Callable[[str], None] = print,
-    ):
-        self.model_dir = model_dir
-        self.model = model
-        self.optimizer = optimizer
-        self.memory = memory
-        self.workers = workers
-        self.run_id = run_id
-        self.keep = keep
-        self.warn = warn
-        self._variables = group_variables(model, optimizer)
-        self._config = make_config_group(model)
+    model_dir: str
+    model: TransformerXL
+    optimizer: Optimizer
+    memory: ReplicaMemory
+    workers: Workers
+    _: KW_ONLY
+    run_id: str | None = None
+    keep: int = 5
+    warn: Callable[[str], None] = print
+
+    def __post_init__(self) -> None:
+        self._variables = group_variables(self.model, self.optimizer)
+        self._config = make_config_group(self.model)
 
     def restore(self) -> int:
-        """Restores the newest checkpoint that can be read; returns the step, 0 if there is none.
+        """Restores the newest readable checkpoint; returns its step, 0 if there is no checkpoint.
 
-        One that is damaged, or whose parts are not of the step and the run that they should be of,
-        is set aside, its files called `damaged-ckpt-STEP.*`.
+        A checkpoint that is damaged, or whose parts belong to another step or run, is set aside:
+        its files are renamed to `damaged-ckpt-STEP.*`.
 
         Raises:
-            UserError: a checkpoint is of another model, or none of those there can be read.
+            UserError: If a checkpoint belongs to another model, or none of them can be read.
         """
         if self.workers.is_chief:
-            clear_torn(self.model_dir, self.warn)  # other processes may begin them: parts would mix
+            clear_torn(self.model_dir, self.warn)  # before any process writes to these files again
         while True:
             found = list_checkpoints(self.model_dir)
             newest = found[-1][0] if found else -1
             (step,) = map(int, self.workers.broadcast([newest]))
             if step < 0:
                 break
-            path = self._make_path(step)
+            path = make_path(self.model_dir, step)
             damage = self._read(path)
             damaged = np.flatnonzero(self.workers.gather([damage is not None]))
             if not damaged.size:
@@ -120,20 +114,20 @@ class Checkpointer:
         if has_damaged:
             raise UserError(
                 f"`{self.model_dir}` holds no checkpoint that can be read: move its "
-                f"{CHECKPOINTS_NAME}/{DAMAGED}* away to start anew"
+                f"{CHECKPOINTS_NAME}/{DAMAGED}* away to start over"
             )
         return 0
 
     def _read(self, path: str) -> str | None:
         """Reads a checkpoint into model, optimizer and memory; returns how it is damaged."""
-        if not exists(f"{path}.index"):  # the chief has seen it
-            raise UserError(f"{path} is not here: {_SHARED}")
+        if not exists(f"{path}.index"):  # the chief has found it
+            raise UserError(f"{path} is missing for this process: {_SHARED}")
         try:
             reader = CheckpointReader(path)
-            reader.check_weights(self.model)  # another model would lack a memory too
+            reader.check_weights(self.model)  # first, as another model has another memory
             if not reader.list_shapes("optimizer"):
                 raise UserError(
-                    f"checkpoint {path} holds weights alone: start from it in a new `model_dir`, "
+                    f"checkpoint {path} holds only weights: start from it in a new `model_dir`, "
                     "with `warm_start_path`"
                 )
             mismatch = reader.find_mismatch(read_step(path), self.run_id)
@@ -149,25 +143,22 @@ class Checkpointer:
         except (*DAMAGE, MemoryFileError) as error:
             return explain(error)
         if memory is None:
-            self.workers.say(f"Checkpoint {path} came without a memory: it starts empty.")
+            self.workers.say(f"Checkpoint {path} has no memory: the run starts with an empty one.")
         else:
             self.memory.load(memory)
         return None
 
-    def _make_path(self, step: int) -> str:
-        return os.path.join(self.model_dir, CHECKPOINTS_NAME, f"{PREFIX}-{step}")
-
     def save(self, *, keep_step: int | None = None) -> str:
-        """Saves a checkpoint named after the step, removes old ones, and returns its path.
+        """Saves a checkpoint, removes old ones, and returns the path of the new one.
 
         Args:
-            keep_step: step of an older checkpoint that stays.
+            keep_step: The step of an older checkpoint to keep.
 
         Raises:
-            UserError: it could not be written; the older checkpoints are as they were.
+            UserError: If it cannot be written. The older checkpoints are not affected.
         """
         step = read_step_count(self.optimizer)
-        path = self._make_path(step)
+        path = make_path(self.model_dir, step)
         with explain_failed_save(path, self._describe_kept):
             with access_path(path):
                 tf.io.gfile.makedirs(os.path.dirname(path))
@@ -179,7 +170,7 @@ class Checkpointer:
                 part=self.workers.index,
                 n_parts=self.workers.count,
             )
-        self.workers.wait()  # for all parts: the index, written last, says that it is whole
+        self.workers.wait()  # for all parts: the index, written last, marks it as complete
         if self.workers.is_chief:
             with explain_failed_save(path, self._describe_kept):
                 check_parts(path, self.workers.count)
@@ -189,30 +180,30 @@ class Checkpointer:
                 if old_step != keep_step:
                     remove_checkpoint(old)
             clear_torn(self.model_dir, self.warn)
-        self.workers.wait()  # no run ends before its last checkpoint is whole
+        self.workers.wait()  # no process ends before the checkpoint is complete
         return path
 
     def _describe_kept(self) -> str:
         kept = list_checkpoints(self.model_dir)
-        return f"; the newest whole one is {kept[-1][1]}" if kept else "; there is no older one"
+        return f"; the newest checkpoint is {kept[-1][1]}" if kept else "; there is no older one"
 
 
 def share_run_id(workers: Workers, model_dir: str) -> str:
     """Returns the id of a run, the same in all its processes.
 
-    It is that of the run's folder. If that has none, it is the one that the newest checkpoint
-    names, since a folder may have been copied without `run.json`; or else a new one.
+    It is the id in the run folder, or else the id that the newest checkpoint names, since a folder
+    may have been copied without `run.json`, or else a new one.
     """
     number = 0
     if workers.is_chief:
         number = int(read_run_id(model_dir) or _find_named_run(model_dir) or make_run_id(), 16)
-    (number,) = map(int, workers.broadcast([number]))  # below 2^53: exact as a float64
+    (number,) = map(int, workers.broadcast([number]))  # below 2^53, exact in float64
     return f"{number:012x}"
 
 
 def _find_named_run(model_dir: str) -> str | None:
-    """Returns the run that the newest checkpoint names; `None` if it names none."""
+    """Returns the run id that the newest checkpoint names; `None` if it names none."""
     for _, path in list_checkpoints(model_dir)[-1:]:
-        with contextlib.suppress(*DAMAGE):  # whoever restores it says so
+        with contextlib.suppress(*DAMAGE):  # reported when it is restored
             return CheckpointReader(path).origin.run_id
     return None

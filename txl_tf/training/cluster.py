@@ -1,4 +1,4 @@
-"""The hosts of a run, as the environment variable TF_CONFIG names them."""
+"""The processes of a run on several hosts, named by the environment variable TF_CONFIG."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from txl_tf.errors import UserError
 
 VARIABLE = "TF_CONFIG"
 JOBS = ("chief", "worker")
-CONNECT_MINUTES = 10.0  # how long to wait for the other processes, unless told otherwise
+CONNECT_MINUTES = 10.0  # default time to wait for the other processes
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class Cluster:
     """The processes of a run on several hosts.
 
     Args:
-        tasks: each one's job and number in it, `("worker", 0)`; the first is the chief.
-        addresses: each one's `host:port`.
-        index: which of them this process is.
+        tasks: The job and the number of each process, `("worker", 0)`; the first is the chief.
+        addresses: The `host:port` of each process.
+        index: The index of this process.
     """
 
     tasks: tuple[tuple[str, int], ...]
@@ -29,20 +29,20 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """This process' `host:port`."""
+        """The `host:port` of this process."""
         return self.addresses[self.index]
 
     def name(self, index: int) -> str:
-        """Returns what people know a process by: "worker 1 (host-b:2222)"."""
+        """Returns the name of a process for messages: "worker 1 (host-b:2222)"."""
         job, number = self.tasks[index]
         return f"{job} {number} ({self.addresses[index]})"
 
     @classmethod
     def from_environment(cls) -> Self | None:
-        """Reads TF_CONFIG; `None` where it is not set, or names one process or none.
+        """Reads TF_CONFIG; returns `None` if it is not set or names fewer than 2 processes.
 
         Raises:
-            UserError: it cannot be read, or this process is not in it; the message says why.
+            UserError: If it is not valid or does not name this process.
         """
         text = os.environ.get(VARIABLE, "")
         cluster = cls.from_json(text) if text else None
@@ -50,39 +50,41 @@ class Cluster:
 
     @classmethod
     def from_json(cls, text: str) -> Self | None:
-        """Reads the text of TF_CONFIG; `None` where it names no cluster.
+        """Reads the text of TF_CONFIG; returns `None` if it names no cluster.
 
         Args:
             text: `{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker",
-                "index": 0}}`; a `chief` may stand beside the workers.
+                "index": 0}}`; the cluster may also have a `chief`.
 
         Raises:
-            UserError: it cannot be read, or this process is not in it; the message says why.
+            UserError: If it is not valid or does not name this process.
         """
         try:
             content = json.loads(text)
         except json.JSONDecodeError as error:
-            raise UserError(f"`{VARIABLE}` is no JSON: {error}. Received: {text!r}") from error
+            raise UserError(
+                f"`{VARIABLE}` is not valid JSON: {error}. Received: {text!r}"
+            ) from error
         _check(isinstance(content, dict), "must be an object", content)
         if not content.get("cluster"):
             return None
         jobs, task = content["cluster"], content.get("task")
         _check(
             isinstance(jobs, dict) and all(map(_is_list_of_addresses, jobs.values())),
-            "must name lists of host:port by their job in `cluster`",
+            "must name lists of host:port by job in `cluster`",
             jobs,
         )
-        _check(set(jobs) <= set(JOBS), f"may name the jobs {' and '.join(JOBS)} alone", list(jobs))
-        _check(len(jobs.get("chief", ())) <= 1, "may name one chief", jobs)
+        _check(set(jobs) <= set(JOBS), f"may only name the jobs {' and '.join(JOBS)}", list(jobs))
+        _check(len(jobs.get("chief", ())) <= 1, "may only name one chief", jobs)
         tasks = tuple((job, index) for job in JOBS for index in range(len(jobs.get(job, ()))))
         addresses = tuple(address for job in JOBS for address in jobs.get(job, ()))
         _check(len(set(addresses)) == len(addresses), "names an address twice", addresses)
         _check(
             isinstance(task, dict) and {"type", "index"} <= set(task),
-            'must say which process this is, as `"task": {"type": "worker", "index": 0}`',
+            'must name this process, as in `"task": {"type": "worker", "index": 0}`',
             task,
         )
-        try:  # some launchers write the index as a text
+        try:  # some launchers write the index as a string
             me = (task["type"], int(task["index"]))
         except (TypeError, ValueError):
             me = (task["type"], task["index"])
@@ -106,6 +108,6 @@ def _check(holds: bool, rule: str, received: Any) -> None:
 
 
 def is_chief() -> bool:
-    """Tells whether this process is the first of those that TF_CONFIG names, or the only one."""
+    """Tells whether this process is the first one in TF_CONFIG, or the only one."""
     cluster = Cluster.from_environment()
     return cluster is None or cluster.index == 0

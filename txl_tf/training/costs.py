@@ -1,6 +1,6 @@
-"""What training a model takes: operations of a step, memory.
+"""The cost of training a model: floating-point operations and memory, computed from configs.
 
-Arithmetic on configs alone. Letters: B lanes, T segment, M memory, S = M + T, N heads, H head size,
+Letters: B lanes, T segment, M memory, S = M + T, N heads, H head size,
 D `d_model`, E embedding size, V vocabulary, n = B T tokens.
 """
 
@@ -19,13 +19,13 @@ _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def estimate_bin_shares(model: ModelConfig) -> tuple[float, ...]:
-    """Returns the share of tokens in each bin by Zipf's law: id k comes in proportion to 1 / (k+1).
+    """Returns the share of tokens in each bin by Zipf's law: id k has a frequency of 1 / (k+1).
 
     >>> [round(share, 2) for share in estimate_bin_shares(ModelConfig(1000, cutoffs=(10, 100)))]
     [0.39, 0.3, 0.31]
     """
 
-    def add_up(count: int) -> float:  # the sum of 1/k for k up to `count`
+    def add_up(count: int) -> float:  # the sum of 1/k for k from 1 to `count`
         return math.log(count) + 0.5772156649 + 1 / (2 * count) if count else 0.0
 
     total = add_up(model.n_token)
@@ -41,20 +41,20 @@ def count_step_flops(
 ) -> float:
     """Returns the floating-point operations of the matrix products of a training step.
 
-    A multiply-add counts as two; scores of masked keys count, as in every dense attention. The
-    backward pass costs twice the forward pass, less the gradients with respect to memory and
-    positions, into which none flows. What is computed twice counts twice: layers with `remat`, and
-    the logits of tail bins and of a head in chunks. The length of the segments is `tgt_len`, that
-    of the last stage.
+    A multiply-add counts as two operations, and masked scores count, as in any dense attention.
+    The backward pass costs twice the forward pass, minus the gradients of memory and positions,
+    which are not computed. Recomputed parts count twice: layers with `remat` (gradient
+    checkpointing), and the logits of tail bins and of a head in chunks. The segment length is
+    `tgt_len`, that of the last stage.
 
     Args:
-        model: the model.
-        training: batch, segment, memory, `accumulate_steps`, `remat`.
-        n_replicas: among how many the lanes are divided; each projects the positions.
-        bin_shares: the share of tokens in each bin; `None`: as `estimate_bin_shares` has it.
+        model: The model.
+        training: Batch, segment, memory, `accumulate_steps` and `remat`.
+        n_replicas: The number of replicas; each projects the positions.
+        bin_shares: The share of tokens in each bin; `None` for `estimate_bin_shares`.
 
     Raises:
-        UserError: there are not as many shares as bins.
+        UserError: If the number of shares is not the number of bins.
     """
     n_parts = n_replicas * training.accumulate_steps
     n_tokens = training.train_batch_size * training.tgt_len
@@ -80,17 +80,14 @@ def count_step_flops(
 
 
 def _list_logits(model: ModelConfig) -> list[int]:
-    """Returns the logits of a token in each bin; the head has one for each cluster besides."""
+    """Returns the number of logits of a token in each bin; the head has one more per cluster."""
     sizes = [high - low for low, high in model.bins]
     return [sizes[0] + len(model.cutoffs), *sizes[1:]]
 
 
 def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) -> float:
-    n_lanes, d_model, d_heads = (
-        training.train_batch_size,
-        model.d_model,
-        model.n_head * model.d_head,
-    )
+    n_lanes, d_model = training.train_batch_size, model.d_model
+    d_heads = model.n_head * model.d_head
     tokens, memory = n_lanes * training.tgt_len, n_lanes * training.mem_len
     keys = training.tgt_len + training.mem_len
     no_input_gradient = 2 * memory * d_model * 2 * d_heads  # keys and values of the memory
@@ -103,7 +100,7 @@ def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) 
 
 
 def _sum_embedding_widths(model: ModelConfig) -> int:
-    """Returns the widths of the bins with a projection: each embeds all tokens."""
+    """Returns the summed width of the bins with a projection, each of which embeds all tokens."""
     return sum(
         model.bin_width(index)
         for index in range(len(model.bins))
@@ -112,23 +109,23 @@ def _sum_embedding_widths(model: ModelConfig) -> int:
 
 
 def is_projected(model: ModelConfig, index: int) -> bool:
-    """Tells whether hidden states are projected for a bin of the softmax."""
+    """Tells whether a bin of the softmax projects the hidden states."""
     if model.has_softmax_projection(index):
         return True
     has_own = bool(model.cutoffs) and not (model.proj_share_all_but_first and index > 0)
-    # With one table for all bins its projection is that of bin 0.
+    # A single table for all bins has the projection of bin 0.
     return not has_own and model.has_embedding_projection(0 if model.div_val == 1 else index)
 
 
 class TrainingMemory(NamedTuple):
-    """The bytes that training takes on each replica.
+    """The bytes of training memory on each replica.
 
     Args:
-        weights: the parameters.
-        gradients: theirs; twice, with several replicas, which reduce a copy.
-        optimizer: its two moments, and averages of the weights.
-        recurrent: the hidden states of the memory.
-        activations: what is held between forward and backward pass, an estimate.
+        weights: The weights.
+        gradients: The gradients; twice, if several replicas reduce a copy.
+        optimizer: The two moments, and the EMA of the weights.
+        recurrent: The hidden states of the memory.
+        activations: An estimate of the values kept from the forward to the backward pass.
     """
 
     weights: int
@@ -141,16 +138,16 @@ class TrainingMemory(NamedTuple):
 def estimate_memory(
     model: ModelConfig, training: TrainConfig, *, n_replicas: int = 1
 ) -> TrainingMemory:
-    """Returns what training takes on each replica.
+    """Returns the memory that training takes on each replica.
 
-    All but the activations follows from the config. What a compiler keeps of the activations, and
-    what it needs beside them, differs by device: docs/numbers.md compares the estimate with the
-    account of XLA for CPU.
+    All parts but the activations follow from the config. The activations that a compiler keeps,
+    and its working memory, depend on the device: docs/numbers.md compares the estimate with the
+    report of XLA for CPU.
 
     Args:
-        model: the model.
-        training: batch, segment, memory, precision, optimizer.
-        n_replicas: among how many the lanes are divided.
+        model: The model.
+        training: Batch, segment, memory, precision and optimizer.
+        n_replicas: The number of replicas.
     """
     weights = FLOAT_BYTES * model.count_parameters()
     rows = math.ceil(training.train_batch_size / n_replicas)
@@ -179,26 +176,26 @@ def _estimate_activations(model: ModelConfig, training: TrainConfig, rows: int) 
 
 
 def _estimate_layer(model: ModelConfig, training: TrainConfig) -> int:
-    """Returns the bytes that the backward pass needs of a layer.
+    """Returns the bytes of a layer that the backward pass needs.
 
-    Dropout adds nothing: its masks, and what they leave, are computed again.
+    Dropout adds nothing: masks and masked values are computed again.
     """
     n_lanes, width = training.train_batch_size, _DTYPE_BYTES[training.precision]
     keys, d_heads = training.tgt_len + training.mem_len, model.n_head * model.d_head
     n_tokens = n_lanes * training.tgt_len
     weights = n_lanes * model.n_head * training.tgt_len * keys  # of the attention
-    # What goes into both norms; q with u and with v, what was attended to.
+    # The inputs of both norms; q with u, q with v, and the attention output.
     entries = 2 * n_tokens * model.d_model + 3 * n_tokens * d_heads
     entries += 2 * n_lanes * keys * d_heads + keys * d_heads  # k, v, positions
     entries += n_tokens * model.d_inner
     size = width * entries + FLOAT_BYTES * weights
     if width != FLOAT_BYTES:
-        size += width * weights  # the softmax is float32, its product is not
+        size += width * weights  # the softmax is float32, the product with it is not
     return size
 
 
 def _estimate_softmax(model: ModelConfig, n_tokens: int) -> int:
-    """Returns the bytes of the logits and of their gradients; tail bins hold a chunk of them."""
+    """Returns the bytes of logits and their gradients; a tail bin holds one chunk at a time."""
     head, *tails = _list_logits(model)
     sizes = [choose_chunk(n_tokens, n_rows) * n_rows for n_rows in tails]
     n_at_once = n_tokens if is_taken_at_once(n_tokens, head) else choose_chunk(n_tokens, head)
@@ -213,7 +210,7 @@ def count_run_flops(
     n_replicas: int = 1,
     bin_shares: Sequence[float] | None = None,
 ) -> float:
-    """Returns the operations of all steps from one on, of segments of any length."""
+    """Returns the operations of all steps from `first_step` on, over all stages."""
     stages = make_stages(training.tgt_len_schedule, training.tgt_len)
     ends = [*(stage.first_step for stage in stages[1:]), training.train_steps]
     total = 0.0

@@ -1,4 +1,4 @@
-"""What a run weighs: the norm of its weights, and the memory that it takes."""
+"""Diagnostics of a run: weight norm and peak memory."""
 
 import resource
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 def measure_norm(variables: Sequence[keras.Variable]) -> float:
-    """Returns the global norm of some weights, outside of any replica."""
+    """Returns the global norm of weights, outside any replica."""
     return float(_compute_norm([tf.convert_to_tensor(variable) for variable in variables]))
 
 
@@ -18,10 +18,10 @@ def _compute_norm(values: list[tf.Tensor]) -> tf.Tensor:
 
 
 def measure_peak_memory(strategy: tf.distribute.Strategy) -> int | None:
-    """Returns the bytes that a run has taken at most so far; `None` where that is not known.
+    """Returns the peak memory of a run so far in bytes; `None` if it is not known.
 
-    That is the fullest device of this process; on a CPU the whole process, with tensorflow itself.
-    Of a device that another process has, as a TPU may be, tensorflow says nothing.
+    It is the peak of the fullest device of this process; on a CPU, that of the whole process,
+    including tensorflow. The peak of devices of another process, such as some TPUs, is not known.
     """
     devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
     if any(device.device_type == "CPU" for device in devices):

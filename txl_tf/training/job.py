@@ -1,9 +1,9 @@
-"""A run from records to checkpoints."""
+"""A training run, from records to checkpoints."""
 
 import contextlib
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -21,29 +21,23 @@ from txl_tf.evaluation.score import Score
 from txl_tf.model import TransformerXL
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.data_place import DataPlace, remember_data
-from txl_tf.runs.folder import (
-    RunConfig,
-    check_run_folder,
-    make_run_folder,
-    update_training,
-)
+from txl_tf.runs.folder import RunConfig, check_run_folder, make_run_folder, update_training
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
-from txl_tf.training.log import TrainingLog
+from txl_tf.training.ema import use_ema_weights
+from txl_tf.training.log import TimeLeft, TrainingLog
 from txl_tf.training.loop import TrainingLoop
 from txl_tf.training.optimizer import Optimizer
 from txl_tf.training.schedule import make_schedule
-from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.validation import Validation
-from txl_tf.training.weight_average import use_averages
 from txl_tf.training.workers import Workers
 
-# What generates a text with the weights of a model in training, whenever it is called.
+# Takes a model and returns a function that generates a text with its current weights.
 SamplerMaker = Callable[[TransformerXL], Callable[[], str]]
 
 
 def train(
-    strategy: tf.distribute.Strategy,
+    workers: Workers,
     records: DataSet,
     config: RunConfig,
     options: RunOptions,
@@ -59,40 +53,40 @@ def train(
 ) -> None:
     """Trains to the end of the schedule, from the newest checkpoint if the run has one.
 
-    Asked to stop by a signal, it finishes the call of the device, a few seconds, and saves.
+    After a signal to stop, it finishes the current call of the device, a few seconds, and saves.
 
     Args:
-        strategy: where to train.
-        records: the data set; its split "train" is read.
-        config: the run's.
-        options: when to log, save, evaluate and stop.
-        model_dir: run folder.
-        eval_split: split of the evaluations in training.
-        warm_start_path: checkpoint whose weights a run without checkpoints starts from.
-        use_ema: evaluate, and start from, averages of the weights where there are any.
-        jit_compile: whether XLA compiles the model.
-        settings: what else must be the same in all processes of the run.
-        data_place: where the records are, for the run to remember.
-        make_sampler: makes what generates a text at each evaluation; `None` for no texts.
+        workers: The processes of the run, with its strategy.
+        records: The data set, whose split "train" is read.
+        config: The config of the run.
+        options: When to log, save, evaluate and stop.
+        model_dir: The run folder.
+        eval_split: The split of the evaluations during training.
+        warm_start_path: The checkpoint whose weights a run without checkpoints starts from.
+        use_ema: Whether evaluations and warm starts use the EMA weights if there are any.
+        jit_compile: Whether XLA compiles the model.
+        settings: Further settings that must be equal in all processes of the run.
+        data_place: The location of the records, which the run saves.
+        make_sampler: Makes the function that generates a sample at each evaluation; `None` for no
+            samples.
 
     Raises:
-        UserError: the folder holds another run, or one that has made more steps; the split is too
-            short or knows no documents, a record is damaged, too many steps in a row were not
-            finite, a checkpoint cannot be saved or restored, or another process of the run is gone
-            or was given other flags.
-        StoppedError: the run was asked to stop, or its hours are over; it has saved.
+        UserError: If the folder holds another run or one with more steps, the split is too short
+            or has no document boundaries but needs them, a record is damaged, too many steps in a
+            row were not finite, a checkpoint cannot be saved or restored, or another process of
+            the run is gone or was started with other flags.
+        StoppedError: If a signal or `max_hours` stopped the run, after it has saved.
     """
     training = config.training
     if training.reset_at_documents:
         check_documents(records, "train")
     lanes = make_lanes(records, training)
     found = check_run_folder(model_dir, config, records.vocabulary)
-    workers = Workers(strategy)
     tokens = {split: len(records.split(split)) for split in records.splits}
     numbers = [config.to_json(), options.to_json(), tokens]
     _check_agreement(workers, json.dumps([numbers, settings]))
     with workers.explain_losses():
-        trainer = Trainer(strategy, config.model, training, jit_compile=jit_compile)
+        trainer = Trainer(workers, config.model, training, jit_compile=jit_compile)
     checkpointer = Checkpointer(
         model_dir,
         trainer.model,
@@ -104,8 +98,8 @@ def train(
     )
     first_step = checkpointer.restore()
     check_steps(model_dir, first_step, training)
-    _describe_start(strategy, trainer, records, lanes)
-    _warm_up(trainer, first_step, warm_start_path, use_ema=use_ema)
+    _describe_start(trainer, records, lanes)
+    _warm_start(trainer, first_step, warm_start_path, use_ema=use_ema)
     if found:
         _extend(workers, model_dir, first_step, found.training, training)
     if first_step >= training.train_steps:
@@ -115,7 +109,7 @@ def train(
         trainer.model, config.evaluation, vocabulary=records.vocabulary, jit_compile=jit_compile
     )
     held_out = evaluator.cut_lanes(records.split(eval_split)) if options.eval_every else None
-    log, validation = None, None
+    log, validation, time_left = None, None, TimeLeft(training, options)
     if workers.is_chief:
         make_run_folder(model_dir, config, records.vocabulary, checkpointer.run_id)
         if data_place:
@@ -125,48 +119,46 @@ def train(
             first_step=first_step,
             train_steps=training.train_steps,
             level=get_level(records),
-            time_left=TimeLeft(training, options),
+            time_left=time_left,
             config=config,
         )
-        validation = _open_validation(model_dir, first_step, options.patience, held_out)
+        validation = Validation(
+            model_dir,
+            first_step=first_step,
+            patience=options.patience,
+            split=eval_split,
+            lanes=held_out,
+        )
+        if change := validation.describe_change():
+            print(change)
     (is_over,) = workers.broadcast([validation is not None and validation.is_over])
     if is_over:
-        print(validation.describe_end() if validation else "The chief ends the run.")
+        print(
+            validation.describe_end() if validation else "Early stopping: the chief ends the run."
+        )
         return
-    averaging = trainer.optimizer if use_ema and training.ema else None
+    ema_optimizer = trainer.optimizer if use_ema and training.ema else None
     sample = None
     if make_sampler and workers.is_chief and options.eval_every:
         sample = make_sampler(trainer.model)
     if options.eval_every and training.ema:
-        workers.say(f"Evaluates the {_name_weights(is_averaged=use_ema)}: ema {training.ema}.")
+        workers.say(f"Evaluations use the {_name_weights(is_ema=use_ema)} (ema {training.ema}).")
     TrainingLoop(
         trainer,
         checkpointer,
         log,
         validation,
         options,
-        evaluate=lambda: _evaluate(evaluator, held_out, averaging, sample),
-        eval_split=eval_split,
-        counting=held_out.describe() if held_out is not None else "",
+        time_left,
+        evaluate=lambda: _evaluate(evaluator, held_out, ema_optimizer, sample),
     ).run(lanes)
 
 
-@contextlib.contextmanager
-def wait_for_chief(strategy: tf.distribute.Strategy) -> Iterator[bool]:
-    """Tells whether this process is the chief; the others wait at the end for what it does.
-
-    Were they to end before, tensorflow would stop the chief, too.
-    """
-    workers = Workers(strategy)
-    yield workers.is_chief
-    workers.wait()
-
-
 def _check_agreement(workers: Workers, settings: str) -> None:
-    """Checks that all processes of a run were given the same.
+    """Checks that all processes of a run have equal settings.
 
     Raises:
-        UserError: one was given other settings; it is named.
+        UserError: If a process has other settings. The message names it.
     """
     sums = workers.gather([zlib.crc32(settings.encode())])[:, 0]
     for index in np.flatnonzero(sums != sums[0]).tolist():
@@ -176,49 +168,36 @@ def _check_agreement(workers: Workers, settings: str) -> None:
         )
 
 
-def _open_validation(
-    model_dir: str, first_step: int, patience: int, lanes: EvaluationLanes | None
-) -> Validation:
-    """Returns the evaluations of a run, and prints if those before counted otherwise."""
-    counting = {"n_lanes": lanes.n_lanes, "warm_len": lanes.warm_len} if lanes is not None else {}
-    validation = Validation(model_dir, first_step=first_step, patience=patience, **counting)
-    if lanes is not None and (change := validation.describe_change()):
-        print(change)
-    return validation
-
-
-def _describe_start(
-    strategy: tf.distribute.Strategy, trainer: Trainer, records: DataSet, lanes: TrainingLanes
-) -> None:
-    """Prints what is trained, and where."""
+def _describe_start(trainer: Trainer, records: DataSet, lanes: TrainingLanes) -> None:
+    """Prints the sizes of model and data, and the devices."""
     workers = trainer.workers
-    names = [name.rpartition("device:")[2] for name in strategy.extended.worker_devices]
+    devices = workers.strategy.extended.worker_devices
+    names = [name.rpartition("device:")[2] for name in devices]
     if workers.count > 1:
         print(
             f"Process {workers.index + 1} of {workers.count}, {workers.name(workers.index)}: lanes "
             f"{trainer.memory.lanes.start} to {trainer.memory.lanes.stop - 1} of {lanes.n_lanes}"
             + ("" if workers.is_chief else f"; {workers.name(0)} reports.")
         )
-    if workers.is_chief:
-        print(
-            f"{trainer.model.config.count_parameters():,} parameters on {', '.join(names)}, "
-            f"{trainer.rows} lanes each; {len(records.split('train')):,} tokens, "
-            f"{describe_epoch(lanes)}"
-        )
+    workers.say(
+        f"{trainer.model.config.count_parameters():,} parameters on {', '.join(names)}, "
+        f"{trainer.rows} lanes each; {len(records.split('train')):,} tokens, "
+        f"{describe_epoch(lanes)}"
+    )
 
 
 def make_deterministic(seed: int) -> None:
-    """Has tensorflow use only operations that give the same bits each time, for this process.
+    """Restricts tensorflow to deterministic operations, for this process.
 
     Args:
-        seed: of the generators that such operations demand; nothing here draws from them.
+        seed: The seed of the random generators that such operations require; none is used here.
     """
     keras.utils.set_random_seed(seed)
     tf.config.experimental.enable_op_determinism()
 
 
 def describe_epoch(lanes: TrainingLanes) -> str:
-    """Returns how long an epoch is, for people."""
+    """Returns the length of an epoch as text."""
     if not lanes.changes:
         return f"{lanes.steps_per_epoch:,} steps an epoch"
     ends = [f" up to step {step:,}" for step in lanes.changes]
@@ -233,7 +212,7 @@ def make_lanes(records: DataSet, training: TrainConfig) -> TrainingLanes:
     """Returns the lanes in which a run reads its training split.
 
     Raises:
-        UserError: the split is too short for them.
+        UserError: If the split is too short.
     """
     return TrainingLanes(
         records.split("train"),
@@ -245,10 +224,10 @@ def make_lanes(records: DataSet, training: TrainConfig) -> TrainingLanes:
 
 
 def check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
-    """Checks that a run has not made more steps than it is to make.
+    """Checks that a run has not made more steps than `train_steps`.
 
     Raises:
-        UserError: it has.
+        UserError: If it has.
     """
     if n_done > training.train_steps:
         raise UserError(
@@ -260,7 +239,7 @@ def check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
 def _extend(
     workers: Workers, model_dir: str, step: int, old: TrainConfig, new: TrainConfig
 ) -> None:
-    """Has a run make another number of steps than before, and says what its schedule becomes.
+    """Changes the number of steps of a run, and prints the effect on its schedule.
 
     All processes have read the old config by now; the chief writes the new one.
     """
@@ -271,7 +250,7 @@ def _extend(
 
 
 def describe_extension(step: int, old: TrainConfig, new: TrainConfig) -> str:
-    """Returns what becomes of the schedule of a run that has made some steps, for people."""
+    """Returns as text how another number of steps changes the schedule of a run at a step."""
     rates = [float(make_schedule(training)(step)) for training in (old, new)]
     return (
         f"train_steps is now {new.train_steps} instead of {old.train_steps}: the cosine of the "
@@ -280,34 +259,34 @@ def describe_extension(step: int, old: TrainConfig, new: TrainConfig) -> str:
     )
 
 
-def _warm_up(
+def _warm_start(
     trainer: Trainer, first_step: int, warm_start_path: str | None, *, use_ema: bool
 ) -> None:
-    """Gives a new run the weights of a checkpoint, and says where any run begins."""
+    """Loads the weights of a checkpoint into a new run, and prints where the run starts."""
     if first_step:
-        ignored = " --warm_start_path is for new runs: not used." if warm_start_path else ""
-        trainer.workers.say(f"Goes on from step {first_step}.{ignored}")
+        ignored = " --warm_start_path is ignored: it is for new runs." if warm_start_path else ""
+        trainer.workers.say(f"Resuming from step {first_step}.{ignored}")
     elif warm_start_path:
-        is_averaged = load_weights(trainer.model, warm_start_path, use_averages=use_ema)
-        trainer.optimizer.restart_averages()
-        name = _name_weights(is_averaged=is_averaged)
-        trainer.workers.say(f"Starts with the {name} of {warm_start_path}.")
+        is_ema = load_weights(trainer.model, warm_start_path, use_ema=use_ema)
+        trainer.optimizer.restart_ema()
+        name = _name_weights(is_ema=is_ema)
+        trainer.workers.say(f"Warm start from the {name} of {warm_start_path}.")
 
 
 def _evaluate(
     evaluator: Evaluator,
     lanes: EvaluationLanes | None,
-    averaging: Optimizer | None,
+    ema_optimizer: Optimizer | None,
     sample: Callable[[], str] | None,
 ) -> tuple[Score, str | None]:
-    """Scores a split in training and generates a text, with averages in the weights' place."""
+    """Scores a split during training and generates a sample, with the EMA weights if given."""
     assert lanes is not None  # without `eval_every` nothing is evaluated
-    with use_averages(averaging) if averaging else contextlib.nullcontext():
+    with use_ema_weights(ema_optimizer) if ema_optimizer else contextlib.nullcontext():
         return evaluator.score_lanes(lanes), _generate(sample) if sample else None
 
 
 def _generate(sample: Callable[[], str]) -> str | None:
-    """Returns a text, or `None` if the device fails, for lack of memory: training goes on."""
+    """Returns a sample, or `None` if the device fails, so that training continues."""
     try:
         return sample()
     except tf.errors.OpError as error:
@@ -315,5 +294,5 @@ def _generate(sample: Callable[[], str]) -> str | None:
         return None
 
 
-def _name_weights(*, is_averaged: bool) -> str:
-    return "averaged weights" if is_averaged else "weights"
+def _name_weights(*, is_ema: bool) -> str:
+    return "EMA weights" if is_ema else "weights"

@@ -1,35 +1,94 @@
-"""What a training run says while it goes on: lines, JSON lines, TensorBoard."""
+"""The log of a training run: lines of text with the time left, JSON lines and TensorBoard."""
 
 import math
 import os
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
+from txl_tf.config import TrainConfig
+from txl_tf.config.run_options import RunOptions
+from txl_tf.config.stages import find_stage, make_stages
 from txl_tf.data.files import access_path
 from txl_tf.evaluation.score import Score, name_bits, name_losses
 from txl_tf.runs.files import append_json_line, drop_lines_after
 from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, RunConfig
-from txl_tf.training.time_left import TimeLeft
 from txl_tf.training.trainer import Interval
+
+
+class TimeLeft:
+    """Estimates the time to the end of a run from the last duration of each of its parts.
+
+    Steps are weighted by their tokens, so that later stages with longer segments take longer.
+    Only regular saves are counted, not those after a best evaluation.
+
+    Args:
+        training: The training config of the run.
+        options: The options of the run, which say when it evaluates and saves.
+
+    Attributes:
+        tokens_per_second: The last speed of steps; like the others, set by the run and NaN before.
+        evaluation_seconds: The duration of the last evaluation.
+        save_seconds: The duration of the last save.
+    """
+
+    def __init__(self, training: TrainConfig, options: RunOptions):
+        self._training = training
+        self._options = options
+        self._stages = make_stages(training.tgt_len_schedule, training.tgt_len)
+        self.tokens_per_second = math.nan
+        self.evaluation_seconds = math.nan
+        self.save_seconds = math.nan
+
+    def describe(self, step: int) -> str:
+        """Returns the time left after a step as text, and the parts that it leaves out.
+
+        The text is empty as long as the speed is not known.
+        """
+        tokens = self._count_tokens(self._training.train_steps) - self._count_tokens(step)
+        seconds = self._training.train_batch_size * tokens / self.tokens_per_second
+        if math.isnan(seconds):
+            return ""
+        left_out = []
+        for name, every, each in (
+            ("evaluations", self._options.eval_every, self.evaluation_seconds),
+            ("saves", self._options.save_steps, self.save_seconds),
+        ):
+            if every and math.isnan(each):
+                left_out.append(name)
+            elif every:
+                seconds += self._count_stops(step, every) * each
+        without = f", {' and '.join(left_out)} not counted" if left_out else ""
+        return f"{timedelta(seconds=round(seconds))} left{without}"
+
+    def _count_stops(self, step: int, every: int) -> int:
+        """Returns the number of stops still to come: multiples of `every`, and the last step."""
+        # The stop at `step` itself is still to come.
+        return (self._training.train_steps - 1) // every - (step - 1) // every + 1
+
+    def _count_tokens(self, step: int) -> int:
+        """Returns the number of tokens that a lane has read before a step."""
+        return find_stage(self._stages, step).count_tokens(step)
 
 
 class TrainingLog:
     """Writes the numbers of each interval to `log.jsonl`, TensorBoard and a line of text.
 
-    Lines of steps that a resumed run takes again are dropped from `log.jsonl`, so that every step
-    stands there once. TensorBoard shows two runs, train and validation: losses have the same tags
-    in both, loss/NAME, so that one chart holds both curves. What training alone has is train/NAME.
+    A resumed run drops the lines of steps that it repeats from `log.jsonl`, so that every step is
+    logged once. TensorBoard shows two runs, train and validation. Losses have the same tags in
+    both, loss/NAME, so that one chart shows both curves; numbers of training only are train/NAME.
 
     Args:
-        model_dir: run folder.
-        first_step: where the run starts or goes on.
-        train_steps: where it ends.
-        level: that of the vocabulary, for the name of the bits per token; `None` if not known.
-        time_left: estimates how long that takes; `None`: the lines do not say.
-        config: of the run, for TensorBoard's table of hyper-parameters; `None` for none.
+        model_dir: The run folder.
+        first_step: The step at which the run starts or resumes.
+        train_steps: The last step.
+        level: The level of the vocabulary, which names the bits per token; `None` if not known.
+        time_left: The estimate of the time left; `None` to log none.
+        config: The config of the run, for TensorBoard's table of hyper-parameters; `None` for no
+            table.
     """
 
     def __init__(
@@ -57,17 +116,17 @@ class TrainingLog:
                 _write_hyper_parameters(self._events_path, config)
 
     def write_training(self, interval: Interval, gauges: Mapping[str, float]) -> str:
-        """Logs an interval: means over its steps, gradient norm and learning rate of the last.
+        """Logs an interval: mean losses, and gradient norm and learning rate of the last step.
 
-        Steps that were skipped are counted as `bad_steps` and left out of the means. The speed is
-        that of the steps alone: compilation, evaluations and saves do not count.
+        Skipped steps are counted as `bad_steps` and excluded from the means. The speed is that of
+        the steps: compilation, evaluations and saves do not count.
 
         Args:
-            interval: the steps.
-            gauges: what else was read at its end, by name.
+            interval: The steps.
+            gauges: Further measurements at the end of the interval, by name.
 
         Returns:
-            The line for people.
+            The line of text.
         """
         record: dict[str, Any] = {
             "step": interval.step,
@@ -78,7 +137,7 @@ class TrainingLog:
         if math.isfinite(interval.tokens_per_second):
             record["tokens_per_second"] = interval.tokens_per_second
             if self.time_left:
-                self.time_left.note_speed(interval.tokens_per_second)
+                self.time_left.tokens_per_second = interval.tokens_per_second
         losses: dict[str, float | None] = {}
         if interval.is_good.any():
             good = interval.is_good
@@ -111,7 +170,7 @@ class TrainingLog:
         return " | ".join([*parts, left] if left else parts)
 
     def write_validation(self, step: int, score: Score, sample: str | None = None) -> None:
-        """Shows the score of an evaluation in TensorBoard, and a text in Markdown."""
+        """Writes the score of an evaluation, and a sample in Markdown, for TensorBoard."""
         self._write_scalars("validation", step, "loss", name_losses(score))
         if sample is not None:
             writer = self._events["validation"]
@@ -128,7 +187,7 @@ class TrainingLog:
 
 
 def _write_hyper_parameters(path: str, config: RunConfig) -> None:
-    """Shows the config of a run in TensorBoard's table of hyper-parameters."""
+    """Writes the config of a run for TensorBoard's table of hyper-parameters."""
     evaluation = config.evaluation.to_json()
     values = {"dataset": config.dataset, **config.model.to_json(), **config.training.to_json()}
     values |= {f"eval_{name.removeprefix('eval_')}": evaluation[name] for name in evaluation}

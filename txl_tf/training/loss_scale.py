@@ -1,4 +1,4 @@
-"""Scaling of the loss, so that small gradients do not vanish in float16."""
+"""Loss scaling, which keeps small gradients from underflowing in float16."""
 
 from collections.abc import Callable
 
@@ -10,15 +10,15 @@ GROWTH_STEPS = 2000
 
 
 class LossScale:
-    """A factor of the loss that follows what the gradients can take.
+    """A dynamic loss scale.
 
-    The gradients are computed of the loss times the factor, and divided by it once the replicas
-    have averaged them. Where they are not finite then, the step is skipped on all replicas and the
-    factor is halved; after `GROWTH_STEPS` good steps in a row it is doubled. As a power of 2 it
-    changes no bit of a gradient that float16 can hold.
+    The loss is multiplied by the scale, and the gradients are divided by it once the replicas have
+    averaged them. If they are not finite, all replicas skip the step and halve the scale; after
+    `GROWTH_STEPS` good steps in a row the scale is doubled. As a power of 2 it changes no bit of
+    a gradient that float16 can represent.
 
     Args:
-        add_variable: makes a variable that is saved with the optimizer.
+        add_variable: Creates a variable that is saved with the optimizer.
 
     References:
         Micikevicius et al. 2018, https://arxiv.org/abs/1710.03740, section 3.2.
@@ -35,14 +35,14 @@ class LossScale:
         self._n_good = add_variable(name="loss_scale_good_steps", dtype="int32", **shared)
 
     def read(self) -> tf.Tensor:
-        """Returns the factor, () float32."""
+        """Returns the scale, () float32."""
         return tf.convert_to_tensor(self.factor)
 
     def adapt(self, is_good: tf.Tensor) -> None:
-        """Changes the factor after a step, inside a replica.
+        """Updates the scale after a step, inside a replica.
 
         Args:
-            is_good: () bool, whether the averaged gradients were finite; the same on all replicas.
+            is_good: () bool, whether the averaged gradients were finite; equal on all replicas.
         """
         factor, n_good = self.read(), tf.convert_to_tensor(self._n_good) + 1
         is_grown = tf.logical_and(is_good, n_good >= GROWTH_STEPS)

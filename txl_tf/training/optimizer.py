@@ -1,4 +1,4 @@
-"""The optimizers: Adam as the 2019 release trains, AdamW, LAMB."""
+"""The optimizers: Adam as in the 2019 release, AdamW and LAMB."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -15,25 +15,24 @@ from txl_tf.training.schedule import make_schedule
 
 
 class StepFactors(NamedTuple):
-    """The numbers that all weights of a step share, each () float32.
+    """The factors that all weights share in a step, each () float32.
 
-    Those that a change is multiplied by are 0 in a step that is skipped.
+    All but the bias corrections are 0 in a skipped step.
 
     Args:
-        clip: factor of the gradients.
-        moment_1: share of the gradient in the first moment.
-        moment_2: share of the squared gradient in the second moment.
-        average: share of the weight in its moving average.
-        rate: the learning rate.
-        bias_1: the sum of the shares of all gradients in the first moment, with which it is
-            corrected.
-        bias_2: the same for the second moment.
+        clip: The factor of the gradients.
+        moment_1: The share of the gradient in the first moment.
+        moment_2: The share of the squared gradient in the second moment.
+        ema: The share of the weight in its EMA.
+        rate: The learning rate.
+        bias_1: The bias correction of the first moment.
+        bias_2: The bias correction of the second moment.
     """
 
     clip: tf.Tensor
     moment_1: tf.Tensor
     moment_2: tf.Tensor
-    average: tf.Tensor
+    ema: tf.Tensor
     rate: tf.Tensor
     bias_1: tf.Tensor
     bias_2: tf.Tensor
@@ -43,49 +42,49 @@ class Slots(NamedTuple):
     """A weight and the variables that the optimizer keeps for it.
 
     Args:
-        weight: the weight.
-        momentum: its first moment.
-        velocity: its second moment.
-        average: its moving average, if the optimizer keeps any.
-        decays: whether it takes weight decay.
+        weight: The weight.
+        momentum: Its first moment.
+        velocity: Its second moment.
+        ema: Its EMA; `None` if the optimizer keeps none.
+        decays: Whether weight decay applies to it.
     """
 
     weight: keras.Variable
     momentum: keras.Variable
     velocity: keras.Variable
-    average: keras.Variable | None
+    ema: keras.Variable | None
     decays: bool
 
 
 class Optimizer:
-    """The part that all optimizers of training share; `change_weight` is left to each of them.
+    """The base class of the optimizers, which differ in `change_weight`.
 
-    The gradients are those of all replicas, averaged, so that each replica makes the same step.
+    The gradients must be averaged over the replicas, so that each replica makes the same step.
     They are clipped by their global norm.
 
-    A skipped step changes the step count and the loss scale only. Replicas cannot update variables
-    inside a branch, so it runs the same operations, with 0 as the factor of each change.
+    A skipped step changes only the step count and the loss scale. Replicas cannot update variables
+    inside a branch, so a skipped step runs the same operations with every change multiplied by 0.
 
-    Like the weights, an optimizer is made and built in the scope of the strategy.
+    Like the weights, an optimizer is created and built in the scope of the strategy.
 
-    Weight decay is for matrices: biases, the gains of LayerNorm and the biases u and v of the
-    relative attention are left alone, as is usual.
+    Weight decay applies to matrices only: not to biases, to the gains of LayerNorm or to the biases
+    u and v of the relative attention.
 
-    With `ema` an average follows each weight: it begins as the weight, and a step that is made has
-    `average = ema * average + (1 - ema) * weight`.
+    With `ema` the optimizer keeps an exponential moving average (EMA) of each weight. It starts as
+    the weight; each step, if not skipped, sets `average = ema * average + (1 - ema) * weight`.
 
     Args:
-        schedule: the learning rate as a function of the step.
-        name: the scope of the variables; checkpoints have it in their names.
-        clip: the largest global norm of the gradients.
-        weight_decay: the rate of the decay.
-        ema: the share of an average that stays at each step; 0 keeps no averages.
-        scales_loss: whether the loss is scaled for float16; see `LossScale`.
+        schedule: The learning rate as a function of the step.
+        name: The scope of the variables, which is part of their names in checkpoints.
+        clip: The largest global norm of the gradients.
+        weight_decay: The rate of the weight decay.
+        ema: The decay of the EMA; 0 for no EMA.
+        scales_loss: Whether the loss is scaled for float16; see `LossScale`.
 
     Attributes:
-        iterations: () int64 variable, the number of steps, with those that were skipped.
-        loss_scale: the `LossScale`; `None` without `scales_loss`.
-        slots: what is kept for each weight, in the order of the weights; empty before `build`.
+        iterations: () int64 variable, the number of steps, including skipped ones.
+        loss_scale: The `LossScale`; `None` without `scales_loss`.
+        slots: The variables of each weight, in the order of the weights; empty before `build`.
     """
 
     beta_1, beta_2 = 0.9, 0.999
@@ -115,17 +114,17 @@ class Optimizer:
         self.loss_scale = LossScale(self._add_variable) if scales_loss else None
 
     def build(self, weights: Sequence[keras.Variable]) -> None:
-        """Makes the variables of each weight.
+        """Creates the variables of each weight, unless that is done.
 
         Args:
-            weights: all that the optimizer will change. A second call must have the same ones.
+            weights: All weights that the optimizer will change.
 
         Raises:
-            UserError: If the optimizer was built for others.
+            UserError: If the optimizer was built for other weights.
         """
         if not self.slots:
             self.slots = [self._make_slots(weight) for weight in weights]
-            self.restart_averages()
+            self.restart_ema()
         if [id(slots.weight) for slots in self.slots] != [id(weight) for weight in weights]:
             raise UserError(
                 "an optimizer must be called with the weights that it was built for. Received: "
@@ -137,8 +136,8 @@ class Optimizer:
             name = f"{weight.path.replace('/', '_')}_{slot}"
             return self._add_variable(name, shape=weight.shape, dtype=weight.dtype)
 
-        average = add("average") if self.ema else None
-        return Slots(weight, add("momentum"), add("velocity"), average, _takes_decay(weight))
+        ema = add("average") if self.ema else None
+        return Slots(weight, add("momentum"), add("velocity"), ema, _has_decay(weight))
 
     def _add_variable(self, name: str, *, initializer: Any = "zeros", **fields: Any) -> Any:
         with keras.name_scope(self.name):
@@ -148,18 +147,18 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> tf.Tensor:
-        """The rate of the next step, () float32."""
+        """The learning rate of the next step, () float32."""
         return self.schedule(self.iterations)
 
     @property
-    def averages(self) -> list[tuple[keras.Variable, keras.Variable]]:
-        """Each weight and its average; empty without `ema`."""
-        return [(slots.weight, slots.average) for slots in self.slots if slots.average is not None]
+    def ema_weights(self) -> list[tuple[keras.Variable, keras.Variable]]:
+        """Each weight with its EMA; empty without `ema`."""
+        return [(slots.weight, slots.ema) for slots in self.slots if slots.ema is not None]
 
-    def restart_averages(self) -> None:
-        """Sets each average to its weight, outside of any replica."""
-        with tf.init_scope():  # in a function that builds, it would be done at every call
-            for weight, average in self.averages:
+    def restart_ema(self) -> None:
+        """Sets the EMA of each weight to the weight, outside any replica."""
+        with tf.init_scope():  # once, even if a traced function builds the optimizer
+            for weight, average in self.ema_weights:
                 average.assign(weight)
 
     def apply(
@@ -170,14 +169,14 @@ class Optimizer:
         norm: tf.Tensor | None = None,
         is_good: tf.Tensor | None = None,
     ) -> None:
-        """Makes a step, or skips it, in a replica or outside of any.
+        """Makes or skips a step, inside or outside a replica.
 
         Args:
-            gradients: of the weights, the same on all replicas.
-            weights: those that the optimizer was built for; the first call builds it.
-            norm: () float32, the global norm of the gradients; computed where it is not given.
-            is_good: () bool, whether the step is made, the same on all replicas; where it is not
-                given, a step is made if the norm is finite.
+            gradients: The gradients of the weights, equal on all replicas.
+            weights: The weights that the optimizer was built for; the first call builds it.
+            norm: () float32, the global norm of the gradients; `None` to compute it.
+            is_good: () bool, whether to make the step, equal on all replicas; `None` to make it if
+                the norm is finite.
 
         Raises:
             UserError: If the optimizer was built for other weights.
@@ -188,8 +187,8 @@ class Optimizer:
         if is_good is None:
             is_good = tf.math.is_finite(norm)
         factors = self._compute_factors(norm, is_good)
-        # Each replica's part of a variable is changed in its place. An assignment to the variable
-        # as a whole would copy the values of one replica to the others.
+        # Each replica's copy of a variable is changed in place. An assignment to the variable as a
+        # whole would copy the value of one replica to the others.
         update = self._strategy.extended.update
         for slots, gradient in zip(self.slots, gradients, strict=True):
             change = functools.partial(self._change_slots, slots)
@@ -207,7 +206,7 @@ class Optimizer:
             clip=mask(self.clip * tf.minimum(1.0 / norm, 1.0 / self.clip)),
             moment_1=mask(1 - self.beta_1),
             moment_2=mask(1 - self.beta_2),
-            average=mask(1 - self.ema),
+            ema=mask(1 - self.ema),
             rate=mask(self.learning_rate),
             bias_1=1 - tf.pow(self.beta_1, step),
             bias_2=1 - tf.pow(self.beta_2, step),
@@ -216,30 +215,30 @@ class Optimizer:
     def _change_slots(
         self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
     ) -> None:
-        """Changes a replica's part of a weight and of its slots."""
-        # A product of 0 and of what is not finite is 0 here.
+        """Changes a replica's copy of a weight and of its slots."""
+        # In a skipped step this is 0 even for gradients that are not finite.
         gradient = tf.math.multiply_no_nan(gradient, factors.clip)
         m, v = slots.momentum.value, slots.velocity.value
         m.assign_add((gradient - m) * factors.moment_1)
         v.assign_add((tf.square(gradient) - v) * factors.moment_2)
         self.change_weight(slots, weight, factors)
-        if slots.average is not None:
-            average = slots.average.value
-            average.assign_add(factors.average * (weight - average))
+        if slots.ema is not None:
+            average = slots.ema.value
+            average.assign_add(factors.ema * (weight - average))
 
     def change_weight(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
-        """Changes a weight by its moments, which have taken in the gradient.
+        """Changes a weight by its moments, which already include the gradient.
 
         Args:
-            slots: of the weight.
-            weight: a replica's part of it.
-            factors: of the step.
+            slots: The variables of the weight.
+            weight: A replica's copy of the weight.
+            factors: The factors of the step.
         """
         raise NotImplementedError
 
 
 class Adam(Optimizer):
-    """Adam, in the form of TensorFlow 1: epsilon is added to the root before bias correction.
+    """Adam as in TensorFlow 1: epsilon is added to the square root before the bias correction.
 
     References:
         Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, the form before section 2.1.
@@ -252,11 +251,11 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay: each step takes `rate * weight_decay * weight` off.
+    """Adam with decoupled weight decay: each step subtracts `rate * weight_decay * weight`.
 
     References:
-        Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101; here, as in Keras, the
-        schedule scales the decay by the learning rate itself.
+        Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101; as in Keras, the decay is
+        multiplied by the learning rate.
     """
 
     def change_weight(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
@@ -266,16 +265,16 @@ class AdamW(Adam):
 
 
 class Lamb(Optimizer):
-    """LAMB: Adam's update plus the decay, scaled to the norm of the weight that it changes.
+    """LAMB: the update of Adam plus the weight decay, scaled to the norm of the weight.
 
-    The paper leaves open the function of the weight's norm: here it is the norm up to 10, as in
-    the code of the presets `wt103_base_lamb` and `wt103_large_lamb`. A ratio of 1 stands in where
-    either norm is 0. Each variable is a layer of its own, so the fused queries, keys and values
-    are one, and so are the biases u (or v) of all layers.
+    The paper does not fix the function of the weight's norm: here it is the norm capped at 10, as
+    in the code of the presets `wt103_base_lamb` and `wt103_large_lamb`. The ratio is 1 if either
+    norm is 0. Each variable counts as a layer, so the fused queries, keys and values are one layer,
+    and so are the biases u (or v) of all layers.
 
     References:
-        You et al. 2020, https://arxiv.org/abs/1904.00962, Algorithm 2. In Keras' `Lamb` the decay
-        is outside of the ratio.
+        You et al. 2020, https://arxiv.org/abs/1904.00962, Algorithm 2. In the `Lamb` of Keras the
+        decay is outside the ratio.
     """
 
     epsilon = 1e-6  # as in the paper
@@ -295,12 +294,12 @@ class Lamb(Optimizer):
         weight.assign_sub(factors.rate * ratio * update)
 
 
-def _takes_decay(weight: keras.Variable) -> bool:
+def _has_decay(weight: keras.Variable) -> bool:
     return len(weight.shape) > 1 and not weight.name.endswith("_bias")  # content_bias is u
 
 
 def make_optimizer(config: TrainConfig) -> Optimizer:
-    """Returns the optimizer of a run, with its schedule and clipping by the global norm."""
+    """Returns the optimizer of a run, with its schedule and gradient clipping by global norm."""
     optimizers: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": AdamW, "lamb": Lamb}
     return optimizers[config.optimizer](
         make_schedule(config),
@@ -313,5 +312,5 @@ def make_optimizer(config: TrainConfig) -> Optimizer:
 
 
 def read_step_count(optimizer: Optimizer) -> int:
-    """Returns the number of steps that an optimizer has made, outside of any replica."""
+    """Returns the number of steps of an optimizer, outside any replica."""
     return int(ops.convert_to_numpy(optimizer.iterations))

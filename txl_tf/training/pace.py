@@ -1,4 +1,4 @@
-"""How many steps to make in a call of the device."""
+"""The number of steps in each call of the device."""
 
 import collections
 import itertools
@@ -7,13 +7,16 @@ from collections.abc import Sequence
 
 
 class Pace:
-    """Plans the calls of the device: to each stop, but no longer than some seconds.
+    """Plans calls of the device that end at each stop or after about some seconds.
 
     Args:
-        step: where to begin.
-        stops: ascending steps.
-        call_seconds: about how long a call may take.
-        changes: steps at which the steps become others; no call goes beyond one.
+        step: The first step.
+        stops: Steps in ascending order at which a call ends.
+        call_seconds: The approximate duration of a call.
+        changes: Steps from which on the segments have another shape; a call ends at each of them.
+
+    Attributes:
+        longest: The largest number of steps that a call may have.
     """
 
     def __init__(
@@ -25,24 +28,24 @@ class Pace:
         self._stops = collections.deque(stops)
         self._call_seconds = call_seconds
         self._seconds_per_step = math.inf
-        self._n_open = 0  # calls that were planned and are not measured yet
-        self._n_unknown = 0  # of these and those to come, how many say nothing of the speed
+        self._n_open = 0  # calls that are planned but not measured yet
+        self._n_unknown = 0  # how many of the next measurements say nothing about the speed
         bounds = itertools.pairwise((step, *stops))
         self.longest = max(stop - start for start, stop in bounds)
 
     @property
     def is_planned(self) -> bool:
-        """Whether the last call is planned."""
+        """Whether the last call has been planned."""
         return not self._stops
 
     def is_compiled(self, start: int) -> bool:
-        """Tells whether the call that begins with a step is compiled before it is made."""
+        """Tells whether the call that starts at a step is compiled before it runs."""
         return start in self._changes
 
     def plan(self) -> tuple[int, int]:
         """Returns the first step and the number of steps of the next call."""
         start, room = self._step, self._stops[0] - self._step
-        if self.is_compiled(start):  # this call is compiled, and those before it were of others
+        if self.is_compiled(start):  # compilation is not speed, and earlier calls had other shapes
             self._seconds_per_step = math.inf
             self._n_unknown = self._n_open + 1
         self._n_open += 1
@@ -54,7 +57,7 @@ class Pace:
         return start, room
 
     def note(self, seconds: float, n_steps: int) -> None:
-        """Takes note of how long a call of some steps took."""
+        """Records the duration of the oldest call that is not measured yet."""
         self._n_open -= 1
         if self._n_unknown:
             self._n_unknown -= 1

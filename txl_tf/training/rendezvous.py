@@ -1,11 +1,11 @@
-"""The processes of a run wait for each other, before tensorflow does.
+"""A rendezvous of the processes of a run before tensorflow joins them.
 
-`MultiWorkerMirroredStrategy` waits without a limit. While it does, it lets no Python code run, and
-it takes SIGTERM for itself. So the processes meet here first, in plain Python: all others connect
-to the chief, at the address that tensorflow will use, and go on when the chief has heard of all.
+`MultiWorkerMirroredStrategy` waits without a time limit. While it waits, no Python code runs, and
+it takes over SIGTERM. The processes therefore meet here first, in plain Python: the others connect
+to the chief, at the address that tensorflow will use, and continue once all have connected.
 
-They send lines of JSON. A process sends its index, `{"index": 1}`. The chief answers every second
-with the indices that it still waits for, `{"missing": [2]}`; an empty list means: go on.
+They exchange lines of JSON. A process sends its index, `{"index": 1}`. The chief answers every
+second with the indices that are still missing, `{"missing": [2]}`; an empty list ends the wait.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ from txl_tf.errors import UserError, explain_errors
 from txl_tf.training.cluster import Cluster
 
 _PAUSE = 0.5  # seconds between two attempts to connect
-_BEAT = 1.0  # seconds between two lines of the chief
-_SILENCE = 10.0  # seconds without a line after which a connection counts as lost
+_BEAT = 1.0  # seconds between two lines from the chief
+_SILENCE = 10.0  # seconds without a line until a connection counts as lost
 _LONGEST_LINE = 100_000  # bytes
 
-# Waits for the end of its input, and ends the process that started it if that does not come.
+# Waits for the end of its input, and kills the process that started it if it does not come in time.
 _WATCHDOG = """
 import os, select, sys
 pid, seconds, number, line = sys.argv[1:]
@@ -40,20 +40,20 @@ if not select.select([sys.stdin], [], [], float(seconds))[0]:
 
 
 class _LateError(Exception):
-    """The time is over."""
+    """The time limit has passed."""
 
 
 def wait_for_processes(cluster: Cluster, seconds: float) -> None:
-    """Waits until all processes of a run have begun.
+    """Waits until all processes of a run have started.
 
-    Signals are handled meanwhile; what their handlers raise ends the wait.
+    Signals are handled meanwhile, and an exception of their handlers ends the wait.
 
     Args:
-        cluster: the processes.
-        seconds: the longest wait; may be infinite.
+        cluster: The processes.
+        seconds: The time limit, which may be infinite.
 
     Raises:
-        UserError: the time is over, and the processes that are missing are named; or the chief
+        UserError: If processes are still missing at the time limit (they are named), or the chief
             cannot listen at its address.
     """
     wait = _wait_as_chief if cluster.index == 0 else _wait_for_chief
@@ -68,7 +68,7 @@ def wait_for_processes(cluster: Cluster, seconds: float) -> None:
         else:
             outcome.put(None)
 
-    # In a thread, since no signal interrupts the search for a host's address.
+    # In a thread, since signals do not interrupt the resolution of a host name.
     threading.Thread(target=run, daemon=True).start()
     try:
         error = outcome.get()
@@ -81,11 +81,11 @@ def wait_for_processes(cluster: Cluster, seconds: float) -> None:
 
 
 def _wait_as_chief(cluster: Cluster, end: float, is_given_up: threading.Event) -> None:
-    """Listens until all others are connected at the same time, and sends them on.
+    """Listens until all other processes are connected at the same time, and releases them.
 
     Raises:
-        _LateError: the time is over.
-        UserError: the port cannot be used.
+        _LateError: If the time limit has passed.
+        UserError: If the port cannot be used.
     """
     with contextlib.ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
@@ -99,10 +99,10 @@ def _wait_as_chief(cluster: Cluster, end: float, is_given_up: threading.Event) -
         while not is_given_up.is_set():
             missing = sorted(set(range(1, len(cluster.tasks))) - set(indices.values()))
             if not missing:
-                server.close()  # tensorflow will listen there
+                server.close()  # tensorflow will listen at this port
             if not missing or time.monotonic() >= next_beat:
                 for connection in indices:
-                    with contextlib.suppress(OSError):  # reading it will show that it is lost
+                    with contextlib.suppress(OSError):  # a lost connection is found when it is read
                         connection.sendall(_write_line(missing=missing))
                 next_beat = time.monotonic() + _BEAT
             if not missing:
@@ -119,7 +119,7 @@ def _wait_as_chief(cluster: Cluster, end: float, is_given_up: threading.Event) -
                 index = _read_index(connection)
                 if index is not None and index in range(1, len(cluster.tasks)):
                     indices[connection] = index
-                else:  # it is closed, or not a process of the run
+                else:  # closed, or not a process of the run
                     selector.unregister(connection)
                     connection.close()
                     indices.pop(connection, None)
@@ -127,7 +127,7 @@ def _wait_as_chief(cluster: Cluster, end: float, is_given_up: threading.Event) -
 
 def _listen(port: int) -> socket.socket:
     if socket.has_dualstack_ipv6():
-        with contextlib.suppress(OSError):  # a machine may have IPv6 switched off
+        with contextlib.suppress(OSError):  # IPv6 may be disabled
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server(("", port))
 
@@ -138,7 +138,7 @@ def _close_all(selector: selectors.BaseSelector) -> None:
 
 
 def _read_index(connection: socket.socket) -> int | None:
-    """Returns the index that a process sends; `None` if it sends nothing or something else."""
+    """Returns the index that a process sends; `None` if it sends anything else or nothing."""
     try:
         return json.loads(connection.recv(_LONGEST_LINE))["index"]
     except (OSError, ValueError, TypeError, KeyError):
@@ -146,10 +146,10 @@ def _read_index(connection: socket.socket) -> int | None:
 
 
 def _wait_for_chief(cluster: Cluster, end: float, is_given_up: threading.Event) -> None:
-    """Connects to the chief, as often as needed, until it says to go on.
+    """Connects to the chief, as often as needed, until it ends the wait.
 
     Raises:
-        _LateError: the time is over.
+        _LateError: If the time limit has passed.
     """
     host, _, port = cluster.addresses[0].rpartition(":")
     chief, reason = cluster.name(0), "no time"
@@ -166,7 +166,7 @@ def _wait_for_chief(cluster: Cluster, end: float, is_given_up: threading.Event) 
                     if not missing:
                         return
                     if missing != [cluster.index]:
-                        reason = f"{chief} still waits for {_name(cluster, missing)}"
+                        reason = f"{chief} is still waiting for {_name(cluster, missing)}"
                     if time.monotonic() >= end or is_given_up.is_set():
                         break
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -175,7 +175,7 @@ def _wait_for_chief(cluster: Cluster, end: float, is_given_up: threading.Event) 
 
 
 def _read_missing(connection: socket.socket) -> Iterator[list[int]]:
-    """Yields the indices in each line of the chief, until it closes the connection."""
+    """Yields the indices in each line from the chief until it closes the connection."""
     connection.settimeout(_SILENCE)
     with connection.makefile("rb") as lines:
         while line := lines.readline(_LONGEST_LINE):
@@ -192,20 +192,20 @@ def _name(cluster: Cluster, indices: Iterable[int]) -> str:
 
 @contextlib.contextmanager
 def end_when_stuck(seconds: float, line: str) -> Iterator[None]:
-    """Ends this process if what is done within takes too long, even if no Python code can run.
+    """Ends this process if the `with` block takes too long, even if no Python code can run.
 
-    Another process watches, and sends SIGKILL.
+    A watchdog process sends SIGKILL.
 
     Args:
-        seconds: how long it may take; may be infinite.
-        line: printed to the standard error before the end.
+        seconds: The time limit, which may be infinite.
+        line: A line that is printed to the standard error first.
     """
     if seconds == float("inf"):
         yield
         return
     command = [sys.executable, "-I", "-S", "-c", _WATCHDOG]
     arguments = [str(os.getpid()), str(seconds), str(int(signal.SIGKILL)), line]
-    # A session of its own: Ctrl-C is for this process.
+    # In its own session, which does not receive Ctrl-C.
     watchdog = subprocess.Popen(
         [*command, *arguments],
         stdin=subprocess.PIPE,

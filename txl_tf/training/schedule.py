@@ -1,5 +1,6 @@
 """The learning rate as a function of the step."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from keras import ops
@@ -7,29 +8,28 @@ from keras import ops
 from txl_tf.config import TrainConfig
 
 
+@dataclass(frozen=True)
 class WarmupCosine:
-    """Linear warm-up from 0, then a cosine down to a share of the peak.
+    """Linear warm-up from 0, then a cosine decay to a fraction of the peak.
 
-    Step s below `warmup_steps` has the rate `s / warmup_steps * learning_rate`: step 0 has 0.
-    From then on a half cosine runs over `train_steps - warmup_steps` steps, and stays at its end.
+    At a step s below `warmup_steps` the rate is `s / warmup_steps * learning_rate`, so step 0 has
+    rate 0. A half cosine over `train_steps - warmup_steps` steps follows; after it the rate is
+    constant.
 
     Args:
-        learning_rate: the peak.
-        warmup_steps: steps of warm-up.
-        train_steps: all steps.
-        min_lr_ratio: the last rate over the peak.
+        learning_rate: The peak.
+        warmup_steps: The number of warm-up steps.
+        train_steps: The number of steps of the run.
+        min_lr_ratio: The final rate divided by the peak.
 
     >>> [round(float(WarmupCosine(1.0, 2, 4, 0.0)(step)), 3) for step in range(6)]
     [0.0, 0.5, 1.0, 0.5, 0.0, 0.0]
     """
 
-    def __init__(
-        self, learning_rate: float, warmup_steps: int, train_steps: int, min_lr_ratio: float
-    ):
-        self.learning_rate = learning_rate
-        self.warmup_steps = warmup_steps
-        self.train_steps = train_steps
-        self.min_lr_ratio = min_lr_ratio
+    learning_rate: float
+    warmup_steps: int
+    train_steps: int
+    min_lr_ratio: float
 
     def __call__(self, step: Any) -> Any:
         """Returns the learning rate of a step, () float32."""
@@ -42,7 +42,7 @@ class WarmupCosine:
 
 
 def make_schedule(config: TrainConfig) -> WarmupCosine:
-    """Returns the schedule of a run: the learning rate as a function of the step."""
+    """Returns the learning rate schedule of a run."""
     return WarmupCosine(
         config.learning_rate, config.warmup_steps, config.train_steps, config.min_lr_ratio
     )

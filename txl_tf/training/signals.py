@@ -1,10 +1,9 @@
-"""Being asked to stop: Ctrl-C, and the notice that comes before a machine is taken away."""
+"""Handlers of the signals to stop: Ctrl-C, and SIGTERM before a machine is taken away."""
 
 import contextlib
 import signal
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
-from typing import Any
+from types import FrameType
 
 from txl_tf.errors import StoppedError
 
@@ -12,52 +11,45 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
-    """Takes note of the first signal to stop, so that a run can save; the second one stops it.
+    """The first signal to stop that `note_stop_signals` has noted.
 
-    A context manager; outside of it signals act as before. In threads other than the main one,
-    which get no signals, it does nothing.
+    Attributes:
+        received: The signal; `None` until it comes.
     """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        self._previous: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> "StopSignals":
-        for number in SIGNALS:
-            try:
-                self._previous[number] = signal.signal(number, self._note)
-            except ValueError:  # not the main thread
-                break
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        self._previous.clear()
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Notes the first signal and interrupts the program at the second one."""
         if self.received is not None:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
-        print(f"{self.received.name}: saves after these steps; once more stops at once.")
+        print(f"{self.received.name}: saving after the current steps; a second one stops at once.")
+
+
+@contextlib.contextmanager
+def note_stop_signals() -> Iterator[StopSignals]:
+    """Only notes the first signal to stop, so that a run can save; the second one stops it.
+
+    Outside the main thread, which receives no signals, it has no effect.
+    """
+    signals = StopSignals()
+    with _handle(signals.note):
+        yield signals
 
 
 @contextlib.contextmanager
 def stop_at_once(doing: str) -> Iterator[None]:
-    """Has a signal to stop raise, while there is nothing to save.
+    """Raises an error on a signal to stop, while there is nothing to save.
 
-    Without a handler, SIGTERM would do nothing to the first process of a container.
+    Without a handler, the first process of a container would ignore SIGTERM.
 
     Args:
-        doing: what is stopped, for the message.
+        doing: The activity that is stopped, for the message.
 
     Raises:
-        StoppedError: a signal came.
+        StoppedError: If a signal comes.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -70,10 +62,10 @@ def stop_at_once(doing: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def end_on_interrupt() -> Iterator[None]:
-    """Lets Ctrl-C end the process at once, where tensorflow waits and lets no Python run.
+    """Lets Ctrl-C end the process at once, while tensorflow waits and blocks all Python code.
 
-    Afterwards SIGTERM ends it, too, as before: tensorflow takes it over when it joins other
-    processes, and would do nothing.
+    Afterwards SIGTERM ends the process again: tensorflow replaces its handler when it joins other
+    processes, and would ignore it.
     """
     with _handle(signal.SIG_DFL):
         yield
@@ -81,7 +73,7 @@ def end_on_interrupt() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handle(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
-    """Has a handler take the signals to stop; in other threads than the main one, nothing."""
+    """Installs a handler of the signals to stop; does nothing outside the main thread."""
     try:
         previous = [signal.signal(number, handler) for number in SIGNALS]
     except ValueError:  # not the main thread

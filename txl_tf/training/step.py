@@ -12,10 +12,10 @@ from txl_tf.config import AttentionSpan
 from txl_tf.model import TransformerXL
 from txl_tf.training.optimizer import Optimizer
 
-Memory = Any  # a nest of tensors that only the model opens
+Memory = Any  # a nest of tensors that only the model looks into
 
-# Gradients are copied into packs to be reduced: one for most models, some for the largest, whose
-# copy would need much of the device's memory.
+# Gradients are copied into packs for the reduction: a single one for most models, several for the
+# largest models, where one copy of all gradients would take too much of the device's memory.
 PACK_BYTES = 256 * 2**20
 
 
@@ -23,11 +23,11 @@ class StepResult(NamedTuple):
     """What a training step reports.
 
     Args:
-        nats: () float32, the sum of the losses of all replicas' tokens.
-        tokens: () float32, their number.
-        grad_norm: () float32, the global norm of the gradients before clipping, of the loss as it
-            is; not finite where the step was skipped.
-        learning_rate: () float32, the one used.
+        nats: () float32, the summed loss of the tokens of all replicas.
+        tokens: () float32, the number of these tokens.
+        grad_norm: () float32, the global norm of the gradients before clipping and without loss
+            scaling; not finite if the step was skipped.
+        learning_rate: () float32, the learning rate of the step.
     """
 
     nats: tf.Tensor
@@ -49,27 +49,27 @@ def train_step(
     reduce_dtype: str = "float32",
     compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]] | None = None,
 ) -> tuple[StepResult, Memory]:
-    """Changes the weights by one step on one segment.
+    """Makes one training step on one segment, with teacher forcing.
 
-    Under `tf.distribute` it is called in a replica, with the replica's rows: the gradients are
-    averaged over the replicas before they are clipped, so any number of replicas makes the step
-    that one would make with all rows. A step whose gradients are not finite is skipped: nothing
-    but the optimizer's step count changes, and the memory if the loss was finite.
+    Under `tf.distribute` it is called in a replica, with the rows of that replica. The gradients
+    are averaged over the replicas before they are clipped, so any number of replicas makes the
+    step that a single one would make with all rows. A step whose gradients are not finite is
+    skipped: only the optimizer's step count changes, and the memory if the loss was finite.
 
     Args:
-        model: built, as its constructor leaves it.
-        optimizer: from `make_optimizer`.
-        ids: (B, T) int32.
-        targets: (B, T) int32, `ids` one to the right in the text.
-        memory: from `model.initial_memory` or the step before.
-        span: what the model sees; its `mem_len` is the memory's.
-        document_starts: (B, T) bool, where `ids` begins a document, which sees nothing of what
-            was before it; `None` where the text runs on.
-        accumulate_steps: parts that the rows are divided into, one computed after the other: less
-            memory of the device, and the same step bar dropout.
-        reduce_dtype: of the gradients while they are averaged: float32, or bfloat16 for half the
-            traffic.
-        compute: stands in for `compute_gradients`, to compile it.
+        model: The model, built by its constructor.
+        optimizer: An optimizer from `make_optimizer`.
+        ids: (B, T) int32, the inputs.
+        targets: (B, T) int32, the ids one position to the right of `ids`.
+        memory: The memory from `model.initial_memory` or the previous step.
+        span: The attention span; its `mem_len` is that of the memory.
+        document_starts: (B, T) bool, where `ids` starts a document, which sees nothing of the text
+            before it; `None` if the text continues.
+        accumulate_steps: Gradient accumulation: the number of parts into which the rows are
+            divided, computed one after the other. It saves memory and changes only dropout masks.
+        reduce_dtype: The dtype in which the gradients are averaged: float32, or bfloat16 for half
+            the traffic.
+        compute: A compiled `compute_gradients`; `None` to run it uncompiled.
 
     Returns:
         A `StepResult` and the new memory.
@@ -95,14 +95,14 @@ def train_step(
         grad_norm=tf.linalg.global_norm(gradients),
         learning_rate=tf.identity(optimizer.learning_rate),
     )
-    # The norm is of the averaged gradients: all replicas skip a step, or none.
+    # The gradients are averaged, so that either all replicas skip a step or none.
     optimizer.apply(
         gradients,
         model.trainable_variables,
         norm=result.grad_norm,
         is_good=tf.math.is_finite(result.grad_norm),
     )
-    is_known = tf.math.is_finite(nats)  # a memory of a loss that is not would spoil the next
+    is_known = tf.math.is_finite(nats)  # otherwise the new memory would spoil the next step
     memory = keras.tree.map_structure(
         lambda states, old: tf.where(is_known, states, old), new_memory, memory
     )
@@ -116,10 +116,10 @@ def _compute_parts(
     streams: Sequence[tf.Tensor],
     inputs: Any,
 ) -> tuple[list[tf.Tensor], Memory]:
-    """Runs the parts of a batch, one after the other, each with dropout masks of its own.
+    """Computes the parts of a batch one after the other, each with its own dropout masks.
 
     Returns:
-        The sum of the losses and the gradients of their mean; the new memory of all rows.
+        The summed loss and the gradients of the mean loss; the new memory of all rows.
     """
     sums: list[tf.Tensor] = []
     memories = []
@@ -142,18 +142,18 @@ def _compute_parts(
 def _average(
     replica: tf.distribute.ReplicaContext, values: list[tf.Tensor], dtype: str
 ) -> list[tf.Tensor]:
-    """Averages the loss and the gradients over the replicas, packed into one reduction."""
+    """Averages the loss and the gradients over the replicas in one packed reduction."""
     options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=PACK_BYTES)
     mean = tf.distribute.ReduceOp.MEAN
     if dtype == "float32":
         return replica.all_reduce(mean, values, options)
-    nats, *gradients = values  # the loss is a report: it keeps its precision
+    nats, *gradients = values  # the loss is only reported: it keeps its precision
     gradients = replica.all_reduce(mean, [tf.cast(grad, dtype) for grad in gradients], options)
     return [replica.all_reduce(mean, nats), *(tf.cast(grad, tf.float32) for grad in gradients)]
 
 
 def _split_rows(inputs: Any, n_parts: int) -> Iterator[Any]:
-    """Yields the parts of a nest of tensors (B, ...), each of B / n_parts rows."""
+    """Yields the parts of a nest of tensors (B, ...), each with B / n_parts rows."""
     if n_parts == 1:
         yield inputs
         return
@@ -176,20 +176,20 @@ def compute_gradients(
     document_starts: tf.Tensor | None = None,
     loss_scale: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, list[tf.Tensor], Memory]:
-    """Runs the model forward and backward on one segment.
+    """Runs the forward and backward pass on one segment.
 
     Args:
-        model: built, as its constructor leaves it.
-        ids: (B, T) int32.
-        targets: (B, T) int32, `ids` one to the right in the text.
-        memory: from `model.initial_memory` or the segment before.
-        span: what the model sees.
-        document_starts: (B, T) bool, where `ids` begins a document, or `None`.
-        loss_scale: () float32, by which the gradients are multiplied, or `None`.
+        model: The model, built by its constructor.
+        ids: (B, T) int32, the inputs.
+        targets: (B, T) int32, the ids one position to the right of `ids`.
+        memory: The memory from `model.initial_memory` or the previous segment.
+        span: The attention span.
+        document_starts: (B, T) bool, where `ids` starts a document, or `None`.
+        loss_scale: () float32, the factor of the gradients, or `None`.
 
     Returns:
-        The sum of the losses in nats, () float32; the gradients of their mean, dense, in the
-        order of `model.trainable_variables`; the new memory.
+        The summed loss in nats, () float32; the dense gradients of the mean loss, in the order of
+        `model.trainable_variables`; the new memory.
     """
     with tf.GradientTape() as tape:
         hidden, memory = model(
@@ -200,9 +200,9 @@ def compute_gradients(
         if loss_scale is not None:
             loss *= loss_scale
     with warnings.catch_warnings():
-        # The gradients of embedding and softmax are added up, for which slices must become dense.
+        # Embedding and softmax share weights: their gradients are added, which makes them dense.
         warnings.filterwarnings("ignore", "Converting sparse IndexedSlices", UserWarning)
         gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
-        # The embedding's gradient comes as slices, whose norm would count repeated tokens apart.
+        # The norm of the embedding's IndexedSlices would count repeated tokens separately.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
     return tf.reduce_sum(nats), gradients, memory

@@ -1,4 +1,4 @@
-"""Where a run takes place."""
+"""The distribution strategies of a run: GPUs, CPU, several hosts, TPU."""
 
 import tensorflow as tf
 
@@ -7,7 +7,7 @@ from txl_tf.training.cluster import CONNECT_MINUTES, Cluster
 from txl_tf.training.rendezvous import end_when_stuck, wait_for_processes
 from txl_tf.training.signals import end_on_interrupt, stop_at_once
 
-_JOIN_SECONDS = 60.0  # at least so long may tensorflow take to join processes that are all there
+_JOIN_SECONDS = 60.0  # lower bound of the time that tensorflow gets to join running processes
 
 
 def make_gpu_strategy(
@@ -16,20 +16,21 @@ def make_gpu_strategy(
     cpu_replicas: int = 1,
     connect_minutes: float = CONNECT_MINUTES,
 ) -> tf.distribute.MirroredStrategy | tf.distribute.MultiWorkerMirroredStrategy:
-    """Returns a strategy over GPUs of this machine; over its CPU where there is none.
+    """Returns a strategy over the GPUs of this machine, or over its CPU if it has none.
 
-    Where TF_CONFIG names several processes it spans all of them, and waits until all have begun.
+    If TF_CONFIG names several processes, the strategy spans all of them, and the call waits until
+    all have started.
 
     Args:
-        num_gpus: how many GPUs, 0 for the CPU; `None` for all there are.
-        cpu_replicas: on the CPU, into how many logical devices it is divided: to try out what
-            several GPUs would compute. One process alone can do so.
-        connect_minutes: how long to wait for the other processes; 0 for no limit.
+        num_gpus: The number of GPUs, 0 for the CPU; `None` for all.
+        cpu_replicas: The number of logical devices into which the CPU is divided, to try out the
+            computation on several GPUs. Only a run of one process can divide it.
+        connect_minutes: The time limit for the other processes; 0 for no limit.
 
     Raises:
-        UserError: there are fewer GPUs, TF_CONFIG cannot be used, other processes did not begin in
-            time, or the CPU was in use before and cannot be divided.
-        StoppedError: a signal to stop came while it waited.
+        UserError: If there are fewer GPUs, TF_CONFIG is not valid, another process did not start in
+            time, or the CPU was already in use and cannot be divided.
+        StoppedError: If a signal to stop came during the wait.
     """
     cluster = Cluster.from_environment()
     gpus = _choose_gpus(cluster, num_gpus, cpu_replicas)
@@ -44,10 +45,10 @@ def make_gpu_strategy(
 
 
 def count_replicas(*, num_gpus: int | None = None, cpu_replicas: int = 1) -> int:
-    """Returns how many replicas `make_gpu_strategy` would have, if all processes have as many.
+    """Returns the number of replicas of `make_gpu_strategy`, if all processes have as many.
 
     Raises:
-        UserError: there are fewer GPUs, or TF_CONFIG cannot be used.
+        UserError: If there are fewer GPUs or TF_CONFIG is not valid.
     """
     cluster = Cluster.from_environment()
     n_local = len(_choose_gpus(cluster, num_gpus, cpu_replicas)) or cpu_replicas
@@ -57,7 +58,7 @@ def count_replicas(*, num_gpus: int | None = None, cpu_replicas: int = 1) -> int
 def _choose_gpus(
     cluster: Cluster | None, num_gpus: int | None, cpu_replicas: int
 ) -> list[tf.config.PhysicalDevice]:
-    """Returns the GPUs of this process; none for the CPU."""
+    """Returns the GPUs of this process; empty for the CPU."""
     gpus = tf.config.list_physical_devices("GPU")
     if num_gpus is not None and num_gpus > len(gpus):
         raise UserError(f"`num_gpus`={num_gpus}, but this machine has {len(gpus)} GPUs")
@@ -65,23 +66,23 @@ def _choose_gpus(
     if chosen and cpu_replicas > 1:
         raise UserError(f"`cpu_replicas` is for the CPU: pass num_gpus=0, not {len(chosen)}")
     if cluster and cpu_replicas > 1:
-        raise UserError(f"`cpu_replicas`={cpu_replicas} is for a run of one process")
+        raise UserError(f"`cpu_replicas`={cpu_replicas} is only for a run of one process")
     return chosen
 
 
 def _make_cluster_strategy(
     cluster: Cluster, gpus: list[tf.config.PhysicalDevice], seconds: float
 ) -> tf.distribute.MultiWorkerMirroredStrategy:
-    """Returns a strategy over all processes of a cluster, each with some GPUs or its CPU."""
+    """Returns a strategy over all processes of a cluster, each with its GPUs or its CPU."""
     others = [cluster.name(index) for index in range(len(cluster.tasks)) if index != cluster.index]
     limit = f"at most {seconds / 60:g} minutes" if seconds < float("inf") else "without a limit"
-    print(f"Waits for the other processes of the run, {limit}: {', '.join(others)}")
+    print(f"Waiting for the other processes of the run, {limit}: {', '.join(others)}")
     with stop_at_once("it waited for the other processes of the run"):
         wait_for_processes(cluster, seconds)
     seconds = max(seconds, _JOIN_SECONDS)
     line = (
-        f"{', '.join(others)}: one of them has ended, or cannot be reached: all had begun, and "
-        f"were not joined within {seconds / 60:g} minutes"
+        f"{', '.join(others)}: all had started, but were not joined within {seconds / 60:g} "
+        "minutes: one of them has ended or cannot be reached"
     )
     tf.config.set_visible_devices(gpus, "GPU")
     fault = f"the processes of the run cannot be joined at {cluster.address}"
@@ -99,12 +100,12 @@ def make_tpu_strategy(
     """Returns a strategy over all cores of a TPU.
 
     Args:
-        tpu: its name; "local" on a TPU VM; or an address, "grpc://10.0.0.2:8470".
-        zone: its zone in the cloud; `None` for this machine's.
-        project: its project in the cloud; `None` for this machine's.
+        tpu: The name of the TPU, "local" on a TPU VM, or an address, "grpc://10.0.0.2:8470".
+        zone: The cloud zone of the TPU; `None` for that of this machine.
+        project: The cloud project of the TPU; `None` for that of this machine.
 
     Raises:
-        UserError: it cannot be found, or not be started.
+        UserError: If the TPU cannot be found or started.
     """
     tried = f"tpu={tpu!r}, tpu_zone={zone!r}, gcp_project={project!r}"
     try:
@@ -112,17 +113,17 @@ def make_tpu_strategy(
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
-    # The resolver asks the cloud by other packages, each with errors of its own.
+    # The resolver uses other packages to query the cloud, each with its own errors.
     except Exception as error:
         raise UserError(f"no TPU was found with {tried}: {explain(error)}") from error
 
 
 def _divide_cpu(n_devices: int) -> None:
-    """Divides the CPU into logical devices, which is possible before its first use."""
+    """Divides the CPU into logical devices, which is possible only before its first use."""
     (cpu,) = tf.config.list_physical_devices("CPU")
     devices = [tf.config.LogicalDeviceConfiguration()] * n_devices
     try:
         tf.config.set_logical_device_configuration(cpu, devices)
     except RuntimeError as error:
         if len(tf.config.list_logical_devices("CPU")) < n_devices:
-            raise UserError(f"the CPU cannot be divided any more: {error}") from error
+            raise UserError(f"the CPU can no longer be divided: {error}") from error

@@ -1,4 +1,4 @@
-"""Many training steps a call, with memory carried, on any number of replicas."""
+"""The training loop on the device: many steps per call, on any number of replicas."""
 
 import math
 import time
@@ -21,7 +21,7 @@ from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.step import StepResult, compute_gradients, train_step
 from txl_tf.training.workers import Workers
 
-# Weights, optimizer and losses are float32 in all.
+# Weights, optimizer and losses are float32 under every policy.
 DTYPE_POLICIES = {
     "float32": "float32",
     "bfloat16": "mixed_bfloat16",
@@ -35,16 +35,16 @@ ADVICE = (
 
 
 class Interval(NamedTuple):
-    """The steps of one call, each array of shape (n,).
+    """The numbers of n consecutive steps, each array of shape (n,).
 
     Args:
-        step: the step after the last one.
-        nats: sum of the losses over all replicas.
-        tokens: how many tokens that is.
-        grad_norm: global norm of the gradients before clipping.
-        learning_rate: the one used.
-        seconds: how long it took, float64, with waiting for its segments; not a number where that
-            says nothing of the speed: in a call that was compiled first.
+        step: The step after the last one.
+        nats: The summed loss over all replicas.
+        tokens: The number of tokens.
+        grad_norm: The global norm of the gradients before clipping.
+        learning_rate: The learning rate.
+        seconds: The duration, float64, including the wait for segments; NaN in a call that was
+            compiled first, whose duration says nothing about the speed.
     """
 
     step: int
@@ -56,12 +56,12 @@ class Interval(NamedTuple):
 
     @property
     def is_good(self) -> np.ndarray:
-        """Which steps were made, (n,) bool; the others were skipped, not being finite."""
+        """Whether each step was made, (n,) bool; steps that are not finite are skipped."""
         return np.isfinite(self.nats) & np.isfinite(self.grad_norm)
 
     @property
     def tokens_per_second(self) -> float:
-        """The speed of the steps whose seconds are known; not a number if none are."""
+        """The speed of the steps whose duration is known; NaN if there are none."""
         is_known = np.isfinite(self.seconds)
         if not is_known.any():
             return math.nan
@@ -69,16 +69,16 @@ class Interval(NamedTuple):
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """Returns one interval of several that follow each other."""
+        """Joins consecutive intervals."""
         arrays = zip(*(part[1:] for part in parts), strict=True)
         return cls(parts[-1].step, *(np.concatenate(values) for values in arrays))
 
 
 def check_batch(config: TrainConfig, n_replicas: int) -> int:
-    """Returns the lanes of each replica.
+    """Returns the number of lanes of each replica.
 
     Raises:
-        UserError: the batch is not divisible by the replicas and `accumulate_steps`.
+        UserError: If the batch is not divisible by the replicas and `accumulate_steps`.
     """
     if config.train_batch_size % n_replicas:
         raise UserError(
@@ -100,29 +100,29 @@ class Trainer:
     The loop over the steps of a call runs inside one `tf.function`.
 
     Args:
-        strategy: of `tf.distribute`.
-        model_config: the model.
-        config: schedule, batch, segment, span, seed.
-        jit_compile: whether XLA compiles forward and backward pass.
+        workers: The processes of the run, with its strategy.
+        model_config: The model.
+        config: Schedule, batch, segment, span and seed.
+        jit_compile: Whether XLA compiles the forward and backward pass.
 
     Raises:
-        UserError: the batch is not divisible by the replicas and `accumulate_steps`, or the
+        UserError: If the batch is not divisible by the replicas and `accumulate_steps`, or the
             device's memory is full.
     """
 
     def __init__(
         self,
-        strategy: tf.distribute.Strategy,
+        workers: Workers,
         model_config: ModelConfig,
         config: TrainConfig,
         *,
         jit_compile: bool = True,
     ):
-        self.strategy = strategy
-        self.workers = Workers(strategy)
+        self.workers = workers
+        self.strategy = workers.strategy
         self.config = config
-        self.rows = check_batch(config, strategy.num_replicas_in_sync)
-        with strategy.scope(), explain_full_memory(ADVICE):
+        self.rows = check_batch(config, self.strategy.num_replicas_in_sync)
+        with self.strategy.scope(), explain_full_memory(ADVICE):
             self.model = TransformerXL(
                 model_config,
                 seed=config.seed,
@@ -132,18 +132,18 @@ class Trainer:
             self.optimizer = make_optimizer(config)
             self.optimizer.build(self.model.trainable_variables)
         with explain_full_memory(ADVICE):
-            self.memory = ReplicaMemory(strategy, self.model, self.rows, config.mem_len)
-        # Compiled inside the replica function: with several replicas on CPUs, XLA cannot compile
-        # around it. Reduction, clipping and update stay outside.
+            self.memory = ReplicaMemory(workers, self.model, self.rows, config.mem_len)
+        # Compiled inside the replica function, because XLA cannot compile `strategy.run` itself
+        # with several replicas on CPUs. Reduction, clipping and update stay outside.
         self._compute = tf.function(compute_gradients, jit_compile=jit_compile, autograph=False)
 
     @property
     def step(self) -> int:
-        """Number of steps done."""
+        """The number of steps done."""
         return read_step_count(self.optimizer)
 
     def read_gauges(self) -> dict[str, float]:
-        """Returns the norm of the weights, the most bytes of memory so far, the loss scale."""
+        """Returns the weight norm, the peak memory and the loss scale, as far as they are known."""
         gauges = {"parameter_norm": measure_norm(self.model.trainable_variables)}
         memory_bytes = measure_peak_memory(self.strategy)
         if memory_bytes is not None:
@@ -153,24 +153,20 @@ class Trainer:
         return gauges
 
     def train(
-        self,
-        lanes: TrainingLanes,
-        stops: Sequence[int],
-        *,
-        call_seconds: float = math.inf,
+        self, lanes: TrainingLanes, stops: Sequence[int], *, call_seconds: float = math.inf
     ) -> Iterator[Interval]:
-        """Runs the steps up to each stop, in one call of the device each, and yields their numbers.
+        """Runs the steps up to each stop in one call of the device, and yields their numbers.
 
-        A call ends, too, where the length of the segments changes. The segments of the next call
-        are read while the replicas work on this one's.
+        A call also ends where the segment length changes. The segments of the next call are read
+        while the replicas compute.
 
         Args:
-            lanes: the training split.
-            stops: ascending steps, the first above `step`.
-            call_seconds: about how long a call may take; those that would take longer are split.
+            lanes: The lanes of the training split.
+            stops: Steps in ascending order, the first above `step`.
+            call_seconds: The approximate limit of a call's duration; longer calls are split.
 
         Raises:
-            UserError: the device's memory is full, a record is damaged, or another process is
+            UserError: If the device's memory is full, a record is damaged, or another process is
                 gone.
         """
         pace = Pace(self.step, stops, call_seconds, changes=lanes.changes)
@@ -183,7 +179,7 @@ class Trainer:
                 ahead = None if is_last else reader.submit(self._read, lanes, *pace.plan())
                 begin = time.perf_counter()
                 interval = self.run(segments, document_starts, n_padded=pace.longest)
-                # All processes must plan the same calls, so the chief's clock counts.
+                # The chief's clock counts, so that all processes plan the same calls.
                 (seconds,) = self.workers.broadcast([time.perf_counter() - begin])
                 pace.note(seconds, len(segments))
                 if not pace.is_compiled(interval.step - len(segments)):
@@ -194,34 +190,30 @@ class Trainer:
     def _read(
         self, lanes: TrainingLanes, start: int, n_steps: int
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Returns this process' segments of a call, and where documents begin there or `None`."""
+        """Returns the segments of this process for a call, and where documents start or `None`."""
         is_reset = self.config.reset_at_documents
         rows = slice(self.memory.lanes.start, self.memory.lanes.stop)
         starts = lanes.read_document_starts(start, n_steps, rows) if is_reset else None
         return lanes.read(start, n_steps, rows), starts
 
     def run(
-        self,
-        segments: np.ndarray,
-        document_starts: np.ndarray | None = None,
-        *,
-        n_padded: int = 0,
+        self, segments: np.ndarray, document_starts: np.ndarray | None = None, *, n_padded: int = 0
     ) -> Interval:
         """Runs a step on each segment.
 
         Args:
-            segments: (n, B_p, T + 1) int32 ids, inputs and targets overlapping, of the lanes B_p
-                that this process has; of all, B, if there is no other.
-            document_starts: (n, B_p, T) bool, where an input begins a document, which sees nothing
-                of what was before it; `None` where the text runs on.
-            n_padded: the call is padded to so many segments, of which nothing is computed: a
-                call of another length would be traced and compiled anew.
+            segments: (n, B_p, T + 1) int32 ids, overlapping inputs and targets, of the B_p lanes
+                of this process, which are all B lanes if there is no other process.
+            document_starts: (n, B_p, T) bool, where an input starts a document, which sees nothing
+                of the text before it; `None` if the text continues.
+            n_padded: The number of segments to which the call is padded. Padding is not computed;
+                it prevents another trace and compilation for a call of another length.
 
         Returns:
-            Their numbers, without the seconds.
+            The numbers of the steps, without the duration.
 
         Raises:
-            UserError: the device's memory is full, or another process is gone.
+            UserError: If the device's memory is full, or another process is gone.
         """
         start, n_steps = self.step, len(segments)
         padding = max(0, n_padded - n_steps)
@@ -235,7 +227,7 @@ class Trainer:
         return Interval(start + n_steps, nats, tokens, grad_norm, learning_rate, unknown)
 
     def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
-        """Hands each replica its rows of (n, B_p, ...), with steps of zeros behind."""
+        """Hands each replica its rows of (n, B_p, ...), padded with steps of zeros."""
         steps = np.pad(steps, ((0, padding), (0, 0), (0, 0)))
 
         def take_rows(context: Any) -> tf.Tensor:

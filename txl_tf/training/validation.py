@@ -1,25 +1,27 @@
-"""Evaluations while a run trains: the best step, and early stopping."""
+"""The evaluations during training: the best step, and early stopping."""
 
 import os
 
-from txl_tf.evaluation.score import Score, make_bits_record, make_unknown_record
+from txl_tf.data.evaluation_lanes import EvaluationLanes
+from txl_tf.evaluation.score import Score, format_score, make_score_record
 from txl_tf.runs.files import append_json_line, drop_lines_after
 
 VALIDATION_NAME = "validation.jsonl"
 
 
 class Validation:
-    """The scores of a run's evaluations in training, one a line in `validation.jsonl`.
+    """The scores of the evaluations during training, one line each in `validation.jsonl`.
 
-    Those of steps that a resumed run takes again are dropped, so that it decides as the
-    uninterrupted one.
+    A resumed run drops the scores of steps that it repeats, so that it makes the same decisions
+    as an uninterrupted run.
 
     Args:
-        model_dir: run folder.
-        first_step: where the run starts or goes on.
-        patience: evaluations without a new best after which to give up; 0 for never.
-        n_lanes: the lanes of the evaluations to come.
-        warm_len: the tokens that warm each of these.
+        model_dir: The run folder.
+        first_step: The step at which the run starts or resumes.
+        patience: Early stopping: the number of evaluations without improvement after which the run
+            ends; 0 to never stop early.
+        split: The name of the split that is evaluated.
+        lanes: The lanes of the split; `None` if nothing is evaluated.
     """
 
     def __init__(
@@ -28,61 +30,58 @@ class Validation:
         *,
         first_step: int,
         patience: int,
-        n_lanes: int = 1,
-        warm_len: int = 0,
+        split: str,
+        lanes: EvaluationLanes | None,
     ):
         self._path = os.path.join(model_dir, VALIDATION_NAME)
         self._patience = patience
-        self._counting = {"lanes": n_lanes, "warm_len": warm_len}
-        kept = drop_lines_after(self._path, first_step)
-        # Before records said so, lanes were cold.
-        self._others = [line for line in kept if line.get("warm_len", 0) != warm_len]
-        self._scores = [(line["step"], line["loss_nats"]) for line in kept]
+        self._split = split
+        self._lanes = lanes
+        self._kept = drop_lines_after(self._path, first_step)
+        self._scores = [(line["step"], line["loss_nats"]) for line in self._kept]
 
-    def add(self, step: int, split: str, score: Score) -> bool:
-        """Adds a score and returns whether it is the best so far."""
-        nats = score.nats_per_token
-        record = {
-            "step": step,
-            "split": split,
-            "loss_nats": nats,
-            "tokens": score.tokens,
-            **make_bits_record(score),
-            "perplexity": score.perplexity,
-            **make_unknown_record(score),
-            **self._counting,
-        }
-        append_json_line(self._path, record)
-        self._scores.append((step, nats))
-        return self.best_step == step
+    def add(self, step: int, score: Score) -> str:
+        """Adds a score and returns a line of text about it."""
+        assert self._lanes is not None
+        record = {"step": step, "split": self._split, **make_score_record(score)}
+        counting = {"lanes": self._lanes.n_lanes, "warm_len": self._lanes.warm_len}
+        append_json_line(self._path, record | counting)
+        self._scores.append((step, score.nats_per_token))
+        best = " | best" if self.best_step == step else ""
+        found = f"{format_score(score)} | {self._lanes.describe()}{best}"
+        return f"{self._split} at step {step}: {found}"
 
     @property
     def best_step(self) -> int | None:
-        """The step with the lowest loss, the first of equals; `None` before the first score."""
+        """The first step with the lowest loss; `None` before the first score."""
         return min(self._scores, key=lambda pair: pair[1])[0] if self._scores else None
 
     @property
     def is_over(self) -> bool:
-        """Whether as many evaluations as the patience have brought no new best."""
+        """Whether early stopping ends the run."""
         steps = [step for step, _ in self._scores]
         if not self._patience or not steps:
             return False
         return len(steps) - 1 - steps.index(self.best_step) >= self._patience
 
     def describe_change(self) -> str:
-        """Returns a line on evaluations of before that counted otherwise; empty if none did."""
-        if not self._others:
+        """Returns a line about earlier evaluations that counted differently; empty if none did."""
+        if self._lanes is None:
             return ""
-        found = sorted({line.get("warm_len", 0) for line in self._others})
+        # Lanes were cold before records had `warm_len`.
+        found = {line["step"]: line.get("warm_len", 0) for line in self._kept}
+        others = {step: found[step] for step in found if found[step] != self._lanes.warm_len}
+        if not others:
+            return ""
         return (
-            f"{VALIDATION_NAME}: evaluations up to step {self._others[-1]['step']} were of lanes "
-            f"warmed by {' or '.join(map(str, found))} tokens, those to come are of lanes warmed "
-            f"by {self._counting['warm_len']}: their losses differ slightly for that alone."
+            f"{VALIDATION_NAME}: evaluations up to step {max(others)} used lanes warmed by "
+            f"{' or '.join(map(str, sorted(set(others.values()))))} tokens; later ones use lanes "
+            f"warmed by {self._lanes.warm_len} tokens, which by itself changes the loss slightly."
         )
 
     def describe_end(self) -> str:
-        """Returns why a run that lost its patience ends."""
+        """Returns the message of early stopping."""
         return (
-            f"Ends here: {self._patience} evaluations without a better one than that of step "
+            f"Early stopping: {self._patience} evaluations without an improvement on step "
             f"{self.best_step}, whose checkpoint is kept."
         )

@@ -1,4 +1,4 @@
-"""The processes of a run, and what they tell each other."""
+"""The processes of a run and their communication."""
 
 import contextlib
 import re
@@ -10,7 +10,7 @@ import tensorflow as tf
 from txl_tf.errors import UserError, explain
 from txl_tf.training.cluster import Cluster
 
-# What a collective operation raises when a process is gone, or says that it will be.
+# Errors of a collective operation when a process is gone or shuts down.
 LOSSES = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -22,51 +22,53 @@ LOSSES = (
 
 
 class Workers:
-    """The processes of a run: one, or one on each of several hosts.
+    """The processes of a run: a single one, or one on each of several hosts.
 
-    They go on in step: each makes the same calls in the same order. What one alone can know, a
-    signal, the time, a file, is told to all before any acts on it, since a process that took
-    another way would leave the others waiting. The first is the chief, and writes what they share.
+    They stay in step: each makes the same calls in the same order. Information that only one of
+    them has (a signal, the time, a file) is shared before any process acts on it, since a process
+    that took another path would leave the others waiting. The first process is the chief, which
+    writes the shared files.
 
     Args:
-        strategy: the run's.
+        strategy: The strategy of the run, which spans the processes.
 
     Attributes:
-        index: which of them this process is.
-        count: how many there are.
+        strategy: The strategy.
+        index: The index of this process.
+        count: The number of processes.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
         is_cluster = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
         self._cluster = Cluster.from_environment() if is_cluster else None
-        self._strategy = strategy
+        self.strategy = strategy
         self.index = self._cluster.index if self._cluster else 0
         self.count = len(self._cluster.tasks) if self._cluster else 1
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes what all share."""
+        """Whether this process writes the shared files."""
         return self.index == 0
 
     def name(self, index: int) -> str:
-        """Returns what people know a process by."""
+        """Returns the name of a process for messages."""
         if not self._cluster:
             return "this process"
         return self._cluster.name(index)
 
     def say(self, line: str) -> None:
-        """Prints a line that concerns all processes: once, by the chief."""
+        """Prints a line that concerns all processes, once, from the chief."""
         if self.is_chief:
             print(line)
 
     def gather(self, values: Sequence[float]) -> np.ndarray:
-        """Returns what every process passed, (count, n) float64; waits for all of them.
+        """Returns the values of every process, (count, n) float64; waits for all of them.
 
         Args:
-            values: n numbers, the same n everywhere.
+            values: n numbers, with the same n in all processes.
 
         Raises:
-            UserError: a process is gone; the message names it.
+            UserError: If a process is gone. The message names it.
         """
         table = np.zeros((self.count, len(values)))
         table[self.index] = values
@@ -76,16 +78,16 @@ class Workers:
         return table
 
     def broadcast(self, values: Sequence[float]) -> list[float]:
-        """Returns what the chief passed; as `gather`."""
+        """Returns the values of the chief; waits as `gather` does."""
         return self.gather(values)[0].tolist()
 
     def wait(self) -> None:
-        """Waits until every process has come here; as `gather`."""
+        """Waits until every process has made this call, as `gather` does."""
         self.gather([0.0])
 
     @contextlib.contextmanager
     def explain_losses(self) -> Iterator[None]:
-        """Turns what tensorflow raises when a process is gone into a `UserError` that names it."""
+        """Converts tensorflow's errors about a lost process to a `UserError` that names it."""
         try:
             yield
         except LOSSES as error:
@@ -99,8 +101,8 @@ class Workers:
                     f"this process or another one of the run failed: {reason}"
                 ) from error
             raise UserError(
-                f"no answer from {lost} any more: start all processes again, and they go on from "
-                f"the newest checkpoint ({reason})"
+                f"no answer from {lost}: start all processes again to resume from the newest "
+                f"checkpoint ({reason})"
             ) from error
 
     def _find_lost(self, message: str) -> list[int]:
@@ -114,7 +116,7 @@ class Workers:
     @tf.function
     def _add(self, table: tf.Tensor) -> tf.Tensor:
         """Returns the sum over the processes."""
-        n_local = self._strategy.num_replicas_in_sync // self.count
+        n_local = self.strategy.num_replicas_in_sync // self.count
 
         def add() -> tf.Tensor:
             replica = tf.distribute.get_replica_context()
@@ -123,4 +125,4 @@ class Workers:
                 tf.distribute.ReduceOp.SUM, tf.where(is_first, table, tf.zeros_like(table))
             )
 
-        return self._strategy.experimental_local_results(self._strategy.run(add))[0]
+        return self.strategy.experimental_local_results(self.strategy.run(add))[0]

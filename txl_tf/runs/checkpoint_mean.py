@@ -1,7 +1,8 @@
-"""The mean of the weights of several checkpoints of a run, as a checkpoint of its own.
+"""Checkpoint averaging: the mean of the weights of several checkpoints of a run.
 
-It is the files `averaged/ckpt-STEP.*` of the run folder, named after the newest: weights alone, so
-it can be evaluated and warm a new run up, and no run goes on from it.
+The mean is a checkpoint itself, `averaged/ckpt-STEP.*` in the run folder, named after the newest
+checkpoint that it was computed from. It holds weights only: it can be evaluated and can warm-start
+a new run, but no run resumes from it.
 """
 
 import os
@@ -12,35 +13,36 @@ import tensorflow as tf
 
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.runs.checkpoint_files import PREFIX, list_checkpoints, remove_checkpoint
-from txl_tf.runs.checkpoint_reader import DAMAGE, CheckpointReader
+from txl_tf.runs.checkpoint_reader import DAMAGE, EMA_GROUP, CheckpointReader
 from txl_tf.runs.checkpoint_writer import explain_failed_save, write_checkpoint
 from txl_tf.runs.files import exists
 from txl_tf.runs.folder import read_run_config
 
-AVERAGED_NAME = "averaged"
+FOLDER_NAME = "averaged"
 
 
 def choose_checkpoints(
     model_dir: str, *, last: int, steps: Sequence[int] | None = None
 ) -> list[tuple[int, str]]:
-    """Returns step and path of the checkpoints of a run that are to be averaged, ascending.
+    """Returns the step and path of each checkpoint to average, in ascending order.
 
     Args:
-        model_dir: run folder.
-        last: how many of the newest; all where there are fewer.
-        steps: those of these steps instead.
+        model_dir: The run folder.
+        last: The number of newest checkpoints to take; all of them if there are fewer.
+        steps: The steps of the checkpoints to take instead.
 
     Raises:
-        UserError: the folder holds no run, a step is not there, or they are fewer than 2.
+        UserError: If the folder holds no run, a step has no checkpoint, or fewer than 2
+            checkpoints are chosen.
     """
     read_run_config(model_dir)  # raises if there is no run
     checkpoints = list_checkpoints(model_dir)
     if steps is None:
         chosen = checkpoints[-last:]
     else:
-        known = ", ".join(str(step) for step, _ in checkpoints) or "none"
         missing = set(steps) - {step for step, _ in checkpoints}
         if missing:
+            known = ", ".join(str(step) for step, _ in checkpoints) or "none"
             raise UserError(
                 f"`{model_dir}` holds no checkpoint of step {min(missing)}. There are: {known}"
             )
@@ -53,15 +55,15 @@ def choose_checkpoints(
     return chosen
 
 
-def average_weights(paths: Sequence[str]) -> dict[str, np.ndarray]:
-    """Returns the mean of each weight over checkpoints, added up in float64, as float32.
+def compute_mean(paths: Sequence[str]) -> dict[str, np.ndarray]:
+    """Returns the float32 mean of each weight over several checkpoints, summed in float64.
 
     Args:
-        paths: of checkpoints of one model.
+        paths: The paths of checkpoints of one model.
 
     Raises:
-        UserError: a checkpoint cannot be read or is not what its name says, or they are of
-            different models.
+        UserError: If a checkpoint cannot be read or does not match its name, or if the
+            checkpoints belong to different models.
     """
     shapes, readers = [], []
     for path in paths:
@@ -81,32 +83,32 @@ def average_weights(paths: Sequence[str]) -> dict[str, np.ndarray]:
     return means
 
 
-def has_moving_averages(paths: Sequence[str]) -> bool:
-    """Tells whether checkpoints that can be read hold moving averages beside their weights."""
-    return any(CheckpointReader(path).list_shapes("averages") for path in paths)
+def has_ema(paths: Sequence[str]) -> bool:
+    """Tells whether any of several readable checkpoints holds EMA weights as well."""
+    return any(CheckpointReader(path).list_shapes(EMA_GROUP) for path in paths)
 
 
-def find_place(model_dir: str, step: int, *, overwrite: bool = False) -> str:
-    """Returns the path of the average whose newest checkpoint is of a step.
+def make_mean_path(model_dir: str, step: int, *, overwrite: bool = False) -> str:
+    """Returns the path of the mean whose newest checkpoint is of a step.
 
     Raises:
-        UserError: there is one already, which is not to be overwritten.
+        UserError: If that file exists and must not be overwritten.
     """
-    path = os.path.join(model_dir, AVERAGED_NAME, f"{PREFIX}-{step}")
+    path = os.path.join(model_dir, FOLDER_NAME, f"{PREFIX}-{step}")
     if exists(f"{path}.index") and not overwrite:
-        raise UserError(f"{path} is there already: --overwrite would replace it")
+        raise UserError(f"{path} already exists: pass --overwrite to replace it")
     return path
 
 
-def save_weights(path: str, weights: dict[str, np.ndarray]) -> None:
-    """Writes weights as a checkpoint, in the place of one that may be there.
+def save_mean(path: str, weights: dict[str, np.ndarray]) -> None:
+    """Writes weights as a checkpoint and replaces an existing one.
 
     Args:
-        path: of the checkpoint.
-        weights: by the names that they have in a checkpoint.
+        path: The path of the checkpoint.
+        weights: The weights, under their names in a checkpoint.
 
     Raises:
-        UserError: it could not be written; there is none then.
+        UserError: If it cannot be written. Nothing is left of it then.
     """
     remove_checkpoint(path)
     variables = {name: tf.Variable(value) for name, value in weights.items()}

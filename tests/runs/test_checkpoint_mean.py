@@ -53,7 +53,7 @@ def call(folder, *arguments):
 def test_a_checkpoint_under_the_name_of_another_step_is_not_averaged(folder, capsys):
     copy_checkpoint(folder / "checkpoints" / "ckpt-3", folder / "checkpoints" / "ckpt-160")
     assert call(folder) == 1
-    assert "ckpt-160 is not what its place and its name say" in capsys.readouterr().err
+    assert "ckpt-160 does not match its folder and name" in capsys.readouterr().err
     assert not (folder / "averaged").exists()
 
 
@@ -75,7 +75,7 @@ def test_an_average_is_the_mean_of_the_checkpoints(run, folder, arguments, steps
     listed = ", ".join(map(str, steps))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == (
-        f"Averages the weights of {len(steps)} checkpoints of {folder}: steps {listed}."
+        f"Averaging the weights of {len(steps)} checkpoints of {folder}: steps {listed}."
     )
     path = folder / "averaged" / "ckpt-7"
     assert lines[1] == f"Saved {path}. To evaluate it:"
@@ -113,7 +113,7 @@ def test_an_average_is_not_overwritten_unasked(folder, capsys):
     before = list_files(folder)
     assert call(folder, "--last=3") == 1
     path = folder / "averaged" / "ckpt-7"
-    message = f"average.py: {path} is there already: --overwrite would replace it\n"
+    message = f"average.py: {path} already exists: pass --overwrite to replace it\n"
     assert capsys.readouterr().err == message
     assert list_files(folder) == before
 
@@ -137,7 +137,7 @@ def test_moving_averages_are_left_out_and_that_is_said(folder, capsys):
         bare.set_step(step)
         make_checkpointer(folder, bare).save()
     assert call(folder, "--last=2") == 0
-    assert "\nTheir moving averages, of --ema, are left out.\n" in capsys.readouterr().out
+    assert "\nTheir EMA weights (--ema) are left out.\n" in capsys.readouterr().out
     model = txl_tf.TransformerXL(CONFIG.model, seed=11)
     load_weights(model, str(folder / "averaged" / "ckpt-13"))
     for weight, expected in zip(model.weights, bare.model.weights, strict=True):
