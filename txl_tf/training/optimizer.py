@@ -57,7 +57,7 @@ class Slots(NamedTuple):
 
 
 class Optimizer:
-    """The base class of the optimizers, which differ in `change_weight`.
+    """The base class of the optimizers, which differ in `compute_change`.
 
     The gradients must be averaged over the replicas, so that each replica makes the same step.
     They are clipped by their global norm.
@@ -80,6 +80,7 @@ class Optimizer:
         weight_decay: The rate of the weight decay.
         ema: The decay of the EMA; 0 for no EMA.
         scales_loss: Whether the loss is scaled for float16; see `LossScale`.
+        jit_compile: Whether XLA compiles the update of each weight into one pass over it.
 
     Attributes:
         iterations: () int64 variable, the number of steps, including skipped ones.
@@ -99,6 +100,7 @@ class Optimizer:
         weight_decay: float = 0.0,
         ema: float = 0.0,
         scales_loss: bool = False,
+        jit_compile: bool = False,
     ):
         self.schedule = schedule
         self.name = name
@@ -112,6 +114,9 @@ class Optimizer:
             "iteration", shape=(), dtype="int64", aggregation="only_first_replica"
         )
         self.loss_scale = LossScale(self._add_variable) if scales_loss else None
+        self._compute = self._compute_update
+        if jit_compile:  # weights of one shape share a compiled function
+            self._compute = tf.function(self._compute, jit_compile=True, autograph=False)
 
     def build(self, weights: Sequence[keras.Variable]) -> None:
         """Creates the variables of each weight, unless that is done.
@@ -215,23 +220,51 @@ class Optimizer:
     def _change_slots(
         self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
     ) -> None:
-        """Changes a replica's copy of a weight and of its slots."""
+        """Changes one replica's copy of a weight and of its slots."""
+        variables = [weight, slots.momentum.value, slots.velocity.value]
+        if slots.ema is not None:
+            variables.append(slots.ema.value)
+        # Tensors: a compiled function would not tell the variables of replicas apart.
+        values = [tf.convert_to_tensor(variable) for variable in variables]
+        for variable, value in zip(
+            variables, self._compute(slots.decays, gradient, factors, *values), strict=True
+        ):
+            variable.assign(value)
+
+    def _compute_update(
+        self,
+        decays: bool,
+        gradient: tf.Tensor,
+        factors: StepFactors,
+        weight: tf.Tensor,
+        momentum: tf.Tensor,
+        velocity: tf.Tensor,
+        *ema: tf.Tensor,
+    ) -> list[tf.Tensor]:
+        """Returns the new values of a weight, its moments and its EMA, if it has one."""
         # In a skipped step this is 0 even for gradients that are not finite.
         gradient = tf.math.multiply_no_nan(gradient, factors.clip)
-        m, v = slots.momentum.value, slots.velocity.value
-        m.assign_add((gradient - m) * factors.moment_1)
-        v.assign_add((tf.square(gradient) - v) * factors.moment_2)
-        self.change_weight(slots, weight, factors)
-        if slots.ema is not None:
-            average = slots.ema.value
-            average.assign_add(factors.ema * (weight - average))
+        momentum += (gradient - momentum) * factors.moment_1
+        velocity += (tf.square(gradient) - velocity) * factors.moment_2
+        weight -= self.compute_change(decays, weight, momentum, velocity, factors)
+        averages = [average + factors.ema * (weight - average) for average in ema]
+        return [weight, momentum, velocity, *averages]
 
-    def change_weight(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
-        """Changes a weight by its moments, which already include the gradient.
+    def compute_change(
+        self,
+        decays: bool,
+        weight: tf.Tensor,
+        momentum: tf.Tensor,
+        velocity: tf.Tensor,
+        factors: StepFactors,
+    ) -> tf.Tensor:
+        """Returns the tensor to subtract from a weight.
 
         Args:
-            slots: The variables of the weight.
-            weight: A replica's copy of the weight.
+            decays: Whether weight decay applies to the weight.
+            weight: The weight.
+            momentum: Its first moment, which already includes the gradient.
+            velocity: Its second moment, which already includes the gradient.
             factors: The factors of the step.
         """
         raise NotImplementedError
@@ -244,10 +277,16 @@ class Adam(Optimizer):
         Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, the form before section 2.1.
     """
 
-    def change_weight(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
-        m, v = slots.momentum.value, slots.velocity.value
+    def compute_change(
+        self,
+        decays: bool,
+        weight: tf.Tensor,
+        momentum: tf.Tensor,
+        velocity: tf.Tensor,
+        factors: StepFactors,
+    ) -> tf.Tensor:
         rate = factors.rate * tf.sqrt(factors.bias_2) / factors.bias_1
-        weight.assign_sub(m * rate / (tf.sqrt(v) + self.epsilon))
+        return momentum * rate / (tf.sqrt(velocity) + self.epsilon)
 
 
 class AdamW(Adam):
@@ -258,10 +297,16 @@ class AdamW(Adam):
         multiplied by the learning rate.
     """
 
-    def change_weight(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
-        if slots.decays:
-            weight.assign_sub(factors.rate * self.weight_decay * weight)
-        super().change_weight(slots, weight, factors)
+    def compute_change(
+        self,
+        decays: bool,
+        weight: tf.Tensor,
+        momentum: tf.Tensor,
+        velocity: tf.Tensor,
+        factors: StepFactors,
+    ) -> tf.Tensor:
+        change = super().compute_change(decays, weight, momentum, velocity, factors)
+        return change + factors.rate * self.weight_decay * weight if decays else change
 
 
 class Lamb(Optimizer):
@@ -280,10 +325,17 @@ class Lamb(Optimizer):
     epsilon = 1e-6  # as in the paper
     largest_norm = 10.0
 
-    def change_weight(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
-        m, v = slots.momentum.value, slots.velocity.value
-        update = m / factors.bias_1 / (tf.sqrt(v / factors.bias_2) + self.epsilon)
-        if slots.decays:
+    def compute_change(
+        self,
+        decays: bool,
+        weight: tf.Tensor,
+        momentum: tf.Tensor,
+        velocity: tf.Tensor,
+        factors: StepFactors,
+    ) -> tf.Tensor:
+        update = momentum / factors.bias_1
+        update /= tf.sqrt(velocity / factors.bias_2) + self.epsilon
+        if decays:
             update += self.weight_decay * weight
         weight_norm, update_norm = (tf.sqrt(tf.reduce_sum(tf.square(x))) for x in (weight, update))
         ratio = tf.where(
@@ -291,14 +343,14 @@ class Lamb(Optimizer):
             tf.minimum(weight_norm, self.largest_norm) / update_norm,
             1.0,
         )
-        weight.assign_sub(factors.rate * ratio * update)
+        return factors.rate * ratio * update
 
 
 def _has_decay(weight: keras.Variable) -> bool:
     return len(weight.shape) > 1 and not weight.name.endswith("_bias")  # content_bias is u
 
 
-def make_optimizer(config: TrainConfig) -> Optimizer:
+def make_optimizer(config: TrainConfig, *, jit_compile: bool = False) -> Optimizer:
     """Returns the optimizer of a run, with its schedule and gradient clipping by global norm."""
     optimizers: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": AdamW, "lamb": Lamb}
     return optimizers[config.optimizer](
@@ -308,6 +360,7 @@ def make_optimizer(config: TrainConfig) -> Optimizer:
         weight_decay=config.weight_decay,
         ema=config.ema,
         scales_loss=config.precision == "float16",
+        jit_compile=jit_compile,
     )
 
 
