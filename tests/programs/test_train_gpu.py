@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from forked_programs import run_forked
 from small_commands import (
     N_TOKEN,
     N_VALID,
@@ -69,8 +70,7 @@ def test_replicas_on_the_cpu_train_as_one(data_dir, tmp_path):
     assert run_main(data_dir, tmp_path / "1", *arguments) == 0
     # In a process of its own: two strategies over the same devices disturb each other.
     command = make_arguments(data_dir, tmp_path / "2", *arguments, "--cpu_replicas=2")
-    done = subprocess.run([sys.executable, PROGRAM, *command], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_forked(command, tmp_path / "output")
     losses = [[line["loss_nats"] for line in read_log(tmp_path / count)] for count in ("1", "2")]
     np.testing.assert_allclose(*losses, rtol=1e-5)  # their sums are made in another order
 
