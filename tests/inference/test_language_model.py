@@ -64,7 +64,7 @@ def test_a_text_does_not_depend_on_those_beside_it(lm):
     assert together[0] == together[4]
 
 
-def test_a_session_goes_on_as_if_it_had_never_stopped(lm):
+def test_a_session_continues_as_if_it_had_never_stopped(lm):
     session = lm.start(["the cat"], seed=1)
     for count in (1, 35, 4):
         session.draw(count)
@@ -162,7 +162,7 @@ def test_a_penalty_makes_repetition_rarer():
     assert new[0] < new[1]
 
 
-def test_a_text_goes_on_with_the_space_between_two_words(lm):
+def test_a_text_continues_with_the_space_between_two_words(lm):
     text = "the cat" + lm.generate("the cat", max_new_tokens=13, top_k=3)
     assert len(WORDS.encode(text)) == 15
 

@@ -61,7 +61,7 @@ def test_a_fresh_process_gives_the_same(fresh, policy):
     np.testing.assert_array_equal(nll, compute_nll(model))
 
 
-def test_the_dropout_goes_on_where_it_was(tmp_path):
+def test_the_dropout_continues_where_it_was(tmp_path):
     model = make_model(**BINS, dropout=0.25, dropatt=0.5)
 
     def drop(model):

@@ -178,7 +178,7 @@ def read_stop(output):
     return int(output.rpartition("at step ")[2].partition(",")[0])
 
 
-def test_a_run_that_lost_processes_goes_on_bit_for_bit(lives):
+def test_a_run_that_lost_processes_resumes_bit_for_bit(lives):
     losses = [read_losses(folder) for folder in (lives.whole, lives.broken)]
     assert len(losses[0]) == STEPS
     assert losses[0] == losses[1]

@@ -81,7 +81,7 @@ def test_more_gpus_than_there_are_is_one_line(data_dir, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_killed_run_goes_on_bit_for_bit(capsys):
+def test_a_killed_run_resumes_bit_for_bit(capsys):
     assert kill_resume.main(["kill_resume.py", "--kills=1", "--kinds=plain", "--steps=60"]) == 0
     assert "1 kills" in capsys.readouterr().out
 
@@ -177,7 +177,7 @@ def test_an_evaluation_of_some_batches_says_that_it_is_not_whole(finished, capsy
     assert "| 30 tokens of " in capsys.readouterr().out
 
 
-def test_a_run_whose_newest_checkpoint_was_deleted_goes_on_from_the_one_before(run_copy, capsys):
+def test_a_run_whose_newest_checkpoint_was_deleted_resumes_from_the_one_before(run_copy, capsys):
     for path in (run_copy / "run" / "checkpoints").glob("ckpt-12.*"):
         path.unlink()
     assert run_main(run_copy / "data", run_copy / "run") == 0
@@ -478,7 +478,7 @@ def test_a_warm_start_from_a_folder_says_what_to_name(data_dir, tmp_path, capsys
     assert "It is a folder: name one of its files ckpt-STEP.index" in capsys.readouterr().err
 
 
-def test_a_run_that_goes_on_needs_its_warm_start_no_more(run_copy, capsys):
+def test_a_resumed_run_does_not_need_its_warm_start(run_copy, capsys):
     for path in (run_copy / "run" / "checkpoints").glob("ckpt-12.*"):
         path.unlink()
     assert run_main(run_copy / "data", run_copy / "run", "--warm_start_path=none/ckpt-3") == 0

@@ -64,7 +64,7 @@ def test_the_run_knows_ids_alone(finished):
     assert (config.dataset, config.model.n_token, config.model.cutoffs) == ("text8", 25, ())
 
 
-def test_an_interrupted_run_goes_on_as_if_it_had_not_been(finished, tmp_path, capsys):
+def test_an_interrupted_run_resumes_as_if_it_had_not_been(finished, tmp_path, capsys):
     shutil.copytree(finished, tmp_path / "run")
     for path in (tmp_path / "run" / "checkpoints").glob("ckpt-12.*"):
         path.unlink()

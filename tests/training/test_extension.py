@@ -90,7 +90,7 @@ def test_an_extension_says_what_the_schedule_becomes(
     assert "train_steps is now" not in capsys.readouterr().out
 
 
-def test_an_extended_run_that_is_interrupted_goes_on_bit_for_bit(
+def test_an_extended_run_that_is_interrupted_resumes_bit_for_bit(
     one_replica, records, longer, finished
 ):
     with stop_after(13):
