@@ -11,12 +11,11 @@ tf.config.set_logical_device_configuration(
 )
 
 
-# Tracing makes millions of objects, and by default each million has Python search all that
-# tensorflow has imported for cycles: a fifth of the time of tests that train.
+# Tracing makes many objects, and Python would search all that tensorflow has imported for cycles
+# again and again: a tenth of the time of tests that train.
 def pytest_collection_finish():
-    gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(50_000)
 
 
 # One strategy of each kind for all tests of a process: the collective operations of two over the
