@@ -27,7 +27,7 @@ setup: .venv/installed-dev
 	@if [ -e .git ]; then $(BIN)/pre-commit install; fi
 
 test: .venv/installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check

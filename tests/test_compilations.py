@@ -25,20 +25,24 @@ def find_presets():
     return sorted(found.values())
 
 
-@pytest.mark.parametrize("name", find_presets())
-def test_no_use_of_a_model_compiles_after_its_first_call(name, tmp_path):
+@pytest.fixture(scope="module")
+def counts(tmp_path_factory):
+    """What is compiled for each preset, by its name; counted in a process of its own."""
+    flags = f"--xla_dump_to={tmp_path_factory.mktemp('dump')} --xla_backend_optimization_level=0"
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     ran = subprocess.run(
-        [sys.executable, SCRIPT, name],
-        env=os.environ
-        | {
-            "XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_backend_optimization_level=0",
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-        },
+        [sys.executable, SCRIPT, *find_presets()],
+        env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": path},
         capture_output=True,
         text=True,
     )
     assert ran.returncode == 0, ran.stderr
-    counts = json.loads(ran.stdout.splitlines()[-1])
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", find_presets())
+def test_no_use_of_a_model_compiles_after_its_first_call(name, counts):
+    counts = counts[name]
     for use in ("training", "evaluation", "scoring", "generation", "continuations"):
         first, later = counts[use]
         assert first >= 1, use  # else nothing was counted

@@ -154,7 +154,7 @@ def test_documents_begin_where_lines_begin(rule, files):
     ("rule", "starts"),
     [("line", [7, 8, 11, 12]), ("blank_line", [8, 12]), ("separator", [11]), ("title", [12])],
 )
-def test_what_goes_on_with_a_line_begins_nothing(rule, starts):
+def test_a_continued_line_begins_no_document(rule, starts):
     finder = DocumentFinder(rule, SEPARATORS[rule])
     assert finder.find(Chunk(b"a long", True, True)).tolist() == [0]
     assert finder.find(Chunk(b" line", False, False)).tolist() == []

@@ -151,7 +151,7 @@ def break_off(error):
     return call
 
 
-def test_an_interruption_goes_on_and_leaves_nothing(tmp_path, monkeypatch):
+def test_an_interruption_is_passed_on_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(download, "transfer", break_off(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         fetch(make_archive("http://host/fruit"), tmp_path)

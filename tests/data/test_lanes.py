@@ -25,7 +25,7 @@ def test_segments_are_consecutive_tokens_with_one_to_the_right():
     np.testing.assert_array_equal(np.diff(segments), 1)
 
 
-def test_each_row_goes_on_where_it_ended():
+def test_each_row_continues_where_it_ended():
     lanes = make_lanes()
     segments = lanes.read(0, lanes.steps_per_epoch)
     np.testing.assert_array_equal(segments[1:, :, 0], segments[:-1, :, -1])

@@ -101,7 +101,7 @@ def test_lower_case_is_that_of_unicode():
     assert [word.decode() for word in words.flat_values.numpy()] == ["ärger", "σοφια", "a"]
 
 
-def test_lower_case_goes_on_behind_a_nul():
+def test_lower_case_continues_after_a_nul():
     texts = ["A\0B", "\0", "", "\0\0É"]
     found = convert_to_lower_case(texts).numpy()
     assert [text.decode() for text in found] == [text.lower() for text in texts]
@@ -163,7 +163,7 @@ def test_pieces_of_whole_lines_give_the_ids_of_the_whole(marks, texts):
     words=st.lists(st.sampled_from(["a", "b", "ß", "\n"]), min_size=3, max_size=23),
     data=st.data(),
 )
-def test_a_line_that_is_cut_before_a_space_goes_on_without_a_mark(marks, words, data):
+def test_a_line_that_is_cut_before_a_space_continues_without_a_mark(marks, words, data):
     codec = make(marks).codec
     text = " ".join(words).encode()
     places = [place for place, byte in enumerate(text) if byte == 32 and text[place - 1] != 10]

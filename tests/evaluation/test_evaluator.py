@@ -80,7 +80,7 @@ def test_padding_changes_no_lane(model, config):
     assert evaluate(model, TEXT, config).total_nats == pytest.approx(expected, rel=1e-6)  # float32
 
 
-def test_lanes_without_a_token_change_nothing(model):
+def test_empty_lanes_do_not_change_the_score(model):
     config, text = make_config(eval_batch_size=11), Text(TEXT.ids[:8])
     expected = sum(sum_nll(model, lane, config.span, 5) for lane in cut_lanes(11, text.ids))
     score = evaluate(model, text, config)

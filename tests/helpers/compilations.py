@@ -1,8 +1,8 @@
-"""Counts what XLA compiles while a small model is used: `compilations.py PRESET`, as JSON.
+"""Counts what XLA compiles while small models are used: `compilations.py PRESET ...`, as JSON.
 
-XLA_FLAGS=--xla_dump_to=FOLDER has XLA write what it compiles; FOLDER is read from there. The model
-is the preset's, scaled down. For each use of it the counts are printed after the first call and
-after more calls with other numbers in the same shapes.
+XLA_FLAGS=--xla_dump_to=FOLDER has XLA write what it compiles; FOLDER is read from there. The models
+are those of the presets, scaled down. For each use of a model the counts are printed after the
+first call and after more calls with other numbers in the same shapes.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import txl_tf
 from txl_tf import presets
 from txl_tf.data import Vocabulary
 
-SIZES = {"n_layer": 2, "d_model": 64, "n_head": 2, "d_head": 8, "d_inner": 24, "n_token": 211}
+SIZES = {"n_layer": 1, "d_model": 64, "n_head": 2, "d_head": 8, "d_inner": 24, "n_token": 211}
 CUTOFFS = (17, 41, 131)
 TGT_LEN, MEM_LEN, BATCH = 8, 13, 6
 N_MORE = 3
@@ -123,15 +123,20 @@ def count_compiled():
     return len({path.name.split(".")[0] for path in folder.glob("module_*")})
 
 
-def main(name):
-    counts = {}
-    for use, call in make_uses(name).items():
-        before = count_compiled()
-        call(0)
-        first = count_compiled()
-        for seed in range(1, 1 + N_MORE):
-            call(seed)
-        counts[use] = [first - before, count_compiled() - first]
+def count_use(call):
+    """Returns how many programs the first call compiles, and how many the calls after it."""
+    before = count_compiled()
+    call(0)
+    first = count_compiled()
+    for seed in range(1, 1 + N_MORE):
+        call(seed)
+    return first - before, count_compiled() - first
+
+
+def main(*names):
+    counts = {
+        name: {use: count_use(call) for use, call in make_uses(name).items()} for name in names
+    }
     print(json.dumps(counts))
 
 

@@ -1,8 +1,9 @@
-"""Runs the models of the golden files on the JAX backend: `jax_golden.py NAME WEIGHTS RESULTS`.
+"""Runs the models of the golden files on the JAX backend: `jax_golden.py WEIGHTS RESULTS`.
 
-WEIGHTS is an .npz of the variables by their path. RESULTS becomes an .npz of the losses, the
-memories, the gradients of the last segment by the variables' path, and the evaluations, under
-the keys of the golden file; and `modules`, what was imported.
+WEIGHTS is an .npz of the variables by the name of the model and their path. RESULTS becomes an .npz
+of the losses, the memories, the gradients of the last segment by the variables' path, and the
+evaluations, under the name of the model and the keys of its golden file; and `modules`, what was
+imported.
 """
 
 import dataclasses
@@ -10,23 +11,32 @@ import sys
 
 import keras
 import numpy as np
-from golden_cases import EVALUATIONS, load_case, parse_evaluation
+from golden_cases import EVALUATIONS, NAMES, load_case, parse_evaluation
 
 from txl_tf.model import TransformerXL
 
 
-def main(name, weights_path, results_path):
+def main(weights_path, results_path):
+    results = {}
+    with np.load(weights_path) as weights:
+        for name in NAMES:
+            found = run_case(name, weights)
+            results |= {f"{name}/{key}": value for key, value in found.items()}
+    packages = sorted({module.split(".")[0] for module in sys.modules})
+    np.savez(results_path, backend=keras.backend.backend(), modules=packages, **results)
+
+
+def run_case(name, weights):
+    """Returns what the model of a golden file computes, under the keys of that file."""
     case = load_case(name)
     # Uniform weights compile faster than normal ones, and are replaced at once.
     model = TransformerXL(dataclasses.replace(case.config, init="uniform"))
-    with np.load(weights_path) as weights:
-        for variable in model.trainable_variables:
-            variable.assign(weights[variable.path])
+    for variable in model.trainable_variables:
+        variable.assign(weights[f"{name}/{variable.path}"])
     results = run_segments(model, case)
     for key in [key for owner, key in EVALUATIONS if owner == name]:
         results[key] = evaluate(model, case, *parse_evaluation(key))
-    packages = sorted({module.split(".")[0] for module in sys.modules})
-    np.savez(results_path, backend=keras.backend.backend(), modules=packages, **results)
+    return results
 
 
 def run_segments(model, case):

@@ -139,11 +139,19 @@ def test_ids_need_no_tensorflow_text(tmp_path):
     np.testing.assert_allclose(found, expected, **SAME)
 
 
-@pytest.mark.parametrize("name", ["txl_tf", "keras"])
-def test_a_process_with_tensorflow_alone_is_one(name, tmp_path):
-    with pytest.raises(subprocess.CalledProcessError) as failure:
-        run_alone(f"import {name}", cwd=tmp_path)
-    assert f"import of {name}" in failure.value.stderr
+REFUSED = """
+for name in ("txl_tf", "keras"):
+    try:
+        __import__(name)
+    except ImportError as error:
+        print(error)
+"""
+
+
+def test_a_process_with_tensorflow_alone_is_one(tmp_path):
+    first, second = run_alone(REFUSED, cwd=tmp_path).stdout.splitlines()
+    assert "import of txl_tf" in first
+    assert "import of keras" in second
 
 
 def test_the_example_scores_a_file_with_tensorflow_alone(lm, folder, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from places import ROOT
 
 import txl_tf
+import txl_tf.harness
 from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
@@ -233,13 +234,14 @@ def test_the_command_runs_a_task(lm, tmp_path):
     assert float(row.split("|")[7]) == right / len(DOCUMENTS)
 
 
-def test_the_command_says_in_a_line_that_there_is_no_run(tmp_path):
+def test_the_command_says_in_a_line_that_there_is_no_run(tmp_path, capsys):
     (tmp_path / "letters.yaml").write_text(TASK.replace("FOLDER", str(tmp_path)))
     model = ["--model", "txl_tf", "--model_args", f"run={tmp_path}/none"]
-    ran = call_program(tmp_path, *model, "--tasks", "letters", "--include_path", tmp_path)
-    assert ran.returncode == 1
-    assert "Traceback" not in ran.stderr
-    assert re.match(r"harness: `.*none` holds no run", ran.stderr.splitlines()[-1])
+    task = ["--tasks", "letters", "--include_path", str(tmp_path)]
+    assert txl_tf.harness.main(["harness", *model, *task]) == 1
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    assert re.match(r"harness: `.*none` holds no run", error.splitlines()[-1])
 
 
 @pytest.mark.parametrize("batch_size", [0, "auto"])

@@ -13,6 +13,11 @@ from txl_tf.errors import UserError
 from txl_tf.release import load_model
 
 
+@pytest.fixture(scope="module")
+def lm():
+    return make_model(7, vocabulary=WORDS)
+
+
 @pytest.mark.parametrize(("name", "key"), EVALUATIONS)
 def test_scores_are_those_of_the_2019_code(name, key):
     """Each row of the golden text is scored as a text of its own."""
@@ -25,8 +30,7 @@ def test_scores_are_those_of_the_2019_code(name, key):
         np.testing.assert_allclose(score.nats[: len(expected)], expected, rtol=0, atol=2e-5)
 
 
-def test_a_score_adds_up():
-    lm = make_model(7, vocabulary=WORDS)
+def test_a_score_adds_up(lm):
     (score,) = lm.score(["the cat sat on the mat\na cat"])
     assert score.tokens == len(score.ids) - 1 == 8
     assert score.total_nats == pytest.approx(sum(score.nats.tolist()))
@@ -46,15 +50,13 @@ def test_the_likeliest_tokens_are_those_of_one_pass():
     np.testing.assert_array_equal(ids[len(prompt) :], likeliest[len(prompt) - 1 : -1])
 
 
-def test_equal_seeds_give_equal_texts():
-    lm = make_model(7, vocabulary=WORDS)
+def test_equal_seeds_give_equal_texts(lm):
     texts = [lm.generate("the cat", max_new_tokens=37, seed=seed) for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_a_text_does_not_depend_on_those_beside_it():
+def test_a_text_does_not_depend_on_those_beside_it(lm):
     """Prompts of other lengths, some longer than a segment and than the memory."""
-    lm = make_model(7, vocabulary=WORDS)
     prompts = ["the", "a cat sat on the mat", "on", " ".join(["sat on a mat"] * 5), "the"]
     together = lm.generate(prompts, max_new_tokens=23, seed=[3, 4, 5, 6, 3])
     for prompt, seed, text in zip(prompts, [3, 4, 5, 6, 3], together, strict=True):
@@ -62,16 +64,14 @@ def test_a_text_does_not_depend_on_those_beside_it():
     assert together[0] == together[4]
 
 
-def test_a_session_goes_on_as_if_it_had_never_stopped():
-    lm = make_model(7, vocabulary=WORDS)
+def test_a_session_continues_as_if_it_had_never_stopped(lm):
     session = lm.start(["the cat"], seed=1)
     for count in (1, 35, 4):
         session.draw(count)
     assert session.added == [lm.generate("the cat", max_new_tokens=40, seed=1)]
 
 
-def test_a_session_returns_what_a_call_added():
-    lm = make_model(7, vocabulary=WORDS)
+def test_a_session_returns_what_a_call_added(lm):
     session = lm.start(["the cat", np.array([1, 2])], seed=1)
     first, second = session.draw(5), session.draw(35)
     assert first[0] + second[0] == session.added[0]
@@ -90,8 +90,7 @@ def test_a_character_that_becomes_whole_is_returned_by_the_call_that_ends_it():
     assert shown == whole
 
 
-def test_a_session_tells_how_much_it_read_and_drew():
-    lm = make_model(7, vocabulary=WORDS)
+def test_a_session_tells_how_much_it_read_and_drew(lm):
     session = lm.start("the cat")
     assert repr(session) == "<Session: 1 text, 2 tokens read, 0 drawn>"
     session = lm.start(["the cat", "a"], stops=WORDS.symbols)
@@ -99,8 +98,7 @@ def test_a_session_tells_how_much_it_read_and_drew():
     assert repr(session) == "<Session: 2 texts, 3 tokens read, 2 drawn, 2 ended>"
 
 
-def test_a_stream_of_a_session_begins_where_it_stood():
-    lm = make_model(7, vocabulary=WORDS)
+def test_a_stream_of_a_session_begins_where_it_stood(lm):
     session = lm.start("the cat", seed=1)
     (first,) = session.draw(5)
     assert first + "".join(session.stream(35)) == session.added[0]
@@ -126,15 +124,13 @@ def test_a_session_does_not_go_back():
         session.draw(-1)
 
 
-def test_a_stream_is_the_text_in_pieces():
-    lm = make_model(7, vocabulary=WORDS)
+def test_a_stream_is_the_text_in_pieces(lm):
     pieces = list(lm.stream("the cat", max_new_tokens=70, seed=1))
     assert len(pieces) > 2
     assert "".join(pieces) == lm.generate("the cat", max_new_tokens=70, seed=1)
 
 
-def test_a_stop_ends_a_text():
-    lm = make_model(7, vocabulary=WORDS)
+def test_a_stop_ends_a_text(lm):
     whole, other = lm.generate(["the cat", "a"], max_new_tokens=50, temperature=9)
     stopped, same = lm.generate(["the cat", "a"], max_new_tokens=50, temperature=9, stops=["mat"])
     assert whole.startswith(stopped)
@@ -144,8 +140,7 @@ def test_a_stop_ends_a_text():
     assert same.endswith("mat")
 
 
-def test_what_is_banned_does_not_come():
-    lm = make_model(7, vocabulary=WORDS)
+def test_what_is_banned_does_not_come(lm):
     assert "mat" in lm.generate("the cat", max_new_tokens=60, temperature=9)
     assert "mat" not in lm.generate("the cat", max_new_tokens=60, temperature=9, banned=["mat"])
 
@@ -167,8 +162,7 @@ def test_a_penalty_makes_repetition_rarer():
     assert new[0] < new[1]
 
 
-def test_a_text_goes_on_with_the_space_between_two_words():
-    lm = make_model(7, vocabulary=WORDS)
+def test_a_text_continues_with_the_space_between_two_words(lm):
     text = "the cat" + lm.generate("the cat", max_new_tokens=13, top_k=3)
     assert len(WORDS.encode(text)) == 15
 
@@ -194,8 +188,7 @@ def test_a_text_goes_on_with_the_space_between_two_words():
         ({"prompt": np.array([[1]])}, r"a text must be a `str` or a one-dimensional array"),
     ],
 )
-def test_bad_arguments_of_generate_are_refused(arguments, message):
-    lm = make_model(7, vocabulary=WORDS)
+def test_bad_arguments_of_generate_are_refused(lm, arguments, message):
     with pytest.raises(UserError, match=message):
         lm.generate(**{"prompt": "the"} | arguments)
 

@@ -218,7 +218,7 @@ def test_a_stream_yields_nothing_behind_a_stop(chars):
 
 
 @pytest.mark.parametrize("n_prompts", [1, 3])
-def test_a_session_goes_on_after_a_stop_as_if_there_had_been_none(chars, n_prompts):
+def test_a_session_continues_after_a_stop_as_if_there_had_been_none(chars, n_prompts):
     """Rows end in different calls of the loop, by a token or by a text, and go on at once."""
     prompts = ["abc", "d", "cab a bed, a bad cab"][:n_prompts]
     settings = {"temperature": 3.0, "seed": list(range(5, 5 + n_prompts))}

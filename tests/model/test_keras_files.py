@@ -10,14 +10,16 @@ from places import ROOT
 from small_model import BATCH, make_ids, make_model
 
 BINS = {"cutoffs": (5, 12), "div_val": 2, "untie_r": True}
-POLICIES = pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+POLICIES = ["float32", "mixed_bfloat16", "mixed_float16"]
 FRESH = """
 import sys, numpy, keras, txl_tf
 txl_tf.TransformerXL  # the parts of the package are imported, and registered, when they are used
-model = keras.saving.load_model(sys.argv[1])
-ids = numpy.load(sys.argv[2])
-hidden, _ = model(ids, model.initial_memory(len(ids), 7))
-numpy.save(sys.argv[3], model.nll(hidden, ids))
+folder, *policies = sys.argv[1:]
+ids = numpy.load(folder + "/ids.npy")
+for policy in policies:
+    model = keras.saving.load_model(f"{folder}/{policy}.keras")
+    hidden, _ = model(ids, model.initial_memory(len(ids), 7))
+    numpy.save(f"{folder}/{policy}.npy", model.nll(hidden, ids))
 """
 
 
@@ -32,7 +34,7 @@ def compute_nll(model):
     return np.asarray(model.nll(hidden, make_ids()))
 
 
-@POLICIES
+@pytest.mark.parametrize("policy", POLICIES)
 def test_a_model_comes_back_from_its_file(tmp_path, policy):
     model = make_model(**BINS, dtype=policy)
     again = save_and_load(model, tmp_path)
@@ -41,17 +43,25 @@ def test_a_model_comes_back_from_its_file(tmp_path, policy):
     np.testing.assert_array_equal(compute_nll(again), compute_nll(model))
 
 
-@POLICIES
-def test_a_fresh_process_gives_the_same(tmp_path, policy):
-    model = make_model(**BINS, dtype=policy)
-    model.save(tmp_path / "model.keras")
-    np.save(tmp_path / "ids.npy", make_ids())
-    files = [str(tmp_path / name) for name in ("model.keras", "ids.npy", "nll.npy")]
-    subprocess.run([sys.executable, "-c", FRESH, *files], cwd=ROOT, check=True)
-    np.testing.assert_array_equal(np.load(tmp_path / "nll.npy"), compute_nll(model))
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """A model of each policy, and the losses that a fresh process computes from their files."""
+    folder = tmp_path_factory.mktemp("fresh")
+    models = {policy: make_model(**BINS, dtype=policy) for policy in POLICIES}
+    for policy, model in models.items():
+        model.save(folder / f"{policy}.keras")
+    np.save(folder / "ids.npy", make_ids())
+    subprocess.run([sys.executable, "-c", FRESH, folder, *POLICIES], cwd=ROOT, check=True)
+    return {policy: (model, np.load(folder / f"{policy}.npy")) for policy, model in models.items()}
 
 
-def test_the_dropout_goes_on_where_it_was(tmp_path):
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_fresh_process_gives_the_same(fresh, policy):
+    model, nll = fresh[policy]
+    np.testing.assert_array_equal(nll, compute_nll(model))
+
+
+def test_the_dropout_continues_where_it_was(tmp_path):
     model = make_model(**BINS, dropout=0.25, dropatt=0.5)
 
     def drop(model):

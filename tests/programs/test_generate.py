@@ -103,6 +103,12 @@ def lines(tmp_path_factory):
 DRAWN = ["--prompt=ab", "--length=197", "--temperature=9"]
 
 
+@pytest.fixture(scope="module")
+def whole(lines):
+    """The text that `DRAWN` asks for."""
+    return txl_tf.load(lines).generate("ab", max_new_tokens=197, temperature=9.0, top_k=40)
+
+
 @pytest.mark.parametrize(
     ("given", "stops"),
     [
@@ -117,10 +123,9 @@ DRAWN = ["--prompt=ab", "--length=197", "--temperature=9"]
     ],
     ids=str,
 )
-def test_stops_are_texts(lines, capsys, given, stops):
+def test_stops_are_texts(lines, whole, capsys, given, stops):
     assert call(lines, *DRAWN, *given) == 0
     out, error = capsys.readouterr()
-    whole = txl_tf.load(lines).generate("ab", max_new_tokens=197, temperature=9.0, top_k=40)
     ends = [whole.index(stop) + len(stop) for stop in stops]
     assert out == f"ab{whole[: min(ends, default=None)]}\n"
     assert "--stop" not in error

@@ -236,7 +236,7 @@ def test_an_import_tells_training_that_it_holds_weights_alone(tmp_path, capsys):
     assert train_gpu.main(["train_gpu", *argv, *warm]) == 0
 
 
-def test_training_goes_on_with_the_state_of_adam(tmp_path, capsys):
+def test_training_continues_with_the_state_of_adam(tmp_path, capsys):
     """One more step is the one that TensorFlow 1's Adam would have made."""
     import train_gpu
 

@@ -33,7 +33,7 @@ def lm():
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "lamb"])
-def test_an_older_run_goes_on(name, tmp_path):
+def test_an_older_run_resumes(name, tmp_path):
     run = tmp_path / name
     shutil.copytree(FOLDER / name, run)
     flags = [f"--data_dir={FOLDER / 'records'}", f"--model_dir={run}", "--iterations=1"]

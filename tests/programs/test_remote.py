@@ -49,7 +49,7 @@ def test_a_data_set_at_an_address_is_not_overwritten_unasked(address):
         write_data(f"{address}/data")
 
 
-def test_a_run_at_an_address_trains_goes_on_and_is_averaged(address, tmp_path, capsys):
+def test_a_run_at_an_address_trains_resumes_and_is_averaged(address, tmp_path, capsys):
     data_dir, model_dir = write_data(tmp_path / "data"), f"{address}/run"
     more = ("--save_steps=4", "--eval_every=6", "--do_eval", "--keep_checkpoints=2")
     assert run_main(data_dir, model_dir, *more, "--max_hours=1e-9") == 3

@@ -2,17 +2,17 @@
 
 import json
 import signal
-import subprocess
 import sys
 import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from forked_programs import FORKS, ForkedProgram, run_forked
 from places import ROOT
 from small_commands import make_arguments, read_log, write_data
 
-from benchmarks.several_workers import start_workers
+from benchmarks.several_workers import make_environments, start_workers
 from txl_tf.runs.folder import read_run_config
 
 PROGRAM = str(ROOT / "train_gpu.py")
@@ -24,18 +24,32 @@ class Run:
 
     def __init__(self, data_dir, folder, *flags, steps):
         self.model_dir = folder / "run"
-        self._logs = [folder / "chief.txt", folder / "worker.txt"]
+        self.logs = [folder / "chief.txt", folder / "worker.txt"]
         shape = ("--train_batch_size=12", f"--train_steps={steps}", "--iterations=1")
-        arguments = make_arguments(data_dir, self.model_dir, *shape, *flags)
-        self.command = [sys.executable, PROGRAM, *arguments]
+        self.arguments = make_arguments(data_dir, self.model_dir, *shape, *flags)
 
-    def start(self, *commands):
-        self.processes = start_workers(commands or [self.command] * 2, self._logs)
+    def start_from_the_command_line(self):
+        command = [sys.executable, PROGRAM, *self.arguments]
+        self.processes = start_workers([command] * 2, self.logs)
+
+    def start(self, chief=None, worker=None):
+        """Starts both processes; with other arguments where they are given."""
+        environments = make_environments(2)
+        self.processes = [
+            ForkedProgram(arguments or self.arguments, log, environment)
+            for arguments, log, environment in zip(
+                (chief, worker), self.logs, environments, strict=True
+            )
+        ]
+
+    def start_alone(self, index):
+        """Starts one of the two processes, and returns it."""
+        return ForkedProgram(self.arguments, self.logs[index], make_environments(2)[index])
 
     def finish(self):
         """Waits for the end; returns the exit statuses and the outputs."""
         statuses = [process.wait(timeout=5 * MINUTE) for process in self.processes]
-        outputs = [log.read_text() for log in self._logs]
+        outputs = [log.read_text() for log in self.logs]
         return SimpleNamespace(statuses=statuses, outputs=outputs)
 
     def send(self, index, number, *, at_step):
@@ -69,14 +83,14 @@ def plain(data_dir, tmp_path_factory):
     folder = tmp_path_factory.mktemp("plain")
     flags = ("--dropout=0", "--dropatt=0", "--eval_every=20", "--do_eval")
     two = Run(data_dir, folder, *flags, steps=50)
-    two.start()
+    two.start_from_the_command_line()
     end = two.finish()
     assert end.statuses == [0, 0], end.outputs
     alone = {}
     for replicas in (1, 2, 4):
         alone[replicas] = folder / str(replicas)
         more = [f"--model_dir={alone[replicas]}", f"--cpu_replicas={replicas}"]
-        subprocess.run([*two.command, *more], check=True, capture_output=True)
+        run_forked([*two.arguments, *more], folder / f"{replicas}.txt")
     return SimpleNamespace(two=two.model_dir, alone=alone, outputs=end.outputs)
 
 
@@ -131,15 +145,14 @@ def lives(data_dir, tmp_path_factory):
     )
     whole.start()
     assert whole.finish().statuses == [0, 0]
-    broken.start()
+    broken.start_from_the_command_line()
     killed_at = broken.send(1, signal.SIGKILL, at_step=25)
     lost = broken.finish()
     lost.seconds = time.monotonic() - killed_at
     broken.start()
     broken.send(1, signal.SIGTERM, at_step=90)
     stopped = broken.finish()
-    command = [*broken.command, "--cpu_replicas=2"]
-    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    ended = run_forked([*broken.arguments, "--cpu_replicas=2"], broken.logs[0])
     return SimpleNamespace(
         whole=whole.model_dir, broken=broken.model_dir, lost=lost, stopped=stopped, ended=ended
     )
@@ -157,7 +170,7 @@ def test_a_process_that_is_asked_to_stop_has_all_save_and_stop(lives):
     for output in lives.stopped.outputs:
         assert "stopped by SIGTERM at step" in output.splitlines()[-1]
     step = read_stop(lives.stopped.outputs[0])
-    assert f"Resuming from step {step}." in lives.ended.stdout
+    assert f"Resuming from step {step}." in lives.ended
     assert read_stop(lives.stopped.outputs[1]) == step
 
 
@@ -165,7 +178,7 @@ def read_stop(output):
     return int(output.rpartition("at step ")[2].partition(",")[0])
 
 
-def test_a_run_that_lost_processes_goes_on_bit_for_bit(lives):
+def test_a_run_that_lost_processes_resumes_bit_for_bit(lives):
     losses = [read_losses(folder) for folder in (lives.whole, lives.broken)]
     assert len(losses[0]) == STEPS
     assert losses[0] == losses[1]
@@ -173,7 +186,7 @@ def test_a_run_that_lost_processes_goes_on_bit_for_bit(lives):
 
 def test_processes_with_different_flags_are_told(data_dir, tmp_path):
     run = Run(data_dir, tmp_path, steps=50)
-    run.start(run.command, [*run.command, "--learning_rate=0.02"])
+    run.start(worker=[*run.arguments, "--learning_rate=0.02"])
     end = run.finish()
     assert end.statuses == [1, 1]
     for output in end.outputs:
@@ -185,17 +198,14 @@ def test_two_processes_extend_a_run(data_dir, tmp_path):
     run.start()
     assert run.finish().statuses == [0, 0]
     # The other flags are those of the run.
-    command = [*run.command[:2], f"--model_dir={run.model_dir}", "--train_steps=5", "--nojit"]
-    run.start(command, command)
+    arguments = [f"--model_dir={run.model_dir}", "--train_steps=5", "--nojit"]
+    run.start(arguments, arguments)
     end = run.finish()
     assert end.statuses == [0, 0], end.outputs
     said = ["train_steps is now 5 instead of 3" in output for output in end.outputs]
     assert said == [True, False]
     assert read_run_config(str(run.model_dir)).training.train_steps == 5
     assert read_log(run.model_dir)[-1]["step"] == 5
-
-
-IDLE = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
 @pytest.mark.parametrize(
@@ -205,41 +215,44 @@ def test_a_process_that_waits_for_others_in_vain_is_stopped_by_a_signal(
     index, number, data_dir, tmp_path
 ):
     run = Run(data_dir, tmp_path, steps=50)
-    run.start(*([run.command, IDLE] if index == 0 else [IDLE, run.command]))
-    log = tmp_path / ("chief.txt", "worker.txt")[index]
-    while "Waiting for the other processes" not in log.read_text():
-        assert run.processes[index].poll() is None
+    process, log = run.start_alone(index), run.logs[index]
+    while not log.exists() or "Waiting for the other processes" not in log.read_text():
+        assert process.poll() is None
         time.sleep(0.1)
     time.sleep(2)  # it says so before it waits
-    run.processes[index].send_signal(number)
-    assert run.processes[index].wait(timeout=MINUTE) == 128 + number
+    process.send_signal(number)
+    assert process.wait(timeout=MINUTE) == 128 + number
     assert log.read_text().splitlines()[-1] == (
         f"train_gpu.py: stopped by {signal.Signals(number).name} while it waited for the other "
         "processes of the run"
     )
     assert not run.model_dir.exists()
-    run.processes[1 - index].kill()
 
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_process_that_waits_for_others_in_vain_gives_up(index, data_dir, tmp_path):
     run = Run(data_dir, tmp_path, "--connect_minutes=0.03", steps=50)
-    run.start(*([run.command, IDLE] if index == 0 else [IDLE, run.command]))
-    assert run.processes[index].wait(timeout=MINUTE) == 1
-    run.processes[1 - index].kill()
-    *_, line = (tmp_path / ("chief.txt", "worker.txt")[index]).read_text().splitlines()
+    assert run.start_alone(index).wait(timeout=MINUTE) == 1
+    *_, line = run.logs[index].read_text().splitlines()
     assert line.startswith(f"train_gpu.py: no {('connection', 'answer')[index]} from worker ")
     assert line.endswith(": gave up after 0.03 minutes")
     assert not run.model_dir.exists()
 
 
-def test_sigterm_ends_a_process_that_has_joined_the_others(tmp_path):
+def test_sigterm_ends_a_process_that_has_joined_the_others():
     """tensorflow would take it for itself, and do nothing."""
     code = (
-        "import os, signal, time; from txl_tf.training.strategy import make_gpu_strategy; "
+        "import os, signal, time; os.environ.update(environment); "
+        "from txl_tf.training.strategy import make_gpu_strategy; "
         "strategy = make_gpu_strategy(num_gpus=0); print(strategy.num_replicas_in_sync); "
         "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
     )
-    logs = [tmp_path / "0", tmp_path / "1"]
-    processes = start_workers([[sys.executable, "-c", code]] * 2, logs)
-    assert [process.wait(timeout=MINUTE) for process in processes] == [-signal.SIGTERM] * 2
+    processes = [
+        FORKS.Process(target=exec, args=(code, {"environment": environment}), daemon=True)
+        for environment in make_environments(2)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(MINUTE)
+    assert [process.exitcode for process in processes] == [-signal.SIGTERM] * 2

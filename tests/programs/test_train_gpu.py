@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from forked_programs import run_forked
 from small_commands import (
     N_TOKEN,
     N_VALID,
@@ -69,8 +70,7 @@ def test_replicas_on_the_cpu_train_as_one(data_dir, tmp_path):
     assert run_main(data_dir, tmp_path / "1", *arguments) == 0
     # In a process of its own: two strategies over the same devices disturb each other.
     command = make_arguments(data_dir, tmp_path / "2", *arguments, "--cpu_replicas=2")
-    done = subprocess.run([sys.executable, PROGRAM, *command], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_forked(command, tmp_path / "output")
     losses = [[line["loss_nats"] for line in read_log(tmp_path / count)] for count in ("1", "2")]
     np.testing.assert_allclose(*losses, rtol=1e-5)  # their sums are made in another order
 
@@ -81,7 +81,7 @@ def test_more_gpus_than_there_are_is_one_line(data_dir, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_killed_run_goes_on_bit_for_bit(capsys):
+def test_a_killed_run_resumes_bit_for_bit(capsys):
     assert kill_resume.main(["kill_resume.py", "--kills=1", "--kinds=plain", "--steps=60"]) == 0
     assert "1 kills" in capsys.readouterr().out
 
@@ -177,7 +177,7 @@ def test_an_evaluation_of_some_batches_says_that_it_is_not_whole(finished, capsy
     assert "| 30 tokens of " in capsys.readouterr().out
 
 
-def test_a_run_whose_newest_checkpoint_was_deleted_goes_on_from_the_one_before(run_copy, capsys):
+def test_a_run_whose_newest_checkpoint_was_deleted_resumes_from_the_one_before(run_copy, capsys):
     for path in (run_copy / "run" / "checkpoints").glob("ckpt-12.*"):
         path.unlink()
     assert run_main(run_copy / "data", run_copy / "run") == 0
@@ -478,7 +478,7 @@ def test_a_warm_start_from_a_folder_says_what_to_name(data_dir, tmp_path, capsys
     assert "It is a folder: name one of its files ckpt-STEP.index" in capsys.readouterr().err
 
 
-def test_a_run_that_goes_on_needs_its_warm_start_no_more(run_copy, capsys):
+def test_a_resumed_run_does_not_need_its_warm_start(run_copy, capsys):
     for path in (run_copy / "run" / "checkpoints").glob("ckpt-12.*"):
         path.unlink()
     assert run_main(run_copy / "data", run_copy / "run", "--warm_start_path=none/ckpt-3") == 0

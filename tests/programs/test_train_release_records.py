@@ -1,13 +1,12 @@
 """The training program on the records of the 2019 release, against our own of the same ids."""
 
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from forked_programs import run_forked
 from places import GOLDEN
-from small_commands import PROGRAM, make_arguments, read_log, read_scores
+from small_commands import make_arguments, read_log, read_scores
 from small_release import make_release
 
 import train_gpu
@@ -65,7 +64,7 @@ def test_the_run_knows_ids_alone(finished):
     assert (config.dataset, config.model.n_token, config.model.cutoffs) == ("text8", 25, ())
 
 
-def test_an_interrupted_run_goes_on_as_if_it_had_not_been(finished, tmp_path, capsys):
+def test_an_interrupted_run_resumes_as_if_it_had_not_been(finished, tmp_path, capsys):
     shutil.copytree(finished, tmp_path / "run")
     for path in (tmp_path / "run" / "checkpoints").glob("ckpt-12.*"):
         path.unlink()
@@ -79,8 +78,7 @@ def test_two_replicas_train_as_one(tmp_path):
     assert run_main(TEXT8, tmp_path / "1", *arguments) == 0
     # In a process of its own: two strategies over the same devices disturb each other.
     command = make_arguments(TEXT8, tmp_path / "2", *arguments, "--cpu_replicas=2")
-    done = subprocess.run([sys.executable, PROGRAM, *command], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_forked(command, tmp_path / "output")
     losses = [read_losses(tmp_path / name) for name in ("1", "2")]
     np.testing.assert_allclose(*losses, rtol=1e-5)
 

@@ -116,9 +116,9 @@ def test_a_loop_over_steps_compiles_and_makes_the_steps_of_separate_calls(config
 
     looped = run(segments, memory)
     step, memory = make_step()
-    expected = []
+    alone, expected = tf.function(step, jit_compile=True, autograph=False), []
     for segment in segments:
-        nats, memory = tf.function(step, jit_compile=True, autograph=False)(segment, memory)
+        nats, memory = alone(segment, memory)
         expected.append(nats)
     np.testing.assert_allclose(looped, expected, rtol=1e-5)  # float32, fused otherwise
 

@@ -1,7 +1,10 @@
 """Runs that go on for more steps than they were begun with."""
 
+import contextlib
 import dataclasses
+import io
 import json
+import shutil
 
 import pytest
 from small_jobs import CONFIG, make_records, train
@@ -24,16 +27,36 @@ def change_steps(train_steps):
 EXTENDED = change_steps(17)
 
 
-@pytest.fixture
-def records(tmp_path):
-    return make_records(tmp_path / "data")
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    return make_records(tmp_path_factory.mktemp("data") / "data")
+
+
+@pytest.fixture(scope="module")
+def begun(one_replica, records, tmp_path_factory):
+    """The folder of a run that has made its 7 steps; tests change a copy."""
+    folder = tmp_path_factory.mktemp("begun") / "run"
+    train(one_replica, records, folder, BEGUN)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def longer(one_replica, records, begun, tmp_path_factory):
+    """The folder of the run extended to 17 steps, and what that printed; tests change a copy."""
+    folder = shutil.copytree(begun, tmp_path_factory.mktemp("longer") / "run")
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        train(one_replica, records, folder, EXTENDED)
+    return folder, out.getvalue()
 
 
 @pytest.fixture
-def finished(one_replica, records, tmp_path):
-    """The folder of a run that has made its 7 steps."""
-    train(one_replica, records, tmp_path / "run", BEGUN)
-    return tmp_path / "run"
+def finished(begun, tmp_path):
+    return shutil.copytree(begun, tmp_path / "run")
+
+
+@pytest.fixture
+def extended(longer, tmp_path):
+    return shutil.copytree(longer[0], tmp_path / "run")
 
 
 def read_lines(model_dir):
@@ -42,41 +65,38 @@ def read_lines(model_dir):
     return {line["step"]: (line["loss_nats"], line["learning_rate"]) for line in lines}
 
 
-def test_an_extended_run_ends_at_the_new_step(one_replica, records, finished):
-    train(one_replica, records, finished, EXTENDED)
-    assert [step for step, _ in list_checkpoints(str(finished))][-1] == 17
-    assert read_run_config(str(finished)) == EXTENDED
+def test_an_extended_run_ends_at_the_new_step(extended):
+    assert [step for step, _ in list_checkpoints(str(extended))][-1] == 17
+    assert read_run_config(str(extended)) == EXTENDED
 
 
-def test_an_extended_run_follows_the_schedule_of_its_new_end(one_replica, records, finished):
-    train(one_replica, records, finished, EXTENDED)
+def test_an_extended_run_follows_the_schedule_of_its_new_end(extended):
     schedule = make_schedule(EXTENDED.training)
-    rates = {step: rate for step, (_, rate) in read_lines(finished).items() if step > 7}
+    rates = {step: rate for step, (_, rate) in read_lines(extended).items() if step > 7}
     assert rates == {
         step: pytest.approx(float(schedule(step - 1)), rel=1e-4) for step in rates
     }  # float32 near its end
 
 
-def test_an_extension_says_what_the_schedule_becomes(one_replica, records, finished, capsys):
-    train(one_replica, records, finished, EXTENDED)
+def test_an_extension_says_what_the_schedule_becomes(
+    one_replica, records, longer, extended, capsys
+):
     old, new = (float(make_schedule(config.training)(7)) for config in (BEGUN, EXTENDED))
     assert (
         "train_steps is now 17 instead of 7: the cosine of the learning rate ends at step 17, and "
         f"the rate at step 7 changes from {old:.3g} to {new:.3g}.\n"
-    ) in capsys.readouterr().out
-    train(one_replica, records, finished, EXTENDED)
+    ) in longer[1]
+    train(one_replica, records, extended, EXTENDED)
     assert "train_steps is now" not in capsys.readouterr().out
 
 
-def test_an_extended_run_that_is_interrupted_goes_on_bit_for_bit(
-    one_replica, records, finished, tmp_path
+def test_an_extended_run_that_is_interrupted_resumes_bit_for_bit(
+    one_replica, records, longer, finished
 ):
-    train(one_replica, records, tmp_path / "whole", BEGUN)
-    train(one_replica, records, tmp_path / "whole", EXTENDED)
     with stop_after(13):
         train(one_replica, records, finished, EXTENDED, iterations=1)
     train(one_replica, records, finished, EXTENDED, iterations=1)
-    expected = read_lines(tmp_path / "whole")
+    expected = read_lines(longer[0])
     # Lines of two steps hold a mean: those of one step alone can be compared.
     found = read_lines(finished)
     alone = [step for step in expected if step - 1 in expected and step > 7]
@@ -93,11 +113,9 @@ def test_fewer_steps_than_were_made_are_refused(train_steps, one_replica, record
     assert (finished / "config.json").read_bytes() == before
 
 
-def test_a_run_may_be_shortened_to_what_it_has_made(one_replica, records, finished, capsys):
-    train(one_replica, records, finished, EXTENDED)
-    for path in (finished / "checkpoints").glob("ckpt-1[57].*"):
+def test_a_run_may_be_shortened_to_what_it_has_made(one_replica, records, extended, capsys):
+    for path in (extended / "checkpoints").glob("ckpt-1[57].*"):
         path.unlink()
-    capsys.readouterr()
-    train(one_replica, records, finished, change_steps(12))
+    train(one_replica, records, extended, change_steps(12))
     assert "All 12 steps are done." in capsys.readouterr().out
-    assert read_run_config(str(finished)).training.train_steps == 12
+    assert read_run_config(str(extended)).training.train_steps == 12

@@ -33,7 +33,7 @@ def test_a_run_logs_and_saves_at_its_steps_and_at_the_end(one_replica, records, 
     assert [step for step, _ in list_checkpoints(str(model_dir))] == [3, 6, 7]
 
 
-def test_a_run_that_was_stopped_goes_on_from_its_last_checkpoint(
+def test_a_run_that_was_stopped_resumes_from_its_last_checkpoint(
     one_replica, records, tmp_path, capsys
 ):
     model_dir = tmp_path / "run"
@@ -59,7 +59,7 @@ def test_a_run_keeps_its_id_and_its_checkpoints_name_it(one_replica, records, tm
 
 
 @pytest.mark.parametrize("names", [("*",), ("config.json", "vocabulary.json", "checkpoints")])
-def test_a_copy_of_a_run_goes_on(names, one_replica, records, tmp_path, capsys):
+def test_a_copy_of_a_run_resumes(names, one_replica, records, tmp_path, capsys):
     model_dir, copy = tmp_path / "run", tmp_path / "copy"
     train(one_replica, records, model_dir)
     copy.mkdir()

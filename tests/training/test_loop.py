@@ -62,7 +62,7 @@ def test_a_signal_saves_the_step_and_stops(
     assert signal.getsignal(number) is handler
 
 
-def test_a_run_that_was_stopped_by_a_signal_goes_on_bit_for_bit(
+def test_a_run_that_was_stopped_by_a_signal_resumes_bit_for_bit(
     send, one_replica, records, tmp_path, monkeypatch
 ):
     train(one_replica, records, tmp_path / "whole", iterations=1)
@@ -157,7 +157,7 @@ def test_a_resumed_run_forgets_the_evaluations_that_it_makes_again(
     assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_a_run_goes_on_from_evaluations_of_before_lanes_were_warmed(
+def test_a_run_resumes_from_evaluations_of_before_lanes_were_warmed(
     send, one_replica, records, tmp_path, monkeypatch, capsys
 ):
     with monkeypatch.context():

@@ -170,7 +170,7 @@ def test_a_process_that_lets_no_python_run_is_ended():
 
 
 @pytest.mark.parametrize("seconds", ["600", "inf"])
-def test_a_process_that_is_in_time_goes_on(seconds):
+def test_a_process_that_is_in_time_continues(seconds):
     command = [sys.executable, "-c", STUCK, seconds, "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MINUTE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "is done\n", "")

@@ -79,7 +79,7 @@ def test_calls_end_where_the_length_changes(one_replica):
 
 
 @pytest.mark.parametrize("step", [3, 4])
-def test_a_run_resumed_in_a_stage_or_between_two_goes_on_bit_for_bit(
+def test_a_run_resumed_in_a_stage_or_between_two_continues_bit_for_bit(
     step, one_replica, staged_run, tmp_path
 ):
     expected, whole = staged_run
@@ -117,7 +117,7 @@ def test_log_lines_and_checkpoints_stay_at_their_steps(
     ) in capsys.readouterr().out
 
 
-def test_a_staged_run_goes_on_with_the_same_schedule_alone(staged_config, one_replica, tmp_path):
+def test_a_staged_run_resumes_with_the_same_schedule_only(staged_config, one_replica, tmp_path):
     records = make_records(tmp_path / "data")
     train(one_replica, records, tmp_path / "run", staged_config)
     train(one_replica, records, tmp_path / "run", staged_config)  # it is done, and no other

@@ -70,7 +70,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, one_re
     np.testing.assert_array_equal(read_memory(second), read_memory(whole))
 
 
-def test_a_checkpoint_that_names_nothing_goes_on_bit_for_bit(tmp_path, one_replica):
+def test_a_checkpoint_that_names_nothing_resumes_bit_for_bit(tmp_path, one_replica):
     """Those of older versions name neither their step nor their run."""
     whole, first, second = (make_trainer(one_replica, DROPPING) for _ in range(3))
     expected = run_steps(whole, [3, 6])
@@ -97,7 +97,7 @@ def test_two_replicas_restore_what_one_saved(tmp_path, two_replicas):
 
 
 @pytest.mark.parametrize("order", ["one, then two", "two, then one"])
-def test_a_run_goes_on_with_another_number_of_replicas(order, tmp_path, one_replica, two_replicas):
+def test_a_run_resumes_with_another_number_of_replicas(order, tmp_path, one_replica, two_replicas):
     strategies = [one_replica, two_replicas] if order[:3] == "one" else [two_replicas, one_replica]
     whole, first = (make_trainer(strategies[0]) for _ in range(2))
     second = make_trainer(strategies[1])

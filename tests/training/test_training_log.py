@@ -122,7 +122,7 @@ def test_tokens_that_are_no_characters_have_bits_per_token(tmp_path, level):
     assert "loss/bits_per_token" in tags
 
 
-def test_a_log_that_called_them_bpc_goes_on(tmp_path):
+def test_a_log_that_called_them_bpc_is_continued(tmp_path):
     write_steps(tmp_path, [2, 4])
     write_steps(tmp_path, [6], first_step=4, level="word")
     assert [set(record) & {"bpc", "bits_per_token"} for record in read_log(tmp_path)] == [
