@@ -4,6 +4,9 @@ import pytest
 import tensorflow as tf
 from served_files import closed_url, serve, server  # noqa: F401  fixtures for all
 
+# The workers of pytest-xdist share the cores: more threads would wait for each other.
+tf.config.threading.set_intra_op_parallelism_threads(1)
+
 # Two logical CPUs stand in for two devices. This must come before tensorflow starts its devices, so
 # before any test module is imported; everything else still runs on the first one.
 tf.config.set_logical_device_configuration(
