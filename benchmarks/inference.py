@@ -180,7 +180,7 @@ def compare_methods(options: flags.FlagValues) -> dict[str, Any]:
         print(
             f"token loop, {curve['tokens'][-1]:,} tokens: the last tenth took "
             f"{curve['last_over_first']:.2f} times as long as the first\n"
-            f"ms/token after a prompt of so many tokens: {lengths}"
+            f"ms/token by the length of the prompt: {lengths}"
         )
     machine = {"flops_per_second": peak, "copied_bytes_per_second": bandwidth}
     return {"machine": machine, "works": works, "curve": curve}

@@ -57,9 +57,9 @@ class Figures(NamedTuple):
     """What was measured of a shape and a number of replicas.
 
     Args:
-        step_seconds: median seconds of a step in a run.
-        outside: share of the run in which no step was computed.
-        memory_bytes: the most that the run took, where that is known.
+        step_seconds: Median seconds of a step in a run.
+        outside: Share of the run in which no step was computed.
+        memory_bytes: The most that the run took, where that is known.
         peak: FLOP/s of a large matrix product, in the same process.
     """
 

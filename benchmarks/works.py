@@ -96,9 +96,9 @@ def draw_ids(n_token: int, law: str, size: int | tuple[int, ...]) -> np.ndarray:
     """Returns ids, int32, the same ones at every call.
 
     Args:
-        n_token: the size of the vocabulary.
+        n_token: The size of the vocabulary.
         law: "uniform", or "zipf": id k comes in proportion to 1 / (k + 1).
-        size: how many.
+        size: Their number, or the shape of the array.
     """
     generator = np.random.default_rng(0)
     if law == "uniform":
@@ -132,7 +132,7 @@ def read_peers(path: str | None) -> dict[str, dict[str, float]]:
     """Reads the speeds of other implementations on this machine, tokens per second.
 
     Args:
-        path: a file with lines such as "2019 train:6,256,8,1024,128,128,8,27: median 2,427.9", with
+        path: A file with lines such as "2019 train:6,256,8,1024,128,128,8,27: median 2,427.9", with
             the implementation, the kind of work and the shape's `spec`; `None` for no file.
 
     Returns:
