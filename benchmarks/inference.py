@@ -33,7 +33,15 @@ from benchmarks.inference_calls import (
 )
 from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
 from benchmarks.windows import draw_speeds, measure_windows, print_window_line
-from benchmarks.works import SHAPES, Shape, format_times, measure_peak, read_peers, repeat
+from benchmarks.works import (
+    SHAPES,
+    Shape,
+    define_peers_flag,
+    format_times,
+    measure_peak,
+    read_peers,
+    repeat,
+)
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.config import AttentionSpan
@@ -229,14 +237,7 @@ def main(argv: list[str]) -> int:
     define_flag(
         options, "json", str, None, "File for all measurements. [default: none]", is_path=True
     )
-    define_flag(
-        options,
-        "peers",
-        str,
-        None,
-        "File with the speeds of other implementations. [default: none]",
-        is_path=True,
-    )
+    define_peers_flag(options)
     define_flag(
         options,
         "plot",

@@ -28,6 +28,7 @@ from benchmarks.works import (
     LAWS,
     SHAPES,
     Shape,
+    define_peers_flag,
     draw_ids,
     format_times,
     measure_peak,
@@ -229,14 +230,7 @@ def main(argv: list[str]) -> int:
     define_flag(options, "seconds", float, 20.0, "Time to measure each.", lower_bound=0)
     define_flag(options, "dropout", list, ["0.1"], "Rates of all dropout.")
     define_flag(options, "jit", bool, True, "Compile the model with XLA.")
-    define_flag(
-        options,
-        "peers",
-        str,
-        None,
-        "File with the speeds of other implementations. [default: none]",
-        is_path=True,
-    )
+    define_peers_flag(options)
     return run_program(__doc__, options, print_speeds, argv)
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from absl import flags
 
 from txl_tf import presets
+from txl_tf.cli.flags import define_flag
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 from txl_tf.training.costs import estimate_bin_shares
@@ -153,6 +155,12 @@ def read_peers(path: str | None) -> dict[str, dict[str, float]]:
     if not found:
         raise UserError(f"`{path}` has no line such as '2019 train:{BYTES.spec}: median 1,234.5'")
     return found
+
+
+def define_peers_flag(options: flags.FlagValues) -> None:
+    """Defines the flag of the file that `read_peers` reads."""
+    text = "File with the speeds of other implementations. [default: none]"
+    define_flag(options, "peers", str, None, text, is_path=True)
 
 
 def format_times(speed: float, peers: dict[str, float]) -> str:
