@@ -37,8 +37,8 @@ def witten_bell_bpc(
     Args:
         train_ids: 1-D integer array, the text to count in.
         test_ids: 1-D integer array of at least two ids, the text to predict.
-        order: how many preceding symbols the model looks at, 0 or more.
-        n_symbols: size of the vocabulary; every id is in [0, n_symbols).
+        order: How many preceding symbols the model looks at, 0 or more.
+        n_symbols: Size of the vocabulary; every id is in [0, n_symbols).
 
     Returns:
         The mean of -log2 p over the targets, in bits per symbol.
@@ -85,8 +85,8 @@ def predict_symbols(
     Args:
         train_ids: 1-D integer array, the text to count in.
         test_ids: 1-D integer array, the text to predict.
-        order: how many preceding symbols the model looks at, 0 or more.
-        n_symbols: size of the vocabulary; every id is in [0, n_symbols).
+        order: How many preceding symbols the model looks at, 0 or more.
+        n_symbols: Size of the vocabulary; every id is in [0, n_symbols).
 
     Returns:
         float64 array of the shape of `test_ids`, every entry above 0.
@@ -120,8 +120,8 @@ def xz_bpc(train: bytes, test: bytes) -> float:
     back 64 MiB at this preset, so of a longer training text only the end helps.
 
     Args:
-        train: the text to see first; may be empty.
-        test: the text to compress, at least one byte.
+        train: The text to see first; may be empty.
+        test: The text to compress, at least one byte.
 
     Returns:
         Bits per byte of `test`. xz rounds sizes up to 4 bytes, so a short text is priced coarsely.
@@ -139,8 +139,8 @@ def measure_baselines(data_dir: str | os.PathLike[str], split: str = "test") -> 
     """Measures every baseline on one split of a folder of records, trained on its training split.
 
     Args:
-        data_dir: folder of records with a vocabulary of bytes or characters.
-        split: name of the split to predict.
+        data_dir: Folder of records with a vocabulary of bytes or characters.
+        split: Name of the split to predict.
 
     Returns:
         Bits per symbol by name: `order-0`, `order-3`, `order-5` and `xz -9`.

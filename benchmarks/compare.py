@@ -28,6 +28,7 @@ from absl import flags
 from benchmarks.works import (
     SHAPES,
     Shape,
+    define_peers_flag,
     format_times,
     measure_bandwidth,
     measure_peak,
@@ -229,8 +230,7 @@ def main(argv: list[str]) -> int:
     define_flag(options, "rounds", int, 3, "Number of rounds.", lower_bound=1)
     text = "Command that measures another implementation."
     define_flag(options, "peer", str, [], text, multiple=True)
-    text = "File with the speeds of other implementations. [default: none]"
-    define_flag(options, "peers", str, None, text, is_path=True)
+    define_peers_flag(options)
     define_flag(
         options, "json", str, None, "File for all measurements. [default: none]", is_path=True
     )

@@ -35,6 +35,7 @@ from benchmarks.windows import draw_speeds, measure_windows, print_window_line
 from benchmarks.works import (
     SHAPES,
     Shape,
+    define_peers_flag,
     format_times,
     measure_bandwidth,
     measure_peak,
@@ -180,7 +181,7 @@ def compare_methods(options: flags.FlagValues) -> dict[str, Any]:
         print(
             f"token loop, {curve['tokens'][-1]:,} tokens: the last tenth took "
             f"{curve['last_over_first']:.2f} times as long as the first\n"
-            f"ms/token after a prompt of so many tokens: {lengths}"
+            f"ms/token by the length of the prompt: {lengths}"
         )
     machine = {"flops_per_second": peak, "copied_bytes_per_second": bandwidth}
     return {"machine": machine, "works": works, "curve": curve}
@@ -229,14 +230,7 @@ def main(argv: list[str]) -> int:
     define_flag(
         options, "json", str, None, "File for all measurements. [default: none]", is_path=True
     )
-    define_flag(
-        options,
-        "peers",
-        str,
-        None,
-        "File with the speeds of other implementations. [default: none]",
-        is_path=True,
-    )
+    define_peers_flag(options)
     define_flag(
         options,
         "plot",

@@ -19,9 +19,9 @@ class Speed(NamedTuple):
     """Tokens per second over the repetitions of a call.
 
     Args:
-        median: of them.
-        slowest: of them.
-        fastest: of them.
+        median: The median.
+        slowest: The smallest.
+        fastest: The largest.
     """
 
     median: float
@@ -30,7 +30,7 @@ class Speed(NamedTuple):
 
     @classmethod
     def from_durations(cls, durations: list[float], n_tokens: int) -> "Speed":
-        """Returns the speed of calls that took so many seconds, for so many tokens each."""
+        """Returns the speed of calls that took these durations in seconds, for `n_tokens` each."""
         speeds = [n_tokens / seconds for seconds in durations]
         return cls(statistics.median(speeds), min(speeds), max(speeds))
 
@@ -45,7 +45,7 @@ def make_model(shape: Shape, precision: str = "float32") -> Any:
 
 
 def make_hidden_reader(model: Any, shape: Shape, *, jit: bool) -> Call:
-    """Returns what reads a segment and its losses with the memory that training has."""
+    """Returns a call that reads and scores a segment, with the memory of hidden states."""
     span = AttentionSpan(shape.mem_len, same_length=True)
     ids = draw_segment(shape)
 
@@ -57,7 +57,7 @@ def make_hidden_reader(model: Any, shape: Shape, *, jit: bool) -> Call:
 
 
 def make_cached_reader(model: Any, shape: Shape, *, jit: bool) -> Call:
-    """Returns what reads a segment and its losses with keys and values of the memory kept."""
+    """Returns a call that reads and scores a segment, with a KV cache."""
     from txl_tf.cached_model import CachedModel
 
     span = AttentionSpan(shape.mem_len, same_length=True)
@@ -71,7 +71,7 @@ def make_cached_reader(model: Any, shape: Shape, *, jit: bool) -> Call:
 
 
 def make_window_reader(model: Any, window: int, *, jit: bool) -> Call:
-    """Returns what predicts one token by reading a whole window, without any memory.
+    """Returns a call that predicts one token by reading a whole window, without any memory.
 
     That is how a model without memory is evaluated where each token is to see as much as the
     window has (Al-Rfou et al. 2018, https://arxiv.org/abs/1808.04444).
@@ -96,7 +96,7 @@ def draw_segment(shape: Shape) -> Any:
 
 
 def make_text_scorer(model: Any, shape: Shape, *, jit: bool) -> Call:
-    """Returns what scores `N_TEXTS` short texts by `LanguageModel.score`."""
+    """Returns a call that scores `N_TEXTS` short texts by `LanguageModel.score`."""
     from txl_tf.config import EvalConfig
     from txl_tf.inference.language_model import LanguageModel
 
@@ -107,7 +107,7 @@ def make_text_scorer(model: Any, shape: Shape, *, jit: bool) -> Call:
 
 
 def _make_call(read: Callable[[Any], Any], memory: Any, *, jit: bool) -> Call:
-    """Returns what calls a compiled function with the memory that it returned before."""
+    """Returns a call of a compiled function, which gets the memory that it returned before."""
     import tensorflow as tf
 
     compiled = tf.function(read, jit_compile=jit, autograph=False)
@@ -121,12 +121,12 @@ def _make_call(read: Callable[[Any], Any], memory: Any, *, jit: bool) -> Call:
 
 
 class TokenDrawer:
-    """Goes on with one text, token by token, by the loop that `LanguageModel.generate` runs.
+    """Continues a text, one token at a time, by the loop that `LanguageModel.generate` runs.
 
     Args:
-        model: the model.
-        mem_len: how far it looks back.
-        jit: whether XLA compiles the loop.
+        model: The model.
+        mem_len: Memory length.
+        jit: Whether XLA compiles the loop.
     """
 
     def __init__(self, model: Any, mem_len: int, *, jit: bool):
@@ -141,8 +141,8 @@ class TokenDrawer:
         """Returns for each call of the loop how many tokens it drew, and its seconds.
 
         Args:
-            prompt_len: tokens before the first one that is drawn; reading them is not counted.
-            n_new: how many are drawn.
+            prompt_len: Tokens before the first one that is drawn; reading them is not counted.
+            n_new: Number of tokens to draw.
         """
         from txl_tf.inference.sampling import SamplingConfig
 

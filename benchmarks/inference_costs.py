@@ -14,8 +14,8 @@ def count_flops_per_token(shape: Shape, *, cached: bool) -> float:
     """Returns the operations of the matrix products of a token.
 
     Args:
-        shape: the model and its segment.
-        cached: whether keys, values and positions are kept, or computed again for each segment
+        shape: The model and its segment.
+        cached: Whether keys, values and positions are kept, or computed again for each segment
             from the hidden states of the memory.
     """
     keys, d_model = shape.tgt_len + shape.mem_len, shape.d_model

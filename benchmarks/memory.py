@@ -47,10 +47,10 @@ def measure_step(shape: Shape, folder: str, *, remat: bool, dropout: float) -> t
     Beside them stands the estimate of its activations.
 
     Args:
-        shape: model and batch.
-        folder: where XLA writes its accounts.
-        remat: whether the layers are computed anew in the backward pass.
-        dropout: rate of every dropout.
+        shape: Model and batch.
+        folder: Where XLA writes its accounts.
+        remat: Whether the layers are computed anew in the backward pass.
+        dropout: Rate of every dropout.
     """
     from txl_tf.training.strategy import make_gpu_strategy
     from txl_tf.training.trainer import Trainer

@@ -29,6 +29,7 @@ from benchmarks.works import (
     LAWS,
     SHAPES,
     Shape,
+    define_peers_flag,
     draw_ids,
     format_times,
     measure_peak,
@@ -58,9 +59,9 @@ class Figures(NamedTuple):
     """What was measured of a shape and a number of replicas.
 
     Args:
-        step_seconds: median seconds of a step in a run.
-        outside: share of the run in which no step was computed.
-        memory_bytes: the most that the run took, where that is known.
+        step_seconds: Median seconds of a step in a run.
+        outside: Share of the run in which no step was computed.
+        memory_bytes: The most that the run took, where that is known.
         peak: FLOP/s of a large matrix product, in the same process.
     """
 
@@ -238,14 +239,7 @@ def main(argv: list[str]) -> int:
     define_flag(options, "seconds", float, 20.0, "Time to measure each.", lower_bound=0)
     define_flag(options, "dropout", list, ["0.1"], "Rates of all dropout.")
     define_flag(options, "jit", bool, True, "Compile the model with XLA.")
-    define_flag(
-        options,
-        "peers",
-        str,
-        None,
-        "File with the speeds of other implementations. [default: none]",
-        is_path=True,
-    )
+    define_peers_flag(options)
     return run_program(__doc__, options, print_speeds, argv)
 
 

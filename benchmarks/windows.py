@@ -21,9 +21,9 @@ def measure_windows(
     """Measures both ways at each attention length; yields a record for each length.
 
     Args:
-        seconds: how long to measure each.
-        shape: the model, and the segment that is read with memory; its memory is of the length.
-        lengths: how far each token looks back.
+        seconds: How long to measure each.
+        shape: The model, and the segment that is read with memory; its memory is of the length.
+        lengths: How far each token looks back.
     """
     model = make_model(shape)
     for length in lengths:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from absl import flags
 
 from txl_tf import presets
+from txl_tf.cli.flags import define_flag
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 from txl_tf.training.costs import estimate_bin_shares
@@ -99,9 +101,9 @@ def draw_ids(n_token: int, law: str, size: int | tuple[int, ...]) -> np.ndarray:
     """Returns ids, int32, the same ones at every call.
 
     Args:
-        n_token: the size of the vocabulary.
+        n_token: The size of the vocabulary.
         law: "uniform", or "zipf": id k comes in proportion to 1 / (k + 1).
-        size: how many.
+        size: Their number, or the shape of the array.
     """
     generator = np.random.default_rng(0)
     if law == "uniform":
@@ -152,7 +154,7 @@ def read_peers(path: str | None) -> dict[str, dict[str, float]]:
     """Reads the speeds of other implementations on this machine, tokens per second.
 
     Args:
-        path: a file with lines such as "2019 train:6,256,8,1024,128,128,8,27: median 2,427.9", with
+        path: A file with lines such as "2019 train:6,256,8,1024,128,128,8,27: median 2,427.9", with
             the implementation, the kind of work and the shape's `spec`; `None` for no file.
 
     Returns:
@@ -183,6 +185,12 @@ def parse_peers(text: str) -> dict[str, dict[str, float]]:
     for name, work, speed in re.findall(r"^(\S+) (\w+:\S+): median ([\d,.]+)", text, flags=re.M):
         found.setdefault(work, {})[name] = float(speed.rstrip(",").replace(",", ""))
     return found
+
+
+def define_peers_flag(options: flags.FlagValues) -> None:
+    """Defines the flag of the file that `read_peers` reads."""
+    text = "File with the speeds of other implementations. [default: none]"
+    define_flag(options, "peers", str, None, text, is_path=True)
 
 
 def format_times(speed: float, peers: dict[str, float]) -> str:

@@ -14,8 +14,7 @@ from typing import Any
 
 from absl import flags
 
-from txl_tf.cli.config_flags import parse_cutoffs
-from txl_tf.cli.flags import define_flag
+from txl_tf.cli.config_flags import define_field_flag, parse_cutoffs
 from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.cli.program import run_program
 from txl_tf.data.files import is_remote, join_path
@@ -38,14 +37,12 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     for field in dataclasses.fields(PrepareOptions):
-        rules = dict(field.metadata) | {"required": field.name == "dataset"}
-        default: Any = None if field.default is dataclasses.MISSING else field.default
-        kind = rules.pop("kind", str if default is None else type(default))
+        rules: dict[str, Any] = {"required": True} if field.name == "dataset" else {}
         if field.name == "num_workers":
-            default = os.cpu_count() or 1
+            rules["default"] = os.cpu_count() or 1
         datasets = DATASETS_OF_OPTION.get(field.name, ())
-        prefix = f"For {', '.join(datasets)}: " if 0 < len(datasets) <= len(DATASETS) // 2 else ""
-        define_flag(options, field.name, kind, default, prefix + rules.pop("help"), **rules)
+        before = f"For {', '.join(datasets)}: " if 0 < len(datasets) <= len(DATASETS) // 2 else ""
+        define_field_flag(options, field.name, field, before=before, **rules)
     define_legacy_flags(options, PREPARATION_FLAGS)
     return options
 

@@ -70,7 +70,7 @@ def list_modules(source):
 
 
 def names_distribute(source):
-    """Tells whether code (not a comment, not a docstring) names `tf.distribute`."""
+    """Returns whether code (not a comment, not a docstring) names `tf.distribute`."""
     attributes = {
         node.attr
         for node in ast.walk(ast.parse(source))

@@ -17,8 +17,8 @@ class StoppedError(Exception):
     """A run that was asked to stop and has saved its state: started again, it continues.
 
     Args:
-        message: what made it stop, and where it stands.
-        status: the exit status of its program.
+        message: The reason, and the step of the checkpoint that was saved.
+        status: The exit status of the program.
     """
 
     def __init__(self, message: str, status: int):
@@ -49,10 +49,10 @@ def explain_errors(
     """Re-raises errors of some kinds as a `UserError` that names the fault and its reason.
 
     Args:
-        fault: what has failed.
-        *kinds: classes of errors. A `UserError` has a message of its own: it passes unless it is
-            named here.
-        raised: the class of the error that is raised instead.
+        fault: The operation that has failed.
+        *kinds: The classes of errors to re-raise. A `UserError` has its own message: it passes
+            unless its class is one of these.
+        raised: The class of the error to raise instead.
 
     Raises:
         UserError: If such an error was raised within.

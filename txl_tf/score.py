@@ -7,7 +7,7 @@ python -m txl_tf.score --run runs/text8 --by line --format jsonl --per_token < a
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from absl import flags
 
@@ -16,7 +16,7 @@ from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_mask_flag, define_run_flags
 from txl_tf.data.documents import RULES, DocumentFinder
-from txl_tf.data.text_files import StandardInput, TextFile, TextSource, find_files
+from txl_tf.data.text_files import EncodingErrors, StandardInput, TextFile, TextSource, find_files
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def define_flags() -> flags.FlagValues:
     per_token_help = "Print the symbol and the nats of each token, with --format=jsonl."
     define_flag(options, "per_token", bool, False, per_token_help)
     errors_help = "Treatment of bytes that are not UTF-8: an error, or a replacement character."
-    choices = ("strict", "replace")
+    choices = get_args(EncodingErrors)
     define_flag(options, "encoding_errors", str, "strict", errors_help, choices=choices)
     batch_help = "Largest number of contexts to read at once."
     define_flag(options, "batch_size", int, 16, batch_help, lower_bound=1)

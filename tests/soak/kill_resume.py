@@ -181,7 +181,7 @@ def wait_for(processes: list[BaseProcess]) -> list[int | None]:
 
 
 def is_torn(folder: Path) -> bool:
-    """Tells whether a save was begun that did not end: it has files, but no index."""
+    """Returns whether a save was begun that did not end: it has files, but no index."""
     steps = {path.name.split(".")[0] for path in folder.glob("checkpoints/ckpt-*")}
     return any(not (folder / "checkpoints" / f"{step}.index").exists() for step in steps)
 

@@ -39,16 +39,38 @@ def define_config_flags(
         flag = name_flags(config, prefix).get(field.name)
         if flag is None or (names is not None and field.name not in names):
             continue
-        rules = dict(field.metadata)
-        help_text = rules.pop("help")
-        default: Any = field.default
-        kind = type(default)
-        if kind is tuple:
-            default, kind = list(default), list
         note = _EVAL_NOTE if otherwise is None and flag != field.name else otherwise
+        rules: dict[str, Any] = {}
         if note is not None:
-            default, help_text = None, f"{help_text} [default: {note}]"
-        define_flag(options, flag, kind, default, help_text, **rules)
+            rules = {"default": None, "after": f" [default: {note}]"}
+        define_field_flag(options, flag, field, **rules)
+
+
+def define_field_flag(
+    options: flags.FlagValues,
+    name: str,
+    field: dataclasses.Field,
+    *,
+    before: str = "",
+    after: str = "",
+    **rules: Any,
+) -> None:
+    """Defines a flag from the description of a field; see `txl_tf.config.base.describe`.
+
+    Args:
+        options: The flags of the program, to which this one is added.
+        name: The name of the flag.
+        field: The field.
+        before: The beginning of the help, before the description.
+        after: The end of the help.
+        **rules: Arguments of `define_flag` that replace those of the field.
+    """
+    default: Any = None if field.default is dataclasses.MISSING else field.default
+    kind = str if default is None else type(default)
+    if kind is tuple:
+        default, kind = list(default), list
+    rules = {"default": default, "kind": kind} | dict(field.metadata) | rules
+    define_flag(options, name, help_text=f"{before}{rules.pop('help')}{after}", **rules)
 
 
 def override(

@@ -84,12 +84,12 @@ def define_flags() -> flags.FlagValues:
 
 
 def trains(options: flags.FlagValues) -> bool:
-    """Tells whether the command trains."""
+    """Returns whether the command trains."""
     return options.do_train and not options.do_eval_only
 
 
 def evaluates(options: flags.FlagValues) -> bool:
-    """Tells whether the command evaluates checkpoints, possibly after training."""
+    """Returns whether the command evaluates checkpoints, possibly after training."""
     return options.do_eval or options.do_eval_only
 
 

@@ -39,6 +39,8 @@ def describe(
     choices: tuple[str, ...] | None = None,
     lower_bound: int | None = None,
     upper_bound: int | None = None,
+    kind: type | None = None,
+    is_path: bool | None = None,
 ) -> dict[str, Any]:
     """Returns the metadata of a config's field: its meaning, and its possible values.
 
@@ -50,8 +52,16 @@ def describe(
         choices: The possible values of a text.
         lower_bound: The smallest value of an integer.
         upper_bound: The largest value of an integer; `None` for `MAX_INTEGER`.
+        kind: The kind of the flag, if the default does not show it.
+        is_path: Whether the value names files or folders.
     """
-    rules = {"choices": choices, "lower_bound": lower_bound, "upper_bound": upper_bound}
+    rules = {
+        "choices": choices,
+        "lower_bound": lower_bound,
+        "upper_bound": upper_bound,
+        "kind": kind,
+        "is_path": is_path,
+    }
     given = {name: rule for name, rule in rules.items() if rule is not None}
     return {"help": help_text, **given}
 

@@ -132,7 +132,7 @@ class ModelConfig(Config):
         return self.d_embed // self.div_val**index
 
     def has_embedding_projection(self, index: int) -> bool:
-        """Tells whether bin `index` of the embedding has a projection [E_i, D].
+        """Returns whether bin `index` of the embedding has a projection [E_i, D].
 
         With `div_val` = 1 there is one table and at most one projection: that of bin 0.
         """
@@ -141,7 +141,7 @@ class ModelConfig(Config):
         return self.bin_width(index) != self.d_model or self.proj_same_dim
 
     def has_softmax_projection(self, index: int) -> bool:
-        """Tells whether bin `index` of the softmax has its own projection [E_i, D]."""
+        """Returns whether bin `index` of the softmax has its own projection [E_i, D]."""
         if not self.cutoffs or (self.proj_share_all_but_first and index > 0):
             return False  # it uses the embedding's
         needs_none = self.div_val == 1 or not self.proj_same_dim

@@ -23,7 +23,7 @@ def join_path(folder: str, file: str) -> str:
 
 
 def is_remote(path: str) -> bool:
-    """Tells whether a path is a remote address, such as "gs://bucket/folder"."""
+    """Returns whether a path is a remote address, such as "gs://bucket/folder"."""
     return "://" in path
 
 

@@ -19,7 +19,7 @@ LEVELS_OF_FIELD = {
 
 
 def are_symbols(level: Level, texts: Iterable[str]) -> bool:
-    """Tells whether each of the texts can be a symbol at this level."""
+    """Returns whether each of the texts can be a symbol at this level."""
     return all(map(SYMBOL_RULES[level][1], texts))
 
 

@@ -12,7 +12,7 @@ _HEADING = re.compile(r"^ ?((?:= )+)(.*?)((?: =)+) ?$", re.MULTILINE)
 
 
 def is_wikitext(symbols: tuple[str, ...]) -> bool:
-    """Tells whether a vocabulary is that of WikiText, by its escapes for hyphens and commas."""
+    """Returns whether a vocabulary is that of WikiText, by its escapes for hyphens and commas."""
     return {"@-@", "@,@"} <= set(symbols)
 
 

@@ -210,7 +210,7 @@ class WordCodec:
 
 
 def is_worth_tracing(text: bytes) -> bool:
-    """Tells whether a text is long enough to be encoded in a graph.
+    """Returns whether a text is long enough to be encoded in a graph.
 
     Tracing the graph takes a quarter of a second. Python then waits for the graph as a whole, and
     other threads can run meanwhile.

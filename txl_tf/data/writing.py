@@ -119,7 +119,7 @@ def write_records(
 
 
 def holds_records(data_dir: str | os.PathLike[str]) -> bool:
-    """Tells whether a local or remote folder contains a data set."""
+    """Returns whether a local or remote folder contains a data set."""
     return get_size(join_path(os.fspath(data_dir), JSON_NAME)) is not None
 
 

@@ -158,7 +158,7 @@ def _read_stop(vocabulary: Vocabulary, stop: str) -> tuple[int | None, bytes | N
 
 
 def _can_be_written(vocabulary: Vocabulary, text: str) -> bool:
-    """Tells whether a text of the vocabulary may contain the given text."""
+    """Returns whether a text of the vocabulary may contain the given text."""
     if vocabulary.level == "word":
         return _can_be_words(vocabulary, text)
     try:

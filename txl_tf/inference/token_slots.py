@@ -41,7 +41,7 @@ class TokenSlot:
         return self.is_consumed and not self.n_inputs
 
     def is_whole(self, tgt_len: int) -> bool:
-        """Tells whether the whole stream fits into one segment."""
+        """Returns whether the whole stream fits into one segment."""
         return self.is_fresh and self.is_consumed and self.n_inputs <= tgt_len
 
     def peek(self, n_ids: int) -> np.ndarray:

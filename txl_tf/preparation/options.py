@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from txl_tf.config.base import describe, document_fields
+from txl_tf.config.base import define_field, describe, document_fields
 from txl_tf.data.documents import RULES
 from txl_tf.data.levels import LEVELS, Level
 from txl_tf.data.subwords import DEFAULT_SYMBOLS
@@ -32,18 +32,16 @@ DATASETS_OF_OPTION: Mapping[str, tuple[str, ...]] = {
 }
 # Options that only locate files. The records list the files themselves, by name and size.
 _PLACES = ("raw_dir", "vocab_file", *SPLITS)
-# Rules of flags that `describe` lacks.
-_PATH, _LIST, _INTEGER = {"is_path": True}, {"kind": list}, {"kind": int}
 
 
-def _describe_size(split: str) -> dict[str, Any]:
+def _define_size(split: str) -> Any:
     text = f"Number of bytes of the raw file for {split}. [default: 5,000,000]"
-    return describe(text, lower_bound=1) | _INTEGER
+    return define_field(None, text, kind=int, lower_bound=1)
 
 
-def _describe_files(split: str) -> dict[str, Any]:
+def _define_files(split: str) -> Any:
     text = f"Files of {split}, separated by commas; * and ** as in a shell (use quotes)."
-    return describe(text) | _PATH | _LIST
+    return define_field(None, text, kind=list, is_path=True)
 
 
 @document_fields
@@ -52,22 +50,20 @@ class PrepareOptions:
     """How to prepare a data set. `DATASETS_OF_OPTION` lists options that only some sets have."""
 
     dataset: str = field(metadata=describe("Data set to make.", choices=DATASETS))
-    data_dir: str = field(metadata=describe("Folder to write. [default: data/DATASET]") | _PATH)
+    data_dir: str = field(
+        metadata=describe("Folder to write. [default: data/DATASET]", is_path=True)
+    )
     raw_dir: Path = field(
         metadata=describe(
-            "Folder of the raw files; missing ones are downloaded. [default: raw/DATASET]"
+            "Folder of the raw files; missing ones are downloaded. [default: raw/DATASET]",
+            is_path=True,
         )
-        | _PATH
     )
-    valid_size: int | None = field(default=None, metadata=_describe_size("valid"))
-    test_size: int | None = field(default=None, metadata=_describe_size("test"))
-    drop_newlines: bool = field(
-        default=False, metadata=describe("Drop byte 10, as the 2019 release did.")
-    )
-    num_shuffles: int = field(
-        default=4, metadata=describe("Number of sentence orders to write.", lower_bound=1)
-    )
-    seed: int = field(default=0, metadata=describe("Seed of the sentence orders.", lower_bound=0))
+    valid_size: int | None = _define_size("valid")
+    test_size: int | None = _define_size("test")
+    drop_newlines: bool = define_field(False, "Drop byte 10, as the 2019 release did.")
+    num_shuffles: int = define_field(4, "Number of sentence orders to write.", lower_bound=1)
+    seed: int = define_field(0, "Seed of the sentence orders.", lower_bound=0)
     encoding_errors: EncodingErrors = field(
         default="strict",
         metadata=describe(
@@ -75,60 +71,47 @@ class PrepareOptions:
             choices=get_args(EncodingErrors),
         ),
     )
-    train: tuple[str, ...] | None = field(default=None, metadata=_describe_files("train"))
-    valid: tuple[str, ...] | None = field(default=None, metadata=_describe_files("valid"))
-    test: tuple[str, ...] | None = field(default=None, metadata=_describe_files("test"))
+    train: tuple[str, ...] | None = _define_files("train")
+    valid: tuple[str, ...] | None = _define_files("valid")
+    test: tuple[str, ...] | None = _define_files("test")
     level: Level = field(
         default="byte",
         metadata=describe("Level at which the text is split into symbols.", choices=LEVELS),
     )
-    documents: str = field(
-        default="file", metadata=describe("Unit that forms a document.", choices=RULES[:-1])
+    documents: str = define_field("file", "Unit that forms a document.", choices=RULES[:-1])
+    document_separator: str | None = define_field(
+        None, "Line that ends a document, instead of --documents."
     )
-    document_separator: str | None = field(
-        default=None, metadata=describe("Line that ends a document, instead of --documents.")
+    min_count: int = define_field(1, "Number of times that a symbol must occur.", lower_bound=1)
+    max_symbols: int | None = define_field(
+        None,
+        f"Largest size of the vocabulary. [default: no limit; {DEFAULT_SYMBOLS} for subwords]",
+        kind=int,
+        lower_bound=1,
     )
-    min_count: int = field(
-        default=1, metadata=describe("Number of times that a symbol must occur.", lower_bound=1)
+    special: tuple[str, ...] | None = define_field(
+        None, "Words that come first in the vocabulary.", kind=list
     )
-    max_symbols: int | None = field(
-        default=None,
-        metadata=describe(
-            f"Largest size of the vocabulary. [default: no limit; {DEFAULT_SYMBOLS} for subwords]",
-            lower_bound=1,
-        )
-        | _INTEGER,
-    )
-    special: tuple[str, ...] | None = field(
-        default=None, metadata=describe("Words that come first in the vocabulary.") | _LIST
-    )
-    unknown: str | None = field(
-        default=None, metadata=describe("Symbol for unknown words, such as <unk>.")
-    )
-    lower_case: bool = field(default=False, metadata=describe("Convert the text to lower case."))
-    line_end: str = field(
-        default="<eos>", metadata=describe("Symbol for the end of a line; empty for none.")
-    )
+    unknown: str | None = define_field(None, "Symbol for unknown words, such as <unk>.")
+    lower_case: bool = define_field(False, "Convert the text to lower case.")
+    line_end: str = define_field("<eos>", "Symbol for the end of a line; empty for none.")
     vocab_file: Path | None = field(
         default=None,
         metadata=describe(
-            "Vocabulary to use instead of a new one: a file with one symbol per line, or a .json."
-        )
-        | _PATH,
+            "Vocabulary to use instead of a new one: a file with one symbol per line, or a .json.",
+            is_path=True,
+        ),
     )
-    cutoffs: tuple[int, ...] | None = field(
-        default=None,
-        metadata=describe(
-            "First ids of the second and later bins of the adaptive softmax, ascending and below "
-            "the size of the vocabulary; models trained without a preset use them."
-        )
-        | _LIST,
+    cutoffs: tuple[int, ...] | None = define_field(
+        None,
+        "First ids of the second and later bins of the adaptive softmax, ascending and below "
+        "the size of the vocabulary; models trained without a preset use them.",
+        kind=list,
     )
-    num_workers: int = field(
-        default=1,
-        metadata=describe("Number of chunks of text to process in parallel.", lower_bound=1),
+    num_workers: int = define_field(
+        1, "Number of chunks of text to process in parallel.", lower_bound=1
     )
-    overwrite: bool = field(default=False, metadata=describe("Replace existing records."))
+    overwrite: bool = define_field(False, "Replace existing records.")
 
     def describe(self) -> dict[str, Any]:
         """Returns the options that affect the records, in the form stored in `records.json`."""

@@ -190,7 +190,7 @@ def print_summary(info: RecordsInfo) -> None:
     """Prints the counts of a data set."""
     for name in info.splits:
         documents = info.documents.get(name)
-        note = f", {documents.count:,} documents" if documents else ""
+        note = f", documents: {documents.count:,}" if documents else ""
         print(f"{name}: {info.count_tokens(name):,} tokens{note}")
     print(f"vocabulary: {len(info.vocabulary):,} {info.vocabulary.level}s")
 

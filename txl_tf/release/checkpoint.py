@@ -196,7 +196,7 @@ def _read_checkpoint_file(folder: str) -> str | None:
 
 
 def _is_checkpoint(path: str) -> bool:
-    """Tells whether a path is a checkpoint: of format V2, or a single file of format V1."""
+    """Returns whether a path is a checkpoint: of format V2, or a single file of format V1."""
     if tf.io.gfile.exists(f"{path}.index"):
         return True
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):

@@ -226,7 +226,7 @@ def _read_cutoffs(cutoffs: Any, n_symbols: int) -> tuple[int, ...]:
 
 
 def _is_left_out(split: str, value: Any) -> bool:
-    """Tells whether the texts of a split are left in files, whose paths are listed."""
+    """Returns whether the texts of a split are left in files, whose paths are listed."""
     is_list = type(value) is list and all(type(path) in (str, bytes) for path in value)
     if value is None or is_list:
         return True

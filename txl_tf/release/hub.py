@@ -79,7 +79,7 @@ class HubConfig(NamedTuple):
 
 
 def is_hub_folder(folder: str) -> bool:
-    """Tells whether a folder holds a Transformer-XL of Hugging Face transformers, even if damaged.
+    """Returns whether a folder is a Transformer-XL of Hugging Face transformers, even if damaged.
 
     Weight files with the names of that library are enough, whatever the config states.
     """
@@ -230,7 +230,7 @@ def _translate(settings: dict[str, Any]) -> HubConfig:
 
 
 def _shares_projections(settings: dict[str, Any], model: ModelConfig) -> bool:
-    """Tells whether the softmax shares the embedding's projections for all bins but the first.
+    """Returns whether the softmax shares the embedding's projections for all bins but the first.
 
     Raises:
         UserError: If it shares only some of them, or that of the first bin.

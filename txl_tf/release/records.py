@@ -237,7 +237,7 @@ def open_release_records(
 
 
 def holds_release_records(folder: str | os.PathLike[str]) -> bool:
-    """Tells whether a local folder, or `tfrecords` in it, has records of the 2019 release."""
+    """Returns whether a local folder, or `tfrecords` in it, has records of the 2019 release."""
     path = os.fspath(folder)
     return not is_remote(path) and bool(find_record_infos(_find_listings(path)))
 

@@ -162,7 +162,7 @@ def make_sinusoids(distance: int, config: ModelConfig, clamp_len: int) -> np.nda
 
 
 def sees(query: int, key: int, span: AttentionSpan) -> bool:
-    """Tells whether a query sees a key: with `same_length`, its own and the M before it.
+    """Returns whether a query sees a key: with `same_length`, its own and the M before it.
 
     With `counts_self`, which the release does not have, its own key is one of the M.
     """

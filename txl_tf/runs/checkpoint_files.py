@@ -80,7 +80,7 @@ def set_aside(path: str) -> None:
 
 
 def has_set_aside(model_dir: str) -> bool:
-    """Tells whether a run folder holds files that `set_aside` has renamed."""
+    """Returns whether a run folder holds files that `set_aside` has renamed."""
     names = list_names(os.path.join(model_dir, CHECKPOINTS_NAME))
     return any(name.startswith(DAMAGED) for name in names)
 

@@ -84,7 +84,7 @@ def compute_mean(paths: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def has_ema(paths: Sequence[str]) -> bool:
-    """Tells whether any of several readable checkpoints holds EMA weights as well."""
+    """Returns whether any of several readable checkpoints holds EMA weights as well."""
     return any(CheckpointReader(path).list_shapes(EMA_GROUP) for path in paths)
 
 

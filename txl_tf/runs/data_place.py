@@ -42,7 +42,7 @@ def remember_data(model_dir: str, place: DataPlace) -> None:
 
 
 def knows_data(model_dir: str) -> bool:
-    """Tells whether a run has saved the location of its records."""
+    """Returns whether a run has saved the location of its records."""
     return exists(os.path.join(model_dir, DATA_NAME))
 
 

@@ -25,7 +25,7 @@ def list_names(folder: str) -> list[str]:
 
 
 def exists(path: str) -> bool:
-    """Tells whether a file or folder exists.
+    """Returns whether a file or folder exists.
 
     Raises:
         UserError: If the storage does not answer.

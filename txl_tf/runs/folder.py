@@ -165,7 +165,7 @@ def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
 
 
 def has_run(model_dir: str) -> bool:
-    """Tells whether a folder holds a run."""
+    """Returns whether a folder holds a run."""
     return exists(os.path.join(model_dir, CONFIG_NAME))
 
 

@@ -108,6 +108,6 @@ def _check(holds: bool, rule: str, received: Any) -> None:
 
 
 def is_chief() -> bool:
-    """Tells whether this process is the first one in TF_CONFIG, or the only one."""
+    """Returns whether this process is the first one in TF_CONFIG, or the only one."""
     cluster = Cluster.from_environment()
     return cluster is None or cluster.index == 0

@@ -109,7 +109,7 @@ def _sum_embedding_widths(model: ModelConfig) -> int:
 
 
 def is_projected(model: ModelConfig, index: int) -> bool:
-    """Tells whether a bin of the softmax projects the hidden states."""
+    """Returns whether a bin of the softmax projects the hidden states."""
     if model.has_softmax_projection(index):
         return True
     has_own = bool(model.cutoffs) and not (model.proj_share_all_but_first and index > 0)

@@ -39,7 +39,7 @@ class Pace:
         return not self._stops
 
     def is_compiled(self, start: int) -> bool:
-        """Tells whether the call that starts at a step is compiled before it runs."""
+        """Returns whether the call that starts at a step is compiled before it runs."""
         return start in self._changes
 
     def plan(self) -> tuple[int, int]:
