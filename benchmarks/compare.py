@@ -5,12 +5,13 @@ python -m benchmarks.compare --works train-bytes,generate-bytes --rounds 1 --jso
 python -m benchmarks.compare --peer 'peer/bin/python measure.py 2019 --source tf'
 python -m benchmarks.compare --peers peers.txt
 
-Each round measures every work in each way that this package has (compiled by XLA or not, float32
-or bfloat16), and then with each `--peer`, so that all of them see the same machine in the same
-minutes. The table has medians over the rounds. A peer is a command, to which a work and
-`--seconds` are appended; it prints a line such as "2019 train:6,256,8,1024,128,128,8,27: median
-2,427.9", in which a work is its kind, a colon, and layers, d_model, heads, d_inner, T, M, B, V,
-with cutoffs and div_val behind another colon. `--peers` names a file with such lines.
+Each round measures every work in each way that this package has (float32 or bfloat16; XLA compiles
+the whole, the chains of element-wise operations, or nothing), and then with each `--peer`, so that
+all of them see the same machine in the same minutes. The table has medians over the rounds. A peer
+is a command, to which a work and `--seconds` are appended; it prints a line such as
+"2019 train:6,256,8,1024,128,128,8,27: median 2,427.9", in which a work is its kind, a colon, and
+layers, d_model, heads, d_inner, T, M, B, V, with cutoffs and div_val behind another colon.
+`--peers` names a file with such lines.
 """
 
 import json
@@ -39,7 +40,7 @@ from benchmarks.works import (
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.quiet_start import quiet_start
-from txl_tf.config import AttentionSpan
+from txl_tf.config import JIT_MODES, AttentionSpan
 from txl_tf.errors import UserError
 
 PRECISIONS = ("float32", "bfloat16")
@@ -87,14 +88,14 @@ class Way(NamedTuple):
 
     Args:
         precision: "float32" or "bfloat16".
-        jit: Whether XLA compiles the work.
+        jit: What XLA compiles; see `txl_tf.compilation`.
     """
 
     precision: str
-    jit: bool
+    jit: str
 
     def __str__(self) -> str:
-        return f"{self.precision}, {'XLA' if self.jit else 'not compiled'}"
+        return f"{self.precision}, jit {self.jit}"
 
 
 def measure(work: Work, way: Way, seconds: float) -> float:
@@ -107,7 +108,7 @@ def measure(work: Work, way: Way, seconds: float) -> float:
             "uniform",
             1,
             dropout=DROPOUT,
-            jit_compile=way.jit,
+            jit=way.jit,
             precision=way.precision,
             seconds=seconds,
         )
@@ -120,7 +121,8 @@ def measure(work: Work, way: Way, seconds: float) -> float:
     shape = work.shape
     model = make_model(shape, way.precision)
     if work.kind == "generate":
-        return TokenDrawer(model, shape.mem_len, jit=way.jit).measure_speed(seconds).median
+        drawer = TokenDrawer(model, shape.mem_len, jit=way.jit == "whole")
+        return drawer.measure_speed(seconds).median
     span = AttentionSpan(shape.mem_len, same_length=True)
     shape = shape._replace(tgt_len=join_segments(shape.batch_size, shape.tgt_len, span))
     durations = repeat(make_cached_reader(model, shape, jit=way.jit), seconds)
@@ -167,11 +169,16 @@ def compare(options: flags.FlagValues) -> None:
         UserError: If a peer cannot be measured or the file of the peers cannot be read.
     """
     known = read_peers(options.peers)
-    ways = [
-        Way(precision, jit)
-        for precision in options.precisions
-        for jit in {"both": (True, False), "yes": (True,), "no": (False,)}[options.compiled]
-    ]
+    ways = {
+        name: [
+            Way(precision, jit)
+            for precision in options.precisions
+            for jit in options.jit
+            # Generation draws one token at a time: it has no chains.
+            if jit != "chains" or WORKS[name].kind != "generate"
+        ]
+        for name in options.works
+    }
     machine = measure_apart(measure_machine)
     speeds: dict[str, dict[str, list[float]]] = {name: {} for name in options.works}
     for round_index in range(options.rounds):
@@ -180,7 +187,7 @@ def compare(options: flags.FlagValues) -> None:
             for command in options.peer:
                 for peer, speed in measure_peer(command, work, options.seconds).items():
                     found.setdefault(peer, []).append(speed)
-            for way in ways:
+            for way in ways[name]:
                 speed = measure_apart(measure, work, way, options.seconds)
                 found.setdefault(str(way), []).append(speed)
             print(f"round {round_index + 1}, {name}: measured", file=sys.stderr)
@@ -189,10 +196,8 @@ def compare(options: flags.FlagValues) -> None:
     records = {}
     for name, found in speeds.items():
         medians = {label: statistics.median(values) for label, values in found.items()}
-        peers = known.get(WORKS[name].spec, {}) | {
-            label: speed for label, speed in medians.items() if label not in map(str, ways)
-        }
-        ours = {str(way): medians[str(way)] for way in ways}
+        ours = {str(way): medians.pop(str(way)) for way in ways[name]}
+        peers = known.get(WORKS[name].spec, {}) | medians
         records[name] = {"spec": WORKS[name].spec, "peers": peers, "ours": ours, "rounds": found}
     print_table(machine, records)
     if options.json:
@@ -224,8 +229,8 @@ def main(argv: list[str]) -> int:
     define_flag(
         options, "precisions", list, list(PRECISIONS), "Precisions to measure.", choices=PRECISIONS
     )
-    text = "Whether XLA compiles the works: yes, no, or both one after the other."
-    define_flag(options, "compiled", str, "both", text, choices=("both", "yes", "no"))
+    text = "What XLA compiles; each is measured."
+    define_flag(options, "jit", list, list(JIT_MODES[1:]), text, choices=JIT_MODES)
     define_flag(options, "seconds", float, 10.0, "Time to measure each.", lower_bound=0)
     define_flag(options, "rounds", int, 3, "Number of rounds.", lower_bound=1)
     text = "Command that measures another implementation."

@@ -44,7 +44,7 @@ from benchmarks.works import (
 )
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.config import AttentionSpan
+from txl_tf.config import JIT_MODES, AttentionSpan
 
 
 def _read(name: str, tgt_len: int, mem_len: int, batch_size: int) -> Shape:
@@ -81,25 +81,25 @@ def measure_work(shape: Shape, seconds: float) -> list[dict[str, Any]]:
             readers[f"cached, T = {tgt_len}"] = make_cached_reader, shape._replace(tgt_len=tgt_len)
     for name, (make, read_shape) in readers.items():
         n_tokens = read_shape.batch_size * read_shape.tgt_len
-        for jit in (False, True):
+        for jit in JIT_MODES[1:]:
             durations = repeat(make(model, read_shape, jit=jit), seconds)
             records.append(
                 _make_record(shape, name, jit, Speed.from_durations(durations, n_tokens))
             )
     if shape.tgt_len > 1:
-        durations = repeat(make_text_scorer(model, shape, jit=True), seconds)
+        durations = repeat(make_text_scorer(model, shape, jit="auto"), seconds)
         speed = Speed.from_durations(durations, N_TEXTS * TEXT_LEN)
-        records.append(_make_record(shape, "texts", True, speed))
+        records.append(_make_record(shape, "texts", "auto", speed))
     else:
-        for jit in (False, True):
-            speed = TokenDrawer(model, shape.mem_len, jit=jit).measure_speed(seconds)
+        for jit in ("whole", "none"):
+            speed = TokenDrawer(model, shape.mem_len, jit=jit == "whole").measure_speed(seconds)
             records.append(_make_record(shape, "token loop", jit, speed))
     return records
 
 
-def _make_record(shape: Shape, method: str, jit: bool, speed: Speed) -> dict[str, Any]:
+def _make_record(shape: Shape, method: str, jit: str, speed: Speed) -> dict[str, Any]:
     return {
-        "method": method + (", XLA" if jit else ""),
+        "method": f"{method}, jit {jit}",
         "tokens_per_second": speed._asdict(),
         "flops_per_token": count_flops_per_token(shape, cached=method != "hidden states"),
         "bytes_per_token": count_bytes_per_token(shape),

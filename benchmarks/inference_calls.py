@@ -44,7 +44,7 @@ def make_model(shape: Shape, precision: str = "float32") -> Any:
     return TransformerXL(model, seed=0, dtype=DTYPE_POLICIES[precision])
 
 
-def make_hidden_reader(model: Any, shape: Shape, *, jit: bool) -> Call:
+def make_hidden_reader(model: Any, shape: Shape, *, jit: str) -> Call:
     """Returns a call that reads and scores a segment, with the memory of hidden states."""
     span = AttentionSpan(shape.mem_len, same_length=True)
     ids = draw_segment(shape)
@@ -56,7 +56,7 @@ def make_hidden_reader(model: Any, shape: Shape, *, jit: bool) -> Call:
     return _make_call(read, model.initial_memory(shape.batch_size, shape.mem_len), jit=jit)
 
 
-def make_cached_reader(model: Any, shape: Shape, *, jit: bool) -> Call:
+def make_cached_reader(model: Any, shape: Shape, *, jit: str) -> Call:
     """Returns a call that reads and scores a segment, with a KV cache."""
     from txl_tf.cached_model import CachedModel
 
@@ -70,7 +70,7 @@ def make_cached_reader(model: Any, shape: Shape, *, jit: bool) -> Call:
     return _make_call(read, cached.initial_state(shape.batch_size), jit=jit)
 
 
-def make_window_reader(model: Any, window: int, *, jit: bool) -> Call:
+def make_window_reader(model: Any, window: int, *, jit: str) -> Call:
     """Returns a call that predicts one token by reading a whole window, without any memory.
 
     That is how a model without memory is evaluated where each token is to see as much as the
@@ -95,7 +95,7 @@ def draw_segment(shape: Shape) -> Any:
     return tf.constant(draw_ids(shape.n_token, "uniform", places))
 
 
-def make_text_scorer(model: Any, shape: Shape, *, jit: bool) -> Call:
+def make_text_scorer(model: Any, shape: Shape, *, jit: str) -> Call:
     """Returns a call that scores `N_TEXTS` short texts by `LanguageModel.score`."""
     from txl_tf.config import EvalConfig
     from txl_tf.inference.language_model import LanguageModel
@@ -103,14 +103,14 @@ def make_text_scorer(model: Any, shape: Shape, *, jit: bool) -> Call:
     evaluation = EvalConfig(tgt_len=shape.tgt_len, mem_len=shape.mem_len, same_length=True)
     lm = LanguageModel(model, None, evaluation)
     texts = list(draw_ids(shape.n_token, "zipf", (N_TEXTS, TEXT_LEN)))
-    return lambda: lm.score(texts, batch_size=shape.batch_size, jit_compile=jit)
+    return lambda: lm.score(texts, batch_size=shape.batch_size, jit=jit)
 
 
-def _make_call(read: Callable[[Any], Any], memory: Any, *, jit: bool) -> Call:
+def _make_call(read: Callable[[Any], Any], memory: Any, *, jit: str) -> Call:
     """Returns a call of a compiled function, which gets the memory that it returned before."""
-    import tensorflow as tf
+    from txl_tf.compilation import compile_function
 
-    compiled = tf.function(read, jit_compile=jit, autograph=False)
+    compiled = compile_function(read, jit)
 
     def call() -> object:
         nonlocal memory

@@ -36,6 +36,7 @@ from benchmarks.works import (
     read_peers,
     repeat,
 )
+from txl_tf.cli.config_flags import define_jit_flag
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.quiet_start import quiet_start
@@ -77,7 +78,7 @@ def measure(
     replicas: int,
     *,
     dropout: float,
-    jit_compile: bool,
+    jit: str,
     seconds: float,
     precision: str = "float32",
 ) -> Figures:
@@ -97,7 +98,7 @@ def measure(
     before = measure_peak()
     model, training = shape.make_configs(dropout)
     training = dataclasses.replace(training, precision=precision)
-    trainer = Trainer(Workers(strategy), model, training, jit_compile=jit_compile)
+    trainer = Trainer(Workers(strategy), model, training, jit=jit)
     with tempfile.TemporaryDirectory() as folder, make_lanes(shape, law, folder) as lanes:
         step_seconds, outside = measure_run(trainer, lanes, folder, seconds)
     memory_bytes = measure_peak_memory(strategy)
@@ -219,7 +220,7 @@ def _measure_apart(
             law,
             replicas,
             dropout=dropout,
-            jit_compile=options.jit,
+            jit=options.jit,
             seconds=options.seconds,
         ).result()
 
@@ -238,7 +239,7 @@ def main(argv: list[str]) -> int:
     )
     define_flag(options, "seconds", float, 20.0, "Time to measure each.", lower_bound=0)
     define_flag(options, "dropout", list, ["0.1"], "Rates of all dropout.")
-    define_flag(options, "jit", bool, True, "Compile the model with XLA.")
+    define_jit_flag(options)
     define_peers_flag(options)
     return run_program(__doc__, options, print_speeds, argv)
 

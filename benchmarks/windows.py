@@ -27,9 +27,9 @@ def measure_windows(
     """
     model = make_model(shape)
     for length in lengths:
-        window = repeat(make_window_reader(model, length, jit=True), seconds)
+        window = repeat(make_window_reader(model, length, jit="whole"), seconds)
         with_memory = shape._replace(mem_len=length)
-        cached = repeat(make_cached_reader(model, with_memory, jit=True), seconds)
+        cached = repeat(make_cached_reader(model, with_memory, jit="whole"), seconds)
         speeds = {
             "windows": Speed.from_durations(window, 1),
             "cached": Speed.from_durations(cached, shape.batch_size * shape.tgt_len),

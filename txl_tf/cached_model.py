@@ -11,8 +11,10 @@ from txl_tf.layers import (
     compare_documents,
     make_attention_mask,
     make_position_table,
-    shift_padded,
 )
+from txl_tf.layers.fused_attention import Heads, Visibility, append_heads, sum_values, weigh
+from txl_tf.layers.fused_layer import finish_layer
+from txl_tf.layers.products import matmul_rows
 from txl_tf.model import TransformerXL
 
 
@@ -201,32 +203,25 @@ class CachedModel:
         same_document = None
         if document_starts is not None:
             same_document = compare_documents(document_starts, self.span.mem_len)  # (B, T, S)
+        visibility = Visibility(mask, same_document)
         hidden = model.embedding(ids)
         keys, values = [], []
         for index, layer in enumerate(model.decoder_layers):
-            content_bias, position_bias = model.get_biases(index)
             attention = layer.attention
-            query, new_keys, new_values = attention.project(hidden, hidden[:, :0])
-            all_keys = tf.concat([state.keys[index], _swap_axes(new_keys)], axis=2)  # (B, N, S, H)
-            all_values = tf.concat([state.values[index], _swap_axes(new_values)], axis=2)
-            # The einsums of `RelativeAttention` would transpose all keys and values for every
-            # segment.
-            content = _swap_axes(attention.add_bias(query, content_bias))
-            content = tf.matmul(content, all_keys, transpose_b=True)  # (B, N, T, S)
-            content = _zero_other_documents(content, same_document)
-            # An einsum, because TensorFlow's broadcast product of (B, 1, T, H) and (1, S, H), the
-            # shapes of a single head, is wrong for some sizes on CPUs.
-            position = attention.add_bias(query, position_bias)
-            products = self._slice_positions(index, tgt_len)
-            position = shift_padded(tf.einsum("btnh,nsh->bnts", position, products))
-            weights = tf.cast(
-                attention.compute_attention_weights(content, position, mask), all_values.dtype
+            kernel = ops.cast(attention.qkv_kernel, model.compute_dtype)
+            heads = Heads(
+                *append_heads(
+                    matmul_rows(hidden, kernel),
+                    state.keys[index],
+                    state.values[index],
+                    *model.get_biases(index),
+                )
             )
-            weights = _zero_other_documents(weights, same_document)
-            attended = attention.join_heads(_swap_axes(tf.matmul(weights, all_values)))
-            hidden = layer.apply_feed_forward(hidden, attended)
-            keys.append(self._keep_memory(all_keys, counts, same_document))
-            values.append(self._keep_memory(all_values, counts, same_document))
+            weights = weigh(heads, self._slice_positions(index, tgt_len), visibility)
+            attended = sum_values(weights, heads.values, is_signed=same_document is not None)
+            hidden = finish_layer(layer, hidden, attended)
+            keys.append(self._keep_memory(heads.keys, counts, same_document))
+            values.append(self._keep_memory(heads.values, counts, same_document))
         if counts is None:
             last, n_read = hidden[:, -1], state.n_read + tgt_len
         else:
@@ -267,15 +262,3 @@ class CachedModel:
         indices = counts[:, None] + tf.range(self.span.mem_len)  # (B, M)
         indices = tf.repeat(indices[:, None], states.shape[1], axis=1)  # (B, N, M)
         return tf.gather(states, indices, axis=2, batch_dims=2)
-
-
-def _zero_other_documents(scores: tf.Tensor, same_document: tf.Tensor | None) -> tf.Tensor:
-    """Returns scores (B, N, T, S) with zeros for the keys of other documents."""
-    if same_document is None:
-        return scores
-    return tf.where(same_document[:, None], scores, tf.zeros((), scores.dtype))
-
-
-def _swap_axes(states: tf.Tensor) -> tf.Tensor:
-    """Converts states between (B, T, N, H) and (B, N, T, H)."""
-    return tf.transpose(states, (0, 2, 1, 3))

@@ -14,6 +14,7 @@ from absl import flags
 from txl_tf import presets
 from txl_tf.cli.config_flags import (
     define_config_flags,
+    define_jit_flag,
     define_span_flags,
     override_evaluation,
 )
@@ -64,7 +65,7 @@ def define_flags() -> flags.FlagValues:
     define_ema_flag(options)
     text = "Number of segments to score. [default: all]"
     define("max_segments", int, None, text, lower_bound=1)
-    define("jit", bool, True, "Compile the model with XLA.")
+    define_jit_flag(options)
     define("json", bool, False, "Print one JSON object instead of the table.")
     return options
 
@@ -103,7 +104,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
         TransformerXL(config.model),
         config.evaluation,
         vocabulary=records.vocabulary,
-        jit_compile=options.jit,
+        jit=options.jit,
     )
     lanes = evaluator.cut_lanes(
         records.split(split), warm_len=options.warm_len, drop_rest=not options.warm_lanes

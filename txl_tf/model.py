@@ -17,6 +17,8 @@ from txl_tf.layers import (
     make_position_table,
     update_memory,
 )
+from txl_tf.layers.fused_attention import Visibility
+from txl_tf.layers.fused_layer import run_layer
 
 SEED_STATE = "dropout_seed"  # name of the state of the generator in a `.keras` file
 
@@ -150,15 +152,17 @@ class TransformerXL(keras.Model):
 
     def _run_layer(self, layer, tensors, masks, training):
         """Returns the output of a layer, with gradient checkpointing if the model has it."""
+        if not training:
+            return layer(*tensors, *masks)
         if not self.remat:
-            return layer(*tensors, *masks, training=training)
-        seed = self.seed_generator.reserve(layer.n_draws if training else 0)
+            return run_layer(layer, *tensors, Visibility(*masks), training=True)
+        seed = self.seed_generator.reserve(layer.n_draws)
 
         def run(zero, *tensors):
             # The seeds depend on the argument `zero`: if they were the same values in both passes,
             # a compiler would compute the masks once, and keep them.
             with self.seed_generator.draw_from(seed + ops.cast(zero, seed.dtype)):
-                return layer(*tensors, *masks, training=training)
+                return run_layer(layer, *tensors, Visibility(*masks), training=True)
 
         return keras.remat(run)(ops.zeros(()), *tensors)
 

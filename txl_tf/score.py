@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 from absl import flags
 
-from txl_tf.cli.config_flags import define_span_flags, override_evaluation
+from txl_tf.cli.config_flags import define_jit_flag, define_span_flags, override_evaluation
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_mask_flag, define_run_flags
@@ -61,7 +61,7 @@ def define_flags() -> flags.FlagValues:
     batch_help = "Largest number of contexts to read at once."
     define_flag(options, "batch_size", int, 16, batch_help, lower_bound=1)
     define_span_flags(options, "as the run is evaluated")
-    define_flag(options, "jit", bool, True, "Compile the model with XLA.")
+    define_jit_flag(options)
     return options
 
 
@@ -91,7 +91,7 @@ def score_files(options: flags.FlagValues) -> None:
         evaluation.tgt_len,
         batch_size=options.batch_size,
         mask_empty_memory=options.mask_empty_memory,
-        jit_compile=options.jit,
+        jit=options.jit,
     )
     report = (Table if options.format == "table" else JsonLines)(options.by, lm.vocabulary)
     sources = [TextSource((file,), lm.vocabulary.level, options.encoding_errors) for file in files]

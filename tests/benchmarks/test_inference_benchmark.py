@@ -81,14 +81,18 @@ def run_small(monkeypatch, tmp_path):
 def test_all_that_was_measured_is_in_the_file(run_small):
     found = run_small("--works=read,read far,draw", "--curve_tokens=70")
     methods = {name: [r["method"] for r in records] for name, records in found["works"].items()}
-    hidden = ["hidden states", "hidden states, XLA"]
+    modes = ["jit whole", "jit chains", "jit none"]
+    hidden, cached, long = (
+        [f"{name}, {mode}" for mode in modes]
+        for name in ("hidden states", "cached", "cached, T = 11")
+    )
     assert methods == {
-        "read": [*hidden, "cached", "cached, XLA", "texts, XLA"],
+        "read": [*hidden, *cached, "texts, jit auto"],
         "read far": [
-            *(*hidden, "cached", "cached, XLA", "cached, T = 11", "cached, T = 11, XLA"),
-            "texts, XLA",
+            *(*hidden, *cached, *long),
+            "texts, jit auto",
         ],
-        "draw": [*hidden, "token loop", "token loop, XLA"],
+        "draw": [*hidden, "token loop, jit whole", "token loop, jit none"],
     }
     assert found["curve"]["tokens"] == [32, 64, 70]
     assert len(found["curve"]["ms_per_token"]) == 3

@@ -27,9 +27,9 @@ def make_config(**changes):
     return txl_tf.EvalConfig(**{**defaults, **changes})
 
 
-def evaluate(model, text, config, *, jit_compile=False, **kwargs):
+def evaluate(model, text, config, *, jit="none", **kwargs):
     """Scores a text in cold lanes."""
-    evaluator = Evaluator(model, config, jit_compile=jit_compile)
+    evaluator = Evaluator(model, config, jit=jit)
     return evaluator.score_lanes(evaluator.cut_lanes(text, warm_len=0), **kwargs)
 
 
@@ -91,7 +91,7 @@ def test_empty_lanes_do_not_change_the_score(model):
 DOCUMENTS = Text(TEXT.ids, (0, 4, 5, 17, 35, 112))  # the last one is a target alone
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["plain", "compiled"])
+@pytest.mark.parametrize("jit", ["none", "chains", "whole"])
 @pytest.mark.parametrize("tgt_len", [5, 31])
 def test_documents_are_scored_as_if_each_was_read_alone(model, tgt_len, jit):
     config = make_config(eval_batch_size=1, tgt_len=tgt_len, reset_at_documents=True)
@@ -101,7 +101,7 @@ def test_documents_are_scored_as_if_each_was_read_alone(model, tgt_len, jit):
         for start, end in itertools.pairwise(DOCUMENTS.document_starts)
     ]
     expected = sum(sum_nll(model, ids, config.span, 7) for ids in documents)
-    score = evaluate(model, DOCUMENTS, config, jit_compile=jit)
+    score = evaluate(model, DOCUMENTS, config, jit=jit)
     assert score.total_nats == pytest.approx(expected, rel=1e-6)  # float32
     assert score.tokens == len(TEXT) - 1
     assert abs(score.total_nats - evaluate(model, TEXT, config).total_nats) > 0.1
@@ -127,7 +127,7 @@ def test_without_resetting_documents_change_nothing(model):
 
 def test_a_compiled_evaluation_equals_an_uncompiled_one(model):
     nats = evaluate(model, TEXT, make_config()).total_nats
-    compiled = evaluate(model, TEXT, make_config(), jit_compile=True)
+    compiled = evaluate(model, TEXT, make_config(), jit="whole")
     assert compiled.total_nats == pytest.approx(nats, rel=1e-6)  # sums in another order, float32
 
 

@@ -47,7 +47,7 @@ def trained(one_replica):
     """A model that learnt to copy, a text of the same kind, and how to evaluate it."""
     training = dataclasses.replace(TRAINING, learning_rate=0.01, train_steps=400, mem_len=23)
     trainer = make_trainer(
-        one_replica, dataclasses.replace(MODEL, n_layer=5, init_std=0.2), training, jit_compile=True
+        one_replica, dataclasses.replace(MODEL, n_layer=5, init_std=0.2), training, jit="whole"
     )
     run_steps(trainer, [400], make_lanes(training, make_text(N_TOKEN, 4999)))
     config = txl_tf.EvalConfig(tgt_len=5, mem_len=23, same_length=True)

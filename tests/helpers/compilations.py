@@ -72,7 +72,7 @@ def evaluate(model, evaluation):
     """Returns what evaluates a split."""
     from txl_tf.evaluation.evaluator import Evaluator
 
-    evaluator = Evaluator(model, evaluation, jit_compile=True)
+    evaluator = Evaluator(model, evaluation, jit="whole")
     return lambda seed: evaluator.score(Text(draw_ids(seed, 100)))
 
 

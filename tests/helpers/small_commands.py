@@ -46,7 +46,7 @@ def write_data(folder):
 
 def make_arguments(data_dir, model_dir, *more):
     places = [f"--data_dir={data_dir}", f"--model_dir={model_dir}"]
-    return [*places, *(f"--{name}={value}" for name, value in FLAGS.items()), "--nojit", *more]
+    return [*places, *(f"--{name}={value}" for name, value in FLAGS.items()), "--jit=none", *more]
 
 
 def run_main(data_dir, model_dir, *more):

@@ -69,8 +69,8 @@ def make_lanes(config=TRAINING, text=TEXT):
     )
 
 
-def make_trainer(strategy, model=MODEL, config=TRAINING, *, jit_compile=False):
-    return Trainer(Workers(strategy), model, config, jit_compile=jit_compile)
+def make_trainer(strategy, model=MODEL, config=TRAINING, *, jit="none"):
+    return Trainer(Workers(strategy), model, config, jit=jit)
 
 
 def run_steps(trainer, stops, lanes=None):

@@ -24,8 +24,8 @@ def make_texts(lengths=LENGTHS, n_token=13):
 
 
 @functools.cache  # with its compiled steps
-def make_scorer(span=SPANS[4], tgt_len=5, *, jit_compile=False, **options):
-    return Scorer(make_model(), span, tgt_len, jit_compile=jit_compile, **options)
+def make_scorer(span=SPANS[4], tgt_len=5, *, jit="none", **options):
+    return Scorer(make_model(), span, tgt_len, jit=jit, **options)
 
 
 @functools.cache
@@ -62,11 +62,11 @@ def test_what_shares_a_batch_with_a_text_does_not_change_its_score(span, is_mask
         np.testing.assert_allclose(nats, expected, **SAME)
 
 
-@pytest.mark.parametrize(("batch_size", "jit"), [(1, False), (3, True), (23, False)])
+@pytest.mark.parametrize(("batch_size", "jit"), [(1, "chains"), (3, "whole"), (23, "none")])
 def test_the_batch_size_does_not_change_a_score(batch_size, jit):
     texts = make_texts()
     expected = score_all(make_scorer(), texts)
-    found = score_all(make_scorer(batch_size=batch_size, jit_compile=jit), texts)
+    found = score_all(make_scorer(batch_size=batch_size, jit=jit), texts)
     for nats, others in zip(found, expected, strict=True):
         np.testing.assert_allclose(nats, others, **SAME)
 

@@ -52,7 +52,8 @@ def test_cached_keys_and_values_are_those_of_the_hidden_states(span):
     for start in range(0, 20, 5):
         hidden, memory = model(ids[:, start : start + 5], memory, span=span)
         expected.append(hidden)
-    np.testing.assert_allclose(found, tf.concat(expected, axis=1), rtol=0, atol=2e-5)
+    # States of up to 20 in float32, summed in another order.
+    np.testing.assert_allclose(found, tf.concat(expected, axis=1), rtol=0, atol=1e-4)
 
 
 @COMPILED

@@ -81,9 +81,7 @@ def test_cached_keys_and_values_have_them(model, expected, way):
 
 @COMPILED
 def test_scoring_has_them(model, expected, jit):
-    scorer = Scorer(
-        model, SPAN, TGT_LEN, batch_size=BATCH, mask_empty_memory=False, jit_compile=jit
-    )
+    scorer = Scorer(model, SPAN, TGT_LEN, batch_size=BATCH, mask_empty_memory=False, jit=jit)
     found = [[] for _ in range(BATCH)]
     for piece in scorer.score([[row] for row in IDS]):
         found[piece.stream].append(piece.nats)
@@ -102,7 +100,7 @@ def test_evaluation_has_their_sum(model, expected, jit):
             return IDS[0, start:stop]
 
     evaluation = EvalConfig(TGT_LEN, MEM_LEN, eval_batch_size=1)
-    score = Evaluator(model, evaluation, jit_compile=jit).score(Text())
+    score = Evaluator(model, evaluation, jit=jit).score(Text())
     assert score.tokens == N_SEGMENTS * TGT_LEN
     assert score.nats_per_token == pytest.approx(expected[0].mean(), abs=LOSS_TOLERANCE)
 

@@ -54,7 +54,7 @@ def test_an_average_of_checkpoints_is_evaluated_by_the_command_that_is_printed(f
     command = command.replace("DATA_DIR", str(finished / "data"))
     python, *arguments = shlex.split(command)
     assert (python, arguments[0]) == ("python", "train_gpu.py")
-    assert train_gpu.main([*arguments, "--nojit"]) == 0
+    assert train_gpu.main([*arguments, "--jit=none"]) == 0
     ((weights, loss),) = read_scores(capsys.readouterr().out)
     assert weights == ""
     assert loss != evaluate(finished, capsys, "--use_ema=false")[1]

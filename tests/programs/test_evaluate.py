@@ -37,7 +37,7 @@ def preset(run, monkeypatch):
 
 
 def call(*arguments):
-    return evaluate.main(["evaluate.py", *map(str, arguments), "--nojit"])
+    return evaluate.main(["evaluate.py", *map(str, arguments), "--jit=none"])
 
 
 def evaluate_as_json(capsys, *arguments):

@@ -229,7 +229,7 @@ def test_an_import_tells_training_that_it_holds_weights_alone(tmp_path, capsys):
     run("--source", tmp_path / "source", "--out", out, "--splits=train", *sizes)
     shapes = "--n_layer=2 --d_model=12 --d_embed=12 --n_head=3 --d_head=5 --d_inner=7 --div_val=2"
     shapes += " --cutoffs=50,200 --untie_r --proj_share_all_but_first --dropout=0"
-    argv = [*shapes.split(), *sizes, f"--data_dir={out}/records", "--jit=false"]
+    argv = [*shapes.split(), *sizes, f"--data_dir={out}/records", "--jit=none"]
     assert train_gpu.main(["train_gpu", *argv, f"--model_dir={out}"]) == 1
     assert "holds only weights: start from it in a new `model_dir`" in capsys.readouterr().err
     warm = [f"--model_dir={tmp_path}/new", f"--warm_start_path={out}/checkpoints/ckpt-0"]
@@ -249,7 +249,7 @@ def test_training_continues_with_the_state_of_adam(tmp_path, capsys):
     assert run("--source", tmp_path / "source", "--out", out, *arguments) == 0
     shapes = "--n_layer=2 --d_model=12 --d_embed=12 --n_head=3 --d_head=5 --d_inner=7 --div_val=2"
     shapes += " --cutoffs=50,200 --untie_r --proj_share_all_but_first"
-    argv = [*shapes.split(), *sizes, f"--data_dir={out}/records", "--jit=false"]
+    argv = [*shapes.split(), *sizes, f"--data_dir={out}/records", "--jit=none"]
     assert train_gpu.main(["train_gpu", *argv, f"--model_dir={out}"]) == 0
     assert "has no memory: the run starts with an empty one" in capsys.readouterr().out
     reader = tf.train.load_checkpoint(f"{tmp_path}/source/model/model.ckpt-{step}")
@@ -272,7 +272,7 @@ def test_an_import_is_evaluated_on_the_records_of_2019(tmp_path, capsys):
     make_release(tmp_path / "source", python=3, **WORDS)
     assert run("--source", tmp_path / "source", "--out", tmp_path / "run") == 0
     shutil.copytree(DATA / "wt103" / "tfrecords", tmp_path / "source" / "data" / "tfrecords")
-    spans = ["--tgt_len=7", "--mem_len=5", "--lanes=2", "--json", "--split=valid", "--nojit"]
+    spans = ["--tgt_len=7", "--mem_len=5", "--lanes=2", "--json", "--split=valid", "--jit=none"]
     records = [f"--data_dir={tmp_path}/source/data/tfrecords", "--data_format=release2019"]
     found = []
     for arguments in ([], records):

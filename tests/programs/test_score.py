@@ -49,7 +49,7 @@ def make_vocabulary(level):
 
 
 def call(*arguments):
-    return score.main(["score.py", *map(str, arguments), "--nojit"])
+    return score.main(["score.py", *map(str, arguments), "--jit=none"])
 
 
 def score_as_json(capsys, folder, *arguments, names=("one", "two", "three")):
@@ -249,7 +249,7 @@ def test_packed_files_and_the_standard_input_are_read(folder):
     packed = folder.parent / "packed.txt.gz"
     packed.write_bytes(gzip.compress(text))
     program = [sys.executable, "-m", "txl_tf.score", f"--run={folder}"]
-    command = [*program, "-", packed, "--format=jsonl", "--nojit"]
+    command = [*program, "-", packed, "--format=jsonl", "--jit=none"]
     ran = subprocess.run(command, input=text, capture_output=True, cwd=ROOT, check=True)
     first, second, _ = map(json.loads, ran.stdout.splitlines())
     assert (first["source"], second["source"]) == ("standard input", str(packed))

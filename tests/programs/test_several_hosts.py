@@ -198,7 +198,7 @@ def test_two_processes_extend_a_run(data_dir, tmp_path):
     run.start()
     assert run.finish().statuses == [0, 0]
     # The other flags are those of the run.
-    arguments = [f"--model_dir={run.model_dir}", "--train_steps=5", "--nojit"]
+    arguments = [f"--model_dir={run.model_dir}", "--train_steps=5", "--jit=none"]
     run.start(arguments, arguments)
     end = run.finish()
     assert end.statuses == [0, 0], end.outputs

@@ -55,7 +55,7 @@ def run_copy(finished, tmp_path):
 
 
 def test_the_program_trains_and_evaluates_from_the_command_line(data_dir, tmp_path):
-    arguments = make_arguments(data_dir, tmp_path / "run", "--do_eval", "--jit")
+    arguments = make_arguments(data_dir, tmp_path / "run", "--do_eval", "--jit=whole")
     done = subprocess.run(
         [sys.executable, PROGRAM, *arguments], capture_output=True, text=True, check=False
     )
@@ -152,7 +152,7 @@ def test_an_evaluation_alone_takes_its_own_spans(finished, capsys):
 
 def test_an_evaluation_needs_no_flags_of_the_model(finished, capsys):
     places = [f"--data_dir={finished / 'data'}", f"--model_dir={finished / 'run'}"]
-    assert train_gpu.main(["x", *places, "--do_train=false", "--do_eval", "--nojit"]) == 0
+    assert train_gpu.main(["x", *places, "--do_train=false", "--do_eval", "--jit=none"]) == 0
     assert [step for step, _ in read_scores(capsys.readouterr().out)] == [12]
 
 
@@ -380,18 +380,18 @@ def test_samples_change_no_number_of_the_training(sampling):
 
 
 def test_a_run_knows_its_flags_and_its_data(run_copy, capsys):
-    assert train_gpu.main(["x", f"--model_dir={run_copy / 'run'}", "--nojit"]) == 0
+    assert train_gpu.main(["x", f"--model_dir={run_copy / 'run'}", "--jit=none"]) == 0
     assert "All 12 steps are done." in capsys.readouterr().out
 
 
 def test_a_run_is_extended_by_the_flag_of_its_steps_alone(run_copy):
     place = f"--model_dir={run_copy / 'run'}"
-    assert train_gpu.main(["x", place, "--train_steps=17", "--save_steps=5", "--nojit"]) == 0
+    assert train_gpu.main(["x", place, "--train_steps=17", "--save_steps=5", "--jit=none"]) == 0
     assert [step for step, _ in list_checkpoints(str(run_copy / "run"))] == [4, 8, 12, 15, 17]
 
 
 def test_a_run_is_evaluated_on_the_data_that_it_knows(finished, capsys):
-    arguments = [f"--model_dir={finished / 'run'}", "--do_train=false", "--do_eval", "--nojit"]
+    arguments = [f"--model_dir={finished / 'run'}", "--do_train=false", "--do_eval", "--jit=none"]
     assert train_gpu.main(["x", *arguments]) == 0
     assert [step for step, _ in read_scores(capsys.readouterr().out)] == [12]
 
@@ -399,7 +399,7 @@ def test_a_run_is_evaluated_on_the_data_that_it_knows(finished, capsys):
 def test_data_that_have_gone_are_one_line(run_copy, finished, capsys):
     known = run_copy / "run" / "data.json"
     known.write_text(known.read_text().replace(str(finished), str(run_copy / "gone")))
-    assert train_gpu.main(["train_gpu.py", f"--model_dir={run_copy / 'run'}", "--nojit"]) == 1
+    assert train_gpu.main(["train_gpu.py", f"--model_dir={run_copy / 'run'}", "--jit=none"]) == 1
     assert capsys.readouterr().err == (
         f"train_gpu.py: `{run_copy}/gone/data`, the data folder of `{run_copy}/run`, no longer "
         "exists: pass --data_dir, the folder of its records\n"
@@ -410,7 +410,7 @@ def test_data_that_have_gone_are_one_line(run_copy, finished, capsys):
 def test_a_run_that_knows_no_data_must_be_told(is_there, run_copy, capsys):
     (run_copy / "run" / "data.json").unlink()
     folder = run_copy / ("run" if is_there else "none")
-    assert train_gpu.main(["train_gpu.py", f"--model_dir={folder}", "--nojit"]) == 2
+    assert train_gpu.main(["train_gpu.py", f"--model_dir={folder}", "--jit=none"]) == 2
     assert "train_gpu.py: --data_dir must be given: " in capsys.readouterr().err
 
 
@@ -437,7 +437,7 @@ def test_no_warm_start_is_offered_for_weights_of_other_shapes(finished, capsys):
 
 def test_a_warm_start_takes_the_model_of_its_checkpoint(finished, tmp_path, capsys):
     path = finished / "run" / "checkpoints" / "ckpt-12"
-    small = ("--tgt_len=3", "--mem_len=4", "--train_batch_size=2", "--train_steps=2", "--nojit")
+    small = ("--tgt_len=3", "--mem_len=4", "--train_batch_size=2", "--train_steps=2", "--jit=none")
     places = [f"--data_dir={finished / 'data'}", f"--model_dir={tmp_path / 'new'}"]
     arguments = [*places, f"--warm_start_path={path}", "--dropatt=0.3", *small]
     assert train_gpu.main(["x", *arguments]) == 0

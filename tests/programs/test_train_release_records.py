@@ -137,7 +137,7 @@ def test_an_imported_model_is_evaluated_on_the_records_it_came_from(tmp_path, ca
     ):
         capsys.readouterr()
         arguments = (*places, f"--model_dir={tmp_path / 'run'}", "--do_train=false", "--do_eval")
-        assert train_gpu.main(["train_gpu.py", *arguments, "--nojit"]) == 0
+        assert train_gpu.main(["train_gpu.py", *arguments, "--jit=none"]) == 0
         scores += read_scores(capsys.readouterr().out)
     # The records of 2019 lack the 3 tokens of 5,999 that filled no lane.
     assert scores[0] == pytest.approx(scores[1], abs=2e-3)

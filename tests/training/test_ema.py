@@ -161,7 +161,7 @@ def test_evaluations_of_averages_change_nothing_of_the_training(one_replica, rec
 @pytest.mark.parametrize("use_ema", [True, False])
 def test_a_checkpoint_is_evaluated_by_its_averages(use_ema, one_replica, records, tmp_path, capsys):
     train(one_replica, records, tmp_path / "run", RUN)
-    settings = {"model_dir": str(tmp_path / "run"), "split": "valid", "jit_compile": False}
+    settings = {"model_dir": str(tmp_path / "run"), "split": "valid", "jit": "none"}
     (score,) = evaluate_checkpoints(records, RUN, use_ema=use_ema, **settings)
     path = find_checkpoint(str(tmp_path / "run"))
     expected = score_checkpoint(records, path, use_ema=use_ema)

@@ -85,7 +85,7 @@ def test_a_warm_start_begins_with_the_weights_at_step_0(one_replica, records, tm
             model_dir=str(tmp_path / folder),
             split="valid",
             checkpoint=str(tmp_path / folder / "checkpoints" / f"ckpt-{step}"),
-            jit_compile=False,
+            jit="none",
         )
         for folder, step in (("one", 7), ("two", 1))
     ]
@@ -141,7 +141,7 @@ def test_a_batch_that_replicas_cannot_share_leaves_no_folder(two_replicas, recor
 
 def test_a_run_on_documents_is_trained_and_evaluated_by_document(one_replica, tmp_path, capsys):
     records = make_records(tmp_path / "data", document_starts=range(0, 199, 7))
-    settings = {"model_dir": str(tmp_path / "run"), "split": "valid", "jit_compile": False}
+    settings = {"model_dir": str(tmp_path / "run"), "split": "valid", "jit": "none"}
     train(one_replica, records, tmp_path / "run", RESETTING)
     (score,) = evaluate_checkpoints(records, RESETTING, **settings)
     assert (

@@ -34,14 +34,14 @@ def set_scale(trainer, value):
 
 # Not compiled with bins: XLA takes minutes over float16 on some CPUs.
 @pytest.mark.parametrize(
-    ("model", "jit_compile"),
-    [(MODEL, False), (MODEL, True), (MIXED, False)],
-    ids=["uncompiled", "jit", "adaptive"],
+    ("model", "jit"),
+    [(MODEL, "none"), (MODEL, "whole"), (MIXED, "chains")],
+    ids=["uncompiled", "compiled", "adaptive"],
 )
-def test_float16_trains_nearly_as_float32(jit_compile, model, one_replica):
+def test_float16_trains_nearly_as_float32(jit, model, one_replica):
     config = dataclasses.replace(HALF, precision="float32")
-    whole = run_steps(make_trainer(one_replica, model, config, jit_compile=jit_compile), [21])
-    trainer = make_trainer(one_replica, model, HALF, jit_compile=jit_compile)
+    whole = run_steps(make_trainer(one_replica, model, config, jit=jit), [21])
+    trainer = make_trainer(one_replica, model, HALF, jit=jit)
     half = run_steps(trainer, [21])
     # float16 has 11 bits, and 21 steps carry what they round off.
     np.testing.assert_allclose(half.nats, whole.nats, rtol=0.01)

@@ -16,12 +16,12 @@ from small_runs import (
 )
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["uncompiled", "jit"])
+@pytest.mark.parametrize("jit", ["none", "chains", "whole"])
 def test_a_run_with_remat_makes_the_steps_of_one_without(two_replicas, jit):
     runs = []
     for remat in (False, True):
         config = dataclasses.replace(RESETTING, accumulate_steps=3, remat=remat)
-        trainer = make_trainer(two_replicas, DROPPING, config, jit_compile=jit)
+        trainer = make_trainer(two_replicas, DROPPING, config, jit=jit)
         assert trainer.model.remat is remat
         runs.append((run_steps(trainer, [2, 7], make_lanes(config, DOCUMENTS)), trainer))
     (expected, plain), (found, trainer) = runs

@@ -29,9 +29,9 @@ def one_run(one_replica):
     return run_steps(trainer, [10, 20]), trainer
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["uncompiled", "jit"])
+@pytest.fixture(scope="module", params=["none", "chains", "whole"])
 def two_run(request, two_replicas):
-    trainer = make_trainer(two_replicas, jit_compile=request.param)
+    trainer = make_trainer(two_replicas, jit=request.param)
     return run_steps(trainer, [10, 20]), trainer
 
 
@@ -87,11 +87,11 @@ def test_each_replica_keeps_the_memory_of_its_lanes(one_run, two_run):
             np.testing.assert_allclose(part, whole[rows], atol=1e-3)
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["uncompiled", "jit"])
+@pytest.mark.parametrize("jit", ["none", "chains", "whole"])
 def test_two_replicas_empty_the_memory_where_one_does(one_replica, two_replicas, jit):
     lanes = make_lanes(RESETTING, DOCUMENTS)
     one, two = (
-        make_trainer(strategy, config=RESETTING, jit_compile=jit)
+        make_trainer(strategy, config=RESETTING, jit=jit)
         for strategy in (one_replica, two_replicas)
     )
     one_run, two_run = (run_steps(trainer, [3, 11], lanes) for trainer in (one, two))

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from absl import flags
 
 from txl_tf.cli.flags import define_flag, parse_integers, reraise_as_flag_error
-from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config import JIT_MODES, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.run_options import RunOptions
 
 Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions)
@@ -15,6 +15,16 @@ Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions)
 _EVAL_PREFIX = "eval_"
 _EVAL_NOTE = "the preset's; without one, as in training"
 _SPAN_FIELDS = ("tgt_len", "mem_len", "same_length", "clamp_len")
+
+
+def define_jit_flag(options: flags.FlagValues) -> None:
+    """Defines the flag that decides how much XLA compiles; see `txl_tf.compilation`."""
+    text = (
+        "How much XLA compiles: the whole model, only the chains of element-wise operations "
+        "between the matrix products, or none. auto chooses chains for 16-bit types on CPUs, "
+        "otherwise whole."
+    )
+    define_flag(options, "jit", str, "auto", text, choices=JIT_MODES)
 
 
 def define_config_flags(

@@ -189,7 +189,7 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
                 eval_split=options.eval_split,
                 warm_start_path=options.warm_start_path,
                 use_ema=options.use_ema,
-                jit_compile=options.jit,
+                jit=options.jit,
                 settings=_write_settings(options),
                 data_place=place,
                 make_sampler=_choose_sampler(options, records, config.evaluation),
@@ -259,5 +259,5 @@ def _evaluate(inputs: Inputs, config: "RunConfig") -> None:
         first_step=options.start_eval_steps if options.do_eval_only else None,
         max_segments=options.max_eval_batch if options.max_eval_batch > 0 else None,
         use_ema=options.use_ema,
-        jit_compile=options.jit,
+        jit=options.jit,
     )

@@ -2,9 +2,10 @@
 
 from txl_tf.config.model import SHAPELESS, TRAINED_WITH, ModelConfig
 from txl_tf.config.reading import AttentionSpan, EvalConfig
-from txl_tf.config.training import TrainConfig
+from txl_tf.config.training import JIT_MODES, TrainConfig
 
 __all__ = [
+    "JIT_MODES",
     "SHAPELESS",
     "TRAINED_WITH",
     "AttentionSpan",

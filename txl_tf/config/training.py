@@ -9,6 +9,7 @@ from txl_tf.config.stages import make_stages
 PRECISIONS = ("float32", "bfloat16", "float16")
 REDUCE_DTYPES = ("float32", "bfloat16")
 OPTIMIZERS = ("adam", "adamw", "lamb")
+JIT_MODES = ("auto", "whole", "chains", "none")
 MAX_SEED = 2**32 - 1  # Keras stores the seeds of its generators as uint32
 
 

@@ -77,7 +77,7 @@ def evaluate_checkpoints(
     first_step: int | None = None,
     max_segments: int | None = None,
     use_ema: bool = True,
-    jit_compile: bool = True,
+    jit: str = "auto",
 ) -> list[Score]:
     """Evaluates checkpoints of a run, prints their scores and appends them to `evaluations.jsonl`.
 
@@ -90,7 +90,7 @@ def evaluate_checkpoints(
         first_step: Evaluate every checkpoint from this step on.
         max_segments: The number of segments of each lane to score; `None` for all.
         use_ema: Whether to use the EMA weights of checkpoints that have them.
-        jit_compile: Whether XLA compiles the model.
+        jit: How much of the model XLA compiles; one of `JIT_MODES`.
 
     Returns:
         The scores, in the order of the steps.
@@ -110,7 +110,7 @@ def evaluate_checkpoints(
         TransformerXL(config.model),
         config.evaluation,
         vocabulary=records.vocabulary,
-        jit_compile=jit_compile,
+        jit=jit,
     )
     lanes = evaluator.cut_lanes(records.split(split))
     print(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")

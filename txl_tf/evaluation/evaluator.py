@@ -6,6 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
+from txl_tf.compilation import compile_function
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.data.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes import Tokens
@@ -46,7 +47,7 @@ class Evaluator:
         config: Lanes, segment and span.
         vocabulary: The vocabulary of the splits, which determines the unit of the scores and the
             unknown tokens; `None` if only ids are known.
-        jit_compile: Whether XLA compiles the step.
+        jit: How much of the step XLA compiles; one of `JIT_MODES`.
     """
 
     def __init__(
@@ -55,15 +56,13 @@ class Evaluator:
         config: EvalConfig,
         *,
         vocabulary: Vocabulary | None = None,
-        jit_compile: bool = False,
+        jit: str = "none",
     ):
         self.model = model
         self.config = config
         self.vocabulary = vocabulary
         self._cached = CachedModel(model, config.span, config.tgt_len)
-        self._score_segment = tf.function(
-            self._compute_nats, jit_compile=jit_compile, autograph=False
-        )
+        self._score_segment = compile_function(self._compute_nats, jit, model.compute_dtype)
 
     def cut_lanes(
         self, split: Tokens, *, warm_len: int | None = None, drop_rest: bool = False

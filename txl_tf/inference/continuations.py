@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
+from txl_tf.compilation import compile_function
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 
@@ -84,7 +85,7 @@ class ContinuationScorer:
         self._cached = cached
         self._tgt_len = cached.tgt_len
         self._batch_size = batch_size
-        self._read = tf.function(self._compute, jit_compile=True, autograph=False)
+        self._read = compile_function(self._compute, "auto", cached.model.compute_dtype)
 
     def score(self, continuations: Sequence[Continuation]) -> list[ContinuationScore]:
         """Returns the score of each continuation."""

@@ -73,7 +73,7 @@ class LanguageModel:
         self.run = run
         self._encoder = TextEncoder(vocabulary, model.config.n_token)
         self._generators: dict[tuple[EvalConfig, bool], Generator] = {}
-        self._scorers: dict[tuple[EvalConfig, int, bool, bool], Scorer] = {}
+        self._scorers: dict[tuple[EvalConfig, int, bool, str], Scorer] = {}
 
     @classmethod
     def load(
@@ -160,7 +160,7 @@ class LanguageModel:
         mask_empty_memory: bool = True,
         carry_memory: bool = False,
         batch_size: int = SCORING_BATCH_SIZE,
-        jit_compile: bool = True,
+        jit: str = "auto",
     ) -> list[TextScore]:
         r"""Scores texts: all tokens of each except the first, which has no context.
 
@@ -176,7 +176,8 @@ class LanguageModel:
             carry_memory: Whether to read the texts as one, with memory from each to the next. All
                 tokens except the very first are then scored, and the prefix is read only once.
             batch_size: Largest number of texts to read at once.
-            jit_compile: Whether to compile the step with XLA, once for each shape.
+            jit: How much of the step XLA compiles, once for each shape: "whole", "chains", "none"
+                or "auto"; see `txl_tf.compilation`.
 
         Returns:
             The score of each text, with the losses of its tokens.
@@ -189,7 +190,7 @@ class LanguageModel:
             raise UserError("`texts` must be a list of texts. Received: one text")
         chunks = (self._encoder.make_chunk(text, number) for number, text in enumerate(texts, 1))
         scores = score_texts(
-            self._get_scorer(batch_size, mask_empty_memory, jit_compile),
+            self._get_scorer(batch_size, mask_empty_memory, jit),
             [chunks] if carry_memory else ([chunk] for chunk in chunks),
             prefix=self._encoder.encode(prefix) if len(prefix) else (),
             vocabulary=self.vocabulary,
@@ -346,9 +347,9 @@ class LanguageModel:
         evaluator = Evaluator(self.model, self.evaluation, vocabulary=records.vocabulary)
         return evaluator.score(records.split(split))
 
-    def _get_scorer(self, batch_size: int, mask_empty_memory: bool, jit_compile: bool) -> Scorer:
+    def _get_scorer(self, batch_size: int, mask_empty_memory: bool, jit: str) -> Scorer:
         """Returns the scorer for the settings, which keeps its compiled steps."""
-        key = (self.evaluation, batch_size, mask_empty_memory, jit_compile)
+        key = (self.evaluation, batch_size, mask_empty_memory, jit)
         if key not in self._scorers:
             self._scorers[key] = Scorer(
                 self.model,
@@ -356,7 +357,7 @@ class LanguageModel:
                 self.evaluation.tgt_len,
                 batch_size=batch_size,
                 mask_empty_memory=mask_empty_memory,
-                jit_compile=jit_compile,
+                jit=jit,
             )
         return self._scorers[key]
 

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
+from txl_tf.compilation import compile_function
 from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
 from txl_tf.inference.token_slots import StreamQueue, TokenSlot, arrange_slots
@@ -65,7 +66,7 @@ class Scorer:
             first tokens of a segment see; otherwise it affects only the speed.
         batch_size: Largest number of streams B to read at once; fewer streams use smaller batches.
         mask_empty_memory: See `CachedModel`.
-        jit_compile: Whether to compile the step with XLA, once for each shape.
+        jit: How much of the step XLA compiles, once for each shape; one of `JIT_MODES`.
 
     Raises:
         UserError: If `batch_size` is not positive.
@@ -79,7 +80,7 @@ class Scorer:
         *,
         batch_size: int = SCORING_BATCH_SIZE,
         mask_empty_memory: bool = True,
-        jit_compile: bool = True,
+        jit: str = "auto",
     ):
         if batch_size < 1:
             raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
@@ -91,7 +92,7 @@ class Scorer:
             model, span, max(self._tgt_lens.values()), mask_empty_memory=mask_empty_memory
         )
         self._memoryless = self._cached.without_memory()
-        self._jit_compile = jit_compile
+        self._jit = jit
         self._functions: dict[tuple[int, int, bool], Callable[..., Any]] = {}
 
     def score(
@@ -193,7 +194,7 @@ class Scorer:
         key = (*step.ids.shape, cached is self._memoryless)
         tensors = (tuple(map(tf.constant, step)), state)
         if key not in self._functions:
-            function = tf.function(compute, jit_compile=self._jit_compile, autograph=False)
+            function = compile_function(compute, self._jit, cached.model.compute_dtype)
             # TensorFlow warns about functions (not concrete ones) traced for many shapes.
             self._functions[key] = function.get_concrete_function(*tensors)
         return self._functions[key](*tensors)

@@ -5,6 +5,9 @@ import contextlib
 import keras
 from keras import ops
 
+from txl_tf.layers.custom_gradient import custom_gradient
+from txl_tf.layers.fusion import chain
+
 _WEYL_STEP = 0x9E3779B9  # 2**32 over the golden ratio
 _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
 
@@ -45,16 +48,38 @@ class Dropout(keras.layers.Layer):
     def call(self, inputs, training=False):
         if not training or not self.rate:
             return inputs
-        keep = self.draw_mask(ops.shape(inputs))
-        scale = ops.cast(1 / (1 - self.rate), inputs.dtype)
-        return ops.where(keep, inputs * scale, ops.zeros((), inputs.dtype))
-
-    def draw_mask(self, shape):
-        """Returns the next mask, bool of the given shape: true where an entry is kept."""
-        return make_keep_mask(shape, self.rate, self.seed_generator.next())
+        return drop(inputs, self.seed_generator.next(), rate=self.rate)
 
     def get_config(self):
         return super().get_config() | {"rate": self.rate, "seed": self.seed}
+
+
+def drop(inputs, seed, *, rate):
+    """Returns inputs with dropout; the backward pass computes the mask again.
+
+    Args:
+        inputs: A tensor of any shape and floating dtype.
+        seed: (2,) integers, the seed of the mask.
+        rate: Fraction of the entries to drop, in [0, 1).
+
+    Returns:
+        A tensor of the shape and dtype of `inputs`.
+    """
+
+    @custom_gradient
+    def compute(inputs, seed):
+        def compute_gradients(upstream):
+            return _drop(upstream, seed, rate=rate), None
+
+        return _drop(inputs, seed, rate=rate), compute_gradients
+
+    return compute(inputs, seed)
+
+
+@chain
+def _drop(inputs, seed, *, rate):
+    keep = make_keep_mask(ops.shape(inputs), rate, seed)
+    return ops.where(keep, inputs * ops.cast(1 / (1 - rate), inputs.dtype), 0)
 
 
 def make_keep_mask(shape, rate, seed):

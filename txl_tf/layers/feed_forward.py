@@ -4,7 +4,6 @@ import keras
 from keras import ops
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
-from txl_tf.layers.lean_gradients import rectify
 from txl_tf.layers.products import matmul_rows
 
 
@@ -58,11 +57,7 @@ class FeedForward(keras.layers.Layer):
         self.outer.build((*hidden_shape[:-1], self.d_inner))
 
     def call(self, hidden, training=False):
-        inner = self.inner(hidden)
-        if not training:
-            return self.outer(ops.relu(inner))
-        keep = self.dropout.draw_mask(ops.shape(inner)) if self.dropout_rate else None
-        return self.outer(rectify(inner, keep, self.dropout_rate))
+        return self.outer(self.dropout(ops.relu(self.inner(hidden)), training=training))
 
     def get_config(self):
         return super().get_config() | {
@@ -74,5 +69,14 @@ class FeedForward(keras.layers.Layer):
 
 
 class _Dense(keras.layers.Dense):
+    """A dense layer whose weights are read in float32 wherever that happens.
+
+    Keras would cast them within its calls alone: `keras.remat` computes outside of them, too.
+    """
+
+    def add_weight(self, *args, **kwargs):
+        return super().add_weight(*args, **kwargs, autocast=False)
+
     def call(self, inputs):
-        return matmul_rows(inputs, self.kernel) + self.bias
+        kernel, bias = (ops.cast(weight, self.compute_dtype) for weight in (self.kernel, self.bias))
+        return matmul_rows(inputs, kernel) + bias

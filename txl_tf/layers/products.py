@@ -1,9 +1,36 @@
-"""Matrix products that are computed differently for a single row, as in generation."""
+"""Matrix products in the forms that are fast on CPUs."""
 
 from keras import ops
 
+from txl_tf.layers.fusion import get_engine
+
 _N_PARTS = 4
 _MIN_SIZE = 2**18  # entries of a kernel; below, the synchronisation of threads costs more
+
+
+def multiply(left, right, *, transpose_left=False, transpose_right=False):
+    """Returns the product of two batches of matrices.
+
+    Args:
+        left: (..., K, L), or (..., L, K) to transpose.
+        right: (..., L, P), or (..., P, L) to transpose; the same batch axes and dtype.
+        transpose_left: Whether to transpose the matrices of `left`.
+        transpose_right: Whether to transpose the matrices of `right`.
+
+    Returns:
+        (..., K, P).
+
+    >>> left, right = ops.ones((2, 5, 3)), ops.ones((2, 5, 7))
+    >>> multiply(left, right, transpose_left=True).shape == (2, 3, 7)
+    True
+    """
+    if engine := get_engine():
+        return engine.multiply(left, right, transpose_left, transpose_right)
+    left, right = (
+        ops.swapaxes(matrices, -1, -2) if transposes else matrices
+        for matrices, transposes in ((left, transpose_left), (right, transpose_right))
+    )
+    return ops.matmul(left, right)
 
 
 def matmul_rows(rows, kernel):
@@ -22,10 +49,11 @@ def matmul_rows(rows, kernel):
     >>> matmul_rows(ops.ones((2, 3, 5)), ops.ones((5, 7))).shape == (2, 3, 7)
     True
     """
-    *batch, width = rows.shape
+    *batch, width = ops.shape(rows)
     n_columns = kernel.shape[-1]
     if not _is_single(rows) or width % _N_PARTS or width * n_columns < _MIN_SIZE:
-        return ops.matmul(rows, kernel)
+        products = ops.matmul(ops.reshape(rows, (-1, width)), kernel)
+        return ops.reshape(products, (*batch, n_columns))
     rows = ops.reshape(rows, (_N_PARTS, 1, width // _N_PARTS))
     kernel = ops.reshape(kernel, (_N_PARTS, width // _N_PARTS, n_columns))
     return ops.reshape(ops.sum(ops.matmul(rows, kernel), axis=0), (*batch, n_columns))

@@ -3,9 +3,7 @@
 import keras
 from keras import ops
 
-from txl_tf.layers.attention_products import score_distances, score_keys, sum_values
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
-from txl_tf.layers.lean_gradients import attend_with_dropout
 from txl_tf.layers.products import matmul_rows
 
 MASKED_SCORE = -1e30  # in float32, where softmax makes it an exact 0
@@ -92,15 +90,8 @@ class RelativeAttention(keras.layers.Layer):
         query, keys, values = self.project(hidden, memory)
         content = self.score_content(query, keys, content_bias, same_document)
         position = self.score_position(query, self.project_positions(positions), position_bias)
-        if training and self.dropatt:
-            scores = self.mask_scores(content, position, mask)
-            keep = self.dropout.draw_mask(ops.shape(scores))
-            if same_document is not None:
-                keep = ops.logical_and(keep, same_document[:, None])
-            return self.join_heads(attend_with_dropout(scores, values, keep, self.dropatt))
-        return self.attend(
-            self.compute_attention_weights(content, position, mask), values, same_document
-        )
+        weights = self.compute_attention_weights(content, position, mask)
+        return self.attend(self.dropout(weights, training=training), values, same_document)
 
     def project(self, hidden, memory):
         """Returns q (B, T, N, H) and k, v (B, S, N, H)."""
@@ -118,7 +109,7 @@ class RelativeAttention(keras.layers.Layer):
 
     def score_content(self, query, keys, content_bias, same_document=None):
         """Returns the terms (a) + (c) of the scores, (B, N, T, S)."""
-        content = score_keys(self.add_bias(query, content_bias), keys)
+        content = ops.einsum("btnh,bsnh->bnts", self.add_bias(query, content_bias), keys)
         if same_document is not None:
             content = ops.where(same_document[:, None], content, 0)
         return content
@@ -130,26 +121,23 @@ class RelativeAttention(keras.layers.Layer):
     def score_position(self, query, distance_keys, position_bias):
         """Returns the terms (b) + (d) of the scores, (B, N, T, S), undefined after the query."""
         query = self.add_bias(query, position_bias)
-        return left_shift(score_distances(query, distance_keys))
+        return left_shift(ops.einsum("btnh,snh->bnts", query, distance_keys))
 
     def add_bias(self, query, bias):
         """Returns (query + bias) / sqrt(H), (B, T, N, H); the bias is u or v, (N, H)."""
         return (query + bias) * self.d_head**-0.5
 
-    def mask_scores(self, content, position, mask):
-        """Returns the scores with hidden keys at `MASKED_SCORE`, (B, N, T, S) float32."""
-        return ops.where(mask, ops.cast(content + position, "float32"), MASKED_SCORE)
-
     def compute_attention_weights(self, content, position, mask):
-        """Returns the softmax of the masked scores over the keys, (B, N, T, S) float32."""
-        return ops.softmax(self.mask_scores(content, position, mask), axis=-1)
+        """Returns the softmax of the visible scores over the keys, (B, N, T, S) float32."""
+        scores = ops.where(mask, ops.cast(content + position, "float32"), MASKED_SCORE)
+        return ops.softmax(scores, axis=-1)
 
     def attend(self, weights, values, same_document=None):
         """Returns the sum of the weighted values after the output projection, (B, T, D)."""
         weights = ops.cast(weights, values.dtype)
         if same_document is not None:
             weights = ops.where(same_document[:, None], weights, 0)
-        return self.join_heads(sum_values(weights, values))
+        return self.join_heads(ops.einsum("bnts,bsnh->btnh", weights, values))
 
     def join_heads(self, attended):
         """Returns the output projection (B, T, D) of the outputs of all heads (B, T, N, H)."""
@@ -198,5 +186,5 @@ def shift_padded(padded):
         (..., T, S) of the same dtype.
     """
     *batch, tgt_len, n_columns = ops.shape(padded)
-    rows = ops.reshape(padded, (*batch, n_columns, tgt_len))[..., 1:, :]
-    return ops.reshape(rows, (*batch, tgt_len, n_columns - 1))
+    scores = ops.reshape(padded, (*batch, tgt_len * n_columns))[..., tgt_len:]
+    return ops.reshape(scores, (*batch, tgt_len, n_columns - 1))

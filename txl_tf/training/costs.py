@@ -93,7 +93,8 @@ def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) 
     no_input_gradient = 2 * memory * d_model * 2 * d_heads  # keys and values of the memory
     no_input_gradient += 2 * n_parts * keys * d_model * d_heads  # positions
     projections = 2 * tokens * d_model * 4 * d_heads  # q, k, v, output
-    attention = 3 * 2 * tokens * keys * d_heads  # content, position, values
+    # Content, position, values; the shift of the position scores needs one column more.
+    attention = 2 * tokens * (3 * keys + 1) * d_heads
     feed_forward = 2 * 2 * tokens * d_model * model.d_inner
     forward = no_input_gradient + projections + attention + feed_forward
     return float((4 if training.remat else 3) * forward - no_input_gradient)

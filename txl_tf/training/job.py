@@ -46,7 +46,7 @@ def train(
     eval_split: str = "valid",
     warm_start_path: str | None = None,
     use_ema: bool = True,
-    jit_compile: bool = True,
+    jit: str = "auto",
     settings: str = "",
     data_place: DataPlace | None = None,
     make_sampler: SamplerMaker | None = None,
@@ -64,7 +64,7 @@ def train(
         eval_split: The split of the evaluations during training.
         warm_start_path: The checkpoint whose weights a run without checkpoints starts from.
         use_ema: Whether evaluations and warm starts use the EMA weights if there are any.
-        jit_compile: Whether XLA compiles the model.
+        jit: How much of the model XLA compiles; one of `JIT_MODES`.
         settings: Further settings that must be equal in all processes of the run.
         data_place: The location of the records, which the run saves.
         make_sampler: Makes the function that generates a sample at each evaluation; `None` for no
@@ -86,7 +86,7 @@ def train(
     numbers = [config.to_json(), options.to_json(), tokens]
     _check_agreement(workers, json.dumps([numbers, settings]))
     with workers.explain_losses():
-        trainer = Trainer(workers, config.model, training, jit_compile=jit_compile)
+        trainer = Trainer(workers, config.model, training, jit=jit)
     checkpointer = Checkpointer(
         model_dir,
         trainer.model,
@@ -105,9 +105,7 @@ def train(
     if first_step >= training.train_steps:
         workers.say(f"All {training.train_steps} steps are done.")
         return
-    evaluator = Evaluator(
-        trainer.model, config.evaluation, vocabulary=records.vocabulary, jit_compile=jit_compile
-    )
+    evaluator = Evaluator(trainer.model, config.evaluation, vocabulary=records.vocabulary, jit=jit)
     held_out = evaluator.cut_lanes(records.split(eval_split)) if options.eval_every else None
     log, validation, time_left = None, None, TimeLeft(training, options)
     if workers.is_chief:

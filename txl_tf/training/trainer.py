@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.compilation import choose_jit, compile_function
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
@@ -103,7 +104,7 @@ class Trainer:
         workers: The processes of the run, with its strategy.
         model_config: The model.
         config: Schedule, batch, segment, span and seed.
-        jit_compile: Whether XLA compiles the forward and backward pass.
+        jit: How much of the forward and backward pass XLA compiles; one of `JIT_MODES`.
 
     Raises:
         UserError: If the batch is not divisible by the replicas and `accumulate_steps`, or the
@@ -116,11 +117,12 @@ class Trainer:
         model_config: ModelConfig,
         config: TrainConfig,
         *,
-        jit_compile: bool = True,
+        jit: str = "auto",
     ):
         self.workers = workers
         self.strategy = workers.strategy
         self.config = config
+        self.jit = choose_jit(jit, config.precision)
         self.rows = check_batch(config, self.strategy.num_replicas_in_sync)
         with self.strategy.scope(), explain_full_memory(ADVICE):
             self.model = TransformerXL(
@@ -129,13 +131,13 @@ class Trainer:
                 remat=config.remat,
                 dtype=DTYPE_POLICIES[config.precision],
             )
-            self.optimizer = make_optimizer(config, jit_compile=jit_compile)
+            self.optimizer = make_optimizer(config, jit_compile=self.jit != "none")
             self.optimizer.build(self.model.trainable_variables)
         with explain_full_memory(ADVICE):
             self.memory = ReplicaMemory(workers, self.model, self.rows, config.mem_len)
         # Compiled inside the replica function, because XLA cannot compile `strategy.run` itself
         # with several replicas on CPUs. Reduction, clipping and update stay outside.
-        self._compute = tf.function(compute_gradients, jit_compile=jit_compile, autograph=False)
+        self._compute = compile_function(compute_gradients, self.jit)
 
     @property
     def step(self) -> int:

@@ -1,0 +1,163 @@
+"""A layer made of products and chains, beside the layer that it replaces."""
+
+import contextlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.compilation import CHAINS
+from txl_tf.layers import DecoderLayer, compare_documents, make_attention_mask
+from txl_tf.layers.fused_attention import Visibility
+from txl_tf.layers.fused_layer import run_layer
+from txl_tf.layers.fusion import chain, use_engine
+from txl_tf.layers.late_zero import make_late_zero
+
+BATCH, QUERIES, MEMORY, HEADS, HEAD_SIZE, WIDTH = 2, 3, 5, 7, 3, 13
+KEYS = MEMORY + QUERIES
+MASK = make_attention_mask(QUERIES, MEMORY)
+STARTS = np.array([[False, True, False], [False, False, True]])
+MODES = ["none", "chains", "whole"]
+
+
+def make_inputs():
+    """Returns hidden, memory, positions, u and v."""
+    rng = np.random.default_rng(11)
+    shapes = [(BATCH, QUERIES, WIDTH), (BATCH, MEMORY, WIDTH), (KEYS, WIDTH)]
+    shapes += [(HEADS, HEAD_SIZE)] * 2
+    return [tf.constant(rng.normal(size=shape), "float32") for shape in shapes]
+
+
+def make_layer(*, dropout, dropatt, heads=HEADS, dtype="float32"):
+    layer = DecoderLayer(
+        n_head=heads,
+        d_head=HEAD_SIZE,
+        d_inner=17,
+        dropout=dropout,
+        dropatt=dropatt,
+        seed=7,
+        dtype=dtype if dtype == "float32" else f"mixed_{dtype}",
+    )
+    layer.build((BATCH, QUERIES, WIDTH))
+    rng = np.random.default_rng(5)
+    for variable in layer.trainable_variables:
+        variable.assign(rng.normal(scale=0.3, size=variable.shape))
+    return layer
+
+
+def differentiate(run, inputs, *, jit="none", **options):
+    """Returns the output of a layer, and the gradients of inputs and weights of a weighted sum.
+
+    Args:
+        run: Takes the layer, its five inputs and what it sees.
+        inputs: The inputs; no gradient flows into the memory.
+        jit: What XLA compiles.
+        **options: Of `make_layer`, and `documents`.
+    """
+    documents = options.pop("documents", False)
+    layer = make_layer(**options)
+    factors = np.random.default_rng(3).normal(size=(BATCH, QUERIES, WIDTH))
+    visibility = Visibility(MASK, compare_documents(STARTS, MEMORY) if documents else None)
+
+    @tf.function(jit_compile=jit == "whole", autograph=False)
+    def compute(*inputs):
+        watched = [inputs[0], *inputs[2:], *(weight.value for weight in layer.trainable_variables)]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            with use_engine(CHAINS) if jit == "chains" else contextlib.nullcontext():
+                cast = [tf.cast(tensor, layer.compute_dtype) for tensor in inputs]
+                output = tf.cast(run(layer, *cast, visibility), tf.float32)
+            total = tf.reduce_sum(output * factors)
+        return output, *tape.gradient(total, watched)
+
+    return [np.asarray(tensor) for tensor in compute(*inputs)]
+
+
+def run_fused(layer, *tensors):
+    return run_layer(layer, *tensors, training=True)
+
+
+def run_plainly(layer, *tensors):
+    *tensors, visibility = tensors
+    return layer(*tensors, *visibility, training=True)
+
+
+CASES = [
+    {"dropout": 0.0, "dropatt": 0.0},
+    {"dropout": 0.3, "dropatt": 0.4},
+    {"dropout": 0.0, "dropatt": 0.4, "documents": True},
+    {"dropout": 0.3, "dropatt": 0.0, "documents": True},
+]
+
+
+@pytest.mark.parametrize("jit", MODES)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_fused_layer_is_the_layer(case, jit):
+    found = differentiate(run_fused, make_inputs(), jit=jit, **case)
+    expected = differentiate(run_plainly, make_inputs(), **case)
+    for one, other in zip(found, expected, strict=True):
+        assert np.abs(one - other).max() <= 3e-6 * np.abs(other).max()  # float32
+
+
+@pytest.mark.parametrize("jit", MODES)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_low_precision_loses_no_more_than_rounding(dtype, jit):
+    case = CASES[1]
+    found = differentiate(run_fused, make_inputs(), jit=jit, dtype=dtype, **case)
+    expected = differentiate(run_plainly, make_inputs(), **case)
+    for one, other in zip(found, expected, strict=True):
+        assert np.abs(one - other).max() < 0.05 * np.abs(other).max()  # bfloat16 has 8 bits
+
+
+@pytest.mark.parametrize("jit", MODES)
+def test_a_single_head_has_the_numbers_of_the_layer(jit):
+    *inputs, content_bias, position_bias = make_inputs()
+    inputs += [content_bias[:1], position_bias[:1]]
+    case = {"dropout": 0.3, "dropatt": 0.4, "heads": 1}
+    found = differentiate(run_fused, inputs, jit=jit, **case)
+    expected = differentiate(run_plainly, inputs, **case)
+    for one, other in zip(found, expected, strict=True):
+        assert np.abs(one - other).max() <= 3e-6 * np.abs(other).max()
+
+
+def test_chains_alone_are_compiled_and_once_for_all_layers():
+    """The products stay outside, and two layers call the same functions."""
+    layers = [make_layer(dropout=0.3, dropatt=0.4) for _ in range(2)]
+
+    @tf.function(autograph=False)
+    def compute(hidden, *rest):
+        with use_engine(CHAINS):
+            for layer in layers:
+                hidden = run_layer(layer, hidden, *rest, Visibility(MASK), training=True)
+        return hidden
+
+    graph = compute.get_concrete_function(*make_inputs()).graph.as_graph_def()
+    kinds = [node.op for node in graph.node]
+    calls = [node.attr["f"].func.name for node in graph.node if "PartitionedCall" in node.op]
+    bodies = [function for function in graph.library.function if function.signature.name in calls]
+    assert {node.op for body in bodies for node in body.node_def}.isdisjoint(
+        {"MatMul", "BatchMatMulV2"}
+    )
+    assert all(body.attr["_XlaMustCompile"].b for body in bodies)
+    assert sum(kind in ("MatMul", "BatchMatMulV2") for kind in kinds) == 18  # 9 a layer
+    assert len(calls) == 2 * len(set(calls)) > 0
+
+
+def test_a_chain_takes_settings_and_missing_tensors():
+    @chain
+    def scale(tensor, other, *, factor):
+        return tensor * factor + (0 if other is None else other)
+
+    ones = tf.ones(3)
+    for context in (contextlib.nullcontext(), use_engine(CHAINS)):
+        with context:
+            assert scale(ones, None, factor=2).numpy().tolist() == [2, 2, 2]
+            assert scale(ones, None, factor=3).numpy().tolist() == [3, 3, 3]
+            assert scale(ones, ones, factor=3).numpy().tolist() == [4, 4, 4]
+            assert scale(tf.ones(2), None, factor=3).numpy().tolist() == [3, 3]
+
+
+def test_a_late_zero_is_zero_and_passes_on_what_is_not_a_number():
+    zeros = [float(make_late_zero(tf.constant([x, 1.0]))) for x in (-3.0, 0.0, 2.0, np.inf)]
+    assert zeros == [0.0] * 4
+    assert np.isnan(float(make_late_zero(tf.constant([np.nan, 1.0]))))

@@ -1,0 +1,64 @@
+"""How much of a computation XLA compiles."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.layers.fusion import Engine, use_engine
+
+
+def choose_jit(jit: str, dtype: str) -> str:
+    """Returns "whole", "chains" or "none".
+
+    On CPUs, XLA multiplies 16-bit numbers no faster than float32. TensorFlow's own products do,
+    where the CPU has instructions for them, so only the chains between them are compiled.
+
+    Args:
+        jit: One of `JIT_MODES`.
+        dtype: The compute dtype of the model.
+    """
+    if jit != "auto":
+        return jit
+    has_accelerator = any(device.device_type != "CPU" for device in tf.config.get_visible_devices())
+    return "whole" if has_accelerator or dtype == "float32" else "chains"
+
+
+def compile_function(function: Callable[..., Any], jit: str, dtype: str = "float32") -> Any:
+    """Returns a `tf.function`.
+
+    Args:
+        function: A function of tensors.
+        jit: One of `JIT_MODES`. "whole" lets XLA compile the function as a whole, "chains" only the
+            chains of element-wise operations between the products (see `txl_tf.layers.fusion`),
+            "none" nothing; "auto" is `choose_jit`.
+        dtype: The compute dtype of the model.
+    """
+    jit = choose_jit(jit, dtype)
+    if jit != "chains":
+        return tf.function(function, jit_compile=jit == "whole", autograph=False)
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        with use_engine(CHAINS):
+            return function(*arguments, **options)
+
+    return tf.function(call, autograph=False)
+
+
+def _compile_chain(chain: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Callable[..., Any]:
+    """Returns a chain that XLA compiles for tensors like these."""
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+    with tf.init_scope():
+        compiled = tf.function(chain, jit_compile=True, autograph=False)
+        concrete = compiled.get_concrete_function(*specs)
+
+    def call(*tensors: tf.Tensor) -> Any:
+        # Watched tensors would make TensorFlow derive a gradient, and keep all that it needs.
+        return concrete(*map(tf.stop_gradient, tensors))
+
+    return call
+
+
+CHAINS = Engine(_compile_chain, tf.matmul)  # for use while a `tf.function` is traced

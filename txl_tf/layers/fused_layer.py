@@ -1,0 +1,68 @@
+"""A decoder layer as matrix products and the chains of element-wise operations between them.
+
+It computes what `DecoderLayer` defines, faster: see `txl_tf.layers.fusion`. The weights are those
+of the layer, and so are the dropout masks.
+"""
+
+from keras import ops
+
+from txl_tf.layers import fused_attention
+from txl_tf.layers.fused_attention import arrange_distance_keys
+from txl_tf.layers.fused_dense import add_and_normalize, rectify
+from txl_tf.layers.products import matmul_rows
+
+
+def run_layer(
+    layer, hidden, memory, positions, content_bias, position_bias, visibility, *, training
+):
+    """Returns the output of a layer, (B, T, D).
+
+    Args:
+        layer: The `DecoderLayer`.
+        hidden: (B, T, D), the segment.
+        memory: (B, M, D), the states before the segment; no gradient flows there.
+        positions: (S, D) from `make_position_table`.
+        content_bias: (N, H), u.
+        position_bias: (N, H), v.
+        visibility: The `Visibility`.
+        training: Whether to apply dropout.
+    """
+    attention = layer.attention
+    kernel = _cast(attention.qkv_kernel, layer)
+    d_heads = attention.n_head * attention.d_head
+    distance_keys = matmul_rows(positions, _cast(attention.r_kernel, layer))
+    attended = fused_attention.attend(
+        matmul_rows(hidden, kernel),
+        matmul_rows(ops.stop_gradient(memory), kernel[:, d_heads:]),
+        arrange_distance_keys(distance_keys, attention.n_head),
+        content_bias,
+        position_bias,
+        visibility,
+        **_draw(attention.dropout, training),
+    )
+    return finish_layer(layer, hidden, attended, training=training)
+
+
+def finish_layer(layer, hidden, attended, *, training=False):
+    """Returns the output of a layer, (B, T, D), given what its heads attended to, (B, T, N H)."""
+    network = layer.feed_forward
+    changed = matmul_rows(attended, _cast(layer.attention.o_kernel, layer))
+    dropout = _draw(layer.dropout, training)  # the masks are drawn in the order of the layer
+    hidden = add_and_normalize(hidden, changed, None, layer.attention_norm, **dropout)
+    inner = matmul_rows(hidden, _cast(network.inner.kernel, layer))
+    inner = rectify(inner, network.inner.bias, **_draw(network.dropout, training))
+    changed = matmul_rows(inner, _cast(network.outer.kernel, layer))
+    dropout = _draw(layer.dropout, training)
+    norm = layer.feed_forward_norm
+    return add_and_normalize(hidden, changed, network.outer.bias, norm, **dropout)
+
+
+def _cast(kernel, layer):
+    return ops.cast(kernel, layer.compute_dtype)
+
+
+def _draw(dropout, training):
+    """Returns seed and rate of the next mask of a `Dropout` layer; empty without dropout."""
+    if not training or not dropout.rate:
+        return {}
+    return {"seed": dropout.seed_generator.next(), "rate": dropout.rate}
