@@ -82,16 +82,13 @@ class AdaptiveEmbedding(keras.layers.Layer):
             low += table.shape[0]
         return embedded * self.config.d_model**0.5
 
-    def get_bin(self, index):
-        """Returns the table (n_i, E_i) of bin i, and its projection (E_i, D) or `None`."""
-        if self.config.div_val > 1:
-            table, projection = self.tables[index], self.projections[index]
-        else:
-            low, high = self.config.bins[index]
-            table, projection = self.tables[0], self.projections[0]
-            table = ops.convert_to_tensor(table)
-            table = table[low:high] if self.config.cutoffs else table
-        return table, projection
+    def get_bins(self):
+        """Returns for each bin i its table (n_i, E_i) and its projection (E_i, D) or `None`."""
+        if self.config.div_val > 1 or not self.config.cutoffs:
+            return list(zip(self.tables, self.projections, strict=True))
+        # Not slices: the gradient of each would have the size of the whole table.
+        tables = ops.split(ops.convert_to_tensor(self.tables[0]), list(self.config.cutoffs))
+        return [(table, self.projections[0]) for table in tables]
 
     def get_config(self):
         return super().get_config() | {

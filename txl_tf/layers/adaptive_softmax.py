@@ -6,6 +6,7 @@ from keras import ops
 from txl_tf.config import ModelConfig
 from txl_tf.layers import bin_loss
 from txl_tf.layers.chunks import is_taken_at_once
+from txl_tf.layers.cross_entropy import compute_nll
 from txl_tf.layers.products import matmul_rows_transposed
 
 
@@ -87,12 +88,13 @@ class AdaptiveSoftmax(keras.layers.Layer):
         bins = self._find_bins(targets)
         head_size = self.config.bins[0][1]
         head_targets = ops.where(bins == 0, targets, head_size + bins - 1)
-        nll = self._compute_head_nll(hidden, head_targets, embedding)
+        head, *tails = self._get_weights(embedding)
+        nll = self._compute_head_nll(hidden, head_targets, head)
         order = ops.cast(ops.argsort(bins), "int32")
-        for index, (low, _) in list(enumerate(self.config.bins))[1:]:
+        for index, (low, weights) in enumerate(zip(self.config.cutoffs, tails, strict=True), 1):
             nll += bin_loss.compute_bin_nll(
                 hidden,
-                *self._get_weights(index, embedding),
+                *weights,
                 targets=targets - low,
                 order=order,
                 start=ops.sum(ops.cast(bins < index, "int32")),
@@ -112,11 +114,12 @@ class AdaptiveSoftmax(keras.layers.Layer):
         """
         hidden = ops.cast(hidden, "float32")
         head_size = self.config.bins[0][1]
-        head = ops.log_softmax(_compute_logits(hidden, *self._get_head_weights(embedding)))
+        head, *tails = self._get_weights(embedding)
+        head = ops.log_softmax(_compute_logits(hidden, *head))
         parts = [head[..., :head_size]]
-        for index in range(1, len(self.config.bins)):
-            inside = ops.log_softmax(_compute_logits(hidden, *self._get_weights(index, embedding)))
-            parts.append(head[..., head_size + index - 1, None] + inside)
+        for index, weights in enumerate(tails):
+            inside = ops.log_softmax(_compute_logits(hidden, *weights))
+            parts.append(head[..., head_size + index, None] + inside)
         return ops.concatenate(parts, axis=-1)
 
     def _find_bins(self, targets):
@@ -126,21 +129,29 @@ class AdaptiveSoftmax(keras.layers.Layer):
             start=ops.zeros_like(targets),
         )
 
-    def _get_weights(self, index, embedding):
-        """Returns table (n_i, E_i), bias (n_i,) and projection (E_i, D) or `None` of a bin."""
-        table, projection = embedding.get_bin(index)
-        is_tied = self.config.proj_share_all_but_first and index > 0
-        if self.config.cutoffs and not is_tied:
-            projection = self.projections[index]
-        return table, self.biases[index], projection
+    def _get_weights(self, embedding):
+        """Returns table (n_i, E_i), bias (n_i,) and projection (E_i, D) or `None` of each bin.
 
-    def _compute_head_nll(self, hidden, targets, embedding):
+        The head has the rows of bin 0 and then those of the clusters.
+        """
+        weights = []
+        for index, (table, projection) in enumerate(embedding.get_bins()):
+            bias = self.biases[index]
+            is_tied = self.config.proj_share_all_but_first and index > 0
+            if self.config.cutoffs and not is_tied:
+                projection = self.projections[index]
+            if self.config.cutoffs and index == 0:
+                table = ops.concatenate([table, self.cluster_weight], axis=0)
+                bias = ops.concatenate([bias, self.cluster_bias], axis=0)
+            weights.append((table, bias, projection))
+        return weights
+
+    def _compute_head_nll(self, hidden, targets, weights):
         """Returns -log p(target | head), (n,); in chunks if all logits need too much memory."""
-        table, bias, projection = self._get_head_weights(embedding)
+        table, bias, projection = weights
         n_tokens = hidden.shape[0]
         if is_taken_at_once(n_tokens, table.shape[0]):
-            logits = _compute_logits(hidden, table, bias, projection)
-            return ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
+            return compute_nll(_compute_logits(hidden, table, bias, projection), targets)
         return bin_loss.compute_bin_nll(
             hidden,
             table,
@@ -151,14 +162,6 @@ class AdaptiveSoftmax(keras.layers.Layer):
             start=ops.zeros((), "int32"),
             count=ops.full((), n_tokens, "int32"),
         )
-
-    def _get_head_weights(self, embedding):
-        """Returns table, bias and projection of the head: bin 0, then the clusters."""
-        table, bias, projection = self._get_weights(0, embedding)
-        if self.config.cutoffs:
-            table = ops.concatenate([table, self.cluster_weight], axis=0)
-            bias = ops.concatenate([bias, self.cluster_bias], axis=0)
-        return table, bias, projection
 
     def get_config(self):
         return super().get_config() | {

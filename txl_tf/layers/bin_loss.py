@@ -6,6 +6,7 @@ The head uses the same code if its logits of all tokens would take too much memo
 from keras import ops
 
 from txl_tf.layers.chunks import choose_chunk
+from txl_tf.layers.cross_entropy import differentiate_logits, score_targets
 from txl_tf.layers.custom_gradient import custom_gradient
 
 LARGE = 1e30
@@ -58,11 +59,9 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
         def add_chunk(index, nll, log_sums):
             tokens, valid = locate(index)
             _, logits = compute_logits(ops.take(hidden, tokens, axis=0), *weights)
-            indices = ops.arange(chunk) * weight.shape[0] + pick_targets(tokens)
-            target = ops.take(ops.reshape(logits, (-1,)), indices)
-            log_sum = ops.logsumexp(logits, axis=-1)
-            new = (ops.where(valid, log_sum - target, 0.0), ops.where(valid, log_sum, 0.0))
-            return _add_rows(nll, tokens, new[0]), _add_rows(log_sums, tokens, new[1])
+            new = score_targets(logits, pick_targets(tokens))
+            new_nll, new_log_sums = (ops.where(valid, values, 0.0) for values in new)
+            return _add_rows(nll, tokens, new_nll), _add_rows(log_sums, tokens, new_log_sums)
 
         zeros = ops.zeros((n_tokens,), hidden.dtype)
         nll, log_sums = _loop(n_chunks, add_chunk, zeros, zeros)
@@ -72,12 +71,10 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
                 tokens, valid = locate(index)
                 rows = ops.take(hidden, tokens, axis=0)
                 projected, logits = compute_logits(rows, *weights)
-                one_hot = ops.one_hot(pick_targets(tokens), weight.shape[0], dtype=logits.dtype)
                 scale = ops.where(valid, ops.take(upstream, tokens), 0.0)
                 # Tokens outside the bin have arbitrary logits; their probabilities must be 0.
                 log_sum = ops.where(valid, ops.take(log_sums, tokens), LARGE)
-                probabilities = ops.exp(logits - log_sum[:, None])
-                d_logits = (probabilities - one_hot) * scale[:, None]
+                d_logits = differentiate_logits(logits, pick_targets(tokens), log_sum, scale)
                 d_rows = ops.matmul(d_logits, weights[0])
                 d_new = [ops.matmul(ops.transpose(d_logits), projected), ops.sum(d_logits, axis=0)]
                 for kernel in weights[2:]:
