@@ -79,7 +79,8 @@ def drop(inputs, seed, *, rate):
 @chain
 def _drop(inputs, seed, *, rate):
     keep = make_keep_mask(ops.shape(inputs), rate, seed)
-    return ops.where(keep, inputs * ops.cast(1 / (1 - rate), inputs.dtype), 0)
+    scaled = ops.cast(inputs, "float32") * (1 / (1 - rate))  # bfloat16 would round the scale
+    return ops.cast(ops.where(keep, scaled, 0), inputs.dtype)
 
 
 def make_keep_mask(shape, rate, seed):

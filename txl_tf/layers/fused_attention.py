@@ -13,7 +13,7 @@ from keras import ops
 from txl_tf.layers.custom_gradient import custom_gradient
 from txl_tf.layers.dropout import make_keep_mask
 from txl_tf.layers.fusion import chain
-from txl_tf.layers.late_zero import make_late_zero
+from txl_tf.layers.late_zero import delay
 from txl_tf.layers.products import multiply
 from txl_tf.layers.relative_attention import MASKED_SCORE, shift_padded
 
@@ -77,9 +77,7 @@ def attend(
         attended = sum_values(weights, heads.values, rate=rate, is_signed=bool(optional))
 
         def compute_gradients(upstream):
-            late = weights
-            if optional:  # without the zero, XLA would compute this once for both passes
-                late = _make_late(weights, upstream)
+            late = delay(weights, upstream) if optional else weights
             d_attended, slopes = _split_attended(upstream, attended, n_head=heads.keys.shape[1])
             dropped = _drop_negative(late, rate=rate) if optional else weights
             d_values = multiply(d_attended, dropped, transpose_left=True)  # (B, N, H, S)
@@ -211,12 +209,8 @@ def _shift(position, content):
 
 @chain
 def _drop_negative(weights, *, rate):
-    return ops.maximum(weights, 0) * (1 / (1 - rate))
-
-
-@chain
-def _make_late(weights, upstream):
-    return weights + ops.cast(make_late_zero(upstream), weights.dtype)
+    dropped = ops.maximum(ops.cast(weights, "float32"), 0) * (1 / (1 - rate))
+    return ops.cast(dropped, weights.dtype)
 
 
 @chain
