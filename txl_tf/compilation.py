@@ -8,6 +8,13 @@ import tensorflow as tf
 
 from txl_tf.layers.fusion import Engine, use_engine
 
+# What XLA compiles in each mode, in words.
+COMPILED = {
+    "whole": "the whole step",
+    "chains": "the chains of operations between the matrix products",
+    "none": "nothing",
+}
+
 
 def choose_jit(jit: str, dtype: str) -> str:
     """Returns "whole", "chains" or "none".

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.compilation import COMPILED
 from txl_tf.config import TrainConfig
 from txl_tf.config.run_options import RunOptions
 from txl_tf.data.data_set import DataSet, get_level
@@ -182,6 +183,7 @@ def _describe_start(trainer: Trainer, records: DataSet, lanes: TrainingLanes) ->
         f"{trainer.rows} lanes each; {len(records.split('train')):,} tokens, "
         f"{describe_epoch(lanes)}"
     )
+    workers.say(f"XLA compiles {COMPILED[trainer.jit]}.")
 
 
 def make_deterministic(seed: int) -> None:

@@ -57,7 +57,7 @@ class Slots(NamedTuple):
 
 
 class Optimizer:
-    """The base class of the optimizers, which differ in `compute_change`.
+    """The base class of the optimizers, which differ in `change_weight`.
 
     The gradients must be averaged over the replicas, so that each replica makes the same step.
     They are clipped by their global norm.
@@ -80,7 +80,6 @@ class Optimizer:
         weight_decay: The rate of the weight decay.
         ema: The decay of the EMA; 0 for no EMA.
         scales_loss: Whether the loss is scaled for float16; see `LossScale`.
-        jit_compile: Whether XLA compiles the update of each weight into one pass over it.
 
     Attributes:
         iterations: () int64 variable, the number of steps, including skipped ones.
@@ -100,7 +99,6 @@ class Optimizer:
         weight_decay: float = 0.0,
         ema: float = 0.0,
         scales_loss: bool = False,
-        jit_compile: bool = False,
     ):
         self.schedule = schedule
         self.name = name
@@ -114,9 +112,6 @@ class Optimizer:
             "iteration", shape=(), dtype="int64", aggregation="only_first_replica"
         )
         self.loss_scale = LossScale(self._add_variable) if scales_loss else None
-        self._compute = self._compute_update
-        if jit_compile:  # weights of one shape share a compiled function
-            self._compute = tf.function(self._compute, jit_compile=True, autograph=False)
 
     def build(self, weights: Sequence[keras.Variable]) -> None:
         """Creates the variables of each weight, unless that is done.
@@ -221,50 +216,22 @@ class Optimizer:
         self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
     ) -> None:
         """Changes one replica's copy of a weight and of its slots."""
-        variables = [weight, slots.momentum.value, slots.velocity.value]
-        if slots.ema is not None:
-            variables.append(slots.ema.value)
-        # Tensors: a compiled function would not tell the variables of replicas apart.
-        values = [tf.convert_to_tensor(variable) for variable in variables]
-        for variable, value in zip(
-            variables, self._compute(slots.decays, gradient, factors, *values), strict=True
-        ):
-            variable.assign(value)
-
-    def _compute_update(
-        self,
-        decays: bool,
-        gradient: tf.Tensor,
-        factors: StepFactors,
-        weight: tf.Tensor,
-        momentum: tf.Tensor,
-        velocity: tf.Tensor,
-        *ema: tf.Tensor,
-    ) -> list[tf.Tensor]:
-        """Returns the new values of a weight, its moments and its EMA, if it has one."""
         # In a skipped step this is 0 even for gradients that are not finite.
         gradient = tf.math.multiply_no_nan(gradient, factors.clip)
-        momentum += (gradient - momentum) * factors.moment_1
-        velocity += (tf.square(gradient) - velocity) * factors.moment_2
-        weight -= self.compute_change(decays, weight, momentum, velocity, factors)
-        averages = [average + factors.ema * (weight - average) for average in ema]
-        return [weight, momentum, velocity, *averages]
+        self.change_weight(slots, weight, gradient, factors)
+        if slots.ema is not None:
+            average = slots.ema.value
+            average.assign_add(factors.ema * (weight - average))
 
-    def compute_change(
-        self,
-        decays: bool,
-        weight: tf.Tensor,
-        momentum: tf.Tensor,
-        velocity: tf.Tensor,
-        factors: StepFactors,
-    ) -> tf.Tensor:
-        """Returns the tensor to subtract from a weight.
+    def change_weight(
+        self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
+    ) -> None:
+        """Changes one replica's copy of a weight and of its moments.
 
         Args:
-            decays: Whether weight decay applies to the weight.
-            weight: The weight.
-            momentum: Its first moment, which already includes the gradient.
-            velocity: Its second moment, which already includes the gradient.
+            slots: The variables of the weight.
+            weight: The copy of the weight.
+            gradient: Its clipped gradient.
             factors: The factors of the step.
         """
         raise NotImplementedError
@@ -273,20 +240,29 @@ class Optimizer:
 class Adam(Optimizer):
     """Adam as in TensorFlow 1: epsilon is added to the square root before the bias correction.
 
+    TensorFlow's own operation changes a weight and its moments in place, in one pass.
+
     References:
         Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, the form before section 2.1.
     """
 
-    def compute_change(
-        self,
-        decays: bool,
-        weight: tf.Tensor,
-        momentum: tf.Tensor,
-        velocity: tf.Tensor,
-        factors: StepFactors,
-    ) -> tf.Tensor:
-        rate = factors.rate * tf.sqrt(factors.bias_2) / factors.bias_1
-        return momentum * rate / (tf.sqrt(velocity) + self.epsilon)
+    def change_weight(
+        self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
+    ) -> None:
+        if slots.decays and self.weight_decay:
+            weight.assign_sub(factors.rate * self.weight_decay * weight)
+        tf.raw_ops.ResourceApplyAdam(
+            var=weight.handle,
+            m=slots.momentum.value.handle,
+            v=slots.velocity.value.handle,
+            beta1_power=0.0,  # the rate has the bias corrections
+            beta2_power=0.0,
+            lr=factors.rate * tf.sqrt(factors.bias_2) / factors.bias_1,
+            beta1=1 - factors.moment_1,
+            beta2=1 - factors.moment_2,
+            epsilon=self.epsilon,
+            grad=gradient,
+        )
 
 
 class AdamW(Adam):
@@ -297,17 +273,6 @@ class AdamW(Adam):
         multiplied by the learning rate.
     """
 
-    def compute_change(
-        self,
-        decays: bool,
-        weight: tf.Tensor,
-        momentum: tf.Tensor,
-        velocity: tf.Tensor,
-        factors: StepFactors,
-    ) -> tf.Tensor:
-        change = super().compute_change(decays, weight, momentum, velocity, factors)
-        return change + factors.rate * self.weight_decay * weight if decays else change
-
 
 class Lamb(Optimizer):
     """LAMB: the update of Adam plus the weight decay, scaled to the norm of the weight.
@@ -317,6 +282,11 @@ class Lamb(Optimizer):
     norm is 0. Each variable counts as a layer, so the fused queries, keys and values are one layer,
     and so are the biases u (or v) of all layers.
 
+    Args:
+        *args: Of `Optimizer`.
+        jit_compile: Whether XLA compiles the update of each weight.
+        **kwargs: Of `Optimizer`.
+
     References:
         You et al. 2020, https://arxiv.org/abs/1904.00962, Algorithm 2. In the `Lamb` of Keras the
         decay is outside the ratio.
@@ -325,14 +295,35 @@ class Lamb(Optimizer):
     epsilon = 1e-6  # as in the paper
     largest_norm = 10.0
 
-    def compute_change(
+    def __init__(self, *args: Any, jit_compile: bool = False, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        # Weights of one shape share a compiled function.
+        self._compute = self._compute_update
+        if jit_compile:
+            self._compute = tf.function(self._compute, jit_compile=True, autograph=False)
+
+    def change_weight(
+        self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
+    ) -> None:
+        variables = [weight, slots.momentum.value, slots.velocity.value]
+        # Tensors: a compiled function would not tell the variables of replicas apart.
+        values = map(tf.convert_to_tensor, variables)
+        new_values = self._compute(slots.decays, gradient, factors, *values)
+        for variable, value in zip(variables, new_values, strict=True):
+            variable.assign(value)
+
+    def _compute_update(
         self,
         decays: bool,
+        gradient: tf.Tensor,
+        factors: StepFactors,
         weight: tf.Tensor,
         momentum: tf.Tensor,
         velocity: tf.Tensor,
-        factors: StepFactors,
-    ) -> tf.Tensor:
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the new values of a weight and its moments."""
+        momentum += (gradient - momentum) * factors.moment_1
+        velocity += (tf.square(gradient) - velocity) * factors.moment_2
         update = momentum / factors.bias_1
         update /= tf.sqrt(velocity / factors.bias_2) + self.epsilon
         if decays:
@@ -343,7 +334,7 @@ class Lamb(Optimizer):
             tf.minimum(weight_norm, self.largest_norm) / update_norm,
             1.0,
         )
-        return factors.rate * ratio * update
+        return weight - factors.rate * ratio * update, momentum, velocity
 
 
 def _has_decay(weight: keras.Variable) -> bool:
@@ -353,6 +344,7 @@ def _has_decay(weight: keras.Variable) -> bool:
 def make_optimizer(config: TrainConfig, *, jit_compile: bool = False) -> Optimizer:
     """Returns the optimizer of a run, with its schedule and gradient clipping by global norm."""
     optimizers: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": AdamW, "lamb": Lamb}
+    compiling = {"jit_compile": jit_compile} if config.optimizer == "lamb" else {}
     return optimizers[config.optimizer](
         make_schedule(config),
         name=config.optimizer,
@@ -360,7 +352,7 @@ def make_optimizer(config: TrainConfig, *, jit_compile: bool = False) -> Optimiz
         weight_decay=config.weight_decay,
         ema=config.ema,
         scales_loss=config.precision == "float16",
-        jit_compile=jit_compile,
+        **compiling,
     )
 
 
