@@ -7,13 +7,9 @@ import tensorflow as tf
 from keras import ops
 
 from txl_tf.config import AttentionSpan
-from txl_tf.layers import (
-    compare_documents,
-    make_attention_mask,
-    make_position_table,
-)
+from txl_tf.layers import compare_documents, make_attention_mask, make_position_table
 from txl_tf.layers.fused_attention import Heads, Visibility, append_heads, sum_values, weigh
-from txl_tf.layers.fused_layer import finish_layer
+from txl_tf.layers.fused_layer import finish_layer, project_distances
 from txl_tf.layers.products import matmul_rows
 from txl_tf.model import TransformerXL
 
@@ -103,11 +99,8 @@ class CachedModel:
         table = make_position_table(
             n_keys, self.model.config.d_model, clamp_len=self.span.clamp_len
         )
-        table = tf.pad(tf.cast(table, self.model.compute_dtype), [(1, 0), (0, 0)])
-        return [
-            tf.transpose(layer.attention.project_positions(table), (1, 0, 2))
-            for layer in self.model.decoder_layers
-        ]
+        table = tf.cast(table, self.model.compute_dtype)
+        return [project_distances(layer, table) for layer in self.model.decoder_layers]
 
     def without_memory(self) -> "CachedModel":
         """Returns the same model with `mem_len=0`; it shares `positions`."""
@@ -207,8 +200,7 @@ class CachedModel:
         hidden = model.embedding(ids)
         keys, values = [], []
         for index, layer in enumerate(model.decoder_layers):
-            attention = layer.attention
-            kernel = ops.cast(attention.qkv_kernel, model.compute_dtype)
+            kernel = ops.cast(layer.attention.qkv_kernel, model.compute_dtype)
             heads = Heads(
                 *append_heads(
                     matmul_rows(hidden, kernel),

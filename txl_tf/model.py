@@ -155,14 +155,14 @@ class TransformerXL(keras.Model):
         if not training:
             return layer(*tensors, *masks)
         if not self.remat:
-            return run_layer(layer, *tensors, Visibility(*masks), training=True)
+            return run_layer(layer, *tensors, Visibility(*masks))
         seed = self.seed_generator.reserve(layer.n_draws)
 
         def run(zero, *tensors):
             # The seeds depend on the argument `zero`: if they were the same values in both passes,
             # a compiler would compute the masks once, and keep them.
             with self.seed_generator.draw_from(seed + ops.cast(zero, seed.dtype)):
-                return run_layer(layer, *tensors, Visibility(*masks), training=True)
+                return run_layer(layer, *tensors, Visibility(*masks))
 
         return keras.remat(run)(ops.zeros(()), *tensors)
 

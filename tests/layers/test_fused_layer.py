@@ -74,7 +74,7 @@ def differentiate(run, inputs, *, jit="none", **options):
 
 
 def run_fused(layer, *tensors):
-    return run_layer(layer, *tensors, training=True)
+    return run_layer(layer, *tensors)
 
 
 def run_plainly(layer, *tensors):
@@ -128,7 +128,7 @@ def test_chains_alone_are_compiled_and_once_for_all_layers():
     def compute(hidden, *rest):
         with use_engine(CHAINS):
             for layer in layers:
-                hidden = run_layer(layer, hidden, *rest, Visibility(MASK), training=True)
+                hidden = run_layer(layer, hidden, *rest, Visibility(MASK))
         return hidden
 
     graph = compute.get_concrete_function(*make_inputs()).graph.as_graph_def()

@@ -17,7 +17,7 @@ from small_model import (
 )
 
 from txl_tf.config import AttentionSpan
-from txl_tf.layers import dropout, fused_attention, fused_dense
+from txl_tf.layers import dropout, fused_attention
 from txl_tf.model import TransformerXL
 
 
@@ -162,7 +162,7 @@ def test_dropout_falls_where_the_2019_code_has_it(monkeypatch):
         dropped.append((tuple(shape), rate))
         return make_keep_mask(shape, rate, seed)
 
-    for module in (dropout, fused_attention, fused_dense):
+    for module in (dropout, fused_attention):
         monkeypatch.setattr(module, "make_keep_mask", record)
     model = make_model(dropout=0.25, dropatt=0.5)
     model(make_ids(), model.initial_memory(BATCH, 7), training=True)

@@ -7,7 +7,7 @@ from keras import ops
 
 from txl_tf.layers.chunks import choose_chunk
 from txl_tf.layers.cross_entropy import differentiate_logits, score_targets
-from txl_tf.layers.custom_gradient import custom_gradient
+from txl_tf.layers.custom_gradient import as_tensor, custom_gradient
 
 LARGE = 1e30
 
@@ -89,9 +89,7 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
         return nll, compute_gradients
 
     tensors = [weight, bias] if projection is None else [weight, bias, projection]
-    # Custom gradients take no variables, and `ops.convert_to_tensor` may return a variable.
-    tensors = [ops.reshape(ops.cast(tensor, hidden.dtype), tensor.shape) for tensor in tensors]
-    return compute(hidden, *tensors)
+    return compute(hidden, *(as_tensor(tensor, hidden.dtype) for tensor in tensors))
 
 
 def _add_rows(rows, indices, values):

@@ -5,6 +5,12 @@ import functools
 from keras import ops
 
 
+def as_tensor(weight, dtype="float32"):
+    """Returns a weight as a tensor, which custom gradients take; they take no variables."""
+    # A reshape, because a cast to its own dtype may return the variable.
+    return ops.reshape(ops.cast(weight, dtype), weight.shape)
+
+
 def custom_gradient(function):
     """Returns the function with its own gradient.
 

@@ -78,9 +78,16 @@ def drop(inputs, seed, *, rate):
 
 @chain
 def _drop(inputs, seed, *, rate):
+    # In float32: bfloat16 would round the scale.
+    return ops.cast(drop_entries(ops.cast(inputs, "float32"), seed, rate), inputs.dtype)
+
+
+def drop_entries(inputs, seed, rate):
+    """Returns float32 inputs with dropout, as a part of a chain; `seed` may be `None` for none."""
+    if seed is None:
+        return inputs
     keep = make_keep_mask(ops.shape(inputs), rate, seed)
-    scaled = ops.cast(inputs, "float32") * (1 / (1 - rate))  # bfloat16 would round the scale
-    return ops.cast(ops.where(keep, scaled, 0), inputs.dtype)
+    return ops.where(keep, inputs * (1 / (1 - rate)), 0)
 
 
 def make_keep_mask(shape, rate, seed):

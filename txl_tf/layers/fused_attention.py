@@ -55,7 +55,7 @@ def attend(
     Args:
         segment: (B, T, 3 N H), the queries, keys and values of the segment.
         memory: (B, M, 2 N H), the keys and values of the memory.
-        distance_keys: (N, 1 + S, H) from `arrange_distance_keys`.
+        distance_keys: (N, 1 + S, H), W_r R by head, after a row of zeros.
         content_bias: (N, H), u.
         position_bias: (N, H), v.
         visibility: The `Visibility`.
@@ -131,13 +131,6 @@ def sum_values(weights, values, *, rate=0.0, is_signed=False):
     """
     dropped = _drop_negative(weights, rate=rate) if is_signed else weights
     return _join_heads(multiply(dropped, values))
-
-
-def arrange_distance_keys(distance_keys, n_head):
-    """Returns W_r R, (S, N H), by head and with a first row of zeros: (N, 1 + S, H)."""
-    n_keys, width = distance_keys.shape
-    by_head = ops.reshape(distance_keys, (n_keys, n_head, width // n_head))
-    return ops.pad(ops.transpose(by_head, (1, 0, 2)), [(0, 0), (1, 0), (0, 0)])
 
 
 @chain

@@ -7,8 +7,8 @@ not allow closures over tensors.
 
 from keras import ops
 
-from txl_tf.layers.custom_gradient import custom_gradient
-from txl_tf.layers.dropout import make_keep_mask
+from txl_tf.layers.custom_gradient import as_tensor, custom_gradient
+from txl_tf.layers.dropout import drop_entries
 from txl_tf.layers.fusion import chain
 
 
@@ -37,7 +37,7 @@ def rectify(inputs, bias, seed=None, *, rate=0.0):
 
         return outputs, compute_gradients
 
-    return compute(inputs, _as_tensor(bias), *([] if seed is None else [seed]))
+    return compute(inputs, as_tensor(bias), *([] if seed is None else [seed]))
 
 
 def add_and_normalize(hidden, change, bias, norm, seed=None, *, rate=0.0):
@@ -75,21 +75,14 @@ def add_and_normalize(hidden, change, bias, norm, seed=None, *, rate=0.0):
 
         return outputs, compute_gradients
 
-    # Tensors: custom gradients take no variables.
-    optional = ([_as_tensor(bias)] if has_bias else []) + ([seed] if has_seed else [])
-    return compute(hidden, change, _as_tensor(norm.gamma), _as_tensor(norm.beta), *optional)
-
-
-def _as_tensor(variable):
-    return ops.reshape(ops.cast(variable, "float32"), variable.shape)
+    optional = ([as_tensor(bias)] if has_bias else []) + ([seed] if has_seed else [])
+    return compute(hidden, change, as_tensor(norm.gamma), as_tensor(norm.beta), *optional)
 
 
 @chain
 def _rectify(inputs, bias, seed, *, rate):
     outputs = ops.relu(ops.cast(inputs, "float32") + ops.cast(bias, "float32"))
-    if seed is not None:
-        outputs = ops.where(_keep(inputs, seed, rate), outputs * (1 / (1 - rate)), 0)
-    return ops.cast(outputs, inputs.dtype)
+    return ops.cast(drop_entries(outputs, seed, rate), inputs.dtype)
 
 
 @chain
@@ -104,9 +97,7 @@ def _add_and_normalize(hidden, change, gain, offset, bias, seed, *, rate, epsilo
     change = ops.cast(change, "float32")
     if bias is not None:
         change += bias
-    if seed is not None:
-        change = ops.where(_keep(hidden, seed, rate), change * (1 / (1 - rate)), 0)
-    states = ops.cast(hidden, "float32") + change
+    states = ops.cast(hidden, "float32") + drop_entries(change, seed, rate)
     mean = ops.mean(states, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(states - mean), axis=-1, keepdims=True)
     inverse = ops.rsqrt(variance + epsilon)
@@ -123,9 +114,7 @@ def _add_and_normalize_backward(upstream, normalized, inverse, gain, seed, *, ra
     mean = ops.mean(d_states, axis=-1, keepdims=True)
     slope = ops.mean(d_states * states, axis=-1, keepdims=True)
     d_hidden = inverse * (d_states - mean - states * slope)
-    d_change = d_hidden
-    if seed is not None:
-        d_change = ops.where(_keep(normalized, seed, rate), d_hidden * (1 / (1 - rate)), 0)
+    d_change = drop_entries(d_hidden, seed, rate)
     return (
         ops.cast(d_hidden, normalized.dtype),
         ops.cast(d_change, normalized.dtype),
@@ -133,10 +122,6 @@ def _add_and_normalize_backward(upstream, normalized, inverse, gain, seed, *, ra
         _sum_rows(d_outputs),
         _sum_rows(d_change),
     )
-
-
-def _keep(tensor, seed, rate):
-    return make_keep_mask(ops.shape(tensor), rate, seed)
 
 
 def _sum_rows(tensor):

@@ -7,15 +7,12 @@ of the layer, and so are the dropout masks.
 from keras import ops
 
 from txl_tf.layers import fused_attention
-from txl_tf.layers.fused_attention import arrange_distance_keys
 from txl_tf.layers.fused_dense import add_and_normalize, rectify
 from txl_tf.layers.products import matmul_rows
 
 
-def run_layer(
-    layer, hidden, memory, positions, content_bias, position_bias, visibility, *, training
-):
-    """Returns the output of a layer, (B, T, D).
+def run_layer(layer, hidden, memory, positions, content_bias, position_bias, visibility):
+    """Returns the output of a layer in training, with dropout, (B, T, D).
 
     Args:
         layer: The `DecoderLayer`.
@@ -25,22 +22,26 @@ def run_layer(
         content_bias: (N, H), u.
         position_bias: (N, H), v.
         visibility: The `Visibility`.
-        training: Whether to apply dropout.
     """
     attention = layer.attention
-    kernel = _cast(attention.qkv_kernel, layer)
     d_heads = attention.n_head * attention.d_head
-    distance_keys = matmul_rows(positions, _cast(attention.r_kernel, layer))
+    kernel = _cast(attention.qkv_kernel, layer)
     attended = fused_attention.attend(
         matmul_rows(hidden, kernel),
         matmul_rows(ops.stop_gradient(memory), kernel[:, d_heads:]),
-        arrange_distance_keys(distance_keys, attention.n_head),
+        project_distances(layer, positions),
         content_bias,
         position_bias,
         visibility,
-        **_draw(attention.dropout, training),
+        **_draw(attention.dropout, training=True),
     )
-    return finish_layer(layer, hidden, attended, training=training)
+    return finish_layer(layer, hidden, attended, training=True)
+
+
+def project_distances(layer, positions):
+    """Returns W_r R of the distances (S, D) by head, after a row of zeros: (N, 1 + S, H)."""
+    distance_keys = layer.attention.project_positions(positions)  # (S, N, H)
+    return ops.pad(ops.transpose(distance_keys, (1, 0, 2)), [(0, 0), (1, 0), (0, 0)])
 
 
 def finish_layer(layer, hidden, attended, *, training=False):

@@ -343,8 +343,8 @@ def _has_decay(weight: keras.Variable) -> bool:
 
 def make_optimizer(config: TrainConfig, *, jit_compile: bool = False) -> Optimizer:
     """Returns the optimizer of a run, with its schedule and gradient clipping by global norm."""
-    optimizers: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": AdamW, "lamb": Lamb}
-    compiling = {"jit_compile": jit_compile} if config.optimizer == "lamb" else {}
+    lamb = functools.partial(Lamb, jit_compile=jit_compile)
+    optimizers: dict[str, Callable[..., Optimizer]] = {"adam": Adam, "adamw": AdamW, "lamb": lamb}
     return optimizers[config.optimizer](
         make_schedule(config),
         name=config.optimizer,
@@ -352,7 +352,6 @@ def make_optimizer(config: TrainConfig, *, jit_compile: bool = False) -> Optimiz
         weight_decay=config.weight_decay,
         ema=config.ema,
         scales_loss=config.precision == "float16",
-        **compiling,
     )
 
 

@@ -65,7 +65,7 @@ class Workers:
         """Returns the values of every process, (count, n) float64; waits for all of them.
 
         Args:
-            values: N numbers, with the same n in all processes.
+            values: Numbers (n,), as many in all processes.
 
         Raises:
             UserError: If a process is gone. The message names it.
