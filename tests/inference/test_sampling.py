@@ -40,6 +40,23 @@ def test_top_p_keeps_the_likeliest_that_reach_it():
     assert count(4, top_p=0.39) == [0, 1000, 0, 0]
 
 
+@pytest.mark.parametrize("spread", [0.5, 3.0])
+def test_the_nucleus_of_a_large_vocabulary_is_that_of_a_full_sort(spread):
+    """With the larger spread, the first 1,024 tokens hold the nucleus; with the other, not."""
+    generator = np.random.default_rng(0)
+    logits = generator.normal(0, spread, (3, 5000)).astype("float32")
+    weights = np.sort(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))[:, ::-1]
+    assert (weights[:, :1024].sum(axis=1) >= 0.9).all() == (spread == 3.0)
+    for uniform in (0.0, 0.3, 0.6, 0.99):
+        sampling = make_tensors(top_p=0.9, is_allowed=(True,) * 5000)
+        tokens = choose_tokens(tf.constant(logits), tf.fill(3, uniform), sampling, 5000).numpy()
+        sizes = (np.cumsum(weights, axis=1) - weights < 0.9).sum(axis=1)
+        for row, size in enumerate(sizes):
+            nucleus = np.argsort(-logits[row])[:size]
+            ends = np.cumsum(weights[row, :size])
+            assert tokens[row] == nucleus[np.searchsorted(ends, uniform * ends[-1], "right")]
+
+
 def test_the_temperature_sharpens_and_flattens():
     def share(temperature):
         weights = PROBABILITIES.astype("float64") ** (1 / temperature)

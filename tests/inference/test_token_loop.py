@@ -39,7 +39,8 @@ def test_the_ring_gives_what_segments_of_one_token_give(name, span, is_masked):
         state = read(tokens, state, positions, none)
         hidden, kept = cached.read(tokens[:, None], kept)
         expected = model.log_probs(hidden)[:, 0]
-        np.testing.assert_allclose(state.log_probs, expected, rtol=0, atol=2e-5, err_msg=step)
+        found = model.log_probs(state.hidden[:, None])[:, 0]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5, err_msg=step)
     seen = [np.isin(np.arange(n_token), row) for row in ids]
     np.testing.assert_array_equal(state.seen, seen)
     np.testing.assert_array_equal(state.is_done, (ids == 5).any(1))

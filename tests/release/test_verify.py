@@ -343,14 +343,14 @@ def test_cluster_rows_in_reverse_part_in_their_bins():
 
 def test_an_own_projection_instead_of_the_tied_one_is_named():
     def untie(model):
-        tied = model.softmax._get_weights
+        tied = model.softmax.get_bin_weights
         own = np.random.default_rng(3).normal(size=model.embedding.projections[3].shape)
 
-        def get_weights(embedding):
+        def get_bin_weights(embedding):
             *others, (table, bias, _) = tied(embedding)
             return [*others, (table, bias, ops.cast(own, "float32"))]
 
-        model.softmax._get_weights = get_weights
+        model.softmax.get_bin_weights = get_bin_weights
 
     checks = compare("word_large", change=untie)
     parted = {check.term for check in checks if not check.agrees}

@@ -43,7 +43,7 @@ class Generator:
             jit_compile=jit_compile,
             autograph=False,
         )
-        self._loops: dict[int | None, CompiledLoop] = {}
+        self._loops: dict[tuple[int | None, bool], CompiledLoop] = {}
         self._loop_positions = take_positions(cached)
 
     def follow_weights(self) -> None:
@@ -76,7 +76,7 @@ class Generator:
         for row, prompt in enumerate(prompts):
             seen[row, prompt] = True
         prompt_state = self._read_prompts(prompts)
-        compiled = self._get_loop(sampling.count_candidates(n_token))
+        compiled = self._get_loop(sampling.count_candidates(n_token), sampling.draws_by_bins)
         state = compiled.loop.begin(prompt_state, tf.constant(seen))
         tensors = sampling.make_tensors(n_token)
         return TokenSession(compiled, state, self._loop_positions, tensors, seeds)
@@ -94,15 +94,16 @@ class Generator:
             state = self._read_segment(tf.constant(ids), state, tf.constant(counts))
         return state
 
-    def _get_loop(self, n_candidates: int | None) -> "CompiledLoop":
-        if n_candidates not in self._loops:
-            loop = TokenLoop(self.cached, n_candidates)
+    def _get_loop(self, n_candidates: int | None, by_bins: bool) -> "CompiledLoop":
+        key = (n_candidates, by_bins)
+        if key not in self._loops:
+            loop = TokenLoop(self.cached, n_candidates, by_bins=by_bins)
             run, read = (
                 tf.function(function, jit_compile=self._jit_compile, autograph=False)
                 for function in (loop.run, loop.read)
             )
-            self._loops[n_candidates] = CompiledLoop(loop, run, read)
-        return self._loops[n_candidates]
+            self._loops[key] = CompiledLoop(loop, run, read)
+        return self._loops[key]
 
 
 class CompiledLoop(NamedTuple):

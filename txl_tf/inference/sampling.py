@@ -1,6 +1,7 @@
 """Sampling of the next token: temperature, top-k, nucleus (top-p), repetition penalty."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,8 @@ import tensorflow as tf
 from txl_tf.errors import UserError
 
 UNIFORMS_PER_BLOCK = 32
-_BANNED_LOGIT = -1e30  # a float32 whose softmax is exactly 0
+_N_SORTED_FIRST = 1024  # a sort of a large vocabulary takes longer than the model
+BANNED_LOGIT = -1e30  # a float32 whose softmax is exactly 0
 
 
 class SamplingTensors(NamedTuple):
@@ -77,6 +79,15 @@ class SamplingConfig:
             return None
         return min(self.top_k or n_token, n_token)
 
+    @property
+    def draws_by_bins(self) -> bool:
+        """Whether a token can be drawn from the head and at most one bin of an adaptive softmax.
+
+        Any other setting needs the probability of every token.
+        """
+        is_plain = self.top_k is None and self.top_p is None and self.repetition_penalty == 1
+        return is_plain and self.temperature in (0, 1)
+
     def make_tensors(self, n_token: int) -> SamplingTensors:
         """Returns the settings as tensors, for a vocabulary of V tokens.
 
@@ -120,7 +131,7 @@ def penalize(log_probs: tf.Tensor, seen: tf.Tensor, sampling: SamplingTensors) -
         sampling: The sampling settings.
     """
     penalized = tf.where(seen, log_probs * sampling.repetition_penalty, log_probs)
-    return tf.where(sampling.is_allowed, penalized, _BANNED_LOGIT)
+    return tf.where(sampling.is_allowed, penalized, BANNED_LOGIT)
 
 
 def choose_tokens(
@@ -144,18 +155,55 @@ def choose_tokens(
     """
     greedy = tf.argmax(logits, axis=-1, output_type=tf.int32)
     scaled = logits / tf.where(sampling.temperature > 0, sampling.temperature, 1.0)
-    if n_candidates is not None:
-        scaled, tokens = tf.math.top_k(scaled, n_candidates)
-    weights = tf.nn.softmax(scaled)
-    ends = tf.cumsum(weights, axis=-1)
-    if n_candidates is not None:  # the token that reaches top_p is the last of the nucleus
-        weights = tf.where(ends - weights < sampling.top_p, weights, 0.0)
+    has_all = isinstance(n_candidates, int) and n_candidates == logits.shape[-1]
+    if n_candidates is None:
+        weights = tf.nn.softmax(scaled)
         ends = tf.cumsum(weights, axis=-1)
-    targets = uniforms[:, None] * ends[:, -1:]
-    drawn = tf.reduce_sum(tf.cast(ends <= targets, tf.int32), axis=-1)
-    # A product that is rounded up to the total would select an index beyond the last candidate.
-    last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[-1]), 0), axis=-1)
-    drawn = tf.minimum(drawn, last)
-    if n_candidates is not None:
-        drawn = tf.gather(tokens, drawn, batch_dims=1)
+        drawn = find_slots(ends, weights, uniforms * ends[:, -1])
+    elif has_all and n_candidates > _N_SORTED_FIRST:
+        draw = functools.partial(_draw_from_nucleus, uniforms=uniforms, top_p=sampling.top_p)
+        weights = tf.nn.softmax(scaled)
+        first = tf.math.top_k(weights, _N_SORTED_FIRST)
+        drawn = tf.cond(
+            tf.reduce_all(tf.reduce_sum(first.values, axis=-1) >= sampling.top_p),
+            lambda: draw(*first),
+            lambda: draw(*tf.math.top_k(weights, n_candidates)),
+        )
+    else:
+        scaled, tokens = tf.math.top_k(scaled, n_candidates)
+        drawn = _draw_from_nucleus(tf.nn.softmax(scaled), tokens, uniforms, sampling.top_p)
     return tf.where(sampling.temperature > 0, drawn, greedy)
+
+
+def _draw_from_nucleus(
+    weights: tf.Tensor, tokens: tf.Tensor, uniforms: tf.Tensor, top_p: tf.Tensor
+) -> tf.Tensor:
+    """Returns a token of each row, (B,) int32, from the first that reach `top_p` together.
+
+    Args:
+        weights: (B, n) float32, probabilities in decreasing order.
+        tokens: (B, n) int32, their tokens.
+        uniforms: (B,) float32 in [0, 1).
+        top_p: () float32.
+    """
+    ends = tf.cumsum(weights, axis=-1)
+    weights = tf.where(ends - weights < top_p, weights, 0.0)  # with the token that reaches it
+    ends = tf.cumsum(weights, axis=-1)
+    return tf.gather(tokens, find_slots(ends, weights, uniforms * ends[:, -1]), batch_dims=1)
+
+
+def find_slots(ends: tf.Tensor, weights: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """Returns the first slot of each row that ends beyond the target.
+
+    Args:
+        ends: (B, n) float32, the cumulative sums of the weights.
+        weights: (B, n) float32.
+        targets: (B,) float32, at most the last end.
+
+    Returns:
+        (B,) int32, the indices of slots with a positive weight.
+    """
+    slots = tf.reduce_sum(tf.cast(ends <= targets[:, None], tf.int32), axis=-1)
+    # A target that is rounded up to the total would select a slot beyond the last candidate.
+    last = tf.reduce_max(tf.where(weights > 0, tf.range(tf.shape(weights)[-1]), 0), axis=-1)
+    return tf.minimum(slots, last)

@@ -145,14 +145,18 @@ class ServedModel(tf.Module):
             )
             uniforms = tf.reshape(blocks, (-1, 1))[:length]
 
-            def draw(n_candidates: tf.Tensor | None) -> tf.Tensor:
-                loop = TokenLoop(cached, n_candidates)
+            def draw(n_candidates: tf.Tensor | None, *, by_bins: bool = False) -> tf.Tensor:
+                loop = TokenLoop(cached, n_candidates, by_bins=by_bins)
                 begun = loop.begin(state, tf.zeros((1, n_token), tf.bool))
                 return loop.run(begun, take_positions(cached), uniforms, length, sampling)[0]
 
-            tokens = tf.cond(
-                top_k > 0, lambda: draw(tf.minimum(top_k, n_token)), lambda: draw(None)
-            )
+            def draw_from_all() -> tf.Tensor:
+                if not cached.model.config.cutoffs:
+                    return draw(None)
+                needs_one_bin = tf.logical_or(tf.equal(temperature, 0), tf.equal(temperature, 1))
+                return tf.cond(needs_one_bin, lambda: draw(None, by_bins=True), lambda: draw(None))
+
+            tokens = tf.cond(top_k > 0, lambda: draw(tf.minimum(top_k, n_token)), draw_from_all)
             return {"text": detokenizer.detokenize(tokens[:, 0], before=ids[0, -1])}
 
         return generate_text

@@ -1,17 +1,18 @@
 """The compiled generation loop: one token at a time, at a constant cost per token."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 from keras import ops
 
 from txl_tf.cached_model import CachedModel, CachedState
+from txl_tf.inference.bin_sampling import choose_tokens_by_bins
 from txl_tf.inference.sampling import SamplingTensors, choose_tokens, penalize
 
 
 class LoopState(NamedTuple):
-    """The state of the texts of a batch: a KV cache in ring buffers, and the next token.
+    """The state of the texts of a batch: a KV cache in ring buffers, and the last hidden state.
 
     Each ring buffer has R = M + 1 slots. The next token overwrites the oldest one, so reading a
     token moves no other. Rows and heads share one axis and the slots of the keys come last, as the
@@ -22,7 +23,7 @@ class LoopState(NamedTuple):
         values: (B N, R, H) for each layer.
         next_slot: () int32, the ring-buffer slot of the next token.
         filled: (B,) int32, the number of the M slots before `next_slot` that hold tokens.
-        log_probs: (B, V) float32, the log-probabilities of the next token in nats.
+        hidden: (B, D), the hidden state of the last token read, which predicts the next token.
         seen: (B, V) bool, whether the text contains each token.
         is_done: (B,) bool, whether the text has ended.
     """
@@ -31,7 +32,7 @@ class LoopState(NamedTuple):
     values: tuple[tf.Tensor, ...]
     next_slot: tf.Tensor
     filled: tf.Tensor
-    log_probs: tf.Tensor
+    hidden: tf.Tensor
     seen: tf.Tensor
     is_done: tf.Tensor
 
@@ -43,11 +44,16 @@ class TokenLoop:
         cached: The model.
         n_candidates: Number of most likely tokens to draw from, V to sort all; `None` to draw from
             all without sorting.
+        by_bins: Whether to compute only the bins of the softmax that are needed; for sampling
+            settings that allow it. Without cutoffs there is only one bin.
     """
 
-    def __init__(self, cached: CachedModel, n_candidates: int | None = None):
+    def __init__(
+        self, cached: CachedModel, n_candidates: int | None = None, *, by_bins: bool = False
+    ):
         self.cached = cached
         self.n_candidates = n_candidates
+        self.by_bins = by_bins and bool(cached.model.config.cutoffs)
         self._ring_len = cached.span.mem_len + 1
 
     def begin(self, state: CachedState, seen: tf.Tensor) -> LoopState:
@@ -70,7 +76,7 @@ class TokenLoop:
             make_rings(state.values, (0, 1, 2, 3)),
             tf.constant(self.cached.span.mem_len, tf.int32),
             state.filled,
-            self.cached.log_probs(state),
+            state.last,
             seen,
             tf.zeros(tf.shape(state.filled), tf.bool),
         )
@@ -98,6 +104,7 @@ class TokenLoop:
         """
         tokens = tf.fill(tf.shape(uniforms), -1)
         tokens.set_shape(uniforms.shape)
+        choose = self._choose_by_bins() if self.by_bins else self._choose
 
         def continues(step: tf.Tensor, _: tf.Tensor, state: LoopState) -> tf.Tensor:
             return tf.logical_and(step < n_new, tf.logical_not(tf.reduce_all(state.is_done)))
@@ -105,14 +112,39 @@ class TokenLoop:
         def draw(
             step: tf.Tensor, tokens: tf.Tensor, state: LoopState
         ) -> tuple[tf.Tensor, tf.Tensor, LoopState]:
-            logits = penalize(state.log_probs, state.seen, sampling)
-            drawn = choose_tokens(logits, uniforms[step], sampling, self.n_candidates)
+            drawn = choose(state, uniforms[step], sampling)
             kept = tf.where(state.is_done, -1, drawn)
             tokens = tf.tensor_scatter_nd_update(tokens, [[step]], [kept])
             return step + 1, tokens, self.read(drawn, state, positions, sampling)
 
         _, tokens, state = tf.while_loop(continues, draw, (tf.constant(0), tokens, state))
         return tokens, state
+
+    def _choose(
+        self, state: LoopState, uniforms: tf.Tensor, sampling: SamplingTensors
+    ) -> tf.Tensor:
+        """Returns the next tokens, (B,) int32, drawn from the probabilities of all tokens."""
+        log_probs = self.cached.model.log_probs(state.hidden[:, None])[:, 0]
+        logits = penalize(log_probs, state.seen, sampling)
+        return choose_tokens(logits, uniforms, sampling, self.n_candidates)
+
+    def _choose_by_bins(self) -> Callable[[LoopState, tf.Tensor, SamplingTensors], tf.Tensor]:
+        """Returns a function like `_choose` that computes only the bins that it needs."""
+        softmax, embedding = self.cached.model.softmax, self.cached.model.embedding
+        head_weights = softmax.get_bin_weights(embedding)[0]  # outside of the loop: it is a copy
+
+        def choose(state: LoopState, uniforms: tf.Tensor, sampling: SamplingTensors) -> tf.Tensor:
+            def compute_inside(index: int) -> tf.Tensor:
+                return softmax.bin_log_probs(
+                    state.hidden, softmax.get_bin_weights(embedding)[index]
+                )
+
+            head = softmax.bin_log_probs(state.hidden, head_weights)
+            return choose_tokens_by_bins(
+                head, self.cached.model.config.bins, compute_inside, uniforms, sampling
+            )
+
+        return choose
 
     def read(
         self,
@@ -154,7 +186,7 @@ class TokenLoop:
             tuple(values),
             (state.next_slot + 1) % self._ring_len,
             tf.minimum(state.filled + 1, self.cached.span.mem_len),
-            model.log_probs(hidden)[:, 0],
+            hidden[:, 0],
             tf.logical_or(state.seen, is_token),
             tf.logical_or(state.is_done, is_stop),
         )

@@ -88,7 +88,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         bins = self._find_bins(targets)
         head_size = self.config.bins[0][1]
         head_targets = ops.where(bins == 0, targets, head_size + bins - 1)
-        head, *tails = self._get_weights(embedding)
+        head, *tails = self.get_bin_weights(embedding)
         nll = self._compute_head_nll(hidden, head_targets, head)
         order = ops.cast(ops.argsort(bins), "int32")
         for index, (low, weights) in enumerate(zip(self.config.cutoffs, tails, strict=True), 1):
@@ -114,13 +114,38 @@ class AdaptiveSoftmax(keras.layers.Layer):
         """
         hidden = ops.cast(hidden, "float32")
         head_size = self.config.bins[0][1]
-        head, *tails = self._get_weights(embedding)
-        head = ops.log_softmax(_compute_logits(hidden, *head))
+        head, *tails = self._compute_all_logits(hidden, embedding)
+        head = ops.log_softmax(head)
         parts = [head[..., :head_size]]
-        for index, weights in enumerate(tails):
-            inside = ops.log_softmax(_compute_logits(hidden, *weights))
-            parts.append(head[..., head_size + index, None] + inside)
+        for index, logits in enumerate(tails):
+            parts.append(head[..., head_size + index, None] + ops.log_softmax(logits))
         return ops.concatenate(parts, axis=-1)
+
+    def bin_log_probs(self, hidden, weights):
+        """Returns log p(w | bin) of every token of a bin, in nats.
+
+        Args:
+            hidden: (..., D).
+            weights: The weights of the bin, from `get_bin_weights`.
+
+        Returns:
+            (..., n_i) float32; for the head, the tokens of bin 0 and then the clusters.
+        """
+        return ops.log_softmax(_compute_logits(ops.cast(hidden, "float32"), *weights))
+
+    def _compute_all_logits(self, hidden, embedding):
+        """Returns the logits of head and bins, (..., n_i) each."""
+        config = self.config
+        if config.div_val > 1 or not config.cutoffs or config.d_embed != config.d_model:
+            return [
+                _compute_logits(hidden, *weights) for weights in self.get_bin_weights(embedding)
+            ]
+        # One product with the table of all tokens: slices of it would be copied.
+        logits = matmul_rows_transposed(hidden, ops.convert_to_tensor(embedding.tables[0]))
+        logits += ops.concatenate([ops.convert_to_tensor(bias) for bias in self.biases], axis=0)
+        head, *tails = ops.split(logits, list(config.cutoffs), axis=-1)
+        clusters = _compute_logits(hidden, self.cluster_weight, self.cluster_bias, None)
+        return [ops.concatenate([head, clusters], axis=-1), *tails]
 
     def _find_bins(self, targets):
         """Returns the index of the bin of each target, (n,) int32."""
@@ -129,7 +154,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
             start=ops.zeros_like(targets),
         )
 
-    def _get_weights(self, embedding):
+    def get_bin_weights(self, embedding):
         """Returns table (n_i, E_i), bias (n_i,) and projection (E_i, D) or `None` of each bin.
 
         The head has the rows of bin 0 and then those of the clusters.

@@ -1,10 +1,13 @@
 """Matrix products in the forms that are fast on CPUs."""
 
+import math
+
 from keras import ops
 
 from txl_tf.layers.fusion import get_engine
 
-_N_PARTS = 4
+_MAX_PARTS = 4
+_LOWEST = -3e38  # below every product, and finite, so that compilers keep the maximum
 _MIN_SIZE = 2**18  # entries of a kernel; below, the synchronisation of threads costs more
 
 
@@ -51,11 +54,12 @@ def matmul_rows(rows, kernel):
     """
     *batch, width = ops.shape(rows)
     n_columns = kernel.shape[-1]
-    if not _is_single(rows) or width % _N_PARTS or width * n_columns < _MIN_SIZE:
+    n_parts = math.gcd(kernel.shape[0], _MAX_PARTS)
+    if not _is_single(rows) or n_parts == 1 or kernel.shape[0] * n_columns < _MIN_SIZE:
         products = ops.matmul(ops.reshape(rows, (-1, width)), kernel)
         return ops.reshape(products, (*batch, n_columns))
-    rows = ops.reshape(rows, (_N_PARTS, 1, width // _N_PARTS))
-    kernel = ops.reshape(kernel, (_N_PARTS, width // _N_PARTS, n_columns))
+    rows = ops.reshape(rows, (n_parts, 1, width // n_parts))
+    kernel = ops.reshape(kernel, (n_parts, width // n_parts, n_columns))
     return ops.reshape(ops.sum(ops.matmul(rows, kernel), axis=0), (*batch, n_columns))
 
 
@@ -78,7 +82,9 @@ def matmul_rows_transposed(rows, kernel):
         return ops.matmul(rows, ops.transpose(kernel))
     *batch, width = rows.shape
     products = ops.matmul(kernel, ops.reshape(rows, (width, 1)))
-    return ops.reshape(products, (*batch, kernel.shape[0]))
+    # The maximum changes nothing, but XLA for CPU would fuse an addition that follows with the
+    # product, and compute both on one thread.
+    return ops.maximum(ops.reshape(products, (*batch, kernel.shape[0])), _LOWEST)
 
 
 def _is_single(rows):
