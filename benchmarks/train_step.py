@@ -97,8 +97,8 @@ def measure(
     )
     before = measure_peak()
     model, training = shape.make_configs(dropout)
-    training = dataclasses.replace(training, precision=precision)
-    trainer = Trainer(Workers(strategy), model, training, jit=jit)
+    training = dataclasses.replace(training, precision=precision, jit=jit)
+    trainer = Trainer(Workers(strategy), model, training)
     with tempfile.TemporaryDirectory() as folder, make_lanes(shape, law, folder) as lanes:
         step_seconds, outside = measure_run(trainer, lanes, folder, seconds)
     memory_bytes = measure_peak_memory(strategy)

@@ -330,6 +330,17 @@ def test_a_run_that_is_there_stands_in_for_the_defaults(records):
     assert evaluation == dataclasses.replace(found.evaluation, eval_batch_size=5)
 
 
+@pytest.mark.parametrize(("arguments", "jit"), [((), "chains"), (("--jit=auto",), "auto")])
+def test_a_preset_leaves_what_xla_compiles_to_the_run(arguments, jit, records):
+    preset = presets.get("text8_base")
+    model = dataclasses.replace(preset.model, n_token=19)
+    training = dataclasses.replace(preset.training, jit="chains")
+    found = RunConfig("words", model, training, preset.evaluation)
+    options = read_flags("--preset=text8_base", *arguments)
+    _, training, _ = make_configs(options, records, preset, found)
+    assert training == dataclasses.replace(preset.training, jit=jit)
+
+
 def test_an_evaluation_by_a_preset_has_the_cutoffs_of_the_run(records, tmp_path, monkeypatch):
     preset = presets.get("wt103_base")
     model = dataclasses.replace(preset.model, n_token=19, cutoffs=(5, 11))

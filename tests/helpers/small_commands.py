@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 
 import train_gpu
 from txl_tf.data import Vocabulary, write_records
+from txl_tf.runs.checkpoint_files import list_checkpoints
 
 PROGRAM = Path(train_gpu.__file__)
 N_TOKEN, N_VALID, N_TEST = 11, 101, 149
@@ -61,6 +63,14 @@ def read_scores(out):
 
 def read_log(model_dir):
     return [json.loads(line) for line in (model_dir / "log.jsonl").read_text().splitlines()]
+
+
+def read_weights(model_dir):
+    """Returns every number of a run's newest checkpoint, without its memory."""
+    reader = tf.train.load_checkpoint(list_checkpoints(str(model_dir))[-1][1])
+    dtypes = reader.get_variable_to_dtype_map()
+    names = [n for n in dtypes if "VARIABLE_VALUE" in n and dtypes[n] != tf.string]  # the run's id
+    return [np.asarray(reader.get_tensor(name)) for name in sorted(names)]
 
 
 def write_words(folder, level="word", n_token=N_TOKEN, **lengths):

@@ -41,8 +41,7 @@ def train(strategy, records, model_dir, config=CONFIG, **kwargs):
     names = [field.name for field in dataclasses.fields(RunOptions)]
     given = {name: kwargs.pop(name) for name in names if name in kwargs}
     options = RunOptions(**{"iterations": 2, "save_steps": 3, **given})
-    settings = {"model_dir": str(model_dir), "jit": "none", **kwargs}
-    job.train(Workers(strategy), records, config, options, **settings)
+    job.train(Workers(strategy), records, config, options, model_dir=str(model_dir), **kwargs)
 
 
 def read_log_steps(model_dir):

@@ -35,6 +35,7 @@ TRAINING = txl_tf.TrainConfig(
     tgt_len=TGT_LEN,
     mem_len=MEM_LEN,
     seed=3,
+    jit="none",
 )
 AVERAGING = dataclasses.replace(TRAINING, ema=0.8, learning_rate=0.02, optimizer="lamb")
 
@@ -70,7 +71,7 @@ def make_lanes(config=TRAINING, text=TEXT):
 
 
 def make_trainer(strategy, model=MODEL, config=TRAINING, *, jit="none"):
-    return Trainer(Workers(strategy), model, config, jit=jit)
+    return Trainer(Workers(strategy), model, dataclasses.replace(config, jit=jit))
 
 
 def run_steps(trainer, stops, lanes=None):

@@ -16,6 +16,8 @@ from places import GOLDEN
 
 import train_gpu
 import txl_tf
+from txl_tf.compilation import choose_jit
+from txl_tf.runs.folder import read_run_config
 
 FOLDER = GOLDEN / "artifacts"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text())
@@ -47,6 +49,8 @@ def test_an_older_run_resumes(name, tmp_path):
     validation = read_lines(run / "validation.jsonl")[-1]
     assert validation["step"] == 12
     np.testing.assert_allclose(validation["loss_nats"], expected["validation"], RTOL)
+    training = read_run_config(str(run)).training
+    assert training.jit == choose_jit("auto", training.precision)
 
 
 def test_an_older_run_scores_texts_as_it_did(lm):

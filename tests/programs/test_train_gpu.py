@@ -18,6 +18,7 @@ from small_commands import (
     make_arguments,
     read_log,
     read_scores,
+    read_weights,
     run_main,
     write_data,
 )
@@ -126,13 +127,6 @@ def test_a_finished_run_says_so_and_changes_nothing(run_copy, capsys):
     assert "All 12 steps are done." in capsys.readouterr().out
     assert [variable.tolist() for variable in read_weights(run_copy / "run")] == before
     assert [record["step"] for record in read_log(run_copy / "run")] == [4, 8, 12]
-
-
-def read_weights(model_dir):
-    reader = tf.train.load_checkpoint(list_checkpoints(str(model_dir))[-1][1])
-    dtypes = reader.get_variable_to_dtype_map()
-    names = [n for n in dtypes if "VARIABLE_VALUE" in n and dtypes[n] != tf.string]  # the run's id
-    return [np.asarray(reader.get_tensor(name)) for name in sorted(names)]
 
 
 def test_an_evaluation_alone_takes_its_own_spans(finished, capsys):

@@ -9,6 +9,7 @@ from absl import flags
 from txl_tf.cli.flags import define_flag, parse_integers, reraise_as_flag_error
 from txl_tf.config import JIT_MODES, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.run_options import RunOptions
+from txl_tf.config.training import JIT_HELP
 
 Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions)
 
@@ -18,13 +19,8 @@ _SPAN_FIELDS = ("tgt_len", "mem_len", "same_length", "clamp_len")
 
 
 def define_jit_flag(options: flags.FlagValues) -> None:
-    """Defines the flag that decides how much XLA compiles; see `txl_tf.compilation`."""
-    text = (
-        "How much XLA compiles: the whole model, only the chains of element-wise operations "
-        "between the matrix products, or none. auto chooses chains for 16-bit types on CPUs, "
-        "otherwise whole."
-    )
-    define_flag(options, "jit", str, "auto", text, choices=JIT_MODES)
+    """Defines the flag that decides how much XLA compiles, where nothing is trained."""
+    define_flag(options, "jit", str, "auto", JIT_HELP, choices=JIT_MODES)
 
 
 def define_config_flags(

@@ -21,7 +21,7 @@ from txl_tf.training.costs import (
     count_step_flops,
     estimate_memory,
 )
-from txl_tf.training.job import check_steps, describe_epoch, describe_extension, make_lanes
+from txl_tf.training.job import check_steps, describe_changes, describe_epoch, make_lanes
 from txl_tf.training.trainer import check_batch
 
 _SAMPLED_TOKENS = 200_000  # whose bins are counted
@@ -75,8 +75,9 @@ def describe_dry_run(
         f"{epochs:,.2f} epochs, {describe_epoch(lanes)}; {_format_flops(all_flops)}"
     )
     yield f"start       {_describe_start(options, training, checkpoints)}"
-    if found and found.training != training:
-        yield f"schedule    {describe_extension(first_step, found.training, training)}"
+    changes = describe_changes(first_step, found.training, training) if found else {}
+    for subject, change in changes.items():
+        yield f"{subject:<12}{change}"
     yield f"saves       every {options.save_steps:,} steps and at the end, to {model_dir}"
     yield f"evaluation  {_describe_evaluations(options, records, config)}"
 

@@ -50,7 +50,10 @@ def make_configs(
     model = _make_model_config(options, records, preset, found.model if found else start)
     base = preset or found
     if base:
-        return model, override(base.training, options), make_eval_config(options, base.evaluation)
+        # A preset does not decide what XLA compiles, so it leaves the choice of the run.
+        jit = (found or base).training.jit
+        training = override(dataclasses.replace(base.training, jit=jit), options)
+        return model, training, make_eval_config(options, base.evaluation)
     training = override(TrainConfig(), options)
     evaluation = EvalConfig(
         tgt_len=training.tgt_len,
@@ -176,8 +179,9 @@ def _list_new_flags(
     values: dict[str, Any] = {"preset": options.preset} if preset else {}
     model = preset.model if preset else ModelConfig(n_token=config.model.n_token)
     training = preset.training if preset else TrainConfig()
+    requested = dataclasses.replace(config.training, jit=options.jit)  # a new run chooses anew
     known = set(_NOT_REPEATED)
-    for base, part in ((model, config.model), (training, config.training)):
+    for base, part in ((model, config.model), (training, requested)):
         names = name_flags(type(part))
         known |= set(names.values())
         for name, flag in names.items():

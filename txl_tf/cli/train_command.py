@@ -189,7 +189,6 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
                 eval_split=options.eval_split,
                 warm_start_path=options.warm_start_path,
                 use_ema=options.use_ema,
-                jit=options.jit,
                 settings=_write_settings(options),
                 data_place=place,
                 make_sampler=_choose_sampler(options, records, config.evaluation),

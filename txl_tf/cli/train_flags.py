@@ -5,7 +5,7 @@ import functools
 from absl import flags
 
 from txl_tf import presets
-from txl_tf.cli.config_flags import define_config_flags, define_jit_flag
+from txl_tf.cli.config_flags import define_config_flags
 from txl_tf.cli.data_formats import DATA_FORMATS, RECORDS, RELEASE
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.legacy_flags import TRAINING_FLAGS, define_legacy_flags
@@ -75,7 +75,6 @@ def define_flags() -> flags.FlagValues:
         False,
         "Print what the command would do and the resources that it would need, and stop.",
     )
-    define_jit_flag(options)
     define("deterministic", bool, False, "Use only operations with bitwise reproducible results.")
     for config in (RunOptions, ModelConfig, TrainConfig, EvalConfig):
         define_config_flags(options, config)

@@ -10,6 +10,10 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 REDUCE_DTYPES = ("float32", "bfloat16")
 OPTIMIZERS = ("adam", "adamw", "lamb")
 JIT_MODES = ("auto", "whole", "chains", "none")
+JIT_HELP = (
+    "How much XLA compiles: the whole model, only the chains of element-wise operations between "
+    "the matrix products, or none. auto chooses chains for 16-bit types on CPUs, otherwise whole."
+)
 MAX_SEED = 2**32 - 1  # Keras stores the seeds of its generators as uint32
 
 
@@ -79,6 +83,9 @@ class TrainConfig(ReadingConfig):
         (),
         "Initial segment lengths, as pairs of a step and the length before it "
         "(2000:32,6000:64 on the command line); empty for one length throughout.",
+    )
+    jit: str = define_field(
+        "auto", f"{JIT_HELP} A resumed run keeps the choice.", choices=JIT_MODES
     )
 
     def __post_init__(self) -> None:

@@ -42,8 +42,8 @@ LOG_NAME = "log.jsonl"
 EVENTS_NAME = "events"
 RECORDS_NAME = "records"
 EVALUATIONS_NAME = "evaluations.jsonl"
-# Fields that may change when a run resumes: neither weights nor the data position depend on them.
-_EXTENDABLE = ("train_steps",)
+# Fields that may change when a run resumes: they decide no shape of a weight and no data position.
+_CHANGEABLE = ("train_steps", "jit")
 
 
 class OtherConfigError(UserError):
@@ -217,7 +217,7 @@ def make_run_folder(
 def check_run_folder(
     model_dir: str, config: RunConfig, vocabulary: Vocabulary | None
 ) -> RunConfig | None:
-    """Checks that a folder holds no run or this run, whose number of steps may differ.
+    """Checks that a folder holds no run, or this run by the rules of `check_config`.
 
     Returns:
         The config in the folder; `None` if it holds no run.
@@ -255,7 +255,7 @@ def check_vocabulary(model_dir: str, vocabulary: Vocabulary | None) -> None:
 
 
 def check_config(model_dir: str, config: RunConfig) -> RunConfig:
-    """Checks that a run has a given config; evaluation and number of steps may differ.
+    """Checks that a run has a given config; evaluation, number of steps and `jit` may differ.
 
     Returns:
         The run's config.
@@ -277,4 +277,4 @@ def check_config(model_dir: str, config: RunConfig) -> RunConfig:
 
 def _flatten(config: RunConfig) -> dict[str, Any]:
     values = {"dataset": config.dataset, **config.model.to_json(), **config.training.to_json()}
-    return {name: value for name, value in values.items() if name not in _EXTENDABLE}
+    return {name: value for name, value in values.items() if name not in _CHANGEABLE}

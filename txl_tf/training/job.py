@@ -1,6 +1,7 @@
 """A training run, from records to checkpoints."""
 
 import contextlib
+import dataclasses
 import json
 import zlib
 from collections.abc import Callable
@@ -9,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.compilation import COMPILED
+from txl_tf.compilation import COMPILED, choose_jit
 from txl_tf.config import TrainConfig
 from txl_tf.config.run_options import RunOptions
 from txl_tf.data.data_set import DataSet, get_level
@@ -47,7 +48,6 @@ def train(
     eval_split: str = "valid",
     warm_start_path: str | None = None,
     use_ema: bool = True,
-    jit: str = "auto",
     settings: str = "",
     data_place: DataPlace | None = None,
     make_sampler: SamplerMaker | None = None,
@@ -59,13 +59,12 @@ def train(
     Args:
         workers: The processes of the run, with its strategy.
         records: The data set, whose split "train" is read.
-        config: The config of the run.
+        config: The config of the run. The run stores the choice that a `jit` of "auto" makes now.
         options: When to log, save, evaluate and stop.
         model_dir: The run folder.
         eval_split: The split of the evaluations during training.
         warm_start_path: The checkpoint whose weights a run without checkpoints starts from.
         use_ema: Whether evaluations and warm starts use the EMA weights if there are any.
-        jit: How much of the model XLA compiles; one of `JIT_MODES`.
         settings: Further settings that must be equal in all processes of the run.
         data_place: The location of the records, which the run saves.
         make_sampler: Makes the function that generates a sample at each evaluation; `None` for no
@@ -78,7 +77,9 @@ def train(
             the run is gone or was started with other flags.
         StoppedError: If a signal or `max_hours` stopped the run, after it has saved.
     """
-    training = config.training
+    jit = choose_jit(config.training.jit, config.training.precision)
+    training = dataclasses.replace(config.training, jit=jit)
+    config = dataclasses.replace(config, training=training)
     if training.reset_at_documents:
         check_documents(records, "train")
     lanes = make_lanes(records, training)
@@ -87,7 +88,7 @@ def train(
     numbers = [config.to_json(), options.to_json(), tokens]
     _check_agreement(workers, json.dumps([numbers, settings]))
     with workers.explain_losses():
-        trainer = Trainer(workers, config.model, training, jit=jit)
+        trainer = Trainer(workers, config.model, training)
     checkpointer = Checkpointer(
         model_dir,
         trainer.model,
@@ -102,7 +103,7 @@ def train(
     _describe_start(trainer, records, lanes)
     _warm_start(trainer, first_step, warm_start_path, use_ema=use_ema)
     if found:
-        _extend(workers, model_dir, first_step, found.training, training)
+        _change_training(workers, model_dir, first_step, found.training, training)
     if first_step >= training.train_steps:
         workers.say(f"All {training.train_steps} steps are done.")
         return
@@ -236,27 +237,36 @@ def check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
         )
 
 
-def _extend(
+def _change_training(
     workers: Workers, model_dir: str, step: int, old: TrainConfig, new: TrainConfig
 ) -> None:
-    """Changes the number of steps of a run, and prints the effect on its schedule.
+    """Changes the training config of a run, and prints the effects.
 
     All processes have read the old config by now; the chief writes the new one.
     """
     if old == new or not workers.is_chief:
         return
     update_training(model_dir, new)
-    print(describe_extension(step, old, new))
+    for change in describe_changes(step, old, new).values():
+        print(change)
 
 
-def describe_extension(step: int, old: TrainConfig, new: TrainConfig) -> str:
-    """Returns as text how another number of steps changes the schedule of a run at a step."""
-    rates = [float(make_schedule(training)(step)) for training in (old, new)]
-    return (
-        f"train_steps is now {new.train_steps} instead of {old.train_steps}: the cosine of the "
-        f"learning rate ends at step {new.train_steps}, and the rate at step {step} changes from "
-        f"{rates[0]:.3g} to {rates[1]:.3g}."
-    )
+def describe_changes(step: int, old: TrainConfig, new: TrainConfig) -> dict[str, str]:
+    """Returns the effects of another config on a run at a step as texts, by their subjects."""
+    changes = {}
+    if old.train_steps != new.train_steps:
+        rates = [float(make_schedule(training)(step)) for training in (old, new)]
+        changes["schedule"] = (
+            f"train_steps is now {new.train_steps} instead of {old.train_steps}: the cosine of "
+            f"the learning rate ends at step {new.train_steps}, and the rate at step {step} "
+            f"changes from {rates[0]:.3g} to {rates[1]:.3g}."
+        )
+    if old.jit not in ("auto", new.jit):  # "auto" was written by an import or an older version
+        changes["jit"] = (
+            f"jit is now {new.jit} instead of {old.jit}: from step {step} on, numbers may be "
+            "rounded differently."
+        )
+    return changes
 
 
 def _warm_start(

@@ -103,8 +103,7 @@ class Trainer:
     Args:
         workers: The processes of the run, with its strategy.
         model_config: The model.
-        config: Schedule, batch, segment, span and seed.
-        jit: How much of the forward and backward pass XLA compiles; one of `JIT_MODES`.
+        config: Schedule, batch, segment, span, seed, and how much XLA compiles.
 
     Raises:
         UserError: If the batch is not divisible by the replicas and `accumulate_steps`, or the
@@ -116,13 +115,11 @@ class Trainer:
         workers: Workers,
         model_config: ModelConfig,
         config: TrainConfig,
-        *,
-        jit: str = "auto",
     ):
         self.workers = workers
         self.strategy = workers.strategy
         self.config = config
-        self.jit = choose_jit(jit, config.precision)
+        self.jit = choose_jit(config.jit, config.precision)
         self.rows = check_batch(config, self.strategy.num_replicas_in_sync)
         with self.strategy.scope(), explain_full_memory(ADVICE):
             self.model = TransformerXL(

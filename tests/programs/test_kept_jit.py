@@ -1,0 +1,114 @@
+"""What XLA compiles is decided when a run starts, and kept when it resumes."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from small_commands import read_weights, run_main, write_data
+from small_runs import stop_after
+
+import train_gpu
+from txl_tf.compilation import choose_jit
+from txl_tf.runs.folder import read_run_config
+
+CHAINS = "XLA compiles the chains of operations between the matrix products.\n"
+NOTHING = "XLA compiles nothing.\n"
+
+
+def set_rule(monkeypatch, choice):
+    """Has `auto` choose a mode, as if another version had another rule."""
+    rule = "txl_tf.training.job.choose_jit"
+    monkeypatch.setattr(rule, lambda jit, dtype: choice if jit == "auto" else jit)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Records, a whole run of 12 steps, and one that was stopped; `auto` chose chains for both."""
+    folder = tmp_path_factory.mktemp("begun")
+    write_data(folder / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        set_rule(patch, "chains")
+        assert run_main(folder / "data", folder / "whole", "--jit=auto") == 0
+        with stop_after(8):
+            run_main(folder / "data", folder / "stopped", "--jit=auto")
+    return folder
+
+
+@pytest.fixture
+def stopped(folder, tmp_path):
+    return shutil.copytree(folder / "stopped", tmp_path / "run")
+
+
+def resume(run, *flags):
+    arguments = [f"--model_dir={run}", "--iterations=4", "--save_steps=4", *flags]
+    return train_gpu.main(["train_gpu.py", *arguments])
+
+
+def read_jit(run):
+    return read_run_config(str(run)).training.jit
+
+
+def test_a_run_stores_the_choice_and_not_auto(tmp_path):
+    arguments = ("--jit=auto", "--precision=bfloat16", "--train_steps=1")
+    assert run_main(write_data(tmp_path / "data"), tmp_path / "run", *arguments) == 0
+    assert read_jit(tmp_path / "run") == choose_jit("auto", "bfloat16")
+
+
+def test_a_resumed_run_repeats_the_choice_bit_for_bit_under_another_rule(
+    folder, stopped, monkeypatch, capsys
+):
+    set_rule(monkeypatch, "none")
+    assert resume(stopped) == 0
+    out = capsys.readouterr().out
+    assert "Resuming from step 4." in out
+    assert CHAINS in out
+    assert "jit is now" not in out
+    assert read_jit(stopped) == "chains"
+    for found, expected in zip(*map(read_weights, (stopped, folder / "whole")), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("flag", "rule"), [("--jit=none", "chains"), ("--jit=auto", "none")])
+def test_a_choice_changed_on_purpose_is_told_and_kept(flag, rule, stopped, monkeypatch, capsys):
+    set_rule(monkeypatch, rule)
+    assert resume(stopped, flag) == 0
+    out = capsys.readouterr().out
+    assert NOTHING in out
+    assert (
+        "jit is now none instead of chains: from step 4 on, numbers may be rounded differently.\n"
+    ) in out
+    assert read_jit(stopped) == "none"
+    set_rule(monkeypatch, "chains")
+    assert resume(stopped) == 0
+    out = capsys.readouterr().out
+    assert NOTHING in out
+    assert "jit is now" not in out
+
+
+def test_a_run_of_an_older_version_chooses_when_it_resumes(stopped, monkeypatch, capsys):
+    path = stopped / "config.json"
+    content = json.loads(path.read_text())
+    del content["training"]["jit"]
+    path.write_text(json.dumps(content))
+    set_rule(monkeypatch, "none")
+    assert resume(stopped) == 0
+    out = capsys.readouterr().out
+    assert NOTHING in out
+    assert "jit is now" not in out
+    assert read_jit(stopped) == "none"
+
+
+def test_a_dry_run_tells_another_choice(stopped, capsys):
+    assert resume(stopped, "--dry_run", "--jit=none") == 0
+    out = capsys.readouterr().out
+    assert "\njit         jit is now none instead of chains: from step 4 on, " in out
+    assert "train_steps is now" not in out
+    assert read_jit(stopped) == "chains"
+
+
+def test_the_command_of_a_new_run_does_not_repeat_the_choice(stopped, capsys):
+    assert resume(stopped, "--clip=0.5") == 1
+    command = capsys.readouterr().err.partition("A new run can start with its weights: ")[2]
+    assert "--clip=0.5" in command
+    assert "--jit" not in command
