@@ -1,4 +1,7 @@
-"""Counts what XLA compiles while small models are used: `compilations.py PRESET ...`, as JSON.
+"""Counts what XLA compiles while small models are used: `compilations.py CASE ...`, as JSON.
+
+A case is a preset, or a preset and a precision as in `enwik8_base:bfloat16`: its training and its
+evaluation are then counted where XLA compiles only the chains between the products.
 
 XLA_FLAGS=--xla_dump_to=FOLDER has XLA write what it compiles; FOLDER is read from there. The models
 are those of the presets, scaled down. For each use of a model the counts are printed after the
@@ -6,6 +9,7 @@ first call and after more calls with other numbers in the same shapes.
 """
 
 import dataclasses
+import functools
 import json
 import os
 import sys
@@ -68,11 +72,11 @@ class Text:
         return self.ids[start:stop]
 
 
-def evaluate(model, evaluation):
+def evaluate(model, evaluation, jit="whole"):
     """Returns what evaluates a split."""
     from txl_tf.evaluation.evaluator import Evaluator
 
-    evaluator = Evaluator(model, evaluation, jit="whole")
+    evaluator = Evaluator(model, evaluation, jit=jit)
     return lambda seed: evaluator.score(Text(draw_ids(seed, 100)))
 
 
@@ -84,6 +88,23 @@ def continue_contexts(model):
 
     scorer = ContinuationScorer(CachedModel(model, AttentionSpan(MEM_LEN), TGT_LEN), 2)
     return lambda seed: scorer.score([Continuation(draw_ids(seed, 9), draw_ids(seed + 1, 5))])
+
+
+def make_uses_of_chains(name, precision):
+    """Returns what is counted of a preset whose chains alone are compiled."""
+    from txl_tf import compilation
+    from txl_tf.training.trainer import DTYPE_POLICIES
+
+    # An engine of its own: it shares no compiled chains with other cases.
+    new_compile = functools.partial(compilation.CHAINS.compile)
+    compilation.CHAINS = compilation.CHAINS._replace(compile=new_compile)
+    model_config, training, evaluation = scale_down(name)
+    training = dataclasses.replace(training, precision=precision, jit="chains")
+    model = txl_tf.TransformerXL(model_config, seed=1, dtype=DTYPE_POLICIES[precision])
+    return {
+        "training": train(model_config, training),
+        "evaluation": evaluate(model, evaluation, jit="chains"),
+    }
 
 
 def make_uses(name):
@@ -133,10 +154,12 @@ def count_use(call):
     return first - before, count_compiled() - first
 
 
-def main(*names):
-    counts = {
-        name: {use: count_use(call) for use, call in make_uses(name).items()} for name in names
-    }
+def main(*cases):
+    counts = {}
+    for case in cases:
+        name, _, precision = case.partition(":")
+        uses = make_uses_of_chains(name, precision) if precision else make_uses(name)
+        counts[case] = {use: count_use(call) for use, call in uses.items()}
     print(json.dumps(counts))
 
 
