@@ -11,11 +11,13 @@ all of them see the same machine in the same minutes. The table has medians over
 is a command, to which a work and `--seconds` are appended; it prints a line such as
 "2019 train:6,256,8,1024,128,128,8,27: median 2,427.9", in which a work is its kind, a colon, and
 layers, d_model, heads, d_inner, T, M, B, V, with cutoffs and div_val behind another colon.
-`--peers` names a file with such lines.
+`--peers` names a file with such lines. The file of --json is written after each work, so that an
+interrupted comparison, which prints the table of its measurements, loses only the work in progress.
 """
 
 import json
 import multiprocessing
+import os
 import shlex
 import statistics
 import subprocess
@@ -41,6 +43,7 @@ from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.quiet_start import quiet_start
 from txl_tf.config import JIT_MODES, AttentionSpan
+from txl_tf.data.aside import work_aside
 from txl_tf.errors import UserError
 
 PRECISIONS = ("float32", "bfloat16")
@@ -165,6 +168,8 @@ def measure_peer(command: str, work: Work, seconds: float) -> dict[str, float]:
 def compare(options: flags.FlagValues) -> None:
     """Measures everything, prints the table, and writes it as JSON if wanted.
 
+    An error or Ctrl-C ends the measurements; the table then has those before it.
+
     Raises:
         UserError: If a peer cannot be measured or the file of the peers cannot be read.
     """
@@ -181,29 +186,60 @@ def compare(options: flags.FlagValues) -> None:
     }
     machine = measure_apart(measure_machine)
     speeds: dict[str, dict[str, list[float]]] = {name: {} for name in options.works}
-    for round_index in range(options.rounds):
-        for name in options.works:
-            work, found = WORKS[name], speeds[name]
-            for command in options.peer:
-                for peer, speed in measure_peer(command, work, options.seconds).items():
-                    found.setdefault(peer, []).append(speed)
-            for way in ways[name]:
-                speed = measure_apart(measure, work, way, options.seconds)
-                found.setdefault(str(way), []).append(speed)
-            print(f"round {round_index + 1}, {name}: measured", file=sys.stderr)
-    after = measure_apart(measure_machine)
-    machine = {name: max(peak, after[name]) for name, peak in machine.items()}
+    try:
+        for round_index in range(options.rounds):
+            for name in options.works:
+                work, found = WORKS[name], speeds[name]
+                for command in options.peer:
+                    for peer, speed in measure_peer(command, work, options.seconds).items():
+                        found.setdefault(peer, []).append(speed)
+                for way in ways[name]:
+                    speed = measure_apart(measure, work, way, options.seconds)
+                    found.setdefault(str(way), []).append(speed)
+                print(f"round {round_index + 1}, {name}: measured", file=sys.stderr)
+                if options.json:
+                    write_records(options.json, machine, summarize(speeds, ways, known))
+        after = measure_apart(measure_machine)
+        machine = {name: max(peak, after[name]) for name, peak in machine.items()}
+    finally:
+        if records := summarize(speeds, ways, known):
+            print_table(machine, records)
+            if options.json:
+                write_records(options.json, machine, records)
+                print(f"Wrote {options.json}")
+
+
+def summarize(
+    speeds: dict[str, dict[str, list[float]]],
+    ways: dict[str, list[Way]],
+    known: dict[str, dict[str, float]],
+) -> dict[str, Any]:
+    """Returns the records of the works that have been measured, with medians over the rounds.
+
+    Args:
+        speeds: For each work, the speeds of each way and each peer, one for each round.
+        ways: The ways of this package for each work.
+        known: Speeds of peers that were measured before, by the specs of the works.
+    """
     records = {}
     for name, found in speeds.items():
+        if not found:
+            continue
+        spec = WORKS[name].spec
         medians = {label: statistics.median(values) for label, values in found.items()}
-        ours = {str(way): medians.pop(str(way)) for way in ways[name]}
-        peers = known.get(WORKS[name].spec, {}) | medians
-        records[name] = {"spec": WORKS[name].spec, "peers": peers, "ours": ours, "rounds": found}
-    print_table(machine, records)
-    if options.json:
-        content = {"machine": machine, "works": records}
-        Path(options.json).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        print(f"Wrote {options.json}")
+        ours = {str(way): medians.pop(str(way)) for way in ways[name] if str(way) in medians}
+        peers = known.get(spec, {}) | medians
+        records[name] = {"spec": spec, "peers": peers, "ours": ours, "rounds": found}
+    return records
+
+
+def write_records(path: str, machine: dict[str, float], records: dict[str, Any]) -> None:
+    """Writes the JSON file aside and moves it into place, so that it is always complete."""
+    text = json.dumps({"machine": machine, "works": records}, indent=1)
+    file = Path(path)
+    with work_aside(file.parent, f".{file.name}.writing-") as aside:
+        (aside / file.name).write_text(text + "\n", encoding="utf-8")
+        os.replace(aside / file.name, file)
 
 
 def print_table(machine: dict[str, float], records: dict[str, Any]) -> None:

@@ -28,16 +28,21 @@ def peer(tmp_path):
     return f"{sys.executable} {path}"
 
 
+@pytest.fixture
+def small(monkeypatch):
+    """Small works, measured in this process, on a machine whose peaks are known."""
+    monkeypatch.setattr(compare, "WORKS", WORKS)
+    monkeypatch.setattr(compare, "measure_apart", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(compare, "measure_peak", lambda dtype: {"float32": 2e9}.get(dtype, 6e9))
+    monkeypatch.setattr(compare, "measure_bandwidth", lambda: 3e9)
+
+
 def test_every_work_is_measured_in_every_way_and_beside_the_peers(
-    peer, monkeypatch, capsys, tmp_path
+    peer, small, monkeypatch, capsys, tmp_path
 ):
     peers = tmp_path / "peers.txt"
     peers.write_text(f"hub train:{SMALL.spec}: median 4.0, best 4.0 tokens/s\n")
-    monkeypatch.setattr(compare, "WORKS", WORKS)
-    monkeypatch.setattr(compare, "measure_apart", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(compare, "measure", lambda work, way, seconds: 3.0 + len(way.jit))
-    monkeypatch.setattr(compare, "measure_peak", lambda dtype: {"float32": 2e9}.get(dtype, 6e9))
-    monkeypatch.setattr(compare, "measure_bandwidth", lambda: 3e9)
     arguments = ["--seconds=0", "--rounds=1", "--works=train,eval,generate", "--peer", peer]
     files = ["--peers", str(peers), "--json", str(tmp_path / "found.json")]
     assert compare.main(["compare", *arguments, *files]) == 0
@@ -56,6 +61,44 @@ def test_every_work_is_measured_in_every_way_and_beside_the_peers(
     assert found["works"]["train"]["peers"] == {"hub": 4.0, "old": 2.0}
     assert found["works"]["eval"]["peers"] == {"old": 2.0}
     assert "8.0 tokens/s  2.00 x hub, 4.00 x old" in capsys.readouterr().out
+
+
+def test_an_interrupted_comparison_keeps_every_finished_work(small, monkeypatch, capsys, tmp_path):
+    path = tmp_path / "found.json"
+    written = []
+
+    def measure_or_stop(work, way, seconds):
+        written.append(json.loads(path.read_text())["works"] if path.exists() else {})
+        if len(written) == 4:
+            raise KeyboardInterrupt
+        return float(len(written))
+
+    monkeypatch.setattr(compare, "measure", measure_or_stop)
+    arguments = ["--rounds=3", "--works=train,eval", "--precisions=float32", "--jit=whole,none"]
+    assert compare.main(["compare", *arguments, "--json", str(path)]) == 130
+    assert [{name: len(work["rounds"]) for name, work in works.items()} for works in written] == [
+        *[{}] * 2,  # while the first work is measured in two ways
+        *[{"train": 2}] * 2,
+    ]
+    out, err = capsys.readouterr()
+    assert "float32, jit none               2.0 tokens/s\neval " in out
+    assert out.endswith(f"  float32, jit whole              3.0 tokens/s\nWrote {path}\n")
+    assert err.endswith("round 1, train: measured\ncompare: interrupted\n")
+    works = json.loads(path.read_text())["works"]
+    assert works["train"]["ours"] == {"float32, jit whole": 1.0, "float32, jit none": 2.0}
+    assert works["eval"]["ours"] == {"float32, jit whole": 3.0}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_comparison_that_measured_nothing_writes_nothing(small, monkeypatch, capsys, tmp_path):
+    path = tmp_path / "found.json"
+    path.write_text("of yesterday")
+    arguments = ["--works=train", "--peer=/no/such/program", "--json", str(path)]
+    assert compare.main(["compare", *arguments]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "compare: `/no/such/program` cannot be run: No such file or directory\n"
+    assert path.read_text() == "of yesterday"
 
 
 @pytest.mark.parametrize("name", WORKS)
