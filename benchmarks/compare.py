@@ -5,8 +5,8 @@ python -m benchmarks.compare --works train-bytes,generate-bytes --rounds 1 --jso
 python -m benchmarks.compare --peer 'peer/bin/python measure.py 2019 --source tf'
 python -m benchmarks.compare --peers peers.txt
 
-Each round measures every work in each way that this package has (float32 or bfloat16; XLA compiles
-the whole, the chains of element-wise operations, or nothing), and then with each `--peer`, so that
+Each round measures every work in each way that this package has (the precisions; XLA compiles the
+whole, the chains of element-wise operations, or nothing), and then with each `--peer`, so that
 all of them see the same machine in the same minutes. The table has medians over the rounds. A peer
 is a command, to which a work and `--seconds` are appended; it prints a line such as
 "2019 train:6,256,8,1024,128,128,8,27: median 2,427.9", in which a work is its kind, a colon, and
@@ -42,11 +42,11 @@ from benchmarks.works import (
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.quiet_start import quiet_start
-from txl_tf.config import JIT_MODES, AttentionSpan
+from txl_tf.config import JIT_MODES, KERNEL_DTYPES, AttentionSpan
 from txl_tf.data.aside import work_aside
 from txl_tf.errors import UserError
 
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = KERNEL_DTYPES
 DROPOUT = 0.1
 
 
@@ -83,6 +83,7 @@ WORKS = {
     ),
     "generate-bytes": _make_work("generate", "bytes", 1, 640, 1),
     "generate-bytes-large": _make_work("generate", "bytes_large", 1, 3800, 1),
+    "generate-wt103": _make_work("generate", "wt103_base", 1, 640, 1),
 }
 
 
@@ -90,7 +91,7 @@ class Way(NamedTuple):
     """A way in which this package does a work.
 
     Args:
-        precision: "float32" or "bfloat16".
+        precision: One of `PRECISIONS`: of training, or of the kernels in inference.
         jit: What XLA compiles; see `txl_tf.compilation`.
     """
 
@@ -143,7 +144,7 @@ def measure_machine() -> dict[str, float]:
     """Returns the peaks of the machine: FLOP/s of large products, and bytes/s of a copy."""
     with quiet_start():
         import tensorflow  # noqa: F401
-    peaks = {f"{dtype}_flops_per_second": measure_peak(dtype) for dtype in PRECISIONS}
+    peaks = {f"{dtype}_flops_per_second": measure_peak(dtype) for dtype in ("float32", "bfloat16")}
     return {**peaks, "copied_bytes_per_second": measure_bandwidth()}
 
 
@@ -179,8 +180,7 @@ def compare(options: flags.FlagValues) -> None:
             Way(precision, jit)
             for precision in options.precisions
             for jit in options.jit
-            # Generation draws one token at a time: it has no chains.
-            if jit != "chains" or WORKS[name].kind != "generate"
+            if _is_way(WORKS[name].kind, precision, jit)
         ]
         for name in options.works
     }
@@ -207,6 +207,13 @@ def compare(options: flags.FlagValues) -> None:
             if options.json:
                 write_records(options.json, machine, records)
                 print(f"Wrote {options.json}")
+
+
+def _is_way(kind: str, precision: str, jit: str) -> bool:
+    """Returns whether a kind of work can be done in a way."""
+    if kind == "train":
+        return precision != "int8"
+    return kind != "generate" or jit != "chains"  # one token at a time has no chains
 
 
 def summarize(

@@ -36,12 +36,13 @@ class Speed(NamedTuple):
 
 
 def make_model(shape: Shape, precision: str = "float32") -> Any:
-    """Returns a model with random weights."""
+    """Returns a model with random weights, whose kernels have one of `KERNEL_DTYPES`."""
     from txl_tf.model import TransformerXL
-    from txl_tf.training.trainer import DTYPE_POLICIES
+    from txl_tf.quantization import quantize
 
-    model, _ = shape.make_configs(dropout=0.0)
-    return TransformerXL(model, seed=0, dtype=DTYPE_POLICIES[precision])
+    config, _ = shape.make_configs(dropout=0.0)
+    model = TransformerXL(config, seed=0)
+    return model if precision == "float32" else quantize(model, precision)
 
 
 def make_hidden_reader(model: Any, shape: Shape, *, jit: str) -> Call:

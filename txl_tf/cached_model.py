@@ -200,10 +200,9 @@ class CachedModel:
         hidden = model.embedding(ids)
         keys, values = [], []
         for index, layer in enumerate(model.decoder_layers):
-            kernel = ops.cast(layer.attention.qkv_kernel, model.compute_dtype)
             heads = Heads(
                 *append_heads(
-                    matmul_rows(hidden, kernel),
+                    matmul_rows(hidden, layer.attention.qkv_kernel),
                     state.keys[index],
                     state.values[index],
                     *model.get_biases(index),

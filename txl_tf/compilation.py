@@ -28,8 +28,12 @@ def choose_jit(jit: str, dtype: str) -> str:
     """
     if jit != "auto":
         return jit
-    has_accelerator = any(device.device_type != "CPU" for device in tf.config.get_visible_devices())
-    return "whole" if has_accelerator or dtype == "float32" else "chains"
+    return "whole" if has_accelerator() or dtype == "float32" else "chains"
+
+
+def has_accelerator() -> bool:
+    """Returns whether TensorFlow sees a device that is not a CPU."""
+    return any(device.device_type != "CPU" for device in tf.config.get_visible_devices())
 
 
 def compile_function(function: Callable[..., Any], jit: str, dtype: str = "float32") -> Any:

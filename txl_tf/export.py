@@ -10,7 +10,12 @@ from absl import flags
 from txl_tf.cli.config_flags import define_span_flags, override_evaluation
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import define_ema_flag, define_mask_flag, define_run_flags
+from txl_tf.cli.run_flags import (
+    define_ema_flag,
+    define_mask_flag,
+    define_precision_flag,
+    define_run_flags,
+)
 
 
 def main(argv: list[str]) -> int:
@@ -27,6 +32,7 @@ def define_flags() -> flags.FlagValues:
     define_ema_flag(options)
     define_span_flags(options, "the run's")
     define_mask_flag(options)
+    define_precision_flag(options)
     batch_help = "Number of texts to read at once; more texts need more memory."
     define_flag(options, "batch", int, 8, batch_help, lower_bound=1)
     return options
@@ -41,7 +47,12 @@ def export_saved_model(options: flags.FlagValues) -> None:
     """
     from txl_tf.inference import LanguageModel
 
-    lm = LanguageModel.load(options.run, checkpoint=options.checkpoint, use_ema=options.use_ema)
+    lm = LanguageModel.load(
+        options.run,
+        checkpoint=options.checkpoint,
+        use_ema=options.use_ema,
+        precision=options.precision,
+    )
     lm.evaluation = override_evaluation(lm.evaluation, options)
     names = lm.export(
         options.out, batch_size=options.batch, mask_empty_memory=options.mask_empty_memory

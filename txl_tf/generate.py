@@ -15,7 +15,7 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import define_mask_flag, define_run_flags
+from txl_tf.cli.run_flags import define_mask_flag, define_precision_flag, define_run_flags
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def define_flags() -> flags.FlagValues:
     stop_help = f"Symbol, or text of any length, at which generation ends. {escapes}"
     define_flag(options, "stop", str, [], stop_help, multiple=True)
     define_mask_flag(options)
+    define_precision_flag(options)
     raw_help = "Print words of WikiText as the model writes them, with @-@ and the like."
     define_flag(options, "raw", bool, False, raw_help)
     return options
@@ -78,7 +79,7 @@ def generate_text(options: flags.FlagValues) -> None:
     from txl_tf.data.wikitext import is_wikitext, stream_wikitext
     from txl_tf.inference.text_encoder import TextEncoder
 
-    lm = txl_tf.load(options.run, checkpoint=options.checkpoint)
+    lm = txl_tf.load(options.run, checkpoint=options.checkpoint, precision=options.precision)
     if lm.vocabulary is None:
         raise UserError(f"`{options.run}` has no vocabulary: it cannot encode texts")
     try:

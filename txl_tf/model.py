@@ -166,6 +166,16 @@ class TransformerXL(keras.Model):
 
         return keras.remat(run)(ops.zeros(()), *tensors)
 
+    @property
+    def kernels(self):
+        """The kernels and tables: nearly all weights, which inference may read in fewer bits."""
+        kernels = list(self.embedding.tables)
+        for layer in self.decoder_layers:
+            attention, network = layer.attention, layer.feed_forward
+            kernels += [attention.qkv_kernel, attention.r_kernel, attention.o_kernel]
+            kernels += [network.inner.kernel, network.outer.kernel]
+        return kernels
+
     def get_biases(self, index):
         """Returns the biases u and v of a layer, (N, H) each, in the compute dtype."""
         biases = (self.content_bias, self.position_bias)

@@ -14,7 +14,7 @@ from absl import flags
 from txl_tf.cli.config_flags import define_jit_flag, define_span_flags, override_evaluation
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import define_mask_flag, define_run_flags
+from txl_tf.cli.run_flags import define_mask_flag, define_precision_flag, define_run_flags
 from txl_tf.data.documents import RULES, DocumentFinder
 from txl_tf.data.text_files import EncodingErrors, StandardInput, TextFile, TextSource, find_files
 from txl_tf.errors import UserError
@@ -62,6 +62,7 @@ def define_flags() -> flags.FlagValues:
     define_flag(options, "batch_size", int, 16, batch_help, lower_bound=1)
     define_span_flags(options, "as the run is evaluated")
     define_jit_flag(options)
+    define_precision_flag(options)
     return options
 
 
@@ -81,7 +82,7 @@ def score_files(options: flags.FlagValues) -> None:
     from txl_tf.inference.scoring import Scorer
     from txl_tf.inference.text_scores import TextTotals, score_texts
 
-    lm = load(options.run, checkpoint=options.checkpoint)
+    lm = load(options.run, checkpoint=options.checkpoint, precision=options.precision)
     if lm.vocabulary is None:
         raise UserError(f"`{options.run}` has no vocabulary: it cannot encode texts")
     evaluation = override_evaluation(lm.evaluation, options)

@@ -113,6 +113,24 @@ def test_a_model_tells_what_it_is(tmp_path):
     assert "layers, 7 ids without vocabulary, segments of 5, memory of 11>" in repr(make_model(7))
 
 
+def test_a_model_is_quantized_in_place(tmp_path):
+    lm = make_model(7, vocabulary=WORDS)
+    text = "the cat sat on the mat"
+    (before,) = lm.score([text])
+    lm.generate("the", max_new_tokens=2)
+    lm.save(tmp_path / "run")
+    lm.quantize("int8")
+    assert "kernels in int8" in repr(lm)
+    (after,) = lm.score([text])
+    assert 0 < abs(after.total_nats - before.total_nats) < 0.5
+    assert lm.generate(text, max_new_tokens=3, temperature=0)
+    loaded = txl_tf.load(tmp_path / "run", precision="int8")
+    np.testing.assert_array_equal(loaded.score([text])[0].nats, after.nats)
+    with pytest.raises(UserError, match="a quantized model cannot be saved as a run"):
+        lm.save(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_stream_is_of_text():
     with pytest.raises(UserError, match=r"`prompt` must be a text. Received: ndarray"):
         make_model(7).stream(np.array([1, 2]))

@@ -33,6 +33,15 @@ def test_the_text_is_printed_after_its_prompt(run, capsys):
     assert capsys.readouterr().out == f"so it{text}\n"
 
 
+def test_int8_generates_nearly_the_same(run, capsys):
+    arguments = ["--prompt=so it", "--length=5", "--temperature=0", "--precision=int8"]
+    assert call(run, *arguments) == 0
+    text = txl_tf.load(run, precision="int8").generate("so it", max_new_tokens=5, temperature=0)
+    assert capsys.readouterr().out == f"so it{text}\n"
+    assert call(run, "--prompt=a", "--precision=int4") == 2
+    assert "--precision must be one of float32, bfloat16, int8" in capsys.readouterr().err
+
+
 def test_several_samples_have_seeds_of_their_own(run, capsys):
     assert call(run, "--prompt=a", "--length=9", "--samples=2", "--seed=4", "--temperature=3") == 0
     first, second = re.findall(r"--- seed \d\n(.*)\n", capsys.readouterr().out)

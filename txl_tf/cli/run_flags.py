@@ -3,6 +3,7 @@
 from absl import flags
 
 from txl_tf.cli.flags import define_flag
+from txl_tf.config import KERNEL_DTYPES
 
 
 def define_run_flags(options: flags.FlagValues) -> None:
@@ -16,6 +17,15 @@ def define_ema_flag(options: flags.FlagValues) -> None:
     """Defines the flag that chooses between the weights and their moving average."""
     help_text = "Use the EMA weights if the checkpoint has them."
     define_flag(options, "use_ema", bool, True, help_text)
+
+
+def define_precision_flag(options: flags.FlagValues) -> None:
+    """Defines the flag of the dtype of the weights."""
+    help_text = (
+        "Dtype of the kernels and tables: narrower ones take less memory, and less time to "
+        "generate. int8 has a scale for each output; with bfloat16, texts are read in it, too."
+    )
+    define_flag(options, "precision", str, "float32", help_text, choices=KERNEL_DTYPES)
 
 
 def define_mask_flag(options: flags.FlagValues) -> None:

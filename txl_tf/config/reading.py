@@ -22,6 +22,8 @@ _COUNTS_SELF = describe(
     "transformers, instead of M + 1."
 )
 
+KERNEL_DTYPES = ("float32", "bfloat16", "int8")  # of the weights in inference
+
 
 @document_fields
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from txl_tf.cached_model import CachedModel
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.inference.serving import ServedModel
+from txl_tf.quantization import get_kernel_dtype
 from txl_tf.runs.files import write_aside, write_json, write_text
 from txl_tf.version import __version__
 
@@ -68,6 +69,7 @@ def export_saved_model(
             "model": model.config.to_json(),
             "parameters": model.config.count_parameters(),
             "dtype_policy": model.dtype_policy.name,
+            "kernel_dtype": get_kernel_dtype(model),
             "vocabulary": vocabulary and {"level": vocabulary.level, "symbols": len(vocabulary)},
             "span": cached.span.to_json(),
             "tgt_len": cached.tgt_len,
@@ -107,7 +109,8 @@ def _make_card(info: dict[str, Any]) -> str:
         "",
         f"- Made by txl_tf {info['versions']['txl_tf']}; {_INFO_NAME} contains all settings.",
         f"- Data set: {info.get('dataset', 'unknown')}; step {info.get('step', 0):,}; "
-        f"{info['parameters']:,} parameters; vocabulary: {symbols}.",
+        f"{info['parameters']:,} parameters, kernels in {info['kernel_dtype']}; "
+        f"vocabulary: {symbols}.",
         f"- Segment length {info['tgt_len']}, memory length {span['mem_len']}, "
         f"same_length {str(span['same_length']).lower()}, clamp_len {span['clamp_len']}.",
         f"- An empty memory is {'hidden' if info['mask_empty_memory'] else 'attended to'}.",

@@ -97,7 +97,9 @@ class Generator:
     def _get_loop(self, n_candidates: int | None, by_bins: bool) -> "CompiledLoop":
         key = (n_candidates, by_bins)
         if key not in self._loops:
-            loop = TokenLoop(self.cached, n_candidates, by_bins=by_bins)
+            loop = TokenLoop(
+                self.cached, n_candidates, by_bins=by_bins, is_compiled=self._jit_compile
+            )
             run, read = (
                 tf.function(function, jit_compile=self._jit_compile, autograph=False)
                 for function in (loop.run, loop.read)

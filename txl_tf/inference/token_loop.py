@@ -1,5 +1,6 @@
 """The compiled generation loop: one token at a time, at a constant cost per token."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -7,8 +8,14 @@ import tensorflow as tf
 from keras import ops
 
 from txl_tf.cached_model import CachedModel, CachedState
+from txl_tf.compilation import has_accelerator
 from txl_tf.inference.bin_sampling import choose_tokens_by_bins
 from txl_tf.inference.sampling import SamplingTensors, choose_tokens, penalize
+from txl_tf.layers.fused_layer import finish_layer
+from txl_tf.layers.packed_kernel import multiply_by_rows, restore_kernels
+from txl_tf.layers.products import matmul_rows
+
+_MAX_SINGLE_ROWS = 4  # for more rows, products with restored kernels are faster
 
 
 class LoopState(NamedTuple):
@@ -46,14 +53,22 @@ class TokenLoop:
             all without sorting.
         by_bins: Whether to compute only the bins of the softmax that are needed; for sampling
             settings that allow it. Without cutoffs there is only one bin.
+        is_compiled: Whether XLA compiles the loop.
     """
 
     def __init__(
-        self, cached: CachedModel, n_candidates: int | None = None, *, by_bins: bool = False
+        self,
+        cached: CachedModel,
+        n_candidates: int | None = None,
+        *,
+        by_bins: bool = False,
+        is_compiled: bool = False,
     ):
         self.cached = cached
         self.n_candidates = n_candidates
         self.by_bins = by_bins and bool(cached.model.config.cutoffs)
+        self.is_compiled = is_compiled
+        self.dtype = get_loop_dtype(cached)
         self._ring_len = cached.span.mem_len + 1
 
     def begin(self, state: CachedState, seen: tf.Tensor) -> LoopState:
@@ -68,7 +83,7 @@ class TokenLoop:
             states: Sequence[tf.Tensor], order: tuple[int, ...]
         ) -> tuple[tf.Tensor, ...]:
             padded = (tf.pad(state, [(0, 0), (0, 0), (0, 1), (0, 0)]) for state in states)
-            transposed = (tf.transpose(state, order) for state in padded)
+            transposed = (tf.cast(tf.transpose(state, order), self.dtype) for state in padded)
             return tuple(tf.reshape(state, [-1, *state.shape[2:]]) for state in transposed)
 
         return LoopState(
@@ -76,7 +91,7 @@ class TokenLoop:
             make_rings(state.values, (0, 1, 2, 3)),
             tf.constant(self.cached.span.mem_len, tf.int32),
             state.filled,
-            state.last,
+            tf.cast(state.last, self.dtype),
             seen,
             tf.zeros(tf.shape(state.filled), tf.bool),
         )
@@ -104,7 +119,6 @@ class TokenLoop:
         """
         tokens = tf.fill(tf.shape(uniforms), -1)
         tokens.set_shape(uniforms.shape)
-        choose = self._choose_by_bins() if self.by_bins else self._choose
 
         def continues(step: tf.Tensor, _: tf.Tensor, state: LoopState) -> tf.Tensor:
             return tf.logical_and(step < n_new, tf.logical_not(tf.reduce_all(state.is_done)))
@@ -112,12 +126,15 @@ class TokenLoop:
         def draw(
             step: tf.Tensor, tokens: tf.Tensor, state: LoopState
         ) -> tuple[tf.Tensor, tf.Tensor, LoopState]:
-            drawn = choose(state, uniforms[step], sampling)
-            kept = tf.where(state.is_done, -1, drawn)
-            tokens = tf.tensor_scatter_nd_update(tokens, [[step]], [kept])
-            return step + 1, tokens, self.read(drawn, state, positions, sampling)
+            with self._multiply_by_rows(state):
+                drawn = choose(state, uniforms[step], sampling)
+                kept = tf.where(state.is_done, -1, drawn)
+                tokens = tf.tensor_scatter_nd_update(tokens, [[step]], [kept])
+                return step + 1, tokens, self._read(drawn, state, positions, sampling)
 
-        _, tokens, state = tf.while_loop(continues, draw, (tf.constant(0), tokens, state))
+        with self._restore_kernels(state):
+            choose = self._choose_by_bins() if self.by_bins else self._choose
+            _, tokens, state = tf.while_loop(continues, draw, (tf.constant(0), tokens, state))
         return tokens, state
 
     def _choose(
@@ -139,7 +156,7 @@ class TokenLoop:
                     state.hidden, softmax.get_bin_weights(embedding)[index]
                 )
 
-            head = softmax.bin_log_probs(state.hidden, head_weights)
+            head = softmax.head_log_probs(state.hidden, head_weights)
             return choose_tokens_by_bins(
                 head, self.cached.model.config.bins, compute_inside, uniforms, sampling
             )
@@ -154,31 +171,45 @@ class TokenLoop:
         sampling: SamplingTensors,
     ) -> LoopState:
         """Reads one token of each text, (B,) int32, and returns the new state."""
-        model, config = self.cached.model, self.cached.model.config
+        with self._restore_kernels(state), self._multiply_by_rows(state):
+            return self._read(tokens, state, positions, sampling)
+
+    def _read(
+        self,
+        tokens: tf.Tensor,
+        state: LoopState,
+        positions: Sequence[tf.Tensor],
+        sampling: SamplingTensors,
+    ) -> LoopState:
+        model = self.cached.model
         mask = self._make_mask(state)
-        hidden = model.embedding(tokens[:, None])  # (B, 1, D)
+        hidden = tf.cast(model.embedding(tokens[:, None]), self.dtype)  # (B, 1, D)
         keys, values = [], []
         for index, layer in enumerate(model.decoder_layers):
-            content_bias, position_bias = model.get_biases(index)
-            attention = layer.attention
-            query, new_key, new_value = attention.project(hidden, hidden[:, :0])  # (B, 1, N, H)
+            projected = matmul_rows(hidden, layer.attention.qkv_kernel)
+            query, key, value = (
+                self._split_heads(part) for part in tf.split(projected, 3, axis=-1)
+            )
             # Write before reading, so that the ring buffer is updated in place.
-            key, value = (
-                self._merge_heads(new_key)[:, :, None],
-                self._merge_heads(new_value)[:, None],
+            slot = state.next_slot
+            keys.append(ops.slice_update(state.keys[index], [0, 0, slot], _merge(key)[:, :, None]))
+            values.append(
+                ops.slice_update(state.values[index], [0, slot, 0], _merge(value)[:, None])
             )
-            keys.append(ops.slice_update(state.keys[index], [0, 0, state.next_slot], key))
-            values.append(ops.slice_update(state.values[index], [0, state.next_slot, 0], value))
-            content = self._merge_heads(attention.add_bias(query, content_bias))[:, None] @ keys[-1]
-            content = tf.reshape(content, [-1, config.n_head, 1, self._ring_len])
-            by_head = tf.transpose(attention.add_bias(query, position_bias)[:, 0], [1, 0, 2])
-            position = tf.transpose(by_head @ positions[index], [1, 0, 2])[:, :, None]
-            weights = attention.compute_attention_weights(
-                content, self._rotate(position, state.next_slot), mask
+            content_query, position_query = (
+                layer.attention.add_bias(query, tf.cast(bias, self.dtype))
+                for bias in model.get_biases(index)
             )
-            weights = tf.cast(tf.reshape(weights, [-1, 1, self._ring_len]), hidden.dtype)
-            attended = tf.reshape(weights @ values[-1], query.shape)
-            hidden = layer.apply_feed_forward(hidden, attention.join_heads(attended))
+            content = tf.reshape(
+                _merge(content_query)[:, None] @ keys[-1], [-1, query.shape[1], 1, self._ring_len]
+            )
+            position = self._score_distances(position_query, positions[index])
+            weights = layer.attention.compute_attention_weights(
+                content, self._rotate(position, slot), mask
+            )
+            weights = tf.cast(tf.reshape(weights, [-1, 1, self._ring_len]), self.dtype)
+            attended = tf.reshape(weights @ values[-1], [-1, 1, key.shape[1] * key.shape[2]])
+            hidden = finish_layer(layer, hidden, attended)
         is_token = tf.one_hot(tokens, model.config.n_token, on_value=True, off_value=False)
         is_stop = tf.reduce_any(tokens[:, None] == sampling.stops[None], axis=1)
         return LoopState(
@@ -201,20 +232,66 @@ class TokenLoop:
             return mask
         return tf.logical_and(mask, distances <= state.filled[:, None])[:, None, None]
 
+    def _score_distances(self, query: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        """Returns the scores (B, N, 1, R) of the distances M, ..., 0, of queries (B, N, H).
+
+        The distances beyond `clamp_len` share the score of the first of `positions`.
+        """
+        scores = tf.transpose(tf.transpose(query, [1, 0, 2]) @ positions, [1, 0, 2])
+        n_shared = self._ring_len - positions.shape[2]
+        if n_shared:
+            scores = tf.concat([tf.repeat(scores[..., :1], n_shared, axis=-1), scores], axis=-1)
+        return scores[:, :, None]
+
     def _rotate(self, scores: tf.Tensor, slot: tf.Tensor) -> tf.Tensor:
         """Moves scores (B, N, 1, R) of the distances M, ..., 0 from a slot to the slots."""
         # Slicing a doubled tensor would work too, but XLA pads the operand of such a slice.
         return tf.roll(scores, slot + 1, axis=-1)
 
-    def _merge_heads(self, states: tf.Tensor) -> tf.Tensor:
-        """Returns states (B, 1, N, H) as (B N, H)."""
-        return tf.reshape(states, [-1, self.cached.model.config.d_head])
+    def _split_heads(self, states: tf.Tensor) -> tf.Tensor:
+        """Returns states (B, 1, N H) as (B, N, H)."""
+        config = self.cached.model.config
+        return tf.reshape(states, [-1, config.n_head, config.d_head])
+
+    def _restore_kernels(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
+        """Returns the context of the loop."""
+        if self._has_few_rows(state):
+            return contextlib.nullcontext()
+        return restore_kernels(self.cached.model.kernels, self.dtype)
+
+    def _multiply_by_rows(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
+        """Returns the context of one step."""
+        if not self._has_few_rows(state):
+            return contextlib.nullcontext()
+        return multiply_by_rows(state.next_slot >= 0)
+
+    def _has_few_rows(self, state: LoopState) -> bool:
+        n_rows = state.filled.shape[0]
+        return self.is_compiled and n_rows is not None and n_rows <= _MAX_SINGLE_ROWS
 
 
 def take_positions(cached: CachedModel) -> tuple[tf.Tensor, ...]:
-    """Returns the position products of the distances M, ..., 0, (N, H, R) for each layer."""
-    ring_len = cached.span.mem_len + 1
-    return tuple(tf.transpose(products[:, -ring_len:], [0, 2, 1]) for products in cached.positions)
+    """Returns the position products of the distances P - 1, ..., 0, (N, H, P) for each layer.
+
+    P is R, or `clamp_len` + 1 if that is less: further distances have the products of the first.
+    """
+    n_distances = cached.span.mem_len + 1
+    if cached.span.clamp_len > 0:
+        n_distances = min(n_distances, cached.span.clamp_len + 1)
+    return tuple(
+        tf.transpose(tf.cast(products[:, -n_distances:], get_loop_dtype(cached)), [0, 2, 1])
+        for products in cached.positions
+    )
+
+
+def get_loop_dtype(cached: CachedModel) -> str:
+    """Returns the dtype of the loop's activations: float32 on CPUs, where XLA is slow at others."""
+    return cached.model.compute_dtype if has_accelerator() else "float32"
+
+
+def _merge(states: tf.Tensor) -> tf.Tensor:
+    """Returns states (B, N, H) as (B N, H)."""
+    return tf.reshape(states, [-1, states.shape[-1]])
 
 
 def take_row(state: LoopState, row: int) -> LoopState:

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from txl_tf.config import ModelConfig
+from txl_tf.layers.packed_kernel import PackedKernel, add_kernel, take_rows
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -48,10 +49,12 @@ class AdaptiveEmbedding(keras.layers.Layer):
         config = self.config
         bins = config.bins if config.div_val > 1 else ((0, config.n_token),)
         self.tables = [
-            self.add_weight(
-                name=f"table_{index}",
-                shape=(high - low, config.bin_width(index)),
-                initializer=self.kernel_initializer,
+            add_kernel(
+                self,
+                f"table_{index}",
+                (high - low, config.bin_width(index)),
+                self.kernel_initializer,
+                is_table=True,
             )
             for index, (low, high) in enumerate(bins)
         ]
@@ -73,7 +76,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
             inside = ops.logical_and(local >= 0, local < table.shape[0])
             if len(self.tables) > 1:  # every bin embeds all tokens, so that shapes stay fixed
                 local = ops.clip(local, 0, table.shape[0] - 1)
-            vectors = ops.cast(ops.take(table, local, axis=0), self.compute_dtype)
+            vectors = take_rows(table, local, self.compute_dtype)
             if projection is not None:
                 vectors = ops.matmul(vectors, projection)
             embedded = (
@@ -86,8 +89,11 @@ class AdaptiveEmbedding(keras.layers.Layer):
         """Returns for each bin i its table (n_i, E_i) and its projection (E_i, D) or `None`."""
         if self.config.div_val > 1 or not self.config.cutoffs:
             return list(zip(self.tables, self.projections, strict=True))
-        # Not slices: the gradient of each would have the size of the whole table.
-        tables = ops.split(ops.convert_to_tensor(self.tables[0]), list(self.config.cutoffs))
+        table = self.tables[0]
+        if isinstance(table, PackedKernel):
+            tables = [table[low:high] for low, high in self.config.bins]
+        else:  # not slices: the gradient of each would have the size of the whole table
+            tables = ops.split(ops.convert_to_tensor(table), list(self.config.cutoffs))
         return [(table, self.projections[0]) for table in tables]
 
     def get_config(self):

@@ -88,7 +88,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         bins = self._find_bins(targets)
         head_size = self.config.bins[0][1]
         head_targets = ops.where(bins == 0, targets, head_size + bins - 1)
-        head, *tails = self.get_bin_weights(embedding)
+        head, *tails = self._read_bins(embedding)
         nll = self._compute_head_nll(hidden, head_targets, head)
         order = ops.cast(ops.argsort(bins), "int32")
         for index, (low, weights) in enumerate(zip(self.config.cutoffs, tails, strict=True), 1):
@@ -114,38 +114,58 @@ class AdaptiveSoftmax(keras.layers.Layer):
         """
         hidden = ops.cast(hidden, "float32")
         head_size = self.config.bins[0][1]
-        head, *tails = self._compute_all_logits(hidden, embedding)
+        head, *tails = self._compute_logits(hidden, embedding)
         head = ops.log_softmax(head)
         parts = [head[..., :head_size]]
         for index, logits in enumerate(tails):
             parts.append(head[..., head_size + index, None] + ops.log_softmax(logits))
         return ops.concatenate(parts, axis=-1)
 
+    def head_log_probs(self, hidden, weights):
+        """Returns the log-probabilities of the tokens of bin 0 and of the clusters, in nats.
+
+        Args:
+            hidden: (..., D).
+            weights: The weights of bin 0, from `get_bin_weights`.
+
+        Returns:
+            (..., n_0 + C) float32.
+        """
+        hidden = ops.cast(hidden, "float32")
+        tokens = _compute_logits(hidden, *weights)
+        return ops.log_softmax(self._append_clusters(tokens, hidden, weights[2]))
+
     def bin_log_probs(self, hidden, weights):
-        """Returns log p(w | bin) of every token of a bin, in nats.
+        """Returns log p(w | bin) of every token of a bin but the head, in nats.
 
         Args:
             hidden: (..., D).
             weights: The weights of the bin, from `get_bin_weights`.
 
         Returns:
-            (..., n_i) float32; for the head, the tokens of bin 0 and then the clusters.
+            (..., n_i) float32.
         """
         return ops.log_softmax(_compute_logits(ops.cast(hidden, "float32"), *weights))
 
-    def _compute_all_logits(self, hidden, embedding):
+    def _compute_logits(self, hidden, embedding):
         """Returns the logits of head and bins, (..., n_i) each."""
         config = self.config
         if config.div_val > 1 or not config.cutoffs or config.d_embed != config.d_model:
-            return [
-                _compute_logits(hidden, *weights) for weights in self.get_bin_weights(embedding)
-            ]
+            bins = self.get_bin_weights(embedding)
+            head, *tails = (_compute_logits(hidden, *weights) for weights in bins)
+            return [self._append_clusters(head, hidden, bins[0][2]), *tails]
         # One product with the table of all tokens: slices of it would be copied.
-        logits = matmul_rows_transposed(hidden, ops.convert_to_tensor(embedding.tables[0]))
+        logits = matmul_rows_transposed(hidden, embedding.tables[0])
         logits += ops.concatenate([ops.convert_to_tensor(bias) for bias in self.biases], axis=0)
         head, *tails = ops.split(logits, list(config.cutoffs), axis=-1)
-        clusters = _compute_logits(hidden, self.cluster_weight, self.cluster_bias, None)
-        return [ops.concatenate([head, clusters], axis=-1), *tails]
+        return [self._append_clusters(head, hidden, None), *tails]
+
+    def _append_clusters(self, tokens, hidden, projection):
+        """Returns the logits of the head, given those of the tokens of bin 0."""
+        if not self.config.cutoffs:
+            return tokens
+        weights = (self.cluster_weight, self.cluster_bias, projection)
+        return ops.concatenate([tokens, _compute_logits(hidden, *weights)], axis=-1)
 
     def _find_bins(self, targets):
         """Returns the index of the bin of each target, (n,) int32."""
@@ -155,21 +175,27 @@ class AdaptiveSoftmax(keras.layers.Layer):
         )
 
     def get_bin_weights(self, embedding):
-        """Returns table (n_i, E_i), bias (n_i,) and projection (E_i, D) or `None` of each bin.
-
-        The head has the rows of bin 0 and then those of the clusters.
-        """
+        """Returns table (n_i, E_i), bias (n_i,) and projection (E_i, D) or `None` of each bin."""
         weights = []
         for index, (table, projection) in enumerate(embedding.get_bins()):
             bias = self.biases[index]
             is_tied = self.config.proj_share_all_but_first and index > 0
             if self.config.cutoffs and not is_tied:
                 projection = self.projections[index]
-            if self.config.cutoffs and index == 0:
-                table = ops.concatenate([table, self.cluster_weight], axis=0)
-                bias = ops.concatenate([bias, self.cluster_bias], axis=0)
             weights.append((table, bias, projection))
         return weights
+
+    def _read_bins(self, embedding):
+        """Returns `get_bin_weights` as tensors; the head has the rows of bin 0 and the clusters."""
+        head, *tails = (
+            tuple(None if weight is None else ops.convert_to_tensor(weight) for weight in weights)
+            for weights in self.get_bin_weights(embedding)
+        )
+        if self.config.cutoffs:
+            table, bias, projection = head
+            table = ops.concatenate([table, self.cluster_weight], axis=0)
+            head = table, ops.concatenate([bias, self.cluster_bias], axis=0), projection
+        return [head, *tails]
 
     def _compute_head_nll(self, hidden, targets, weights):
         """Returns -log p(target | head), (n,); in chunks if all logits need too much memory."""

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
+from txl_tf.layers.packed_kernel import add_kernel
 from txl_tf.layers.products import matmul_rows
 
 
@@ -68,15 +69,23 @@ class FeedForward(keras.layers.Layer):
         }
 
 
-class _Dense(keras.layers.Dense):
+class _Dense(keras.layers.Layer):
     """A dense layer whose weights are read in float32 wherever that happens.
 
     Keras would cast them within its calls alone: `keras.remat` computes outside of them, too.
     """
 
-    def add_weight(self, *args, **kwargs):
-        return super().add_weight(*args, **kwargs, autocast=False)
+    def __init__(self, units, *, kernel_initializer, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.kernel_initializer = kernel_initializer
+
+    def build(self, input_shape):
+        shape = (input_shape[-1], self.units)
+        self.kernel = add_kernel(self, "kernel", shape, self.kernel_initializer, autocast=False)
+        self.bias = self.add_weight(
+            name="bias", shape=(self.units,), initializer="zeros", autocast=False
+        )
 
     def call(self, inputs):
-        kernel, bias = (ops.cast(weight, self.compute_dtype) for weight in (self.kernel, self.bias))
-        return matmul_rows(inputs, kernel) + bias
+        return matmul_rows(inputs, self.kernel) + ops.cast(self.bias, inputs.dtype)

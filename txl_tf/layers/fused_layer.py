@@ -25,7 +25,7 @@ def run_layer(layer, hidden, memory, positions, content_bias, position_bias, vis
     """
     attention = layer.attention
     d_heads = attention.n_head * attention.d_head
-    kernel = _cast(attention.qkv_kernel, layer)
+    kernel = ops.cast(attention.qkv_kernel, hidden.dtype)
     attended = fused_attention.attend(
         matmul_rows(hidden, kernel),
         matmul_rows(ops.stop_gradient(memory), kernel[:, d_heads:]),
@@ -47,19 +47,15 @@ def project_distances(layer, positions):
 def finish_layer(layer, hidden, attended, *, training=False):
     """Returns the output of a layer, (B, T, D), given what its heads attended to, (B, T, N H)."""
     network = layer.feed_forward
-    changed = matmul_rows(attended, _cast(layer.attention.o_kernel, layer))
+    changed = matmul_rows(attended, layer.attention.o_kernel)
     dropout = _draw(layer.dropout, training)  # the masks are drawn in the order of the layer
     hidden = add_and_normalize(hidden, changed, None, layer.attention_norm, **dropout)
-    inner = matmul_rows(hidden, _cast(network.inner.kernel, layer))
+    inner = matmul_rows(hidden, network.inner.kernel)
     inner = rectify(inner, network.inner.bias, **_draw(network.dropout, training))
-    changed = matmul_rows(inner, _cast(network.outer.kernel, layer))
+    changed = matmul_rows(inner, network.outer.kernel)
     dropout = _draw(layer.dropout, training)
     norm = layer.feed_forward_norm
     return add_and_normalize(hidden, changed, network.outer.bias, norm, **dropout)
-
-
-def _cast(kernel, layer):
-    return ops.cast(kernel, layer.compute_dtype)
 
 
 def _draw(dropout, training):

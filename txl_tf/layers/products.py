@@ -44,14 +44,17 @@ def matmul_rows(rows, kernel):
 
     Args:
         rows: (..., K).
-        kernel: (K, L) of the same dtype.
+        kernel: (K, L), a weight or tensor of any dtype, or a `PackedKernel`.
 
     Returns:
-        (..., L) of that dtype.
+        (..., L) of the dtype of `rows`.
 
     >>> matmul_rows(ops.ones((2, 3, 5)), ops.ones((5, 7))).shape == (2, 3, 7)
     True
     """
+    if hasattr(kernel, "multiply"):  # packed
+        return kernel.multiply(rows)
+    kernel = ops.cast(kernel, rows.dtype)
     *batch, width = ops.shape(rows)
     n_columns = kernel.shape[-1]
     n_parts = math.gcd(kernel.shape[0], _MAX_PARTS)
@@ -70,21 +73,31 @@ def matmul_rows_transposed(rows, kernel):
 
     Args:
         rows: (..., K).
-        kernel: (L, K) of the same dtype.
+        kernel: (L, K), a weight or tensor of any dtype, or a `PackedKernel`.
 
     Returns:
-        (..., L) of that dtype.
+        (..., L) of the dtype of `rows`.
 
     >>> matmul_rows_transposed(ops.ones((2, 3, 5)), ops.ones((7, 5))).shape == (2, 3, 7)
     True
     """
+    if hasattr(kernel, "multiply"):  # packed
+        return kernel.multiply(rows)
+    kernel = ops.cast(kernel, rows.dtype)
     if not _is_single(rows):
         return ops.matmul(rows, ops.transpose(kernel))
     *batch, width = rows.shape
     products = ops.matmul(kernel, ops.reshape(rows, (width, 1)))
-    # The maximum changes nothing, but XLA for CPU would fuse an addition that follows with the
-    # product, and compute both on one thread.
-    return ops.maximum(ops.reshape(products, (*batch, kernel.shape[0])), _LOWEST)
+    return keep_apart(ops.reshape(products, (*batch, kernel.shape[0])))
+
+
+def keep_apart(products):
+    """Returns products unchanged, by an operation that XLA does not fuse with them.
+
+    XLA for CPU would fuse an addition that follows with a product of a vector and a matrix, and
+    compute both on one thread.
+    """
+    return ops.maximum(products, _LOWEST)
 
 
 def _is_single(rows):

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
+from txl_tf.layers.packed_kernel import add_kernel
 from txl_tf.layers.products import matmul_rows
 
 MASKED_SCORE = -1e30  # in float32, where softmax makes it an exact 0
@@ -69,12 +70,12 @@ class RelativeAttention(keras.layers.Layer):
     def build(self, hidden_shape, *_):
         d_model, d_heads = hidden_shape[-1], self.n_head * self.d_head
 
-        def add_kernel(name, *shape):
-            return self.add_weight(name=name, shape=shape, initializer=self.kernel_initializer)
+        def add(name, *shape):
+            return add_kernel(self, name, shape, self.kernel_initializer)
 
-        self.qkv_kernel = add_kernel("qkv_kernel", d_model, 3 * d_heads)
-        self.r_kernel = add_kernel("r_kernel", d_model, d_heads)
-        self.o_kernel = add_kernel("o_kernel", d_heads, d_model)
+        self.qkv_kernel = add("qkv_kernel", d_model, 3 * d_heads)
+        self.r_kernel = add("r_kernel", d_model, d_heads)
+        self.o_kernel = add("o_kernel", d_heads, d_model)
 
     def call(
         self,
@@ -96,11 +97,11 @@ class RelativeAttention(keras.layers.Layer):
     def project(self, hidden, memory):
         """Returns q (B, T, N, H) and k, v (B, S, N, H)."""
         d_heads = self.n_head * self.d_head
-        kernel = ops.cast(self.qkv_kernel, self.compute_dtype)
-        query, keys, values = ops.split(matmul_rows(hidden, kernel), 3, axis=-1)
+        query, keys, values = ops.split(matmul_rows(hidden, self.qkv_kernel), 3, axis=-1)
         if memory.shape[1]:
             # The memory is projected separately from the segment: its backward pass then computes
             # gradients of the kernel only, half the work of a single product over both.
+            kernel = ops.cast(self.qkv_kernel, self.compute_dtype)
             old = ops.matmul(ops.stop_gradient(memory), kernel[:, d_heads:])
             old_keys, old_values = ops.split(old, 2, axis=-1)
             keys = ops.concatenate([old_keys, keys], axis=1)
@@ -116,7 +117,7 @@ class RelativeAttention(keras.layers.Layer):
 
     def project_positions(self, positions):
         """Returns W_r R of the distances, (S, N, H)."""
-        return self._split_heads(ops.matmul(positions, ops.cast(self.r_kernel, self.compute_dtype)))
+        return self._split_heads(matmul_rows(positions, self.r_kernel))
 
     def score_position(self, query, distance_keys, position_bias):
         """Returns the terms (b) + (d) of the scores, (B, N, T, S), undefined after the query."""
@@ -142,7 +143,7 @@ class RelativeAttention(keras.layers.Layer):
     def join_heads(self, attended):
         """Returns the output projection (B, T, D) of the outputs of all heads (B, T, N, H)."""
         attended = ops.reshape(attended, (*ops.shape(attended)[:2], self.n_head * self.d_head))
-        return matmul_rows(attended, ops.cast(self.o_kernel, self.compute_dtype))
+        return matmul_rows(attended, self.o_kernel)
 
     def _split_heads(self, tensor):
         return ops.reshape(tensor, (*ops.shape(tensor)[:-1], self.n_head, self.d_head))

@@ -1,0 +1,128 @@
+"""Weight-only quantization: kernels and tables in bfloat16 and int8."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from golden_cases import load_case
+
+import txl_tf
+from txl_tf.cached_model import CachedModel
+from txl_tf.inference.export import export_saved_model
+from txl_tf.inference.generation import Generator
+from txl_tf.inference.sampling import SamplingConfig
+from txl_tf.quantization import quantize
+from txl_tf.release import load_model
+
+NAMES = ("char", "word_base", "word_large", "lm1b")
+SPAN = txl_tf.AttentionSpan(6, clamp_len=4)
+
+
+def load(name):
+    case = load_case(name)
+    ids = tf.constant(case.golden["tokens"].astype("int32")[:, :8])
+    return load_model(case.checkpoint, case.config), ids
+
+
+def restore(packed):
+    """Returns a model with float32 kernels that have the values of packed ones."""
+    model = txl_tf.TransformerXL(packed.config, seed=0)
+    for weight, kernel in zip(model.kernels, packed.kernels, strict=True):
+        weight.assign(tf.convert_to_tensor(kernel))
+    others = {weight.path: weight for weight in packed.weights}
+    for weight in model.weights:
+        if weight.path in others:
+            weight.assign(others[weight.path])
+    return model
+
+
+def score(model, ids):
+    cached = CachedModel(model, SPAN, ids.shape[1])
+    return cached.score_ids(ids, cached.initial_state(len(ids)), tf.fill(len(ids), ids.shape[1]))
+
+
+def test_int8_rounds_each_output_to_255_steps():
+    model, _ = load("char")
+    kernel = model.decoder_layers[0].attention.o_kernel
+    values = np.array(kernel)
+    values[:, 0], values[:, 1] = 0, np.round(np.linspace(-127, 127, len(values)))
+    kernel.assign(values)
+    found = np.asarray(tf.convert_to_tensor(quantize(model, "int8").kernels[3]))
+    assert found.shape == values.shape
+    assert (np.abs(found - values) <= np.abs(values).max(axis=0) / 254 + 1e-7).all()
+    np.testing.assert_array_equal(found[:, :2], values[:, :2])
+    assert len(np.unique(found[:, 2])) > 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_int8_scores_as_floats_of_its_values_do(name):
+    """Tables with bins and projections, too: each use of a kernel reads the same values."""
+    model, ids = load(name)
+    packed = quantize(model, "int8")
+    found, expected = score(packed, ids)[0], score(restore(packed), ids)[0]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+    assert np.abs(found - score(model, ids)[0]).max() > 1e-5
+    hidden, _ = packed(ids, packed.initial_memory(len(ids), 6), span=SPAN)
+    plain, _ = restore(packed)(ids, packed.initial_memory(len(ids), 6), span=SPAN)
+    np.testing.assert_allclose(hidden, plain, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("int8", 0.03), ("bfloat16", 0.03)])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loss_hardly_changes(name, dtype, bound):
+    model, ids = load(name)
+    found, expected = score(quantize(model, dtype), ids)[0], score(model, ids)[0]
+    np.testing.assert_allclose(np.mean(found), np.mean(expected), rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("n_texts", [1, 5])
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+@pytest.mark.parametrize("name", ["char", "word_large"])
+def test_the_loop_reads_what_segments_read(name, dtype, n_texts, is_compiled):
+    """Row by row, or with kernels that are restored before the loop, as the batch decides."""
+    model, ids = load(name)
+    packed = quantize(model, dtype)
+    generator = Generator(CachedModel(packed, SPAN, 4), jit_compile=is_compiled)
+    prompts = [np.asarray(ids[row % len(ids)]) for row in range(n_texts)]
+    session = generator.start(prompts, SamplingConfig(temperature=0.0), [0] * n_texts)
+    drawn = np.concatenate(list(session.draw(6)), axis=1)
+    texts = tf.concat([tf.stack(prompts), drawn], axis=1)
+    cached = CachedModel(packed, SPAN, texts.shape[1])
+    hidden, _ = cached.read(texts, cached.initial_state(n_texts))
+    log_probs = np.asarray(packed.log_probs(hidden))[:, -7:-1]
+    chosen = np.take_along_axis(log_probs, drawn[..., None], axis=-1)[..., 0]
+    np.testing.assert_allclose(chosen, log_probs.max(axis=-1), rtol=0, atol=0.02)
+
+
+def test_int8_is_smaller_and_exports(tmp_path):
+    model, ids = load("word_large")
+    packed = quantize(model, "int8")
+    sizes = {}
+    for name, each in (("float", model), ("int8", packed)):
+        export_saved_model(str(tmp_path / name), CachedModel(each, SPAN, 8), None)
+        files = (tmp_path / name / "variables").iterdir()
+        sizes[name] = sum(file.stat().st_size for file in files)
+    n_kernel_bytes = 4 * sum(np.size(kernel) for kernel in model.kernels)
+    assert sizes["float"] - sizes["int8"] > 0.6 * n_kernel_bytes
+    loaded = tf.saved_model.load(str(tmp_path / "int8"))
+    lengths = tf.fill(len(ids), ids.shape[1])
+    found = loaded.signatures["score_ids"](ids=ids, lengths=lengths)["nats"]
+    np.testing.assert_allclose(found, score(packed, ids)[0], rtol=0, atol=1e-4)
+    assert '"kernel_dtype": "int8"' in (tmp_path / "int8" / "txl_tf.json").read_text()
+
+
+def test_a_quantized_model_comes_back_from_its_file(tmp_path):
+    model, ids = load("char")
+    packed = quantize(model, "int8")
+    packed.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(score(again, ids)[0], score(packed, ids)[0])
+
+
+def test_errors():
+    model, _ = load("char")
+    with pytest.raises(txl_tf.UserError, match="`dtype` must be 'bfloat16' or 'int8'"):
+        quantize(model, "int4")
+    with pytest.raises(txl_tf.UserError, match="the model is quantized already, to int8"):
+        quantize(quantize(model, "int8"), "bfloat16")

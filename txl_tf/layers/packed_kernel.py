@@ -1,0 +1,213 @@
+"""Kernels in bfloat16 or int8, for models whose weights stand still.
+
+Generation reads every kernel for each token, so its speed is that of the memory: narrower kernels
+take less time, and less space in memory and on disk. Activations keep their dtype.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import keras
+from keras import ops
+
+from txl_tf.layers.products import keep_apart, multiply
+
+_LARGEST = 127  # of int8, without -128, so that both signs have the same range
+
+_guard: ContextVar[Any] = ContextVar("guard", default=None)
+_restored: ContextVar[dict[int, Any]] = ContextVar("restored")
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class PackedPolicy(keras.DTypePolicy):
+    """A dtype policy of layers whose kernels are packed.
+
+    Args:
+        name: The name of the policy of all else, such as "float32" or "mixed_bfloat16".
+        packed_dtype: The dtype of the kernels, "bfloat16" or "int8".
+    """
+
+    def __init__(self, name: str, packed_dtype: str):
+        super().__init__(name)
+        self.packed_dtype = packed_dtype
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"packed_dtype": self.packed_dtype}
+
+
+class PackedKernel:
+    """A matrix whose rows are stored in bfloat16, or in int8 with a scale for each row.
+
+    It stands in the place of a kernel (K, L), stored by its L outputs, or of a table (n, E),
+    stored by its rows, which are the outputs of a product with tied weights. It converts to a
+    float32 tensor of that shape wherever TensorFlow expects a tensor.
+
+    Args:
+        rows: The stored matrix, a variable or tensor of bfloat16 or int8.
+        scales: (L, 1) or (n, 1) float32, by which the rows are multiplied; `None` for bfloat16.
+        is_table: Whether the matrix has the shape of `rows`; otherwise it is transposed.
+    """
+
+    def __init__(self, rows: Any, scales: Any, *, is_table: bool):
+        self.rows = rows
+        self.scales = scales
+        self.is_table = is_table
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the matrix."""
+        shape = tuple(self.rows.shape)
+        return shape if self.is_table else shape[::-1]
+
+    def assign(self, matrix: Any) -> None:
+        """Stores a matrix of floats.
+
+        The scale of an int8 row is its largest magnitude, divided by 127. The values are rounded
+        to the nearest.
+        """
+        rows = ops.cast(matrix, "float32")
+        rows = rows if self.is_table else ops.transpose(rows)
+        if self.scales is not None:
+            scales = ops.max(ops.abs(rows), axis=1, keepdims=True) / _LARGEST
+            scales = ops.where(scales > 0, scales, 1.0)
+            self.scales.assign(scales)
+            rows = ops.round(rows / scales)
+        self.rows.assign(ops.cast(rows, self.rows.dtype))
+
+    def restore(self, dtype: str = "float32") -> Any:
+        """Returns the rows as floats."""
+        if self.scales is None:
+            return ops.cast(self.rows, dtype)
+        return ops.cast(ops.cast(self.rows, "float32") * self.scales, dtype)
+
+    def take(self, indices: Any, dtype: str) -> Any:
+        """Returns rows (..., E) of a table."""
+        rows = ops.cast(ops.take(self.rows, indices, axis=0), "float32")
+        if self.scales is not None:
+            rows = rows * ops.take(self.scales, indices, axis=0)
+        return ops.cast(rows, dtype)
+
+    def multiply(self, inputs: Any) -> Any:
+        """Returns the product of `inputs` (..., K) with the stored rows (L, K), (..., L)."""
+        *batch, width = ops.shape(inputs)
+        flat = ops.reshape(inputs, (-1, width))
+        if (restored := self._get_restored()) is not None:
+            outputs = multiply(flat, restored, transpose_right=True)
+        elif (guard := _guard.get()) is not None:
+            outputs = self._multiply_rows(flat, guard)
+        else:
+            outputs = multiply(flat, self.restore(inputs.dtype), transpose_right=True)
+        return ops.reshape(outputs, (*batch, self.rows.shape[0]))
+
+    def _multiply_rows(self, inputs: Any, guard: Any) -> Any:
+        """Multiplies each input (n, K), rounded to bfloat16, with sums in float32."""
+        import tensorflow as tf  # other backends do not get here
+
+        rows = tf.convert_to_tensor(self.rows)
+        # As integers: XLA widens bfloat16 before it looks at the guard.
+        bits = rows if rows.dtype == tf.int8 else tf.bitcast(rows, tf.int16)
+        rows = tf.bitcast(tf.where(guard, bits, tf.zeros((), bits.dtype)), rows.dtype)
+        outputs = [
+            tf.matmul(vector[None], rows, transpose_b=True, output_type=tf.float32)
+            for vector in ops.unstack(ops.cast(inputs, "bfloat16"))
+        ]
+        joined = keep_apart(ops.concatenate(outputs, axis=0))
+        if self.scales is not None:
+            joined *= ops.reshape(self.scales, (-1,))
+        return ops.cast(joined, inputs.dtype)
+
+    def __getitem__(self, part: slice) -> Any:
+        """Returns some of the rows of a table: a `PackedKernel`, or a tensor if it is restored."""
+        if (restored := self._get_restored()) is not None:
+            return restored[part]
+        scales = None if self.scales is None else self.scales[part]
+        return PackedKernel(ops.convert_to_tensor(self.rows)[part], scales, is_table=True)
+
+    def _get_restored(self) -> Any:
+        """Returns the rows that `restore_kernels` has restored, or `None`."""
+        return _restored.get({}).get(id(self))
+
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
+        rows = self.restore()
+        matrix = rows if self.is_table else ops.transpose(rows)
+        return matrix if dtype is None else ops.cast(matrix, dtype)
+
+
+def add_kernel(
+    layer: keras.layers.Layer,
+    name: str,
+    shape: Sequence[int],
+    initializer: Any,
+    *,
+    is_table: bool = False,
+    **options: Any,
+) -> Any:
+    """Adds a kernel to a layer: a weight, or a `PackedKernel` if its policy is a `PackedPolicy`.
+
+    Args:
+        layer: The layer.
+        name: The name of the kernel.
+        shape: (K, L) of a kernel, (n, E) of a table.
+        initializer: The initializer; a packed kernel starts at 0.
+        is_table: Whether the matrix is a table.
+        **options: Further arguments of `add_weight` if the kernel is not packed.
+    """
+    packed_dtype = getattr(layer.dtype_policy, "packed_dtype", None)
+    if packed_dtype is None:
+        return layer.add_weight(name=name, shape=shape, initializer=initializer, **options)
+    n_rows, width = shape if is_table else shape[::-1]
+
+    def add(part: str, shape: Sequence[int], dtype: str) -> Any:
+        return layer.add_weight(
+            name=f"{name}_{part}",
+            shape=shape,
+            dtype=dtype,
+            initializer="zeros",
+            trainable=False,
+            autocast=False,
+        )
+
+    scales = add("scales", (n_rows, 1), "float32") if packed_dtype == "int8" else None
+    return PackedKernel(add("rows", (n_rows, width), packed_dtype), scales, is_table=is_table)
+
+
+def take_rows(table: Any, indices: Any, dtype: str) -> Any:
+    """Returns rows (..., E) of a table (n, E), a weight or a `PackedKernel`."""
+    if isinstance(table, PackedKernel):
+        return table.take(indices, dtype)
+    return ops.cast(ops.take(table, indices, axis=0), dtype)
+
+
+@contextlib.contextmanager
+def restore_kernels(kernels: Sequence[Any], dtype: str) -> Iterator[None]:
+    """Lets the code within multiply with kernels that are restored once, before any loop.
+
+    Args:
+        kernels: The kernels; those that are not packed are left out.
+        dtype: The dtype of the restored kernels.
+    """
+    packed = (kernel for kernel in kernels if isinstance(kernel, PackedKernel))
+    token = _restored.set({id(kernel): kernel.restore(dtype) for kernel in packed})
+    try:
+        yield
+    finally:
+        _restored.reset(token)
+
+
+@contextlib.contextmanager
+def multiply_by_rows(guard: Any) -> Iterator[None]:
+    """Lets the code within multiply row by row with packed kernels, without restoring them.
+
+    XLA for CPU multiplies a vector with a narrow matrix fast, but it would convert all kernels to
+    wide ones before a loop, as nothing in the loop changes them. So they must depend on the loop.
+
+    Args:
+        guard: () bool, true, but unknown to the compiler before the loop.
+    """
+    token = _guard.set(guard)
+    try:
+        yield
+    finally:
+        _guard.reset(token)

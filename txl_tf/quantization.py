@@ -1,0 +1,44 @@
+"""Weight-only quantization: a model whose kernels are stored in bfloat16 or int8."""
+
+from txl_tf.config import KERNEL_DTYPES
+from txl_tf.errors import UserError
+from txl_tf.layers.packed_kernel import PackedPolicy
+from txl_tf.model import TransformerXL
+
+
+def quantize(model: TransformerXL, dtype: str) -> TransformerXL:
+    """Returns a model with the kernels and tables of another one in fewer bits, for inference.
+
+    Biases, norms and small projections stay in float32. So do activations, keys and values with
+    "int8". With "bfloat16", segments are computed in bfloat16 too, as in training with that
+    precision.
+
+    Args:
+        model: A model with float32 weights, which stays as it is.
+        dtype: "int8", with a scale for each output (symmetric, rounded to nearest); or "bfloat16".
+
+    Returns:
+        A model that cannot be trained.
+
+    Raises:
+        UserError: If there is no such dtype, or the model is quantized already.
+    """
+    if dtype not in KERNEL_DTYPES[1:]:
+        rule = " or ".join(map(repr, KERNEL_DTYPES[1:]))
+        raise UserError(f"`dtype` must be {rule}. Received: {dtype!r}")
+    if get_kernel_dtype(model) != "float32":
+        raise UserError(f"the model is quantized already, to {get_kernel_dtype(model)}")
+    name = "mixed_bfloat16" if dtype == "bfloat16" else model.dtype_policy.name
+    packed = TransformerXL(model.config, seed=model.seed, dtype=PackedPolicy(name, dtype))
+    for kernel, weight in zip(packed.kernels, model.kernels, strict=True):
+        kernel.assign(weight)
+    others = {weight.path: weight for weight in model.weights}
+    for weight in packed.weights:
+        if weight.path in others:
+            weight.assign(others[weight.path])
+    return packed
+
+
+def get_kernel_dtype(model: TransformerXL) -> str:
+    """Returns the dtype of the kernels of a model, one of `KERNEL_DTYPES`."""
+    return getattr(model.dtype_policy, "packed_dtype", "float32")
