@@ -37,8 +37,8 @@ class Speed(NamedTuple):
 
 def make_model(shape: Shape, precision: str = "float32") -> Any:
     """Returns a model with random weights, whose kernels have one of `KERNEL_DTYPES`."""
+    from txl_tf.inference.quantization import quantize
     from txl_tf.model import TransformerXL
-    from txl_tf.quantization import quantize
 
     config, _ = shape.make_configs(dropout=0.0)
     model = TransformerXL(config, seed=0)

@@ -23,7 +23,7 @@ PARTS = {
     "evaluation": {"config", "presets", "model", "compilation", "cached_model", "data", "runs"},
     "training": {"config", "layers", "model", "compilation", "data", "runs", "evaluation"},
     "inference": {
-        *("config", "presets", "model", "compilation", "cached_model", "data", "runs"),
+        *("config", "presets", "layers", "model", "compilation", "cached_model", "data", "runs"),
         "evaluation",
     },
     "release": {"config", "presets", "model", "data", "runs"},

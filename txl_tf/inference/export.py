@@ -11,8 +11,8 @@ import tensorflow as tf
 from txl_tf.cached_model import CachedModel
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
+from txl_tf.inference.quantization import get_kernel_dtype
 from txl_tf.inference.serving import ServedModel
-from txl_tf.quantization import get_kernel_dtype
 from txl_tf.runs.files import write_aside, write_json, write_text
 from txl_tf.version import __version__
 

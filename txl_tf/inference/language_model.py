@@ -16,13 +16,13 @@ from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.score import Score, describe_unknown
 from txl_tf.inference.export import EXPORT_BATCH_SIZE, export_saved_model
 from txl_tf.inference.generation import Generator
+from txl_tf.inference.quantization import get_kernel_dtype, quantize
 from txl_tf.inference.sampling import SamplingConfig
 from txl_tf.inference.scoring import SCORING_BATCH_SIZE, Scorer
 from txl_tf.inference.session import Session
 from txl_tf.inference.text_encoder import TextEncoder
 from txl_tf.inference.text_scores import TextScore, score_texts, sum_scores
 from txl_tf.model import TransformerXL
-from txl_tf.quantization import get_kernel_dtype, quantize
 from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.checkpoint_writer import save_weights

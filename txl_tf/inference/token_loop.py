@@ -10,9 +10,10 @@ from keras import ops
 from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.compilation import has_accelerator
 from txl_tf.inference.bin_sampling import choose_tokens_by_bins
+from txl_tf.inference.quantization import make_row_product
 from txl_tf.inference.sampling import SamplingTensors, choose_tokens, penalize
 from txl_tf.layers.fused_layer import finish_layer
-from txl_tf.layers.packed_kernel import multiply_by_rows, restore_kernels
+from txl_tf.layers.packed_kernel import restore_kernels, use_product
 from txl_tf.layers.products import matmul_rows
 
 _MAX_SINGLE_ROWS = 4  # for more rows, products with restored kernels are faster
@@ -263,7 +264,7 @@ class TokenLoop:
         """Returns the context of one step."""
         if not self._has_few_rows(state):
             return contextlib.nullcontext()
-        return multiply_by_rows(state.next_slot >= 0)
+        return use_product(make_row_product(state.next_slot >= 0))
 
     def _has_few_rows(self, state: LoopState) -> bool:
         n_rows = state.filled.shape[0]

@@ -5,7 +5,7 @@ take less time, and less space in memory and on disk. Activations keep their dty
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -16,7 +16,7 @@ from txl_tf.layers.products import keep_apart, multiply
 
 _LARGEST = 127  # of int8, without -128, so that both signs have the same range
 
-_guard: ContextVar[Any] = ContextVar("guard", default=None)
+_product: ContextVar[Callable[[Any, Any], Any] | None] = ContextVar("product", default=None)
 _restored: ContextVar[dict[int, Any]] = ContextVar("restored")
 
 
@@ -95,28 +95,14 @@ class PackedKernel:
         flat = ops.reshape(inputs, (-1, width))
         if (restored := self._get_restored()) is not None:
             outputs = multiply(flat, restored, transpose_right=True)
-        elif (guard := _guard.get()) is not None:
-            outputs = self._multiply_rows(flat, guard)
+        elif (product := _product.get()) is not None:
+            outputs = keep_apart(product(flat, self.rows))
+            if self.scales is not None:
+                outputs *= ops.reshape(self.scales, (-1,))
+            outputs = ops.cast(outputs, inputs.dtype)
         else:
             outputs = multiply(flat, self.restore(inputs.dtype), transpose_right=True)
         return ops.reshape(outputs, (*batch, self.rows.shape[0]))
-
-    def _multiply_rows(self, inputs: Any, guard: Any) -> Any:
-        """Multiplies each input (n, K), rounded to bfloat16, with sums in float32."""
-        import tensorflow as tf  # other backends do not get here
-
-        rows = tf.convert_to_tensor(self.rows)
-        # As integers: XLA widens bfloat16 before it looks at the guard.
-        bits = rows if rows.dtype == tf.int8 else tf.bitcast(rows, tf.int16)
-        rows = tf.bitcast(tf.where(guard, bits, tf.zeros((), bits.dtype)), rows.dtype)
-        outputs = [
-            tf.matmul(vector[None], rows, transpose_b=True, output_type=tf.float32)
-            for vector in ops.unstack(ops.cast(inputs, "bfloat16"))
-        ]
-        joined = keep_apart(ops.concatenate(outputs, axis=0))
-        if self.scales is not None:
-            joined *= ops.reshape(self.scales, (-1,))
-        return ops.cast(joined, inputs.dtype)
 
     def __getitem__(self, part: slice) -> Any:
         """Returns some of the rows of a table: a `PackedKernel`, or a tensor if it is restored."""
@@ -197,17 +183,14 @@ def restore_kernels(kernels: Sequence[Any], dtype: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def multiply_by_rows(guard: Any) -> Iterator[None]:
-    """Lets the code within multiply row by row with packed kernels, without restoring them.
-
-    XLA for CPU multiplies a vector with a narrow matrix fast, but it would convert all kernels to
-    wide ones before a loop, as nothing in the loop changes them. So they must depend on the loop.
+def use_product(product: Callable[[Any, Any], Any]) -> Iterator[None]:
+    """Lets the code within multiply with the stored rows of packed kernels by a function.
 
     Args:
-        guard: () bool, true, but unknown to the compiler before the loop.
+        product: Returns the product of inputs (n, K) and stored rows (L, K), (n, L) float32.
     """
-    token = _guard.set(guard)
+    token = _product.set(product)
     try:
         yield
     finally:
-        _guard.reset(token)
+        _product.reset(token)

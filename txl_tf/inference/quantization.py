@@ -1,5 +1,10 @@
 """Weight-only quantization: a model whose kernels are stored in bfloat16 or int8."""
 
+import functools
+from collections.abc import Callable
+
+import tensorflow as tf
+
 from txl_tf.config import KERNEL_DTYPES
 from txl_tf.errors import UserError
 from txl_tf.layers.packed_kernel import PackedPolicy
@@ -42,3 +47,31 @@ def quantize(model: TransformerXL, dtype: str) -> TransformerXL:
 def get_kernel_dtype(model: TransformerXL) -> str:
     """Returns the dtype of the kernels of a model, one of `KERNEL_DTYPES`."""
     return getattr(model.dtype_policy, "packed_dtype", "float32")
+
+
+def make_row_product(guard: tf.Tensor) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Returns a product of a few inputs with narrow rows, for a loop that XLA compiles.
+
+    XLA for CPU multiplies a vector with a narrow matrix fast, but it would convert all kernels to
+    wide ones before a loop, as nothing in the loop changes them. So they must depend on the loop.
+
+    Args:
+        guard: () bool, true, but unknown to the compiler before the loop.
+
+    Returns:
+        A function of inputs (n, K), which it rounds to bfloat16, and rows (L, K) of bfloat16 or
+        int8, which returns their product, (n, L) float32.
+    """
+    return functools.partial(_multiply_rows, guard=guard)
+
+
+def _multiply_rows(inputs: tf.Tensor, rows: tf.Tensor, *, guard: tf.Tensor) -> tf.Tensor:
+    rows = tf.convert_to_tensor(rows)
+    # As integers: XLA widens bfloat16 before it looks at the guard.
+    bits = rows if rows.dtype == tf.int8 else tf.bitcast(rows, tf.int16)
+    rows = tf.bitcast(tf.where(guard, bits, tf.zeros((), bits.dtype)), rows.dtype)
+    vectors = tf.unstack(tf.cast(inputs, tf.bfloat16)[:, None])
+    products = [
+        tf.matmul(vector, rows, transpose_b=True, output_type=tf.float32) for vector in vectors
+    ]
+    return tf.concat(products, axis=0)

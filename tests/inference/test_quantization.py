@@ -10,8 +10,8 @@ import txl_tf
 from txl_tf.cached_model import CachedModel
 from txl_tf.inference.export import export_saved_model
 from txl_tf.inference.generation import Generator
+from txl_tf.inference.quantization import quantize
 from txl_tf.inference.sampling import SamplingConfig
-from txl_tf.quantization import quantize
 from txl_tf.release import load_model
 
 NAMES = ("char", "word_base", "word_large", "lm1b")
