@@ -2,24 +2,34 @@
 
 python -m benchmarks.curves --compare replicas --output docs/replicas.png
 python -m benchmarks.curves --compare precision --output precision.png
+python -m benchmarks.curves --compare precision --variants float32,bfloat16 --preset demo_hour \\
+    --steps 1000 --seeds 0,1,2 --score_in float32,bfloat16 --json precision.json
 
-Trains the demo's model once for each variant on the demo's corpus, prints how far each run is from
-the first one, and draws all of them. It takes some minutes.
+Trains a model on the demo's corpus once for each variant and seed, prints how far each run is from
+the run of the first variant with the same seed, and draws those of the first seed. With several
+seeds it prints how far they are from each other, too: a difference of that size between two
+variants says nothing about them. With `--score_in` each trained model is scored on the test split
+in each of these precisions. It takes some minutes.
 """
 
+import functools
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from absl import flags
 
 from benchmarks.several_workers import start_workers
+from txl_tf import presets
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
+from txl_tf.config.training import PRECISIONS
 from txl_tf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -36,19 +46,20 @@ VARIANTS: dict[str, dict[str, tuple[int, list[str]]]] = {
         "float32": (1, []),
         "bfloat16": (1, ["--precision=bfloat16"]),
         "float16": (1, ["--precision=float16"]),
-        "2 replicas, reduced in bfloat16": (1, ["--cpu_replicas=2", "--reduce_dtype=bfloat16"]),
+        "2 replicas reducing in bfloat16": (1, ["--cpu_replicas=2", "--reduce_dtype=bfloat16"]),
     },
 }
+N_AVERAGED = 100  # steps of which each loss of the table is the mean
 
 
 def train(folder: Path, data_dir: Path, n_processes: int, flag_texts: list[str]) -> np.ndarray:
-    """Trains a run and returns the loss of each step in nats, (steps,).
+    """Trains a run in `folder / "run"` and returns the loss of each step in nats, (steps,).
 
     Raises:
         UserError: a process failed.
     """
     folder.mkdir()
-    command = [sys.executable, str(ROOT / "train_gpu.py"), "--preset=demo", "--iterations=1"]
+    command = [sys.executable, str(ROOT / "train_gpu.py"), "--iterations=1"]
     command += [f"--data_dir={data_dir}", f"--model_dir={folder / 'run'}", *flag_texts]
     logs = [folder / f"output-{index}" for index in range(n_processes)]
     statuses = [process.wait() for process in start_workers([command] * n_processes, logs)]
@@ -56,6 +67,81 @@ def train(folder: Path, data_dir: Path, n_processes: int, flag_texts: list[str])
         raise UserError(f"{' '.join(command)} failed: {logs[0].read_text()[-1000:]}")
     lines = (folder / "run" / "log.jsonl").read_text().splitlines()
     return np.array([json.loads(line)["loss_nats"] for line in lines])
+
+
+def score(run: Path, data_dir: Path, precision: str) -> float:
+    """Returns the bits per byte of a trained model on the test split, computed in a precision."""
+    from txl_tf.data import open_records
+    from txl_tf.evaluation.evaluator import Evaluator
+    from txl_tf.model import TransformerXL
+    from txl_tf.runs.checkpoint_files import find_checkpoint
+    from txl_tf.runs.checkpoint_reader import load_weights
+    from txl_tf.runs.folder import read_run_config
+    from txl_tf.training.trainer import DTYPE_POLICIES
+
+    config = read_run_config(str(run))
+    model = TransformerXL(config.model, dtype=DTYPE_POLICIES[precision])
+    load_weights(model, find_checkpoint(str(run)))
+    evaluator = Evaluator(model, config.evaluation, jit="auto")
+    return evaluator.score(open_records(data_dir).split("test")).bits_per_token
+
+
+def average(curve: np.ndarray) -> np.ndarray:
+    """Returns the mean losses of every `N_AVERAGED` steps; the last steps may be fewer."""
+    starts = np.arange(0, len(curve), N_AVERAGED)
+    return np.add.reduceat(curve, starts) / np.diff(np.append(starts, len(curve)))
+
+
+def measure_distance(curve: np.ndarray, other: np.ndarray) -> dict[str, float]:
+    """Returns the largest and the mean distance of two averaged curves, in nats."""
+    distances = np.abs(average(curve) - average(other))
+    return {"largest": float(distances.max()), "mean": float(distances.mean())}
+
+
+def summarize(
+    curves: dict[str, dict[str, np.ndarray]], bits: dict[str, dict[str, dict[str, float]]]
+) -> dict[str, Any]:
+    """Returns averaged curves, their distances, and the bits per byte, for the JSON file.
+
+    Args:
+        curves: The loss of each step by variant and seed.
+        bits: The bits per byte by variant, seed and the precision of scoring.
+    """
+    first = next(iter(curves.values()))
+    return {
+        "steps_of_a_loss": N_AVERAGED,
+        "losses": {
+            variant: {seed: average(curve).tolist() for seed, curve in by_seed.items()}
+            for variant, by_seed in curves.items()
+        },
+        "distances_from_the_first_variant": {
+            variant: {seed: measure_distance(curve, first[seed]) for seed, curve in by_seed.items()}
+            for variant, by_seed in list(curves.items())[1:]
+        },
+        "distances_between_seeds": {
+            f"{a}, {b}": measure_distance(first[a], first[b])
+            for a, b in itertools.combinations(first, 2)
+        },
+        "bits_per_byte": bits,
+    }
+
+
+def print_summary(summary: dict[str, Any]) -> None:
+    """Prints the averaged curves, their distances, and the bits per byte."""
+    for variant, by_seed in summary["losses"].items():
+        for seed, losses in by_seed.items():
+            print(f"{variant}, seed {seed}: {' '.join(f'{loss:.4f}' for loss in losses)}")
+    between = {"between seeds": summary["distances_between_seeds"]}
+    for name, distances in (summary["distances_from_the_first_variant"] | between).items():
+        for seeds, found in distances.items():
+            print(
+                f"{name:<32} {seeds:<6} off by at most {found['largest']:.4f} nats, "
+                f"{found['mean']:.4f} in the mean"
+            )
+    for variant, scores in summary["bits_per_byte"].items():
+        for seed, found in scores.items():
+            texts = [f"{number:.5f} in {precision}" for precision, number in found.items()]
+            print(f"{variant}, seed {seed}, bits per byte: {', '.join(texts)}")
 
 
 def draw(curves: dict[str, np.ndarray], target: str) -> None:
@@ -80,39 +166,70 @@ def draw(curves: dict[str, np.ndarray], target: str) -> None:
 
 
 def compare(options: flags.FlagValues) -> None:
-    """Trains the variants, prints their distances and draws them."""
+    """Trains the variants, prints their distances and draws them.
+
+    Raises:
+        UserError: If a variant is none of the comparison, or a run fails.
+    """
+    known = VARIANTS[options.compare]
+    variants = options.variants or list(known)
+    if not set(variants) <= set(known):
+        raise UserError(
+            f"`variants` must be some of {', '.join(known)}. Received: {','.join(variants)}"
+        )
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    curves: dict[str, np.ndarray] = {}
-    schedule = [f"--train_steps={options.steps}", "--save_steps=100000"]
+    curves: dict[str, dict[str, np.ndarray]] = {variant: {} for variant in variants}
+    bits: dict[str, dict[str, dict[str, float]]] = {variant: {} for variant in variants}
+    settings = [f"--preset={options.preset}", f"--train_steps={options.steps}"]
+    settings.append("--save_steps=100000")
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         data_dir = root / "pydoc"
         make = ["data_prep/make_tfrecords.py", "--dataset=pydoc", f"--data_dir={data_dir}"]
         subprocess.run([sys.executable, *make], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-        for variant, (n_processes, more) in VARIANTS[options.compare].items():
-            folder = root / variant.replace(" ", "_")
-            curves[variant] = train(folder, data_dir, n_processes, [*schedule, *more])
-            first = next(iter(curves.values()))
-            distance = np.abs(curves[variant] / first - 1)
+        for seed, variant in itertools.product(options.seeds, variants):
+            n_processes, more = known[variant]
+            folder = root / f"{variant.replace(' ', '_')}-{seed}"
+            curve = train(folder, data_dir, n_processes, [*settings, f"--seed={seed}", *more])
+            curves[variant][seed] = curve
+            bits[variant][seed] = {
+                precision: score(folder / "run", data_dir, precision)
+                for precision in options.score_in
+            }
+            first = curves[variants[0]][seed]
+            distance = np.abs(curve / first - 1)
+            seed_text = f"seed {seed} " if len(options.seeds) > 1 else ""
             print(
-                f"{variant:<32} loss of the last 20 steps {curves[variant][-20:].mean():.5f}; "
+                f"{variant:<32} {seed_text}loss of the last 20 steps {curve[-20:].mean():.5f}; "
                 f"off by at most {distance[:50].max():.1e} in 50 steps, {distance.max():.1e} in "
-                f"{len(distance)}, by {curves[variant].mean() / first.mean() - 1:+.1e} in the mean",
+                f"{len(distance)}, by {curve.mean() / first.mean() - 1:+.1e} in the mean",
                 flush=True,
             )
+    summary = summarize(curves, bits)
+    if len(options.seeds) > 1 or options.score_in:
+        print_summary(summary)
+    if options.json:
+        Path(options.json).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        print(f"Wrote {options.json}")
     if options.output:
-        draw(curves, options.output)
+        draw({name: curves[name][options.seeds[0]] for name in variants}, options.output)
         print(f"Wrote {options.output}")
 
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
-    define_flag(
-        options, "compare", str, "replicas", "Setting in which the runs differ.", choices=VARIANTS
-    )
-    define_flag(options, "steps", int, 300, "Steps of each run.", lower_bound=1)
-    define_flag(options, "output", str, None, "Picture to write. [default: none]", is_path=True)
+    define = functools.partial(define_flag, options)
+    define("compare", str, "replicas", "Setting in which the runs differ.", choices=VARIANTS)
+    define("variants", list, [], "Variants to train. [default: all]")
+    define("preset", str, "demo", "Preset to train.", choices=presets.names())
+    define("steps", int, 300, "Steps of each run.", lower_bound=1)
+    define("seeds", list, ["0"], "Seeds to train each variant with.")
+    text = "Precisions in which to score each trained model. [default: none]"
+    define("score_in", list, [], text, choices=PRECISIONS)
+    define("json", str, None, "File for the figures. [default: none]", is_path=True)
+    text = "Picture to write, of the first seed. [default: none]"
+    define("output", str, None, text, is_path=True)
     return run_program(__doc__, options, compare, argv)
 
 
