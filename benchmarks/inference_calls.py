@@ -96,14 +96,16 @@ def draw_segment(shape: Shape) -> Any:
     return tf.constant(draw_ids(shape.n_token, "uniform", places))
 
 
-def make_text_scorer(model: Any, shape: Shape, *, jit: str) -> Call:
-    """Returns a call that scores `N_TEXTS` short texts by `LanguageModel.score`."""
+def make_text_scorer(
+    model: Any, shape: Shape, *, jit: str, n_texts: int = N_TEXTS, text_len: int = TEXT_LEN
+) -> Call:
+    """Returns a call that scores texts of `text_len` tokens by `LanguageModel.score`."""
     from txl_tf.config import EvalConfig
     from txl_tf.inference.language_model import LanguageModel
 
     evaluation = EvalConfig(tgt_len=shape.tgt_len, mem_len=shape.mem_len, same_length=True)
     lm = LanguageModel(model, None, evaluation)
-    texts = list(draw_ids(shape.n_token, "zipf", (N_TEXTS, TEXT_LEN)))
+    texts = list(draw_ids(shape.n_token, "zipf", (n_texts, text_len)))
     return lambda: lm.score(texts, batch_size=shape.batch_size, jit=jit)
 
 
@@ -122,24 +124,26 @@ def _make_call(read: Callable[[Any], Any], memory: Any, *, jit: str) -> Call:
 
 
 class TokenDrawer:
-    """Continues a text, one token at a time, by the loop that `LanguageModel.generate` runs.
+    """Continues texts, one token at a time, by the loop that `LanguageModel.generate` runs.
 
     Args:
         model: The model.
         mem_len: Memory length.
         jit: Whether XLA compiles the loop.
+        n_texts: Number of texts that are continued together.
     """
 
-    def __init__(self, model: Any, mem_len: int, *, jit: bool):
+    def __init__(self, model: Any, mem_len: int, *, jit: bool, n_texts: int = 1):
         from txl_tf.cached_model import CachedModel
         from txl_tf.inference.generation import Generator
 
         cached = CachedModel(model, AttentionSpan(mem_len, same_length=True), PROMPT_LEN)
+        self._n_texts = n_texts
         self._generator = Generator(cached, jit_compile=jit)
         self.measure(1, 1)  # compiles it
 
     def measure(self, prompt_len: int, n_new: int) -> list[tuple[int, float]]:
-        """Returns for each call of the loop how many tokens it drew, and its seconds.
+        """Returns for each call of the loop how many tokens of each text it drew, and its seconds.
 
         Args:
             prompt_len: Tokens before the first one that is drawn; reading them is not counted.
@@ -147,8 +151,9 @@ class TokenDrawer:
         """
         from txl_tf.inference.sampling import SamplingConfig
 
-        prompt = np.zeros(prompt_len, np.int32)
-        parts = self._generator.start([prompt], SamplingConfig(), [0]).draw(n_new)
+        prompts = [np.zeros(prompt_len, np.int32)] * self._n_texts
+        session = self._generator.start(prompts, SamplingConfig(), range(self._n_texts))
+        parts = session.draw(n_new)
         calls, start = [], time.perf_counter()
         for tokens in parts:
             calls.append((tokens.shape[1], time.perf_counter() - start))
@@ -156,7 +161,7 @@ class TokenDrawer:
         return calls
 
     def measure_speed(self, seconds: float) -> Speed:
-        """Returns the speed of drawing tokens one after the other, over calls of the loop."""
+        """Returns the speed of drawing the tokens of a text, over calls of the loop."""
         count, took = self.measure(1, 64)[-1]
         n_calls = max(5, round(seconds / took))
         durations = [took for _, took in self.measure(1, n_calls * count)]

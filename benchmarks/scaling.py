@@ -1,0 +1,299 @@
+"""How tokens per second change with the work: measured, and by one law for each kind of work.
+
+python -m benchmarks.scaling --out scaling
+python -m benchmarks.scaling --out scaling --axes d_model,tgt_len --plot docs/scaling.png
+
+Each axis changes one number of the byte model of `benchmarks.compare` and leaves the others as they
+are. Training, evaluation and generation are measured at each value, in float32, with the `--jit`
+that `auto` chooses. The law says that tokens per second are a rate divided by the cost of a token:
+for generation the bytes that it reads, otherwise the operations of its matrix products. The rate is
+the only number that is fitted, one for each line of the plot. `--out` keeps `scaling.json`; axes
+that are not measured again stay in it, and the plot shows all of them.
+"""
+
+import functools
+import json
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import flags
+
+from benchmarks.compare import DROPOUT, WORKS, measure_apart, measure_machine
+from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
+from benchmarks.works import Shape, repeat
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
+from txl_tf.cli.quiet_start import quiet_start
+
+JIT = "whole"  # the choice of `auto` in float32
+N_SCORED = 4096  # tokens of the short texts that are scored in one call, at least
+BASES = {
+    "train": WORKS["train-bytes"].shape,
+    "evaluate": WORKS["eval-bytes"].shape,
+    "generate": WORKS["generate-bytes"].shape,
+    "score": WORKS["eval-bytes"].shape._replace(batch_size=16),  # as `LanguageModel.score`
+}
+N_DRAWN = 320  # tokens after a prompt
+
+
+class Axis(NamedTuple):
+    """A number of the work that changes.
+
+    Args:
+        label: Its name in the plot, with its unit.
+        values: Its values for each kind of work.
+    """
+
+    label: str
+    values: dict[str, tuple[int, ...]]
+
+
+_ALL = ("train", "evaluate", "generate")
+AXES = {
+    "d_model": Axis(
+        "d_model (d_inner is 4 times as large)", dict.fromkeys(_ALL, (64, 128, 256, 512, 1024))
+    ),
+    "tgt_len": Axis(
+        "segment length T, tokens", dict.fromkeys(_ALL[:2], (8, 32, 64, 128, 256, 512))
+    ),
+    "mem_len": Axis(
+        "memory length M, tokens",
+        {
+            "train": (32, 128, 512, 1024),
+            "evaluate": (40, 160, 640, 2560),
+            "generate": (40, 160, 640, 2560, 10_240),
+        },
+    ),
+    "batch_size": Axis("batch size B, texts", dict.fromkeys(_ALL, (1, 2, 4, 8, 16, 32))),
+    "n_token": Axis(
+        "vocabulary V, no cutoffs", dict.fromkeys(_ALL, (27, 250, 2000, 16_000, 64_000))
+    ),
+    "cut_n_token": Axis(
+        "vocabulary V, cutoffs at V / 10 and V / 2",
+        dict.fromkeys(_ALL, (2000, 16_000, 64_000, 256_000)),
+    ),
+    "text_len": Axis(
+        "length of a prompt or of a scored text, tokens",
+        {"generate": (1, 10, 100, 1000, 10_000), "score": (10, 30, 100, 300, 1000)},
+    ),
+}
+
+
+def make_shape(work: str, axis: str, value: int) -> Shape:
+    """Returns the shape of a kind of work at a value of an axis."""
+    base = BASES[work]
+    if axis == "d_model":
+        return base._replace(d_model=value, d_inner=4 * value)
+    if axis == "cut_n_token":
+        return base._replace(n_token=value, cutoffs=(value // 10, value // 2))
+    if axis == "text_len":
+        return base
+    changed: dict[str, Any] = {axis: value}
+    return base._replace(**changed)
+
+
+def count_cost(work: str, shape: Shape, text_len: int | None = None) -> float:
+    """Returns the cost of a token that the law divides by.
+
+    Args:
+        work: The kind of work.
+        shape: Its shape.
+        text_len: The length of the scored texts.
+
+    Returns:
+        The bytes that are read for generation, and otherwise the operations of matrix products.
+    """
+    if work == "train":
+        from benchmarks.train_step import count_flops
+
+        return count_flops(shape, "uniform", 1) / (shape.batch_size * shape.tgt_len)
+    if work == "evaluate":
+        return count_flops_per_token(shape, cached=True)
+    if work == "generate":
+        # With random weights nearly every token is in the head, and the bins are not read.
+        head = shape._replace(n_token=shape.cutoffs[0], cutoffs=()) if shape.cutoffs else shape
+        return count_bytes_per_token(head)
+    assert text_len is not None
+    return _count_scoring_flops(shape, text_len)
+
+
+def _count_scoring_flops(shape: Shape, text_len: int) -> float:
+    """Returns the operations per token of short texts that are read in padded segments."""
+    n_inputs = text_len - 1
+    if n_inputs > shape.tgt_len:
+        n_padded = -(-n_inputs // shape.tgt_len) * shape.tgt_len
+        return count_flops_per_token(shape, cached=True) * n_padded / text_len
+    # Texts of one segment are read without memory, in segments of 8, 32 or T tokens.
+    n_padded = next(size for size in (8, 32, shape.tgt_len) if size >= min(n_inputs, shape.tgt_len))
+    short = shape._replace(tgt_len=n_padded, mem_len=0)
+    return count_flops_per_token(short, cached=True) * n_padded / text_len
+
+
+def measure_series(work: str, axis: str, values: tuple[int, ...], seconds: float) -> list[float]:
+    """Returns the tokens per second of a kind of work at each value; called in a new process."""
+    with quiet_start():
+        import tensorflow  # noqa: F401
+    measure = {
+        "train": _measure_training,
+        "evaluate": _measure_evaluation,
+        "generate": _measure_generation,
+        "score": _measure_scoring,
+    }[work]
+    return [measure(make_shape(work, axis, v), axis, v, seconds) for v in values]
+
+
+def _measure_training(shape: Shape, axis: str, value: int, seconds: float) -> float:
+    import dataclasses
+    import tempfile
+
+    from benchmarks.train_step import make_lanes
+    from txl_tf.training.strategy import make_gpu_strategy
+    from txl_tf.training.trainer import Trainer
+    from txl_tf.training.workers import Workers
+
+    model, training = shape.make_configs(DROPOUT)
+    strategy = make_gpu_strategy(num_gpus=0, cpu_replicas=1)
+    trainer = Trainer(Workers(strategy), model, dataclasses.replace(training, jit=JIT))
+    with tempfile.TemporaryDirectory() as folder, make_lanes(shape, "uniform", folder) as lanes:
+        segments = lanes.read(0)
+    durations = repeat(lambda: trainer.run(segments), seconds)
+    return shape.batch_size * shape.tgt_len / statistics.median(durations)
+
+
+def _measure_evaluation(shape: Shape, axis: str, value: int, seconds: float) -> float:
+    from benchmarks.inference_calls import make_cached_reader, make_model
+
+    durations = repeat(make_cached_reader(make_model(shape), shape, jit=JIT), seconds)
+    return shape.batch_size * shape.tgt_len / statistics.median(durations)
+
+
+def _measure_generation(shape: Shape, axis: str, value: int, seconds: float) -> float:
+    from benchmarks.inference_calls import TokenDrawer, make_model
+
+    drawer = TokenDrawer(make_model(shape), shape.mem_len, jit=True, n_texts=shape.batch_size)
+    if axis != "text_len":
+        return shape.batch_size * drawer.measure_speed(seconds).median
+    return statistics.median(count / took for count, took in drawer.measure(value, N_DRAWN))
+
+
+def _measure_scoring(shape: Shape, axis: str, value: int, seconds: float) -> float:
+    from benchmarks.inference_calls import make_model, make_text_scorer
+
+    n_texts = max(shape.batch_size, N_SCORED // value)
+    score = make_text_scorer(make_model(shape), shape, jit=JIT, n_texts=n_texts, text_len=value)
+    return n_texts * value / statistics.median(repeat(score, seconds))
+
+
+def measure_axis(name: str, works: list[str], seconds: float) -> Iterator[dict[str, Any]]:
+    """Measures an axis; yields a record for each kind of work that has the axis."""
+    for work, values in AXES[name].values.items():
+        if work not in works:
+            continue
+        speeds = measure_apart(measure_series, work, name, values, seconds)
+        costs = [
+            count_cost(work, make_shape(work, name, value), value if work == "score" else None)
+            for value in values
+        ]
+        yield {
+            "work": work,
+            "values": list(values),
+            "tokens_per_second": speeds,
+            "cost_per_token": costs,
+            "unit": "bytes" if work == "generate" else "FLOP",
+            "rate": fit_rate(speeds, costs),
+        }
+
+
+def fit_rate(speeds: list[float], costs: list[float]) -> float:
+    """Returns the cost per second for which the law fits the larger half of the works.
+
+    Small works also wait for things that no cost counts, so the fit leaves them out.
+
+    >>> fit_rate([100.0, 60.0, 30.0, 10.0], [1.0, 5.0, 10.0, 30.0])
+    300.0
+    """
+    order = sorted(range(len(costs)), key=costs.__getitem__)
+    larger = order[len(order) // 2 :]
+    return statistics.median(speeds[index] * costs[index] for index in larger)
+
+
+def print_series(axis: str, series: dict[str, Any]) -> None:
+    """Prints the points of a line of the plot."""
+    print(f"{axis}, {series['work']}: {series['rate'] / 1e9:,.1f} G{series['unit']}/s by the law")
+    rows = zip(
+        *(series[key] for key in ("values", "tokens_per_second", "cost_per_token")), strict=True
+    )
+    for value, speed, cost in rows:
+        print(
+            f"  {value:>7,} {speed:>12,.1f} tokens/s {cost / 1e6:>9,.2f} M{series['unit']}/token "
+            f"{speed * cost / series['rate']:>6.2f} of the law",
+            flush=True,
+        )
+
+
+def draw(axes: dict[str, Any], target: str) -> None:
+    """Draws a panel for each axis: the measured points, and the law as a line."""
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    n_rows = -(-len(axes) // 2)
+    figure = Figure(figsize=(8, 2.7 * n_rows + 0.4), layout="constrained")
+    panels = figure.subplots(n_rows, 2, squeeze=False).ravel()
+    colors = {work: f"C{index}" for index, work in enumerate(BASES)}
+    for panel, (name, found) in zip(panels, axes.items(), strict=False):
+        for series in found["series"]:
+            values, color = series["values"], colors[series["work"]]
+            law = [series["rate"] / cost for cost in series["cost_per_token"]]
+            panel.loglog(values, law, "-", color=color, linewidth=1)
+            panel.loglog(values, series["tokens_per_second"], "o", color=color, markersize=4)
+        panel.set_xlabel(AXES[name].label)
+        panel.set_ylabel("tokens/s")
+        panel.grid(visible=True, alpha=0.3)
+    marks = [Line2D([], [], color=color, marker="o", linestyle="") for color in colors.values()]
+    marks.append(Line2D([], [], color="0.4", linewidth=1))
+    last = panels[len(axes) :]
+    for panel in last:
+        panel.set_axis_off()
+    place = last[0] if len(last) else figure
+    place.legend(marks, [*colors, "the law: rate / cost of a token"], loc="center")
+    figure.savefig(target, dpi=110)
+
+
+def compare(options: flags.FlagValues) -> None:
+    """Measures the axes, prints them, and writes the file and the plot."""
+    folder = Path(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "scaling.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for name in options.axes:
+        machine = measure_apart(measure_machine)
+        series = known.get(name, {}).get("series", [])
+        for measured in measure_axis(name, options.works, options.seconds):
+            print_series(name, measured)
+            series = [old for old in series if old["work"] != measured["work"]] + [measured]
+        known[name] = {"machine": machine, "series": series}
+        path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    print(f"Wrote {path}")
+    plot = options.plot or str(folder / "scaling.png")
+    draw({name: known[name] for name in AXES if name in known}, plot)
+    print(f"Wrote {plot}")
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    options = flags.FlagValues()
+    define = functools.partial(define_flag, options)
+    define("out", str, None, "Folder for scaling.json.", required=True, is_path=True)
+    define("axes", list, list(AXES), "Axes to measure; empty to draw only.", choices=AXES)
+    define("works", list, list(BASES), "Kinds of work to measure.", choices=BASES)
+    define("seconds", float, 1.0, "Time to measure each value.", lower_bound=0)
+    text = "Picture to write. [default: scaling.png in --out]"
+    define("plot", str, None, text, is_path=True)
+    return run_program(__doc__, options, compare, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
