@@ -5,7 +5,6 @@ attention. Letters as in docs/design.md; S = M + T.
 """
 
 from benchmarks.works import Shape
-from txl_tf.training.costs import is_projected
 
 FLOAT_BYTES = 4
 
@@ -35,6 +34,8 @@ def _count_softmax_flops(shape: Shape) -> float:
 
     Tokens are drawn uniformly, as the benchmark draws them; a chunk of a tail bin counts as full.
     """
+    from txl_tf.training.costs import is_projected  # imports TensorFlow
+
     model, _ = shape.make_configs(0.0)
     rows = [high - low for low, high in model.bins]
     shares = (1.0, *shape.list_bin_shares("uniform")[1:])

@@ -43,7 +43,6 @@ from txl_tf.cli.quiet_start import quiet_start
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
-from txl_tf.training.costs import count_step_flops
 
 CALL_SECONDS = 5.0  # as training has it
 N_IDS = 2_000_000  # of the data set
@@ -51,6 +50,8 @@ N_IDS = 2_000_000  # of the data set
 
 def count_flops(shape: Shape, law: str, n_replicas: int) -> float:
     """Returns the floating-point operations of the matrix products of a training step."""
+    from txl_tf.training.costs import count_step_flops  # imports TensorFlow
+
     model, training = shape.make_configs(dropout=0.0)
     shares = shape.list_bin_shares(law)
     return count_step_flops(model, training, n_replicas=n_replicas, bin_shares=shares)

@@ -15,7 +15,6 @@ from txl_tf import presets
 from txl_tf.cli.flags import define_flag
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.errors import UserError
-from txl_tf.training.costs import estimate_bin_shares
 
 LAWS = ("uniform", "zipf")
 MATRIX = 2048  # rows and columns of the product that measures the peak
@@ -83,6 +82,8 @@ class Shape(NamedTuple):
         """Returns the share of tokens in each bin, where they are drawn by a law."""
         model, _ = self.make_configs(0.0)
         if law == "zipf":
+            from txl_tf.training.costs import estimate_bin_shares  # imports TensorFlow
+
             return estimate_bin_shares(model)
         return tuple((high - low) / model.n_token for low, high in model.bins)
 
