@@ -208,16 +208,15 @@ def measure_axis(name: str, works: list[str], seconds: float) -> Iterator[dict[s
 
 
 def fit_rate(speeds: list[float], costs: list[float]) -> float:
-    """Returns the cost per second for which the law fits the larger half of the works.
+    """Returns the cost per second for which the law fits the larger half of the values.
 
-    Small works also wait for things that no cost counts, so the fit leaves them out.
+    Works with small numbers also wait for things that no cost counts, so the fit leaves them out.
 
     >>> fit_rate([100.0, 60.0, 30.0, 10.0], [1.0, 5.0, 10.0, 30.0])
     300.0
     """
-    order = sorted(range(len(costs)), key=costs.__getitem__)
-    larger = order[len(order) // 2 :]
-    return statistics.median(speeds[index] * costs[index] for index in larger)
+    half = len(speeds) // 2
+    return statistics.median(s * c for s, c in zip(speeds[half:], costs[half:], strict=True))
 
 
 def print_series(axis: str, series: dict[str, Any]) -> None:
@@ -238,9 +237,10 @@ def draw(axes: dict[str, Any], target: str) -> None:
     """Draws a panel for each axis: the measured points, and the law as a line."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-    n_rows = -(-len(axes) // 2)
-    figure = Figure(figsize=(8, 2.7 * n_rows + 0.4), layout="constrained")
+    n_rows = len(axes) // 2 + 1
+    figure = Figure(figsize=(8.5, 2.7 * n_rows), layout="constrained")
     panels = figure.subplots(n_rows, 2, squeeze=False).ravel()
     colors = {work: f"C{index}" for index, work in enumerate(BASES)}
     for panel, (name, found) in zip(panels, axes.items(), strict=False):
@@ -249,17 +249,21 @@ def draw(axes: dict[str, Any], target: str) -> None:
             law = [series["rate"] / cost for cost in series["cost_per_token"]]
             panel.loglog(values, law, "-", color=color, linewidth=1)
             panel.loglog(values, series["tokens_per_second"], "o", color=color, markersize=4)
+        ticks = max((series["values"] for series in found["series"]), key=len)
+        panel.set_xticks(ticks, labels=[f"{value:,}" for value in ticks])
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        panel.yaxis.set_minor_locator(NullLocator())
         panel.set_xlabel(AXES[name].label)
         panel.set_ylabel("tokens/s")
         panel.grid(visible=True, alpha=0.3)
+    for panel in panels[len(axes) :]:
+        panel.set_axis_off()
     marks = [Line2D([], [], color=color, marker="o", linestyle="") for color in colors.values()]
     marks.append(Line2D([], [], color="0.4", linewidth=1))
-    last = panels[len(axes) :]
-    for panel in last:
-        panel.set_axis_off()
-    place = last[0] if len(last) else figure
-    place.legend(marks, [*colors, "the law: rate / cost of a token"], loc="center")
-    figure.savefig(target, dpi=110)
+    panels[-1].legend(marks, [*colors, "the law: rate / cost of a token"], loc="center")
+    figure.savefig(target, dpi=100)
 
 
 def compare(options: flags.FlagValues) -> None:
@@ -287,7 +291,7 @@ def main(argv: list[str]) -> int:
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
     define("out", str, None, "Folder for scaling.json.", required=True, is_path=True)
-    define("axes", list, list(AXES), "Axes to measure; empty to draw only.", choices=AXES)
+    define("axes", list, list(AXES), "Axes to measure.", choices=AXES)
     define("works", list, list(BASES), "Kinds of work to measure.", choices=BASES)
     define("seconds", float, 1.0, "Time to measure each value.", lower_bound=0)
     text = "Picture to write. [default: scaling.png in --out]"
