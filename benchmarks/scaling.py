@@ -11,11 +11,13 @@ the only number that is fitted, one for each line of the plot. `--out` keeps `sc
 that are not measured again stay in it, and the plot shows all of them.
 """
 
+import dataclasses
 import functools
 import json
 import statistics
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,19 +138,21 @@ def measure_series(work: str, axis: str, values: tuple[int, ...], seconds: float
     """Returns the tokens per second of a kind of work at each value; called in a new process."""
     with quiet_start():
         import tensorflow  # noqa: F401
-    measure = {
-        "train": _measure_training,
-        "evaluate": _measure_evaluation,
-        "generate": _measure_generation,
-        "score": _measure_scoring,
-    }[work]
-    return [measure(make_shape(work, axis, v), axis, v, seconds) for v in values]
+    shapes = [make_shape(work, axis, value) for value in values]
+    if work == "train":
+        return [_measure_training(shape, seconds) for shape in shapes]
+    if work == "evaluate":
+        return [_measure_evaluation(shape, seconds) for shape in shapes]
+    if work == "score":
+        pairs = zip(shapes, values, strict=True)
+        return [_measure_scoring(shape, text_len, seconds) for shape, text_len in pairs]
+    if axis == "text_len":
+        (shape, *_) = shapes
+        return _measure_prompts(shape, values)
+    return [_measure_generation(shape, seconds) for shape in shapes]
 
 
-def _measure_training(shape: Shape, axis: str, value: int, seconds: float) -> float:
-    import dataclasses
-    import tempfile
-
+def _measure_training(shape: Shape, seconds: float) -> float:
     from benchmarks.train_step import make_lanes
     from txl_tf.training.strategy import make_gpu_strategy
     from txl_tf.training.trainer import Trainer
@@ -163,28 +167,35 @@ def _measure_training(shape: Shape, axis: str, value: int, seconds: float) -> fl
     return shape.batch_size * shape.tgt_len / statistics.median(durations)
 
 
-def _measure_evaluation(shape: Shape, axis: str, value: int, seconds: float) -> float:
+def _measure_evaluation(shape: Shape, seconds: float) -> float:
     from benchmarks.inference_calls import make_cached_reader, make_model
 
     durations = repeat(make_cached_reader(make_model(shape), shape, jit=JIT), seconds)
     return shape.batch_size * shape.tgt_len / statistics.median(durations)
 
 
-def _measure_generation(shape: Shape, axis: str, value: int, seconds: float) -> float:
+def _measure_generation(shape: Shape, seconds: float) -> float:
     from benchmarks.inference_calls import TokenDrawer, make_model
 
     drawer = TokenDrawer(make_model(shape), shape.mem_len, jit=True, n_texts=shape.batch_size)
-    if axis != "text_len":
-        return shape.batch_size * drawer.measure_speed(seconds).median
-    return statistics.median(count / took for count, took in drawer.measure(value, N_DRAWN))
+    return shape.batch_size * drawer.measure_speed(seconds).median
 
 
-def _measure_scoring(shape: Shape, axis: str, value: int, seconds: float) -> float:
+def _measure_prompts(shape: Shape, prompt_lens: Sequence[int]) -> list[float]:
+    """Returns the speed of drawing tokens after prompts of these lengths."""
+    from benchmarks.inference_calls import TokenDrawer, make_model
+
+    drawer = TokenDrawer(make_model(shape), shape.mem_len, jit=True)
+    calls = [drawer.measure(length, N_DRAWN) for length in prompt_lens]
+    return [statistics.median(count / took for count, took in found) for found in calls]
+
+
+def _measure_scoring(shape: Shape, text_len: int, seconds: float) -> float:
     from benchmarks.inference_calls import make_model, make_text_scorer
 
-    n_texts = max(shape.batch_size, N_SCORED // value)
-    score = make_text_scorer(make_model(shape), shape, jit=JIT, n_texts=n_texts, text_len=value)
-    return n_texts * value / statistics.median(repeat(score, seconds))
+    n_texts = max(shape.batch_size, N_SCORED // text_len)
+    score = make_text_scorer(make_model(shape), shape, jit=JIT, n_texts=n_texts, text_len=text_len)
+    return n_texts * text_len / statistics.median(repeat(score, seconds))
 
 
 def measure_axis(name: str, works: list[str], seconds: float) -> Iterator[dict[str, Any]]:
