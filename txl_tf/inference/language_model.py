@@ -371,7 +371,9 @@ class LanguageModel:
         records = open_records(data_dir or self._records_dir or "")
         if self.vocabulary is not None and records.vocabulary != self.vocabulary:
             raise UserError(f"`{records.data_dir}` has another vocabulary than the model")
-        evaluator = Evaluator(self.model, self.evaluation, vocabulary=records.vocabulary)
+        evaluator = Evaluator(
+            self.model, self.evaluation, vocabulary=records.vocabulary, jit="auto"
+        )
         return evaluator.score(records.split(split))
 
     def _get_scorer(self, batch_size: int, mask_empty_memory: bool, jit: str) -> Scorer:
