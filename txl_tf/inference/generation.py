@@ -76,7 +76,9 @@ class Generator:
         for row, prompt in enumerate(prompts):
             seen[row, prompt] = True
         prompt_state = self._read_prompts(prompts)
-        compiled = self._get_loop(sampling.count_candidates(n_token), sampling.draws_by_bins)
+        # Without bins, settings that differ in this share one compiled loop.
+        by_bins = bool(self.cached.model.config.cutoffs) and sampling.draws_by_bins
+        compiled = self._get_loop(sampling.count_candidates(n_token), by_bins)
         state = compiled.loop.begin(prompt_state, tf.constant(seen))
         tensors = sampling.make_tensors(n_token)
         return TokenSession(compiled, state, self._loop_positions, tensors, seeds)

@@ -52,8 +52,8 @@ class TokenLoop:
         cached: The model.
         n_candidates: Number of most likely tokens to draw from, V to sort all; `None` to draw from
             all without sorting.
-        by_bins: Whether to compute only the bins of the softmax that are needed; for sampling
-            settings that allow it. Without cutoffs there is only one bin.
+        by_bins: Whether to compute only the bins of the softmax that are needed; for models with
+            cutoffs, and sampling settings that allow it.
         is_compiled: Whether XLA compiles the loop.
     """
 
@@ -67,7 +67,7 @@ class TokenLoop:
     ):
         self.cached = cached
         self.n_candidates = n_candidates
-        self.by_bins = by_bins and bool(cached.model.config.cutoffs)
+        self.by_bins = by_bins
         self.is_compiled = is_compiled
         self.dtype = get_loop_dtype(cached)
         self._ring_len = cached.span.mem_len + 1
@@ -129,9 +129,9 @@ class TokenLoop:
         ) -> tuple[tf.Tensor, tf.Tensor, LoopState]:
             with self._multiply_by_rows(state):
                 drawn = choose(state, uniforms[step], sampling)
-                kept = tf.where(state.is_done, -1, drawn)
-                tokens = tf.tensor_scatter_nd_update(tokens, [[step]], [kept])
-                return step + 1, tokens, self._read(drawn, state, positions, sampling)
+            kept = tf.where(state.is_done, -1, drawn)
+            tokens = tf.tensor_scatter_nd_update(tokens, [[step]], [kept])
+            return step + 1, tokens, self.read(drawn, state, positions, sampling)
 
         with self._restore_kernels(state):
             choose = self._choose_by_bins() if self.by_bins else self._choose
@@ -172,45 +172,14 @@ class TokenLoop:
         sampling: SamplingTensors,
     ) -> LoopState:
         """Reads one token of each text, (B,) int32, and returns the new state."""
-        with self._restore_kernels(state), self._multiply_by_rows(state):
-            return self._read(tokens, state, positions, sampling)
-
-    def _read(
-        self,
-        tokens: tf.Tensor,
-        state: LoopState,
-        positions: Sequence[tf.Tensor],
-        sampling: SamplingTensors,
-    ) -> LoopState:
-        model = self.cached.model
-        mask = self._make_mask(state)
+        model, mask = self.cached.model, self._make_mask(state)
         hidden = tf.cast(model.embedding(tokens[:, None]), self.dtype)  # (B, 1, D)
-        keys, values = [], []
-        for index, layer in enumerate(model.decoder_layers):
-            projected = matmul_rows(hidden, layer.attention.qkv_kernel)
-            query, key, value = (
-                self._split_heads(part) for part in tf.split(projected, 3, axis=-1)
-            )
-            # Write before reading, so that the ring buffer is updated in place.
-            slot = state.next_slot
-            keys.append(ops.slice_update(state.keys[index], [0, 0, slot], _merge(key)[:, :, None]))
-            values.append(
-                ops.slice_update(state.values[index], [0, slot, 0], _merge(value)[:, None])
-            )
-            content_query, position_query = (
-                layer.attention.add_bias(query, tf.cast(bias, self.dtype))
-                for bias in model.get_biases(index)
-            )
-            content = tf.reshape(
-                _merge(content_query)[:, None] @ keys[-1], [-1, query.shape[1], 1, self._ring_len]
-            )
-            position = self._score_distances(position_query, positions[index])
-            weights = layer.attention.compute_attention_weights(
-                content, self._rotate(position, slot), mask
-            )
-            weights = tf.cast(tf.reshape(weights, [-1, 1, self._ring_len]), self.dtype)
-            attended = tf.reshape(weights @ values[-1], [-1, 1, key.shape[1] * key.shape[2]])
-            hidden = finish_layer(layer, hidden, attended)
+        keys, values = list(state.keys), list(state.values)
+        with self._multiply_by_rows(state):
+            for index in range(len(keys)):
+                hidden, keys[index], values[index] = self._read_layer(
+                    index, hidden, state, positions[index], mask
+                )
         is_token = tf.one_hot(tokens, model.config.n_token, on_value=True, off_value=False)
         is_stop = tf.reduce_any(tokens[:, None] == sampling.stops[None], axis=1)
         return LoopState(
@@ -222,6 +191,34 @@ class TokenLoop:
             tf.logical_or(state.seen, is_token),
             tf.logical_or(state.is_done, is_stop),
         )
+
+    def _read_layer(
+        self,
+        index: int,
+        hidden: tf.Tensor,
+        state: LoopState,
+        positions: tf.Tensor,
+        mask: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the output of a layer, (B, 1, D), and its ring buffers with the new token."""
+        layer, slot = self.cached.model.decoder_layers[index], state.next_slot
+        projected = matmul_rows(hidden, layer.attention.qkv_kernel)
+        query, key, value = (self._split_heads(part) for part in tf.split(projected, 3, axis=-1))
+        # Write before reading, so that the ring buffer is updated in place.
+        keys = ops.slice_update(state.keys[index], [0, 0, slot], _merge(key)[:, :, None])
+        values = ops.slice_update(state.values[index], [0, slot, 0], _merge(value)[:, None])
+        content_query, position_query = (
+            layer.attention.add_bias(query, tf.cast(bias, self.dtype))
+            for bias in self.cached.model.get_biases(index)
+        )
+        content = tf.reshape(
+            _merge(content_query)[:, None] @ keys, [-1, query.shape[1], 1, self._ring_len]
+        )
+        position = self._rotate(self._score_distances(position_query, positions), slot)
+        weights = layer.attention.compute_attention_weights(content, position, mask)
+        weights = tf.cast(tf.reshape(weights, [-1, 1, self._ring_len]), self.dtype)
+        attended = tf.reshape(weights @ values, [-1, 1, key.shape[1] * key.shape[2]])
+        return finish_layer(layer, hidden, attended), keys, values
 
     def _make_mask(self, state: LoopState) -> tf.Tensor:
         """Returns the slots that the next token sees, (R,) bool or (B, 1, 1, R)."""

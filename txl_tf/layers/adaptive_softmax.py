@@ -114,7 +114,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         """
         hidden = ops.cast(hidden, "float32")
         head_size = self.config.bins[0][1]
-        head, *tails = self._compute_logits(hidden, embedding)
+        head, *tails = self._compute_all_logits(hidden, embedding)
         head = ops.log_softmax(head)
         parts = [head[..., :head_size]]
         for index, logits in enumerate(tails):
@@ -147,7 +147,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         """
         return ops.log_softmax(_compute_logits(ops.cast(hidden, "float32"), *weights))
 
-    def _compute_logits(self, hidden, embedding):
+    def _compute_all_logits(self, hidden, embedding):
         """Returns the logits of head and bins, (..., n_i) each."""
         config = self.config
         if config.div_val > 1 or not config.cutoffs or config.d_embed != config.d_model:

@@ -121,10 +121,6 @@ class DecoderLayer(keras.layers.Layer):
         attended = self.attention(
             hidden, memory, positions, *biases, mask, same_document, training=training
         )
-        return self.apply_feed_forward(hidden, attended, training=training)
-
-    def apply_feed_forward(self, hidden, attended, training=False):
-        """Returns the output of the layer, (B, T, D), given its input and that of the attention."""
         hidden = self.attention_norm(hidden + self.dropout(attended, training=training))
         changed = self.feed_forward(hidden, training=training)
         return self.feed_forward_norm(hidden + self.dropout(changed, training=training))

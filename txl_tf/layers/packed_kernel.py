@@ -84,10 +84,9 @@ class PackedKernel:
 
     def take(self, indices: Any, dtype: str) -> Any:
         """Returns rows (..., E) of a table."""
-        rows = ops.cast(ops.take(self.rows, indices, axis=0), "float32")
-        if self.scales is not None:
-            rows = rows * ops.take(self.scales, indices, axis=0)
-        return ops.cast(rows, dtype)
+        rows = ops.take(self.rows, indices, axis=0)
+        scales = None if self.scales is None else ops.take(self.scales, indices, axis=0)
+        return PackedKernel(rows, scales, is_table=True).restore(dtype)
 
     def multiply(self, inputs: Any) -> Any:
         """Returns the product of `inputs` (..., K) with the stored rows (L, K), (..., L)."""

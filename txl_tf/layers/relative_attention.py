@@ -138,10 +138,7 @@ class RelativeAttention(keras.layers.Layer):
         weights = ops.cast(weights, values.dtype)
         if same_document is not None:
             weights = ops.where(same_document[:, None], weights, 0)
-        return self.join_heads(ops.einsum("bnts,bsnh->btnh", weights, values))
-
-    def join_heads(self, attended):
-        """Returns the output projection (B, T, D) of the outputs of all heads (B, T, N, H)."""
+        attended = ops.einsum("bnts,bsnh->btnh", weights, values)
         attended = ops.reshape(attended, (*ops.shape(attended)[:2], self.n_head * self.d_head))
         return matmul_rows(attended, self.o_kernel)
 
