@@ -111,10 +111,15 @@ class CachedModel:
 
     @property
     def max_len_without_memory(self) -> int:
-        """The largest number of tokens that `without_memory` reads with the same results."""
+        """The largest number of tokens that `without_memory` reads with the same results.
+
+        Each of so many tokens sees all tokens before it, in segments of any length. The result may
+        be more than `tgt_len`.
+        """
         if not self.mask_empty_memory:
             return 0
-        return min(self.span.mem_len, self.tgt_len) if self.span.same_length else self.tgt_len
+        mem_len = self.span.mem_len
+        return mem_len if self.span.same_length else max(mem_len, self.tgt_len)
 
     def initial_state(self, batch_size: int | tf.Tensor) -> CachedState:
         """Returns the state of B rows before the first segment."""
@@ -178,8 +183,8 @@ class CachedModel:
         """Reads a segment.
 
         Args:
-            ids: (B, t) int32 in [0, V), with t at most `tgt_len`. B and t may be unknown during
-                tracing.
+            ids: (B, t) int32 in [0, V), with t at most `tgt_len`, or `mem_len + tgt_len` of the
+                original for a model `without_memory`. B and t may be unknown during tracing.
             state: The value of `initial_state` or of the previous call.
             counts: (B,) int32, the number of tokens in each row; the rest is padding, which
                 changes no other token and is not stored. `None` if there is no padding.

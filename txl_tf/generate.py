@@ -57,6 +57,11 @@ def define_flags() -> flags.FlagValues:
     define_flag(options, "ban", str, None, ban_help, multiple=True)
     stop_help = f"Symbol, or text of any length, at which generation ends. {escapes}"
     define_flag(options, "stop", str, [], stop_help, multiple=True)
+    draft_help = (
+        "Number of tokens to guess from the text itself and to verify at once; 0 for none. The "
+        "text is the same, up to rounding, and faster if it repeats itself. 7 is a good value."
+    )
+    define_flag(options, "draft_len", int, 0, draft_help, lower_bound=0, upper_bound=32)
     define_mask_flag(options)
     define_precision_flag(options)
     raw_help = "Print words of WikiText as the model writes them, with @-@ and the like."
@@ -99,6 +104,7 @@ def generate_text(options: flags.FlagValues) -> None:
         banned=None if bans is None else _split_lists("ban", bans, encoder.find_ids, encoder),
         stops=_split_lists("stop", stops or [], encoder.make_stops, encoder),
         mask_empty_memory=options.mask_empty_memory,
+        draft_len=options.draft_len,
     )
     is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw
     for seed in range(options.seed, options.seed + options.samples):

@@ -131,6 +131,12 @@ def test_a_model_is_quantized_in_place(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+def test_a_precision_must_be_known(tmp_path):
+    make_model(7).save(tmp_path)
+    with pytest.raises(UserError, match=r"`precision` must be one of 'float32', .*: 'int4'"):
+        txl_tf.load(tmp_path, precision="int4")
+
+
 def test_a_stream_is_of_text():
     with pytest.raises(UserError, match=r"`prompt` must be a text. Received: ndarray"):
         make_model(7).stream(np.array([1, 2]))

@@ -62,6 +62,18 @@ def test_what_shares_a_batch_with_a_text_does_not_change_its_score(span, is_mask
         np.testing.assert_allclose(nats, expected, **SAME)
 
 
+@pytest.mark.parametrize("span", SPANS[1:], ids=str)
+def test_texts_no_longer_than_the_memory_are_read_at_once(span):
+    scorer = make_scorer(span, tgt_len=3, batch_size=2)
+    texts = make_texts((6, 4, span.mem_len, span.mem_len + 1))
+    found = score_all(scorer, texts)
+    for text, nats in zip(texts, found, strict=True):
+        expected = read_in_one_row(span, text, 3, is_masked=True)
+        np.testing.assert_allclose(nats, expected, **SAME)
+    lengths = {tgt_len for _, tgt_len, is_memoryless in scorer._functions if is_memoryless}
+    assert lengths == ({3} if span.mem_len < 6 else {6})
+
+
 @pytest.mark.parametrize(("batch_size", "jit"), [(1, "chains"), (3, "whole"), (23, "none")])
 def test_the_batch_size_does_not_change_a_score(batch_size, jit):
     texts = make_texts()

@@ -42,6 +42,15 @@ def test_int8_generates_nearly_the_same(run, capsys):
     assert "--precision must be one of float32, bfloat16, int8" in capsys.readouterr().err
 
 
+def test_drafts_give_the_same_text(run, capsys):
+    arguments = ["--prompt=so it so it so it", "--length=40", "--temperature=0.3"]
+    texts = []
+    for draft_len in (0, 5):
+        assert call(run, *arguments, f"--draft_len={draft_len}") == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+
+
 def test_several_samples_have_seeds_of_their_own(run, capsys):
     assert call(run, "--prompt=a", "--length=9", "--samples=2", "--seed=4", "--temperature=3") == 0
     first, second = re.findall(r"--- seed \d\n(.*)\n", capsys.readouterr().out)

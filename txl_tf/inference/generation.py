@@ -1,5 +1,6 @@
 """Generation: prompts are read in segments, and one compiled loop draws the tokens."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -8,22 +9,19 @@ import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.errors import UserError
+from txl_tf.inference.loop_state import LoopState, join_rows, take_row
+from txl_tf.inference.prompt_lookup import LookupLoop
 from txl_tf.inference.sampling import (
     UNIFORMS_PER_BLOCK,
     SamplingConfig,
     SamplingTensors,
     draw_uniforms,
 )
-from txl_tf.inference.token_loop import (
-    LoopState,
-    TokenLoop,
-    join_rows,
-    take_positions,
-    take_row,
-)
+from txl_tf.inference.token_loop import TokenLoop, take_positions
 
 _TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # the tokens do not depend on how calls are split
 _MAX_SEED = 2**63 - 1
+_MAX_DRAFT_LEN = 32  # each draft length compiles a loop with as many rows
 _NO_IDS = np.zeros(0, np.int32)
 
 
@@ -43,7 +41,7 @@ class Generator:
             jit_compile=jit_compile,
             autograph=False,
         )
-        self._loops: dict[tuple[int | None, bool], CompiledLoop] = {}
+        self._loops: dict[tuple[int | None, bool, int], CompiledLoop] = {}
         self._loop_positions = take_positions(cached)
 
     def follow_weights(self) -> None:
@@ -52,7 +50,12 @@ class Generator:
         self._loop_positions = take_positions(self.cached)
 
     def start(
-        self, prompts: Sequence[np.ndarray], sampling: SamplingConfig, seeds: Sequence[int]
+        self,
+        prompts: Sequence[np.ndarray],
+        sampling: SamplingConfig,
+        seeds: Sequence[int],
+        *,
+        draft_len: int = 0,
     ) -> "TokenSession":
         """Reads prompts of any lengths and returns the session that continues them.
 
@@ -60,10 +63,17 @@ class Generator:
             prompts: The ids of each prompt, (n,) int32, not empty.
             sampling: The sampling settings.
             seeds: A seed for each text, which does not depend on the other texts of the batch.
+            draft_len: The number of tokens to draft by prompt lookup; see
+                `txl_tf.inference.prompt_lookup`.
 
         Raises:
-            UserError: If there is no prompt, a prompt is empty, or a seed is out of range.
+            UserError: If there is no prompt, a prompt is empty, or a seed or `draft_len` is out of
+                range.
         """
+        if not 0 <= draft_len <= _MAX_DRAFT_LEN:
+            raise UserError(
+                f"`draft_len` must be from 0 to {_MAX_DRAFT_LEN}. Received: draft_len={draft_len}"
+            )
         for seed in seeds:
             if not 0 <= seed <= _MAX_SEED:
                 raise UserError(f"`seed` must be from 0 to {_MAX_SEED:,}. Received: seed={seed}")
@@ -78,8 +88,9 @@ class Generator:
         prompt_state = self._read_prompts(prompts)
         # Without bins, settings that differ in this share one compiled loop.
         by_bins = bool(self.cached.model.config.cutoffs) and sampling.draws_by_bins
-        compiled = self._get_loop(sampling.count_candidates(n_token), by_bins)
-        state = compiled.loop.begin(prompt_state, tf.constant(seen))
+        compiled = self._get_loop(sampling.count_candidates(n_token), by_bins, draft_len)
+        history = _make_history(prompts, compiled.loop.history_len)
+        state = compiled.loop.begin(prompt_state, tf.constant(seen), tf.constant(history))
         tensors = sampling.make_tensors(n_token)
         return TokenSession(compiled, state, self._loop_positions, tensors, seeds)
 
@@ -96,12 +107,11 @@ class Generator:
             state = self._read_segment(tf.constant(ids), state, tf.constant(counts))
         return state
 
-    def _get_loop(self, n_candidates: int | None, by_bins: bool) -> "CompiledLoop":
-        key = (n_candidates, by_bins)
+    def _get_loop(self, n_candidates: int | None, by_bins: bool, draft_len: int) -> "CompiledLoop":
+        key = (n_candidates, by_bins, draft_len)
         if key not in self._loops:
-            loop = TokenLoop(
-                self.cached, n_candidates, by_bins=by_bins, is_compiled=self._jit_compile
-            )
+            make = functools.partial(LookupLoop, draft_len=draft_len) if draft_len else TokenLoop
+            loop = make(self.cached, n_candidates, by_bins=by_bins, is_compiled=self._jit_compile)
             run, read = (
                 tf.function(function, jit_compile=self._jit_compile, autograph=False)
                 for function in (loop.run, loop.read)
@@ -163,6 +173,11 @@ class TokenSession:
     def has_ended(self) -> np.ndarray:
         """(B,) bool, whether each text has ended."""
         return self._state.is_done.numpy()
+
+    @property
+    def n_passes(self) -> int:
+        """The number of passes over the weights since the prompts: one for each token or draft."""
+        return int(self._state.n_passes)
 
     def draw(self, n_new: int) -> Iterator[np.ndarray]:
         """Draws tokens.
@@ -240,6 +255,15 @@ class TokenSession:
                 tf.constant([token]), state, self._positions, self._sampling
             )
         return state._replace(is_done=tf.constant([False]))
+
+
+def _make_history(prompts: Sequence[np.ndarray], history_len: int) -> np.ndarray:
+    """Returns the last tokens of each prompt, (B, W) int32, after -1 where a prompt is shorter."""
+    history = np.full((len(prompts), history_len), -1, np.int32)
+    for row, prompt in enumerate(prompts):
+        last = prompt[-history_len:] if history_len else _NO_IDS
+        history[row, history_len - len(last) :] = last
+    return history
 
 
 def _draw_uniforms(seed: int, first: int) -> tf.Tensor:

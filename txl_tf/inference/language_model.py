@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 import numpy as np
 
 from txl_tf.cached_model import CachedModel
-from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config import KERNEL_DTYPES, AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.reading import open_records
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
@@ -96,6 +96,9 @@ class LanguageModel:
         Raises:
             UserError: If there is no run, it cannot be read, or there is no such precision.
         """
+        if precision not in KERNEL_DTYPES:
+            rule = ", ".join(map(repr, KERNEL_DTYPES))
+            raise UserError(f"`precision` must be one of {rule}. Received: {precision!r}")
         folder = os.fspath(path)
         config = read_run_config(folder)
         model = TransformerXL(config.model)
@@ -243,8 +246,8 @@ class LanguageModel:
             max_new_tokens: Number of tokens to add to each prompt.
             seed: A seed for all prompts, or a list with one for each. A text depends only on its
                 own seed, not on the other texts.
-            **sampling: `temperature`, `top_k`, `top_p`, `repetition_penalty`, `banned`, `stops` and
-                `mask_empty_memory`; see `start`.
+            **sampling: `temperature`, `top_k`, `top_p`, `repetition_penalty`, `banned`, `stops`,
+                `mask_empty_memory` and `draft_len`; see `start`.
 
         Returns:
             The text added to the prompt, or ids (n,) int32 if the prompt is ids; a list for a list.
@@ -286,6 +289,7 @@ class LanguageModel:
         banned: str | Iterable[str] | None = None,
         stops: str | Iterable[str] = (),
         mask_empty_memory: bool = True,
+        draft_len: int = 0,
         **sampling: Any,
     ) -> Session:
         """Reads prompts and returns a session, which keeps the memory and can be continued.
@@ -300,6 +304,9 @@ class LanguageModel:
                 after it, a word is not.
             mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019
                 release attends to them.
+            draft_len: Number of tokens to guess from the text itself and to verify at once (prompt
+                lookup); 0 for none. The text stays the same, up to rounding, and is drawn faster if
+                it repeats itself; see docs/generation.md.
             **sampling: `temperature` (default 1), `top_k` and `top_p` (all tokens) and
                 `repetition_penalty` (1); see `txl_tf.inference.sampling.SamplingConfig`.
 
@@ -321,7 +328,9 @@ class LanguageModel:
             stops=found_stops.ids if found_stops else (),
             **sampling,
         )
-        tokens = self._get_generator(mask_empty_memory).start(ids, config, seeds)
+        tokens = self._get_generator(mask_empty_memory).start(
+            ids, config, seeds, draft_len=draft_len
+        )
         vocabularies = [self.vocabulary if isinstance(p, str) else None for p in prompts]
         return Session(tokens, ids, vocabularies, found_stops)
 

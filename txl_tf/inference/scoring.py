@@ -1,5 +1,6 @@
 """The losses of token streams of any length, by continuous batching."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.compilation import compile_function
-from txl_tf.config import AttentionSpan
+from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.inference.token_slots import StreamQueue, TokenSlot, arrange_slots
 from txl_tf.model import TransformerXL
@@ -16,6 +17,8 @@ from txl_tf.model import TransformerXL
 SCORING_BATCH_SIZE = 16
 # The compiled shapes: segments of 8, 32, 128, ..., T tokens and batches of 1, 4, 16, ..., B rows.
 _MIN_TGT_LEN, _GROWTH = 8, 4
+# Whole streams are read in segments of 2 T, 4 T, ..., too: at most so many scores for each head.
+_MAX_SCORES = 16 * 512**2
 # Small batches are read in longer segments: 320 tokens in all, at most M / 6 for each row.
 _JOINED_TOKENS, _MEMORY_DIVISOR = 320, 6
 
@@ -55,9 +58,10 @@ class Scorer:
     rounding.
 
     A stream of more than T tokens is cut into segments of T, as in evaluation. Shorter streams are
-    read in shorter segments, which is faster and gives the same results; if all rows hold such
-    streams and an empty memory is masked, no memory is read at all. With `span.same_length`, longer
-    segments give the same results, too, and are faster for small batches.
+    read in shorter segments, which is faster and gives the same results. If an empty memory is
+    masked and no stream of the batch is longer than the memory, each is read in one segment without
+    any memory, where that is less work. With `span.same_length`, longer segments give the same
+    results, too, and are faster for small batches.
 
     Args:
         model: The model. Its weights must not change during a call.
@@ -92,6 +96,11 @@ class Scorer:
             model, span, max(self._tgt_lens.values()), mask_empty_memory=mask_empty_memory
         )
         self._memoryless = self._cached.without_memory()
+        self._whole_lens = {
+            n_rows: _list_whole_lens(n_rows, self._tgt_lens[n_rows], self._cached)
+            for n_rows in self._batch_sizes
+        }
+        self._dense_cost = _estimate_dense_cost(model.config)
         self._jit = jit
         self._functions: dict[tuple[int, int, bool], Callable[..., Any]] = {}
 
@@ -137,12 +146,9 @@ class Scorer:
         """Returns the losses of the next segment of each row, (B, T), and the new state."""
         slots = [slot for slot in rows if slot is not None]
         tgt_len = self._tgt_lens[len(rows)]
-        is_whole = [slot.is_whole(tgt_len) for slot in slots]
-        if all(is_whole):
-            max_inputs = max(slot.n_inputs for slot in slots)
-            tgt_len = _fit(max_inputs, _list_sizes(_MIN_TGT_LEN, tgt_len))
-        step = self._make_step(rows, tgt_len)
-        if all(is_whole) and tgt_len <= self._cached.max_len_without_memory:
+        whole_len = self._choose_whole_len(slots, len(rows))
+        step = self._make_step(rows, whole_len or tgt_len)
+        if whole_len and whole_len <= self._cached.max_len_without_memory:
             memoryless = self._memoryless
             nats, _ = self._compute(memoryless, step, memoryless.initial_state(len(rows)))
             return nats.numpy(), state
@@ -151,6 +157,23 @@ class Scorer:
             if slot is not None:
                 slot.row = row
         return nats.numpy(), state
+
+    def _choose_whole_len(self, slots: Sequence[TokenSlot], n_rows: int) -> int | None:
+        """Returns the length of a segment that holds all streams; `None` to read several."""
+        whole_lens, tgt_len = self._whole_lens[n_rows], self._tgt_lens[n_rows]
+        if not all(slot.is_whole(whole_lens[-1]) for slot in slots):
+            return None
+        n_inputs = [slot.n_inputs for slot in slots]
+        whole_len = _fit(max(n_inputs), whole_lens)
+        if whole_len <= tgt_len:
+            return whole_len
+        # The padding of streams of different lengths may cost more than reading the memory.
+        n_segments = sum(-(-count // tgt_len) for count in n_inputs)
+        whole_cost = n_rows * whole_len * (self._dense_cost + whole_len)
+        n_keys = tgt_len + self._cached.span.mem_len
+        return (
+            whole_len if whole_cost <= n_segments * tgt_len * (self._dense_cost + n_keys) else None
+        )
 
     def _make_step(self, rows: Sequence[TokenSlot | None], tgt_len: int) -> _Step:
         """Returns the next segment of each row, padded to T; rows without a slot are empty."""
@@ -214,6 +237,25 @@ def join_segments(n_rows: int, tgt_len: int, span: AttentionSpan) -> int:
     if not span.same_length:
         return tgt_len
     return max(tgt_len, min(_JOINED_TOKENS // n_rows, span.mem_len // _MEMORY_DIVISOR))
+
+
+def _list_whole_lens(n_rows: int, tgt_len: int, cached: CachedModel) -> list[int]:
+    """Returns the lengths, ascending, of segments that hold whole streams."""
+    sizes = _list_sizes(_MIN_TGT_LEN, tgt_len)
+    limit = min(cached.max_len_without_memory, math.isqrt(_MAX_SCORES // n_rows))
+    while 2 * sizes[-1] <= limit:
+        sizes.append(2 * sizes[-1])
+    return sizes
+
+
+def _estimate_dense_cost(config: ModelConfig) -> float:
+    """Returns how many keys cost a query as much as the kernels of its layer.
+
+    A key takes part in three products: content, position and value. They are taken to be half as
+    fast as those with kernels, because they are smaller, and are followed by a softmax.
+    """
+    d_heads = config.n_head * config.d_head
+    return config.d_model * (4 * d_heads + 2 * config.d_inner) / (3 * d_heads) / 2
 
 
 def _list_sizes(first: int, last: int) -> list[int]:

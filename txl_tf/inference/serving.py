@@ -78,7 +78,7 @@ class ServedModel(tf.Module):
         ids, lengths = texts.to_tensor(), tf.cast(texts.row_lengths(), tf.int32)
         n_rows, memoryless = tf.shape(ids)[0], self._cached.without_memory()
         nats = tf.cond(
-            tf.shape(ids)[1] <= self._cached.max_len_without_memory,
+            tf.shape(ids)[1] <= min(self._cached.max_len_without_memory, self._cached.tgt_len),
             lambda: memoryless.score_ids(ids, memoryless.initial_state(n_rows), lengths)[0],
             lambda: self.score_rows(ids, lengths, self._cached.initial_state(n_rows))[0],
         )

@@ -10,6 +10,7 @@ from keras import ops
 from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.compilation import has_accelerator
 from txl_tf.inference.bin_sampling import choose_tokens_by_bins
+from txl_tf.inference.loop_state import LoopState
 from txl_tf.inference.quantization import make_row_product
 from txl_tf.inference.sampling import SamplingTensors, choose_tokens, penalize
 from txl_tf.layers.fused_layer import finish_layer
@@ -19,30 +20,18 @@ from txl_tf.layers.products import matmul_rows
 _MAX_SINGLE_ROWS = 4  # for more rows, products with restored kernels are faster
 
 
-class LoopState(NamedTuple):
-    """The state of the texts of a batch: a KV cache in ring buffers, and the last hidden state.
-
-    Each ring buffer has R = M + 1 slots. The next token overwrites the oldest one, so reading a
-    token moves no other. Rows and heads share one axis and the slots of the keys come last, as the
-    matrix products expect them: any other layout would be copied for every token.
+class ReadTokens(NamedTuple):
+    """The result of a pass over S tokens.
 
     Args:
-        keys: (B N, H, R) for each layer.
-        values: (B N, R, H) for each layer.
-        next_slot: () int32, the ring-buffer slot of the next token.
-        filled: (B,) int32, the number of the M slots before `next_slot` that hold tokens.
-        hidden: (B, D), the hidden state of the last token read, which predicts the next token.
-        seen: (B, V) bool, whether the text contains each token.
-        is_done: (B,) bool, whether the text has ended.
+        hidden: (B, S, D), the hidden states.
+        keys: The ring buffers of the state, with the tokens in the next S slots.
+        values: Likewise.
     """
 
+    hidden: tf.Tensor
     keys: tuple[tf.Tensor, ...]
     values: tuple[tf.Tensor, ...]
-    next_slot: tf.Tensor
-    filled: tf.Tensor
-    hidden: tf.Tensor
-    seen: tf.Tensor
-    is_done: tf.Tensor
 
 
 class TokenLoop:
@@ -55,7 +44,10 @@ class TokenLoop:
         by_bins: Whether to compute only the bins of the softmax that are needed; for models with
             cutoffs, and sampling settings that allow it.
         is_compiled: Whether XLA compiles the loop.
+        max_new: The largest number S of tokens to read at once.
     """
+
+    history_len = 0  # W of `LoopState`
 
     def __init__(
         self,
@@ -64,26 +56,34 @@ class TokenLoop:
         *,
         by_bins: bool = False,
         is_compiled: bool = False,
+        max_new: int = 1,
     ):
         self.cached = cached
         self.n_candidates = n_candidates
         self.by_bins = by_bins
         self.is_compiled = is_compiled
         self.dtype = get_loop_dtype(cached)
-        self._ring_len = cached.span.mem_len + 1
+        self._max_new = max_new
+        self._ring_len = cached.span.mem_len + max_new
 
-    def begin(self, state: CachedState, seen: tf.Tensor) -> LoopState:
+    def begin(
+        self, state: CachedState, seen: tf.Tensor, history: tf.Tensor | None = None
+    ) -> LoopState:
         """Returns the loop's state after prompts that were read in segments.
 
         Args:
             state: The state after the last segment.
             seen: (B, V) bool, whether each prompt contains each token.
+            history: See `LoopState`; `None` for W = 0.
         """
+        if history is None:
+            history = tf.zeros((tf.shape(seen)[0], 0), tf.int32)
 
         def make_rings(
             states: Sequence[tf.Tensor], order: tuple[int, ...]
         ) -> tuple[tf.Tensor, ...]:
-            padded = (tf.pad(state, [(0, 0), (0, 0), (0, 1), (0, 0)]) for state in states)
+            new_slots = [(0, 0), (0, 0), (0, self._max_new), (0, 0)]
+            padded = (tf.pad(state, new_slots) for state in states)
             transposed = (tf.cast(tf.transpose(state, order), self.dtype) for state in padded)
             return tuple(tf.reshape(state, [-1, *state.shape[2:]]) for state in transposed)
 
@@ -91,10 +91,12 @@ class TokenLoop:
             make_rings(state.keys, (0, 1, 3, 2)),
             make_rings(state.values, (0, 1, 2, 3)),
             tf.constant(self.cached.span.mem_len, tf.int32),
+            tf.constant(0),
             state.filled,
             tf.cast(state.last, self.dtype),
             seen,
             tf.zeros(tf.shape(state.filled), tf.bool),
+            history,
         )
 
     def run(
@@ -127,16 +129,24 @@ class TokenLoop:
         def draw(
             step: tf.Tensor, tokens: tf.Tensor, state: LoopState
         ) -> tuple[tf.Tensor, tf.Tensor, LoopState]:
-            with self._multiply_by_rows(state):
+            with self.multiply_by_rows(state):
                 drawn = choose(state, uniforms[step], sampling)
             kept = tf.where(state.is_done, -1, drawn)
             tokens = tf.tensor_scatter_nd_update(tokens, [[step]], [kept])
             return step + 1, tokens, self.read(drawn, state, positions, sampling)
 
-        with self._restore_kernels(state):
-            choose = self._choose_by_bins() if self.by_bins else self._choose
+        with self.restore_kernels(state):
+            choose = self.make_choice()
             _, tokens, state = tf.while_loop(continues, draw, (tf.constant(0), tokens, state))
         return tokens, state
+
+    def make_choice(self) -> Callable[[LoopState, tf.Tensor, SamplingTensors], tf.Tensor]:
+        """Returns a function that draws the next tokens, (B,) int32.
+
+        Its arguments are the state, a random number for each text, (B,), and the sampling settings.
+        It reads only `hidden` and `seen` of the state. It must be made outside of the loop.
+        """
+        return self._choose_by_bins() if self.by_bins else self._choose
 
     def _choose(
         self, state: LoopState, uniforms: tf.Tensor, sampling: SamplingTensors
@@ -172,25 +182,23 @@ class TokenLoop:
         sampling: SamplingTensors,
     ) -> LoopState:
         """Reads one token of each text, (B,) int32, and returns the new state."""
-        model, mask = self.cached.model, self._make_mask(state)
-        hidden = tf.cast(model.embedding(tokens[:, None]), self.dtype)  # (B, 1, D)
+        result = self.read_tokens(tokens[:, None], state, positions)
+        return self.advance(state, result, tokens[:, None], 1, sampling)
+
+    def read_tokens(
+        self, tokens: tf.Tensor, state: LoopState, positions: Sequence[tf.Tensor]
+    ) -> ReadTokens:
+        """Reads S tokens of each text, (B, S) int32, in one pass over the weights."""
+        n_new = tokens.shape[1]
+        mask = self._make_mask(state, n_new)
+        hidden = tf.cast(self.cached.model.embedding(tokens), self.dtype)
         keys, values = list(state.keys), list(state.values)
-        with self._multiply_by_rows(state):
+        with self.multiply_by_rows(state, n_new):
             for index in range(len(keys)):
                 hidden, keys[index], values[index] = self._read_layer(
                     index, hidden, state, positions[index], mask
                 )
-        is_token = tf.one_hot(tokens, model.config.n_token, on_value=True, off_value=False)
-        is_stop = tf.reduce_any(tokens[:, None] == sampling.stops[None], axis=1)
-        return LoopState(
-            tuple(keys),
-            tuple(values),
-            (state.next_slot + 1) % self._ring_len,
-            tf.minimum(state.filled + 1, self.cached.span.mem_len),
-            hidden[:, 0],
-            tf.logical_or(state.seen, is_token),
-            tf.logical_or(state.is_done, is_stop),
-        )
+        return ReadTokens(hidden, tuple(keys), tuple(values))
 
     def _read_layer(
         self,
@@ -200,64 +208,116 @@ class TokenLoop:
         positions: tf.Tensor,
         mask: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the output of a layer, (B, 1, D), and its ring buffers with the new token."""
-        layer, slot = self.cached.model.decoder_layers[index], state.next_slot
+        """Returns the output of a layer, (B, S, D), and its ring buffers with the new tokens."""
+        layer, n_new = self.cached.model.decoder_layers[index], hidden.shape[1]
         projected = matmul_rows(hidden, layer.attention.qkv_kernel)
         query, key, value = (self._split_heads(part) for part in tf.split(projected, 3, axis=-1))
-        # Write before reading, so that the ring buffer is updated in place.
-        keys = ops.slice_update(state.keys[index], [0, 0, slot], _merge(key)[:, :, None])
-        values = ops.slice_update(state.values[index], [0, slot, 0], _merge(value)[:, None])
+        keys, values = state.keys[index], state.values[index]
+        for token in range(n_new):
+            # Write before reading, so that the ring buffer is updated in place.
+            slot = (state.next_slot + token) % self._ring_len
+            keys = ops.slice_update(keys, [0, 0, slot], _merge(key[:, token])[:, :, None])
+            values = ops.slice_update(values, [0, slot, 0], _merge(value[:, token])[:, None])
         content_query, position_query = (
             layer.attention.add_bias(query, tf.cast(bias, self.dtype))
             for bias in self.cached.model.get_biases(index)
         )
-        content = tf.reshape(
-            _merge(content_query)[:, None] @ keys, [-1, query.shape[1], 1, self._ring_len]
-        )
-        position = self._rotate(self._score_distances(position_query, positions), slot)
+        n_heads, d_head = query.shape[2:]
+        content = tf.transpose(content_query, [0, 2, 1, 3])
+        content = tf.reshape(content, [-1, n_new, d_head]) @ keys
+        content = tf.reshape(content, [-1, n_heads, n_new, self._ring_len])
+        position = self._rotate(self._score_distances(position_query, positions), state.next_slot)
         weights = layer.attention.compute_attention_weights(content, position, mask)
-        weights = tf.cast(tf.reshape(weights, [-1, 1, self._ring_len]), self.dtype)
-        attended = tf.reshape(weights @ values, [-1, 1, key.shape[1] * key.shape[2]])
+        weights = tf.cast(tf.reshape(weights, [-1, n_new, self._ring_len]), self.dtype)
+        attended = tf.reshape(weights @ values, [-1, n_heads, n_new, d_head])
+        attended = tf.reshape(tf.transpose(attended, [0, 2, 1, 3]), [-1, n_new, n_heads * d_head])
         return finish_layer(layer, hidden, attended), keys, values
 
-    def _make_mask(self, state: LoopState) -> tf.Tensor:
-        """Returns the slots that the next token sees, (R,) bool or (B, 1, 1, R)."""
-        span = self.cached.span
-        distances = (state.next_slot - tf.range(self._ring_len)) % self._ring_len
+    def advance(
+        self,
+        state: LoopState,
+        result: ReadTokens,
+        tokens: tf.Tensor,
+        n_kept: int | tf.Tensor,
+        sampling: SamplingTensors,
+    ) -> LoopState:
+        """Returns the state after the first `n_kept` of S tokens, (B, S) int32.
+
+        The next tokens overwrite the rest, which no token sees: they lie further back than M.
+        """
+        kept = tf.where(tf.range(tokens.shape[1]) < n_kept, tokens, -1)
+        is_token = tf.one_hot(
+            kept, self.cached.model.config.n_token, on_value=True, off_value=False
+        )
+        is_stop = tf.reduce_any(kept[..., None] == sampling.stops, axis=(1, 2))
+        history = tf.concat([state.history, tokens], axis=1)
+        history = tf.gather(history, n_kept + tf.range(state.history.shape[1]), axis=1)
+        return LoopState(
+            result.keys,
+            result.values,
+            (state.next_slot + n_kept) % self._ring_len,
+            state.n_passes + 1,
+            tf.minimum(state.filled + n_kept, self.cached.span.mem_len),
+            tf.gather(result.hidden, n_kept - 1, axis=1),
+            tf.logical_or(state.seen, tf.reduce_any(is_token, axis=1)),
+            tf.logical_or(state.is_done, is_stop),
+            history,
+        )
+
+    def _make_mask(self, state: LoopState, n_new: int) -> tf.Tensor:
+        """Returns the slots that each new token sees, (S, R) bool or (B, 1, S, R)."""
+        span, news = self.cached.span, tf.range(n_new)
+        slots = tf.range(self._ring_len)
+        distances = (state.next_slot + news[:, None] - slots) % self._ring_len
         furthest = span.mem_len - int(span.same_length and span.counts_self)
         mask = distances <= furthest
         if not self.cached.mask_empty_memory:
             return mask
-        return tf.logical_and(mask, distances <= state.filled[:, None])[:, None, None]
+        n_filled = state.filled[:, None] + news
+        return tf.logical_and(mask, distances <= n_filled[..., None])[:, None]
 
     def _score_distances(self, query: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-        """Returns the scores (B, N, 1, R) of the distances M, ..., 0, of queries (B, N, H).
+        """Returns the scores (B, N, S, R) of the distances R - 1, ..., 0, of queries (B, S, N, H).
 
         The distances beyond `clamp_len` share the score of the first of `positions`.
         """
-        scores = tf.transpose(tf.transpose(query, [1, 0, 2]) @ positions, [1, 0, 2])
+        n_new, n_heads, d_head = query.shape[1:]
+        rows = tf.reshape(tf.transpose(query, [2, 0, 1, 3]), [n_heads, -1, d_head])
+        scores = tf.reshape(rows @ positions, [n_heads, -1, n_new, positions.shape[2]])
+        scores = tf.transpose(scores, [1, 0, 2, 3])
         n_shared = self._ring_len - positions.shape[2]
         if n_shared:
             scores = tf.concat([tf.repeat(scores[..., :1], n_shared, axis=-1), scores], axis=-1)
-        return scores[:, :, None]
+        return scores
 
     def _rotate(self, scores: tf.Tensor, slot: tf.Tensor) -> tf.Tensor:
-        """Moves scores (B, N, 1, R) of the distances M, ..., 0 from a slot to the slots."""
+        """Moves scores (B, N, S, R) of the distances R - 1, ..., 0 to the slots of the ring buffer.
+
+        Args:
+            scores: The scores.
+            slot: () int32, the slot of the first of the S tokens.
+        """
         # Slicing a doubled tensor would work too, but XLA pads the operand of such a slice.
-        return tf.roll(scores, slot + 1, axis=-1)
+        rows = [
+            tf.roll(row, slot + 1 + index, axis=-1)
+            for index, row in enumerate(tf.unstack(scores, axis=2))
+        ]
+        return tf.stack(rows, axis=2)
 
     def _split_heads(self, states: tf.Tensor) -> tf.Tensor:
-        """Returns states (B, 1, N H) as (B, N, H)."""
+        """Returns states (B, S, N H) as (B, S, N, H)."""
         config = self.cached.model.config
-        return tf.reshape(states, [-1, config.n_head, config.d_head])
+        return tf.reshape(states, [-1, states.shape[1], config.n_head, config.d_head])
 
-    def _restore_kernels(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
+    def restore_kernels(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
         """Returns the context of the loop."""
         if self._has_few_rows(state):
             return contextlib.nullcontext()
         return restore_kernels(self.cached.model.kernels, self.dtype)
 
-    def _multiply_by_rows(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
+    def multiply_by_rows(
+        self, state: LoopState, n_new: int = 1
+    ) -> contextlib.AbstractContextManager[None]:
         """Returns the context of one step."""
         if not self._has_few_rows(state):
             return contextlib.nullcontext()
@@ -290,39 +350,3 @@ def get_loop_dtype(cached: CachedModel) -> str:
 def _merge(states: tf.Tensor) -> tf.Tensor:
     """Returns states (B, N, H) as (B N, H)."""
     return tf.reshape(states, [-1, states.shape[-1]])
-
-
-def take_row(state: LoopState, row: int) -> LoopState:
-    """Returns the state of one text."""
-    n_rows = state.filled.shape[0]
-    if n_rows == 1:
-        return state
-    n_heads = state.keys[0].shape[0] // n_rows
-    heads = slice(row * n_heads, (row + 1) * n_heads)
-    return LoopState(
-        tuple(keys[heads] for keys in state.keys),
-        tuple(values[heads] for values in state.values),
-        state.next_slot,
-        *(tensor[row : row + 1] for tensor in state[3:]),
-    )
-
-
-def join_rows(rows: Sequence[LoopState]) -> LoopState:
-    """Returns the joint state of texts, with their ring buffers rotated to the first one's slot."""
-    if len(rows) == 1:
-        return rows[0]
-    next_slot = rows[0].next_slot
-
-    def join(rings: Sequence[tf.Tensor], axis: int) -> tf.Tensor:
-        rotated = [
-            tf.roll(ring, next_slot - row.next_slot, axis)
-            for ring, row in zip(rings, rows, strict=True)
-        ]
-        return tf.concat(rotated, axis=0)
-
-    return LoopState(
-        tuple(join(keys, 2) for keys in zip(*(row.keys for row in rows), strict=True)),
-        tuple(join(values, 1) for values in zip(*(row.values for row in rows), strict=True)),
-        next_slot,
-        *(tf.concat(each, axis=0) for each in zip(*(row[3:] for row in rows), strict=True)),
-    )
