@@ -54,7 +54,12 @@ def make_hidden_reader(model: Any, shape: Shape, *, jit: str) -> Call:
         hidden, memory = model(ids, memory, span=span)
         return model.nll(hidden, ids), memory
 
-    return _make_call(read, model.initial_memory(shape.batch_size, shape.mem_len), jit=jit)
+    return _make_call(
+        read,
+        model.initial_memory(shape.batch_size, shape.mem_len),
+        jit=jit,
+        dtype=model.compute_dtype,
+    )
 
 
 def make_cached_reader(model: Any, shape: Shape, *, jit: str) -> Call:
@@ -68,7 +73,9 @@ def make_cached_reader(model: Any, shape: Shape, *, jit: str) -> Call:
     def read(state: Any) -> Any:
         return cached.score(ids, ids, state)
 
-    return _make_call(read, cached.initial_state(shape.batch_size), jit=jit)
+    return _make_call(
+        read, cached.initial_state(shape.batch_size), jit=jit, dtype=model.compute_dtype
+    )
 
 
 def make_window_reader(model: Any, window: int, *, jit: str) -> Call:
@@ -85,7 +92,7 @@ def make_window_reader(model: Any, window: int, *, jit: str) -> Call:
         hidden, _ = model(ids, memory, span=AttentionSpan(0))
         return model.nll(hidden[:, -1:], ids[:, -1:]), memory
 
-    return _make_call(read, model.initial_memory(1, 0), jit=jit)
+    return _make_call(read, model.initial_memory(1, 0), jit=jit, dtype=model.compute_dtype)
 
 
 def draw_segment(shape: Shape) -> Any:
@@ -109,11 +116,11 @@ def make_text_scorer(
     return lambda: lm.score(texts, batch_size=shape.batch_size, jit=jit)
 
 
-def _make_call(read: Callable[[Any], Any], memory: Any, *, jit: str) -> Call:
+def _make_call(read: Callable[[Any], Any], memory: Any, *, jit: str, dtype: str) -> Call:
     """Returns a call of a compiled function, which gets the memory that it returned before."""
     from txl_tf.compilation import compile_function
 
-    compiled = compile_function(read, jit)
+    compiled = compile_function(read, jit, dtype)
 
     def call() -> object:
         nonlocal memory
