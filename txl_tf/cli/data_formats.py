@@ -51,3 +51,34 @@ def open_data_set(
                 f"--data_format={RELEASE} to read them."
             )
     return open_records(place.data_dir)
+
+
+def open_run_data(
+    run: str,
+    data_dir: str | None = None,
+    data_format: str = RECORDS,
+    *,
+    eval_batch_size: int | None = None,
+    tgt_len: int | None = None,
+) -> "DataSet":
+    """Opens the records that the flags name, or else those in the run's folder or of its training.
+
+    Args:
+        run: The run folder.
+        data_dir: The folder of the records; `None` for those of the run.
+        data_format: The format of the records in `data_dir`.
+        eval_batch_size: As in `open_data_set`.
+        tgt_len: As in `open_data_set`.
+
+    Raises:
+        UserError: If there are none, or they no longer exist.
+    """
+    from txl_tf.runs.data_place import DataPlace, find_run_data
+
+    place = DataPlace(data_dir, data_format) if data_dir else find_run_data(run)
+    if place is None:
+        raise UserError(
+            f"`{run}` holds no records and has saved no location of its data: pass "
+            "--data_dir, the folder of the records"
+        )
+    return open_data_set(place, eval_batch_size=eval_batch_size, tgt_len=tgt_len)

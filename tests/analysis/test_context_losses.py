@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+from small_cached_model import SPANS, make_model
+from small_runs import Text
+
+from txl_tf.analysis import context_losses
+from txl_tf.analysis.context_losses import (
+    ContextReader,
+    LossStore,
+    compute_losses,
+    draw_positions,
+    hash_texts,
+    hash_weights,
+)
+from txl_tf.config import AttentionSpan, EvalConfig
+from txl_tf.errors import UserError
+from txl_tf.inference import LanguageModel
+
+TEXT = Text(np.random.default_rng(3).integers(0, 13, 211))
+POSITIONS = np.array([40, 41, 57, 100, 209, 210])
+
+
+def make_config(span, tgt_len=5):
+    names = ("mem_len", "same_length", "counts_self", "clamp_len")
+    return EvalConfig(tgt_len=tgt_len, **{name: getattr(span, name) for name in names})
+
+
+@pytest.mark.parametrize("span", SPANS, ids=str)
+@pytest.mark.parametrize("length", [1, 5, 7, 11, 23, 40])
+def test_a_target_has_the_loss_that_scoring_gives_after_its_context(span, length):
+    config = make_config(span)
+    model = make_model()
+    found = ContextReader(model, config, jit="none").read(TEXT, POSITIONS, length)
+    lm = LanguageModel(model, None, config)
+    texts = [TEXT.read(at - length, at + 1) for at in POSITIONS]
+    expected = [score.nats[-1] for score in lm.score(texts, jit="none")]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_a_context_within_the_memory_is_read_as_one_segment_of_the_model():
+    model = make_model()
+    reader = ContextReader(model, make_config(AttentionSpan(17)), jit="none")
+    found = reader.read(TEXT, POSITIONS, 16)
+    ids = np.stack([TEXT.read(at - 16, at + 1) for at in POSITIONS])
+    hidden, _ = model(ids[:, :-1], model.initial_memory(6, 0), span=AttentionSpan(0))
+    expected = model.nll(hidden[:, -1:], ids[:, -1:])[:, 0]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [9, 23])
+def test_batches_do_not_change_losses(monkeypatch, length):
+    reader = ContextReader(make_model(), make_config(SPANS[2]), jit="none")
+    expected = reader.read(TEXT, POSITIONS, length)
+    monkeypatch.setattr(context_losses, "_MAX_TOKENS", 4 * 9)
+    counts = []
+    found = reader.read(TEXT, POSITIONS, length, report=counts.append)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert counts == {9: [4, 2], 23: [6]}[length]
+
+
+def test_positions_have_the_longest_context_before_them():
+    drawn = draw_positions(100, 30, 20, seed=1)
+    assert len(set(drawn)) == 20
+    assert drawn.min() >= 30
+    assert drawn.max() < 100
+    assert (np.diff(drawn) > 0).all()
+    np.testing.assert_array_equal(drawn, draw_positions(100, 30, 20, seed=1))
+    assert (drawn != draw_positions(100, 30, 20, seed=2)).any()
+    np.testing.assert_array_equal(draw_positions(100, 30, 0, seed=1), np.arange(30, 100))
+    np.testing.assert_array_equal(draw_positions(100, 30, 500, seed=1), np.arange(30, 100))
+
+
+def test_a_split_that_is_too_short_is_refused():
+    with pytest.raises(UserError, match=r"longer than the longest context, 100. Received: 100"):
+        draw_positions(100, 100, 5, seed=0)
+
+
+class _UnusedReader:
+    def read(self, *arguments, **options):
+        raise AssertionError("the losses are there")
+
+
+def test_losses_are_computed_once(tmp_path):
+    reader = ContextReader(make_model(), make_config(SPANS[1]), jit="none")
+    store = LossStore(str(tmp_path), {"a": 1})
+    counts = []
+    first = compute_losses(reader, TEXT, POSITIONS, [3, 7], store, report=counts.append)
+    assert sum(counts) == 6 * (3 + 7)
+    again = LossStore(str(tmp_path), {"a": 1})
+    counts.clear()
+    found = compute_losses(_UnusedReader(), TEXT, POSITIONS, [3, 7], again, report=counts.append)
+    np.testing.assert_array_equal(found, first)
+    assert sum(counts) == 6 * (3 + 7)
+    with pytest.raises(AssertionError):
+        compute_losses(_UnusedReader(), TEXT, POSITIONS, [3], LossStore(str(tmp_path), {"a": 2}))
+    with pytest.raises(AssertionError):
+        compute_losses(_UnusedReader(), TEXT, POSITIONS, [3], LossStore(None, {"a": 1}))
+
+
+def test_a_damaged_file_is_computed_again(tmp_path):
+    store = LossStore(str(tmp_path), {})
+    store.save(3, np.zeros(6, np.float32))
+    (path,) = tmp_path.glob("*/3.npy")
+    path.write_bytes(path.read_bytes()[:50])
+    assert store.load(3, 6) is None
+    store.save(3, np.zeros(6, np.float32))
+    assert store.load(3, 5) is None
+    np.testing.assert_array_equal(store.load(3, 6), np.zeros(6))
+
+
+def test_losses_that_cannot_be_kept_are_an_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"the losses cannot be kept in .*: Not a directory"):
+        LossStore(str(tmp_path / "file"), {}).save(3, np.zeros(6, np.float32))
+
+
+def test_another_model_or_text_has_another_hash():
+    model = make_model()
+    before = hash_weights(model)
+    model.weights[0].assign(model.weights[0] + 1e-3)
+    assert hash_weights(model) != before
+    other = TEXT.ids.copy()
+    other[38] += 1
+    assert hash_texts(TEXT, POSITIONS, 5) != hash_texts(Text(other), POSITIONS, 5)
+    assert hash_texts(TEXT, POSITIONS, 5) != hash_texts(TEXT, POSITIONS[1:], 5)

@@ -1,0 +1,242 @@
+"""Exact losses after contexts of given lengths, and their place on disk."""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.cached_model import CachedModel
+from txl_tf.compilation import compile_function
+from txl_tf.config import EvalConfig
+from txl_tf.data.lanes import Tokens
+from txl_tf.errors import UserError
+from txl_tf.model import TransformerXL
+
+# Limits of a batch: scores of one head, and tokens.
+_MAX_SCORES, _MAX_TOKENS = 16 * 512**2, 2**14
+_N_HASHED = 1024  # positions whose texts identify a split
+
+
+def draw_positions(n_tokens: int, max_context: int, count: int, seed: int) -> np.ndarray:
+    """Draws the positions of targets, each with `max_context` tokens before it.
+
+    Args:
+        n_tokens: The number of tokens of the split.
+        max_context: The longest context.
+        count: The number of positions; all that there are if it is 0 or there are fewer.
+        seed: The seed of the draw.
+
+    Returns:
+        (n,) int64, ascending and without repetition.
+
+    Raises:
+        UserError: If the split is too short for the context.
+    """
+    n_targets = n_tokens - max_context
+    if n_targets < 1:
+        raise UserError(
+            f"the split must be longer than the longest context, {max_context:,}. "
+            f"Received: {n_tokens:,} tokens"
+        )
+    if not 0 < count < n_targets:
+        return np.arange(max_context, n_tokens)
+    generator = np.random.default_rng(seed)
+    drawn = generator.choice(n_targets, count, replace=False, shuffle=False)
+    return np.sort(drawn) + max_context
+
+
+class ContextReader:
+    """Computes the loss of tokens after exactly c tokens each (figure 4 of Dai et al. 2019).
+
+    Each context is read from an empty, hidden memory, in the segments and with the span of the
+    config: `LanguageModel.score` of a context and its target gives the same loss of the target.
+
+    Args:
+        model: The model.
+        config: The segment length and the span.
+        jit: How much of the model XLA compiles; one of `JIT_MODES`.
+    """
+
+    def __init__(self, model: TransformerXL, config: EvalConfig, *, jit: str = "auto"):
+        self._cached = CachedModel(model, config.span, config.tgt_len, mask_empty_memory=True)
+        self._memoryless = self._cached.without_memory()
+        dtype = model.compute_dtype
+        self._score_whole = compile_function(self._compute_whole, jit, dtype)
+        self._read_segment = compile_function(self._compute_segment, jit, dtype)
+
+    def read(
+        self,
+        split: Tokens,
+        positions: np.ndarray,
+        context_len: int,
+        *,
+        report: Callable[[int], object] | None = None,
+    ) -> np.ndarray:
+        """Returns the losses of targets after contexts of one length, (n,) float32 in nats.
+
+        Args:
+            split: The tokens of the split.
+            positions: (n,) the positions of the targets, at least `context_len`.
+            context_len: The number of tokens c before each target.
+            report: Called after each batch with the number of its targets.
+        """
+        is_whole = self._fits_one_segment(context_len)
+        seg_len = context_len if is_whole else self._cached.tgt_len
+        n_keys = seg_len if is_whole else seg_len + self._cached.span.mem_len
+        n_fitting = min(_MAX_SCORES // (seg_len * n_keys), _MAX_TOKENS // seg_len)
+        n_rows = min(len(positions), max(1, n_fitting))
+        losses = np.zeros(len(positions), np.float32)
+        for start in range(0, len(positions), n_rows):
+            batch = positions[start : start + n_rows]
+            padded = np.resize(batch, n_rows)  # one shape for all batches
+            windows = np.stack([split.read(at - context_len, at + 1) for at in padded.tolist()])
+            score = self._score_whole if is_whole else self._score_segments
+            nats = score(tf.constant(windows[:, :-1]), tf.constant(windows[:, -1]))
+            losses[start : start + len(batch)] = nats.numpy()[: len(batch)]
+            if report:
+                report(len(batch))
+        return losses
+
+    def _fits_one_segment(self, context_len: int) -> bool:
+        longest = min(self._cached.max_len_without_memory, math.isqrt(_MAX_SCORES))
+        return context_len <= longest
+
+    def _compute_whole(self, contexts: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Returns the losses of the targets (B,) after contexts (B, c), read in one segment."""
+        state = self._memoryless.initial_state(contexts.shape[0])
+        hidden, _ = self._memoryless.read(contexts, state)
+        return self._score_last(hidden[:, -1], targets)
+
+    def _score_segments(self, contexts: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Returns the losses of the targets (B,) after contexts (B, c), read in segments."""
+        tgt_len = self._cached.tgt_len
+        n_rows, context_len = contexts.shape
+        state = self._cached.initial_state(n_rows)
+        for start in range(0, context_len, tgt_len):
+            segment = contexts[:, start : start + tgt_len]
+            count = segment.shape[1]
+            segment = tf.pad(segment, [(0, 0), (0, tgt_len - count)])
+            state, nats = self._read_segment(segment, state, tf.fill([n_rows], count), targets)
+        return nats
+
+    def _compute_segment(
+        self, ids: tf.Tensor, state: Any, counts: tf.Tensor, targets: tf.Tensor
+    ) -> tuple[Any, tf.Tensor]:
+        _, state = self._cached.read(ids, state, counts)
+        return state, self._score_last(state.last, targets)
+
+    def _score_last(self, last: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        return self._cached.model.nll(last[:, None], targets[:, None])[:, 0]
+
+
+class LossStore:
+    """A folder with losses that need not be computed again.
+
+    Losses belong to settings, by which they are found: any difference leads to another subfolder.
+
+    Args:
+        folder: The folder; `None` to keep nothing.
+        settings: All that the losses depend on, but the length of the context.
+    """
+
+    def __init__(self, folder: str | None, settings: dict[str, Any]):
+        text = json.dumps(settings, sort_keys=True, indent=1)
+        key = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self._settings = text
+        self._folder = None if folder is None else os.path.join(folder, key)
+
+    def load(self, context_len: int, n_positions: int) -> np.ndarray | None:
+        """Returns the losses after contexts of one length, (n,) float32; `None` without any."""
+        path = self._name(context_len)
+        if path is None or not os.path.exists(path):
+            return None
+        try:
+            losses = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return None  # damaged: they are computed again
+        is_sound = losses.dtype == np.float32 and losses.shape == (n_positions,)
+        return losses if is_sound else None
+
+    def save(self, context_len: int, losses: np.ndarray) -> None:
+        """Stores losses (n,) float32.
+
+        Raises:
+            UserError: If they cannot be written.
+        """
+        path = self._name(context_len)
+        if path is None or self._folder is None:
+            return
+        try:
+            os.makedirs(self._folder, exist_ok=True)
+            with open(os.path.join(self._folder, "settings.json"), "w", encoding="utf-8") as file:
+                file.write(self._settings + "\n")
+            with open(path + ".writing", "wb") as file:
+                np.save(file, losses)
+            os.replace(path + ".writing", path)
+        except OSError as error:
+            raise UserError(
+                f"the losses cannot be kept in `{self._folder}`: {error.strerror}"
+            ) from error
+
+    def _name(self, context_len: int) -> str | None:
+        return self._folder and os.path.join(self._folder, f"{context_len}.npy")
+
+
+def hash_weights(model: TransformerXL) -> str:
+    """Returns a hash of a model's weights."""
+    digest = hashlib.sha256()
+    for weight in model.weights:
+        digest.update(np.ascontiguousarray(weight.numpy()).tobytes())
+    return digest.hexdigest()
+
+
+def hash_texts(split: Tokens, positions: np.ndarray, max_context: int) -> str:
+    """Returns a hash of the positions, and of the texts before the first of them."""
+    digest = hashlib.sha256(positions.tobytes())
+    step = max(1, len(positions) // _N_HASHED)
+    for position in positions[::step].tolist():
+        digest.update(split.read(position - max_context, position + 1).tobytes())
+    return digest.hexdigest()
+
+
+def compute_losses(
+    reader: ContextReader,
+    split: Tokens,
+    positions: np.ndarray,
+    lengths: Sequence[int],
+    store: LossStore,
+    *,
+    report: Callable[[int], object] | None = None,
+) -> np.ndarray:
+    """Returns the losses after contexts of several lengths, (C, n) float32 in nats.
+
+    Each length is stored as soon as it is computed, so an interrupted call can go on.
+
+    Args:
+        reader: The reader of the model.
+        split: The tokens of the split.
+        positions: (n,) the positions of the targets.
+        lengths: The C lengths.
+        store: Where losses are kept.
+        report: Called with the number of tokens that have been read or found since the last call.
+    """
+    rows = []
+    for context_len in lengths:
+
+        def count(n_targets: int, context_len: int = context_len) -> None:
+            if report:
+                report(n_targets * context_len)
+
+        losses = store.load(context_len, len(positions))
+        if losses is None:
+            losses = reader.read(split, positions, context_len, report=count)
+            store.save(context_len, losses)
+        else:
+            count(len(positions))
+        rows.append(losses)
+    return np.stack(rows)
