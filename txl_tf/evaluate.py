@@ -58,6 +58,11 @@ def define_flags() -> flags.FlagValues:
     define("warm_lanes", bool, True, text)
     text = "Number of tokens that warm each lane. [default: four times mem_len]"
     define("warm_len", int, None, text, lower_bound=0)
+    text = (
+        "Evaluate with sliding windows of tgt_len tokens that move by so many, without memory, "
+        "as models without recurrence are evaluated. [default: no windows]"
+    )
+    define("stride", int, None, text, lower_bound=1)
     define_span_flags(options, _OTHERWISE)
     names = ["reset_at_documents"]
     define_config_flags(options, EvalConfig, names, prefix="", otherwise=_OTHERWISE)
@@ -78,6 +83,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
     """
     if options.warm_len is not None and not options.warm_lanes:
         raise flags.Error("--warm_len cannot be used with --warm_lanes=false")
+    _check_stride(options)
 
     from txl_tf.evaluation.checkpoints import (
         check_data,
@@ -93,7 +99,10 @@ def evaluate_run(options: flags.FlagValues) -> None:
 
     found = read_run_config(options.run)
     preset, base = choose_preset(options.preset, found)
-    config = dataclasses.replace(found, evaluation=override_evaluation(base, options))
+    evaluation = override_evaluation(base, options)
+    if options.stride is not None:
+        evaluation = dataclasses.replace(evaluation, mem_len=0, same_length=False)
+    config = dataclasses.replace(found, evaluation=evaluation)
     records = open_run_data(
         options.run,
         options.data_dir,
@@ -112,7 +121,10 @@ def evaluate_run(options: flags.FlagValues) -> None:
         jit=options.jit,
     )
     lanes = evaluator.cut_lanes(
-        records.split(split), warm_len=options.warm_len, drop_rest=not options.warm_lanes
+        records.split(split),
+        warm_len=options.warm_len,
+        drop_rest=not options.warm_lanes,
+        stride=options.stride,
     )
     if lanes.n_lanes < config.evaluation.eval_batch_size:
         say(f"Split {split} has only {lanes.n_lanes} segments: that many lanes are used.")
@@ -138,6 +150,25 @@ def evaluate_run(options: flags.FlagValues) -> None:
         return
     for line in job.format_table(outcome):
         print(line)
+
+
+def _check_stride(options: flags.FlagValues) -> None:
+    """Checks that no flag of lanes or memory is given beside --stride.
+
+    Raises:
+        flags.Error: If there is one.
+    """
+    if options.stride is None:
+        return
+    others = {
+        "warm_len": options.warm_len is not None,
+        "warm_lanes=false": not options.warm_lanes,
+        "mem_len": bool(options.mem_len),
+        "same_length": bool(options.same_length),
+    }
+    for name, is_given in others.items():
+        if is_given:
+            raise flags.Error(f"--{name} cannot be used with --stride, which reads no memory")
 
 
 def choose_preset(name: str | None, found: "RunConfig") -> tuple[str | None, EvalConfig]:

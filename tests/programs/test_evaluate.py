@@ -105,6 +105,7 @@ def test_the_object_holds_what_the_table_says(run, preset, capsys):
         "lanes": 4,
         "warm_len": 54,
         "as_release": False,
+        "stride": None,
         "tokens": N_TEST - 1,
         "tokens_left_out": 0,
         "unknown_tokens": 0,
@@ -415,3 +416,21 @@ def test_more_lanes_than_segments_are_not_made(run, capsys):
     many = evaluate_as_json(capsys, run, "--lanes=100000", "--tgt_len=10")
     assert many["evaluation"]["eval_batch_size"] == 15
     assert many["tokens"] == N_TEST - 1
+
+
+def test_sliding_windows_read_no_memory(run, capsys):
+    arguments = [run, "--stride=2", "--tgt_len=5"]
+    found = evaluate_as_json(capsys, *arguments)
+    assert found["stride"] == 2
+    assert found["tokens"] == N_TEST - 1
+    assert found["evaluation"]["mem_len"] == 0
+    assert call(*arguments) == 0
+    out = capsys.readouterr().out
+    assert "in windows of 5 tokens that move by 2, without memory." in out
+    assert "sliding windows with a stride of 2" in read_rows(out)["lanes"]
+
+
+@pytest.mark.parametrize("flag", ["mem_len=3", "warm_len=4", "warm_lanes=false", "same_length"])
+def test_a_flag_of_memory_beside_a_stride_is_refused(run, capsys, flag):
+    assert call(run, "--stride=2", f"--{flag}") == 2
+    assert f"--{flag.split('=3')[0].split('=4')[0]} cannot be used" in capsys.readouterr().err

@@ -261,6 +261,7 @@ def test_an_evaluation_is_recorded_with_its_settings(as_release):
         "lanes": 3,
         "warm_len": 0 if as_release else 4,
         "as_release": as_release,
+        "stride": None,
     }
 
 

@@ -65,6 +65,8 @@ class EvaluationLanes:
         ValueError: If a size is not positive, or `warm_len` is given with `drop_rest`.
     """
 
+    stride: int | None = None  # of `SlidingWindows`
+
     def __init__(
         self,
         split: Tokens,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from txl_tf.config import EvalConfig
 from txl_tf.data.data_set import DataSet
-from txl_tf.data.evaluation_lanes import EvaluationLanes
+from txl_tf.data.sliding_windows import AnyLanes
 from txl_tf.errors import UserError
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.progress import ScoreBar
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     checkpoint: str
     step: int
     is_ema: bool
-    lanes: EvaluationLanes
+    lanes: AnyLanes
     config: EvalConfig
     seconds: float
 
@@ -64,6 +64,7 @@ class Outcome(NamedTuple):
             "lanes": self.lanes.n_lanes,
             "warm_len": self.lanes.warm_len,  # tokens that warm each lane
             "as_release": self.lanes.drop_rest,  # counted as the 2019 release does
+            "stride": self.lanes.stride,  # of sliding windows
         }
 
 
@@ -136,7 +137,7 @@ def evaluate_checkpoints(
 
 def score_checkpoint(
     evaluator: Evaluator,
-    lanes: EvaluationLanes,
+    lanes: AnyLanes,
     *,
     model_dir: str,
     split: str,
@@ -208,7 +209,7 @@ def warn_of_unknown(score: Score, records: DataSet) -> None:
         print(f"warning: {describe_unknown(score, records.vocabulary.unknown)}", file=sys.stderr)
 
 
-def describe_evaluation(config: EvalConfig, lanes: EvaluationLanes | None = None) -> str:
+def describe_evaluation(config: EvalConfig, lanes: AnyLanes | None = None) -> str:
     """Returns the settings of an evaluation as text.
 
     Args:

@@ -10,7 +10,9 @@ from txl_tf.compilation import compile_function
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.data.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes import Tokens
+from txl_tf.data.sliding_windows import AnyLanes, SlidingWindows
 from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.errors import UserError
 from txl_tf.evaluation.score import Score
 from txl_tf.model import TransformerXL
 from txl_tf.runs.files import explain_full_memory
@@ -65,8 +67,13 @@ class Evaluator:
         self._score_segment = compile_function(self._compute_nats, jit, model.compute_dtype)
 
     def cut_lanes(
-        self, split: Tokens, *, warm_len: int | None = None, drop_rest: bool = False
-    ) -> EvaluationLanes:
+        self,
+        split: Tokens,
+        *,
+        warm_len: int | None = None,
+        drop_rest: bool = False,
+        stride: int | None = None,
+    ) -> AnyLanes:
         """Cuts a split into the lanes and segments of the config, for every kind of evaluation.
 
         Args:
@@ -74,15 +81,24 @@ class Evaluator:
             warm_len: The number of tokens before each lane that warm it, if there are as many;
                 `None` for `choose_warm_len`, or for 0 with `drop_rest`.
             drop_rest: Whether to cut as the 2019 release does; see `EvaluationLanes`.
+            stride: The stride of `SlidingWindows` of `tgt_len` tokens, which are read without
+                memory; `None` for lanes.
 
         Returns:
             The lanes, at most one for each segment: more would be empty.
 
         Raises:
             UserError: If the split has fewer than 2 tokens, or with `drop_rest` fewer than 2
-                for each lane.
+                for each lane; or if there is a stride, and a memory or `same_length`.
         """
         config, n_lanes = self.config, self.config.eval_batch_size
+        if stride is not None:
+            if config.mem_len or config.same_length:
+                raise UserError(
+                    "`stride` needs a `mem_len` of 0 and no `same_length`: sliding windows read no "
+                    f"memory. Received: mem_len={config.mem_len}, same_length={config.same_length}"
+                )
+            return SlidingWindows(split, n_lanes=n_lanes, tgt_len=config.tgt_len, stride=stride)
         if warm_len is None:
             warm_len = 0 if drop_rest else choose_warm_len(config.span)
         if not drop_rest:
@@ -113,7 +129,7 @@ class Evaluator:
     @explain_full_memory(_ADVICE)
     def score_lanes(
         self,
-        lanes: EvaluationLanes,
+        lanes: AnyLanes,
         *,
         max_segments: int | None = None,
         report: Report | None = None,

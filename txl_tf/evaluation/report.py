@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from txl_tf import presets
 from txl_tf.data.data_set import DataSet, get_level
-from txl_tf.data.evaluation_lanes import EvaluationLanes
+from txl_tf.data.sliding_windows import AnyLanes
 from txl_tf.evaluation.checkpoints import Outcome, describe_span
 from txl_tf.evaluation.score import Score, format_unknown, name_measure
 from txl_tf.runs.folder import RunConfig
@@ -28,7 +28,7 @@ class Job(NamedTuple):
     records: DataSet
     split: str
     preset: str | None
-    lanes: EvaluationLanes
+    lanes: AnyLanes
 
     def describe_counting(self) -> str:
         """Returns as text which tokens count."""
@@ -39,6 +39,11 @@ class Job(NamedTuple):
                 f"Counting as the 2019 release does: {lanes.n_lanes} lane"
                 f"{'s' * (lanes.n_lanes > 1)} of {lane_len:,} tokens, "
                 f"cold; {rest} tokens at the end and the first token of each lane are left out."
+            )
+        if lanes.stride is not None:
+            return (
+                f"Every token but the first counts once, in windows of {lanes.tgt_len:,} tokens "
+                f"that move by {lanes.stride:,}, without memory."
             )
         if not lanes.warm_len:
             return "Every token but the first counts once."

@@ -14,8 +14,8 @@ from txl_tf.compilation import COMPILED, choose_jit
 from txl_tf.config import TrainConfig
 from txl_tf.config.run_options import RunOptions
 from txl_tf.data.data_set import DataSet, get_level
-from txl_tf.data.evaluation_lanes import EvaluationLanes
 from txl_tf.data.lanes import TrainingLanes
+from txl_tf.data.sliding_windows import AnyLanes
 from txl_tf.errors import UserError, explain
 from txl_tf.evaluation.checkpoints import check_documents
 from txl_tf.evaluation.evaluator import Evaluator
@@ -285,7 +285,7 @@ def _warm_start(
 
 def _evaluate(
     evaluator: Evaluator,
-    lanes: EvaluationLanes | None,
+    lanes: AnyLanes | None,
     ema_optimizer: Optimizer | None,
     sample: Callable[[], str] | None,
 ) -> tuple[Score, str | None]:

@@ -2,7 +2,7 @@
 
 import os
 
-from txl_tf.data.evaluation_lanes import EvaluationLanes
+from txl_tf.data.sliding_windows import AnyLanes
 from txl_tf.evaluation.score import Score, format_score, make_score_record
 from txl_tf.runs.files import append_json_line, drop_lines_after
 
@@ -31,7 +31,7 @@ class Validation:
         first_step: int,
         patience: int,
         split: str,
-        lanes: EvaluationLanes | None,
+        lanes: AnyLanes | None,
     ):
         self._path = os.path.join(model_dir, VALIDATION_NAME)
         self._patience = patience
