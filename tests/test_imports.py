@@ -26,6 +26,7 @@ PARTS = {
         *("config", "presets", "layers", "model", "compilation", "cached_model", "data", "runs"),
         "evaluation",
     },
+    "analysis": {"config", "data", "runs", "evaluation", "inference"},
     "release": {"config", "presets", "model", "data", "runs"},
     "cli": {
         *("config", "presets", "data", "runs", "evaluation", "training", "inference", "release"),
@@ -48,7 +49,7 @@ FORBIDDEN_OUTSIDE = {
 }
 # What people run. Those in a part are called as they always were.
 PROGRAMS = {
-    *("data/inspect.py", "training/average.py"),
+    *("analysis/samples.py", "data/inspect.py", "training/average.py"),
     *("evaluate.py", "export.py", "export_release.py", "generate.py", "harness.py"),
     *("import_release.py", "score.py", "verify_release.py"),
 }

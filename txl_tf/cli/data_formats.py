@@ -1,7 +1,10 @@
-"""Opens a data set in any supported format."""
+"""Opens a data set in any supported format: the one that flags name, or that of a run."""
 
 from typing import TYPE_CHECKING
 
+from absl import flags
+
+from txl_tf.cli.flags import define_flag
 from txl_tf.data.reading import open_records
 from txl_tf.data.writing import holds_records
 from txl_tf.errors import UserError
@@ -51,3 +54,42 @@ def open_data_set(
                 f"--data_format={RELEASE} to read them."
             )
     return open_records(place.data_dir)
+
+
+def define_records_flags(options: flags.FlagValues) -> None:
+    """Defines the flags of the records, which `open_run_records` opens."""
+    help_text = "Folder of the records. [default: the run's]"
+    define_flag(options, "data_dir", str, None, help_text, is_path=True)
+    help_text = "Format of the data in --data_dir."
+    define_flag(options, "data_format", str, RECORDS, help_text, choices=DATA_FORMATS)
+
+
+def open_run_records(
+    run: str,
+    data_dir: str | None,
+    data_format: str,
+    *,
+    eval_batch_size: int | None = None,
+    tgt_len: int | None = None,
+) -> "DataSet":
+    """Opens the records that flags name, or else those in a run's folder or of its training.
+
+    Args:
+        run: The run folder.
+        data_dir: The folder of the records; `None` for those of the run.
+        data_format: The format of the records in `data_dir`.
+        eval_batch_size: As in `open_data_set`.
+        tgt_len: As in `open_data_set`.
+
+    Raises:
+        UserError: If there are none, or they no longer exist.
+    """
+    from txl_tf.runs.data_place import DataPlace, find_run_data
+
+    place = DataPlace(data_dir, data_format) if data_dir else find_run_data(run)
+    if place is None:
+        raise UserError(
+            f"`{run}` holds no records and has saved no location of its data: pass "
+            "--data_dir, the folder of the records"
+        )
+    return open_data_set(place, eval_batch_size=eval_batch_size, tgt_len=tgt_len)

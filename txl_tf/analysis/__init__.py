@@ -1,0 +1,1 @@
+"""Analyses of a trained model, as in the paper's experiments."""
