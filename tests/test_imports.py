@@ -21,13 +21,14 @@ PARTS = {
     "preparation": {"config", "data"},
     "runs": {"config", "presets", "model", "data"},
     "evaluation": {"config", "presets", "model", "compilation", "cached_model", "data", "runs"},
-    "analysis": {
-        *("config", "layers", "model", "compilation", "cached_model", "data", "runs", "evaluation"),
-    },
     "training": {"config", "layers", "model", "compilation", "data", "runs", "evaluation"},
     "inference": {
         *("config", "presets", "layers", "model", "compilation", "cached_model", "data", "runs"),
         "evaluation",
+    },
+    "analysis": {
+        *("config", "layers", "model", "compilation", "cached_model", "data", "runs", "evaluation"),
+        "inference",
     },
     "release": {"config", "presets", "model", "data", "runs"},
     "cli": {
@@ -51,7 +52,7 @@ FORBIDDEN_OUTSIDE = {
 }
 # What people run. Those in a part are called as they always were.
 PROGRAMS = {
-    *("data/inspect.py", "training/average.py"),
+    *("analysis/samples.py", "data/inspect.py", "training/average.py"),
     *("context.py", "evaluate.py", "export.py", "export_release.py", "generate.py", "harness.py"),
     *("import_release.py", "score.py", "verify_release.py"),
 }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from absl import flags
 
-from txl_tf.cli.data_formats import DATA_FORMATS, RECORDS, open_run_data
+from txl_tf.cli.data_formats import define_records_flags, open_run_records
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_ema_flag
@@ -51,8 +51,7 @@ def define_flags() -> flags.FlagValues:
     define = functools.partial(define_flag, options)
     text = "Folder of a run; give it once for each run of the group."
     define("run", str, None, text, required=True, is_path=True, multiple=True)
-    define("data_dir", str, None, "Folder of the records. [default: the first run's]", is_path=True)
-    define("data_format", str, RECORDS, "Format of the data in --data_dir.", choices=DATA_FORMATS)
+    define_records_flags(options)  # by default the records of the first run
     define("split", str, "valid", "Split of the targets.")
     define("first_context", int, 100, "Shortest context, in tokens.", lower_bound=1)
     define("delta", int, 100, "Difference between contexts, in tokens.", lower_bound=1)
@@ -96,7 +95,7 @@ def measure_contexts(options: flags.FlagValues) -> None:
 
     names = _name_runs(options.run)
     runs = dict(zip(names, (_load_run(path, options) for path in options.run), strict=True))
-    records = open_run_data(options.run[0], options.data_dir, options.data_format)
+    records = open_run_records(options.run[0], options.data_dir, options.data_format)
     _check_group(options.run, records, options.split)
     out = options.out or os.path.join(options.run[0], "context")
     _make_folder(out)

@@ -18,7 +18,7 @@ from txl_tf.cli.config_flags import (
     define_span_flags,
     override_evaluation,
 )
-from txl_tf.cli.data_formats import DATA_FORMATS, RECORDS, open_run_data
+from txl_tf.cli.data_formats import define_records_flags, open_run_records
 from txl_tf.cli.flags import define_flag, define_second_name
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_ema_flag, define_run_flags
@@ -48,9 +48,7 @@ def define_flags() -> flags.FlagValues:
     )
     define("preset", str, None, text, choices=(SOTA, *presets.names()))
     define_second_name(options, "recipe", "preset")
-    define("data_dir", str, None, "Folder of the records. [default: the run's]", is_path=True)
-    text = "Format of the data in --data_dir."
-    define("data_format", str, RECORDS, text, choices=DATA_FORMATS)
+    define_records_flags(options)
     define("split", str, None, "Split to evaluate. [default: test if it exists, else valid]")
     text = f"Number of lanes that the split is cut into. [default: {_OTHERWISE}]"
     define("lanes", int, None, text, lower_bound=1)
@@ -103,7 +101,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
     if options.stride is not None:
         evaluation = dataclasses.replace(evaluation, mem_len=0, same_length=False)
     config = dataclasses.replace(found, evaluation=evaluation)
-    records = open_run_data(
+    records = open_run_records(
         options.run,
         options.data_dir,
         options.data_format,

@@ -15,13 +15,20 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import define_mask_flag, define_precision_flag, define_run_flags
+from txl_tf.cli.run_flags import (
+    check_seeds,
+    define_candidate_flags,
+    define_draft_flag,
+    define_mask_flag,
+    define_precision_flag,
+    define_run_flags,
+    define_seed_flags,
+)
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
     from txl_tf.inference.text_encoder import TextEncoder
 
-_MAX_SEED = 2**63 - 1  # the generator takes int64
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
 
 
@@ -36,20 +43,14 @@ def define_flags() -> flags.FlagValues:
     define_run_flags(options)
     define_flag(options, "prompt", str, None, "Text to continue. [default: standard input]")
     define_flag(options, "length", int, 300, "Number of tokens to add.", lower_bound=0)
-    temperature_help = "Values below 1 favour likely tokens; 0 always takes the most likely one."
-    define_flag(options, "temperature", float, 0.95, temperature_help, lower_bound=0)
-    top_k_help = "Sample from this many of the most likely tokens; 0 for all."
-    define_flag(options, "top_k", int, 40, top_k_help, lower_bound=0)
+    define_candidate_flags(options, temperature=0.95)
     top_p_help = (
         "Nucleus sampling: sample from the most likely tokens that together have this probability."
     )
     define_flag(options, "top_p", float, 1.0, top_p_help, upper_bound=1)
     penalty_help = "Values above 1 make tokens that the text already contains less likely."
     define_flag(options, "repetition_penalty", float, 1.0, penalty_help, lower_bound=1)
-    seed_help = "Seed of the random numbers; the same seed gives the same text."
-    define_flag(options, "seed", int, 0, seed_help, lower_bound=0, upper_bound=_MAX_SEED)
-    samples_help = "Number of texts, with ascending seeds from --seed."
-    define_flag(options, "samples", int, 1, samples_help, lower_bound=1)
+    define_seed_flags(options, samples=1)
     escapes = r"\n, \t and \\ are a line break, a tab and a backslash."
     ban_help = (
         f"Symbol or character that is never generated. {escapes} [default: the unknown symbol]"
@@ -57,11 +58,7 @@ def define_flags() -> flags.FlagValues:
     define_flag(options, "ban", str, None, ban_help, multiple=True)
     stop_help = f"Symbol, or text of any length, at which generation ends. {escapes}"
     define_flag(options, "stop", str, [], stop_help, multiple=True)
-    draft_help = (
-        "Number of tokens to guess from the text itself and to verify at once; 0 for none. The "
-        "text is the same, up to rounding, and faster if it repeats itself. 7 is a good value."
-    )
-    define_flag(options, "draft_len", int, 0, draft_help, lower_bound=0, upper_bound=32)
+    define_draft_flag(options)
     define_mask_flag(options)
     define_precision_flag(options)
     raw_help = "Print words of WikiText as the model writes them, with @-@ and the like."
@@ -138,11 +135,7 @@ def _check_flags(options: flags.FlagValues) -> None:
     """
     if options.top_p <= 0:
         raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p}")
-    if options.seed + options.samples - 1 > _MAX_SEED:
-        raise flags.Error(
-            f"the last seed, --seed + --samples - 1, must be an integer <= {_MAX_SEED}. "
-            f"Received: --seed={options.seed} --samples={options.samples}"
-        )
+    check_seeds(options)
 
 
 def _read_texts(name: str, values: Sequence[str] | None) -> list[str] | None:

@@ -11,6 +11,8 @@ from txl_tf.errors import UserError
 PUBLISHED_PRESETS = {
     "enwik8_base": "12 512 8 64 2048; 512 512 24; 2.5e-4 0 400000; .1 0; 80 2100 820",
     "text8_base": "12 512 8 64 2048; 512 512 24; 2.5e-4 0 400000; .1 0; 80 2100 820",
+    # Of this one, the paper gives only the layers and the number of parameters.
+    "enwik8_18l": "18 640 10 64 2208; 512 512 24; 2.5e-4 0 400000; .1 0; 80 2100 820",
     "enwik8_large": "24 1024 8 128 3072; 768 768 64; 2.5e-4 4000 400000; .15 .15; 128 3800 1000",
     "text8_large": "24 1024 8 128 3072; 768 768 64; 2.5e-4 4000 400000; .15 .15; 128 3800 1000",
     "wt103_base": "16 410 10 41 2100; 150 150 60; 2.5e-4 0 400000; .1 0; 64 640 400",
@@ -18,6 +20,7 @@ PUBLISHED_PRESETS = {
     "wt103_base_lamb": "16 512 8 64 2048; 192 192 256; .01 1000 40000; .1 0; 64 640 400",
     "wt103_large_lamb": "18 1024 16 64 4096; 384 384 128; .01 16000 100000; .2 .2; 128 1600 1000",
     "lm1b_base": "18 1024 8 128 4096; 256 256 256; 2.5e-4 0 400000; .1 0; 32 128 -1",
+    "lm1b_base_20l": "20 1024 8 128 6144; 256 256 256; 2.5e-4 0 400000; .1 0; 32 128 -1",
     "lm1b_large": "24 1280 16 80 8192; 32 32 512; 1e-4 30000 1200000; .05 .05; 32 128 -1",
 }
 
@@ -45,6 +48,7 @@ def test_models_are_as_large_as_those_of_the_2019_code(name, n_token, count):
     ("name", "n_token"),
     [
         ("enwik8_base", 205),
+        ("enwik8_18l", 205),
         ("enwik8_large", 205),
         ("text8_base", 27),
         ("text8_large", 27),
@@ -53,6 +57,7 @@ def test_models_are_as_large_as_those_of_the_2019_code(name, n_token, count):
         ("wt103_base_lamb", 267_735),
         ("wt103_large_lamb", 267_735),
         ("lm1b_base", 793_470),
+        ("lm1b_base_20l", 793_470),
         ("lm1b_large", 793_470),
     ],
 )
@@ -105,6 +110,41 @@ def test_presets_with_lamb_are_those_of_their_vendor(name, figure, div_val, last
 def test_presets_of_the_paper_train_with_its_adam(name):
     training = presets.get(name).training
     assert (training.optimizer, training.min_lr_ratio, training.clip) == ("adam", 0.004, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "published", "figure"),
+    [
+        ("enwik8_18l", 87_966_349, 88e6, "1.03 bpc (of 18 layers and 88M parameters; the other"),
+        ("lm1b_base_20l", 466_962_273, 0.46e9, "23.5 perplexity"),
+    ],
+)
+def test_models_without_a_script_have_the_parameters_of_the_paper(name, count, published, figure):
+    assert presets.model(name).count_parameters() == count
+    assert count == pytest.approx(published, rel=0.016)  # the paper gives two digits
+    assert presets.get(name).published.startswith(figure)
+
+
+def test_the_18_layers_of_enwik8_have_the_parameters_that_their_shape_gives():
+    attention = 5 * 640 * 640 + 2 * 640  # q k v o r, LayerNorm
+    feed_forward = 2 * 640 * 2208 + 2208 + 640 + 2 * 640
+    count = 18 * (attention + feed_forward) + 205 * 641 + 2 * 640  # tied table, biases; u, v
+    assert presets.model("enwik8_18l").count_parameters() == count
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "published"),
+    [
+        ("wt103_base", "valid", ("23.1 perplexity in version 1 of the paper", "valid")),
+        ("wt103_large", "valid", ("17.7 perplexity in version 1 of the paper", "valid")),
+        ("wt103_base", "test", ("24.0 perplexity", "test")),
+        ("wt103_large", "train", ("18.3 perplexity", "test")),
+        ("enwik8_base", "valid", ("1.06 bpc", "test")),
+        ("text8_base", "valid", ("", "test")),
+    ],
+)
+def test_a_split_is_compared_with_its_own_figure_where_there_is_one(name, split, published):
+    assert presets.get(name).find_published(split) == published
 
 
 def test_the_base_model_of_the_vendor_has_the_parameters_that_its_shape_gives():

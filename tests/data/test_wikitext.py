@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txl_tf.data.wikitext import detokenize_wikitext, is_wikitext, stream_wikitext
+from txl_tf.data.wikitext import (
+    detokenize_continuation,
+    detokenize_wikitext,
+    is_wikitext,
+    stream_wikitext,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +30,32 @@ from txl_tf.data.wikitext import detokenize_wikitext, is_wikitext, stream_wikite
 )
 def test_text_is_as_people_write_it(tokenised, readable):
     assert detokenize_wikitext(tokenised) == readable
+
+
+def test_headings_can_be_left_as_they_are():
+    text = ' = Title @-@ 2 , a = \n\nHe , " she " said .\n = = Plot = = '
+    readable = ' = Title @-@ 2 , a = \n\nHe, "she" said.\n = = Plot = = '
+    assert detokenize_wikitext(text, keep_headings=True) == readable
+
+
+@pytest.mark.parametrize(
+    ("context", "text", "readable"),
+    [
+        ("the cat", "sat , then .", "sat, then."),
+        ("the cat", ", then .", ", then."),
+        ('he said , " it', 'cost " . " You', 'cost". " You'),
+        ('" a "\n"', 'b " , c', 'b ", c'),
+        ("5 @,@", "000 men", "000 men"),
+        ("5", "@,@ 000 men", ",000 men"),
+        ("(", "a )", "a)"),
+        ("a .\n", '= = Plot , a = =\n" b "', '= = Plot , a = =\n"b"'),
+        ("a .", '\n= Plot =\n" b "', '\n= Plot =\n"b"'),
+        ("= = Plot , a", "= =\nb .", "= =\nb."),
+        ("", "a .", "a."),
+    ],
+)
+def test_a_continuation_is_spelled_as_in_the_whole_text(context, text, readable):
+    assert detokenize_continuation(context, text, keep_headings=True) == readable
 
 
 def test_its_marks_tell_a_wikitext_vocabulary():

@@ -91,6 +91,7 @@ def test_the_object_holds_what_the_table_says(run, preset, capsys):
         "dataset": "words",
         "recipe": preset,
         "published": "7.5 perplexity",
+        "published_split": "test",
         "split": "test",
         "checkpoint": str(run / "checkpoints" / "ckpt-12"),
         "step": 12,
@@ -120,7 +121,7 @@ def test_the_object_holds_what_the_table_says(run, preset, capsys):
 def test_without_a_preset_the_runs_own_config_decides(run, capsys):
     record = evaluate_as_json(capsys, run)
     assert record["evaluation"] == read_run_config(str(run)).evaluation.to_json()
-    assert (record["recipe"], record["published"]) == (None, "")
+    assert (record["recipe"], record["published"], record["published_split"]) == (None, "", "")
 
 
 def test_the_number_is_the_same_in_any_lanes(run, capsys):
@@ -173,6 +174,16 @@ def test_a_figure_that_was_measured_otherwise_says_how(run, preset, capsys):
         "7.5 perplexity (words_tiny; on words, split test; "
         "with tgt_len 3, mem_len 13, same_length true, clamp_len 9)"
     )
+
+
+def test_the_split_valid_is_shown_beside_its_own_figure(run, preset, monkeypatch, capsys):
+    both = dataclasses.replace(presets.get(preset), published_valid="6.5 perplexity")
+    monkeypatch.setitem(presets.PRESETS, preset, both)
+    evaluation = [f"--preset={preset}", "--split=valid"]
+    assert call(run, *evaluation) == 0
+    assert read_rows(capsys.readouterr().out)["published"] == "6.5 perplexity (words_tiny)"
+    record = evaluate_as_json(capsys, run, *evaluation)
+    assert (record["published"], record["published_split"]) == ("6.5 perplexity", "valid")
 
 
 def test_all_ways_to_evaluate_give_one_number(tmp_path, capsys):

@@ -1,7 +1,10 @@
-"""Opens a data set in any supported format."""
+"""Opens a data set in any supported format: the one that flags name, or that of a run."""
 
 from typing import TYPE_CHECKING
 
+from absl import flags
+
+from txl_tf.cli.flags import define_flag
 from txl_tf.data.reading import open_records
 from txl_tf.data.writing import holds_records
 from txl_tf.errors import UserError
@@ -53,15 +56,23 @@ def open_data_set(
     return open_records(place.data_dir)
 
 
-def open_run_data(
+def define_records_flags(options: flags.FlagValues) -> None:
+    """Defines the flags of the records, which `open_run_records` opens."""
+    help_text = "Folder of the records. [default: the run's]"
+    define_flag(options, "data_dir", str, None, help_text, is_path=True)
+    help_text = "Format of the data in --data_dir."
+    define_flag(options, "data_format", str, RECORDS, help_text, choices=DATA_FORMATS)
+
+
+def open_run_records(
     run: str,
-    data_dir: str | None = None,
-    data_format: str = RECORDS,
+    data_dir: str | None,
+    data_format: str,
     *,
     eval_batch_size: int | None = None,
     tgt_len: int | None = None,
 ) -> "DataSet":
-    """Opens the records that the flags name, or else those in the run's folder or of its training.
+    """Opens the records that flags name, or else those in a run's folder or of its training.
 
     Args:
         run: The run folder.

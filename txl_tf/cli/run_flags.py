@@ -1,9 +1,11 @@
-"""The flags that programs share: the run, its checkpoint, the EMA weights and the empty memory."""
+"""The flags that programs share: the run, its weights, the empty memory, and how text is drawn."""
 
 from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.config import KERNEL_DTYPES
+
+_MAX_SEED = 2**63 - 1  # the generator takes int64
 
 
 def define_run_flags(options: flags.FlagValues) -> None:
@@ -35,3 +37,41 @@ def define_mask_flag(options: flags.FlagValues) -> None:
         "release attends to its zeros."
     )
     define_flag(options, "mask_empty_memory", bool, True, help_text)
+
+
+def define_candidate_flags(options: flags.FlagValues, *, temperature: float) -> None:
+    """Defines the flags of the temperature, with this default, and of top-k."""
+    help_text = "Values below 1 favour likely tokens; 0 always takes the most likely one."
+    define_flag(options, "temperature", float, temperature, help_text, lower_bound=0)
+    help_text = "Sample from this many of the most likely tokens; 0 for all."
+    define_flag(options, "top_k", int, 40, help_text, lower_bound=0)
+
+
+def define_seed_flags(options: flags.FlagValues, *, samples: int) -> None:
+    """Defines the flags of the first seed and of the number of texts, with this default."""
+    help_text = "Seed of the random numbers; the same seed gives the same text."
+    define_flag(options, "seed", int, 0, help_text, lower_bound=0, upper_bound=_MAX_SEED)
+    help_text = "Number of texts, with ascending seeds from --seed."
+    define_flag(options, "samples", int, samples, help_text, lower_bound=1)
+
+
+def check_seeds(options: flags.FlagValues) -> None:
+    """Checks the flags of `define_seed_flags`.
+
+    Raises:
+        flags.Error: If the last seed is too large.
+    """
+    if options.seed + options.samples - 1 > _MAX_SEED:
+        raise flags.Error(
+            f"the last seed, --seed + --samples - 1, must be an integer <= {_MAX_SEED}. "
+            f"Received: --seed={options.seed} --samples={options.samples}"
+        )
+
+
+def define_draft_flag(options: flags.FlagValues) -> None:
+    """Defines the flag of prompt lookup."""
+    help_text = (
+        "Number of tokens to guess from the text itself and to verify at once; 0 for none. The "
+        "text is the same, up to rounding, and faster if it repeats itself. 7 is a good value."
+    )
+    define_flag(options, "draft_len", int, 0, help_text, lower_bound=0, upper_bound=32)

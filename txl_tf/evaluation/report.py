@@ -57,23 +57,28 @@ class Job(NamedTuple):
         if self.preset is None:
             return "none: no preset has a model of this shape"
         preset, evaluation = presets.get(self.preset), self.config.evaluation
-        if not preset.published:
+        published, split = preset.find_published(self.split)
+        if not published:
             return f"none for {self.preset}"
         notes = [self.preset]
         dataset = self.preset.partition("_")[0]
-        if (dataset, "test") != (self.records.dataset, self.split):
-            notes.append(f"on {dataset}, split test")
+        if (dataset, split) != (self.records.dataset, self.split):
+            notes.append(f"on {dataset}, split {split}")
         if describe_span(preset.evaluation) != describe_span(evaluation):
             notes.append(f"with {describe_span(preset.evaluation)}")
-        return f"{preset.published} ({'; '.join(notes)})"
+        return f"{published} ({'; '.join(notes)})"
 
     def make_record(self, outcome: Outcome) -> dict[str, Any]:
         """Returns the evaluation as an object for JSON."""
+        published, split = "", ""
+        if self.preset is not None:
+            published, split = presets.get(self.preset).find_published(self.split)
         return {
             "run": self.model_dir,
             "dataset": self.config.dataset,
             "recipe": self.preset,  # the key of the first records
-            "published": presets.get(self.preset).published if self.preset else "",
+            "published": published,
+            "published_split": split if published else "",
             **outcome.make_record(),
             "evaluation": self.config.evaluation.to_json(),
             "tokens_left_out": self.lanes.n_left_out,

@@ -306,7 +306,7 @@ class LanguageModel:
                 release attends to them.
             draft_len: Number of tokens to guess from the text itself and to verify at once (prompt
                 lookup); 0 for none. The text stays the same, up to rounding, and is drawn faster if
-                it repeats itself; see docs/generation.md.
+                it repeats itself; see docs/generating.md.
             **sampling: `temperature` (default 1), `top_k` and `top_p` (all tokens) and
                 `repetition_penalty` (1); see `txl_tf.inference.sampling.SamplingConfig`.
 

@@ -1,0 +1,354 @@
+"""The program that shows samples: what it reads, draws, prints and writes."""
+
+import html.parser
+import json
+import re
+
+import numpy as np
+import pytest
+from small_language_model import make_model
+
+import txl_tf
+from txl_tf.analysis import samples
+from txl_tf.analysis.samples_page import Job, Sample, escape, make_page
+from txl_tf.data import Vocabulary, open_records, write_records
+from txl_tf.inference.quantization import get_kernel_dtype
+from txl_tf.inference.session import Session
+from txl_tf.runs.folder import VOCABULARY_NAME
+
+MARKED = Vocabulary("word", ("<S>", "the", "cat", "sat", "on", "a"), line_start="<S>")
+WIKITEXT = Vocabulary(
+    "word", ("<eos>", "=", "cat", ",", '"', "(", ")", "@-@", "@,@", "5"), line_end="<eos>"
+)
+CHARACTERS = Vocabulary("char", tuple("\n<>&\"'/ \r\x1bpréab"))
+CONTEXT_LEN, LENGTH, N_TEST = 13, 37, 83
+SIZES = [f"--context_len={CONTEXT_LEN}", f"--length={LENGTH}"]
+
+
+def make_run(folder, vocabulary, **splits):
+    """Writes a run with random weights, with records of these splits in its folder."""
+    n_token = len(vocabulary)
+    make_model(n_token, vocabulary=vocabulary).save(folder)
+    rng = np.random.default_rng(5)
+    lengths = {"train": 101, "test": N_TEST} | splits
+    write_records(
+        folder / "records",
+        dataset="tiny",
+        vocabulary=vocabulary,
+        splits={split: [rng.integers(0, n_token, length)] for split, length in lengths.items()},
+        tokens_per_record=29,
+    )
+    return folder
+
+
+@pytest.fixture(scope="module", params=[MARKED, WIKITEXT, CHARACTERS], ids=lambda v: v.symbols[1])
+def run(request, tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("any") / "run", request.param)
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("marked") / "run", MARKED)
+
+
+def call(run, *arguments):
+    return samples.main(["samples.py", str(run), *SIZES, *map(str, arguments)])
+
+
+def draw(run, tmp_path, *arguments):
+    """Returns the object that the program writes."""
+    path = tmp_path / "samples.json"
+    assert call(run, f"--json={path}", *arguments) == 0
+    return json.loads(path.read_text())
+
+
+def read(run, start, length, split="test"):
+    return open_records(run / "records").split(split).read(start, start + length)
+
+
+def test_a_sample_continues_the_ids_of_its_context(marked, tmp_path):
+    arguments = ("--samples=2", "--seed=7", "--temperature=9", "--top_k=2")
+    lm = txl_tf.load(marked)
+    for seed, sample in enumerate(draw(marked, tmp_path, *arguments)["samples"], 7):
+        context = read(marked, sample["start"], CONTEXT_LEN)
+        options = {"max_new_tokens": LENGTH, "temperature": 9.0, "top_k": 2, "seed": seed}
+        expected = lm.generate(context, **options)
+        assert sample["seed"] == seed
+        assert sample["generated_ids"] == expected.tolist()
+        assert sample["generated"] == MARKED.decode(expected)
+        # Encoding its text again would add the mark of a line.
+        assert MARKED.encode(sample["context"]).tolist() != context.tolist()
+
+
+def test_context_and_reference_are_the_text_of_the_split(marked, tmp_path):
+    for sample in draw(marked, tmp_path)["samples"]:
+        start = sample["start"]
+        assert 0 <= start <= N_TEST - CONTEXT_LEN - LENGTH
+        assert sample["context"] == MARKED.decode(read(marked, start, CONTEXT_LEN))
+        assert sample["reference"] == MARKED.decode(read(marked, start + CONTEXT_LEN, LENGTH))
+
+
+def test_three_samples_are_drawn_and_no_others_take_their_place(marked, tmp_path):
+    few, many = (
+        draw(marked, tmp_path, *arguments)["samples"] for arguments in ([], ["--samples=5"])
+    )
+    assert len(few) == 3
+    assert many[:3] == few
+    assert len({sample["start"] for sample in many}) > 2
+    assert draw(marked, tmp_path, "--seed=1")["samples"] != few
+
+
+def test_the_split_and_its_folder_may_be_named(marked, tmp_path):
+    data = make_run(tmp_path / "other", MARKED, valid=61) / "records"
+    found = draw(marked, tmp_path, "--split=valid", f"--data_dir={data}", "--samples=1")
+    (sample,) = found["samples"]
+    context = read(tmp_path / "other", sample["start"], CONTEXT_LEN, "valid")
+    assert sample["context"] == MARKED.decode(context)
+    assert (found["split"], found["split_tokens"]) == ("valid", 61)
+
+
+def test_all_positions_with_room_for_what_follows_are_drawn(marked, tmp_path):
+    length = N_TEST - CONTEXT_LEN - 2
+    found = draw(marked, tmp_path, f"--length={length}", "--samples=12")["samples"]
+    assert {sample["start"] for sample in found} == {0, 1, 2}
+    found = draw(marked, tmp_path, f"--length={length + 2}", "--samples=2")["samples"]
+    assert [sample["start"] for sample in found] == [0, 0]
+
+
+def test_settings_are_written(marked, tmp_path):
+    arguments = ("--temperature=0.5", "--top_k=0", "--precision=int8", "--draft_len=3")
+    found = draw(marked, tmp_path, *arguments, "--samples=1")
+    found.pop("samples")
+    assert found == {
+        "run": str(marked),
+        "step": 0,
+        "span": "tgt_len 5, mem_len 11, same_length false, clamp_len -1",
+        "dataset": "tiny",
+        "level": "word",
+        "split": "test",
+        "split_tokens": N_TEST,
+        "context_len": CONTEXT_LEN,
+        "settings": {
+            "length": LENGTH,
+            "samples": 1,
+            "temperature": 0.5,
+            "top_k": 0,
+            "seed": 0,
+            "precision": "int8",
+            "draft_len": 3,
+        },
+    }
+
+
+def test_settings_reach_the_model(marked, monkeypatch, tmp_path):
+    start, seen = txl_tf.LanguageModel.start, []
+
+    def look(lm, prompts, **options):
+        seen.append((get_kernel_dtype(lm.model), options))
+        return start(lm, prompts, **options)
+
+    monkeypatch.setattr(txl_tf.LanguageModel, "start", look)
+    path = marked / "checkpoints" / "ckpt-0"
+    arguments = ("--top_k=0", "--draft_len=3", "--precision=int8", f"--checkpoint={path}")
+    draw(marked, tmp_path, *arguments, "--temperature=0.7", "--samples=1", "--length=3")
+    options = {"seed": 0, "temperature": 0.7, "top_k": None, "draft_len": 3}
+    assert seen == [("int8", options)]
+    arguments = ("--top_k=2", f"--checkpoint={path}-missing-7")
+    assert call(marked, *arguments) == 1
+
+
+def test_the_three_texts_are_printed_one_after_the_other(run, tmp_path, capsys):
+    found = draw(run, tmp_path, "--samples=2")
+    out = capsys.readouterr().out
+    head, *parts = re.split(r"\n=== Sample \d: ", out)
+    assert "generation  37 tokens, top_k 40, temperature 1, float32\n" in head
+    assert len(parts) == 2
+    for seed, (part, sample) in enumerate(zip(parts, found["samples"], strict=True)):
+        assert part.strip("\n") == (
+            f"from token {sample['start']:,} of 83 of split test, seed {seed}\n"
+            f"--- Context, 13 tokens\n{sample['context']}\n"
+            f"--- Generated, 37 tokens\n{sample['generated']}\n"
+            f"--- What really followed, 37 tokens\n{sample['reference']}".rstrip("\n")
+        )
+
+
+def test_words_of_wikitext_are_readable_and_headings_stay():
+    context, generated, reference = (
+        WIKITEXT.encode(text)
+        for text in ('= cat , 5 =\n5 @,@ 5 cat " 5', '5 " , 5\n= 5 @-@ 5 =\n', "cat , cat\n")
+    )
+    sample = samples.make_sample(WIKITEXT, 3, 5, context, generated, reference)
+    assert sample == Sample(
+        start=3,
+        seed=5,
+        context='= cat , 5 =\n5,5 cat " 5',
+        generated='5", 5\n= 5 @-@ 5 =\n',
+        reference="cat, cat\n",
+        generated_ids=generated.tolist(),
+    )
+
+
+def test_a_lone_surrogate_can_be_written():
+    vocabulary = Vocabulary("char", ("a", "\udc80"))
+    ids = np.array([0, 1, 0])
+    assert samples.make_sample(vocabulary, 0, 0, ids, ids, ids).generated == "a?a"
+
+
+class Page(html.parser.HTMLParser):
+    """The elements of a page, and the texts in its columns."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.texts = [], [], []
+        self._is_text = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        self._is_text = (dict(attrs).get("class") or "").startswith("text ")
+        if self._is_text:
+            self.texts.append("")
+
+    def handle_endtag(self, tag):
+        self._is_text = False
+
+    def handle_data(self, data):
+        if self._is_text:
+            self.texts[-1] += data
+
+
+def test_the_page_holds_the_texts_of_all_samples(run, tmp_path):
+    path = tmp_path / "page.html"
+    found = draw(run, tmp_path, f"--html={path}")
+    texts = [
+        sample[name]
+        for sample in found["samples"]
+        for name in ("context", "generated", "reference")
+    ]
+    page = Page(path.read_text(encoding="utf-8"))
+    pictures = str.maketrans({"\r": "␍", "\x1b": "␛"})
+    assert page.texts == [text.translate(pictures) for text in texts]
+    assert page.tags.count("section") == 3
+
+
+def make_job(**fields):
+    settings = {"length": 7, "temperature": 0.5, "top_k": 0, "seed": 3}
+    settings |= {"precision": "int8", "draft_len": 5}
+    job = Job("r<u>n", 1500, "tgt_len 5", "tiny", "byte", "test", 9000, 13, settings)
+    return job._replace(**fields)
+
+
+def test_the_page_tells_settings_seed_and_position():
+    text = make_page(make_job(), [Sample(4321, 3, "a", "b", "c", [1, 2])])
+    assert "<dt>run</dt><dd>r&lt;u&gt;n, step 1,500</dd>" in text
+    assert "<dd>tiny, split test: 9,000 bytes</dd>" in text
+    assert "<dd>13 consecutive tokens, drawn at random with seed 3, not selected</dd>" in text
+    assert "<dd>7 tokens, all tokens, temperature 0.5, int8, draft_len 5</dd>" in text
+    assert "<small>from token 4,321 of 9,000 of split test, seed 3</small>" in text
+    assert "<small>13 tokens</small>" in text
+    assert text.count("<small>2 tokens</small>") == 2
+
+
+def test_the_page_loads_nothing_and_runs_nothing():
+    hostile = "</div></style><script src=\"http://a/b.js\">x</script><img onerror='y' src=z>&amp;"
+    text = make_page(make_job(run=hostile), [Sample(0, 0, hostile, hostile, hostile, [1])])
+    page = Page(text)
+    assert page.texts == [hostile] * 3
+    assert set(page.tags) == {
+        *("html", "head", "meta", "title", "style", "body", "h1", "dl", "dt", "dd"),
+        *("section", "h2", "small", "div", "article", "h3"),
+    }
+    assert not {"src", "href", "onerror", "style"} & {name for name, _ in page.attributes}
+    assert not re.search(r"url\(|@import|https?://", text.replace("http://a/b.js", ""))
+
+
+def test_levels_that_keep_the_layout_show_it():
+    sample = Sample(0, 0, "a", "b", "c", [1])
+    for level, kind in {"byte": "layout", "char": "layout", "word": "words"}.items():
+        assert make_page(make_job(level=level), [sample]).count(f'class="text {kind}"') == 3
+
+
+def test_characters_without_a_shape_are_seen():
+    assert escape("\x00\t\n\x1f\x7f\x85é<") == "␀\t\n␟␡\ufffdé&lt;"
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Ctrl-C comes in the second sample, after its first piece."""
+    draw_pieces, n_calls = Session.draw_pieces, []
+
+    def stop(session, max_new_tokens):
+        n_calls.append(1)
+        for _ in draw_pieces(session, max_new_tokens):
+            yield
+            if len(n_calls) == 2:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(Session, "draw_pieces", stop)
+
+
+def test_samples_that_are_drawn_stay_after_an_interrupt(marked, tmp_path, capsys, interrupted):
+    places = [f"--{name}={tmp_path}/samples.{name}" for name in ("json", "html")]
+    assert call(marked, *places) == 130
+    out, err = capsys.readouterr()
+    assert err == "samples.py: interrupted\n"
+    first, second = json.loads((tmp_path / "samples.json").read_text())["samples"]
+    assert (len(first["generated_ids"]), len(second["generated_ids"])) == (LENGTH, 32)
+    reference = read(marked, second["start"] + CONTEXT_LEN, 32)
+    assert second["reference"] == MARKED.decode(reference)
+    assert out.count("=== Sample") == 2
+    assert "--- Generated, 32 tokens\n" in out
+    page = Page((tmp_path / "samples.html").read_text())
+    assert page.texts[4:] == [second["generated"], second["reference"]]
+
+
+def test_a_sample_is_shown_before_the_next_is_drawn(marked, monkeypatch, tmp_path, capsys):
+    start, seen = txl_tf.LanguageModel.start, []
+
+    def look(lm, *arguments, **options):
+        is_written = (tmp_path / "page.html").exists()
+        seen.append((capsys.readouterr().out.count("=== Sample"), is_written))
+        return start(lm, *arguments, **options)
+
+    monkeypatch.setattr(txl_tf.LanguageModel, "start", look)
+    assert call(marked, f"--html={tmp_path}/page.html") == 0
+    assert seen == [(0, False), (1, True), (1, True)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (
+            ["--length=71"],
+            1,
+            r"split test must hold at least --context_len \+ --length tokens. Received: 83 tokens,"
+            r" --context_len=13 --length=71$",
+        ),
+        (["--split=valid"], 1, r"has no split 'valid'; it has train, test\.$"),
+        (["--html=a.html", "--json=a.html"], 2, r"--html and --json must name two files\."),
+        (["--html=nowhere/a.html"], 1, r"--html must name a file in an existing folder\. Rec"),
+        (["--json=."], 1, r"--json must name a file in an existing folder\. Received: \.$"),
+        (["--context_len=0"], 2, r"--context_len must be an integer >= 1\. Received: 0$"),
+        (["--length=0"], 2, r"--length must be an integer >= 1\. Received: 0$"),
+        ([f"--seed={2**63 - 2}"], 2, r"--seed \+ --samples - 1, must be an integer <= .*=3$"),
+    ],
+)
+def test_bad_arguments_are_one_line(marked, arguments, status, message, capsys):
+    assert call(marked, *arguments) == status
+    out, err = capsys.readouterr()
+    assert re.search(message, err)
+    assert (out, err.count("\n")) == ("", 1)
+
+
+def test_records_of_another_vocabulary_are_refused(marked, tmp_path, capsys):
+    data = make_run(tmp_path / "other", WIKITEXT) / "records"
+    assert call(marked, f"--data_dir={data}") == 1
+    assert "holds a run on records with another vocabulary" in capsys.readouterr().err
+
+
+def test_a_run_without_a_vocabulary_takes_that_of_the_records(tmp_path):
+    run = make_run(tmp_path / "run", MARKED)
+    expected = draw(run, tmp_path)
+    (run / VOCABULARY_NAME).unlink()
+    assert draw(run, tmp_path) == expected
