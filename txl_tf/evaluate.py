@@ -18,7 +18,7 @@ from txl_tf.cli.config_flags import (
     define_span_flags,
     override_evaluation,
 )
-from txl_tf.cli.data_formats import DATA_FORMATS, RECORDS, open_data_set
+from txl_tf.cli.data_formats import define_data_flags, open_run_records
 from txl_tf.cli.flags import define_flag, define_second_name
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_ema_flag, define_run_flags
@@ -26,7 +26,6 @@ from txl_tf.config import EvalConfig
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
-    from txl_tf.data.data_set import DataSet
     from txl_tf.runs.folder import RunConfig
 
 SOTA = "sota"
@@ -49,9 +48,7 @@ def define_flags() -> flags.FlagValues:
     )
     define("preset", str, None, text, choices=(SOTA, *presets.names()))
     define_second_name(options, "recipe", "preset")
-    define("data_dir", str, None, "Folder of the records. [default: the run's]", is_path=True)
-    text = "Format of the data in --data_dir."
-    define("data_format", str, RECORDS, text, choices=DATA_FORMATS)
+    define_data_flags(options)
     define("split", str, None, "Split to evaluate. [default: test if it exists, else valid]")
     text = f"Number of lanes that the split is cut into. [default: {_OTHERWISE}]"
     define("lanes", int, None, text, lower_bound=1)
@@ -155,27 +152,6 @@ def choose_preset(name: str | None, found: "RunConfig") -> tuple[str | None, Eva
             f"Choose one: {', '.join(presets.names())}"
         )
     return preset, presets.get(preset).evaluation
-
-
-def open_run_records(options: flags.FlagValues) -> "DataSet":
-    """Opens the records that the flags name, or else those in the run's folder or of its training.
-
-    Raises:
-        UserError: If there are none, or they no longer exist.
-    """
-    from txl_tf.runs.data_place import DataPlace, find_run_data
-
-    place: DataPlace | None
-    if options.data_dir:
-        place = DataPlace(options.data_dir, options.data_format)
-    else:
-        place = find_run_data(options.run)
-    if place is None:
-        raise UserError(
-            f"`{options.run}` holds no records and has saved no location of its data: pass "
-            "--data_dir, the folder of the records"
-        )
-    return open_data_set(place, eval_batch_size=options.lanes, tgt_len=options.tgt_len)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
-"""Opens a data set in any supported format."""
+"""Opens a data set in any supported format, and the flags that name the one of a run."""
 
 from typing import TYPE_CHECKING
 
+from absl import flags
+
+from txl_tf.cli.flags import define_flag
 from txl_tf.data.reading import open_records
 from txl_tf.data.writing import holds_records
 from txl_tf.errors import UserError
@@ -51,3 +54,35 @@ def open_data_set(
                 f"--data_format={RELEASE} to read them."
             )
     return open_records(place.data_dir)
+
+
+def define_data_flags(options: flags.FlagValues) -> None:
+    """Defines the flags of the data set that a run is evaluated on."""
+    help_text = "Folder of the records. [default: the run's]"
+    define_flag(options, "data_dir", str, None, help_text, is_path=True)
+    help_text = "Format of the data in --data_dir."
+    define_flag(options, "data_format", str, RECORDS, help_text, choices=DATA_FORMATS)
+
+
+def open_run_records(options: flags.FlagValues) -> "DataSet":
+    """Opens the records that the flags name, or else those in the run's folder or of its training.
+
+    Args:
+        options: The flags of `define_data_flags`, and `run`, `lanes` and `tgt_len`.
+
+    Raises:
+        UserError: If there are none, or they no longer exist.
+    """
+    from txl_tf.runs.data_place import DataPlace, find_run_data
+
+    place: DataPlace | None
+    if options.data_dir:
+        place = DataPlace(options.data_dir, options.data_format)
+    else:
+        place = find_run_data(options.run)
+    if place is None:
+        raise UserError(
+            f"`{options.run}` holds no records and has saved no location of its data: pass "
+            "--data_dir, the folder of the records"
+        )
+    return open_data_set(place, eval_batch_size=options.lanes, tgt_len=options.tgt_len)
