@@ -179,6 +179,7 @@ PLACES = {
     "train_tpu": "data_dir model_dir record_info_dir corpus_info_path eval_ckpt_path "
     "warm_start_path",
     "data_prep.make_tfrecords": "data_dir raw_dir train valid test vocab_file",
+    "txl_tf.attention": "run data_dir checkpoint out",
     "txl_tf.data.inspect": "data_dir",
     "txl_tf.evaluate": "run data_dir checkpoint",
     "txl_tf.export": "run out checkpoint",
