@@ -53,7 +53,8 @@ FORBIDDEN_OUTSIDE = {
 # What people run. Those in a part are called as they always were.
 PROGRAMS = {
     *("analysis/samples.py", "data/inspect.py", "training/average.py"),
-    *("context.py", "evaluate.py", "export.py", "export_release.py", "generate.py", "harness.py"),
+    *("attention.py", "context.py", "evaluate.py", "export.py", "export_release.py"),
+    *("generate.py", "harness.py"),
     *("import_release.py", "score.py", "verify_release.py"),
 }
 

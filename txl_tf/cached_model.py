@@ -1,6 +1,7 @@
 """The model with frozen weights and a KV cache: the keys and values of the memory."""
 
 import copy
+from collections.abc import Callable
 from typing import NamedTuple, Self
 
 import tensorflow as tf
@@ -13,6 +14,9 @@ from txl_tf.layers.fused_layer import finish_layer, project_distances
 from txl_tf.layers.products import matmul_rows
 from txl_tf.model import TransformerXL
 
+# Returns the weights of heads for the products of the distances; `weigh` is such a function.
+Weigh = Callable[[Heads, tf.Tensor, Visibility], tf.Tensor]
+
 
 class CachedState(NamedTuple):
     """The state carried from one segment to the next: a KV cache and the last hidden state.
@@ -24,7 +28,8 @@ class CachedState(NamedTuple):
             matrix products expect them.
         values: (B, N, M, H) for each layer.
         last: (B, D), the hidden state of the last token read, which predicts the next token.
-        n_read: (B,) int32, the number of tokens read since the row began, capped at M + 1.
+        n_read: (B,) int32, the number of tokens read since the row, or the document that it reads,
+            began, capped at M + 1.
     """
 
     keys: tuple[tf.Tensor, ...]
@@ -179,6 +184,7 @@ class CachedModel:
         state: CachedState,
         counts: tf.Tensor | None = None,
         document_starts: tf.Tensor | None = None,
+        compute_weights: Weigh = weigh,
     ) -> tuple[tf.Tensor, CachedState]:
         """Reads a segment.
 
@@ -191,6 +197,9 @@ class CachedModel:
             document_starts: (B, t) bool, true where a token begins a document, whose tokens see
                 zeros in place of earlier documents, as in an empty memory. `None` if no document
                 begins. Not supported together with `mask_empty_memory` or `counts`.
+            compute_weights: The function that returns the attention weights of a layer, called
+                once for each layer, in order. It must return those of `weigh`; one that also
+                keeps them shows what the model attends to.
 
         Returns:
             The hidden states, (B, t, D) in the compute dtype, for the model's `nll` and
@@ -213,13 +222,17 @@ class CachedModel:
                     *model.get_biases(index),
                 )
             )
-            weights = weigh(heads, self._slice_positions(index, tgt_len), visibility)
+            weights = compute_weights(heads, self._slice_positions(index, tgt_len), visibility)
             attended = sum_values(weights, heads.values, is_signed=same_document is not None)
             hidden = finish_layer(layer, hidden, attended)
             keys.append(self._keep_memory(heads.keys, counts, same_document))
             values.append(self._keep_memory(heads.values, counts, same_document))
         if counts is None:
             last, n_read = hidden[:, -1], state.n_read + tgt_len
+            if document_starts is not None and same_document is not None:
+                is_current = tf.cast(same_document[:, -1, self.span.mem_len :], tf.int32)
+                begins = tf.reduce_any(document_starts, axis=1)
+                n_read = tf.where(begins, tf.reduce_sum(is_current, axis=1), n_read)
         else:
             states = tf.concat([state.last[:, None], hidden], axis=1)
             last, n_read = tf.gather(states, counts, axis=1, batch_dims=1), state.n_read + counts

@@ -180,6 +180,8 @@ PLACES = {
     "warm_start_path",
     "data_prep.make_tfrecords": "data_dir raw_dir train valid test vocab_file",
     "txl_tf.analysis.samples": "run checkpoint data_dir html json",
+    "txl_tf.attention": "run data_dir checkpoint out",
+    "txl_tf.context": "run data_dir out",
     "txl_tf.data.inspect": "data_dir",
     "txl_tf.evaluate": "run data_dir checkpoint",
     "txl_tf.export": "run out checkpoint",

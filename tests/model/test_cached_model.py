@@ -73,6 +73,19 @@ def test_documents_are_told_apart_as_by_the_model(span, jit):
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
 
 
+def test_the_tokens_read_are_counted_from_the_beginning_of_the_document():
+    cached = CachedModel(make_model(), AttentionSpan(11), 5)
+    state, counts = cached.initial_state(2), []
+    starts = np.zeros((2, 20), bool)
+    starts[0, [4, 6, 8]] = starts[1, 0] = True
+    for start in range(0, 20, 5):
+        part = slice(start, start + 5)
+        ids = draw_ids(2, 20)[:, part]
+        _, state = cached.read(ids, state, document_starts=tf.constant(starts[:, part]))
+        counts.append(state.n_read.numpy().tolist())
+    assert counts == [[1, 5], [2, 10], [7, 12], [12, 12]]
+
+
 @pytest.mark.parametrize("is_masked", [False, True])
 @pytest.mark.parametrize("span", SPANS, ids=str)
 def test_what_follows_a_text_changes_nothing(span, is_masked):

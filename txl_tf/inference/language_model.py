@@ -20,6 +20,7 @@ from txl_tf.inference.quantization import get_kernel_dtype, quantize
 from txl_tf.inference.sampling import SamplingConfig
 from txl_tf.inference.scoring import SCORING_BATCH_SIZE, Scorer
 from txl_tf.inference.session import Session
+from txl_tf.inference.text_attention import TextAttention, read_text_attention
 from txl_tf.inference.text_encoder import TextEncoder
 from txl_tf.inference.text_scores import TextScore, score_texts, sum_scores
 from txl_tf.model import TransformerXL
@@ -230,6 +231,38 @@ class LanguageModel:
         if total.n_unknown and self.vocabulary is not None:
             warnings.warn(describe_unknown(total, self.vocabulary.unknown), stacklevel=2)
         return text_scores
+
+    def attention(
+        self,
+        text: str | bytes | np.ndarray,
+        *,
+        layers: int | Sequence[int] | None = None,
+        heads: int | Sequence[int] | None = None,
+        mask_empty_memory: bool = True,
+    ) -> TextAttention:
+        """Returns the attention of each token of a text to the tokens before it, in each head.
+
+        The text is read in segments with memory, as `score` reads it, and the weights are those
+        that the model uses there; see docs/attention-analysis.md.
+
+        Args:
+            text: A text of at least one token, or its ids, (n,) integers.
+            layers: The layers, from 0; `None` for all.
+            heads: The heads of each of these layers, from 0; `None` for all.
+            mask_empty_memory: As in `score`. If false, the share of the weight on the empty memory
+                is missing from the sums of the rows.
+
+        Returns:
+            The attention weights, and the four terms of the scores. Its arrays have n * n entries
+            for each head.
+
+        Raises:
+            UserError: If the text is empty or cannot be encoded, a layer or head does not exist, or
+                the arrays would take more than 2 GiB.
+        """
+        cached = self._make_cached(mask_empty_memory)
+        ids = self._encoder.encode(text)
+        return read_text_attention(cached, ids, self.vocabulary, layers=layers, heads=heads)
 
     def generate(
         self,

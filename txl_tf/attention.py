@@ -1,0 +1,140 @@
+"""Shows what a run attends to: by distance, by term of the scores, and in a stretch of text.
+
+python -m txl_tf.attention --run runs/text8 --heads 3.0,5.7
+"""
+
+import dataclasses
+import functools
+import os
+import sys
+
+from absl import flags
+
+from txl_tf.cli.config_flags import define_jit_flag, define_span_flags, override_evaluation
+from txl_tf.cli.data_formats import define_records_flags, open_run_records
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
+from txl_tf.cli.run_flags import define_ema_flag, define_run_flags
+from txl_tf.errors import UserError
+
+_OTHERWISE = "as the run is evaluated"
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(__doc__, define_flags(), show_attention, argv, positional="run")
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, before parsing."""
+    options = flags.FlagValues()
+    define = functools.partial(define_flag, options)
+    define_run_flags(options)
+    define_records_flags(options)
+    define("split", str, "valid", "Split to read.")
+    text = "Number of targets to average over, rounded up to whole segments."
+    define("tokens", int, 10_000, text, lower_bound=1)
+    text = (
+        "Heads to show over the stretch of text, as LAYER.HEAD from 0. [default: the three that "
+        "look farthest]"
+    )
+    define("heads", list, None, text)
+    text = "Position in the split of the first target of the stretch. [default: in the middle]"
+    define("start", int, None, text, lower_bound=1)
+    define("length", int, 40, "Number of targets in the stretch.", lower_bound=1)
+    text = "Largest distance in the figures; the files hold all. [default: all]"
+    define("max_distance", int, None, text, lower_bound=1)
+    text = f"Largest number of lanes that are read at once. [default: {_OTHERWISE}]"
+    define("lanes", int, None, text, lower_bound=1)
+    define_span_flags(options, _OTHERWISE)
+    define_ema_flag(options)
+    define_jit_flag(options)
+    text = "Folder for the figures and the numbers. [default: RUN/attention]"
+    define("out", str, None, text, is_path=True)
+    return options
+
+
+def show_attention(options: flags.FlagValues) -> None:
+    """Averages the attention of a run, reads a stretch of text, and writes figures and numbers.
+
+    Raises:
+        flags.Error: If a flag has an invalid value.
+        UserError: If there is no run, no records that fit it, no such head, or no such stretch.
+    """
+    from txl_tf.analysis.attention_average import average_attention, cut_attention_lanes
+    from txl_tf.analysis.attention_report import AttentionReport, find_widest_heads
+    from txl_tf.analysis.attention_stretch import parse_heads, place_stretch, read_stretch
+    from txl_tf.data.files import check_folder, is_remote
+    from txl_tf.evaluation.checkpoints import check_data, describe_evaluation
+    from txl_tf.evaluation.progress import Bar
+    from txl_tf.model import TransformerXL
+    from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
+    from txl_tf.runs.checkpoint_reader import load_weights
+    from txl_tf.runs.folder import read_run_config
+
+    found = read_run_config(options.run)
+    config = dataclasses.replace(found, evaluation=override_evaluation(found.evaluation, options))
+    heads = parse_heads(options.heads or [], config.model)
+    out = options.out or os.path.join(options.run, "attention")
+    if is_remote(out):
+        raise UserError(f"`--out` must be a folder on this machine. Received: {out}")
+    check_folder(out)
+    records = open_run_records(
+        options.run,
+        options.data_dir,
+        options.data_format,
+        eval_batch_size=options.lanes,
+        tgt_len=options.tgt_len,
+    )
+    check_data(records, config, model_dir=options.run, split=options.split)
+    split = records.split(options.split)
+    start = place_stretch(len(split), options.start, options.length)
+    checkpoint = options.checkpoint or find_checkpoint(options.run)
+    model = TransformerXL(config.model)
+    is_ema = load_weights(model, checkpoint, use_ema=options.use_ema)
+
+    lanes = cut_attention_lanes(config.model, config.evaluation, split, n_targets=options.tokens)
+    print(f"Reading {options.split} with {describe_evaluation(config.evaluation, lanes)}.")
+    with Bar("attention", unit="segment") as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        averages = average_attention(
+            model,
+            config.evaluation,
+            lanes,
+            n_targets=options.tokens,
+            jit=options.jit,
+            report=show,
+        )
+    stretch = read_stretch(
+        model,
+        config.evaluation,
+        split,
+        heads or find_widest_heads(averages),
+        start=start,
+        length=options.length,
+    )
+    settings = {
+        "run": options.run,
+        "dataset": config.dataset,
+        "split": options.split,
+        "checkpoint": checkpoint,
+        "step": read_step(checkpoint),
+        "is_ema": is_ema,
+        "evaluation": config.evaluation.to_json(),
+        "lanes": lanes.n_lanes,
+        "warm_len": lanes.warm_len,
+    }
+    report = AttentionReport(settings, averages, stretch, records.vocabulary)
+    print(f"Mean attention weights over {averages.n_targets:,} targets, by layer.head:")
+    for line in report.format_table():
+        print(line)
+    names = report.write(out, max_distance=options.max_distance)
+    print(f"Wrote {', '.join(names)} into {out}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
