@@ -5,7 +5,7 @@ Letters: B lanes, T tokens in a segment, n tokens in the split.
 
 import itertools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -30,6 +30,26 @@ class Segment(NamedTuple):
     mask: np.ndarray
     document_starts: np.ndarray
     begins: np.ndarray
+
+    @classmethod
+    def make_empty(cls, n_rows: int, tgt_len: int) -> Self:
+        """Returns a segment of padding."""
+        shape = (n_rows, tgt_len)
+        return cls(
+            ids=np.zeros(shape, np.int32),
+            targets=np.zeros(shape, np.int32),
+            mask=np.zeros(shape, bool),
+            document_starts=np.zeros(shape, bool),
+            begins=np.zeros(n_rows, bool),
+        )
+
+    def fill_row(self, row: int, split: Tokens, start: int, count: int) -> None:
+        """Reads `count` inputs of a split from `start` on into a row, and their targets."""
+        ids = split.read(start, start + count + 1)
+        self.ids[row, :count] = ids[:-1]
+        self.targets[row, :count] = ids[1:]
+        starts = find_document_starts(split, start, start + count)
+        self.document_starts[row, :count] = starts
 
 
 class EvaluationLanes:
@@ -124,25 +144,14 @@ class EvaluationLanes:
         return (self._read_segment(index) for index in range(len(self)))
 
     def _read_segment(self, index: int) -> Segment:
-        shape = (self.n_lanes, self.tgt_len)
-        segment = Segment(
-            ids=np.zeros(shape, np.int32),
-            targets=np.zeros(shape, np.int32),
-            mask=np.zeros(shape, bool),
-            document_starts=np.zeros(shape, bool),
-            begins=np.zeros(self.n_lanes, bool),
-        )
+        segment = Segment.make_empty(self.n_lanes, self.tgt_len)
         for row, lane in enumerate(self._lanes):
             start = lane.start + (index - self.n_warm) * self.tgt_len
             count = min(self.tgt_len, lane.stop - start)
             if not lane or start < 0 or count <= 0:  # empty, not begun yet, or finished
                 continue
-            ids = self._split.read(start, start + count + 1)
-            segment.ids[row, :count] = ids[:-1]
-            segment.targets[row, :count] = ids[1:]
+            segment.fill_row(row, self._split, start, count)
             segment.mask[row, :count] = index >= self.n_warm
-            starts = find_document_starts(self._split, start, start + count)
-            segment.document_starts[row, :count] = starts
             segment.begins[row] = index == 0 or start == 0
         return segment
 

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from txl_tf.data.evaluation_lanes import EvaluationLanes, Segment
-from txl_tf.data.lanes import Tokens, check_positive, find_document_starts
+from txl_tf.data.lanes import Tokens, check_positive
 from txl_tf.errors import UserError
 
 
@@ -69,27 +67,17 @@ class SlidingWindows:
         return (self._read_segment(index) for index in range(len(self)))
 
     def _read_segment(self, index: int) -> Segment:
-        shape = (self.n_lanes, self.tgt_len)
-        segment = Segment(
-            ids=np.zeros(shape, np.int32),
-            targets=np.zeros(shape, np.int32),
-            mask=np.zeros(shape, bool),
-            document_starts=np.zeros(shape, bool),
-            begins=np.ones(self.n_lanes, bool),
-        )
+        segment = Segment.make_empty(self.n_lanes, self.tgt_len)
+        segment.begins[:] = True
         for row in range(self.n_lanes):
             window = index * self.n_lanes + row
             if window >= self._n_windows:
                 break
             start = window * self.stride
             count = min(self.tgt_len, self.n_targets - start)
-            ids = self._split.read(start, start + count + 1)
-            segment.ids[row, :count] = ids[:-1]
-            segment.targets[row, :count] = ids[1:]
+            segment.fill_row(row, self._split, start, count)
             n_known = self.tgt_len - self.stride if window else 0  # counted by windows before
             segment.mask[row, n_known:count] = True
-            starts = find_document_starts(self._split, start, start + count)
-            segment.document_starts[row, :count] = starts
         return segment
 
 
