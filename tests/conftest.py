@@ -1,4 +1,6 @@
+import ctypes
 import gc
+import sys
 
 import pytest
 import tensorflow as tf
@@ -19,6 +21,16 @@ tf.config.set_logical_device_configuration(
 def pytest_collection_finish():
     gc.freeze()
     gc.set_threshold(50_000)
+
+
+# The compiled functions of a test module lie in cycles, and take gigabytes in the end. The C
+# library keeps what is freed in small pieces unless it is asked to return it.
+@pytest.fixture(scope="module", autouse=True)
+def free_memory():
+    yield
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 # One strategy of each kind for all tests of a process: the collective operations of two over the
