@@ -97,12 +97,12 @@ def measure_contexts(options: flags.FlagValues) -> None:
     from txl_tf.data.data_set import get_level
     from txl_tf.evaluation.score import name_measure
 
-    names = _name_runs(options.run)
-    runs = dict(zip(names, (_load_run(path, options) for path in options.run), strict=True))
     records = open_run_records(options.run[0], options.data_dir, options.data_format)
     _check_group(options.run, records, options.split)
     out = options.out or os.path.join(options.run[0], "context")
     _make_folder(out)
+    names = _name_runs(options.run)
+    runs = dict(zip(names, (_load_run(path, options) for path in options.run), strict=True))
     split = records.split(options.split)
     data, measure = f"{records.dataset}, split {options.split}", name_measure(get_level(records))
     positions = draw_positions(len(split), lengths[-1], options.positions, options.seed)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel
+from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.compilation import compile_function
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes import Tokens
@@ -68,6 +68,7 @@ class ContextReader:
         dtype = model.compute_dtype
         self._score_whole = compile_function(self._compute_whole, jit, dtype)
         self._read_segment = compile_function(self._compute_segment, jit, dtype)
+        self._score_last = compile_function(self._compute_last, jit, dtype)
 
     def read(
         self,
@@ -110,7 +111,7 @@ class ContextReader:
         """Returns the losses of the targets (B,) after contexts (B, c), read in one segment."""
         state = self._memoryless.initial_state(contexts.shape[0])
         hidden, _ = self._memoryless.read(contexts, state)
-        return self._score_last(hidden[:, -1], targets)
+        return self._compute_last(hidden[:, -1], targets)
 
     def _score_segments(self, contexts: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """Returns the losses of the targets (B,) after contexts (B, c), read in segments."""
@@ -121,16 +122,15 @@ class ContextReader:
             segment = contexts[:, start : start + tgt_len]
             count = segment.shape[1]
             segment = tf.pad(segment, [(0, 0), (0, tgt_len - count)])
-            state, nats = self._read_segment(segment, state, tf.fill([n_rows], count), targets)
-        return nats
+            state = self._read_segment(segment, state, tf.fill([n_rows], count))
+        return self._score_last(state.last, targets)
 
     def _compute_segment(
-        self, ids: tf.Tensor, state: Any, counts: tf.Tensor, targets: tf.Tensor
-    ) -> tuple[Any, tf.Tensor]:
-        _, state = self._cached.read(ids, state, counts)
-        return state, self._score_last(state.last, targets)
+        self, ids: tf.Tensor, state: CachedState, counts: tf.Tensor
+    ) -> CachedState:
+        return self._cached.read(ids, state, counts)[1]
 
-    def _score_last(self, last: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    def _compute_last(self, last: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         return self._cached.model.nll(last[:, None], targets[:, None])[:, 0]
 
 

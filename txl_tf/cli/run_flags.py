@@ -3,9 +3,7 @@
 from absl import flags
 
 from txl_tf.cli.flags import define_flag
-from txl_tf.config import KERNEL_DTYPES
-
-_MAX_SEED = 2**63 - 1  # the generator takes int64
+from txl_tf.config import KERNEL_DTYPES, MAX_DRAFT_LEN, MAX_SEED
 
 
 def define_run_flags(options: flags.FlagValues) -> None:
@@ -50,7 +48,7 @@ def define_candidate_flags(options: flags.FlagValues, *, temperature: float) -> 
 def define_seed_flags(options: flags.FlagValues, *, samples: int) -> None:
     """Defines the flags of the first seed and of the number of texts, with this default."""
     help_text = "Seed of the random numbers; the same seed gives the same text."
-    define_flag(options, "seed", int, 0, help_text, lower_bound=0, upper_bound=_MAX_SEED)
+    define_flag(options, "seed", int, 0, help_text, lower_bound=0, upper_bound=MAX_SEED)
     help_text = "Number of texts, with ascending seeds from --seed."
     define_flag(options, "samples", int, samples, help_text, lower_bound=1)
 
@@ -61,9 +59,9 @@ def check_seeds(options: flags.FlagValues) -> None:
     Raises:
         flags.Error: If the last seed is too large.
     """
-    if options.seed + options.samples - 1 > _MAX_SEED:
+    if options.seed + options.samples - 1 > MAX_SEED:
         raise flags.Error(
-            f"the last seed, --seed + --samples - 1, must be an integer <= {_MAX_SEED}. "
+            f"the last seed, --seed + --samples - 1, must be an integer <= {MAX_SEED}. "
             f"Received: --seed={options.seed} --samples={options.samples}"
         )
 
@@ -74,4 +72,4 @@ def define_draft_flag(options: flags.FlagValues) -> None:
         "Number of tokens to guess from the text itself and to verify at once; 0 for none. The "
         "text is the same, up to rounding, and faster if it repeats itself. 7 is a good value."
     )
-    define_flag(options, "draft_len", int, 0, help_text, lower_bound=0, upper_bound=32)
+    define_flag(options, "draft_len", int, 0, help_text, lower_bound=0, upper_bound=MAX_DRAFT_LEN)

@@ -1,6 +1,5 @@
 """Generation: prompts are read in segments, and one compiled loop draws the tokens."""
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
+from txl_tf.config import MAX_DRAFT_LEN, MAX_SEED
 from txl_tf.errors import UserError
 from txl_tf.inference.loop_state import LoopState, join_rows, take_row
 from txl_tf.inference.prompt_lookup import LookupLoop
@@ -20,8 +20,6 @@ from txl_tf.inference.sampling import (
 from txl_tf.inference.token_loop import TokenLoop, take_positions
 
 _TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # the tokens do not depend on how calls are split
-_MAX_SEED = 2**63 - 1
-_MAX_DRAFT_LEN = 32  # each draft length compiles a loop with as many rows
 _NO_IDS = np.zeros(0, np.int32)
 
 
@@ -70,13 +68,13 @@ class Generator:
             UserError: If there is no prompt, a prompt is empty, or a seed or `draft_len` is out of
                 range.
         """
-        if not 0 <= draft_len <= _MAX_DRAFT_LEN:
+        if not 0 <= draft_len <= MAX_DRAFT_LEN:
             raise UserError(
-                f"`draft_len` must be from 0 to {_MAX_DRAFT_LEN}. Received: draft_len={draft_len}"
+                f"`draft_len` must be from 0 to {MAX_DRAFT_LEN}. Received: draft_len={draft_len}"
             )
         for seed in seeds:
-            if not 0 <= seed <= _MAX_SEED:
-                raise UserError(f"`seed` must be from 0 to {_MAX_SEED:,}. Received: seed={seed}")
+            if not 0 <= seed <= MAX_SEED:
+                raise UserError(f"`seed` must be from 0 to {MAX_SEED:,}. Received: seed={seed}")
         if not len(prompts):
             raise UserError("`prompts` must hold at least one prompt. Received: none")
         if not all(map(len, prompts)):
@@ -110,8 +108,13 @@ class Generator:
     def _get_loop(self, n_candidates: int | None, by_bins: bool, draft_len: int) -> "CompiledLoop":
         key = (n_candidates, by_bins, draft_len)
         if key not in self._loops:
-            make = functools.partial(LookupLoop, draft_len=draft_len) if draft_len else TokenLoop
-            loop = make(self.cached, n_candidates, by_bins=by_bins, is_compiled=self._jit_compile)
+            loop = (LookupLoop if draft_len else TokenLoop)(
+                self.cached,
+                n_candidates,
+                by_bins=by_bins,
+                is_compiled=self._jit_compile,
+                max_new=1 + draft_len,
+            )
             run, read = (
                 tf.function(function, jit_compile=self._jit_compile, autograph=False)
                 for function in (loop.run, loop.read)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel
 from txl_tf.inference.loop_state import LoopState
 from txl_tf.inference.sampling import SamplingTensors
 from txl_tf.inference.token_loop import TokenLoop
@@ -66,34 +65,18 @@ class LookupLoop(TokenLoop):
     All texts of a batch advance by the same number of tokens, that of the shortest accepted draft.
     So a draft pays for one text, and hardly for many.
 
-    Args:
-        cached: The model.
-        n_candidates: See `TokenLoop`.
-        draft_len: The number of tokens to draft, S - 1.
-        by_bins: See `TokenLoop`.
-        is_compiled: See `TokenLoop`.
+    The arguments are those of `TokenLoop`, with one token more in `max_new` than drafts have.
     """
 
-    def __init__(
-        self,
-        cached: CachedModel,
-        n_candidates: int | None = None,
-        *,
-        draft_len: int,
-        by_bins: bool = False,
-        is_compiled: bool = False,
-    ):
-        super().__init__(
-            cached,
-            n_candidates,
-            by_bins=by_bins,
-            is_compiled=is_compiled,
-            max_new=draft_len + 1,
-        )
-        self.draft_len = draft_len
-        # Chosen by what the measurements of `benchmarks.speculation` found to pay.
-        self.history_len = max(_MIN_HISTORY, cached.span.mem_len)
-        self.ngram_len = 6 if cached.model.config.n_token <= _MAX_CHARACTERS else 3
+    @property
+    def draft_len(self) -> int:
+        """The number of tokens of a draft, S - 1."""
+        return self.max_new - 1
+
+    @property
+    def history_len(self) -> int:
+        """The number W of tokens that are searched."""
+        return max(_MIN_HISTORY, self.cached.span.mem_len)
 
     def run(
         self,
@@ -104,9 +87,9 @@ class LookupLoop(TokenLoop):
         sampling: SamplingTensors,
     ) -> tuple[tf.Tensor, LoopState]:
         """Draws tokens and reads each of them; see `TokenLoop.run`."""
-        n_uniforms, n_new_max = uniforms.shape[0], self.draft_len + 1
-        tokens = tf.fill((n_uniforms + n_new_max, state.filled.shape[0]), -1)
-        padded = tf.pad(uniforms, [(0, n_new_max), (0, 0)])
+        n_uniforms = uniforms.shape[0]
+        tokens = tf.fill((n_uniforms + self.max_new, state.filled.shape[0]), -1)
+        padded = tf.pad(uniforms, [(0, self.max_new), (0, 0)])
         with self.restore_kernels(state):
             call = _Call(positions, padded, n_new, sampling, self.make_choice())
 
@@ -149,7 +132,7 @@ class LookupLoop(TokenLoop):
         following = self._choose_following(result.hidden, progress, call)
         is_hit = tf.cast(following[:, :-1] == draft, tf.int32)
         n_drawn = 1 + tf.reduce_sum(tf.math.cumprod(is_hit, axis=1), axis=1)  # (B,)
-        numbers = tf.range(1, self.draft_len + 2)
+        numbers = tf.range(1, self.max_new + 1)
         is_stop = tf.reduce_any(new[..., None] == call.sampling.stops, axis=2)
         stop_ends = tf.reduce_min(tf.where(is_stop, numbers, _UNLIMITED), axis=1)
         n_kept = count_kept(n_drawn, stop_ends, state.is_done)
@@ -157,7 +140,7 @@ class LookupLoop(TokenLoop):
         is_kept = numbers[:, None] <= tf.minimum(n_kept, stop_ends)  # (S, B)
         is_kept = tf.logical_and(is_kept, tf.logical_not(state.is_done))
         kept = tf.where(is_kept, tf.transpose(new), -1)
-        slots = step + tf.range(self.draft_len + 1)
+        slots = step + tf.range(self.max_new)
         tokens = tf.tensor_scatter_nd_update(tokens, slots[:, None], kept)
         state = self.advance(state, result, new, n_kept, call.sampling)
         drawn = tf.gather(following, n_kept - 1, axis=1)
@@ -165,7 +148,7 @@ class LookupLoop(TokenLoop):
 
     def _choose_following(self, hidden: tf.Tensor, progress: _Progress, call: _Call) -> tf.Tensor:
         """Returns the tokens (B, S) int32 that the model draws after hidden states (B, S, D)."""
-        state, n_new = progress.state, self.draft_len + 1
+        state, n_new = progress.state, self.max_new
         rows = state._replace(
             hidden=tf.reshape(hidden, [-1, hidden.shape[2]]),
             seen=tf.repeat(state.seen, n_new, axis=0),  # the text holds the tokens of a draft
@@ -180,7 +163,8 @@ class LookupLoop(TokenLoop):
     ) -> _Progress:
         """Returns the progress with the draft that follows the drawn tokens, (B,) int32."""
         text = tf.concat([state.history[:, 1:], drawn[:, None]], axis=1)
-        draft, is_found = look_up(text, self.ngram_len, self.draft_len)
+        ngram_len = choose_ngram_len(self.cached.model.config.n_token)
+        draft, is_found = look_up(text, ngram_len, self.draft_len)
         has_draft = tf.reduce_all(tf.logical_or(is_found, state.is_done))
         return _Progress(step, tokens, state, drawn, draft, has_draft)
 

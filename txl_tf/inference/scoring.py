@@ -169,11 +169,10 @@ class Scorer:
             return whole_len
         # The padding of streams of different lengths may cost more than reading the memory.
         n_segments = sum(-(-count // tgt_len) for count in n_inputs)
-        whole_cost = n_rows * whole_len * (self._dense_cost + whole_len)
         n_keys = tgt_len + self._cached.span.mem_len
-        return (
-            whole_len if whole_cost <= n_segments * tgt_len * (self._dense_cost + n_keys) else None
-        )
+        whole_cost = n_rows * whole_len * (self._dense_cost + whole_len)
+        segments_cost = n_segments * tgt_len * (self._dense_cost + n_keys)
+        return whole_len if whole_cost <= segments_cost else None
 
     def _make_step(self, rows: Sequence[TokenSlot | None], tgt_len: int) -> _Step:
         """Returns the next segment of each row, padded to T; rows without a slot are empty."""

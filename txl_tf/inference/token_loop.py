@@ -47,8 +47,6 @@ class TokenLoop:
         max_new: The largest number S of tokens to read at once.
     """
 
-    history_len = 0  # W of `LoopState`
-
     def __init__(
         self,
         cached: CachedModel,
@@ -63,8 +61,13 @@ class TokenLoop:
         self.by_bins = by_bins
         self.is_compiled = is_compiled
         self.dtype = get_loop_dtype(cached)
-        self._max_new = max_new
+        self.max_new = max_new
         self._ring_len = cached.span.mem_len + max_new
+
+    @property
+    def history_len(self) -> int:
+        """The number W of tokens in the state's history."""
+        return 0
 
     def begin(
         self, state: CachedState, seen: tf.Tensor, history: tf.Tensor | None = None
@@ -82,7 +85,7 @@ class TokenLoop:
         def make_rings(
             states: Sequence[tf.Tensor], order: tuple[int, ...]
         ) -> tuple[tf.Tensor, ...]:
-            new_slots = [(0, 0), (0, 0), (0, self._max_new), (0, 0)]
+            new_slots = [(0, 0), (0, 0), (0, self.max_new), (0, 0)]
             padded = (tf.pad(state, new_slots) for state in states)
             transposed = (tf.cast(tf.transpose(state, order), self.dtype) for state in padded)
             return tuple(tf.reshape(state, [-1, *state.shape[2:]]) for state in transposed)
@@ -193,7 +196,7 @@ class TokenLoop:
         mask = self._make_mask(state, n_new)
         hidden = tf.cast(self.cached.model.embedding(tokens), self.dtype)
         keys, values = list(state.keys), list(state.values)
-        with self.multiply_by_rows(state, n_new):
+        with self.multiply_by_rows(state):
             for index in range(len(keys)):
                 hidden, keys[index], values[index] = self._read_layer(
                     index, hidden, state, positions[index], mask
@@ -315,9 +318,7 @@ class TokenLoop:
             return contextlib.nullcontext()
         return restore_kernels(self.cached.model.kernels, self.dtype)
 
-    def multiply_by_rows(
-        self, state: LoopState, n_new: int = 1
-    ) -> contextlib.AbstractContextManager[None]:
+    def multiply_by_rows(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
         """Returns the context of one step."""
         if not self._has_few_rows(state):
             return contextlib.nullcontext()
