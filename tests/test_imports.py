@@ -52,7 +52,7 @@ FORBIDDEN_OUTSIDE = {
 }
 # What people run. Those in a part are called as they always were.
 PROGRAMS = {
-    *("analysis/samples.py", "data/inspect.py", "training/average.py"),
+    *("analysis/page.py", "analysis/samples.py", "data/inspect.py", "training/average.py"),
     *("attention.py", "context.py", "evaluate.py", "export.py", "export_release.py"),
     *("generate.py", "harness.py"),
     *("import_release.py", "score.py", "verify_release.py"),

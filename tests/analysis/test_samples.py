@@ -10,7 +10,8 @@ from small_language_model import make_model
 
 import txl_tf
 from txl_tf.analysis import samples
-from txl_tf.analysis.samples_page import Job, Sample, escape, make_page
+from txl_tf.analysis.html_page import escape
+from txl_tf.analysis.samples_page import Job, Sample, make_page
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.inference.quantization import get_kernel_dtype
 from txl_tf.inference.session import Session

@@ -179,6 +179,7 @@ PLACES = {
     "train_tpu": "data_dir model_dir record_info_dir corpus_info_path eval_ckpt_path "
     "warm_start_path",
     "data_prep.make_tfrecords": "data_dir raw_dir train valid test vocab_file",
+    "txl_tf.analysis.page": "run file checkpoint data_dir out",
     "txl_tf.analysis.samples": "run checkpoint data_dir html json",
     "txl_tf.attention": "run data_dir checkpoint out",
     "txl_tf.context": "run data_dir out",

@@ -4,7 +4,6 @@ python -m txl_tf.analysis.samples --run runs/wt103 --html samples.html
 """
 
 import io
-import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from txl_tf.cli.data_formats import define_records_flags, open_run_records
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import (
+    check_out_files,
     check_seeds,
     define_candidate_flags,
     define_draft_flag,
@@ -24,7 +24,6 @@ from txl_tf.cli.run_flags import (
     define_run_flags,
     define_seed_flags,
 )
-from txl_tf.data.files import is_remote
 from txl_tf.data.lanes import Tokens
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.wikitext import detokenize_continuation, detokenize_wikitext, is_wikitext
@@ -230,12 +229,7 @@ def _check_flags(options: flags.FlagValues) -> None:
     check_seeds(options)
     if options.html and options.html == options.json:
         raise flags.Error(f"--html and --json must name two files. Received: {options.html}")
-    for name in ("html", "json"):
-        path = options[name].value
-        if path is None or is_remote(path):
-            continue
-        if os.path.isdir(path) or not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-            raise UserError(f"--{name} must name a file in an existing folder. Received: {path}")
+    check_out_files(options, "html", "json")
 
 
 if __name__ == "__main__":

@@ -1,57 +1,25 @@
 """Samples as one page that needs no network: context, generated text and reference in columns."""
 
-import html
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-# Characters that a page cannot show get their picture, and those without a picture U+FFFD.
-_UNSHOWN = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
-_UNSHOWN |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+from txl_tf.analysis.html_page import escape, make_html, name_text_class
 
 _STYLE = """
-:root {
-  color-scheme: light dark;
-  --ground: #f6f6f3; --card: #fff; --text: #1d1f23; --quiet: #5c616b; --line: #dcdcd6;
-  --accent: #3949ab; --accent-ground: #f3f4fd;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --ground: #16181c; --card: #1e2126; --text: #e3e4e8; --quiet: #a2a7b3; --line: #353a42;
-    --accent: #9fa8ff; --accent-ground: #23263a;
-  }
-}
-* { box-sizing: border-box; }
-body {
-  margin: 0 auto; max-width: 120rem; padding: 1.5rem clamp(0.75rem, 2.5vw, 2.5rem) 3rem;
-  background: var(--ground); color: var(--text);
-  font: 1rem/1.5 system-ui, "Segoe UI", Roboto, "Noto Sans", sans-serif;
-}
-h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 1rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.125rem; margin: 2.5rem 0 0.75rem; }
 h2 small { color: var(--quiet); font-size: 0.875rem; font-weight: normal; margin-left: 0.5rem; }
 h2 small { text-wrap: balance; }
 h3 { font-size: 0.875rem; margin: 0; padding: 0.5rem 0.875rem; }
 h3 { border-bottom: 1px solid var(--line); }
 h3 small { color: var(--quiet); font-size: 0.8125rem; font-weight: normal; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.125rem 1rem; margin: 0; }
-dl { font-size: 0.875rem; }
-dt { color: var(--quiet); }
-dd { margin: 0; overflow-wrap: anywhere; }
 .columns { display: grid; gap: 1rem; grid-template-columns: repeat(3, minmax(0, 1fr)); }
 article { background: var(--card); border: 1px solid var(--line); border-radius: 0.375rem; }
 .generated { border-color: var(--accent); }
 .generated h3 { background: var(--accent-ground); color: var(--accent); }
 .generated h3 { border-radius: 0.3125rem 0.3125rem 0 0; }
-.text { padding: 0.75rem 0.875rem; white-space: pre-wrap; overflow-wrap: anywhere; tab-size: 4; }
-.words { font-size: 0.9375rem; }
-.layout { font: 0.8125rem/1.5 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 @media (max-width: 56rem) {
   .columns { grid-template-columns: minmax(0, 1fr); }
   h2 small { display: block; margin-left: 0; }
-}
-@media (max-width: 30rem) {
-  dl { grid-template-columns: 1fr; }
-  dd { margin-bottom: 0.375rem; }
 }
 """
 
@@ -146,45 +114,14 @@ def make_page(job: Job, samples: Sequence[Sample]) -> str:
         job: What the samples are drawn from, and how.
         samples: The samples.
     """
-    title = f"Samples of {escape(job.run)}"
-    facts = "\n".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in job.describe()
-    )
     sections = "\n".join(
         _make_section(job, sample, number) for number, sample in enumerate(samples, 1)
     )
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<h1>{title}</h1>
-<dl>
-{facts}
-</dl>
-{sections}
-</body>
-</html>
-"""
-
-
-def escape(text: str) -> str:
-    r"""Returns a text for HTML, in which every character is seen.
-
-    >>> escape("a < b\r\n")
-    'a &lt; b␍\n'
-    """
-    return html.escape(text.translate(_UNSHOWN))
+    return make_html(f"Samples of {job.run}", job.describe(), sections, style=_STYLE)
 
 
 def _make_section(job: Job, sample: Sample, number: int) -> str:
-    # Levels that keep the layout of a text, such as that of tables and code, show it.
-    kind = "words" if job.level == "word" else "layout"
+    kind = name_text_class(job.level)
     articles = "\n".join(
         f'<article class="{name.split()[0].lower()}">'
         f"<h3>{name} <small>{length}</small></h3>"

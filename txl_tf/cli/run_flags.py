@@ -1,9 +1,13 @@
 """The flags that programs share: the run, its weights, the empty memory, and how text is drawn."""
 
+import os
+
 from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.config import KERNEL_DTYPES, MAX_DRAFT_LEN, MAX_SEED
+from txl_tf.data.files import is_remote
+from txl_tf.errors import UserError
 
 
 def define_run_flags(options: flags.FlagValues) -> None:
@@ -73,3 +77,21 @@ def define_draft_flag(options: flags.FlagValues) -> None:
         "text is the same, up to rounding, and faster if it repeats itself. 7 is a good value."
     )
     define_flag(options, "draft_len", int, 0, help_text, lower_bound=0, upper_bound=MAX_DRAFT_LEN)
+
+
+def check_out_files(options: flags.FlagValues, *names: str) -> None:
+    """Checks that the local files that flags name can be written.
+
+    Args:
+        options: The flags.
+        names: The names of the flags; those without a value are left out.
+
+    Raises:
+        UserError: If a flag names a folder, or a file in a folder that does not exist.
+    """
+    for name in names:
+        path = options[name].value
+        if path is None or is_remote(path):
+            continue
+        if os.path.isdir(path) or not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+            raise UserError(f"--{name} must name a file in an existing folder. Received: {path}")

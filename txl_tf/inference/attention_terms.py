@@ -43,6 +43,8 @@ def read_attention(
     state: CachedState,
     keep: Callable[[int, LayerAttention], Kept],
     document_starts: tf.Tensor | None = None,
+    *,
+    with_terms: bool = True,
 ) -> tuple[list[Kept], tf.Tensor, CachedState]:
     """Reads a segment, and keeps something of the attention of each layer.
 
@@ -53,6 +55,7 @@ def read_attention(
         keep: Called with the index and the attention of each layer. Only its result is kept, so
             the arrays of one layer are held at a time.
         document_starts: As in `CachedModel.read`.
+        with_terms: Whether to compute the terms of the scores; if not, `terms` is empty.
 
     Returns:
         The results of `keep`, one for each layer; the hidden states; and the new state.
@@ -64,16 +67,16 @@ def read_attention(
 
     def watch(heads: Heads, distance_keys: tf.Tensor, visibility: Visibility) -> tf.Tensor:
         layer = len(kept)
-        biases = cached.model.get_biases(layer)
+        terms: tuple[tf.Tensor, ...] = ()
+        if with_terms:
+            biases = cached.model.get_biases(layer)
+            terms = split_scores(heads, distance_keys, visibility, *biases)
         is_token = is_filled[:, None, None]
         if visibility.same_document is not None:
             is_token = tf.logical_and(is_token, visibility.same_document[:, None])
         signed = weigh(heads, distance_keys, visibility)  # negative for other documents
         attention = LayerAttention(
-            tf.abs(tf.cast(signed, tf.float32)),
-            split_scores(heads, distance_keys, visibility, *biases),
-            visibility.mask,
-            is_token,
+            tf.abs(tf.cast(signed, tf.float32)), terms, visibility.mask, is_token
         )
         kept.append(keep(layer, attention))
         return signed
