@@ -92,7 +92,7 @@ def write_page(options: flags.FlagValues) -> None:
 
     lm = load(options.run, checkpoint=options.checkpoint, precision=options.precision)
     config, evaluation = lm.config, override_evaluation(lm.evaluation, options)
-    heads = parse_heads(options.heads or [], config)
+    heads = sorted(set(parse_heads(options.heads or [], config)))
     if options.heads is None:
         heads = [Head(*index) for index in np.ndindex(config.n_layer, config.n_head)]
     vocabulary, text = _read_split(options, lm) if options.split else _read_text(options, lm)

@@ -4,9 +4,9 @@
   const find = (id) => document.getElementById(id);
   const facts = JSON.parse(find("facts").textContent);
   const text = find("text"), panel = find("panel"), tip = find("tip");
-  const tokens = text.getElementsByTagName("span");
-  const spans = Array.from(tokens);
+  const spans = Array.from(text.getElementsByTagName("span"));
   spans.forEach((span, index) => { span.index = index; });
+  const hint = panel.firstElementChild, live = find("live");
   const types = { Uint8Array, Uint16Array, Uint32Array, Float32Array };
   const decoded = {};
   let chosen = -1, head = 0, marked = [], pointed = null;
@@ -33,7 +33,7 @@
   const unpack = (byte) => (byte / 255) ** 2;
   const percent = (share) =>
     share >= 0.0995 ? `${Math.round(100 * share)}%`
-      : share >= 0.00005 ? `${(100 * share).toPrecision(2)}%` : "<0.01%";
+      : share >= 0.00005 ? `${(100 * share).toPrecision(2)}%` : share > 0 ? "<0.01%" : "0%";
 
   // A continued character is shown at its first token.
   function nameInFull(index) {
@@ -61,7 +61,7 @@
   }
 
   function listAlternatives(index) {
-    const table = make("table");
+    const table = make("table", "alternatives");
     const count = facts.n_alternatives, ids = read("alternatives");
     for (let place = (index - 1) * count; index > 0 && place < index * count; place++) {
       const row = make("tr", ids[place] === read("ids")[index] ? "true" : "");
@@ -80,7 +80,7 @@
     for (let i = place * facts.n_keys; i < (place + 1) * facts.n_keys; i++) {
       const weight = unpack(read("weights")[i]);
       const key = query - read("distances")[i];
-      if (weight > 0) keys.push({ key, weight, isOld: key < segment });
+      if (weight >= 0.001) keys.push({ key, weight, isOld: key < segment });
     }
     return keys;
   }
@@ -131,7 +131,7 @@
     for (const { key, weight, isOld } of listKeys(chosen, head)) {
       const span = spans[key];
       span.classList.add("key", ...(isOld ? ["old"] : []));
-      span.style.setProperty("--weight", (0.1 + 0.7 * Math.sqrt(weight)).toFixed(3));
+      span.style.setProperty("--weight", (0.1 + 0.6 * Math.sqrt(weight)).toFixed(3));
       marked.push(span);
     }
   }
@@ -145,7 +145,7 @@
   function showPanel() {
     const scroll = panel.scrollTop;
     const summary = describe(chosen);
-    summary.setAttribute("aria-live", "polite");
+    live.textContent = summary.textContent;
     panel.replaceChildren(
       make("h2", "", `Token ${chosen.toLocaleString("en")}`), summary, listAlternatives(chosen)
     );
@@ -153,7 +153,8 @@
       panel.append(
         make("h2", "", "Where the heads look"),
         make("p", "note", `The attention with which token ${chosen} is predicted: that of token `
-          + `${chosen - 1}, the last one read. Dashed: in the memory.`),
+          + `${chosen - 1}, the last one read. The text shows the chosen head. Dashed: in the `
+          + "memory. Esc brings the colours of surprisal back."),
         listHeads(chosen)
       );
     }
@@ -166,7 +167,7 @@
     chosen = index;
     text.classList.toggle("chosen", chosen >= 0);
     if (chosen < 0) {
-      panel.replaceChildren(make("p", "hint", "No token is chosen."));
+      panel.replaceChildren(hint);
     } else {
       spans[chosen].classList.add("current");
       showPanel();

@@ -74,10 +74,11 @@ def make_text_page(facts: TextFacts, trace: TextTrace, vocabulary: Vocabulary | 
     }</div>
 <aside id="panel" aria-label="The chosen token">{_HINT}</aside>
 </main>
+<p id="live" class="unseen" aria-live="polite"></p>
 <div id="tip" aria-hidden="true" hidden></div>
 {_make_data(facts, trace, vocabulary)}"""
     return make_html(
-        f"{facts.source} in the eyes of {facts.run}",
+        f"A text read by {facts.run}",
         facts.describe(),
         body,
         style=_read_asset("text_page.css"),

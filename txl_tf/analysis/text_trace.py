@@ -32,7 +32,7 @@ class TextTrace(NamedTuple):
         ranks: (n - 1,) int32, the number of tokens that were likelier, plus 1.
         alternatives: (n - 1, A) int32, the likeliest tokens, the likeliest first.
         log_probs: (n - 1, A) float32, their log-probabilities in nats.
-        heads: The chosen heads.
+        heads: The chosen heads, in ascending order.
         keys: (n - 1, K, k) int32, the positions in the text of the keys with the largest weights,
             the largest first; arbitrary where the weight is 0.
         weights: (n - 1, K, k) float32, their weights.
@@ -93,7 +93,7 @@ def trace_text(
     Args:
         cached: The model.
         ids: (n,) int32, the text, of at least 2 tokens.
-        heads: The heads whose attention is returned.
+        heads: The heads whose attention is returned, all different.
         n_alternatives: The number of alternatives A, at most the size of the vocabulary.
         n_keys: The number of keys k of each head.
         report: Called with the number of tokens after each segment.
@@ -101,7 +101,7 @@ def trace_text(
     Raises:
         UserError: If the device's memory is full.
     """
-    span, config = cached.span, cached.model.config
+    span, config, heads = cached.span, cached.model.config, sorted(heads)
     chosen = {
         layer: [head.head for head in heads if head.layer == layer]
         for layer in range(config.n_layer)
@@ -139,9 +139,7 @@ def trace_text(
         np.concatenate(parts) for parts in zip(*predictions, strict=True)
     )
     found = [np.concatenate(parts) for parts in zip(*attentions, strict=True)]
-    # In the order of `chosen`, the heads of a layer are beside each other.
-    order = [Head(layer, head) for layer, listed in chosen.items() for head in listed]
-    return TextTrace(ids, nats, ranks, alternatives, log_probs, order, *found)
+    return TextTrace(ids, nats, ranks, alternatives, log_probs, heads, *found)
 
 
 def _find_keys(weights: tf.Tensor, n_keys: int, mem_len: int) -> _Attention:
