@@ -215,6 +215,15 @@ def test_characters_words_and_ids_are_shown():
     assert [token.text for token in show_tokens(None, np.array([7, 11]))] == ["7", "11"]
 
 
+def test_subwords_show_their_spaces_and_bytes():
+    vocabulary = Vocabulary.learn("subword", ["a cat sat on a mat\n" * 9], max_symbols=275)
+    ids = vocabulary.encode("a cat é\n")
+    shown = [token.text for token in show_tokens(vocabulary, ids)]
+    assert "".join(shown) == "a cat é·↵\n"
+    names = [name_symbol(vocabulary, token) for token in ids.tolist()]
+    assert "".join(names) == r"a␣cat␣\xc3\xa9\n"
+
+
 def test_the_page_runs_only_its_script_and_loads_nothing(tmp_path):
     run = make_run(tmp_path / "<i>run", HOSTILE)
     found = write(run, tmp_path, '</script> <b> &amp; "x"\n' * 3)
@@ -336,6 +345,39 @@ def test_a_chosen_token_shows_alternatives_and_marks_its_keys(of_bytes, tmp_path
     assert "current" in tokens[chosen]
     assert panel.count('aria-pressed="true"') == 1
     assert 'data-head="5" aria-pressed="true"' in panel
+
+
+@needs_chromium
+def test_mouse_and_keys_choose_tokens_and_heads(of_bytes, tmp_path):
+    found = write(of_bytes, tmp_path, "one line\nanother line\n")
+    steps = """
+      const text = document.getElementById("text"), spans = text.querySelectorAll("span");
+      const seen = [], panel = document.getElementById("panel");
+      const see = () => seen.push(Array.from(spans).findIndex((s) => s.matches(".current")));
+      const press = (key) => {
+        text.dispatchEvent(new KeyboardEvent("keydown", { key, cancelable: true })); see();
+      };
+      spans[3].click(); see();
+      for (const key of ["ArrowRight", "ArrowDown", "ArrowUp", "ArrowLeft"]) press(key);
+      panel.querySelector('[data-head="2"]').click();
+      seen.push(panel.querySelectorAll('.on [data-head="2"]').length, location.hash);
+      press("Escape");
+      seen.push(text.querySelectorAll(".key").length, location.hash);
+      spans[5].dispatchEvent(new MouseEvent("mouseover", { bubbles: true }));
+      seen.push(document.getElementById("tip").textContent);
+      document.title = JSON.stringify(seen);
+    """
+    path = tmp_path / "page.html"
+    # The page would not run a second script.
+    source = re.sub('<meta http-equiv="[^>]*>', "", path.read_text())
+    path.write_text(source.replace("</body>", f"<script>{{{steps}}}</script></body>"))
+    title = re.search("<title>(.*?)</title>", open_in_browser(path, ""))[1]
+    *seen, tip = json.loads(html.unescape(title))
+    # Token 4 is the i of the first line, below which is the h of the second one.
+    assert seen == [3, 4, 13, 4, 3, 1, "#token=3&head=0.1", -1, 0, ""]
+    names = [found.facts["symbols"][i] for i in found.read("alternatives", -1, 5)[4]]
+    assert tip.startswith("i ")
+    assert re.sub(r"[\d.<%]", "", tip).endswith("".join(re.sub(r"[\d.<%]", "", n) for n in names))
 
 
 @needs_chromium

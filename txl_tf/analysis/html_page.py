@@ -87,7 +87,12 @@ def escape(text: str) -> str:
     >>> escape("a < b\r\n")
     'a &lt; b␍\n'
     """
-    return html.escape(text.translate(_UNSHOWN))
+    return html.escape(show_controls(text))
+
+
+def show_controls(text: str) -> str:
+    """Returns a text with pictures in place of control characters, except tab and line break."""
+    return text.translate(_UNSHOWN)
 
 
 def name_text_class(level: str | None) -> str:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from txl_tf.analysis.html_page import show_controls
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.inference.score_report import show_symbol
 
@@ -59,9 +60,13 @@ def name_symbol(vocabulary: Vocabulary | None, token: int) -> str:
     if vocabulary is None:
         return str(token)
     symbol = show_symbol(vocabulary, token)
+    if vocabulary.level == "subword":  # a piece may be a single byte
+        pieces = _split_characters(vocabulary.decode_bytes([token]))
+        symbol = "".join(character for _, character in pieces)
     if symbol == vocabulary.space:
         symbol = " "
-    return _clean(symbol.replace("\n", "\\n").replace("\t", "\\t").replace(" ", "\u2423"))
+    symbol = symbol.replace("\n", "\\n").replace("\t", "\\t").replace(" ", "\u2423")
+    return show_controls(_clean(symbol))
 
 
 def _show_words(vocabulary: Vocabulary, ids: np.ndarray) -> list[ShownToken]:
