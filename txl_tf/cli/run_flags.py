@@ -5,7 +5,7 @@ import os
 from absl import flags
 
 from txl_tf.cli.flags import define_flag
-from txl_tf.config import KERNEL_DTYPES, MAX_DRAFT_LEN, MAX_SEED
+from txl_tf.config import KERNEL_DTYPES, MAX_DRAFT_LEN, MAX_SAMPLING_SEED
 from txl_tf.data.files import is_remote
 from txl_tf.errors import UserError
 
@@ -52,7 +52,7 @@ def define_candidate_flags(options: flags.FlagValues, *, temperature: float) -> 
 def define_seed_flags(options: flags.FlagValues, *, samples: int) -> None:
     """Defines the flags of the first seed and of the number of texts, with this default."""
     help_text = "Seed of the random numbers; the same seed gives the same text."
-    define_flag(options, "seed", int, 0, help_text, lower_bound=0, upper_bound=MAX_SEED)
+    define_flag(options, "seed", int, 0, help_text, lower_bound=0, upper_bound=MAX_SAMPLING_SEED)
     help_text = "Number of texts, with ascending seeds from --seed."
     define_flag(options, "samples", int, samples, help_text, lower_bound=1)
 
@@ -63,9 +63,9 @@ def check_seeds(options: flags.FlagValues) -> None:
     Raises:
         flags.Error: If the last seed is too large.
     """
-    if options.seed + options.samples - 1 > MAX_SEED:
+    if options.seed + options.samples - 1 > MAX_SAMPLING_SEED:
         raise flags.Error(
-            f"the last seed, --seed + --samples - 1, must be an integer <= {MAX_SEED}. "
+            f"the last seed, --seed + --samples - 1, must be an integer <= {MAX_SAMPLING_SEED}. "
             f"Received: --seed={options.seed} --samples={options.samples}"
         )
 

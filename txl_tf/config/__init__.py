@@ -1,14 +1,20 @@
 """Hyper-parameters as frozen, checked dataclasses with the names of the 2019 release."""
 
 from txl_tf.config.model import SHAPELESS, TRAINED_WITH, ModelConfig
-from txl_tf.config.reading import KERNEL_DTYPES, MAX_DRAFT_LEN, MAX_SEED, AttentionSpan, EvalConfig
+from txl_tf.config.reading import (
+    KERNEL_DTYPES,
+    MAX_DRAFT_LEN,
+    MAX_SAMPLING_SEED,
+    AttentionSpan,
+    EvalConfig,
+)
 from txl_tf.config.training import JIT_MODES, TrainConfig
 
 __all__ = [
     "JIT_MODES",
     "KERNEL_DTYPES",
     "MAX_DRAFT_LEN",
-    "MAX_SEED",
+    "MAX_SAMPLING_SEED",
     "SHAPELESS",
     "TRAINED_WITH",
     "AttentionSpan",

@@ -24,7 +24,7 @@ _COUNTS_SELF = describe(
 
 KERNEL_DTYPES = ("float32", "bfloat16", "int8")  # of the weights in inference
 
-MAX_SEED = 2**63 - 1  # the generator of random numbers takes int64
+MAX_SAMPLING_SEED = 2**63 - 1  # the generator of random numbers takes int64
 MAX_DRAFT_LEN = 32  # each draft length compiles a loop with as many rows
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
-from txl_tf.config import MAX_DRAFT_LEN, MAX_SEED
+from txl_tf.config import MAX_DRAFT_LEN, MAX_SAMPLING_SEED
 from txl_tf.errors import UserError
 from txl_tf.inference.loop_state import LoopState, join_rows, take_row
 from txl_tf.inference.prompt_lookup import LookupLoop
@@ -73,8 +73,10 @@ class Generator:
                 f"`draft_len` must be from 0 to {MAX_DRAFT_LEN}. Received: draft_len={draft_len}"
             )
         for seed in seeds:
-            if not 0 <= seed <= MAX_SEED:
-                raise UserError(f"`seed` must be from 0 to {MAX_SEED:,}. Received: seed={seed}")
+            if not 0 <= seed <= MAX_SAMPLING_SEED:
+                raise UserError(
+                    f"`seed` must be from 0 to {MAX_SAMPLING_SEED:,}. Received: seed={seed}"
+                )
         if not len(prompts):
             raise UserError("`prompts` must hold at least one prompt. Received: none")
         if not all(map(len, prompts)):
