@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 from txl_tf.config import AttentionSpan
-from txl_tf.layers import compare_documents, make_attention_mask, make_position_table
+from txl_tf.layers import compare_documents, make_attention_mask
 from txl_tf.layers.fused_attention import Heads, Visibility, append_heads, sum_values, weigh
 from txl_tf.layers.fused_layer import finish_layer, project_distances
 from txl_tf.layers.products import matmul_rows
@@ -70,9 +70,12 @@ class CachedModel:
         mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019 release
             attends to them, and its results depend on it.
 
+    Raises:
+        UserError: If the model's position encoding does not allow the memory or the segment.
+
     Attributes:
         positions: The products W_{k,R} R of all distances in a segment (terms b and d in section
-            3.3), a variable (N, 1 + M + T, H) for each layer: a constant would become part of
+            3.3), a variable (N, 1 + M + T, W) for each layer: a constant would become part of
             every function that reads it. The first row is the padding that `shift_padded` needs;
             no query sees it.
     """
@@ -85,6 +88,7 @@ class CachedModel:
         *,
         mask_empty_memory: bool = False,
     ):
+        model.config.check_reading(tgt_len, span.mem_len)
         self.model = model
         self.span = span
         self.tgt_len = tgt_len
@@ -101,11 +105,10 @@ class CachedModel:
 
     def _project_positions(self) -> list[tf.Tensor]:
         n_keys = self.span.mem_len + self.tgt_len
-        table = make_position_table(
-            n_keys, self.model.config.d_model, clamp_len=self.span.clamp_len
+        positions = self.model.encoding.make_positions(
+            self.model, n_keys, clamp_len=self.span.clamp_len
         )
-        table = tf.cast(table, self.model.compute_dtype)
-        return [project_distances(layer, table) for layer in self.model.decoder_layers]
+        return list(map(project_distances, self.model.decoder_layers, positions))
 
     def without_memory(self) -> "CachedModel":
         """Returns the same model with `mem_len=0`; it shares `positions`."""
@@ -211,9 +214,10 @@ class CachedModel:
         if document_starts is not None:
             same_document = compare_documents(document_starts, self.span.mem_len)  # (B, T, S)
         visibility = Visibility(mask, same_document)
-        hidden = model.embedding(ids)
+        hidden = model.encoding.encode_embeddings(model.embedding(ids))
         keys, values = [], []
         for index, layer in enumerate(model.decoder_layers):
+            hidden = model.encoding.encode_input(model, index, hidden)
             heads = Heads(
                 *append_heads(
                     matmul_rows(hidden, layer.attention.qkv_kernel),
@@ -240,7 +244,7 @@ class CachedModel:
         return hidden, CachedState(tuple(keys), tuple(values), last, n_read)
 
     def _slice_positions(self, index: int, tgt_len: int | tf.Tensor) -> tf.Tensor:
-        """Returns a layer's positions for a segment of t tokens, (N, 1 + M + t, H).
+        """Returns a layer's positions for a segment of t tokens, (N, 1 + M + t, W).
 
         They are the last rows for T tokens; only the first row, which no query sees, differs.
         """

@@ -66,7 +66,10 @@ def define_flags() -> flags.FlagValues:
     define("ecl_threshold", float, 0.001, text, lower_bound=0)
     text = "Number of tokens for the curve of attention lengths; 0 for no such curve."
     define("eval_tokens", int, 50_000, text, lower_bound=0)
-    text = "Attention lengths (mem_len) of that curve. [default: .5 to 6 times that of training]"
+    text = (
+        "Attention lengths of that curve: of the memory (mem_len), or of sliding windows for runs "
+        "that were trained without memory. [default: .5 to 6 times that of training]"
+    )
     define("attention_lengths", list, None, text)
     define_ema_flag(options)
     text = f"Keep the losses in RUN/{_LOSSES_NAME} and use those that are there."
@@ -169,7 +172,7 @@ def _compute_losses(
             }
             bar.set_postfix_str(name)
             losses[name] = compute_losses(
-                ContextReader(run.model, run.config.evaluation),
+                ContextReader(run.model, run.config.evaluation, lengths[-1]),
                 split,
                 positions,
                 lengths,
@@ -196,12 +199,15 @@ def _measure_attention_lengths(
     options: flags.FlagValues,
     lengths: Sequence[int] | None,
 ) -> "AttentionLengths":
-    """Returns the scores of a run with memories of several lengths."""
+    """Returns the scores of a run with memories, or in windows, of several lengths."""
     from txl_tf.analysis.attention_lengths import choose_lengths, measure_attention_lengths
     from txl_tf.evaluation.progress import Bar
 
-    config, initial = run.config.evaluation, run.config.training.mem_len
-    lengths = lengths or choose_lengths(initial, config.mem_len)
+    config, training = run.config.evaluation, run.config.training
+    has_windows = not training.mem_len
+    initial = training.tgt_len if has_windows else training.mem_len
+    limit = run.config.model.max_places
+    lengths = lengths or choose_lengths(initial, 0 if has_windows else config.mem_len, limit)
     total = len({*lengths, initial})
     with Bar(f"{name}, attention lengths", total=total, unit="length") as bar:
         return measure_attention_lengths(
@@ -211,6 +217,7 @@ def _measure_attention_lengths(
             lengths,
             initial=initial,
             max_tokens=options.eval_tokens,
+            has_windows=has_windows,
             vocabulary=records.vocabulary,
             report=bar.update,
         )

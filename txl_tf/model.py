@@ -14,7 +14,7 @@ from txl_tf.layers import (
     DropoutSeeds,
     compare_documents,
     make_attention_mask,
-    make_position_table,
+    make_encoding,
     update_memory,
 )
 from txl_tf.layers.fused_attention import Visibility
@@ -60,6 +60,7 @@ class TransformerXL(keras.Model):
     Raises:
         ValueError: If `span.mem_len` is not the length of the memory, if `document_starts` does
             not have the shape of `ids`, or if that shape is unknown when a function is traced.
+        UserError: If the position encoding does not allow the memory or the segment.
 
     >>> config = ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6, n_head=2, d_head=3,
     ...                      d_inner=7)
@@ -78,6 +79,7 @@ class TransformerXL(keras.Model):
     def __init__(self, config, *, seed=None, remat=False, name="transformer_xl", **kwargs):
         super().__init__(name=name, **kwargs)
         self.config = config
+        self.encoding = make_encoding(config)
         self.remat = remat
         self.seed = random.randrange(2**31) if seed is None else seed
         self.seed_generator = DropoutSeeds(self.seed, name="dropout_seed")
@@ -100,6 +102,7 @@ class TransformerXL(keras.Model):
                 d_inner=config.d_inner,
                 dropout=config.dropout,
                 dropatt=config.dropatt,
+                projects_positions=self.encoding.projects_positions,
                 layer_norm_epsilon=config.layer_norm_epsilon,
                 kernel_initializer=initializer,
                 seed=self.seed_generator,
@@ -110,7 +113,7 @@ class TransformerXL(keras.Model):
         ]
         self.dropout = Dropout(config.dropout, seed=self.seed_generator, name="dropout", **shared)
         self.softmax = AdaptiveSoftmax(config, kernel_initializer=proj_initializer, name="softmax")
-        self._bias_initializer = initializer
+        self._initializer = initializer
         self.build()
 
     def build(self, *_):
@@ -119,34 +122,31 @@ class TransformerXL(keras.Model):
         for layer in self.decoder_layers:
             layer.build((None, None, config.d_model))
         self.softmax.build()
-        shape = (config.n_head, config.d_head)
-        if config.untie_r:
-            shape = (config.n_layer, *shape)
-        self.content_bias = self._add_bias("content_bias", shape)
-        self.position_bias = self._add_bias("position_bias", shape)
+        for name, shape in self.encoding.list_weights().items():
+            weight = self.add_weight(name=name, shape=shape, initializer=self._initializer)
+            setattr(self, name, weight)
         self.built = True
-
-    def _add_bias(self, name, shape):
-        return self.add_weight(name=name, shape=shape, initializer=self._bias_initializer)
 
     def call(self, ids, memory, span=None, training=False, document_starts=None):
         span = _check_call(ids, memory, span, document_starts)
         tgt_len, mem_len = ids.shape[1], span.mem_len
+        self.config.check_reading(tgt_len, mem_len)
         mask = make_attention_mask(
             tgt_len, mem_len, same_length=span.same_length, counts_self=span.counts_self
         )
         same_document = None
         if document_starts is not None:
             same_document = compare_documents(document_starts, mem_len)
-        positions = make_position_table(
-            mem_len + tgt_len, self.config.d_model, clamp_len=span.clamp_len
+        positions = self.encoding.make_positions(
+            self, mem_len + tgt_len, clamp_len=span.clamp_len, training=training
         )
-        positions = self.dropout(ops.cast(positions, self.compute_dtype), training=training)
-        hidden = self.dropout(self.embedding(ids), training=training)
+        hidden = self.encoding.encode_embeddings(self.embedding(ids))
+        hidden = self.dropout(hidden, training=training)
         new_memory = []
         for index, (layer, old) in enumerate(zip(self.decoder_layers, memory, strict=True)):
+            hidden = self.encoding.encode_input(self, index, hidden)
             new_memory.append(update_memory(old, hidden, same_document))
-            tensors = (hidden, old, positions, *self.get_biases(index))
+            tensors = (hidden, old, positions[index], *self.get_biases(index))
             hidden = self._run_layer(layer, tensors, (mask, same_document), training)
         return self.dropout(hidden, training=training), tuple(new_memory)
 
@@ -171,19 +171,17 @@ class TransformerXL(keras.Model):
         """The kernels and tables: nearly all weights, which inference may read in fewer bits."""
         kernels = list(self.embedding.tables)
         for layer in self.decoder_layers:
-            attention, network = layer.attention, layer.feed_forward
-            kernels += [attention.qkv_kernel, attention.r_kernel, attention.o_kernel]
-            kernels += [network.inner.kernel, network.outer.kernel]
+            network = layer.feed_forward
+            kernels += [*layer.attention.kernels, network.inner.kernel, network.outer.kernel]
         return kernels
 
     def get_biases(self, index):
-        """Returns the biases u and v of a layer, (N, H) each, in the compute dtype."""
-        biases = (self.content_bias, self.position_bias)
-        # Always a slice: the gradient of a variable that is passed to `keras.remat` counts twice.
-        part = index if self.config.untie_r else ...
-        return tuple(
-            ops.cast(ops.convert_to_tensor(bias)[part], self.compute_dtype) for bias in biases
-        )
+        """Returns the biases u (N, H) and v (N, W) of a layer in the compute dtype.
+
+        W is H, unless the model has another `encoding` than the paper's: see
+        `txl_tf.layers.encodings`.
+        """
+        return self.encoding.get_biases(self, index)
 
     def initial_memory(self, batch_size, mem_len):
         """Returns the memory before the first segment: zeros, which are attended to.

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from small_cached_model import SPANS, make_model
+from small_encodings import make_model as make_encoded_model
 from small_runs import Text
 
 from txl_tf.analysis import context_losses
@@ -30,16 +31,27 @@ def make_config(span, tgt_len=5):
 def test_a_target_has_the_loss_that_scoring_gives_after_its_context(span, length):
     config = make_config(span)
     model = make_model()
-    found = ContextReader(model, config, jit="none").read(TEXT, POSITIONS, length)
+    found = ContextReader(model, config, 40, jit="none").read(TEXT, POSITIONS, length)
+    if not span.mem_len:  # one window holds the whole context
+        config = make_config(span, length)
     lm = LanguageModel(model, None, config)
     texts = [TEXT.read(at - length, at + 1) for at in POSITIONS]
     expected = [score.nats[-1] for score in lm.score(texts, jit="none")]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
+def test_a_context_with_more_tokens_than_places_is_cut_off():
+    model = make_encoded_model("learned")  # 5 places
+    reader = ContextReader(model, EvalConfig(tgt_len=3, mem_len=0), 9, jit="none")
+    text = Text(TEXT.read(0, 211) % 19)
+    losses = [reader.read(text, POSITIONS, length) for length in (4, 5, 9)]
+    assert np.abs(losses[0] - losses[1]).max() > 0.01
+    np.testing.assert_allclose(losses[2], losses[1], rtol=0, atol=1e-6)
+
+
 def test_a_context_within_the_memory_is_read_as_one_segment_of_the_model():
     model = make_model()
-    reader = ContextReader(model, make_config(AttentionSpan(17)), jit="none")
+    reader = ContextReader(model, make_config(AttentionSpan(17)), 16, jit="none")
     found = reader.read(TEXT, POSITIONS, 16)
     ids = np.stack([TEXT.read(at - 16, at + 1) for at in POSITIONS])
     hidden, _ = model(ids[:, :-1], model.initial_memory(6, 0), span=AttentionSpan(0))
@@ -49,7 +61,7 @@ def test_a_context_within_the_memory_is_read_as_one_segment_of_the_model():
 
 @pytest.mark.parametrize("length", [9, 23])
 def test_batches_do_not_change_losses(monkeypatch, length):
-    reader = ContextReader(make_model(), make_config(SPANS[2]), jit="none")
+    reader = ContextReader(make_model(), make_config(SPANS[2]), 23, jit="none")
     expected = reader.read(TEXT, POSITIONS, length)
     monkeypatch.setattr(context_losses, "_MAX_TOKENS", 4 * 9)
     counts = []
@@ -81,7 +93,7 @@ class _UnusedReader:
 
 
 def test_losses_are_computed_once(tmp_path):
-    reader = ContextReader(make_model(), make_config(SPANS[1]), jit="none")
+    reader = ContextReader(make_model(), make_config(SPANS[1]), 7, jit="none")
     store = LossStore(str(tmp_path), {"a": 1})
     counts = []
     first = compute_losses(reader, TEXT, POSITIONS, [3, 7], store, report=counts.append)

@@ -64,7 +64,9 @@ def compute(models, lengths):
     positions = draw_positions(len(text), lengths[-1], 800, seed=0)
     store = LossStore(None, {})
     return [
-        compute_losses(ContextReader(model, config, jit="none"), text, positions, lengths, store)
+        compute_losses(
+            ContextReader(model, config, lengths[-1], jit="none"), text, positions, lengths, store
+        )
         for model, config in models
     ]
 

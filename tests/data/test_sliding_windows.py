@@ -47,7 +47,7 @@ def test_a_stride_of_one_gives_each_target_a_window_of_its_own():
     config = EvalConfig(tgt_len=n_known, mem_len=0, eval_batch_size=4)
     evaluator = Evaluator(model, config)
     found = evaluator.score_lanes(evaluator.cut_lanes(TEXT, stride=1))
-    reader = ContextReader(model, config, jit="none")
+    reader = ContextReader(model, config, n_known, jit="none")
     nats = reader.read(TEXT, np.arange(n_known, 53), n_known).sum()
     for at in range(1, n_known):
         nats += reader.read(TEXT, np.array([at]), at).sum()

@@ -1,7 +1,3 @@
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,7 +5,7 @@ from golden_cases import NAMES, load_case
 from jax_documents import CONFIG, read_segments
 from jax_remat import CONFIG as DROPPING
 from jax_remat import IDS, SPAN, STARTS
-from places import ROOT
+from on_jax import run_on_jax
 
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import SCOPE, list_entries, load_model
@@ -118,30 +114,3 @@ def test_dropout_on_jax_drops_what_it_drops_on_tensorflow(dropping):
         np.testing.assert_allclose(
             results[f"plain/{name}"], expected, rtol=0, atol=1e-5 * scale, err_msg=name
         )
-
-
-def run_on_jax(script, weights, folder):
-    """Returns what a script of this folder computes with these weights."""
-    np.savez(folder / "weights.npz", **weights)
-    search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # compiling takes all the time here
-        "PYTHONPATH": search,
-    }
-    ran = subprocess.run(
-        [
-            sys.executable,
-            ROOT / "tests" / "helpers" / script,
-            folder / "weights.npz",
-            folder / "results.npz",
-        ],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    with np.load(folder / "results.npz") as results:
-        return dict(results)

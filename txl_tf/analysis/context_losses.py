@@ -55,15 +55,23 @@ class ContextReader:
 
     Each context is read from an empty, hidden memory, in the segments and with the span of the
     config: `LanguageModel.score` of a context and its target gives the same loss of the target.
+    Without a memory, the whole context is a single window, as long as the context. Only where the
+    model has a learned row for each place, longer contexts are cut off at the number of rows.
 
     Args:
         model: The model.
         config: The segment length and the span.
+        max_context: The longest context to read.
         jit: How much of the model XLA compiles; one of `JIT_MODES`.
     """
 
-    def __init__(self, model: TransformerXL, config: EvalConfig, *, jit: str = "auto"):
-        self._cached = CachedModel(model, config.span, config.tgt_len, mask_empty_memory=True)
+    def __init__(
+        self, model: TransformerXL, config: EvalConfig, max_context: int, *, jit: str = "auto"
+    ):
+        tgt_len = config.tgt_len
+        if not config.mem_len:
+            tgt_len = min(max_context, model.config.max_places or max_context)
+        self._cached = CachedModel(model, config.span, tgt_len, mask_empty_memory=True)
         self._memoryless = self._cached.without_memory()
         dtype = model.compute_dtype
         self._score_whole = compile_function(self._compute_whole, jit, dtype)
@@ -86,6 +94,8 @@ class ContextReader:
             context_len: The number of tokens c before each target.
             report: Called after each batch with the number of its targets.
         """
+        if not self._cached.span.mem_len:
+            context_len = min(context_len, self._cached.tgt_len)
         is_whole = self._fits_one_segment(context_len)
         seg_len = context_len if is_whole else self._cached.tgt_len
         n_keys = seg_len if is_whole else seg_len + self._cached.span.mem_len
@@ -104,6 +114,8 @@ class ContextReader:
         return losses
 
     def _fits_one_segment(self, context_len: int) -> bool:
+        if not self._cached.span.mem_len:
+            return True
         longest = min(self._cached.max_len_without_memory, math.isqrt(_MAX_SCORES))
         return context_len <= longest
 

@@ -83,7 +83,7 @@ def draw_attention_lengths(
         (line,) = axes.plot(found.lengths, values, marker="o", markersize=3, label=name)
         initial = values[found.lengths.index(found.initial)]
         axes.plot([found.initial], [initial], "*", markersize=13, color=line.get_color())
-    axes.set_xlabel("attention length at test time, mem_len (tokens); star: in training")
+    axes.set_xlabel("length of memory or window at test time (tokens); star: in training")
     axes.set_ylabel(measure)
     axes.grid(alpha=0.3)
     axes.legend()

@@ -191,7 +191,7 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
                 use_ema=options.use_ema,
                 settings=_write_settings(options),
                 data_place=place,
-                make_sampler=_choose_sampler(options, records, config.evaluation),
+                make_sampler=_choose_sampler(options, records, config),
             )
         except OtherConfigError as error:
             raise UserError(explain_other_config(options, error, preset, config, place)) from error
@@ -223,7 +223,7 @@ def _write_settings(options: flags.FlagValues) -> str:
 
 
 def _choose_sampler(
-    options: flags.FlagValues, records: DataSet, evaluation: EvalConfig
+    options: flags.FlagValues, records: DataSet, config: "RunConfig"
 ) -> "SamplerMaker | None":
     """Returns a function that makes the sampler of evaluations in training; `None` for no samples.
 
@@ -232,13 +232,16 @@ def _choose_sampler(
     has_samples = options.sample_tokens and options.eval_every and "tpu" not in options
     if records.vocabulary is None or not has_samples:
         return None
+    if not config.model.can_have_memory:
+        print("Evaluations generate no samples, which need a memory.")
+        return None
     from txl_tf.inference.live_sample import PROMPT_TOKENS, LiveSample
 
     split = records.split(options.eval_split)
     return functools.partial(
         LiveSample,
         vocabulary=records.vocabulary,
-        evaluation=evaluation,
+        evaluation=config.evaluation,
         prompt=split.read(0, min(PROMPT_TOKENS, len(split))),
         n_new=options.sample_tokens,
     )

@@ -5,8 +5,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from txl_tf.config.base import Config, define_field, describe, document_fields
+from txl_tf.errors import UserError
 
 INITIALIZERS = ("normal", "uniform")
+ENCODINGS = ("relative", "shaw", "shaw_biased", "sinusoid", "learned")
+_TABLES = ("shaw", "shaw_biased", "learned")  # encodings with a learned row for each position
+_PLACES = ("sinusoid", "learned")  # encodings of places in the segment, not of distances
 # Far beyond any real model: a larger value is a mistake, and would run out of time or memory.
 MAX_LAYERS = 1000
 MAX_WIDTH = 2**20
@@ -21,7 +25,7 @@ class ParameterCounts(NamedTuple):
 
     Args:
         embedding: The tables and projections of the embedding; the softmax shares the tables.
-        layers: The decoder layers, with the biases u and v.
+        layers: The decoder layers, with the weights of the position encoding: the biases u and v.
         softmax: The biases, clusters and projections that the softmax does not share.
     """
 
@@ -73,6 +77,21 @@ class ModelConfig(Config):
         False,
         "Give each layer its own attention biases u and v; otherwise all layers share one pair.",
     )
+    encoding: str = define_field(
+        "relative",
+        "Position encoding: relative, the paper's; or for its ablations (table 6) shaw, by its "
+        "text, shaw_biased, as in the PyTorch code of 2019, and without memory sinusoid (Vaswani "
+        "et al. 2017) and learned (Al-Rfou et al. 2018).",
+        choices=ENCODINGS,
+    )
+    n_positions: int = define_field(
+        0,
+        "Number of rows K of the learned tables of positions: at least M + T of training with "
+        "shaw and shaw_biased, where farther distances use the last row; T with learned; 0 with "
+        "other encodings.",
+        lower_bound=0,
+        upper_bound=MAX_WIDTH,
+    )
     proj_share_all_but_first: bool = define_field(
         False, "Let the softmax use the embedding's projections for all bins but the first."
     )
@@ -116,10 +135,74 @@ class ModelConfig(Config):
             "cutoffs",
             "d_embed",
         )
+        has_table = self.encoding in _TABLES
+        rule = f"`n_positions` must be {'positive' if has_table else '0'}"
+        fits = has_table == (self.n_positions > 0)
+        self._check(fits, f"{rule} with this encoding", "n_positions", "encoding")
+        self._check(
+            self.encoding == "relative" or not self.untie_r,
+            "`untie_r` is for encoding=relative; in shaw_biased each layer has its own bias",
+            "untie_r",
+            "encoding",
+        )
         for name in ("dropout", "dropatt"):
             self._check(0 <= getattr(self, name) < 1, f"`{name}` must be in [0, 1)", name)
         for name in ("init_std", "proj_init_std", "init_range", "layer_norm_epsilon"):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
+
+    def check_reading(self, tgt_len: int, mem_len: int) -> None:
+        """Checks that the model can read segments of a length, with a memory of a length.
+
+        Raises:
+            UserError: If it cannot, because of its position encoding.
+        """
+        if mem_len and not self.can_have_memory:
+            raise UserError(
+                f"`mem_len` must be 0 with encoding={self.encoding}: it encodes the places in a "
+                f"segment, and the memory lies before them. Received: mem_len={mem_len}"
+            )
+        if self.max_places is not None and tgt_len > self.max_places:
+            raise UserError(
+                "`tgt_len` must be at most `n_positions` with encoding=learned. "
+                f"Received: tgt_len={tgt_len}, n_positions={self.n_positions}"
+            )
+
+    @property
+    def can_have_memory(self) -> bool:
+        """Whether the position encoding reaches back into a memory."""
+        return self.encoding not in _PLACES
+
+    @property
+    def max_places(self) -> int | None:
+        """The longest segment that the position encoding allows; `None` for any."""
+        return self.n_positions if self.encoding == "learned" else None
+
+    def check_memory(self, purpose: str) -> None:
+        """Checks that the model can have a memory.
+
+        Args:
+            purpose: What needs the memory, the beginning of the message.
+
+        Raises:
+            UserError: If it cannot.
+        """
+        if not self.can_have_memory:
+            raise UserError(
+                f"{purpose} needs a memory, which a model with encoding={self.encoding} cannot have"
+            )
+
+    def check_training(self, tgt_len: int, mem_len: int) -> None:
+        """Checks that the model can be trained with segments and a memory of these lengths.
+
+        Raises:
+            UserError: If it cannot, because of its position encoding.
+        """
+        self.check_reading(tgt_len, mem_len)
+        if self.encoding in _TABLES and self.n_positions < mem_len + tgt_len:
+            raise UserError(
+                f"`n_positions` must be at least mem_len + tgt_len = {mem_len + tgt_len} with "
+                f"encoding={self.encoding}. Received: n_positions={self.n_positions}"
+            )
 
     @property
     def bins(self) -> tuple[tuple[int, int], ...]:
@@ -155,9 +238,9 @@ class ModelConfig(Config):
         """Returns the number of trainable parameters of embedding, layers and softmax."""
         n_bins = len(self.bins)
         d_heads = self.n_head * self.d_head
-        attention = 5 * self.d_model * d_heads + 2 * self.d_model  # q k v r o, LayerNorm
+        has_r = self.encoding == "relative"
+        attention = (4 + has_r) * self.d_model * d_heads + 2 * self.d_model  # q k v r o, LayerNorm
         feed_forward = 2 * self.d_model * self.d_inner + self.d_inner + 3 * self.d_model
-        biases_u_v = 2 * d_heads * (self.n_layer if self.untie_r else 1)
         tables = sum(
             (high - low) * self.bin_width(index) for index, (low, high) in enumerate(self.bins)
         )
@@ -168,6 +251,19 @@ class ModelConfig(Config):
         clusters = (n_bins - 1) * (self.d_embed + 1)
         return ParameterCounts(
             embedding=tables + of_embedding,
-            layers=self.n_layer * (attention + feed_forward) + biases_u_v,
+            layers=self.n_layer * (attention + feed_forward) + self._count_encoding(),
             softmax=of_softmax + clusters + self.n_token,
         )
+
+    def _count_encoding(self) -> int:
+        """Returns the number of parameters of the position encoding outside of the attention."""
+        d_heads = self.n_head * self.d_head
+        of_layer = {
+            "shaw": self.n_positions * d_heads,
+            "shaw_biased": d_heads + self.n_positions * (d_heads + self.n_head),
+            "learned": self.n_positions * self.d_model,
+            "sinusoid": 0,
+        }
+        if self.encoding == "relative":
+            return 2 * d_heads * (self.n_layer if self.untie_r else 1)
+        return self.n_layer * of_layer[self.encoding]

@@ -79,6 +79,11 @@ class TrainConfig(ReadingConfig):
         "Gradient checkpointing: recompute each layer in the backward pass instead of keeping "
         "its activations. Takes less device memory and more time; steps are the same.",
     )
+    half_loss: bool = define_field(
+        False,
+        "Compute the loss of the last half of each segment's positions only, as in table 6 of the "
+        "paper. Such a model is evaluated with a stride of half a segment.",
+    )
     tgt_len_schedule: tuple[tuple[int, int], ...] = define_field(
         (),
         "Initial segment lengths, as pairs of a step and the length before it "
@@ -105,12 +110,19 @@ class TrainConfig(ReadingConfig):
             "warmup_steps",
             "train_steps",
         )
-        *_, last = make_stages(self.tgt_len_schedule, self.tgt_len)
+        stages = make_stages(self.tgt_len_schedule, self.tgt_len)
         self._check(
-            last.first_step < self.train_steps,
+            stages[-1].first_step < self.train_steps,
             "`tgt_len_schedule` must change the length at steps below `train_steps`",
             "tgt_len_schedule",
             "train_steps",
+        )
+
+        self._check(
+            not self.half_loss or min(stage.tgt_len for stage in stages) > 1,
+            "`tgt_len` must be at least 2 with `half_loss`",
+            "tgt_len",
+            "tgt_len_schedule",
         )
 
     def _check_optimizer(self) -> None:

@@ -96,10 +96,10 @@ def split_scores(
 
     Args:
         heads: The queries with their biases, and the keys.
-        distance_keys: (N, 1 + S, H), W_r R by head, after a row that no query sees.
+        distance_keys: (N, 1 + S, W), W_r R by head, after a row that no query sees.
         visibility: What each query sees.
         content_bias: (N, H), u.
-        position_bias: (N, H), v.
+        position_bias: (N, W), v.
     """
     n_rows, n_head, tgt_len, d_head = ops.shape(heads.content_queries)
     n_keys = ops.shape(heads.keys)[2]
@@ -108,7 +108,7 @@ def split_scores(
         for tensor in (*heads[:3], distance_keys, content_bias, position_bias)
     )
     u, v = u[:, None] * d_head**-0.5, v[:, None] * d_head**-0.5  # (N, 1, H)
-    position_queries = tf.reshape(position_queries, (n_head, n_rows, tgt_len, d_head))
+    position_queries = tf.reshape(position_queries, (n_head, n_rows, tgt_len, v.shape[2]))
     by_distance = tf.matmul(position_queries - v[:, None], rows[:, None], transpose_b=True)
     biased = tf.tile(tf.matmul(v, rows, transpose_b=True), (1, tgt_len, 1))  # (N, T, 1 + S)
     terms = (

@@ -42,11 +42,13 @@ def export_saved_model(
         The names of the signatures.
 
     Raises:
-        UserError: If `batch_size` is not positive, or the folder is not empty or cannot be written.
+        UserError: If `batch_size` is not positive, the folder is not empty or cannot be written, or
+            the model's position encoding allows no memory.
     """
     if batch_size < 1:
         raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
     model = cached.model
+    model.config.check_memory("a SavedModel")
     with write_aside(out) as aside:
         served = ServedModel(cached, vocabulary, batch_size)
         signatures = {

@@ -29,9 +29,13 @@ class Generator:
     Args:
         cached: The model. It reads prompts in segments of its `tgt_len`.
         jit_compile: Whether to compile with XLA.
+
+    Raises:
+        UserError: If the model's position encoding allows no memory.
     """
 
     def __init__(self, cached: CachedModel, *, jit_compile: bool = True):
+        cached.model.config.check_memory("generation")
         self.cached = cached
         self._jit_compile = jit_compile
         self._read_segment = tf.function(

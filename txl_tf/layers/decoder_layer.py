@@ -21,15 +21,16 @@ class DecoderLayer(keras.layers.Layer):
         dropout: Dropout rate of the outputs of both parts, and inside the feed-forward network.
         dropatt: Dropout rate of the attention weights.
         layer_norm_epsilon: LayerNorm adds it to the variance; the 2019 release has 1e-12.
+        projects_positions: As in `RelativeAttention`.
         kernel_initializer: Initializer of all kernels.
         seed: Dropout seed: an integer, `None` or a `keras.random.SeedGenerator` to share.
 
     Call arguments:
         hidden: (B, T, D), the segment.
         memory: (B, M, D), the inputs of this layer before the segment.
-        positions: (S, D) from `make_position_table`, S = M + T.
+        positions: As in `RelativeAttention`.
         content_bias: (N, H), u.
-        position_bias: (N, H), v.
+        position_bias: (N, W), v.
         mask: (T, S) bool, true where a query may see a key.
         same_document: As in `RelativeAttention`.
         training: Whether to apply dropout.
@@ -56,6 +57,7 @@ class DecoderLayer(keras.layers.Layer):
         dropout=0.0,
         dropatt=0.0,
         layer_norm_epsilon=1e-12,
+        projects_positions=True,
         kernel_initializer=None,
         seed=None,
         **kwargs,
@@ -68,6 +70,7 @@ class DecoderLayer(keras.layers.Layer):
             "dropout": dropout,
             "dropatt": dropatt,
             "layer_norm_epsilon": layer_norm_epsilon,
+            "projects_positions": projects_positions,
             "seed": read_seed(seed),
         }
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
@@ -77,7 +80,12 @@ class DecoderLayer(keras.layers.Layer):
             "dtype": self.dtype_policy,
         }
         self.attention = RelativeAttention(
-            n_head=n_head, d_head=d_head, dropatt=dropatt, name="attention", **shared
+            n_head=n_head,
+            d_head=d_head,
+            dropatt=dropatt,
+            projects_positions=projects_positions,
+            name="attention",
+            **shared,
         )
         self.feed_forward = FeedForward(
             d_inner=d_inner, dropout=dropout, name="feed_forward", **shared

@@ -12,6 +12,7 @@ from keras import ops
 
 from txl_tf.layers.custom_gradient import custom_gradient
 from txl_tf.layers.dropout import make_keep_mask
+from txl_tf.layers.encodings import fit_width
 from txl_tf.layers.fusion import chain
 from txl_tf.layers.late_zero import delay
 from txl_tf.layers.products import multiply
@@ -23,7 +24,7 @@ class Heads(NamedTuple):
 
     Args:
         content_queries: (B, N, T, H), (q + u) / sqrt(H).
-        position_queries: (N, B T, H), (q + v) / sqrt(H).
+        position_queries: (N, B T, W), (q + v) / sqrt(H); W is the width of v.
         keys: (B, N, S, H).
         values: (B, N, S, H).
     """
@@ -55,9 +56,9 @@ def attend(
     Args:
         segment: (B, T, 3 N H), the queries, keys and values of the segment.
         memory: (B, M, 2 N H), the keys and values of the memory.
-        distance_keys: (N, 1 + S, H), W_r R by head, after a row of zeros.
+        distance_keys: (N, 1 + S, W), W_r R by head, after a row of zeros.
         content_bias: (N, H), u.
-        position_bias: (N, H), v.
+        position_bias: (N, W), v. W is H, but for other encodings than the paper's.
         visibility: The `Visibility`.
         seed: (2,) integers, the seed of the dropout of the weights; `None` without dropout.
         rate: Dropout rate of the weights.
@@ -159,18 +160,20 @@ def append_heads(segment, old_keys, old_values, content_bias, position_bias):
 
 
 def _arrange_queries(queries, content_bias, position_bias):
-    """Returns the queries (B, T, N H) with each bias: (B, N, T, H) and (N, B T, H)."""
+    """Returns the queries (B, T, N H) with each bias: (B, N, T, H) and (N, B T, W)."""
     n_head, d_head = content_bias.shape
+    n_rows, tgt_len, _ = ops.shape(queries)
     by_head = ops.cast(_split_heads(queries, n_head), "float32")
 
     def add_bias(bias):
-        biased = (by_head + ops.cast(bias, "float32")) * d_head**-0.5
+        biased = fit_width(by_head, bias.shape[1]) + ops.cast(bias, "float32")
+        biased *= d_head**-0.5
         return ops.cast(biased, queries.dtype)
 
     position_queries = ops.transpose(add_bias(position_bias), (2, 0, 1, 3))
     return (
         ops.transpose(add_bias(content_bias), (0, 2, 1, 3)),
-        ops.reshape(position_queries, (n_head, -1, d_head)),
+        ops.reshape(position_queries, (n_head, n_rows * tgt_len, position_bias.shape[1])),
     )
 
 
@@ -246,9 +249,11 @@ def _differentiate_weights(weights, d_dropped, slopes, same_document, *, rate):
 def _join_gradients(d_content_queries, d_position_queries, d_keys, d_values, *, mem_len):
     """Returns the gradients of the segment (B, T, 3 N H) and of the memory (B, M, 2 N H)."""
     n_rows, n_head, tgt_len, d_head = ops.shape(d_content_queries)
+    width = d_position_queries.shape[2]
     d_position_queries = ops.transpose(
-        ops.reshape(d_position_queries, (n_head, n_rows, tgt_len, d_head)), (1, 0, 2, 3)
+        ops.reshape(d_position_queries, (n_head, n_rows, tgt_len, width)), (1, 0, 2, 3)
     )
+    d_position_queries = fit_width(d_position_queries, d_head)
     d_queries = ops.cast(d_content_queries, "float32") + ops.cast(d_position_queries, "float32")
     d_queries = ops.cast(d_queries * d_head**-0.5, d_keys.dtype)
 
@@ -265,7 +270,7 @@ def _join_gradients(d_content_queries, d_position_queries, d_keys, d_values, *, 
 
 @chain
 def _sum_queries(d_content_queries, d_position_queries):
-    """Returns the gradients of the biases u and v, (N, H) each."""
+    """Returns the gradients of the biases u (N, H) and v (N, W)."""
     d_head = d_content_queries.shape[-1]
     sums = (
         ops.sum(ops.cast(d_content_queries, "float32"), axis=(0, 2)),

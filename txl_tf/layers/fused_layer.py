@@ -18,9 +18,9 @@ def run_layer(layer, hidden, memory, positions, content_bias, position_bias, vis
         layer: The `DecoderLayer`.
         hidden: (B, T, D), the segment.
         memory: (B, M, D), the states before the segment; no gradient flows there.
-        positions: (S, D) from `make_position_table`.
+        positions: As in `RelativeAttention`.
         content_bias: (N, H), u.
-        position_bias: (N, H), v.
+        position_bias: (N, W), v.
         visibility: The `Visibility`.
     """
     attention = layer.attention
@@ -39,8 +39,8 @@ def run_layer(layer, hidden, memory, positions, content_bias, position_bias, vis
 
 
 def project_distances(layer, positions):
-    """Returns W_r R of the distances (S, D) by head, after a row of zeros: (N, 1 + S, H)."""
-    distance_keys = layer.attention.project_positions(positions)  # (S, N, H)
+    """Returns the products of the distances by head, after a row of zeros: (N, 1 + S, W)."""
+    distance_keys = layer.attention.project_positions(positions)  # (S, N, W)
     return ops.pad(ops.transpose(distance_keys, (1, 0, 2)), [(0, 0), (1, 0), (0, 0)])
 
 

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
+from txl_tf.layers.encodings import fit_width
 from txl_tf.layers.packed_kernel import add_kernel
 from txl_tf.layers.products import matmul_rows
 
@@ -28,15 +29,18 @@ class RelativeAttention(keras.layers.Layer):
         n_head: Number of heads N.
         d_head: Size of a head H.
         dropatt: Dropout rate of the attention weights.
+        projects_positions: Whether the layer has the kernel W_r. If not, `positions` are the
+            products of the distances themselves, for other encodings than the paper's; see
+            `txl_tf.layers.encodings`.
         kernel_initializer: Initializer of the projections.
         seed: Dropout seed: an integer, `None` or a `keras.random.SeedGenerator` to share.
 
     Call arguments:
         hidden: (B, T, D), the segment.
         memory: (B, M, D), the states before the segment.
-        positions: (S, D) from `make_position_table`, S = M + T.
+        positions: (S, D) from `make_position_table`, S = M + T; or (S, N, W) without W_r.
         content_bias: (N, H), u.
-        position_bias: (N, H), v.
+        position_bias: (N, W), v. W is H, unless the layer has no W_r.
         mask: (T, S) bool, true where a query may see a key.
         same_document: (B, T, S) bool from `compare_documents`, true where a key and the query
             belong to the same document. `None` means everywhere.
@@ -57,12 +61,21 @@ class RelativeAttention(keras.layers.Layer):
     """
 
     def __init__(
-        self, *, n_head, d_head, dropatt=0.0, kernel_initializer=None, seed=None, **kwargs
+        self,
+        *,
+        n_head,
+        d_head,
+        dropatt=0.0,
+        projects_positions=True,
+        kernel_initializer=None,
+        seed=None,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.n_head = n_head
         self.d_head = d_head
         self.dropatt = dropatt
+        self.projects_positions = projects_positions
         self.seed = read_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
         self.dropout = Dropout(dropatt, seed=as_seed_generator(seed), dtype=self.dtype_policy)
@@ -74,8 +87,14 @@ class RelativeAttention(keras.layers.Layer):
             return add_kernel(self, name, shape, self.kernel_initializer)
 
         self.qkv_kernel = add("qkv_kernel", d_model, 3 * d_heads)
-        self.r_kernel = add("r_kernel", d_model, d_heads)
+        self.r_kernel = add("r_kernel", d_model, d_heads) if self.projects_positions else None
         self.o_kernel = add("o_kernel", d_heads, d_model)
+
+    @property
+    def kernels(self):
+        """The kernels of the layer."""
+        kernels = (self.qkv_kernel, self.r_kernel, self.o_kernel)
+        return [kernel for kernel in kernels if kernel is not None]
 
     def call(
         self,
@@ -116,7 +135,9 @@ class RelativeAttention(keras.layers.Layer):
         return content
 
     def project_positions(self, positions):
-        """Returns W_r R of the distances, (S, N, H)."""
+        """Returns the products of the distances, (S, N, W): W_r R."""
+        if not self.projects_positions:
+            return positions
         return self._split_heads(matmul_rows(positions, self.r_kernel))
 
     def score_position(self, query, distance_keys, position_bias):
@@ -125,8 +146,8 @@ class RelativeAttention(keras.layers.Layer):
         return left_shift(ops.einsum("btnh,snh->bnts", query, distance_keys))
 
     def add_bias(self, query, bias):
-        """Returns (query + bias) / sqrt(H), (B, T, N, H); the bias is u or v, (N, H)."""
-        return (query + bias) * self.d_head**-0.5
+        """Returns (query + bias) / sqrt(H), (B, T, N, W); the bias is u or v, (N, W)."""
+        return (fit_width(query, bias.shape[-1]) + bias) * self.d_head**-0.5
 
     def compute_attention_weights(self, content, position, mask):
         """Returns the softmax of the visible scores over the keys, (B, N, T, S) float32."""
@@ -150,6 +171,7 @@ class RelativeAttention(keras.layers.Layer):
             "n_head": self.n_head,
             "d_head": self.d_head,
             "dropatt": self.dropatt,
+            "projects_positions": self.projects_positions,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,
         }

@@ -36,7 +36,16 @@ class Entry(NamedTuple):
 
 
 def list_entries(model: TransformerXL) -> Iterator[Entry]:
-    """Yields every weight of a model with its name: the complete mapping of the release."""
+    """Yields every weight of a model with its name: the complete mapping of the release.
+
+    Raises:
+        UserError: If the model has another position encoding than the release.
+    """
+    if model.config.encoding != "relative":
+        raise UserError(
+            "the 2019 release has only encoding=relative. "
+            f"Received: encoding={model.config.encoding}"
+        )
     yield Entry("r_w_bias", model.content_bias)
     yield Entry("r_r_bias", model.position_bias)
     yield from _list_embedding_entries(model)

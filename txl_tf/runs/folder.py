@@ -68,12 +68,19 @@ class RunConfig:
         model: The model.
         training: Schedule, batch, segment, span and seed.
         evaluation: Lanes, segment and span of the evaluations; may change from call to call.
+
+    Raises:
+        UserError: If the model's position encoding does not allow the memory or the segments.
     """
 
     dataset: str
     model: ModelConfig
     training: TrainConfig
     evaluation: EvalConfig
+
+    def __post_init__(self) -> None:
+        self.model.check_training(self.training.tgt_len, self.training.mem_len)
+        self.model.check_reading(self.evaluation.tgt_len, self.evaluation.mem_len)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `config.json`."""

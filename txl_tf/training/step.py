@@ -24,7 +24,7 @@ class StepResult(NamedTuple):
 
     Args:
         nats: () float32, the summed loss of the tokens of all replicas.
-        tokens: () float32, the number of these tokens.
+        tokens: () float32, the number of these tokens; half of a segment's with `half_loss`.
         grad_norm: () float32, the global norm of the gradients before clipping and without loss
             scaling; not finite if the step was skipped.
         learning_rate: () float32, the learning rate of the step.
@@ -47,6 +47,7 @@ def train_step(
     document_starts: tf.Tensor | None = None,
     accumulate_steps: int = 1,
     reduce_dtype: str = "float32",
+    half_loss: bool = False,
     compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]] | None = None,
 ) -> tuple[StepResult, Memory]:
     """Makes one training step on one segment, with teacher forcing.
@@ -69,6 +70,7 @@ def train_step(
             divided, computed one after the other. It saves memory and changes only dropout masks.
         reduce_dtype: The dtype in which the gradients are averaged: float32, or bfloat16 for half
             the traffic.
+        half_loss: Whether only the last half of the positions has a loss (table 6 of the paper).
         compute: A compiled `compute_gradients`; `None` to run it uncompiled.
 
     Returns:
@@ -77,7 +79,10 @@ def train_step(
     replica = tf.distribute.get_replica_context()
     n_replicas = replica.num_replicas_in_sync
     loss_scale = optimizer.loss_scale.read() if optimizer.loss_scale else None
-    compute = functools.partial(compute or compute_gradients, span=span, loss_scale=loss_scale)
+    loss_start = ids.shape[1] // 2 if half_loss else 0
+    compute = functools.partial(
+        compute or compute_gradients, span=span, loss_scale=loss_scale, loss_start=loss_start
+    )
     streams = [
         replica.replica_id_in_sync_group * accumulate_steps + part
         for part in range(accumulate_steps)
@@ -91,7 +96,7 @@ def train_step(
         gradients = [gradient / loss_scale for gradient in gradients]
     result = StepResult(
         nats=nats * n_replicas,
-        tokens=tf.cast(tf.size(targets) * n_replicas, tf.float32),
+        tokens=tf.cast(tf.size(targets[:, loss_start:]) * n_replicas, tf.float32),
         grad_norm=tf.linalg.global_norm(gradients),
         learning_rate=tf.identity(optimizer.learning_rate),
     )
@@ -175,6 +180,7 @@ def compute_gradients(
     span: AttentionSpan,
     document_starts: tf.Tensor | None = None,
     loss_scale: tf.Tensor | None = None,
+    loss_start: int = 0,
 ) -> tuple[tf.Tensor, list[tf.Tensor], Memory]:
     """Runs the forward and backward pass on one segment.
 
@@ -186,6 +192,7 @@ def compute_gradients(
         span: The attention span.
         document_starts: (B, T) bool, where `ids` starts a document, or `None`.
         loss_scale: () float32, the factor of the gradients, or `None`.
+        loss_start: The first position whose target has a loss.
 
     Returns:
         The summed loss in nats, () float32; the dense gradients of the mean loss, in the order of
@@ -195,7 +202,7 @@ def compute_gradients(
         hidden, memory = model(
             ids, memory, span=span, training=True, document_starts=document_starts
         )
-        nats = model.nll(hidden, targets)
+        nats = model.nll(hidden[:, loss_start:], targets[:, loss_start:])
         loss = tf.reduce_mean(nats)
         if loss_scale is not None:
             loss *= loss_scale

@@ -41,11 +41,12 @@ class Interval(NamedTuple):
     Args:
         step: The step after the last one.
         nats: The summed loss over all replicas.
-        tokens: The number of tokens.
+        tokens: The number of tokens that `nats` sums over; half of those read with `half_loss`.
         grad_norm: The global norm of the gradients before clipping.
         learning_rate: The learning rate.
         seconds: The duration, float64, including the wait for segments; NaN in a call that was
             compiled first, whose duration says nothing about the speed.
+        n_read: The number of tokens that are read.
     """
 
     step: int
@@ -54,6 +55,7 @@ class Interval(NamedTuple):
     grad_norm: np.ndarray
     learning_rate: np.ndarray
     seconds: np.ndarray
+    n_read: np.ndarray
 
     @property
     def is_good(self) -> np.ndarray:
@@ -66,7 +68,7 @@ class Interval(NamedTuple):
         is_known = np.isfinite(self.seconds)
         if not is_known.any():
             return math.nan
-        return float(self.tokens[is_known].sum()) / float(self.seconds[is_known].sum())
+        return float(self.n_read[is_known].sum()) / float(self.seconds[is_known].sum())
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
@@ -223,7 +225,8 @@ class Trainer:
                 values = self._run_steps(batch, starts, tf.constant(n_steps)).numpy()
         nats, tokens, grad_norm, learning_rate = values.T
         unknown = np.full(n_steps, np.nan)
-        return Interval(start + n_steps, nats, tokens, grad_norm, learning_rate, unknown)
+        n_read = np.full(n_steps, self.config.train_batch_size * (segments.shape[2] - 1))
+        return Interval(start + n_steps, nats, tokens, grad_norm, learning_rate, unknown, n_read)
 
     def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
         """Hands each replica its rows of (n, B_p, ...), padded with steps of zeros."""
@@ -261,6 +264,7 @@ class Trainer:
             document_starts=None if document_starts is None else document_starts[index],
             accumulate_steps=self.config.accumulate_steps,
             reduce_dtype=self.config.reduce_dtype,
+            half_loss=self.config.half_loss,
             compute=self._compute,
         )
         self.memory.assign(memory)

@@ -1,0 +1,111 @@
+"""A text read with any position encoding in NumPy and float64, one score at a time.
+
+It follows table 6 of the paper and the definitions of the encodings, and shares no code with them.
+"""
+
+import numpy as np
+
+
+def read_text(model, ids, tgt_len, span):
+    """Returns the hidden states (n, D) of a text that is read in segments from an empty memory."""
+    config = model.config
+    weights = {
+        variable.path.removeprefix(f"{model.name}/"): np.asarray(variable, np.float64)
+        for variable in model.trainable_variables
+    }
+    memory = [np.zeros((span.mem_len, config.d_model))] * config.n_layer
+    parts = []
+    for start in range(0, len(ids), tgt_len):
+        segment = ids[start : start + tgt_len]
+        hidden = weights["embedding/table_0"][segment] * np.sqrt(config.d_model)
+        if config.encoding == "sinusoid":
+            hidden = hidden + [make_sinusoids(place, config) for place in range(len(segment))]
+        new_memory = []
+        for index in range(config.n_layer):
+            if config.encoding == "learned":
+                hidden = hidden + weights["place_table"][index, : len(segment)]
+            states = np.concatenate([memory[index], hidden])
+            new_memory.append(states[len(states) - span.mem_len :])
+            hidden = run_layer(weights, config, index, hidden, states, span)
+        memory = new_memory
+        parts.append(hidden)
+    return np.concatenate(parts)
+
+
+def compute_nats(model, hidden, targets):
+    """Returns -log p of the targets (n,) after hidden states (n, D), for a single bin."""
+    table, bias = (
+        np.asarray(weight, np.float64)
+        for weight in (model.embedding.tables[0], model.softmax.biases[0])
+    )
+    logits = hidden @ table.T + bias
+    totals = np.log(np.exp(logits).sum(axis=1))
+    return totals - logits[np.arange(len(targets)), targets]
+
+
+def run_layer(weights, config, index, hidden, states, span):
+    n_head, d_head, mem_len = config.n_head, config.d_head, len(states) - len(hidden)
+
+    def read(name):
+        return weights[f"layer_{index}/{name}"]
+
+    kernels = np.split(read("attention/qkv_kernel"), 3, axis=1)
+    query = (hidden @ kernels[0]).reshape(-1, n_head, d_head)
+    keys, values = ((states @ kernel).reshape(-1, n_head, d_head) for kernel in kernels[1:])
+    attended = np.zeros_like(query)
+    for i in range(len(hidden)):
+        seen = range(i if span.same_length else 0, i + mem_len + 1)
+        for head in range(n_head):
+            scores = [
+                score(weights, config, index, head, query[i, head], keys[j, head], clamp(i, j))
+                for j, clamp in ((j, clamp_distance(mem_len, span)) for j in seen)
+            ]
+            shares = np.exp(scores) / np.exp(scores).sum()
+            attended[i, head] = sum(
+                share * values[j, head] for share, j in zip(shares, seen, strict=True)
+            )
+    attended = attended.reshape(len(hidden), -1) @ read("attention/o_kernel")
+    normed = normalize(read, "attention_norm", hidden + attended)
+    inner = np.maximum(
+        normed @ read("feed_forward/inner/kernel") + read("feed_forward/inner/bias"), 0
+    )
+    changed = inner @ read("feed_forward/outer/kernel") + read("feed_forward/outer/bias")
+    return normalize(read, "feed_forward_norm", normed + changed)
+
+
+def clamp_distance(mem_len, span):
+    def measure(i, j):
+        distance = i + mem_len - j
+        return min(distance, span.clamp_len) if span.clamp_len > 0 else distance
+
+    return measure
+
+
+def score(weights, config, layer, head, query, key, distance):
+    """Returns the score of a query and a key, (H,) each, by the table of the encodings."""
+    total = query @ key
+    row = (layer, min(distance, config.n_positions - 1), head)  # farther distances share the last
+    if config.encoding == "shaw":
+        total += query @ weights["distance_table"][row]
+    if config.encoding == "shaw_biased":
+        total += weights["content_bias"][layer, head] @ key
+        total += query @ weights["distance_table"][row] + weights["distance_bias"][row]
+    if config.encoding == "relative":
+        part = (layer, head) if config.untie_r else (head,)
+        kernel = weights[f"layer_{layer}/attention/r_kernel"]
+        kernel = kernel.reshape(config.d_model, config.n_head, config.d_head)[:, head]
+        position = make_sinusoids(distance, config) @ kernel
+        total += weights["content_bias"][part] @ key
+        total += (query + weights["position_bias"][part]) @ position
+    return total / np.sqrt(config.d_head)
+
+
+def make_sinusoids(position, config):
+    frequencies = 10000.0 ** (-np.arange(0, config.d_model, 2) / config.d_model)
+    return np.concatenate([np.sin(position * frequencies), np.cos(position * frequencies)])
+
+
+def normalize(read, name, states):
+    centred = states - states.mean(axis=-1, keepdims=True)
+    deviation = np.sqrt(states.var(axis=-1, keepdims=True) + 1e-12)
+    return centred / deviation * read(f"{name}/gamma") + read(f"{name}/beta")

@@ -1,0 +1,35 @@
+"""Runs a script of this folder on the JAX backend, in a process of its own."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+from places import ROOT
+
+
+def run_on_jax(script, weights, folder):
+    """Returns what a script of this folder computes with these weights."""
+    np.savez(folder / "weights.npz", **weights)
+    search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # compiling takes all the time here
+        "PYTHONPATH": search,
+    }
+    ran = subprocess.run(
+        [
+            sys.executable,
+            ROOT / "tests" / "helpers" / script,
+            folder / "weights.npz",
+            folder / "results.npz",
+        ],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    with np.load(folder / "results.npz") as results:
+        return dict(results)
