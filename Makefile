@@ -26,8 +26,20 @@ demo: .venv/installed
 setup: .venv/installed-dev
 	@if [ -e .git ]; then $(BIN)/pre-commit install; fi
 
+# XLA keeps what it has compiled until its process ends. One process for all tests would take 20 GB.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+MODEL_TESTS := $(addprefix tests/,layers model training)
+USE_TESTS := $(addprefix tests/,analysis evaluation inference)
+PROGRAM_TESTS := $(addprefix tests/,benchmarks programs test_compilations.py)
+NO_TESTS := $(addprefix tests/,__pycache__ conftest.py golden helpers soak)
+OTHER_TESTS := txl_tf docs/site \
+	$(filter-out $(MODEL_TESTS) $(USE_TESTS) $(PROGRAM_TESTS) $(NO_TESTS),$(wildcard tests/*))
+
 test: .venv/installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) $(MODEL_TESTS)
+	$(PYTEST) $(USE_TESTS)
+	$(PYTEST) $(PROGRAM_TESTS)
+	$(PYTEST) $(OTHER_TESTS)
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check
