@@ -9,7 +9,7 @@ from txl_tf.data.lanes import Tokens
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.score import Score
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel
 
 
 class AttentionLengths(NamedTuple):
@@ -44,7 +44,7 @@ def choose_lengths(initial: int, evaluated: int) -> list[int]:
 
 
 def measure_attention_lengths(
-    model: TransformerXL,
+    model: SegmentModel,
     config: EvalConfig,
     split: Tokens,
     lengths: Sequence[int],

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel, CachedState
+from txl_tf.architectures.choice import make_cached_model
+from txl_tf.cached_model import State
 from txl_tf.compilation import compile_function
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes import Tokens
 from txl_tf.errors import UserError
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel
 
 # Limits of a batch: scores of one head, and tokens.
 _MAX_SCORES, _MAX_TOKENS = 16 * 512**2, 2**14
@@ -62,8 +63,8 @@ class ContextReader:
         jit: How much of the model XLA compiles; one of `JIT_MODES`.
     """
 
-    def __init__(self, model: TransformerXL, config: EvalConfig, *, jit: str = "auto"):
-        self._cached = CachedModel(model, config.span, config.tgt_len, mask_empty_memory=True)
+    def __init__(self, model: SegmentModel, config: EvalConfig, *, jit: str = "auto"):
+        self._cached = make_cached_model(model, config.span, config.tgt_len, mask_empty_memory=True)
         self._memoryless = self._cached.without_memory()
         dtype = model.compute_dtype
         self._score_whole = compile_function(self._compute_whole, jit, dtype)
@@ -125,9 +126,7 @@ class ContextReader:
             state = self._read_segment(segment, state, tf.fill([n_rows], count))
         return self._score_last(state.last, targets)
 
-    def _compute_segment(
-        self, ids: tf.Tensor, state: CachedState, counts: tf.Tensor
-    ) -> CachedState:
+    def _compute_segment(self, ids: tf.Tensor, state: State, counts: tf.Tensor) -> State:
         return self._cached.read(ids, state, counts)[1]
 
     def _compute_last(self, last: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
@@ -187,7 +186,7 @@ class LossStore:
         return self._folder and os.path.join(self._folder, f"{context_len}.npy")
 
 
-def hash_weights(model: TransformerXL) -> str:
+def hash_weights(model: SegmentModel) -> str:
     """Returns a hash of a model's weights."""
     digest = hashlib.sha256()
     for weight in model.weights:

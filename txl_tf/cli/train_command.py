@@ -22,7 +22,7 @@ from txl_tf.cli.known_runs import PLACE_FLAGS, find_data, find_run, find_start
 from txl_tf.cli.legacy_flags import TRAINING_FLAGS, describe_legacy_flags
 from txl_tf.cli.run_configs import explain_other_config, make_configs, read_config_to_evaluate
 from txl_tf.cli.train_flags import check_flags, evaluates, trains
-from txl_tf.config import EvalConfig, TrainConfig
+from txl_tf.config import LSTM, TRANSFORMER_XL, EvalConfig, TrainConfig
 from txl_tf.config.run_options import RunOptions
 from txl_tf.data.data_set import DataSet
 from txl_tf.data.files import check_folder, is_remote
@@ -191,7 +191,7 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
                 use_ema=options.use_ema,
                 settings=_write_settings(options),
                 data_place=place,
-                make_sampler=_choose_sampler(options, records, config.evaluation),
+                make_sampler=_choose_sampler(options, records, config),
             )
         except OtherConfigError as error:
             raise UserError(explain_other_config(options, error, preset, config, place)) from error
@@ -223,14 +223,19 @@ def _write_settings(options: flags.FlagValues) -> str:
 
 
 def _choose_sampler(
-    options: flags.FlagValues, records: DataSet, evaluation: EvalConfig
+    options: flags.FlagValues, records: DataSet, config: "RunConfig"
 ) -> "SamplerMaker | None":
     """Returns a function that makes the sampler of evaluations in training; `None` for no samples.
 
-    TPUs make no samples: they are not suited to generating one token at a time.
+    TPUs make no samples: they are not suited to generating one token at a time. Nor do LSTMs, for
+    which there is no generation.
     """
     has_samples = options.sample_tokens and options.eval_every and "tpu" not in options
     if records.vocabulary is None or not has_samples:
+        return None
+    if config.model.model_type == LSTM:
+        if is_chief():
+            print(f"No samples: generation needs model_type={TRANSFORMER_XL}.")
         return None
     from txl_tf.inference.live_sample import PROMPT_TOKENS, LiveSample
 
@@ -238,7 +243,7 @@ def _choose_sampler(
     return functools.partial(
         LiveSample,
         vocabulary=records.vocabulary,
-        evaluation=evaluation,
+        evaluation=config.evaluation,
         prompt=split.read(0, min(PROMPT_TOKENS, len(split))),
         n_new=options.sample_tokens,
     )

@@ -2,11 +2,19 @@
 
 import itertools
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txl_tf.config.base import Config, define_field, describe, document_fields
+from txl_tf.errors import UserError
+
+if TYPE_CHECKING:
+    from txl_tf.config.reading import AttentionSpan
 
 INITIALIZERS = ("normal", "uniform")
+TRANSFORMER_XL, LSTM = "transformer_xl", "lstm"
+MODEL_TYPES = (TRANSFORMER_XL, LSTM)
+# Fields that mean nothing for an LSTM.
+_NOT_OF_LSTM = ("n_head", "d_head", "d_inner", "untie_r", "dropatt", "layer_norm_epsilon")
 # Far beyond any real model: a larger value is a mistake, and would run out of time or memory.
 MAX_LAYERS = 1000
 MAX_WIDTH = 2**20
@@ -14,6 +22,7 @@ MAX_WIDTH = 2**20
 TRAINED_WITH = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
 # Fields that do not affect the shapes of the weights.
 SHAPELESS = (*TRAINED_WITH, "layer_norm_epsilon")
+_LSTM_SPAN = {"mem_len": 0, "same_length": False, "clamp_len": -1, "counts_self": False}
 
 
 class ParameterCounts(NamedTuple):
@@ -21,7 +30,7 @@ class ParameterCounts(NamedTuple):
 
     Args:
         embedding: The tables and projections of the embedding; the softmax shares the tables.
-        layers: The decoder layers, with the biases u and v.
+        layers: The decoder layers, with the biases u and v; or the LSTM layers.
         softmax: The biases, clusters and projections that the softmax does not share.
     """
 
@@ -33,10 +42,11 @@ class ParameterCounts(NamedTuple):
 @document_fields
 @dataclass(frozen=True)
 class ModelConfig(Config):
-    """The settings of a Transformer-XL that define its weights, dropout and initialisation.
+    """The settings of a model that define its weights, dropout and initialisation.
 
     Raises:
-        UserError: If a value is out of its range. The message names the field.
+        UserError: If a value is out of its range, or has no effect with `model_type`. The message
+            names the field.
 
     >>> ModelConfig(n_token=27, n_layer=12, d_model=512, d_embed=512, n_head=8, d_head=64,
     ...             d_inner=2048).count_parameters()
@@ -94,6 +104,12 @@ class ModelConfig(Config):
         "Constant that LayerNorm adds to the variance: 1e-12 in the 2019 release, 1e-5 in "
         "Hugging Face transformers.",
     )
+    model_type: str = define_field(
+        TRANSFORMER_XL,
+        "Architecture. lstm is a baseline: n_layer LSTM layers of width d_model, with the same "
+        "embedding and softmax; it needs mem_len=0, and takes no setting of the attention.",
+        choices=MODEL_TYPES,
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.cutoffs, list):  # from JSON
@@ -120,6 +136,33 @@ class ModelConfig(Config):
             self._check(0 <= getattr(self, name) < 1, f"`{name}` must be in [0, 1)", name)
         for name in ("init_std", "proj_init_std", "init_range", "layer_norm_epsilon"):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
+        if self.model_type == LSTM:
+            for name in _NOT_OF_LSTM:
+                is_default = getattr(self, name) == getattr(type(self), name)
+                self._check(is_default, f"`{name}` has no effect with model_type={LSTM}", name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields as a dict for `json.dump`, without those that have no effect.
+
+        The type of a Transformer-XL is left out too, as it was before there were others.
+        """
+        left_out = _NOT_OF_LSTM if self.model_type == LSTM else ("model_type",)
+        return {name: value for name, value in super().to_json().items() if name not in left_out}
+
+    def check_span(self, span: "AttentionSpan") -> None:
+        """Checks that the model can read with an attention span.
+
+        Raises:
+            UserError: If the model is an LSTM, and the span is not that of no memory.
+        """
+        if self.model_type != LSTM:
+            return
+        for name, needed in _LSTM_SPAN.items():
+            if (value := getattr(span, name)) != needed:
+                raise UserError(
+                    f"`{name}` must be {str(needed).lower()} with model_type={LSTM}, which attends "
+                    f"to nothing. Received: {name}={value}"
+                )
 
     @property
     def bins(self) -> tuple[tuple[int, int], ...]:
@@ -166,8 +209,11 @@ class ModelConfig(Config):
             for has_projection in (self.has_embedding_projection, self.has_softmax_projection)
         )
         clusters = (n_bins - 1) * (self.d_embed + 1)
+        layers = self.n_layer * (attention + feed_forward) + biases_u_v
+        if self.model_type == LSTM:  # input kernel, recurrent kernel and bias of 4 gates
+            layers = self.n_layer * 4 * self.d_model * (2 * self.d_model + 1)
         return ParameterCounts(
             embedding=tables + of_embedding,
-            layers=self.n_layer * (attention + feed_forward) + biases_u_v,
+            layers=layers,
             softmax=of_softmax + clusters + self.n_token,
         )

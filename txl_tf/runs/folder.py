@@ -68,12 +68,19 @@ class RunConfig:
         model: The model.
         training: Schedule, batch, segment, span and seed.
         evaluation: Lanes, segment and span of the evaluations; may change from call to call.
+
+    Raises:
+        UserError: If the model cannot read with the span of the training or the evaluation.
     """
 
     dataset: str
     model: ModelConfig
     training: TrainConfig
     evaluation: EvalConfig
+
+    def __post_init__(self) -> None:
+        for part in (self.training, self.evaluation):
+            self.model.check_span(part.span)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `config.json`."""
@@ -276,5 +283,6 @@ def check_config(model_dir: str, config: RunConfig) -> RunConfig:
 
 
 def _flatten(config: RunConfig) -> dict[str, Any]:
-    values = {"dataset": config.dataset, **config.model.to_json(), **config.training.to_json()}
+    model = dataclasses.asdict(config.model)  # all fields, so that those of two types compare
+    values = {"dataset": config.dataset, **model, **config.training.to_json()}
     return {name: value for name, value in values.items() if name not in _CHANGEABLE}
