@@ -99,6 +99,8 @@ def test_segments_equal_one_pass(starts, tgt_len):
 def test_segments_equal_one_pass_in_half_precision(dtype):
     model, ids = make_model(dtype=dtype), make_ids()
     found, expected = (read(model, ids, length)[1] for length in (4, 15))
+    dtypes = [states.dtype for states in tf.nest.flatten(found)]
+    assert dtypes == [states.dtype for states in tf.nest.flatten(model.initial_memory(2))]
     for (hidden, cells), (other, other_cells) in zip(found, expected, strict=True):
         assert hidden.dtype == model.compute_dtype
         assert cells.dtype == "float32"
