@@ -28,7 +28,7 @@ setup: .venv/installed-dev
 
 # XLA keeps what it has compiled until its process ends. One process for all tests would take 20 GB.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-MODEL_TESTS := $(addprefix tests/,layers model training)
+MODEL_TESTS := $(addprefix tests/,architectures layers model training)
 USE_TESTS := $(addprefix tests/,analysis evaluation inference)
 PROGRAM_TESTS := $(addprefix tests/,benchmarks programs test_compilations.py)
 NO_TESTS := $(addprefix tests/,__pycache__ conftest.py golden helpers soak)

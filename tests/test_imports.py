@@ -17,18 +17,25 @@ PARTS = {
     "model": {"config", "layers"},
     "compilation": {"layers"},
     "cached_model": {"config", "layers", "model"},
+    "architectures": {"config", "layers", "model", "cached_model"},
     "data": {"config"},
     "preparation": {"config", "data"},
     "runs": {"config", "presets", "model", "data"},
-    "evaluation": {"config", "presets", "model", "compilation", "cached_model", "data", "runs"},
-    "training": {"config", "layers", "model", "compilation", "data", "runs", "evaluation"},
-    "inference": {
-        *("config", "presets", "layers", "model", "compilation", "cached_model", "data", "runs"),
+    "evaluation": {
+        *("config", "presets", "model", "compilation", "cached_model", "architectures", "data"),
+        "runs",
+    },
+    "training": {
+        *("config", "layers", "model", "compilation", "architectures", "data", "runs"),
         "evaluation",
     },
+    "inference": {
+        *("config", "presets", "layers", "model", "compilation", "cached_model", "data", "runs"),
+        *("architectures", "evaluation"),
+    },
     "analysis": {
-        *("config", "layers", "model", "compilation", "cached_model", "data", "runs", "evaluation"),
-        "inference",
+        *("config", "layers", "model", "compilation", "cached_model", "architectures", "data"),
+        *("runs", "evaluation", "inference"),
     },
     "release": {"config", "presets", "model", "data", "runs"},
     "cli": {

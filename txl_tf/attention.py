@@ -64,6 +64,7 @@ def show_attention(options: flags.FlagValues) -> None:
     from txl_tf.analysis.attention_average import average_attention, cut_attention_lanes
     from txl_tf.analysis.attention_report import AttentionReport, find_widest_heads
     from txl_tf.analysis.attention_stretch import parse_heads, place_stretch, read_stretch
+    from txl_tf.architectures.choice import check_transformer
     from txl_tf.data.files import check_folder, is_remote
     from txl_tf.evaluation.checkpoints import check_data, describe_evaluation
     from txl_tf.evaluation.progress import Bar
@@ -74,6 +75,7 @@ def show_attention(options: flags.FlagValues) -> None:
 
     found = read_run_config(options.run)
     config = dataclasses.replace(found, evaluation=override_evaluation(found.evaluation, options))
+    check_transformer(config.model, "an analysis of attention")
     heads = parse_heads(options.heads or [], config.model)
     out = options.out or os.path.join(options.run, "attention")
     if is_remote(out):

@@ -1,8 +1,9 @@
 """The model with frozen weights and a KV cache: the keys and values of the memory."""
 
+import abc
 import copy
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import tensorflow as tf
 from keras import ops
@@ -12,10 +13,11 @@ from txl_tf.layers import compare_documents, make_attention_mask
 from txl_tf.layers.fused_attention import Heads, Visibility, append_heads, sum_values, weigh
 from txl_tf.layers.fused_layer import finish_layer, project_distances
 from txl_tf.layers.products import matmul_rows
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel, TransformerXL
 
 # Returns the weights of heads for the products of the distances; `weigh` is such a function.
 Weigh = Callable[[Heads, tf.Tensor, Visibility], tf.Tensor]
+State = TypeVar("State", bound=Any)
 
 
 class CachedState(NamedTuple):
@@ -47,15 +49,117 @@ class CachedState(NamedTuple):
 
     def reset(self, rows: tf.Tensor) -> Self:
         """Returns the state with the given rows, (B,) bool, cleared for a new text."""
-
-        def clear(state: tf.Tensor) -> tf.Tensor:
-            shape = [-1, *[1] * (state.shape.rank - 1)]
-            return tf.where(tf.reshape(rows, shape), tf.zeros_like(state), state)
-
-        return tf.nest.map_structure(clear, self)
+        return clear_rows(self, rows)
 
 
-class CachedModel:
+def clear_rows(state: State, rows: tf.Tensor) -> State:
+    """Returns a nest of tensors (B, ...) with zeros in the given rows, (B,) bool."""
+
+    def clear(tensor: tf.Tensor) -> tf.Tensor:
+        shape = [-1, *[1] * (tensor.shape.rank - 1)]
+        return tf.where(tf.reshape(rows, shape), tf.zeros_like(tensor), tensor)
+
+    return tf.nest.map_structure(clear, state)
+
+
+class SegmentReader(abc.ABC):
+    """The base of the readers of segments with frozen weights, which score what they read.
+
+    A state is a nest of tensors with the fields `last` and `n_read` of `CachedState`, and has its
+    method `reset`.
+
+    Args:
+        model: The model.
+        span: The attention span.
+        tgt_len: The largest number of tokens T in a segment.
+        mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019 release
+            attends to them, and its results depend on it.
+    """
+
+    def __init__(
+        self,
+        model: SegmentModel,
+        span: AttentionSpan,
+        tgt_len: int,
+        *,
+        mask_empty_memory: bool = False,
+    ):
+        self.model = model
+        self.span = span
+        self.tgt_len = tgt_len
+        self.mask_empty_memory = mask_empty_memory
+
+    @property
+    @abc.abstractmethod
+    def max_len_without_memory(self) -> int:
+        """The largest number of tokens that `without_memory` reads with the same results."""
+
+    @abc.abstractmethod
+    def follow_weights(self) -> None:
+        """Recomputes the cached products after a change of the weights."""
+
+    @abc.abstractmethod
+    def without_memory(self) -> Self:
+        """Returns the same model with `mem_len=0`."""
+
+    @abc.abstractmethod
+    def initial_state(self, batch_size: int | tf.Tensor) -> Any:
+        """Returns the state of B rows before the first segment."""
+
+    @abc.abstractmethod
+    def read(
+        self,
+        ids: tf.Tensor,
+        state: Any,
+        counts: tf.Tensor | None = None,
+        document_starts: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, Any]:
+        """Reads a segment; see `CachedModel.read`."""
+
+    def score(
+        self,
+        ids: tf.Tensor,
+        targets: tf.Tensor,
+        state: State,
+        counts: tf.Tensor | None = None,
+        document_starts: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, State]:
+        """Reads a segment and scores the token that follows each of its tokens.
+
+        The arguments are those of `read`, and `targets` (B, T) int32 in [0, V), the tokens that
+        follow `ids`.
+
+        Returns:
+            -log p of each target in nats, (B, T) float32, 0 beyond a row's count; and the new
+            state.
+        """
+        hidden, state = self.read(ids, state, counts, document_starts)
+        nats = self.model.nll(hidden, targets)
+        if counts is not None:
+            nats = tf.where(tf.range(ops.shape(ids)[1]) < counts[:, None], nats, 0.0)
+        return nats, state
+
+    def score_ids(self, ids: tf.Tensor, state: State, counts: tf.Tensor) -> tuple[tf.Tensor, State]:
+        """Reads a segment and scores its own tokens, the first given the previous segment.
+
+        The arguments are those of `read`.
+
+        Returns:
+            -log p of each of `ids` in nats, (B, T) float32, 0 for the first token of a row, which
+            has no context, and beyond the row's count; and the new state.
+        """
+        hidden, new = self.read(ids, state, counts)
+        states = tf.concat([state.last[:, None], hidden], axis=1)[:, :-1]  # T may be 0
+        indices = tf.range(ops.shape(ids)[1])
+        is_scored = tf.logical_and(indices < counts[:, None], indices + state.n_read[:, None] > 0)
+        return tf.where(is_scored, self.model.nll(states, ids), 0.0), new
+
+    def log_probs(self, state: State) -> tf.Tensor:
+        """Returns the log-probabilities of the next token in nats, (B, V) float32."""
+        return self.model.log_probs(state.last[:, None])[:, 0]
+
+
+class CachedModel(SegmentReader):
     """Reads segments like the model, but keeps a KV cache instead of hidden states.
 
     The memory reuses what was computed for the previous segments (Dai et al. 2019, section 3.2).
@@ -88,11 +192,9 @@ class CachedModel:
         *,
         mask_empty_memory: bool = False,
     ):
-        model.config.check_reading(tgt_len, span.mem_len)
-        self.model = model
-        self.span = span
-        self.tgt_len = tgt_len
-        self.mask_empty_memory = mask_empty_memory
+        model.config.check_reading(tgt_len, span)
+        super().__init__(model, span, tgt_len, mask_empty_memory=mask_empty_memory)
+        self.model: TransformerXL = model
         self.positions = [
             tf.Variable(products, trainable=False, name=f"positions_{index}")
             for index, products in enumerate(self._project_positions())
@@ -110,7 +212,7 @@ class CachedModel:
         )
         return list(map(project_distances, self.model.decoder_layers, positions))
 
-    def without_memory(self) -> "CachedModel":
+    def without_memory(self) -> Self:
         """Returns the same model with `mem_len=0`; it shares `positions`."""
         memoryless = copy.copy(self)
         memoryless.span = AttentionSpan(0, clamp_len=self.span.clamp_len)
@@ -136,50 +238,6 @@ class CachedModel:
         empty = tuple(tf.zeros(shape, dtype) for _ in range(config.n_layer))
         last = tf.zeros((batch_size, config.d_model), dtype)
         return CachedState(empty, empty, last, tf.zeros(batch_size, tf.int32))
-
-    def score(
-        self,
-        ids: tf.Tensor,
-        targets: tf.Tensor,
-        state: CachedState,
-        counts: tf.Tensor | None = None,
-        document_starts: tf.Tensor | None = None,
-    ) -> tuple[tf.Tensor, CachedState]:
-        """Reads a segment and scores the token that follows each of its tokens.
-
-        The arguments are those of `read`, and `targets` (B, T) int32 in [0, V), the tokens that
-        follow `ids`.
-
-        Returns:
-            -log p of each target in nats, (B, T) float32, 0 beyond a row's count; and the new
-            state.
-        """
-        hidden, state = self.read(ids, state, counts, document_starts)
-        nats = self.model.nll(hidden, targets)
-        if counts is not None:
-            nats = tf.where(tf.range(ops.shape(ids)[1]) < counts[:, None], nats, 0.0)
-        return nats, state
-
-    def score_ids(
-        self, ids: tf.Tensor, state: CachedState, counts: tf.Tensor
-    ) -> tuple[tf.Tensor, CachedState]:
-        """Reads a segment and scores its own tokens, the first given the previous segment.
-
-        The arguments are those of `read`.
-
-        Returns:
-            -log p of each of `ids` in nats, (B, T) float32, 0 for the first token of a row, which
-            has no context, and beyond the row's count; and the new state.
-        """
-        hidden, new = self.read(ids, state, counts)
-        states = tf.concat([state.last[:, None], hidden], axis=1)[:, :-1]  # T may be 0
-        indices = tf.range(ops.shape(ids)[1])
-        is_scored = tf.logical_and(indices < counts[:, None], indices + state.n_read[:, None] > 0)
-        return tf.where(is_scored, self.model.nll(states, ids), 0.0), new
-
-    def log_probs(self, state: CachedState) -> tf.Tensor:
-        """Returns the log-probabilities of the next token in nats, (B, V) float32."""
-        return self.model.log_probs(state.last[:, None])[:, 0]
 
     def read(
         self,

@@ -18,13 +18,14 @@ from txl_tf.cli.data_formats import define_records_flags, open_run_records
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_ema_flag
+from txl_tf.config import LSTM
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
     from txl_tf.analysis.attention_lengths import AttentionLengths
     from txl_tf.data.data_set import DataSet
     from txl_tf.data.lanes import Tokens
-    from txl_tf.model import TransformerXL
+    from txl_tf.model import SegmentModel
     from txl_tf.runs.folder import RunConfig
 
 _LOSSES_NAME = "context_losses"
@@ -36,7 +37,7 @@ class _Run(NamedTuple):
     path: str
     config: "RunConfig"
     checkpoint: str
-    model: "TransformerXL"
+    model: "SegmentModel"
 
 
 def main(argv: list[str]) -> int:
@@ -130,8 +131,14 @@ def measure_contexts(options: flags.FlagValues) -> None:
         "how much it is above that of the longest context"
     )
     print("\n".join(report.format_contexts()), flush=True)
-    if options.eval_tokens:
-        for name, run in runs.items():
+    attending = {name: run for name, run in runs.items() if run.config.model.model_type != LSTM}
+    if options.eval_tokens and len(attending) < len(runs):
+        print(
+            f"No attention lengths of {', '.join(name for name in runs if name not in attending)}: "
+            "an LSTM has no attention"
+        )
+    if options.eval_tokens and attending:
+        for name, run in attending.items():
             found = _measure_attention_lengths(name, run, records, options, attention_lengths)
             report.add_attention_lengths(name, found)
         print(
@@ -247,14 +254,14 @@ def _name_runs(paths: Sequence[str]) -> list[str]:
 
 
 def _load_run(path: str, options: flags.FlagValues) -> _Run:
-    from txl_tf.model import TransformerXL
+    from txl_tf.architectures.choice import make_model
     from txl_tf.runs.checkpoint_files import find_checkpoint
     from txl_tf.runs.checkpoint_reader import load_weights
     from txl_tf.runs.folder import read_run_config
 
     config = read_run_config(path)
     checkpoint = find_checkpoint(path)
-    model = TransformerXL(config.model)
+    model = make_model(config.model)
     load_weights(model, checkpoint, use_ema=options.use_ema)
     return _Run(path, config, checkpoint, model)
 

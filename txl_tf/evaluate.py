@@ -54,7 +54,10 @@ def define_flags() -> flags.FlagValues:
     define("lanes", int, None, text, lower_bound=1)
     text = "Warm each lane with the tokens before it; if false, count as the 2019 release does."
     define("warm_lanes", bool, True, text)
-    text = "Number of tokens that warm each lane. [default: four times mem_len]"
+    text = (
+        "Number of tokens that warm each lane. [default: four times mem_len, or four times tgt_len "
+        "for an LSTM]"
+    )
     define("warm_len", int, None, text, lower_bound=0)
     text = (
         "Evaluate with sliding windows of tgt_len tokens that move by so many, without memory, "
@@ -83,6 +86,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
         raise flags.Error("--warm_len cannot be used with --warm_lanes=false")
     _check_stride(options)
 
+    from txl_tf.architectures.choice import make_model
     from txl_tf.evaluation.checkpoints import (
         check_data,
         describe_evaluation,
@@ -91,7 +95,6 @@ def evaluate_run(options: flags.FlagValues) -> None:
     )
     from txl_tf.evaluation.evaluator import Evaluator
     from txl_tf.evaluation.report import Job
-    from txl_tf.model import TransformerXL
     from txl_tf.runs.checkpoint_files import find_checkpoint
     from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
@@ -113,7 +116,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
     checkpoint = options.checkpoint or find_checkpoint(options.run)
     say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
     evaluator = Evaluator(
-        TransformerXL(config.model),
+        make_model(config.model),
         config.evaluation,
         vocabulary=records.vocabulary,
         jit=options.jit,

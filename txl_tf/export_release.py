@@ -34,6 +34,7 @@ def export_release(options: flags.FlagValues) -> None:
         UserError: If there is no such run, the release does not support a setting of its model, or
             the folder cannot be written.
     """
+    from txl_tf.architectures.choice import check_transformer
     from txl_tf.model import TransformerXL
     from txl_tf.release.exporting import export_data, export_model
     from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
@@ -41,6 +42,7 @@ def export_release(options: flags.FlagValues) -> None:
     from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
     config, vocabulary = read_run_config(options.run), read_run_vocabulary(options.run)
+    check_transformer(config.model, "the 2019 release")
     checkpoint = options.checkpoint or find_checkpoint(options.run)
     model = TransformerXL(config.model)
     is_averaged = load_weights(model, checkpoint, use_ema=options.use_ema)

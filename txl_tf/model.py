@@ -1,5 +1,6 @@
-"""The model: a pure function from ids and memory to hidden states and the new memory."""
+"""Transformer-XL: a pure function from ids and memory to hidden states and the new memory."""
 
+import functools
 import random
 
 import keras
@@ -23,8 +24,132 @@ from txl_tf.layers.fused_layer import run_layer
 SEED_STATE = "dropout_seed"  # name of the state of the generator in a `.keras` file
 
 
+class SegmentModel(keras.Model):
+    """The base of the models that read a text in segments and carry a memory.
+
+    It has the parts that do not depend on the layers between embedding and softmax: these two,
+    dropout masks that a training loop sets by step and replica, and saving. All weights exist after
+    construction. The caller carries the memory, a nest of tensors with the batch axis first, from
+    segment to segment. A subclass defines `_make_layer(index)`, `n_draws` (the number of dropout
+    masks in one call), `initial_memory(batch_size, mem_len)` and `call`.
+
+    Args:
+        config: The `ModelConfig`.
+        seed: Seed of the initial weights and the dropout masks; `None` for a random one.
+        remat: Gradient checkpointing (Chen et al. 2016): the forward pass keeps only the inputs of
+            each layer, and the backward pass computes the layer again, with the same dropout
+            masks. It takes less memory and more time.
+
+    Attributes:
+        decoder_layers: The layers between embedding and softmax.
+    """
+
+    def __init__(self, config, *, seed=None, remat=False, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self.remat = remat
+        self.seed = random.randrange(2**31) if seed is None else seed
+        self.seed_generator = DropoutSeeds(self.seed, name="dropout_seed")
+        # One stream for all weights: with the same seed, projections would repeat tables.
+        seeds = keras.random.SeedGenerator(self.seed)
+        self._initializer = _make_initializer(config, config.init_std, seeds)
+        proj_initializer = _make_initializer(config, config.proj_init_std, seeds)
+        self.embedding = AdaptiveEmbedding(
+            config,
+            kernel_initializer=self._initializer,
+            proj_initializer=proj_initializer,
+            name="embedding",
+            dtype=self.dtype_policy,
+        )
+        self.decoder_layers = [self._make_layer(index) for index in range(config.n_layer)]
+        self.dropout = Dropout(
+            config.dropout, seed=self.seed_generator, name="dropout", dtype=self.dtype_policy
+        )
+        self.softmax = AdaptiveSoftmax(config, kernel_initializer=proj_initializer, name="softmax")
+        self.build()
+
+    def build(self, *_):
+        self.embedding.build()
+        for layer in self.decoder_layers:
+            layer.build((None, None, self.config.d_model))
+        self.softmax.build()
+        self.built = True
+
+    def reset_memory(self, memory, rows):
+        """Returns the memory with some rows reset to zeros.
+
+        Args:
+            memory: The memory that a call returned.
+            rows: (B,) bool, true where a new document begins.
+
+        Returns:
+            A memory of the same shapes and dtype.
+        """
+
+        def reset(states):
+            is_kept = ops.reshape(ops.logical_not(rows), (-1, *[1] * (len(states.shape) - 1)))
+            return ops.where(is_kept, states, ops.zeros_like(states))
+
+        return keras.tree.map_structure(reset, memory)
+
+    def set_dropout_seed(self, step, *, stream=0):
+        """Sets the dropout masks of the next call in training, as a function of step and stream.
+
+        A training loop that calls this before every step can resume at any step with the same
+        masks. Each replica needs a different stream: otherwise all drop the same entries.
+
+        Args:
+            step: An integer or () integer tensor.
+            stream: An integer or () integer tensor, such as the index of the replica.
+        """
+        state = self.seed_generator.state
+        seeds = [self.seed + 1_000_003 * ops.cast(stream, state.dtype)]
+        seeds.append(self.n_draws * ops.cast(step, state.dtype))
+        state.assign(ops.stack(seeds))
+
+    def nll(self, hidden, targets):
+        """Returns -log p of each target in nats, (B, T) float32.
+
+        Args:
+            hidden: (B, T, D) that a call returned.
+            targets: (B, T) int32 in [0, V).
+        """
+        return self.softmax(hidden, targets, embedding=self.embedding)
+
+    def log_probs(self, hidden):
+        """Returns log p of every token of the vocabulary in nats, (B, T, V) float32.
+
+        Args:
+            hidden: (B, T, D) that a call returned.
+        """
+        return self.softmax.log_probs(hidden, self.embedding)
+
+    def save_own_variables(self, store):
+        # Keras does not save the state of seed generators.
+        super().save_own_variables(store)
+        store[SEED_STATE] = ops.convert_to_numpy(self.seed_generator.state)
+
+    def load_own_variables(self, store):
+        own = {name: store[name] for name in store.keys()}  # noqa: SIM118  not a dict
+        self.seed_generator.state.assign(own.pop(SEED_STATE))
+        super().load_own_variables(own)
+
+    def get_config(self):
+        return {
+            "config": self.config.to_json(),
+            "seed": self.seed,
+            "remat": self.remat,
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config | {"config": ModelConfig.from_json(config["config"])})
+
+
 @keras.saving.register_keras_serializable(package="txl_tf")
-class TransformerXL(keras.Model):
+class TransformerXL(SegmentModel):
     """Transformer-XL, a language model that reads a text in segments and carries a memory.
 
     Paper, section 3: each layer attends to the segment and to the memory, which holds the last M
@@ -77,60 +202,44 @@ class TransformerXL(keras.Model):
     """
 
     def __init__(self, config, *, seed=None, remat=False, name="transformer_xl", **kwargs):
-        super().__init__(name=name, **kwargs)
-        self.config = config
-        self.encoding = make_encoding(config)
-        self.remat = remat
-        self.seed = random.randrange(2**31) if seed is None else seed
-        self.seed_generator = DropoutSeeds(self.seed, name="dropout_seed")
-        # One stream for all weights: with the same seed, projections would repeat tables.
-        seeds = keras.random.SeedGenerator(self.seed)
-        initializer = _make_initializer(config, config.init_std, seeds)
-        proj_initializer = _make_initializer(config, config.proj_init_std, seeds)
-        shared = {"dtype": self.dtype_policy}
-        self.embedding = AdaptiveEmbedding(
-            config,
-            kernel_initializer=initializer,
-            proj_initializer=proj_initializer,
-            name="embedding",
-            **shared,
+        super().__init__(config, seed=seed, remat=remat, name=name, **kwargs)
+
+    def _make_layer(self, index):
+        config = self.config
+        return DecoderLayer(
+            n_head=config.n_head,
+            d_head=config.d_head,
+            d_inner=config.d_inner,
+            dropout=config.dropout,
+            dropatt=config.dropatt,
+            projects_positions=self.encoding.projects_positions,
+            layer_norm_epsilon=config.layer_norm_epsilon,
+            kernel_initializer=self._initializer,
+            seed=self.seed_generator,
+            name=f"layer_{index}",
+            dtype=self.dtype_policy,
         )
-        self.decoder_layers = [
-            DecoderLayer(
-                n_head=config.n_head,
-                d_head=config.d_head,
-                d_inner=config.d_inner,
-                dropout=config.dropout,
-                dropatt=config.dropatt,
-                projects_positions=self.encoding.projects_positions,
-                layer_norm_epsilon=config.layer_norm_epsilon,
-                kernel_initializer=initializer,
-                seed=self.seed_generator,
-                name=f"layer_{index}",
-                **shared,
-            )
-            for index in range(config.n_layer)
-        ]
-        self.dropout = Dropout(config.dropout, seed=self.seed_generator, name="dropout", **shared)
-        self.softmax = AdaptiveSoftmax(config, kernel_initializer=proj_initializer, name="softmax")
-        self._initializer = initializer
-        self.build()
+
+    @functools.cached_property
+    def encoding(self):
+        """The position encoding, an `Encoding`."""
+        return make_encoding(self.config)
+
+    @property
+    def n_draws(self):
+        return 4 * self.config.n_layer + 3
 
     def build(self, *_):
-        config = self.config
-        self.embedding.build()
-        for layer in self.decoder_layers:
-            layer.build((None, None, config.d_model))
-        self.softmax.build()
+        super().build()
         for name, shape in self.encoding.list_weights().items():
             weight = self.add_weight(name=name, shape=shape, initializer=self._initializer)
             setattr(self, name, weight)
-        self.built = True
 
     def call(self, ids, memory, span=None, training=False, document_starts=None):
-        span = _check_call(ids, memory, span, document_starts)
+        check_ids(ids, document_starts)
+        span = _check_span(memory, span)
         tgt_len, mem_len = ids.shape[1], span.mem_len
-        self.config.check_reading(tgt_len, mem_len)
+        self.config.check_reading(tgt_len, span)
         mask = make_attention_mask(
             tgt_len, mem_len, same_length=span.same_length, counts_self=span.counts_self
         )
@@ -196,75 +305,6 @@ class TransformerXL(keras.Model):
         shape = (batch_size, mem_len, self.config.d_model)
         return tuple(ops.zeros(shape, self.compute_dtype) for _ in self.decoder_layers)
 
-    def reset_memory(self, memory, rows):
-        """Returns the memory with some rows reset to zeros.
-
-        Args:
-            memory: The memory that a call returned.
-            rows: (B,) bool, true where a new document begins.
-
-        Returns:
-            A memory of the same shapes and dtype.
-        """
-        keep = ops.logical_not(rows)[:, None, None]
-        return tuple(ops.where(keep, states, ops.zeros_like(states)) for states in memory)
-
-    def set_dropout_seed(self, step, *, stream=0):
-        """Sets the dropout masks of the next call in training, as a function of step and stream.
-
-        A training loop that calls this before every step can resume at any step with the same
-        masks. Each replica needs a different stream: otherwise all drop the same entries.
-
-        Args:
-            step: An integer or () integer tensor.
-            stream: An integer or () integer tensor, such as the index of the replica.
-        """
-        draws = 4 * self.config.n_layer + 3  # number of masks drawn in one call
-        state = self.seed_generator.state
-        seeds = [self.seed + 1_000_003 * ops.cast(stream, state.dtype)]
-        seeds.append(draws * ops.cast(step, state.dtype))
-        state.assign(ops.stack(seeds))
-
-    def nll(self, hidden, targets):
-        """Returns -log p of each target in nats, (B, T) float32.
-
-        Args:
-            hidden: (B, T, D) that a call returned.
-            targets: (B, T) int32 in [0, V).
-        """
-        return self.softmax(hidden, targets, embedding=self.embedding)
-
-    def log_probs(self, hidden):
-        """Returns log p of every token of the vocabulary in nats, (B, T, V) float32.
-
-        Args:
-            hidden: (B, T, D) that a call returned.
-        """
-        return self.softmax.log_probs(hidden, self.embedding)
-
-    def save_own_variables(self, store):
-        # Keras does not save the state of seed generators.
-        super().save_own_variables(store)
-        store[SEED_STATE] = ops.convert_to_numpy(self.seed_generator.state)
-
-    def load_own_variables(self, store):
-        own = {name: store[name] for name in store.keys()}  # noqa: SIM118  not a dict
-        self.seed_generator.state.assign(own.pop(SEED_STATE))
-        super().load_own_variables(own)
-
-    def get_config(self):
-        return {
-            "config": self.config.to_json(),
-            "seed": self.seed,
-            "remat": self.remat,
-            "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config | {"config": ModelConfig.from_json(config["config"])})
-
 
 def _make_initializer(config, std, seeds):
     if config.init == "uniform":
@@ -272,8 +312,12 @@ def _make_initializer(config, std, seeds):
     return keras.initializers.RandomNormal(0.0, std, seed=seeds)
 
 
-def _check_call(ids, memory, span, document_starts):
-    """Checks the shapes of a call, which must be known and agree, and returns its span."""
+def check_ids(ids, document_starts):
+    """Checks the shapes of the inputs of a call, which must be known and agree.
+
+    Raises:
+        ValueError: If they are not known, or differ.
+    """
     if None in ids.shape:
         raise ValueError(f"`ids` must have a fixed shape (B, T). Received: {tuple(ids.shape)}")
     if document_starts is not None and tuple(document_starts.shape) != tuple(ids.shape):
@@ -281,6 +325,10 @@ def _check_call(ids, memory, span, document_starts):
             "`document_starts` must have the shape of `ids`. "
             f"Received: {tuple(document_starts.shape)}, ids {tuple(ids.shape)}"
         )
+
+
+def _check_span(memory, span):
+    """Checks that the span of a call is that of the memory, and returns it."""
     mem_len = memory[0].shape[1]
     if span is None:
         return AttentionSpan(mem_len)

@@ -7,7 +7,10 @@ from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 
 # A model with the sizes of a preset belongs to it; its vocabulary and projections may differ.
-_SIZES = ("n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "div_val", "untie_r")
+_SIZES = (
+    *("model_type", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "div_val"),
+    "untie_r",
+)
 
 
 @dataclasses.dataclass(frozen=True)

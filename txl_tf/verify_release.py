@@ -128,12 +128,14 @@ def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
     Raises:
         UserError: If the folder holds no run or no checkpoint, or the run has another model.
     """
+    from txl_tf.architectures.choice import check_transformer
     from txl_tf.model import TransformerXL
     from txl_tf.runs.checkpoint_files import find_checkpoint
     from txl_tf.runs.checkpoint_reader import load_weights
     from txl_tf.runs.folder import read_run_config
 
     own = read_run_config(model_dir).model
+    check_transformer(own, "the 2019 release")
     shapeless = {name: getattr(own, name) for name in SHAPELESS}
     wanted = dataclasses.replace(config, **shapeless)
     if own != wanted:

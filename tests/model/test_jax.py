@@ -1,3 +1,4 @@
+import jax_lstm
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -6,6 +7,8 @@ from jax_documents import CONFIG, read_segments
 from jax_remat import CONFIG as DROPPING
 from jax_remat import IDS, SPAN, STARTS
 from on_jax import run_on_jax
+from small_lstm import STARTS as STARTS_OF_LSTM
+from small_lstm import make_model as make_lstm
 
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import SCOPE, list_entries, load_model
@@ -114,3 +117,32 @@ def test_dropout_on_jax_drops_what_it_drops_on_tensorflow(dropping):
         np.testing.assert_allclose(
             results[f"plain/{name}"], expected, rtol=0, atol=1e-5 * scale, err_msg=name
         )
+
+
+@pytest.fixture(scope="module")
+def lstm(tmp_path_factory):
+    """An LSTM, and what a step in training computes on JAX, with remat and without."""
+    model = make_lstm(jax_lstm.DROPPING)
+    weights = {variable.path: variable for variable in model.trainable_variables}
+    return model, run_on_jax("jax_lstm.py", weights, tmp_path_factory.mktemp("lstm"))
+
+
+@pytest.mark.parametrize("name", ["plain", "remat"])
+def test_an_lstm_on_jax_is_that_on_tensorflow(name, lstm):
+    """Loss, memory and every gradient of a step in training, with documents and dropout."""
+    model, results = lstm
+    memory = jax_lstm.fill_memory(model)
+    model.set_dropout_seed(3)
+    ids = tf.constant(jax_lstm.IDS)
+    nats, gradients, memory = compute_gradients(
+        model, ids, ids[:, ::-1], memory, span=None, document_starts=tf.constant(STARTS_OF_LSTM)
+    )
+    paths = [f"gradient/{variable.path}" for variable in model.trainable_variables]
+    expected = {"loss": nats / jax_lstm.IDS.size, **dict(zip(paths, gradients, strict=True))}
+    expected |= {f"memory/{k}": states for k, states in enumerate(tf.nest.flatten(memory))}
+    assert {f"{name}/{key}" for key in expected} < results.keys()
+    for key, values in expected.items():
+        # Of the largest entry: float32, summed in another order.
+        scale = np.abs(values).max()
+        found = results[f"{name}/{key}"]
+        np.testing.assert_allclose(found, values, rtol=0, atol=1e-5 * scale, err_msg=key)

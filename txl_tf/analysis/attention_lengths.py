@@ -15,7 +15,7 @@ from txl_tf.data.lanes import Tokens
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.score import Score
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel
 
 
 class AttentionLengths(NamedTuple):
@@ -76,7 +76,7 @@ def choose_lengths(initial: int, evaluated: int, limit: int | None = None) -> li
 
 
 def measure_attention_lengths(
-    model: TransformerXL,
+    model: SegmentModel,
     config: EvalConfig,
     split: Tokens,
     lengths: Sequence[int],

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel, CachedState
+from txl_tf.architectures.choice import make_cached_model
+from txl_tf.cached_model import State
 from txl_tf.compilation import compile_function
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes import Tokens
 from txl_tf.errors import UserError
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel
 
 # Limits of a batch: scores of one head, and tokens.
 _MAX_SCORES, _MAX_TOKENS = 16 * 512**2, 2**14
@@ -66,12 +67,12 @@ class ContextReader:
     """
 
     def __init__(
-        self, model: TransformerXL, config: EvalConfig, max_context: int, *, jit: str = "auto"
+        self, model: SegmentModel, config: EvalConfig, max_context: int, *, jit: str = "auto"
     ):
         tgt_len = config.tgt_len
         if not config.mem_len:
             tgt_len = min(max_context, model.config.max_places or max_context)
-        self._cached = CachedModel(model, config.span, tgt_len, mask_empty_memory=True)
+        self._cached = make_cached_model(model, config.span, tgt_len, mask_empty_memory=True)
         self._memoryless = self._cached.without_memory()
         dtype = model.compute_dtype
         self._score_whole = compile_function(self._compute_whole, jit, dtype)
@@ -137,9 +138,7 @@ class ContextReader:
             state = self._read_segment(segment, state, tf.fill([n_rows], count))
         return self._score_last(state.last, targets)
 
-    def _compute_segment(
-        self, ids: tf.Tensor, state: CachedState, counts: tf.Tensor
-    ) -> CachedState:
+    def _compute_segment(self, ids: tf.Tensor, state: State, counts: tf.Tensor) -> State:
         return self._cached.read(ids, state, counts)[1]
 
     def _compute_last(self, last: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
@@ -199,7 +198,7 @@ class LossStore:
         return self._folder and os.path.join(self._folder, f"{context_len}.npy")
 
 
-def hash_weights(model: TransformerXL) -> str:
+def hash_weights(model: SegmentModel) -> str:
     """Returns a hash of a model's weights."""
     digest = hashlib.sha256()
     for weight in model.weights:

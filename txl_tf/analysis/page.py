@@ -82,6 +82,7 @@ def write_page(options: flags.FlagValues) -> None:
     from txl_tf.analysis.attention_stretch import parse_heads
     from txl_tf.analysis.text_page import TextFacts, estimate_size, make_text_page
     from txl_tf.analysis.text_trace import trace_text
+    from txl_tf.architectures.choice import check_transformer
     from txl_tf.cached_model import CachedModel
     from txl_tf.evaluation.checkpoints import describe_span
     from txl_tf.evaluation.progress import Bar
@@ -91,6 +92,7 @@ def write_page(options: flags.FlagValues) -> None:
     from txl_tf.runs.files import write_text
 
     lm = load(options.run, checkpoint=options.checkpoint, precision=options.precision)
+    check_transformer(lm.config, "an analysis of attention")
     config, evaluation = lm.config, override_evaluation(lm.evaluation, options)
     heads = sorted(set(parse_heads(options.heads or [], config)))
     if options.heads is None:

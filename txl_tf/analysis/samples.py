@@ -70,12 +70,14 @@ def show_samples(options: flags.FlagValues) -> None:
     """
     _check_flags(options)
 
+    from txl_tf.architectures.choice import check_transformer
     from txl_tf.evaluation.checkpoints import check_data, describe_span
     from txl_tf.inference import load
     from txl_tf.runs.files import write_json, write_text
     from txl_tf.runs.folder import read_run_config
 
     config = read_run_config(options.run)
+    check_transformer(config.model, "generation")
     records = open_run_records(options.run, options.data_dir, options.data_format)
     check_data(records, config, model_dir=options.run, split=options.split)
     if records.vocabulary is None:

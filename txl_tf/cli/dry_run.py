@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from txl_tf.config import ModelConfig, TrainConfig
+from txl_tf.config import LSTM, ModelConfig, TrainConfig
 from txl_tf.config.stages import find_stage
 from txl_tf.data.data_set import DataSet
 from txl_tf.data.lanes import TrainingLanes
@@ -58,21 +58,27 @@ def describe_dry_run(
         f"parameters  {sum(parts):,}: embedding {parts.embedding:,}, layers {parts.layers:,}, "
         f"softmax {parts.softmax:,} without the tables"
     )
-    memory = estimate_memory(config.model, training, n_replicas=n_replicas or 1)
-    yield f"memory      {_describe_memory(memory)}"
+    has_estimates = config.model.model_type != LSTM
+    if has_estimates:
+        memory = estimate_memory(config.model, training, n_replicas=n_replicas or 1)
+        yield f"memory      {_describe_memory(memory)}"
+    else:
+        yield "memory      not estimated for an LSTM, nor are operations"
     yield f"            {_describe_replicas(training.train_batch_size, n_replicas)}"
-    flops = count_step_flops(config.model, training, **counts)
+    flops = count_step_flops(config.model, training, **counts) if has_estimates else None
     yield (
         f"step        {training.train_batch_size * training.tgt_len:,} tokens, "
-        f"{training.train_batch_size} lanes of {training.tgt_len}; "
-        f"{_format_flops(flops)} in matrix products"
+        f"{training.train_batch_size} lanes of {training.tgt_len}"
+        + (f"; {_format_flops(flops)} in matrix products" if flops else "")
     )
     n_tokens = _count_tokens(lanes, training.train_steps) - _count_tokens(lanes, first_step)
     epochs = n_tokens / (lanes.n_lanes * lanes.lane_len)
-    all_flops = count_run_flops(config.model, training, first_step=first_step, **counts)
+    if has_estimates:
+        flops = count_run_flops(config.model, training, first_step=first_step, **counts)
     yield (
         f"run         step {first_step:,} to {training.train_steps:,}: {n_tokens:,} tokens, "
-        f"{epochs:,.2f} epochs, {describe_epoch(lanes)}; {_format_flops(all_flops)}"
+        f"{epochs:,.2f} epochs, {describe_epoch(lanes)}"
+        + (f"; {_format_flops(flops)}" if flops else "")
     )
     yield f"start       {_describe_start(options, training, checkpoints)}"
     changes = describe_changes(first_step, found.training, training) if found else {}

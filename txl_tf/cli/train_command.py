@@ -227,13 +227,15 @@ def _choose_sampler(
 ) -> "SamplerMaker | None":
     """Returns a function that makes the sampler of evaluations in training; `None` for no samples.
 
-    TPUs make no samples: they are not suited to generating one token at a time.
+    TPUs make no samples: they are not suited to generating one token at a time. Nor do LSTMs, for
+    which there is no generation.
     """
     has_samples = options.sample_tokens and options.eval_every and "tpu" not in options
     if records.vocabulary is None or not has_samples:
         return None
     if not config.model.can_have_memory:
-        print("Evaluations generate no samples, which need a memory.")
+        if is_chief():
+            print("Evaluations generate no samples: that needs a memory.")
         return None
     from txl_tf.inference.live_sample import PROMPT_TOKENS, LiveSample
 

@@ -1,6 +1,6 @@
 """Hyper-parameters as frozen, checked dataclasses with the names of the 2019 release."""
 
-from txl_tf.config.model import SHAPELESS, TRAINED_WITH, ModelConfig
+from txl_tf.config.model import LSTM, SHAPELESS, TRAINED_WITH, TRANSFORMER_XL, ModelConfig
 from txl_tf.config.reading import (
     KERNEL_DTYPES,
     MAX_DRAFT_LEN,
@@ -13,10 +13,12 @@ from txl_tf.config.training import JIT_MODES, TrainConfig
 __all__ = [
     "JIT_MODES",
     "KERNEL_DTYPES",
+    "LSTM",
     "MAX_DRAFT_LEN",
     "MAX_SAMPLING_SEED",
     "SHAPELESS",
     "TRAINED_WITH",
+    "TRANSFORMER_XL",
     "AttentionSpan",
     "EvalConfig",
     "ModelConfig",

@@ -2,15 +2,25 @@
 
 import itertools
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txl_tf.config.base import Config, define_field, describe, document_fields
 from txl_tf.errors import UserError
+
+if TYPE_CHECKING:
+    from txl_tf.config.reading import AttentionSpan
 
 INITIALIZERS = ("normal", "uniform")
 ENCODINGS = ("relative", "shaw", "shaw_biased", "sinusoid", "learned")
 _TABLES = ("shaw", "shaw_biased", "learned")  # encodings with a learned row for each position
 _PLACES = ("sinusoid", "learned")  # encodings of places in the segment, not of distances
+TRANSFORMER_XL, LSTM = "transformer_xl", "lstm"
+MODEL_TYPES = (TRANSFORMER_XL, LSTM)
+# Fields that mean nothing for an LSTM.
+_NOT_OF_LSTM = (
+    *("n_head", "d_head", "d_inner", "untie_r", "dropatt", "layer_norm_epsilon"),
+    *("encoding", "n_positions"),
+)
 # Far beyond any real model: a larger value is a mistake, and would run out of time or memory.
 MAX_LAYERS = 1000
 MAX_WIDTH = 2**20
@@ -18,6 +28,7 @@ MAX_WIDTH = 2**20
 TRAINED_WITH = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
 # Fields that do not affect the shapes of the weights.
 SHAPELESS = (*TRAINED_WITH, "layer_norm_epsilon")
+_LSTM_SPAN = {"mem_len": 0, "same_length": False, "clamp_len": -1, "counts_self": False}
 
 
 class ParameterCounts(NamedTuple):
@@ -25,7 +36,8 @@ class ParameterCounts(NamedTuple):
 
     Args:
         embedding: The tables and projections of the embedding; the softmax shares the tables.
-        layers: The decoder layers, with the weights of the position encoding: the biases u and v.
+        layers: The decoder layers, with the weights of the position encoding: the biases u and v;
+            or the LSTM layers.
         softmax: The biases, clusters and projections that the softmax does not share.
     """
 
@@ -37,10 +49,11 @@ class ParameterCounts(NamedTuple):
 @document_fields
 @dataclass(frozen=True)
 class ModelConfig(Config):
-    """The settings of a Transformer-XL that define its weights, dropout and initialisation.
+    """The settings of a model that define its weights, dropout and initialisation.
 
     Raises:
-        UserError: If a value is out of its range. The message names the field.
+        UserError: If a value is out of its range, or has no effect with `model_type`. The message
+            names the field.
 
     >>> ModelConfig(n_token=27, n_layer=12, d_model=512, d_embed=512, n_head=8, d_head=64,
     ...             d_inner=2048).count_parameters()
@@ -113,6 +126,12 @@ class ModelConfig(Config):
         "Constant that LayerNorm adds to the variance: 1e-12 in the 2019 release, 1e-5 in "
         "Hugging Face transformers.",
     )
+    model_type: str = define_field(
+        TRANSFORMER_XL,
+        "Architecture. lstm is a baseline: n_layer LSTM layers of width d_model, with the same "
+        "embedding and softmax; it needs mem_len=0, and takes no setting of the attention.",
+        choices=MODEL_TYPES,
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.cutoffs, list):  # from JSON
@@ -149,17 +168,36 @@ class ModelConfig(Config):
             self._check(0 <= getattr(self, name) < 1, f"`{name}` must be in [0, 1)", name)
         for name in ("init_std", "proj_init_std", "init_range", "layer_norm_epsilon"):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
+        if self.model_type == LSTM:
+            for name in _NOT_OF_LSTM:
+                is_default = getattr(self, name) == getattr(type(self), name)
+                self._check(is_default, f"`{name}` has no effect with model_type={LSTM}", name)
 
-    def check_reading(self, tgt_len: int, mem_len: int) -> None:
-        """Checks that the model can read segments of a length, with a memory of a length.
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields as a dict for `json.dump`, without those that have no effect.
+
+        The type of a Transformer-XL is left out too, as it was before there were others.
+        """
+        left_out = _NOT_OF_LSTM if self.model_type == LSTM else ("model_type",)
+        return {name: value for name, value in super().to_json().items() if name not in left_out}
+
+    def check_reading(self, tgt_len: int, span: "AttentionSpan") -> None:
+        """Checks that the model can read segments of a length with an attention span.
 
         Raises:
-            UserError: If it cannot, because of its position encoding.
+            UserError: If it cannot: an LSTM has no span, and some position encodings no memory.
         """
-        if mem_len and not self.can_have_memory:
+        if self.model_type == LSTM:
+            for name, needed in _LSTM_SPAN.items():
+                if (value := getattr(span, name)) != needed:
+                    raise UserError(
+                        f"`{name}` must be {str(needed).lower()} with model_type={LSTM}, which "
+                        f"attends to nothing. Received: {name}={value}"
+                    )
+        elif span.mem_len and not self.can_have_memory:
             raise UserError(
                 f"`mem_len` must be 0 with encoding={self.encoding}: it encodes the places in a "
-                f"segment, and the memory lies before them. Received: mem_len={mem_len}"
+                f"segment, and the memory lies before them. Received: mem_len={span.mem_len}"
             )
         if self.max_places is not None and tgt_len > self.max_places:
             raise UserError(
@@ -169,8 +207,8 @@ class ModelConfig(Config):
 
     @property
     def can_have_memory(self) -> bool:
-        """Whether the position encoding reaches back into a memory."""
-        return self.encoding not in _PLACES
+        """Whether attention reaches back into a memory, as generation needs it."""
+        return self.model_type == TRANSFORMER_XL and self.encoding not in _PLACES
 
     @property
     def max_places(self) -> int | None:
@@ -191,16 +229,17 @@ class ModelConfig(Config):
                 f"{purpose} needs a memory, which a model with encoding={self.encoding} cannot have"
             )
 
-    def check_training(self, tgt_len: int, mem_len: int) -> None:
-        """Checks that the model can be trained with segments and a memory of these lengths.
+    def check_training(self, tgt_len: int, span: "AttentionSpan") -> None:
+        """Checks that the model can be trained with segments of a length and an attention span.
 
         Raises:
-            UserError: If it cannot, because of its position encoding.
+            UserError: If it cannot, or its learned positions are fewer than the keys of a segment.
         """
-        self.check_reading(tgt_len, mem_len)
-        if self.encoding in _TABLES and self.n_positions < mem_len + tgt_len:
+        self.check_reading(tgt_len, span)
+        n_keys = span.mem_len + tgt_len
+        if self.encoding in _TABLES and self.n_positions < n_keys:
             raise UserError(
-                f"`n_positions` must be at least mem_len + tgt_len = {mem_len + tgt_len} with "
+                f"`n_positions` must be at least mem_len + tgt_len = {n_keys} with "
                 f"encoding={self.encoding}. Received: n_positions={self.n_positions}"
             )
 
@@ -249,9 +288,12 @@ class ModelConfig(Config):
             for has_projection in (self.has_embedding_projection, self.has_softmax_projection)
         )
         clusters = (n_bins - 1) * (self.d_embed + 1)
+        layers = self.n_layer * (attention + feed_forward) + self._count_encoding()
+        if self.model_type == LSTM:  # input kernel, recurrent kernel and bias of 4 gates
+            layers = self.n_layer * 4 * self.d_model * (2 * self.d_model + 1)
         return ParameterCounts(
             embedding=tables + of_embedding,
-            layers=self.n_layer * (attention + feed_forward) + self._count_encoding(),
+            layers=layers,
             softmax=of_softmax + clusters + self.n_token,
         )
 

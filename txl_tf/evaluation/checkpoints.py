@@ -4,6 +4,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
+from txl_tf.architectures.choice import make_model
 from txl_tf.config import EvalConfig
 from txl_tf.data.data_set import DataSet
 from txl_tf.data.sliding_windows import AnyLanes
@@ -11,7 +12,6 @@ from txl_tf.errors import UserError
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.progress import ScoreBar
 from txl_tf.evaluation.score import Score, describe_unknown, format_score, make_score_record
-from txl_tf.model import TransformerXL
 from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.files import append_json_line
@@ -108,7 +108,7 @@ def evaluate_checkpoints(
         if not checkpoints:
             raise UserError(f"`{model_dir}` holds no checkpoint from step {first_step} on")
     evaluator = Evaluator(
-        TransformerXL(config.model),
+        make_model(config.model),
         config.evaluation,
         vocabulary=records.vocabulary,
         jit=jit,

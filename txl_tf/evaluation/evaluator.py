@@ -5,27 +5,35 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel, CachedState
+from txl_tf.architectures.choice import make_cached_model
+from txl_tf.cached_model import State
 from txl_tf.compilation import compile_function
-from txl_tf.config import AttentionSpan, EvalConfig
+from txl_tf.config import LSTM, AttentionSpan, EvalConfig
 from txl_tf.data.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes import Tokens
 from txl_tf.data.sliding_windows import AnyLanes, SlidingWindows
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.evaluation.score import Score
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel
 from txl_tf.runs.files import explain_full_memory
 
 
-def choose_warm_len(span: AttentionSpan) -> int:
+def choose_warm_len(span: AttentionSpan, *, lstm_tgt_len: int = 0) -> int:
     """Returns the number of tokens that warm a lane well enough: four memory lengths.
+
+    An LSTM has no memory length, and forgets gradually: four segments are taken, whose length is
+    usually that of training, over which its gradients reached back.
 
     A state of layer n depends on n memory lengths of text, so n_layer of them are exact. Text more
     than four memory lengths back changed the mean loss by less than 1e-5 nats in the worst case
     that was measured (docs/evaluation.md).
+
+    Args:
+        span: The attention span.
+        lstm_tgt_len: The segment length if the model is an LSTM, otherwise 0.
     """
-    return 4 * span.mem_len
+    return 4 * (lstm_tgt_len or span.mem_len)
 
 
 _ADVICE = "for this evaluation: try fewer lanes, or a smaller tgt_len or mem_len"
@@ -54,7 +62,7 @@ class Evaluator:
 
     def __init__(
         self,
-        model: TransformerXL,
+        model: SegmentModel,
         config: EvalConfig,
         *,
         vocabulary: Vocabulary | None = None,
@@ -63,7 +71,7 @@ class Evaluator:
         self.model = model
         self.config = config
         self.vocabulary = vocabulary
-        self._cached = CachedModel(model, config.span, config.tgt_len)
+        self._cached = make_cached_model(model, config.span, config.tgt_len)
         self._score_segment = compile_function(self._compute_nats, jit, model.compute_dtype)
 
     def cut_lanes(
@@ -100,7 +108,9 @@ class Evaluator:
                 )
             return SlidingWindows(split, n_lanes=n_lanes, tgt_len=config.tgt_len, stride=stride)
         if warm_len is None:
-            warm_len = 0 if drop_rest else choose_warm_len(config.span)
+            is_lstm = self.model.config.model_type == LSTM
+            lstm_tgt_len = config.tgt_len if is_lstm else 0
+            warm_len = 0 if drop_rest else choose_warm_len(config.span, lstm_tgt_len=lstm_tgt_len)
         if not drop_rest:
             n_segments = -(-(len(split) - 1) // config.tgt_len)
             n_lanes = max(1, min(n_lanes, n_segments))
@@ -172,7 +182,7 @@ class Evaluator:
         unknown_id = self.vocabulary.unknown_id
         return Score(0.0, 0, self.vocabulary.level, 0), -1 if unknown_id is None else unknown_id
 
-    def _compute_nats(self, segment: Segment, state: CachedState) -> tuple[tf.Tensor, CachedState]:
+    def _compute_nats(self, segment: Segment, state: State) -> tuple[tf.Tensor, State]:
         """Returns the summed loss of a segment, () float64, and the new state."""
         starts = segment.document_starts if self.config.reset_at_documents else None
         nats, state = self._cached.score(

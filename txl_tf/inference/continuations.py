@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel, CachedState
+from txl_tf.cached_model import SegmentReader, State
 from txl_tf.compilation import compile_function
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
@@ -79,7 +79,7 @@ class ContinuationScorer:
         UserError: If `batch_size` is not positive.
     """
 
-    def __init__(self, cached: CachedModel, batch_size: int):
+    def __init__(self, cached: SegmentReader, batch_size: int):
         if batch_size < 1:
             raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
         self._cached = cached
@@ -126,8 +126,8 @@ class ContinuationScorer:
         ids: tf.Tensor,
         targets: tf.Tensor,
         counts: tf.Tensor,
-        state: CachedState,
-    ) -> tuple[tf.Tensor, tf.Tensor, CachedState]:
+        state: State,
+    ) -> tuple[tf.Tensor, tf.Tensor, State]:
         """Returns the losses of the targets and the greedy tokens, (B, T), and the new state."""
         model = self._cached.model
         hidden, state = self._cached.read(ids, state, counts)

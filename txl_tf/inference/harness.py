@@ -9,7 +9,7 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import simple_parse_args_string
 
-from txl_tf.cached_model import CachedModel
+from txl_tf.architectures.choice import make_cached_model
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.inference.continuations import ContinuationScorer, encode_continuation
@@ -57,7 +57,7 @@ class TxlLM(LM):
         self.vocabulary = self.lm.vocabulary
         self.batch_size = int(batch_size)
         self.prefix = choose_prefix(self.vocabulary) if prefix is None else prefix
-        cached = CachedModel(
+        cached = make_cached_model(
             self.lm.model, self.lm.span, self.lm.evaluation.tgt_len, mask_empty_memory=True
         )
         self._scorer = ContinuationScorer(cached, self.batch_size)

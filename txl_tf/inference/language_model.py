@@ -7,6 +7,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 
+from txl_tf.architectures.choice import check_transformer, make_model
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import KERNEL_DTYPES, AttentionSpan, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.reading import open_records
@@ -23,7 +24,7 @@ from txl_tf.inference.session import Session
 from txl_tf.inference.text_attention import TextAttention, read_text_attention
 from txl_tf.inference.text_encoder import TextEncoder
 from txl_tf.inference.text_scores import TextScore, score_texts, sum_scores
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.checkpoint_writer import save_weights
@@ -55,7 +56,7 @@ class LanguageModel:
 
     def __init__(
         self,
-        model: TransformerXL,
+        model: SegmentModel,
         vocabulary: Vocabulary | None,
         evaluation: EvalConfig,
         records_dir: str | None = None,
@@ -102,7 +103,9 @@ class LanguageModel:
             raise UserError(f"`precision` must be one of {rule}. Received: {precision!r}")
         folder = os.fspath(path)
         config = read_run_config(folder)
-        model = TransformerXL(config.model)
+        if precision != "float32":
+            check_transformer(config.model, "quantization")
+        model = make_model(config.model)
         weights = checkpoint or find_checkpoint(folder)
         load_weights(model, weights, use_ema=use_ema)
         if precision != "float32":
@@ -151,6 +154,7 @@ class LanguageModel:
         Raises:
             UserError: If there is no such dtype, or the model is quantized already.
         """
+        check_transformer(self.config, "quantization")
         self.model = quantize(self.model, dtype)
         self._generators.clear()
         self._scorers.clear()
@@ -260,6 +264,7 @@ class LanguageModel:
             UserError: If the text is empty or cannot be encoded, a layer or head does not exist, or
                 the arrays would take more than 2 GiB.
         """
+        check_transformer(self.config, "an analysis of attention")
         cached = self._make_cached(mask_empty_memory)
         ids = self._encoder.encode(text)
         return read_text_attention(cached, ids, self.vocabulary, layers=layers, heads=heads)
@@ -346,6 +351,7 @@ class LanguageModel:
         Raises:
             UserError: See `generate`.
         """
+        check_transformer(self.config, "generation")
         prompts = [prompts] if isinstance(prompts, str) else list(prompts)
         ids = [self._encoder.encode(prompt) for prompt in prompts]
         seeds = [int(seed)] * len(ids) if isinstance(seed, int | np.integer) else list(seed)
@@ -390,6 +396,7 @@ class LanguageModel:
             UserError: If `batch_size` is not positive, or the folder is not empty or cannot be
                 written. Nothing is left behind.
         """
+        check_transformer(self.config, "an export")
         return export_saved_model(
             os.fspath(folder),
             self._make_cached(mask_empty_memory),

@@ -8,10 +8,10 @@ import tensorflow as tf
 from txl_tf.config import KERNEL_DTYPES
 from txl_tf.errors import UserError
 from txl_tf.layers.packed_kernel import PackedPolicy
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel, TransformerXL
 
 
-def quantize(model: TransformerXL, dtype: str) -> TransformerXL:
+def quantize(model: SegmentModel, dtype: str) -> TransformerXL:
     """Returns a model with the kernels and tables of another one in fewer bits, for inference.
 
     Biases, norms and small projections stay in float32. So do activations, keys and values with
@@ -44,7 +44,7 @@ def quantize(model: TransformerXL, dtype: str) -> TransformerXL:
     return packed
 
 
-def get_kernel_dtype(model: TransformerXL) -> str:
+def get_kernel_dtype(model: SegmentModel) -> str:
     """Returns the dtype of the kernels of a model, one of `KERNEL_DTYPES`."""
     return getattr(model.dtype_policy, "packed_dtype", "float32")
 

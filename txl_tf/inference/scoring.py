@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel, CachedState
+from txl_tf.architectures.choice import make_cached_model
+from txl_tf.cached_model import SegmentReader, State
 from txl_tf.compilation import compile_function
 from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.inference.token_slots import StreamQueue, TokenSlot, arrange_slots
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel
 
 SCORING_BATCH_SIZE = 16
 # The compiled shapes: segments of 8, 32, 128, ..., T tokens and batches of 1, 4, 16, ..., B rows.
@@ -78,7 +79,7 @@ class Scorer:
 
     def __init__(
         self,
-        model: TransformerXL,
+        model: SegmentModel,
         span: AttentionSpan,
         tgt_len: int,
         *,
@@ -92,7 +93,7 @@ class Scorer:
         self._tgt_lens = {
             n_rows: join_segments(n_rows, tgt_len, span) for n_rows in self._batch_sizes
         }
-        self._cached = CachedModel(
+        self._cached = make_cached_model(
             model, span, max(self._tgt_lens.values()), mask_empty_memory=mask_empty_memory
         )
         self._memoryless = self._cached.without_memory()
@@ -120,7 +121,7 @@ class Scorer:
         """
         queue = StreamQueue(streams, in_order=in_order)
         self._cached.follow_weights()
-        state: CachedState | None = None
+        state: Any = None
         active: list[TokenSlot] = []
         while True:
             while len(active) < self._batch_sizes[-1] and (slot := queue.take()):
@@ -141,8 +142,8 @@ class Scorer:
             active = [slot for slot in active if not slot.is_done]
 
     def _read(
-        self, rows: Sequence[TokenSlot | None], state: CachedState | None
-    ) -> tuple[np.ndarray, CachedState | None]:
+        self, rows: Sequence[TokenSlot | None], state: State | None
+    ) -> tuple[np.ndarray, State | None]:
         """Returns the losses of the next segment of each row, (B, T), and the new state."""
         slots = [slot for slot in rows if slot is not None]
         tgt_len = self._tgt_lens[len(rows)]
@@ -187,9 +188,7 @@ class Scorer:
                 fresh[row] = slot.is_fresh
         return _Step(ids, targets, counts, fresh)
 
-    def _arrange_state(
-        self, rows: Sequence[TokenSlot | None], state: CachedState | None
-    ) -> CachedState:
+    def _arrange_state(self, rows: Sequence[TokenSlot | None], state: State | None) -> State:
         """Returns the state with each slot's state in its row; other rows are arbitrary."""
         if state is None:
             return self._cached.initial_state(len(rows))
@@ -202,14 +201,10 @@ class Scorer:
         sources = [min(row, n_rows - 1) for row in sources]
         return tf.nest.map_structure(lambda states: tf.gather(states, sources), state)
 
-    def _compute(
-        self, cached: CachedModel, step: _Step, state: CachedState
-    ) -> tuple[tf.Tensor, CachedState]:
+    def _compute(self, cached: SegmentReader, step: _Step, state: State) -> tuple[tf.Tensor, State]:
         """Returns the losses of a step, (B, T), and the new state; compiles once per shape."""
 
-        def compute(
-            step: tuple[tf.Tensor, ...], state: CachedState
-        ) -> tuple[tf.Tensor, CachedState]:
+        def compute(step: tuple[tf.Tensor, ...], state: State) -> tuple[tf.Tensor, State]:
             ids, targets, counts, fresh = step
             return cached.score(ids, targets, state.reset(fresh), counts)
 
@@ -238,7 +233,7 @@ def join_segments(n_rows: int, tgt_len: int, span: AttentionSpan) -> int:
     return max(tgt_len, min(_JOINED_TOKENS // n_rows, span.mem_len // _MEMORY_DIVISOR))
 
 
-def _list_whole_lens(n_rows: int, tgt_len: int, cached: CachedModel) -> list[int]:
+def _list_whole_lens(n_rows: int, tgt_len: int, cached: SegmentReader) -> list[int]:
     """Returns the lengths, ascending, of segments that hold whole streams."""
     sizes = _list_sizes(_MIN_TGT_LEN, tgt_len)
     limit = min(cached.max_len_without_memory, math.isqrt(_MAX_SCORES // n_rows))

@@ -20,11 +20,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import SHAPELESS, ModelConfig
+from txl_tf.config import SHAPELESS, TRANSFORMER_XL, ModelConfig
 from txl_tf.config.base import list_differences
 from txl_tf.data.files import check_address
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_files import CHECKPOINTS_NAME, PREFIX
 from txl_tf.runs.folder import read_run_id
 
@@ -111,7 +111,9 @@ class CheckpointReader:
     def model_config(self) -> dict[str, Any]:
         """The fields of the model's config that shape the weights; empty if it is not saved."""
         key = make_key(CONFIG_GROUP, "model")
-        return json.loads(self.get_tensor(key)) if key in self.keys else {}
+        if key not in self.keys:
+            return {}
+        return {"model_type": TRANSFORMER_XL} | json.loads(self.get_tensor(key))
 
     def find_mismatch(self, step: int, run_id: str | None) -> str | None:
         """Describes how the weights differ from a step of a run; `None` if they belong to it.
@@ -164,7 +166,7 @@ class CheckpointReader:
             f"txl_tf.import_release --source {shlex.quote(source or '.')} --out MODEL_DIR"
         )
 
-    def check_weights(self, model: TransformerXL, group: str = "weights") -> None:
+    def check_weights(self, model: SegmentModel, group: str = "weights") -> None:
         """Checks that a group holds exactly the weights of a model.
 
         Raises:
@@ -174,9 +176,14 @@ class CheckpointReader:
         wanted = {name: list(x.shape) for name, x in name_variables(model.weights).items()}
         if found == wanted:
             return
-        wanted_config = json.loads(write_shaping_fields(model.config))
+        wanted_config = {
+            "model_type": model.config.model_type,
+            **json.loads(write_shaping_fields(model.config)),
+        }
         fields = list_differences(self.model_config, wanted_config)
-        differences = fields or list_differences(found, wanted)
+        # The other fields of another type of model say nothing.
+        types = [line for line in fields if line.startswith("model_type ")]
+        differences = types or fields or list_differences(found, wanted)
         more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
         raise UserError(
             f"checkpoint {self.path} belongs to another model: {'; '.join(differences[:3])}{more}"
@@ -203,7 +210,7 @@ class CheckpointReader:
         return next((int(self.get_tensor(key)) for key in keys), None)
 
 
-def load_weights(model: TransformerXL, path: str, *, use_ema: bool = True) -> bool:
+def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> bool:
     """Restores only the weights of a model from a checkpoint, `.../ckpt-STEP`.
 
     Args:

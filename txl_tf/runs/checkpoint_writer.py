@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from txl_tf.data.files import access_path
 from txl_tf.errors import UserError, explain
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_files import make_path, remove_checkpoint
 from txl_tf.runs.checkpoint_reader import (
     CONFIG_GROUP,
@@ -72,7 +72,7 @@ def explain_failed_save(path: str, describe_kept: Callable[[], str] = str) -> It
 
 
 def save_weights(
-    model_dir: str, model: TransformerXL, *, step: int, optimizer: SavedOptimizer | None = None
+    model_dir: str, model: SegmentModel, *, step: int, optimizer: SavedOptimizer | None = None
 ) -> str:
     """Writes a checkpoint of a run without a memory.
 
@@ -99,7 +99,7 @@ def save_weights(
     return path
 
 
-def group_variables(model: TransformerXL, optimizer: SavedOptimizer) -> Groups:
+def group_variables(model: SegmentModel, optimizer: SavedOptimizer) -> Groups:
     """Returns the variables of a checkpoint by group and name, each of them once."""
     # An EMA weight has the name of its weight, so that it can be restored in its place.
     ema = {weight.path.replace("/", "."): average for weight, average in optimizer.ema_weights}
@@ -111,7 +111,7 @@ def group_variables(model: TransformerXL, optimizer: SavedOptimizer) -> Groups:
     return groups
 
 
-def make_config_group(model: TransformerXL, *, has_memory: bool = True) -> Groups:
+def make_config_group(model: SegmentModel, *, has_memory: bool = True) -> Groups:
     """Returns the group that holds the model's config and whether there is a memory."""
     values: dict[str, Any] = {"model": write_shaping_fields(model.config), "has_memory": has_memory}
     return {CONFIG_GROUP: {name: tf.Variable(value) for name, value in values.items()}}

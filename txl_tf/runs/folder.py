@@ -70,7 +70,8 @@ class RunConfig:
         evaluation: Lanes, segment and span of the evaluations; may change from call to call.
 
     Raises:
-        UserError: If the model's position encoding does not allow the memory or the segments.
+        UserError: If the model cannot read with the segments and the span of the training or the
+            evaluation.
     """
 
     dataset: str
@@ -79,8 +80,8 @@ class RunConfig:
     evaluation: EvalConfig
 
     def __post_init__(self) -> None:
-        self.model.check_training(self.training.tgt_len, self.training.mem_len)
-        self.model.check_reading(self.evaluation.tgt_len, self.evaluation.mem_len)
+        self.model.check_training(self.training.tgt_len, self.training.span)
+        self.model.check_reading(self.evaluation.tgt_len, self.evaluation.span)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `config.json`."""
@@ -283,5 +284,6 @@ def check_config(model_dir: str, config: RunConfig) -> RunConfig:
 
 
 def _flatten(config: RunConfig) -> dict[str, Any]:
-    values = {"dataset": config.dataset, **config.model.to_json(), **config.training.to_json()}
+    model = dataclasses.asdict(config.model)  # all fields, so that those of two types compare
+    values = {"dataset": config.dataset, **model, **config.training.to_json()}
     return {name: value for name, value in values.items() if name not in _CHANGEABLE}

@@ -2,7 +2,8 @@
 
 A file `PREFIX.memory-PART-of-PARTS` is a tensorflow checkpoint whose tensors are called
 `layer_I/rows_START_STOP` after the lanes that they hold: lanes, not replicas, because a run may
-resume with another number of replicas. Two more tensors name the step and the run.
+resume with another number of replicas. I counts the tensors of the memory, of which a
+Transformer-XL has one for each layer and an LSTM two. Two more tensors name the step and the run.
 """
 
 import os
@@ -37,7 +38,7 @@ def write_memory(
 
     Args:
         prefix: The path of the checkpoint.
-        memory: For each layer (rows, M, D).
+        memory: The tensors of the memory, (rows, ...) each.
         origin: The step and the run.
         first_row: The first lane of this process.
         part: The index of this process.
@@ -74,16 +75,16 @@ def check_parts(prefix: str, n_parts: int) -> None:
         time.sleep(1.0)
 
 
-def read_memory(weights: CheckpointReader, n_layer: int, rows: range) -> list[tf.Tensor]:
+def read_memory(weights: CheckpointReader, n_tensors: int, rows: range) -> list[tf.Tensor]:
     """Reads some lanes, regardless of which processes wrote them.
 
     Args:
         weights: The reader of the checkpoint's weights.
-        n_layer: The number of layers of the model.
+        n_tensors: The number of tensors of the memory.
         rows: The consecutive lanes to read.
 
     Returns:
-        For each layer (rows, M, D).
+        The tensors, (rows, ...) each.
 
     Raises:
         MemoryFileError: If a file or a lane is missing, or the origin of a file differs from that
@@ -99,7 +100,7 @@ def read_memory(weights: CheckpointReader, n_layer: int, rows: range) -> list[tf
                 f"{reader.origin}, the weights name {expected}"
             )
     memory = []
-    for layer in range(n_layer):
+    for layer in range(n_tensors):
         pieces = []
         for reader in readers:
             for name in reader.keys:

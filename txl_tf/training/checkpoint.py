@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from txl_tf.data.files import access_path
 from txl_tf.errors import UserError, explain
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_files import (
     CHECKPOINTS_NAME,
     DAMAGED,
@@ -70,7 +70,7 @@ class Checkpointer:
     """
 
     model_dir: str
-    model: TransformerXL
+    model: SegmentModel
     optimizer: Optimizer
     memory: ReplicaMemory
     workers: Workers
@@ -135,7 +135,7 @@ class Checkpointer:
                 return mismatch
             memory = None
             if reader.has_memory:
-                memory = read_memory(reader, self.model.config.n_layer, self.memory.lanes)
+                memory = read_memory(reader, self.memory.n_tensors, self.memory.lanes)
             for group, variables in self._variables.items():
                 reader.restore(group, variables)
         except NO_DAMAGE as error:

@@ -20,7 +20,7 @@ from txl_tf.errors import UserError, explain
 from txl_tf.evaluation.checkpoints import check_documents
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.score import Score
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.data_place import DataPlace, remember_data
 from txl_tf.runs.folder import RunConfig, check_run_folder, make_run_folder, update_training
@@ -35,7 +35,7 @@ from txl_tf.training.validation import Validation
 from txl_tf.training.workers import Workers
 
 # Takes a model and returns a function that generates a text with its current weights.
-SamplerMaker = Callable[[TransformerXL], Callable[[], str]]
+SamplerMaker = Callable[[SegmentModel], Callable[[], str]]
 
 
 def train(

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel
 from txl_tf.training.workers import Workers
 
 Memory = Any  # a nest of tensors that only the model looks into
@@ -26,9 +26,10 @@ class ReplicaMemory:
 
     Attributes:
         lanes: The lanes of this process.
+        n_tensors: The number of tensors of the memory.
     """
 
-    def __init__(self, workers: Workers, model: TransformerXL, rows: int, mem_len: int):
+    def __init__(self, workers: Workers, model: SegmentModel, rows: int, mem_len: int):
         self._strategy = workers.strategy
         with self._strategy.scope():
             self._variables = keras.tree.map_structure(
@@ -37,6 +38,7 @@ class ReplicaMemory:
         n_local = len(self._list_values(keras.tree.flatten(self._variables)[0]))
         first = workers.index * n_local * rows
         self._rows = rows
+        self.n_tensors = len(keras.tree.flatten(self._variables))
         self.lanes = range(first, first + n_local * rows)
 
     def read(self) -> Memory:
@@ -50,7 +52,7 @@ class ReplicaMemory:
         )
 
     def gather(self) -> list[tf.Tensor]:
-        """Returns the memory of the lanes of this process: for each layer (lanes, M, D)."""
+        """Returns the memory of the lanes of this process, a list of tensors (lanes, ...)."""
         return [
             tf.concat([tf.identity(value) for value in self._list_values(variable)], axis=0)
             for variable in keras.tree.flatten(self._variables)

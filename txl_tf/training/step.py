@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.config import AttentionSpan
-from txl_tf.model import TransformerXL
+from txl_tf.model import SegmentModel
 from txl_tf.training.optimizer import Optimizer
 
 Memory = Any  # a nest of tensors that only the model looks into
@@ -37,7 +37,7 @@ class StepResult(NamedTuple):
 
 
 def train_step(
-    model: TransformerXL,
+    model: SegmentModel,
     optimizer: Optimizer,
     ids: tf.Tensor,
     targets: tf.Tensor,
@@ -116,7 +116,7 @@ def train_step(
 
 def _compute_parts(
     compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]],
-    model: TransformerXL,
+    model: SegmentModel,
     step: tf.Tensor,
     streams: Sequence[tf.Tensor],
     inputs: Any,
@@ -172,7 +172,7 @@ def _split_rows(inputs: Any, n_parts: int) -> Iterator[Any]:
 
 
 def compute_gradients(
-    model: TransformerXL,
+    model: SegmentModel,
     ids: tf.Tensor,
     targets: tf.Tensor,
     memory: Memory,

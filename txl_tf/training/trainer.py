@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.architectures.choice import make_model
 from txl_tf.compilation import choose_jit, compile_function
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
-from txl_tf.model import TransformerXL
 from txl_tf.runs.files import explain_full_memory
 from txl_tf.training.gauges import measure_norm, measure_peak_memory
 from txl_tf.training.optimizer import make_optimizer, read_step_count
@@ -124,7 +124,7 @@ class Trainer:
         self.jit = choose_jit(config.jit, config.precision)
         self.rows = check_batch(config, self.strategy.num_replicas_in_sync)
         with self.strategy.scope(), explain_full_memory(ADVICE):
-            self.model = TransformerXL(
+            self.model = make_model(
                 model_config,
                 seed=config.seed,
                 remat=config.remat,

@@ -1,0 +1,33 @@
+"""A tiny LSTM language model that tests share."""
+
+import numpy as np
+
+from txl_tf.architectures.lstm import LSTMModel
+from txl_tf.config import ModelConfig
+
+VOCABULARY = 23
+# Two bins of other widths, and projections: all kinds of weights.
+CONFIG = ModelConfig(
+    n_token=VOCABULARY,
+    n_layer=2,
+    d_model=6,
+    d_embed=8,
+    cutoffs=(7, 13),
+    div_val=2,
+    dropout=0.0,
+    model_type="lstm",
+)
+# Where documents begin in two rows of 15 tokens.
+STARTS = np.array([np.isin(np.arange(15), places) for places in ([4, 9, 10], [0, 9])])
+
+
+def make_model(config=CONFIG, **kwargs):
+    """Returns a model whose weights are all random and large enough to matter."""
+    model, rng = LSTMModel(config, seed=1, **kwargs), np.random.default_rng(7)
+    for variable in model.trainable_variables:
+        variable.assign(rng.normal(scale=0.5, size=variable.shape))
+    return model
+
+
+def make_ids(length=15, *, batch=2, seed=3):
+    return np.random.default_rng(seed).integers(VOCABULARY, size=(batch, length), dtype="int32")

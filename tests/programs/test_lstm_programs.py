@@ -1,0 +1,167 @@
+"""The programs on a run of an LSTM: what they do with it, and what they refuse in one line."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from small_commands import read_log, read_scores, read_weights, write_data, write_words
+
+import train_gpu
+import txl_tf
+from txl_tf import attention, context, evaluate, export, export_release, generate, score
+from txl_tf.analysis import page, samples
+from txl_tf.config import ModelConfig
+from txl_tf.runs.folder import read_run_config
+
+FLAGS = (
+    *("--model_type=lstm", "--n_layer=2", "--d_model=8", "--d_embed=8", "--tgt_len=5"),
+    *("--mem_len=0", "--train_batch_size=4", "--eval_batch_size=2", "--train_steps=12"),
+    *("--save_steps=4", "--iterations=4", "--learning_rate=0.01", "--jit=none", "--eval_every=6"),
+)
+N_TEST = 149
+
+
+def train(data_dir, model_dir, *more):
+    places = [f"--data_dir={data_dir}", f"--model_dir={model_dir}"]
+    return train_gpu.main(["train_gpu.py", *places, *FLAGS, *more])
+
+
+@pytest.fixture(scope="module")
+def lstm(tmp_path_factory):
+    """A run of an LSTM whose records, with a split test, lie in its folder."""
+    folder = tmp_path_factory.mktemp("lstm")
+    write_data(folder / "data")
+    assert train(folder / "data", folder / "lstm", "--ema=0.9") == 0
+    write_words(folder / "lstm" / "records", valid=101, test=N_TEST)
+    return folder / "lstm"
+
+
+def test_a_run_is_trained_and_says_once_that_it_has_no_samples(tmp_path, capsys):
+    data = write_data(tmp_path / "data")
+    assert train(data, tmp_path / "run") == 0
+    out = capsys.readouterr().out
+    assert out.count("No samples: generation needs model_type=transformer_xl.") == 1
+    assert [step for step, _ in read_scores(out)] == [6, 12]
+    assert read_log(tmp_path / "run")[-1]["step"] == 12
+    assert read_run_config(str(tmp_path / "run")).model.model_type == "lstm"
+
+
+def test_a_run_goes_on_as_if_it_had_not_stopped(tmp_path, capsys):
+    data = write_data(tmp_path / "data")
+    more = ("--dropout=0.3", "--accumulate_steps=2", "--ema=0.9")
+    assert train(data, tmp_path / "whole", *more) == 0
+    assert train(data, tmp_path / "parts", *more) == 0
+    for file in (tmp_path / "parts" / "checkpoints").glob("ckpt-*"):
+        if not file.name.startswith("ckpt-4."):
+            file.unlink()
+    assert train(data, tmp_path / "parts", *more) == 0
+    assert "Resuming from step 4." in capsys.readouterr().out
+    weights = zip(*(read_weights(tmp_path / name) for name in ("whole", "parts")), strict=True)
+    assert all(np.array_equal(*pair) for pair in weights)
+
+
+def test_a_dry_run_counts_parameters_and_estimates_nothing(tmp_path, capsys):
+    data = write_data(tmp_path / "data")
+    assert train(data, tmp_path / "run", "--dry_run") == 0
+    out = capsys.readouterr().out
+    config = ModelConfig(n_token=11, n_layer=2, d_model=8, d_embed=8, model_type="lstm")
+    assert f"parameters  {config.count_parameters():,}: " in out
+    assert "memory      not estimated for an LSTM, nor are operations" in out
+    assert "FLOP" not in out
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--n_head=3"], r"`n_head` has no effect with model_type=lstm. Received: n_head=3"),
+        (["--mem_len=7"], r"`mem_len` must be 0 with model_type=lstm.* Received: mem_len=7"),
+        (["--eval_clamp_len=7"], r"`clamp_len` must be -1 with model_type=lstm"),
+        (["--preset=text8_base"], r"`n_head` has no effect with model_type=lstm"),
+    ],
+)
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_training_that_cannot_be_is_one_line(tmp_path, capsys, flags, message, dry):
+    data = write_data(tmp_path / "data")
+    assert train(data, tmp_path / "run", *flags, f"--dry_run={str(dry).lower()}") in (1, 2)
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert re.search(message, lines[-1]), lines
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_another_type_in_the_same_folder_is_the_only_difference(lstm, capsys):
+    assert train(lstm.parent / "data", lstm, "--ema=0.9", "--model_type=transformer_xl") == 1
+    err = capsys.readouterr().err
+    assert "another config: model_type is 'lstm' there and 'transformer_xl' here" in err
+    assert "n_head" not in err
+
+
+@pytest.mark.parametrize("more", [(), ("--stride=2",), ("--warm_lanes=false",)])
+def test_a_run_is_evaluated(lstm, capsys, more):
+    assert evaluate.main(["evaluate.py", f"--run={lstm}", "--json", *more]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["split"] == "test"
+    assert record["is_averaged"]
+    assert record["warm_len"] == (20 if not more else 0)
+    assert record["loss_nats"] == pytest.approx(np.log(11), rel=0.1)
+
+
+def test_a_text_is_scored(lstm, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("w1 w2 w10 w3 w3\n" * 7)
+    file = str(tmp_path / "a.txt")
+    assert score.main(["score.py", f"--run={lstm}", "--format=jsonl", "--jit=none", file]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[0])
+    (expected,) = txl_tf.load(lstm).score([(tmp_path / "a.txt").read_text()], jit="none")
+    assert found["tokens"] == expected.tokens == 34
+    assert found["total_nats"] == pytest.approx(expected.total_nats)
+
+
+def test_contexts_are_compared_with_those_of_a_transformer(lstm, run, tmp_path, capsys):
+    arguments = (
+        *(f"--run={run}", f"--run={lstm}", f"--out={tmp_path}", "--first_context=2", "--delta=3"),
+        *("--max_context=11", "--positions=40", "--eval_tokens=60", "--attention_lengths=9"),
+    )
+    assert context.main(["context.py", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert out.count("No attention lengths of lstm: an LSTM has no attention") == 1
+    found = json.loads((tmp_path / "context.json").read_text())
+    assert list(found["losses"]) == ["run", "lstm"]
+    assert list(found["attention_lengths"]) == ["run"]
+    assert list(found["recl"][0]["runs"]) == ["run", "lstm"]
+
+
+def test_contexts_of_an_lstm_alone_have_no_attention_lengths(lstm, tmp_path, capsys):
+    arguments = (
+        *(f"--run={lstm}", f"--out={tmp_path}", "--first_context=2", "--delta=3"),
+        *("--max_context=11", "--positions=40", "--keep_losses=false"),
+    )
+    assert context.main(["context.py", *arguments]) == 0
+    assert "Attn Len" not in capsys.readouterr().out
+    assert not (tmp_path / "attention_lengths.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "task"),
+    [
+        (generate, ["--prompt=w1 w2"], "generation"),
+        (samples, ["--split=test", "--context_len=5", "--length=5"], "generation"),
+        (attention, ["--out={out}"], "an analysis of attention"),
+        (page, ["--split=test", "--out={out}"], "an analysis of attention"),
+        (export, ["--out={out}"], "an export"),
+        (export_release, ["--out={out}"], "the 2019 release"),
+        (score, ["--precision=int8"], "quantization"),
+    ],
+    ids=["generate", "samples", "attention", "page", "export", "export_release", "precision"],
+)
+def test_a_program_that_needs_a_transformer_refuses(
+    lstm, tmp_path, capsys, program, arguments, task
+):
+    out = tmp_path / "out"
+    given = [argument.format(out=out) for argument in arguments]
+    assert program.main(["program.py", f"--run={lstm}", *given]) == 1
+    captured = capsys.readouterr()
+    message = rf"{task} needs model_type=transformer_xl: .*\. Received: model_type=lstm$"
+    assert re.search(message, captured.err.strip().splitlines()[-1]), captured.err
+    assert not captured.out
+    assert not out.exists()
