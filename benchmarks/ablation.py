@@ -1,0 +1,425 @@
+r"""The ablations of the paper, measured on small models (tables 6, 7 and 8 of Dai et al. 2019).
+
+python -m benchmarks.ablation --quick                       # minutes: does everything work?
+python -m benchmarks.ablation --work_dir runs/ablation      # a night on 2 cores
+
+Trains models of one size on one number of tokens, once for each seed: position encodings, with
+recurrence and without, on all of the loss or its last half, and an LSTM. The text is the source of
+the Python standard library, in bytes; for table 7 it is cut into short lines and shuffled, so that
+nothing is to be learnt from long contexts. Each model is evaluated by attention length, and groups
+of models by their relative effective context length (RECL).
+
+Runs stay in --work_dir: an interrupted night goes on where it was.
+"""
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from absl import flags
+
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
+from txl_tf.errors import UserError
+
+if TYPE_CHECKING:
+    from txl_tf.data.lanes import Tokens
+    from txl_tf.inference import LanguageModel
+
+ROOT = Path(__file__).parents[1]
+TGT_LEN = 64
+# About a million parameters each.
+SIZES = (
+    *("--n_layer=4", "--d_model=128", "--d_embed=128"),
+    *("--n_head=4", "--d_head=32", "--d_inner=512"),
+)
+LSTM_SIZES = ("--model_type=lstm", "--n_layer=2", "--d_model=256", "--d_embed=256")
+CORPORA = ("text", "lines")
+
+
+class Variant(NamedTuple):
+    """A model that is trained.
+
+    Args:
+        recurrence: Whether it is trained with a memory, or carries a state.
+        encoding: The position encoding; "LSTM" for an LSTM.
+        loss: "full", or "half" for the last half of the positions.
+        corpus: One of `CORPORA`.
+        paper: The perplexity in table 6 or 7, at the length of training; `None` for none.
+    """
+
+    recurrence: bool
+    encoding: str
+    loss: str
+    corpus: str = "text"
+    paper: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the variant, for folders and tables."""
+        parts = [self.encoding, "memory" if self.recurrence else "segments", self.loss]
+        return "-".join([*parts, *([self.corpus] if self.corpus != "text" else [])])
+
+    def list_flags(self) -> list[str]:
+        """Returns the flags of the training program that make the model."""
+        if self.encoding == "LSTM":
+            return [*LSTM_SIZES, "--mem_len=0"]
+        n_rows = 0
+        if self.encoding in ("shaw", "shaw_biased"):
+            n_rows = 2 * TGT_LEN
+        if self.encoding == "learned":
+            n_rows = TGT_LEN
+        return [
+            *(*SIZES, "--dropatt=0"),
+            f"--mem_len={TGT_LEN if self.recurrence else 0}",
+            *(f"--encoding={self.encoding}", f"--n_positions={n_rows}"),
+            *(["--half_loss"] if self.loss == "half" else []),
+        ]
+
+
+# In the order of table 6, then what is not in it.
+TABLE_6 = [
+    Variant(True, "relative", "full", paper=27.02),
+    Variant(True, "shaw", "full", paper=27.94),
+    Variant(True, "relative", "half", paper=28.69),
+    Variant(False, "relative", "full", paper=29.59),
+    Variant(False, "relative", "half", paper=30.10),
+    Variant(False, "shaw", "full", paper=29.75),
+    Variant(False, "shaw", "half", paper=30.50),
+    Variant(False, "sinusoid", "half", paper=30.97),
+    Variant(False, "learned", "half", paper=31.16),
+    Variant(True, "shaw_biased", "full"),
+    Variant(False, "sinusoid", "full"),
+    Variant(False, "learned", "full"),
+    Variant(True, "LSTM", "full"),
+]
+TABLE_7 = [
+    Variant(True, "relative", "full", "lines", 25.2),
+    Variant(True, "shaw", "full", "lines", 25.7),
+    Variant(False, "relative", "full", "lines", 27.1),
+]
+VARIANTS = {variant.name: variant for variant in (*TABLE_6, *TABLE_7)}
+# The groups of table 8: models are compared with the best of their group.
+GROUPS = {
+    "Transformer-XL and LSTM": ["relative-memory-full", "LSTM-memory-full"],
+    "Transformers": [
+        *("relative-memory-full", "shaw-memory-full", "relative-segments-full"),
+        "learned-segments-half",
+    ],
+}
+SHARES = (0.1, 0.5, 1.0)  # r of the RECL
+LENGTHS = (16, 32, 64, 96, 128, 192, 256, 384)  # of memory or window at test time
+QUICK = {"steps": 60, "seeds": ["0"], "eval_tokens": 5_000, "positions": 20, "max_context": 96}
+
+
+class Outcome(NamedTuple):
+    """What was measured of a variant and a seed.
+
+    Args:
+        lengths: The attention lengths at test time.
+        bits: The bits per byte at each.
+        initial: The length used in training, one of `lengths`; 0 for an LSTM.
+    """
+
+    lengths: list[int]
+    bits: list[float]
+    initial: int
+
+    @property
+    def first(self) -> float:
+        """The bits per byte at the length used in training."""
+        return self.bits[self.lengths.index(self.initial)]
+
+    @property
+    def best(self) -> float:
+        """The fewest bits per byte."""
+        return min(self.bits)
+
+    @property
+    def best_length(self) -> int:
+        """The shortest length that reaches them, to three decimals ("Attn Len" in the paper)."""
+        rounded = [round(value, 3) for value in self.bits]
+        return self.lengths[rounded.index(min(rounded))]
+
+
+def make_corpora(folder: Path) -> dict[str, Path]:
+    """Returns the folders of the records, which are made if they are missing."""
+    made = {name: folder / f"data-{name}" for name in CORPORA}
+    text = made["text"]
+    if not (text / "records.json").exists():
+        run_python("data_prep/make_tfrecords.py", "--dataset=pydoc", f"--data_dir={text}")
+    if not (made["lines"] / "records.json").exists():
+        _shuffle_lines(text, made["lines"])
+    return made
+
+
+def _shuffle_lines(source: Path, target: Path) -> None:
+    """Writes records whose lines are those of others, in an order drawn with a fixed seed."""
+    from txl_tf.data import open_records, write_records
+
+    records = open_records(source)
+    newline = records.vocabulary.symbols.index("10") if records.vocabulary else 0
+    splits = {}
+    for name in records.splits:
+        split = records.split(name)
+        ids = split.read(0, len(split))
+        lines = np.split(ids, np.flatnonzero(ids == newline) + 1)
+        order = np.random.default_rng(0).permutation(len(lines))
+        splits[name] = [np.concatenate([lines[index] for index in order])]
+    write_records(target, dataset="lines", vocabulary=records.vocabulary, splits=splits)
+
+
+def run_python(*arguments: object) -> None:
+    """Runs a program of the repository and shows nothing of it, unless it fails.
+
+    Raises:
+        UserError: If it fails.
+    """
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(f"{' '.join(command)} failed: {done.stderr[-2000:]}")
+
+
+def train(variant: Variant, seed: str, data_dir: Path, folder: Path, steps: int) -> None:
+    """Trains a run, or goes on with it; it does nothing if the run is complete."""
+    run_python(
+        "train_gpu.py",
+        f"--data_dir={data_dir}",
+        f"--model_dir={folder}",
+        *variant.list_flags(),
+        *(f"--tgt_len={TGT_LEN}", "--train_batch_size=32", "--eval_batch_size=16"),
+        *("--learning_rate=1e-3", f"--warmup_steps={steps // 20}", f"--train_steps={steps}"),
+        *("--dropout=0.1", f"--seed={seed}", "--save_steps=1000"),
+    )
+
+
+def measure_lengths(lm: "LanguageModel", split: "Tokens", n_tokens: int) -> Outcome:
+    """Returns the scores of a model by attention length; an LSTM has none, and one score."""
+    from txl_tf.analysis.attention_lengths import measure_attention_lengths
+    from txl_tf.config import EvalConfig
+    from txl_tf.evaluation.evaluator import Evaluator
+
+    mem_len = lm.training.mem_len
+    config = EvalConfig(
+        tgt_len=TGT_LEN, mem_len=mem_len, same_length=bool(mem_len), eval_batch_size=16
+    )
+    if lm.config.model_type == "lstm":
+        evaluator = Evaluator(lm.model, config, jit="auto")
+        lanes = evaluator.cut_lanes(split)
+        n_segments = -(-n_tokens // (lanes.n_lanes * TGT_LEN))
+        score = evaluator.score_lanes(lanes, max_segments=n_segments)
+        return Outcome([0], [score.bits_per_token], 0)
+    initial = mem_len or TGT_LEN
+    found = measure_attention_lengths(
+        lm.model,
+        config,
+        split,
+        LENGTHS if lm.config.can_have_memory else [],
+        initial=initial,
+        max_tokens=n_tokens,
+        has_windows=not mem_len,
+    )
+    return Outcome(found.lengths, [score.bits_per_token for score in found.scores], initial)
+
+
+def measure_contexts(
+    lm: "LanguageModel", split: "Tokens", options: flags.FlagValues, folder: Path
+) -> np.ndarray:
+    """Returns the losses of a model after contexts of `list_contexts`, (C, n) in nats."""
+    from txl_tf.analysis.context_losses import (
+        ContextReader,
+        LossStore,
+        compute_losses,
+        draw_positions,
+    )
+
+    lengths = list_contexts(options)
+    positions = draw_positions(len(split), lengths[-1], options.positions, seed=0)
+    settings = {"positions": len(positions), "longest": lengths[-1], "steps": lm.step}
+    store = LossStore(str(folder / "contexts"), settings)
+    reader = ContextReader(lm.model, lm.evaluation, lengths[-1])
+    return compute_losses(reader, split, positions, lengths, store)
+
+
+def list_contexts(options: flags.FlagValues) -> list[int]:
+    """Returns the context lengths, which are multiples of 32."""
+    return list(range(32, options.max_context + 1, 32))
+
+
+def find_relative_lengths(
+    losses: Mapping[str, np.ndarray], lengths: Sequence[int]
+) -> dict[str, dict[str, list[int]]]:
+    """Returns the RECL of each model by group, for each of `SHARES`.
+
+    Args:
+        losses: (C, n) of each model, by its name.
+        lengths: The C context lengths.
+    """
+    from txl_tf.analysis.effective_length import compare_models
+
+    found = {}
+    for group, names in GROUPS.items():
+        known = [name for name in names if name in losses]
+        relative = [compare_models([losses[name] for name in known], lengths, r) for r in SHARES]
+        found[group] = {
+            name: [of_share.lengths[index].tokens for of_share in relative]
+            for index, name in enumerate(known)
+        }
+    return found
+
+
+def run_variants(options: flags.FlagValues) -> None:
+    """Trains and measures the variants, prints the tables, and writes figures and numbers.
+
+    Raises:
+        UserError: If there is no such variant, or a program fails.
+    """
+    if options.quick:
+        for name, value in QUICK.items():
+            if not options[name].present:
+                options[name].value = value
+    names = options.variants or list(VARIANTS)
+    folder = Path(options.work_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    corpora = make_corpora(folder)
+    outcomes: dict[str, dict[str, Outcome]] = {name: {} for name in names}
+    relative: dict[str, Any] = {}
+    for seed in options.seeds:
+        losses = {}
+        for name in names:
+            variant = VARIANTS[name]
+            run = folder / f"{name}-{options.steps}-seed{seed}"
+            train(variant, seed, corpora[variant.corpus], run, options.steps)
+            lm, split = _load(run, corpora[variant.corpus])
+            found = outcomes[name][seed] = measure_lengths(lm, split, options.eval_tokens)
+            if any(name in group for group in GROUPS.values()):
+                losses[name] = measure_contexts(lm, split, options, run)
+            print(f"seed {seed}: {name:<28} {found.first:.4f} bits per byte", flush=True)
+        relative[seed] = find_relative_lengths(losses, list_contexts(options))
+    for line in (*format_scores(outcomes), "", *format_relative_lengths(relative)):
+        print(line)
+    record = {
+        "steps": options.steps,
+        "eval_tokens": options.eval_tokens,
+        "positions": options.positions,
+        "scores": {
+            name: {seed: found._asdict() for seed, found in by_seed.items()}
+            for name, by_seed in outcomes.items()
+        },
+        "recl": relative,
+    }
+    path = folder / "ablation.json"
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    draw(outcomes, folder / "ablation.png")
+    print(f"Wrote ablation.json and ablation.png to {folder}")
+
+
+def _load(run: Path, data_dir: Path) -> tuple["LanguageModel", "Tokens"]:
+    """Returns a trained model, and the split that it is measured on."""
+    from txl_tf.data import open_records
+    from txl_tf.inference import LanguageModel
+
+    return LanguageModel.load(run), open_records(data_dir).split("test")
+
+
+def format_scores(outcomes: Mapping[str, Mapping[str, Outcome]]) -> list[str]:
+    """Returns the lines of a Markdown table of tables 6 and 7."""
+    lines = [
+        "| recurrence | encoding | loss | text | bits per byte: init | best | Attn Len | paper |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, by_seed in outcomes.items():
+        variant, found = VARIANTS[name], list(by_seed.values())
+        lengths = ", ".join(str(outcome.best_length) for outcome in found)
+        cells = [
+            *("yes" if variant.recurrence else "no", variant.encoding, variant.loss),
+            variant.corpus,
+            _format_spread([outcome.first for outcome in found]),
+            _format_spread([outcome.best for outcome in found]),
+            lengths if found[0].initial else "-",
+            f"{variant.paper:.2f}" if variant.paper else "-",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def format_relative_lengths(relative: Mapping[str, Any]) -> list[str]:
+    """Returns the lines of a Markdown table of table 8, with the values of all seeds."""
+    shares = " | ".join(f"r = {share:g}" for share in SHARES)
+    lines = [f"| group | model | {shares} |", f"|---|---|{'---|' * len(SHARES)}"]
+    first = next(iter(relative.values()))
+    for group, name in ((group, name) for group, by_name in first.items() for name in by_name):
+        by_seed = [found[group][name] for found in relative.values()]
+        cells = [", ".join(map(str, of_share)) for of_share in zip(*by_seed, strict=True)]
+        lines.append(f"| {group} | {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _format_spread(values: Sequence[float]) -> str:
+    """Returns the mean of the seeds, and the range if there are several.
+
+    >>> _format_spread([2.5]), _format_spread([2.5, 2.52])
+    ('2.500', '2.510 (2.500 to 2.520)')
+    """
+    mean = f"{np.mean(values):.3f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.3f} to {max(values):.3f})"
+
+
+def draw(outcomes: Mapping[str, Mapping[str, Outcome]], path: Path) -> None:
+    """Draws the loss by attention length; a star marks that of training, a bar the seeds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 5), layout="constrained")
+    panels = figure.subplots(1, len(CORPORA), width_ratios=(3, 2))
+    for axes, corpus in zip(panels, CORPORA, strict=True):
+        for name, by_seed in outcomes.items():
+            if VARIANTS[name].corpus != corpus:
+                continue
+            found = list(by_seed.values())
+            bits = np.array([outcome.bits for outcome in found])  # (seeds, lengths)
+            lengths, initial = found[0].lengths, found[0].initial
+            if not initial:  # an LSTM
+                axes.axhline(bits.mean(), color="0.5", linestyle=":", label=name)
+                continue
+            errors = np.abs(np.stack([bits.min(axis=0), bits.max(axis=0)]) - bits.mean(axis=0))
+            bars = axes.errorbar(lengths, bits.mean(axis=0), errors, marker="o", ms=3, label=name)
+            star = bits.mean(axis=0)[lengths.index(initial)]
+            axes.plot([initial], [star], "*", markersize=12, color=bars.lines[0].get_color())
+        axes.set_title({"text": "text", "lines": "shuffled lines"}[corpus])
+        axes.set_xlabel("attention length at test time (bytes); star: in training")
+        axes.set_xscale("log", base=2)
+        axes.grid(alpha=0.3)
+        if axes.has_data():
+            axes.legend(fontsize="x-small")
+    panels[0].set_ylabel("bits per byte")
+    figure.savefig(path, dpi=130)
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    options = flags.FlagValues()
+    define = functools.partial(define_flag, options)
+    text = "Minutes instead of a night: few steps and tokens, and one seed, unless they are given."
+    define("quick", bool, False, text)
+    text = "Variants to train. [default: all]"
+    define("variants", list, [], text, choices=list(VARIANTS))
+    define("steps", int, 6_000, "Steps of each run, of 32 lanes of 64 bytes.", lower_bound=20)
+    define("seeds", list, ["0", "1"], "Seeds to train each variant with.")
+    text = "Bytes of the test split to evaluate for each attention length."
+    define("eval_tokens", int, 100_000, text, lower_bound=1)
+    text = "Targets, drawn at random, for the relative effective context lengths."
+    define("positions", int, 1000, text, lower_bound=1)
+    define("max_context", int, 384, "Longest context of these targets.", lower_bound=64)
+    text = "Folder for corpora, runs and results; an interrupted call goes on where it was."
+    define("work_dir", str, "runs/ablation", text, is_path=True)
+    return run_program(__doc__, options, run_variants, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
