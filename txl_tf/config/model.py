@@ -147,6 +147,16 @@ class ModelConfig(Config):
         needs_none = self.div_val == 1 or not self.proj_same_dim
         return not (needs_none and self.bin_width(index) == self.d_model)
 
+    def projects_hidden(self, index: int) -> bool:
+        """Returns whether bin `index` of the softmax projects the hidden states at all.
+
+        The projection may be that of the embedding; a single table for all bins has that of bin 0.
+        """
+        has_own = bool(self.cutoffs) and not (self.proj_share_all_but_first and index > 0)
+        if has_own:
+            return self.has_softmax_projection(index)
+        return self.has_embedding_projection(0 if self.div_val == 1 else index)
+
     def count_parameters(self) -> int:
         """Returns the number of trainable parameters, without making the model."""
         return sum(self.count_parameters_by_part())
