@@ -17,16 +17,16 @@ class TrainingMemory(NamedTuple):
         gradients: The gradients; twice, if several replicas reduce a copy.
         optimizer: The two moments, and the EMA of the weights.
         recurrent: The hidden states of the memory.
-        activations: The temporary memory of the step, as `estimate_activations` estimates it.
         next_memory: The hidden states of the memory after the step.
+        activations: The temporary memory of the step, as `estimate_activations` estimates it.
     """
 
     weights: int
     gradients: int
     optimizer: int
     recurrent: int
-    activations: int
     next_memory: int
+    activations: int
 
 
 def estimate_memory(
@@ -53,8 +53,8 @@ def estimate_memory(
         gradients=weights * (2 if n_replicas > 1 or training.accumulate_steps > 1 else 1),
         optimizer=weights * (3 if training.ema else 2),
         recurrent=states * DTYPE_BYTES[training.precision],
-        activations=sum(activations.values()),
         next_memory=states * DTYPE_BYTES[training.precision],
+        activations=sum(activations.values()),
     )
 
 
