@@ -12,43 +12,32 @@ FLOAT_BYTES = 4
 def count_flops_per_token(shape: Shape, *, cached: bool) -> float:
     """Returns the operations of the matrix products of a token.
 
+    If single tokens are read, all bins of the softmax count. Otherwise a token counts its own bin,
+    drawn uniformly, as the benchmark draws it; a chunk of a tail bin counts as full.
+
     Args:
         shape: The model and its segment.
         cached: Whether keys, values and positions are kept, or computed again for each segment
             from the hidden states of the memory.
     """
-    keys, d_model = shape.tgt_len + shape.mem_len, shape.d_model
-    projections = 2 * d_model * 4 * d_model  # q, k, v, output
-    attention = 3 * 2 * keys * d_model  # content, position, values
-    feed_forward = 2 * 2 * d_model * shape.d_inner
-    layer = float(projections + attention + feed_forward)
-    if not cached:
-        memory = 2 * shape.mem_len * d_model * 2 * d_model  # k and v of a row's memory
-        positions = 2 * keys * d_model**2  # for all rows together
-        layer += (memory + positions / shape.batch_size) / shape.tgt_len
-    return shape.n_layer * layer + _count_softmax_flops(shape)
-
-
-def _count_softmax_flops(shape: Shape) -> float:
-    """Returns the operations of a token's losses, or of all its log-probabilities if it is drawn.
-
-    Tokens are drawn uniformly, as the benchmark draws them; a chunk of a tail bin counts as full.
-    """
-    from txl_tf.training.costs import is_projected  # imports TensorFlow
+    from txl_tf.inference.costs import count_token_flops  # imports TensorFlow
 
     model, _ = shape.make_configs(0.0)
-    rows = [high - low for low, high in model.bins]
-    shares = (1.0, *shape.list_bin_shares("uniform")[1:])
-    if shape.tgt_len == 1:
-        shares = (1.0,) * len(rows)
-    rows[0] += len(model.cutoffs)
-    return sum(
-        2
-        * share
-        * model.bin_width(index)
-        * (rows[index] + model.d_model * is_projected(model, index))
-        for index, share in enumerate(shares)
-    )
+
+    def count(n_bins: int) -> float:
+        parts = count_token_flops(model, shape.mem_len, tgt_len=shape.tgt_len, n_bins=n_bins)
+        return sum(parts.values())
+
+    flops = count(1)
+    for index, share in enumerate(shape.list_bin_shares("uniform")[1:], 1):
+        flops += (1.0 if shape.tgt_len == 1 else share) * (count(index + 1) - count(index))
+    if not cached:
+        d_model = shape.d_model
+        memory = 2 * shape.mem_len * d_model * 2 * d_model  # k and v of a row's memory
+        # For all rows together.
+        positions = 2 * (shape.tgt_len + shape.mem_len) * d_model**2
+        flops += shape.n_layer * (memory + positions / shape.batch_size) / shape.tgt_len
+    return flops
 
 
 def count_bytes_per_token(shape: Shape) -> float:

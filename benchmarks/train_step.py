@@ -50,7 +50,7 @@ N_IDS = 2_000_000  # of the data set
 
 def count_flops(shape: Shape, law: str, n_replicas: int) -> float:
     """Returns the floating-point operations of the matrix products of a training step."""
-    from txl_tf.training.costs import count_step_flops  # imports TensorFlow
+    from txl_tf.training.flops import count_step_flops  # imports TensorFlow
 
     model, training = shape.make_configs(dropout=0.0)
     shares = shape.list_bin_shares(law)

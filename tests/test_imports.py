@@ -39,7 +39,8 @@ PARTS = {
     },
     "release": {"config", "presets", "model", "data", "runs"},
     "cli": {
-        *("config", "presets", "data", "runs", "evaluation", "training", "inference", "release"),
+        *("config", "presets", "compilation", "data", "runs", "evaluation", "training"),
+        *("inference", "release"),
     },
 }
 # Beside what its part may import.

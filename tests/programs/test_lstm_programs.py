@@ -41,7 +41,7 @@ def test_a_run_is_trained_and_says_once_that_it_has_no_samples(tmp_path, capsys)
     data = write_data(tmp_path / "data")
     assert train(data, tmp_path / "run") == 0
     out = capsys.readouterr().out
-    assert out.count("No samples: generation needs model_type=transformer_xl.") == 1
+    assert out.count("No samples: generation needs a memory of keys and values.") == 1
     assert [step for step, _ in read_scores(out)] == [6, 12]
     assert read_log(tmp_path / "run")[-1]["step"] == 12
     assert read_run_config(str(tmp_path / "run")).model.model_type == "lstm"

@@ -1,27 +1,25 @@
 """Describes a dry run: what a training command would do, and the resources it would need."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from absl import flags
 
-from txl_tf.config import LSTM, ModelConfig, TrainConfig
+from txl_tf.compilation import choose_jit, has_accelerator
+from txl_tf.config import KERNEL_DTYPES, LSTM, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.stages import find_stage
 from txl_tf.data.data_set import DataSet
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.evaluation.checkpoints import describe_evaluation
+from txl_tf.inference.costs import count_token_flops, estimate_generation_memory
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.files import exists
 from txl_tf.runs.folder import RunConfig, check_run_folder
-from txl_tf.training.costs import (
-    TrainingMemory,
-    count_run_flops,
-    count_step_flops,
-    estimate_memory,
-)
+from txl_tf.training.flops import count_run_flops, count_step_flops_by_part
 from txl_tf.training.job import check_steps, describe_changes, describe_epoch, make_lanes
+from txl_tf.training.step_memory import estimate_activations, estimate_memory
 from txl_tf.training.trainer import check_batch
 
 _SAMPLED_TOKENS = 200_000  # whose bins are counted
@@ -59,26 +57,28 @@ def describe_dry_run(
         f"softmax {parts.softmax:,} without the tables"
     )
     has_estimates = config.model.model_type != LSTM
+    flops = {}
     if has_estimates:
-        memory = estimate_memory(config.model, training, n_replicas=n_replicas or 1)
-        yield f"memory      {_describe_memory(memory)}"
+        yield from _describe_memory(config.model, training, n_replicas)
+        flops = count_step_flops_by_part(config.model, training, **counts)
     else:
         yield "memory      not estimated for an LSTM, nor are operations"
-    yield f"            {_describe_replicas(training.train_batch_size, n_replicas)}"
-    flops = count_step_flops(config.model, training, **counts) if has_estimates else None
+        yield f"            {_describe_replicas(training.train_batch_size, n_replicas)}"
     yield (
         f"step        {training.train_batch_size * training.tgt_len:,} tokens, "
         f"{training.train_batch_size} lanes of {training.tgt_len}"
-        + (f"; {_format_flops(flops)} in matrix products" if flops else "")
+        + (f"; {_format_flops(sum(flops.values()))} in matrix products" if flops else "")
     )
+    yield from _list_shares({name: (count, _format_flops(count)) for name, count in flops.items()})
     n_tokens = _count_tokens(lanes, training.train_steps) - _count_tokens(lanes, first_step)
     epochs = n_tokens / (lanes.n_lanes * lanes.lane_len)
+    all_flops = ""
     if has_estimates:
-        flops = count_run_flops(config.model, training, first_step=first_step, **counts)
+        count = count_run_flops(config.model, training, first_step=first_step, **counts)
+        all_flops = f"; {_format_flops(count)}"
     yield (
         f"run         step {first_step:,} to {training.train_steps:,}: {n_tokens:,} tokens, "
-        f"{epochs:,.2f} epochs, {describe_epoch(lanes)}"
-        + (f"; {_format_flops(flops)}" if flops else "")
+        f"{epochs:,.2f} epochs, {describe_epoch(lanes)}{all_flops}"
     )
     yield f"start       {_describe_start(options, training, checkpoints)}"
     changes = describe_changes(first_step, found.training, training) if found else {}
@@ -86,6 +86,8 @@ def describe_dry_run(
         yield f"{subject:<12}{change}"
     yield f"saves       every {options.save_steps:,} steps and at the end, to {model_dir}"
     yield f"evaluation  {_describe_evaluations(options, records, config)}"
+    if has_estimates and config.model.can_have_memory:
+        yield from _describe_token(config.model, config.evaluation)
 
 
 def measure_bin_shares(records: DataSet, model: ModelConfig) -> tuple[float, ...]:
@@ -97,10 +99,62 @@ def measure_bin_shares(records: DataSet, model: ModelConfig) -> tuple[float, ...
     return tuple((counts / counts.sum()).tolist())
 
 
-def _describe_memory(memory: TrainingMemory) -> str:
-    parts = memory._asdict()
-    listed = ", ".join(f"{name} {_format_bytes(size)}" for name, size in parts.items())
-    return f"about {_format_bytes(sum(memory))}: {listed}; the activations are an estimate"
+def _describe_memory(
+    model: ModelConfig, training: TrainConfig, n_replicas: int | None
+) -> Iterator[str]:
+    """Yields a line and a table about the memory of training on each replica."""
+    # Where the number of replicas is not known yet, they are not the devices of this machine.
+    is_here = n_replicas is not None
+    options: dict[str, Any] = {
+        "n_replicas": n_replicas or 1,
+        "is_widened": is_here and not has_accelerator(),
+    }
+    parts = estimate_memory(model, training, **options)._asdict()
+    rows = {name.replace("_", " "): size for name, size in parts.items()}
+    activations = estimate_activations(model, training, **options)
+    rows |= {f"  {name}": size for name, size in activations.items()}
+    jit = choose_jit(training.jit, training.precision) if is_here else "whole"
+    limit = "" if jit == "whole" else f" for --jit=whole, not for --jit={jit}"
+    if model.encoding != "relative":
+        limit += f" for --encoding=relative, not for --encoding={model.encoding}"
+    total = sum(parts.values())
+    yield f"memory      about {_format_bytes(total)}; the activations are an estimate{limit}"
+    yield f"            {_describe_replicas(training.train_batch_size, n_replicas)}"
+    table = {name: (size, _format_bytes(size)) for name, size in rows.items()}
+    yield from _list_shares(table, total=total)
+
+
+def _describe_token(model: ModelConfig, evaluation: EvalConfig) -> Iterator[str]:
+    """Yields lines and tables about a token that is generated with the memory of an evaluation."""
+    flops = count_token_flops(model, evaluation.mem_len)
+    yield (
+        f"token       {_format_flops(sum(flops.values()))} in matrix products to continue a text "
+        f"with a memory of {evaluation.mem_len:,}"
+    )
+    yield from _list_shares({name: (count, _format_flops(count)) for name, count in flops.items()})
+    columns = [
+        estimate_generation_memory(
+            model, evaluation.mem_len, tgt_len=evaluation.tgt_len, dtype=dtype
+        )
+        for dtype in KERNEL_DTYPES
+    ]
+    yield _format_row("memory, kernels in", *KERNEL_DTYPES)
+    for name in columns[0]:
+        yield _format_row(name, *(_format_bytes(column[name]) for column in columns))
+    yield _format_row("all", *(_format_bytes(sum(column.values())) for column in columns))
+
+
+def _list_shares(
+    table: Mapping[str, tuple[float, str]], *, total: float | None = None
+) -> Iterator[str]:
+    """Yields a row for each amount, with its text and its share of the total."""
+    total = total or sum(amount for amount, _ in table.values())
+    for name, (amount, text) in table.items():
+        yield _format_row(name, text, f"{amount / total:.1%}")
+
+
+def _format_row(name: str, *cells: str) -> str:
+    return f"{'':12}{name:<20}" + "".join(f"{cell:>14}" for cell in cells)
 
 
 def _describe_replicas(n_lanes: int, n_replicas: int | None) -> str:

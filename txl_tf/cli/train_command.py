@@ -235,7 +235,7 @@ def _choose_sampler(
         return None
     if not config.model.can_have_memory:
         if is_chief():
-            print("Evaluations generate no samples: that needs a memory.")
+            print("No samples: generation needs a memory of keys and values.")
         return None
     from txl_tf.inference.live_sample import PROMPT_TOKENS, LiveSample
 

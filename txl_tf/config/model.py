@@ -211,6 +211,11 @@ class ModelConfig(Config):
         return self.model_type == TRANSFORMER_XL and self.encoding not in _PLACES
 
     @property
+    def position_width(self) -> int:
+        """The width W of the products of queries and positions; see `txl_tf.layers.encodings`."""
+        return 0 if self.encoding in _PLACES else self.d_head + (self.encoding == "shaw_biased")
+
+    @property
     def max_places(self) -> int | None:
         """The longest segment that the position encoding allows; `None` for any."""
         return self.n_positions if self.encoding == "learned" else None
@@ -268,6 +273,16 @@ class ModelConfig(Config):
             return False  # it uses the embedding's
         needs_none = self.div_val == 1 or not self.proj_same_dim
         return not (needs_none and self.bin_width(index) == self.d_model)
+
+    def projects_hidden(self, index: int) -> bool:
+        """Returns whether bin `index` of the softmax projects the hidden states at all.
+
+        The projection may be that of the embedding; a single table for all bins has that of bin 0.
+        """
+        has_own = bool(self.cutoffs) and not (self.proj_share_all_but_first and index > 0)
+        if has_own:
+            return self.has_softmax_projection(index)
+        return self.has_embedding_projection(0 if self.div_val == 1 else index)
 
     def count_parameters(self) -> int:
         """Returns the number of trainable parameters, without making the model."""

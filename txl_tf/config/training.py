@@ -93,6 +93,11 @@ class TrainConfig(ReadingConfig):
         "auto", f"{JIT_HELP} A resumed run keeps the choice.", choices=JIT_MODES
     )
 
+    @property
+    def n_scored(self) -> int:
+        """The number of positions of a segment whose targets have a loss."""
+        return self.tgt_len - (self.tgt_len // 2 if self.half_loss else 0)
+
     def __post_init__(self) -> None:
         if isinstance(self.tgt_len_schedule, list):  # from JSON
             pairs = (

@@ -17,7 +17,7 @@ from txl_tf.layers.fused_layer import finish_layer
 from txl_tf.layers.packed_kernel import restore_kernels, use_product
 from txl_tf.layers.products import matmul_rows
 
-_MAX_SINGLE_ROWS = 4  # for more rows, products with restored kernels are faster
+MAX_SINGLE_ROWS = 4  # for more rows, products with restored kernels are faster
 
 
 class ReadTokens(NamedTuple):
@@ -326,7 +326,7 @@ class TokenLoop:
 
     def _has_few_rows(self, state: LoopState) -> bool:
         n_rows = state.filled.shape[0]
-        return self.is_compiled and n_rows is not None and n_rows <= _MAX_SINGLE_ROWS
+        return self.is_compiled and n_rows is not None and n_rows <= MAX_SINGLE_ROWS
 
 
 def take_positions(cached: CachedModel) -> tuple[tf.Tensor, ...]:

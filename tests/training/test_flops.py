@@ -1,4 +1,4 @@
-"""Parameters, operations and memory by arithmetic, against what is built and compiled."""
+"""Parameters and operations by arithmetic, against what is built and compiled."""
 
 import dataclasses
 import re
@@ -11,7 +11,7 @@ import txl_tf
 from txl_tf import presets
 from txl_tf.errors import UserError
 from txl_tf.layers import chunks
-from txl_tf.training import costs
+from txl_tf.training import flops
 from txl_tf.training.step import compute_gradients
 
 SMALL = txl_tf.ModelConfig(
@@ -31,6 +31,11 @@ MODELS = {
     "divided shared": dataclasses.replace(DIVIDED, proj_share_all_but_first=True),
     "divided unprojected": dataclasses.replace(DIVIDED, proj_same_dim=False),
 }
+ENCODED = {
+    "shaw": dataclasses.replace(SMALL, encoding="shaw", n_positions=12),
+    "shaw_biased": dataclasses.replace(SMALL, encoding="shaw_biased", n_positions=12),
+    "sinusoid": dataclasses.replace(SMALL, encoding="sinusoid"),
+}
 
 
 def compile_step(config, training):
@@ -39,7 +44,8 @@ def compile_step(config, training):
     ids = tf.zeros((training.train_batch_size, training.tgt_len), tf.int32)
 
     def compute(ids, *memory):
-        return compute_gradients(model, ids, ids, memory, span=training.span)
+        loss_start = training.tgt_len - training.n_scored
+        return compute_gradients(model, ids, ids, memory, span=training.span, loss_start=loss_start)
 
     function = tf.function(compute, jit_compile=True, autograph=False)
     memory = model.initial_memory(training.train_batch_size, training.mem_len)
@@ -66,7 +72,7 @@ def count_products(text):
 def count_flops(config, training):
     # 15 tokens are taken in chunks of 2: with less than 2 in a tail bin each loop has one turn.
     shares = (0.8, 0.1, 0.1) if config.cutoffs else None
-    return costs.count_step_flops(config, training, bin_shares=shares)
+    return flops.count_step_flops(config, training, bin_shares=shares)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -90,11 +96,11 @@ def test_operations_that_are_made_twice_count_twice():
 
 
 def test_each_part_of_a_batch_projects_the_positions():
-    once = costs.count_step_flops(SMALL, dataclasses.replace(TRAINING, train_batch_size=6))
+    once = flops.count_step_flops(SMALL, dataclasses.replace(TRAINING, train_batch_size=6))
     split = dataclasses.replace(TRAINING, train_batch_size=6, accumulate_steps=2)
     positions = SMALL.n_layer * 2 * 2 * (5 + 7) * SMALL.d_model * 15  # forward, and the kernel's
     for n_replicas, training in ((1, split), (2, dataclasses.replace(split, accumulate_steps=1))):
-        found = costs.count_step_flops(SMALL, training, n_replicas=n_replicas)
+        found = flops.count_step_flops(SMALL, training, n_replicas=n_replicas)
         assert found == once + positions
 
 
@@ -113,6 +119,20 @@ def test_parameters_by_part_are_all_parameters(name):
     )
 
 
+@pytest.mark.parametrize("name", ENCODED)
+def test_operations_with_other_encodings_are_those_that_are_compiled(name):
+    config = ENCODED[name]
+    training = dataclasses.replace(TRAINING, mem_len=7 if config.can_have_memory else 0)
+    expected = count_products(compile_step(config, training))
+    assert count_flops(config, training) == expected
+
+
+def test_operations_of_half_the_loss_are_those_that_are_compiled():
+    training = dataclasses.replace(TRAINING, half_loss=True)
+    assert count_flops(SMALL, training) == count_products(compile_step(SMALL, training))
+    assert count_flops(SMALL, training) < count_flops(SMALL, TRAINING)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_by_part_are_those_of_the_parts(name):
     model = txl_tf.TransformerXL(MODELS[name], seed=1)
@@ -126,37 +146,39 @@ def test_shares_by_zipf_are_those_of_the_law():
     weights = 1 / np.arange(1, config.n_token + 1)
     expected = [weights[low:high].sum() / weights.sum() for low, high in config.bins]
     # The sums are taken by their expansion to the term in 1/k.
-    assert costs.estimate_bin_shares(config) == pytest.approx(expected, rel=1e-6)
+    assert flops.estimate_bin_shares(config) == pytest.approx(expected, rel=1e-6)
 
 
 def test_shares_must_be_one_for_each_bin():
     with pytest.raises(UserError, match=r"one for each of 3 bins\. Received: 2"):
-        costs.count_step_flops(ADAPTIVE, TRAINING, bin_shares=(0.5, 0.5))
+        flops.count_step_flops(ADAPTIVE, TRAINING, bin_shares=(0.5, 0.5))
 
 
 def test_a_run_is_its_steps_in_each_stage():
     staged = dataclasses.replace(TRAINING, train_steps=11, tgt_len=6, tgt_len_schedule=((6, 3),))
     short, long = (
-        costs.count_step_flops(SMALL, dataclasses.replace(TRAINING, tgt_len=length))
+        flops.count_step_flops(SMALL, dataclasses.replace(TRAINING, tgt_len=length))
         for length in (3, 6)
     )
-    assert costs.count_run_flops(SMALL, staged) == 6 * short + 5 * long
-    assert costs.count_run_flops(SMALL, staged, first_step=4) == 2 * short + 5 * long
-    assert costs.count_run_flops(SMALL, staged, first_step=11) == 0
+    assert flops.count_run_flops(SMALL, staged) == 6 * short + 5 * long
+    assert flops.count_run_flops(SMALL, staged, first_step=4) == 2 * short + 5 * long
+    assert flops.count_run_flops(SMALL, staged, first_step=11) == 0
 
 
-def test_memory_that_follows_from_the_config():
-    n = SMALL.count_parameters()
-    training = dataclasses.replace(TRAINING, train_batch_size=6, ema=0.9, precision="bfloat16")
-    memory = costs.estimate_memory(SMALL, training, n_replicas=2)
-    assert memory[:4] == (4 * n, 8 * n, 12 * n, 3 * 7 * 8 * 2 * 2)
+def test_operations_by_part_are_those_counted_by_hand():
+    # 15 tokens, 12 keys for each of 5 in a row, heads of 3 x 5 = 15, 21 states of memory; two
+    # layers. The gradients of memory and positions are not computed.
+    no_gradient = 2 * 21 * 8 * 30 + 2 * 12 * 8 * 15
+    assert flops.count_step_flops_by_part(SMALL, TRAINING) == {
+        "embedding": 0,
+        "projections": 2 * (3 * (2 * 15 * 8 * 4 * 15) + 2 * no_gradient),
+        "attention": 2 * 3 * 2 * 15 * (12 + 13 + 12) * 15,
+        "feed-forward": 2 * 3 * 2 * 15 * 2 * 8 * 11,
+        "softmax": 3 * 2 * 15 * 8 * 23,
+    }
 
 
-@pytest.mark.parametrize(
-    "change", [{"accumulate_steps": 3}, {"remat": True}, {"precision": "bfloat16"}]
-)
-def test_what_saves_memory_lowers_the_estimate(change):
-    training = dataclasses.replace(TRAINING, **change)
-    config = dataclasses.replace(SMALL, n_layer=12)
-    less, more = (costs.estimate_memory(config, x).activations for x in (training, TRAINING))
-    assert less < more
+def test_narrow_embeddings_are_projected():
+    parts = flops.count_step_flops_by_part(NARROW, TRAINING)
+    assert parts["embedding"] == 3 * 2 * 15 * 6 * 8
+    assert parts["softmax"] == 3 * 2 * 15 * 6 * (8 + 23)

@@ -1,0 +1,161 @@
+"""The floating-point operations of training a model, computed from configs.
+
+Letters: B lanes, T segment, M memory, S = M + T, N heads, H head size,
+D `d_model`, E embedding size, V vocabulary, n = B T tokens.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from txl_tf.config import ModelConfig, TrainConfig
+from txl_tf.config.stages import make_stages
+from txl_tf.errors import UserError
+from txl_tf.layers.chunks import choose_chunk, is_taken_at_once
+
+
+def estimate_bin_shares(model: ModelConfig) -> tuple[float, ...]:
+    """Returns the share of tokens in each bin by Zipf's law: id k has a frequency of 1 / (k+1).
+
+    >>> [round(share, 2) for share in estimate_bin_shares(ModelConfig(1000, cutoffs=(10, 100)))]
+    [0.39, 0.3, 0.31]
+    """
+
+    def add_up(count: int) -> float:  # the sum of 1/k for k from 1 to `count`
+        return math.log(count) + 0.5772156649 + 1 / (2 * count) if count else 0.0
+
+    total = add_up(model.n_token)
+    return tuple((add_up(high) - add_up(low)) / total for low, high in model.bins)
+
+
+def count_step_flops(
+    model: ModelConfig,
+    training: TrainConfig,
+    *,
+    n_replicas: int = 1,
+    bin_shares: Sequence[float] | None = None,
+) -> float:
+    """Returns the sum of `count_step_flops_by_part`, which explains the arguments."""
+    parts = count_step_flops_by_part(model, training, n_replicas=n_replicas, bin_shares=bin_shares)
+    return sum(parts.values())
+
+
+def count_step_flops_by_part(
+    model: ModelConfig,
+    training: TrainConfig,
+    *,
+    n_replicas: int = 1,
+    bin_shares: Sequence[float] | None = None,
+) -> dict[str, float]:
+    """Returns the floating-point operations of the matrix products of a training step.
+
+    A multiply-add counts as two operations, and masked scores count, as in any dense attention.
+    The backward pass costs twice the forward pass, minus the gradients of memory and positions,
+    which are not computed. Recomputed parts count twice: layers with `remat` (gradient
+    checkpointing), and the logits of tail bins and of a head in chunks. The segment length is
+    `tgt_len`, that of the last stage.
+
+    Args:
+        model: The model.
+        training: Batch, segment, memory, `accumulate_steps` and `remat`.
+        n_replicas: The number of replicas; each projects the positions.
+        bin_shares: The share of tokens in each bin; `None` for `estimate_bin_shares`.
+
+    Returns:
+        The operations of the embedding's projections; of the products of queries, keys, values,
+        positions and output with their kernels ("projections"); of scores and weighted values
+        ("attention"); of the feed-forward layers; of the softmax.
+
+    Raises:
+        UserError: If the number of shares is not the number of bins.
+    """
+    n_parts = n_replicas * training.accumulate_steps
+    shares = estimate_bin_shares(model) if bin_shares is None else bin_shares
+    if len(shares) != len(model.bins):
+        raise UserError(
+            f"`bin_shares` must be one for each of {len(model.bins)} bins. Received: {len(shares)}"
+        )
+    n_tokens = training.train_batch_size * training.tgt_len
+    n_scored = training.train_batch_size * training.n_scored
+    return {
+        "embedding": 6.0 * n_tokens * model.d_model * _sum_embedding_widths(model),
+        **_count_layer_flops(model, training, n_parts),
+        "softmax": _count_softmax_flops(model, n_scored, n_parts, shares),
+    }
+
+
+def _count_softmax_flops(
+    model: ModelConfig, n_tokens: int, n_parts: int, shares: Sequence[float]
+) -> float:
+    flops = 0.0
+    for index, n_rows in enumerate(_list_logits(model)):
+        n_part = math.ceil(n_tokens / n_parts)
+        is_projected = model.projects_hidden(index)
+        products = model.bin_width(index) * (n_rows + model.d_model * is_projected)
+        if index == 0 and is_taken_at_once(n_part, n_rows):
+            flops += 6.0 * n_tokens * products
+            continue
+        chunk = choose_chunk(n_part, n_rows)
+        share = shares[index] if index else 1.0
+        n_computed = n_parts * chunk * math.ceil(share * n_tokens / n_parts / chunk)
+        flops += 8.0 * n_computed * products  # forward twice, and backward
+    return flops
+
+
+def _list_logits(model: ModelConfig) -> list[int]:
+    """Returns the number of logits of a token in each bin; the head has one more per cluster."""
+    sizes = [high - low for low, high in model.bins]
+    return [sizes[0] + len(model.cutoffs), *sizes[1:]]
+
+
+def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) -> dict[str, float]:
+    """Returns the operations of all layers by part."""
+    n_lanes, d_model = training.train_batch_size, model.d_model
+    d_heads = model.n_head * model.d_head
+    tokens, memory = n_lanes * training.tgt_len, n_lanes * training.mem_len
+    keys = training.tgt_len + training.mem_len
+    no_input_gradient = 2 * memory * d_model * 2 * d_heads  # keys and values of the memory
+    if model.encoding == "relative":  # positions
+        no_input_gradient += 2 * n_parts * keys * d_model * d_heads
+    projections = 2 * tokens * d_model * 4 * d_heads  # q, k, v, output
+    attention = 2 * tokens * 2 * keys * d_heads  # content and values
+    # The shift of the position scores needs one column more.
+    attention += 2 * tokens * (keys + 1) * model.n_head * model.position_width
+    feed_forward = 2 * 2 * tokens * d_model * model.d_inner
+    factor = 4.0 if training.remat else 3.0
+    return {
+        "projections": model.n_layer
+        * (factor * (projections + no_input_gradient) - no_input_gradient),
+        "attention": model.n_layer * factor * attention,
+        "feed-forward": model.n_layer * factor * feed_forward,
+    }
+
+
+def _sum_embedding_widths(model: ModelConfig) -> int:
+    """Returns the summed width of the bins with a projection, each of which embeds all tokens."""
+    return sum(
+        model.bin_width(index)
+        for index in range(len(model.bins))
+        if model.has_embedding_projection(index)
+    )
+
+
+def count_run_flops(
+    model: ModelConfig,
+    training: TrainConfig,
+    *,
+    first_step: int = 0,
+    n_replicas: int = 1,
+    bin_shares: Sequence[float] | None = None,
+) -> float:
+    """Returns the operations of all steps from `first_step` on, over all stages."""
+    stages = make_stages(training.tgt_len_schedule, training.tgt_len)
+    ends = [*(stage.first_step for stage in stages[1:]), training.train_steps]
+    total = 0.0
+    for stage, end in zip(stages, ends, strict=True):
+        n_steps = max(0, end - max(first_step, stage.first_step))
+        of_stage = dataclasses.replace(training, tgt_len=stage.tgt_len, tgt_len_schedule=())
+        total += n_steps * count_step_flops(
+            model, of_stage, n_replicas=n_replicas, bin_shares=bin_shares
+        )
+    return total
