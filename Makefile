@@ -36,10 +36,12 @@ OTHER_TESTS := txl_tf docs/site \
 	$(filter-out $(MODEL_TESTS) $(USE_TESTS) $(PROGRAM_TESTS) $(NO_TESTS),$(wildcard tests/*))
 
 test: .venv/installed-dev
-	$(PYTEST) $(MODEL_TESTS)
-	$(PYTEST) $(USE_TESTS)
-	$(PYTEST) $(PROGRAM_TESTS)
-	$(PYTEST) $(OTHER_TESTS)
+	@status=0; \
+	$(PYTEST) $(MODEL_TESTS) || status=1; \
+	$(PYTEST) $(USE_TESTS) || status=1; \
+	$(PYTEST) $(PROGRAM_TESTS) || status=1; \
+	$(PYTEST) $(OTHER_TESTS) || status=1; \
+	exit $$status
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check

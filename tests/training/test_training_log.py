@@ -36,7 +36,7 @@ def make_interval(step, seconds):
     tokens = np.array([30.0, 30.0], np.float32)
     nats = tokens * step / 10 + np.array([-7.0, 7.0], np.float32)
     norms, rates = np.array([5.0, 0.5], np.float32), np.array([0.25, 0.125], np.float32)
-    return Interval(step, nats, tokens, norms, rates, np.array(seconds), tokens)
+    return Interval(step, nats, tokens, norms, rates, tokens, np.array(seconds))
 
 
 def write_steps(

@@ -44,9 +44,9 @@ class Interval(NamedTuple):
         tokens: The number of tokens that `nats` sums over; half of those read with `half_loss`.
         grad_norm: The global norm of the gradients before clipping.
         learning_rate: The learning rate.
+        n_read: The number of tokens that are read.
         seconds: The duration, float64, including the wait for segments; NaN in a call that was
             compiled first, whose duration says nothing about the speed.
-        n_read: The number of tokens that are read.
     """
 
     step: int
@@ -54,8 +54,8 @@ class Interval(NamedTuple):
     tokens: np.ndarray
     grad_norm: np.ndarray
     learning_rate: np.ndarray
-    seconds: np.ndarray
     n_read: np.ndarray
+    seconds: np.ndarray
 
     @property
     def is_good(self) -> np.ndarray:
@@ -226,7 +226,7 @@ class Trainer:
         nats, tokens, grad_norm, learning_rate = values.T
         unknown = np.full(n_steps, np.nan)
         n_read = np.full(n_steps, self.config.train_batch_size * (segments.shape[2] - 1))
-        return Interval(start + n_steps, nats, tokens, grad_norm, learning_rate, unknown, n_read)
+        return Interval(start + n_steps, nats, tokens, grad_norm, learning_rate, n_read, unknown)
 
     def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
         """Hands each replica its rows of (n, B_p, ...), padded with steps of zeros."""
