@@ -16,7 +16,7 @@ import functools
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -297,7 +297,10 @@ def run_variants(options: flags.FlagValues) -> None:
             run = folder / f"{name}-{options.steps}-seed{seed}"
             train(variant, seed, corpora[variant.corpus], run, options.steps)
             lm, split = _load(run, corpora[variant.corpus])
-            found = outcomes[name][seed] = measure_lengths(lm, split, options.eval_tokens)
+            found = outcomes[name][seed] = keep_outcome(
+                run / f"lengths-{options.eval_tokens}.json",
+                functools.partial(measure_lengths, lm, split, options.eval_tokens),
+            )
             if any(name in group for group in GROUPS.values()):
                 losses[name] = measure_contexts(lm, split, options, run)
             print(f"seed {seed}: {name:<28} {found.first:.4f} bits per byte", flush=True)
@@ -318,6 +321,15 @@ def run_variants(options: flags.FlagValues) -> None:
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     draw(outcomes, folder / "ablation.png")
     print(f"Wrote ablation.json and ablation.png to {folder}")
+
+
+def keep_outcome(path: Path, measure: Callable[[], Outcome]) -> Outcome:
+    """Returns what was measured before and is kept in a file, or measures and keeps it."""
+    if path.exists():
+        return Outcome(**json.loads(path.read_text()))
+    found = measure()
+    path.write_text(json.dumps(found._asdict()), encoding="utf-8")
+    return found
 
 
 def _load(run: Path, data_dir: Path) -> tuple["LanguageModel", "Tokens"]:

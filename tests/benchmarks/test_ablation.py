@@ -68,3 +68,9 @@ def test_a_row_names_mean_and_range_of_the_seeds(seeds):
         row
         == f"| yes | shaw | full | text | {bits} | {bits} | {', '.join(['64'] * seeds)} | 27.94 |"
     )
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path):
+    path, made = tmp_path / "kept.json", Outcome([64, 128], [2.5, 2.4], 64)
+    assert ablation.keep_outcome(path, lambda: made) == made
+    assert ablation.keep_outcome(path, lambda: pytest.fail("it is kept")) == made
