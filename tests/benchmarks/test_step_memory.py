@@ -14,7 +14,7 @@ from benchmarks import memory
 @pytest.fixture(scope="module")
 def sizes():
     """The account of XLA and the estimate of each case, in bytes."""
-    command = [sys.executable, ROOT / "tests" / "helpers" / "measured_steps.py"]
+    command = [sys.executable, "-m", "tests.helpers.measured_steps"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

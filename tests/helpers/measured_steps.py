@@ -17,11 +17,8 @@ CASES = [
     make_case("plain, remat", SMALL, 0.0, remat=True),
     make_case("dropout", SMALL),
     make_case("dropout, remat", SMALL, remat=True),
-    make_case("long memory", THIN._replace(mem_len=96)),
     make_case("no memory", THIN._replace(mem_len=0)),
-    make_case("wide", THIN._replace(d_inner=512)),
     make_case("words", WORDS),
-    make_case("divided words", WORDS._replace(div_val=2)),
     make_case("large vocabulary", THIN._replace(n_token=2**17 + 1)),
     make_case("bfloat16", SMALL, precision="bfloat16"),
 ]

@@ -17,6 +17,7 @@ from txl_tf.errors import UserError
 from txl_tf.layers import (
     AdaptiveEmbedding,
     RelativeAttention,
+    encodings,
     left_shift,
     make_attention_mask,
     make_position_table,
@@ -117,9 +118,9 @@ def keep_oldest(memory, hidden, same_document=None):
 
 
 FUNCTIONS = [
-    (txl_tf.model, "make_position_table", reverse_positions, "position"),
-    (txl_tf.model, "make_position_table", interleave_positions, "position"),
-    (txl_tf.model, "make_position_table", ignore_clamp, "position"),
+    (encodings, "make_position_table", reverse_positions, "position"),
+    (encodings, "make_position_table", interleave_positions, "position"),
+    (encodings, "make_position_table", ignore_clamp, "position"),
     (relative_attention, "left_shift", shift_one_more, "position"),
     (relative_attention, "left_shift", lambda scores: scores, "position"),
     (txl_tf.model, "make_attention_mask", see_one_key_less, "mask"),
