@@ -4,9 +4,9 @@ python -m benchmarks.ablation --quick                       # minutes: does ever
 python -m benchmarks.ablation --work_dir runs/ablation      # a night on 2 cores
 
 Trains models of one size on one number of tokens, once for each seed: position encodings, with
-recurrence and without, on all of the loss or its last half, and an LSTM. The text is the source of
-the Python standard library, in bytes; for table 7 it is cut into short lines and shuffled, so that
-nothing is to be learnt from long contexts. Each model is evaluated by attention length, and groups
+recurrence and without, on all of the loss or its last half, and an LSTM. The text is the English
+of Python's own documentation, in bytes; for table 7 its lines are shuffled, so that little is to be
+learnt from long contexts. Each model is evaluated by attention length, and groups
 of models by their relative effective context length (RECL).
 
 Runs stay in --work_dir: an interrupted night goes on where it was.
@@ -114,6 +114,10 @@ GROUPS = {
 }
 SHARES = (0.1, 0.5, 1.0)  # r of the RECL
 LENGTHS = (16, 32, 64, 96, 128, 192, 256, 384)  # of memory or window at test time
+COLORS = (
+    *("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink"),
+    *("tab:gray", "tab:olive", "tab:cyan", "black", "gold", "navy"),
+)
 QUICK = {"steps": 60, "seeds": ["0"], "eval_tokens": 5_000, "positions": 20, "max_context": 96}
 
 
@@ -387,9 +391,10 @@ def draw(outcomes: Mapping[str, Mapping[str, Outcome]], path: Path) -> None:
     """Draws the loss by attention length; a star marks that of training, a bar the seeds."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 5), layout="constrained")
-    panels = figure.subplots(1, len(CORPORA), width_ratios=(3, 2))
+    figure = Figure(figsize=(8, 8.5), layout="constrained")
+    panels = figure.subplots(len(CORPORA), height_ratios=(2, 1))
     for axes, corpus in zip(panels, CORPORA, strict=True):
+        axes.set_prop_cycle(color=COLORS)
         for name, by_seed in outcomes.items():
             if VARIANTS[name].corpus != corpus:
                 continue
@@ -408,8 +413,8 @@ def draw(outcomes: Mapping[str, Mapping[str, Outcome]], path: Path) -> None:
         axes.set_xscale("log", base=2)
         axes.grid(alpha=0.3)
         if axes.has_data():
-            axes.legend(fontsize="x-small")
-    panels[0].set_ylabel("bits per byte")
+            axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+        axes.set_ylabel("bits per byte")
     figure.savefig(path, dpi=130)
 
 
