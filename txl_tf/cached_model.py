@@ -94,6 +94,11 @@ class SegmentReader(abc.ABC):
     def max_len_without_memory(self) -> int:
         """The largest number of tokens that `without_memory` reads with the same results."""
 
+    @property
+    @abc.abstractmethod
+    def reach(self) -> int:
+        """About how many tokens back a layer looks, by which evaluation warms its lanes."""
+
     @abc.abstractmethod
     def follow_weights(self) -> None:
         """Recomputes the cached products after a change of the weights."""
@@ -230,6 +235,11 @@ class CachedModel(SegmentReader):
             return 0
         mem_len = self.span.mem_len
         return mem_len if self.span.same_length else max(mem_len, self.tgt_len)
+
+    @property
+    def reach(self) -> int:
+        """The memory length."""
+        return self.span.mem_len
 
     def initial_state(self, batch_size: int | tf.Tensor) -> CachedState:
         """Returns the state of B rows before the first segment."""

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from txl_tf.analysis.attention_lengths import AttentionLengths
     from txl_tf.data.data_set import DataSet
     from txl_tf.data.lanes import Tokens
-    from txl_tf.model import SegmentModel
-    from txl_tf.runs.folder import RunConfig
+    from txl_tf.inference import LanguageModel
 
 _LOSSES_NAME = "context_losses"
 
@@ -35,9 +34,8 @@ class _Run(NamedTuple):
     """A run that is compared."""
 
     path: str
-    config: "RunConfig"
     checkpoint: str
-    model: "SegmentModel"
+    lm: "LanguageModel"
 
 
 def main(argv: list[str]) -> int:
@@ -131,7 +129,7 @@ def measure_contexts(options: flags.FlagValues) -> None:
         "how much it is above that of the longest context"
     )
     print("\n".join(report.format_contexts()), flush=True)
-    attending = {name: run for name, run in runs.items() if run.config.model.model_type != LSTM}
+    attending = {name: run for name, run in runs.items() if run.lm.config.model_type != LSTM}
     if options.eval_tokens and len(attending) < len(runs):
         print(
             f"No attention lengths of {', '.join(name for name in runs if name not in attending)}: "
@@ -173,13 +171,13 @@ def _compute_losses(
     with Bar("contexts", total=total, unit="token", unit_scale=True) as bar:
         for name, run in runs.items():
             settings = {
-                "weights": hash_weights(run.model),
+                "weights": hash_weights(run.lm.model),
                 "texts": texts,
-                "evaluation": run.config.evaluation.to_json(),
+                "evaluation": run.lm.evaluation.to_json(),
             }
             bar.set_postfix_str(name)
             losses[name] = compute_losses(
-                ContextReader(run.model, run.config.evaluation, lengths[-1]),
+                ContextReader(run.lm.model, run.lm.evaluation, lengths[-1]),
                 split,
                 positions,
                 lengths,
@@ -210,15 +208,15 @@ def _measure_attention_lengths(
     from txl_tf.analysis.attention_lengths import choose_lengths, measure_attention_lengths
     from txl_tf.evaluation.progress import Bar
 
-    config, training = run.config.evaluation, run.config.training
+    config, training = run.lm.evaluation, run.lm.training
     has_windows = not training.mem_len
     initial = training.tgt_len if has_windows else training.mem_len
-    limit = run.config.model.max_places
+    limit = run.lm.config.max_places
     lengths = lengths or choose_lengths(initial, 0 if has_windows else config.mem_len, limit)
     total = len({*lengths, initial})
     with Bar(f"{name}, attention lengths", total=total, unit="length") as bar:
         return measure_attention_lengths(
-            run.model,
+            run.lm.model,
             config,
             records.split(options.split),
             lengths,
@@ -254,16 +252,11 @@ def _name_runs(paths: Sequence[str]) -> list[str]:
 
 
 def _load_run(path: str, options: flags.FlagValues) -> _Run:
-    from txl_tf.architectures.choice import make_model
+    from txl_tf.inference import load
     from txl_tf.runs.checkpoint_files import find_checkpoint
-    from txl_tf.runs.checkpoint_reader import load_weights
-    from txl_tf.runs.folder import read_run_config
 
-    config = read_run_config(path)
     checkpoint = find_checkpoint(path)
-    model = make_model(config.model)
-    load_weights(model, checkpoint, use_ema=options.use_ema)
-    return _Run(path, config, checkpoint, model)
+    return _Run(path, checkpoint, load(path, checkpoint=checkpoint, use_ema=options.use_ema))
 
 
 def _check_group(paths: Sequence[str], records: "DataSet", split: str) -> None:

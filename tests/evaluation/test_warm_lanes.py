@@ -56,7 +56,7 @@ def trained(one_replica):
 
 def test_warm_lanes_of_a_trained_model_give_one_number(trained):
     model, text, config = trained
-    warm_len = choose_warm_len(config.span)
+    warm_len = choose_warm_len(config.mem_len)
     assert max(list_errors(model, text, config, warm_len=warm_len)) < 1e-3
     assert max(list_errors(model, text, config, (16,))) > 0.01  # cold
 
@@ -65,7 +65,7 @@ def test_warm_lanes_of_a_golden_model_give_one_number():
     case = load_case("char")
     model, text = load_model(case.checkpoint, case.config), make_text(case.config.n_token)
     config = txl_tf.EvalConfig(tgt_len=5, mem_len=23, same_length=True, clamp_len=17)
-    warm_len = choose_warm_len(config.span)
+    warm_len = choose_warm_len(config.mem_len)
     assert max(list_errors(model, text, config, warm_len=warm_len)) < 1e-3
     assert max(list_errors(model, text, config, (16,))) > 1e-3  # cold
 

@@ -86,7 +86,8 @@ def cut_attention_lanes(
     n_scores = config.n_head * tgt_len * (span.mem_len + tgt_len)
     n_segments = -(-min(n_targets, len(split) - 1) // tgt_len)
     n_lanes = max(1, min(evaluation.eval_batch_size, _MAX_SCORES // n_scores, n_segments))
-    return EvaluationLanes(split, n_lanes=n_lanes, tgt_len=tgt_len, warm_len=choose_warm_len(span))
+    warm_len = choose_warm_len(span.mem_len)
+    return EvaluationLanes(split, n_lanes=n_lanes, tgt_len=tgt_len, warm_len=warm_len)
 
 
 @explain_full_memory(_ADVICE)

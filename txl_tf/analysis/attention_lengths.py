@@ -107,20 +107,26 @@ def measure_attention_lengths(
     lengths = sorted({*lengths, initial})
     scores = []
     for length in lengths:
+        of_length = dataclasses.replace(config, mem_len=length)
         if has_windows:
             of_length = dataclasses.replace(config, tgt_len=length, mem_len=0, same_length=False)
-        else:
-            of_length = dataclasses.replace(config, mem_len=length)
         evaluator = Evaluator(model, of_length, vocabulary=vocabulary, jit=jit)
-        if has_windows:
-            windows = evaluator.cut_lanes(
-                _FirstTokens(split, max_tokens + 1), stride=max(1, length // 2)
-            )
-            scores.append(evaluator.score_lanes(windows))
-        else:
-            lanes = evaluator.cut_lanes(split)
-            n_segments = -(-max_tokens // (lanes.n_lanes * config.tgt_len))
-            scores.append(evaluator.score_lanes(lanes, max_segments=n_segments))
+        score = _score_windows if has_windows else score_segments
+        scores.append(score(evaluator, split, max_tokens))
         if report:
             report()
     return AttentionLengths(lengths, scores, initial)
+
+
+def score_segments(evaluator: Evaluator, split: Tokens, max_tokens: int) -> Score:
+    """Returns the score of at most `max_tokens`, rounded up to whole segments of all lanes."""
+    lanes = evaluator.cut_lanes(split)
+    n_segments = -(-max_tokens // (lanes.n_lanes * evaluator.config.tgt_len))
+    return evaluator.score_lanes(lanes, max_segments=n_segments)
+
+
+def _score_windows(evaluator: Evaluator, split: Tokens, max_tokens: int) -> Score:
+    """Returns the score of the first tokens in windows, of which the last half counts."""
+    first = _FirstTokens(split, max_tokens + 1)
+    stride = max(1, evaluator.config.tgt_len // 2)
+    return evaluator.score_lanes(evaluator.cut_lanes(first, stride=stride))

@@ -59,7 +59,7 @@ def read_stretch(
     """
     first_query, stop = start - 1, start - 1 + length
     tgt_len = evaluation.tgt_len
-    begin = max(0, first_query - choose_warm_len(evaluation.span)) // tgt_len * tgt_len
+    begin = max(0, first_query - choose_warm_len(evaluation.span.mem_len)) // tgt_len * tgt_len
     starts = find_document_starts(split, begin, stop) if evaluation.reset_at_documents else None
     ids = split.read(begin, stop + 1)
     attention = read_heads(

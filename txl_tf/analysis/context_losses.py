@@ -69,11 +69,13 @@ class ContextReader:
     def __init__(
         self, model: SegmentModel, config: EvalConfig, max_context: int, *, jit: str = "auto"
     ):
-        tgt_len = config.tgt_len
+        tgt_len, self._max_context = config.tgt_len, max_context
         if not config.mem_len:
-            tgt_len = min(max_context, model.config.max_places or max_context)
+            tgt_len = self._max_context = min(max_context, model.config.max_places or max_context)
         self._cached = make_cached_model(model, config.span, tgt_len, mask_empty_memory=True)
         self._memoryless = self._cached.without_memory()
+        longest = min(self._cached.max_len_without_memory, math.isqrt(_MAX_SCORES))
+        self._longest_whole = longest if config.mem_len else self._max_context
         dtype = model.compute_dtype
         self._score_whole = compile_function(self._compute_whole, jit, dtype)
         self._read_segment = compile_function(self._compute_segment, jit, dtype)
@@ -95,9 +97,8 @@ class ContextReader:
             context_len: The number of tokens c before each target.
             report: Called after each batch with the number of its targets.
         """
-        if not self._cached.span.mem_len:
-            context_len = min(context_len, self._cached.tgt_len)
-        is_whole = self._fits_one_segment(context_len)
+        context_len = min(context_len, self._max_context)
+        is_whole = context_len <= self._longest_whole
         seg_len = context_len if is_whole else self._cached.tgt_len
         n_keys = seg_len if is_whole else seg_len + self._cached.span.mem_len
         n_fitting = min(_MAX_SCORES // (seg_len * n_keys), _MAX_TOKENS // seg_len)
@@ -113,12 +114,6 @@ class ContextReader:
             if report:
                 report(len(batch))
         return losses
-
-    def _fits_one_segment(self, context_len: int) -> bool:
-        if not self._cached.span.mem_len:
-            return True
-        longest = min(self._cached.max_len_without_memory, math.isqrt(_MAX_SCORES))
-        return context_len <= longest
 
     def _compute_whole(self, contexts: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """Returns the losses of the targets (B,) after contexts (B, c), read in one segment."""

@@ -63,6 +63,11 @@ class CachedLSTM(SegmentReader):
         """0: an LSTM always reads with its state."""
         return 0
 
+    @property
+    def reach(self) -> int:
+        """The segment length, usually that of training, over which gradients reached back."""
+        return self.tgt_len
+
     def follow_weights(self) -> None:
         """Does nothing: no product is cached."""
 

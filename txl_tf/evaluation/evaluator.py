@@ -8,7 +8,7 @@ import tensorflow as tf
 from txl_tf.architectures.choice import make_cached_model
 from txl_tf.cached_model import State
 from txl_tf.compilation import compile_function
-from txl_tf.config import LSTM, AttentionSpan, EvalConfig
+from txl_tf.config import EvalConfig
 from txl_tf.data.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes import Tokens
 from txl_tf.data.sliding_windows import AnyLanes, SlidingWindows
@@ -19,21 +19,17 @@ from txl_tf.model import SegmentModel
 from txl_tf.runs.files import explain_full_memory
 
 
-def choose_warm_len(span: AttentionSpan, *, lstm_tgt_len: int = 0) -> int:
-    """Returns the number of tokens that warm a lane well enough: four memory lengths.
-
-    An LSTM has no memory length, and forgets gradually: four segments are taken, whose length is
-    usually that of training, over which its gradients reached back.
+def choose_warm_len(reach: int) -> int:
+    """Returns the number of tokens that warm a lane well enough: four times the reach.
 
     A state of layer n depends on n memory lengths of text, so n_layer of them are exact. Text more
     than four memory lengths back changed the mean loss by less than 1e-5 nats in the worst case
     that was measured (docs/evaluation.md).
 
     Args:
-        span: The attention span.
-        lstm_tgt_len: The segment length if the model is an LSTM, otherwise 0.
+        reach: The `SegmentReader.reach` of the model: the memory length of a Transformer-XL.
     """
-    return 4 * (lstm_tgt_len or span.mem_len)
+    return 4 * reach
 
 
 _ADVICE = "for this evaluation: try fewer lanes, or a smaller tgt_len or mem_len"
@@ -108,9 +104,7 @@ class Evaluator:
                 )
             return SlidingWindows(split, n_lanes=n_lanes, tgt_len=config.tgt_len, stride=stride)
         if warm_len is None:
-            is_lstm = self.model.config.model_type == LSTM
-            lstm_tgt_len = config.tgt_len if is_lstm else 0
-            warm_len = 0 if drop_rest else choose_warm_len(config.span, lstm_tgt_len=lstm_tgt_len)
+            warm_len = 0 if drop_rest else choose_warm_len(self._cached.reach)
         if not drop_rest:
             n_segments = -(-(len(split) - 1) // config.tgt_len)
             n_lanes = max(1, min(n_lanes, n_segments))
