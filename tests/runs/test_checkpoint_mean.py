@@ -18,7 +18,7 @@ from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import make_run_folder
 from txl_tf.training import average
-from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.optimizers.choice import make_optimizer
 
 STEPS = (2, 3, 5, 7)
 LARGE = {3: 2.0**24, 7: -(2.0**24)}  # sums in float32 would lose the rest

@@ -5,7 +5,8 @@ import tensorflow as tf
 
 import txl_tf
 from txl_tf.errors import UserError
-from txl_tf.training.optimizer import make_optimizer, read_step_count
+from txl_tf.training.optimizers.base import read_step_count
+from txl_tf.training.optimizers.choice import make_optimizer
 from txl_tf.training.schedule import WarmupCosine
 
 

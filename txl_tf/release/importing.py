@@ -28,7 +28,8 @@ from txl_tf.release.infer import infer_config
 from txl_tf.runs.checkpoint_writer import save_weights
 from txl_tf.runs.files import read_json, write_aside, write_json
 from txl_tf.runs.folder import RECORDS_NAME, RunConfig, make_run_folder
-from txl_tf.training.optimizer import Optimizer, make_optimizer
+from txl_tf.training.optimizers.base import Optimizer
+from txl_tf.training.optimizers.choice import make_optimizer
 
 IMPORT_NAME = "import.json"
 

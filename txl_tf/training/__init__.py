@@ -8,7 +8,7 @@ from typing import Any
 
 _PLACES = {
     "StepResult": "txl_tf.training.step",
-    "make_optimizer": "txl_tf.training.optimizer",
+    "make_optimizer": "txl_tf.training.optimizers.choice",
     "train_step": "txl_tf.training.step",
 }
 

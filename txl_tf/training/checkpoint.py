@@ -38,7 +38,7 @@ from txl_tf.runs.checkpoint_writer import (
 from txl_tf.runs.files import exists
 from txl_tf.runs.folder import make_run_id, read_run_id
 from txl_tf.runs.memory_files import MemoryFileError, check_parts, read_memory, write_memory
-from txl_tf.training.optimizer import Optimizer, read_step_count
+from txl_tf.training.optimizers.base import Optimizer, read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.workers import Workers
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
-from txl_tf.training.optimizer import Optimizer
+from txl_tf.training.optimizers.base import Optimizer
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from txl_tf.training.checkpoint import Checkpointer, share_run_id
 from txl_tf.training.ema import use_ema_weights
 from txl_tf.training.log import TimeLeft, TrainingLog
 from txl_tf.training.loop import TrainingLoop
-from txl_tf.training.optimizer import Optimizer
+from txl_tf.training.optimizers.base import Optimizer
 from txl_tf.training.schedule import make_schedule
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.validation import Validation

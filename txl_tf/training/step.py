@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from txl_tf.config import AttentionSpan
 from txl_tf.model import SegmentModel
-from txl_tf.training.optimizer import Optimizer
+from txl_tf.training.optimizers.base import Optimizer
 
 Memory = Any  # a nest of tensors that only the model looks into
 

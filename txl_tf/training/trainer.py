@@ -16,7 +16,8 @@ from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.runs.files import explain_full_memory
 from txl_tf.training.gauges import measure_norm, measure_peak_memory
-from txl_tf.training.optimizer import make_optimizer, read_step_count
+from txl_tf.training.optimizers.base import read_step_count
+from txl_tf.training.optimizers.choice import make_optimizer
 from txl_tf.training.pace import Pace
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.step import StepResult, compute_gradients, train_step

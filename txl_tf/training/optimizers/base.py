@@ -1,4 +1,4 @@
-"""The optimizers: Adam as in the 2019 release, AdamW and LAMB."""
+"""The base of the optimizers: clipping, skipped steps, averages of the weights."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -8,10 +8,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from txl_tf.config import TrainConfig
 from txl_tf.errors import UserError
 from txl_tf.training.loss_scale import LossScale
-from txl_tf.training.schedule import make_schedule
 
 
 class StepFactors(NamedTuple):
@@ -237,122 +235,8 @@ class Optimizer:
         raise NotImplementedError
 
 
-class Adam(Optimizer):
-    """Adam as in TensorFlow 1: epsilon is added to the square root before the bias correction.
-
-    TensorFlow's own operation changes a weight and its moments in place, in one pass.
-
-    References:
-        Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, the form before section 2.1.
-    """
-
-    def change_weight(
-        self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
-    ) -> None:
-        if slots.decays and self.weight_decay:
-            weight.assign_sub(factors.rate * self.weight_decay * weight)
-        tf.raw_ops.ResourceApplyAdam(
-            var=weight.handle,
-            m=slots.momentum.value.handle,
-            v=slots.velocity.value.handle,
-            beta1_power=0.0,  # the rate has the bias corrections
-            beta2_power=0.0,
-            lr=factors.rate * tf.sqrt(factors.bias_2) / factors.bias_1,
-            beta1=1 - factors.moment_1,
-            beta2=1 - factors.moment_2,
-            epsilon=self.epsilon,
-            grad=gradient,
-        )
-
-
-class AdamW(Adam):
-    """Adam with decoupled weight decay: each step subtracts `rate * weight_decay * weight`.
-
-    References:
-        Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101; as in Keras, the decay is
-        multiplied by the learning rate.
-    """
-
-
-class Lamb(Optimizer):
-    """LAMB: the update of Adam plus the weight decay, scaled to the norm of the weight.
-
-    The paper does not fix the function of the weight's norm: here it is the norm capped at 10, as
-    in the code of the presets `wt103_base_lamb` and `wt103_large_lamb`. The ratio is 1 if either
-    norm is 0. Each variable counts as a layer, so the fused queries, keys and values are one layer,
-    and so are the biases u (or v) of all layers.
-
-    Args:
-        *args: Of `Optimizer`.
-        jit_compile: Whether XLA compiles the update of each weight.
-        **kwargs: Of `Optimizer`.
-
-    References:
-        You et al. 2020, https://arxiv.org/abs/1904.00962, Algorithm 2. In the `Lamb` of Keras the
-        decay is outside the ratio.
-    """
-
-    epsilon = 1e-6  # as in the paper
-    largest_norm = 10.0
-
-    def __init__(self, *args: Any, jit_compile: bool = False, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        # Weights of one shape share a compiled function.
-        self._compute = self._compute_update
-        if jit_compile:
-            self._compute = tf.function(self._compute, jit_compile=True, autograph=False)
-
-    def change_weight(
-        self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
-    ) -> None:
-        variables = [weight, slots.momentum.value, slots.velocity.value]
-        # Tensors: a compiled function would not tell the variables of replicas apart.
-        values = map(tf.convert_to_tensor, variables)
-        new_values = self._compute(slots.decays, gradient, factors, *values)
-        for variable, value in zip(variables, new_values, strict=True):
-            variable.assign(value)
-
-    def _compute_update(
-        self,
-        decays: bool,
-        gradient: tf.Tensor,
-        factors: StepFactors,
-        weight: tf.Tensor,
-        momentum: tf.Tensor,
-        velocity: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the new values of a weight and its moments."""
-        momentum += (gradient - momentum) * factors.moment_1
-        velocity += (tf.square(gradient) - velocity) * factors.moment_2
-        update = momentum / factors.bias_1
-        update /= tf.sqrt(velocity / factors.bias_2) + self.epsilon
-        if decays:
-            update += self.weight_decay * weight
-        weight_norm, update_norm = (tf.sqrt(tf.reduce_sum(tf.square(x))) for x in (weight, update))
-        ratio = tf.where(
-            tf.logical_and(weight_norm > 0, update_norm > 0),
-            tf.minimum(weight_norm, self.largest_norm) / update_norm,
-            1.0,
-        )
-        return weight - factors.rate * ratio * update, momentum, velocity
-
-
 def _has_decay(weight: keras.Variable) -> bool:
     return len(weight.shape) > 1 and not weight.name.endswith("_bias")  # content_bias is u
-
-
-def make_optimizer(config: TrainConfig, *, jit_compile: bool = False) -> Optimizer:
-    """Returns the optimizer of a run, with its schedule and gradient clipping by global norm."""
-    lamb = functools.partial(Lamb, jit_compile=jit_compile)
-    optimizers: dict[str, Callable[..., Optimizer]] = {"adam": Adam, "adamw": AdamW, "lamb": lamb}
-    return optimizers[config.optimizer](
-        make_schedule(config),
-        name=config.optimizer,
-        clip=config.clip,
-        weight_decay=config.weight_decay,
-        ema=config.ema,
-        scales_loss=config.precision == "float16",
-    )
 
 
 def read_step_count(optimizer: Optimizer) -> int:

@@ -1,0 +1,1 @@
+"""The optimizers, which share their base, and the choice by `TrainConfig.optimizer`."""
