@@ -1,4 +1,4 @@
-r"""Loss curves of runs that should agree: any number of replicas, or any precision.
+r"""Loss curves: of runs that should agree (replicas, precisions), and of optimizers.
 
 python -m benchmarks.curves --compare replicas --output docs/replicas.png
 python -m benchmarks.curves --compare precision --output precision.png
@@ -10,6 +10,13 @@ the run of the first variant with the same seed, and draws those of the first se
 seeds it prints how far they are from each other, too: a difference of that size between two
 variants says nothing about them. With `--score_in` each trained model is scored on the test split
 in each of these precisions. It takes some minutes.
+
+python -m benchmarks.curves --compare optimizers --quick    # minutes: does everything work?
+python -m benchmarks.curves --compare optimizers --work_dir runs/optimizers --output curves.png
+
+This comparison is another one: it tunes the learning rate of each optimizer and schedule, and
+measures how well the model learns on as many tokens; see `benchmarks/optimizers.py`. It takes a
+night. What is done stays in --work_dir: an interrupted call goes on where it was.
 """
 
 import functools
@@ -19,12 +26,14 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import flags
 
+from benchmarks import optimizers
 from benchmarks.several_workers import start_workers
 from txl_tf import presets
 from txl_tf.cli.flags import define_flag
@@ -48,6 +57,15 @@ VARIANTS: dict[str, dict[str, tuple[int, list[str]]]] = {
         "float16": (1, ["--precision=float16"]),
         "2 replicas reducing in bfloat16": (1, ["--cpu_replicas=2", "--reduce_dtype=bfloat16"]),
     },
+}
+OPTIMIZERS = "optimizers"  # the comparison that is not one of `VARIANTS`
+# Flags that only some comparisons read.
+OWN_FLAGS = {
+    True: (
+        *("quick", "tuning_seed", "work_dir", "train_text", "valid_text", "valid_bytes"),
+        *("n_layer", "d_model", "n_head", "tgt_len", "lanes", "init_std"),
+    ),
+    False: ("preset", "score_in", "json"),
 }
 N_AVERAGED = 100  # steps of which each loss of the table is the mean
 
@@ -216,21 +234,69 @@ def compare(options: flags.FlagValues) -> None:
         print(f"Wrote {options.output}")
 
 
+def run_comparison(options: flags.FlagValues) -> None:
+    """Runs the comparison that the flags name.
+
+    Raises:
+        flags.Error: If a flag has no effect on it.
+        UserError: If a variant is none of the comparison, or a run fails.
+    """
+    is_other = options.compare == OPTIMIZERS
+    for name in OWN_FLAGS[not is_other]:
+        if options[name].present:
+            raise flags.Error(f"--{name} has no effect with --compare={options.compare}")
+    defaults: dict[str, Any] = {"steps": 300, "seeds": ["0"]}
+    if is_other:
+        defaults = {"steps": 1500, "seeds": ["1", "2", "3"]}
+        defaults |= optimizers.QUICK if options.quick else {}
+    for name, value in defaults.items():
+        if not options[name].present:
+            options[name].value = value
+    (optimizers.compare if is_other else compare)(options)
+
+
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
-    define("compare", str, "replicas", "Setting in which the runs differ.", choices=VARIANTS)
+    choices = [*VARIANTS, OPTIMIZERS]
+    define("compare", str, "replicas", "Setting in which the runs differ.", choices=choices)
     define("variants", list, [], "Variants to train. [default: all]")
     define("preset", str, "demo", "Preset to train.", choices=presets.names())
-    define("steps", int, 300, "Steps of each run.", lower_bound=1)
-    define("seeds", list, ["0"], "Seeds to train each variant with.")
+    text = "Steps of each run. [default: 300; 1500 for optimizers]"
+    define("steps", int, None, text, lower_bound=1)
+    text = "Seeds to train each variant with. [default: 0; 1,2,3 for optimizers]"
+    define("seeds", list, None, text)
     text = "Precisions in which to score each trained model. [default: none]"
     define("score_in", list, [], text, choices=PRECISIONS)
     define("json", str, None, "File for the figures. [default: none]", is_path=True)
-    text = "Picture to write, of the first seed. [default: none]"
+    text = "Picture to write, of the first seed; of the mean for optimizers. [default: none]"
     define("output", str, None, text, is_path=True)
-    return run_program(__doc__, options, compare, argv)
+    define_optimizer_flags(define)
+    return run_program(__doc__, options, run_comparison, argv)
+
+
+def define_optimizer_flags(define: Callable[..., None]) -> None:
+    """Defines the flags that only the comparison of optimizers reads."""
+
+    def define_own(name: str, kind: type, default: Any, text: str, **rules: Any) -> None:
+        define(name, kind, default, f"For optimizers: {text}", **rules)
+
+    define_own("quick", bool, False, "minutes instead of a night, unless other flags are given.")
+    define_own("tuning_seed", str, "0", "seed with which the learning rates are tuned.")
+    text = "folder for records, results and the table."
+    define_own("work_dir", str, "runs/optimizers", text, is_path=True)
+    text = "file to train on, as bytes. [default: Python's own documentation]"
+    define_own("train_text", str, None, text, is_path=True)
+    define_own("valid_text", str, None, "file to evaluate on, with --train_text.", is_path=True)
+    text = "bytes to evaluate on, from the beginning."
+    define_own("valid_bytes", int, 200_000, text, lower_bound=1000)
+    define_own("n_layer", int, 4, "layers of the model.", lower_bound=1)
+    define_own("d_model", int, 256, "width of the model; a quarter of d_inner.", lower_bound=2)
+    define_own("n_head", int, 4, "heads, which divide the width.", lower_bound=1)
+    define_own("tgt_len", int, 64, "length of segment and memory.", lower_bound=1)
+    define_own("lanes", int, 16, "lanes of the batch.", lower_bound=1)
+    define_own("init_std", float, 0.02, "standard deviation of the initial weights.")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def export_release(options: flags.FlagValues) -> None:
     model = TransformerXL(config.model)
     is_averaged = load_weights(model, checkpoint, use_ema=options.use_ema)
     path = export_model(options.out, model, step=read_step(checkpoint))
-    weights = "EMA weights" if is_averaged else "weights"
+    weights = "averaged weights" if is_averaged else "weights"
     print(f"Wrote {path}: the {weights} of {checkpoint}, without the state of the optimizer.")
     if vocabulary is not None:
         export_data(options.out, vocabulary, config.model, config.dataset)

@@ -37,7 +37,7 @@ def test_the_flag_of_the_averages_chooses_the_weights_that_are_evaluated(finishe
     averaged, raw = (
         evaluate(finished, capsys, *arguments) for arguments in ((), ("--use_ema=false",))
     )
-    assert averaged[0] == ", EMA weights"
+    assert averaged[0] == ", averaged weights"
     assert raw[0] == ""
     assert averaged[1] != raw[1]
 

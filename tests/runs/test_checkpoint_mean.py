@@ -137,7 +137,10 @@ def test_moving_averages_are_left_out_and_that_is_said(folder, capsys):
         bare.set_step(step)
         make_checkpointer(folder, bare).save()
     assert call(folder, "--last=2") == 0
-    assert "\nTheir EMA weights (--ema) are left out.\n" in capsys.readouterr().out
+    assert (
+        "\nTheir averaged weights (--ema, --average_from) are left out.\n"
+        in capsys.readouterr().out
+    )
     model = txl_tf.TransformerXL(CONFIG.model, seed=11)
     load_weights(model, str(folder / "averaged" / "ckpt-13"))
     for weight, expected in zip(model.weights, bare.model.weights, strict=True):

@@ -52,6 +52,10 @@ KINDS = {
     "staged": "--tgt_len_schedule=20:4,60:8",
     "documents": "--reset_at_documents",
     "lamb": "--optimizer=lamb --learning_rate=0.01 --weight_decay=0.1",
+    "muon": (
+        "--optimizer=muon --learning_rate=0.01 --schedule=wsd --decay_steps=20 --average_from=30 "
+        f"{EVALUATING}"
+    ),
     "bfloat16": "--precision=bfloat16",
     "patience": f"--patience=10000 {EVALUATING}",
     "one_checkpoint": "--keep_checkpoints=1",

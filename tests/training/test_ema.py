@@ -23,7 +23,7 @@ from txl_tf.evaluation.checkpoints import evaluate_checkpoints
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints
 from txl_tf.runs.checkpoint_reader import load_weights
-from txl_tf.training.ema import use_ema_weights
+from txl_tf.training.averaged_weights import use_averaged_weights
 
 # Few steps at a high rate: averages and weights then have other losses.
 RUN = dataclasses.replace(CONFIG, training=dataclasses.replace(AVERAGING, train_steps=7))
@@ -42,14 +42,14 @@ def read_locals(trainer):
     read = trainer.strategy.experimental_local_results
     return [
         [[local.numpy().tobytes() for local in read(variable.value)] for variable in pair]
-        for pair in trainer.optimizer.ema_weights
+        for pair in trainer.optimizer.averaged_weights
     ]
 
 
 def test_averages_take_the_place_of_the_weights_and_leave_them_as_they_were(trained):
     before = read_locals(trained)
     assert all(weight != average for weight, average in before)
-    with use_ema_weights(trained.optimizer):
+    with use_averaged_weights(trained.optimizer):
         inside = read_locals(trained)
     assert [weight for weight, _ in inside] == [average for _, average in before]
     assert read_locals(trained) == before
@@ -57,7 +57,7 @@ def test_averages_take_the_place_of_the_weights_and_leave_them_as_they_were(trai
 
 def test_weights_are_as_they_were_after_an_error(trained):
     before = read_locals(trained)
-    with pytest.raises(UserError, match="damaged"), use_ema_weights(trained.optimizer):
+    with pytest.raises(UserError, match="damaged"), use_averaged_weights(trained.optimizer):
         raise UserError("damaged")
     assert read_locals(trained) == before
 
@@ -65,7 +65,7 @@ def test_weights_are_as_they_were_after_an_error(trained):
 def test_without_averages_weights_stay(one_replica):
     trainer = make_trainer(one_replica)
     before = read_variables(trainer)
-    with use_ema_weights(trainer.optimizer):
+    with use_averaged_weights(trainer.optimizer):
         for path, value in read_variables(trainer).items():
             np.testing.assert_array_equal(value, before[path], err_msg=path)
 
@@ -102,7 +102,9 @@ def test_weights_are_loaded_as_averages_or_raw(tmp_path, trained, is_ema):
     path = make_checkpointer(tmp_path, trained).save()
     model = txl_tf.TransformerXL(trained.model.config, seed=11)
     assert load_weights(model, path, use_ema=is_ema) is is_ema
-    for loaded, pair in zip(model.trainable_variables, trained.optimizer.ema_weights, strict=True):
+    for loaded, pair in zip(
+        model.trainable_variables, trained.optimizer.averaged_weights, strict=True
+    ):
         np.testing.assert_array_equal(loaded.numpy(), pair[is_ema].numpy(), err_msg=loaded.path)
 
 
@@ -141,7 +143,7 @@ def test_evaluations_in_training_use_the_averages(use_ema, one_replica, records,
     # The same operations on the same weights; those of the others differ in the second digit.
     assert found == pytest.approx(scores[use_ema], rel=1e-6)
     assert found != pytest.approx(scores[not use_ema], rel=1e-3)
-    kind = "EMA weights" if use_ema else "weights"
+    kind = "averaged weights" if use_ema else "weights"
     assert f"\nEvaluations use the {kind} (ema 0.8).\n" in capsys.readouterr().out
 
 
@@ -166,7 +168,7 @@ def test_a_checkpoint_is_evaluated_by_its_averages(use_ema, one_replica, records
     path = find_checkpoint(str(tmp_path / "run"))
     expected = score_checkpoint(records, path, use_ema=use_ema)
     assert score.nats_per_token == pytest.approx(expected, rel=1e-6)  # as above
-    averaged = ", EMA weights" if use_ema else ""
+    averaged = ", averaged weights" if use_ema else ""
     assert f"\nvalid at step 7{averaged}: loss " in capsys.readouterr().out
     (line,) = read_lines(tmp_path / "run" / "evaluations.jsonl")
     assert line["is_averaged"] is use_ema
@@ -182,7 +184,7 @@ def test_a_warm_start_takes_the_averages_and_begins_new_ones_there(
     config = dataclasses.replace(RUN, training=dataclasses.replace(AVERAGING, train_steps=5))
     settings = {"save_steps": 1, "warm_start_path": path, "use_ema": use_ema}
     train(one_replica, records, tmp_path / "two", config, **settings)
-    kind = "EMA weights" if use_ema else "weights"
+    kind = "averaged weights" if use_ema else "weights"
     assert f"Warm start from the {kind} of {path}." in capsys.readouterr().out
     old = score_checkpoint(records, path, use_ema=use_ema)
     first = str(tmp_path / "two" / "checkpoints" / "ckpt-1")

@@ -12,6 +12,7 @@ from txl_tf import presets
 from txl_tf.errors import UserError
 from txl_tf.layers import chunks
 from txl_tf.training import flops
+from txl_tf.training.optimizers.muon import count_joint_matrices, is_layer_matrix, orthogonalize
 from txl_tf.training.step import compute_gradients
 
 SMALL = txl_tf.ModelConfig(
@@ -176,6 +177,22 @@ def test_operations_by_part_are_those_counted_by_hand():
         "feed-forward": 2 * 3 * 2 * 15 * 2 * 8 * 11,
         "softmax": 3 * 2 * 15 * 8 * 23,
     }
+
+
+@pytest.mark.parametrize("name", ["plain", *ENCODED])
+def test_the_orthogonalization_of_muon_counts_on_each_replica(name):
+    config = MODELS.get(name) or ENCODED[name]
+    model = txl_tf.TransformerXL(config, seed=1)
+    expected = 0
+    for weight in filter(is_layer_matrix, model.trainable_variables):
+        function = tf.function(orthogonalize, jit_compile=True, autograph=False)
+        n_joint = count_joint_matrices(weight)
+        compiled = function.experimental_get_compiler_ir(tf.zeros(weight.shape), n_joint)
+        expected += count_products(compiled(stage="hlo"))
+    training = dataclasses.replace(TRAINING, optimizer="muon")
+    for n_replicas in (1, 3):
+        parts = flops.count_step_flops_by_part(config, training, n_replicas=n_replicas)
+        assert parts["optimizer"] == n_replicas * expected
 
 
 def test_narrow_embeddings_are_projected():

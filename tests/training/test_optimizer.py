@@ -7,7 +7,7 @@ import txl_tf
 from txl_tf.errors import UserError
 from txl_tf.training.optimizers.base import read_step_count
 from txl_tf.training.optimizers.choice import make_optimizer
-from txl_tf.training.schedule import WarmupCosine
+from txl_tf.training.schedule import WarmupCosine, make_schedule
 
 
 def make_rate(*, warmup_steps=7, train_steps=31):
@@ -44,6 +44,40 @@ def test_the_rate_ends_at_its_share_of_the_peak_and_stays(step):
 
 def test_a_warm_up_as_long_as_the_run_ends_at_the_peak():
     assert float(make_rate(warmup_steps=31)(31)) == pytest.approx(0.3, rel=1e-6)  # float32
+
+
+def make_rates(**fields):
+    """The rates of 31 steps, and of two more, of a schedule that ends at .05 of its peak."""
+    shared = {"learning_rate": 0.3, "min_lr_ratio": 0.05, "train_steps": 31}
+    schedule = make_schedule(txl_tf.TrainConfig(**shared, **fields))
+    return np.array([float(schedule(step)) for step in range(33)])
+
+
+@pytest.mark.parametrize("warmup_steps", [0, 7])
+def test_a_linear_schedule_falls_from_the_peak_to_its_end(warmup_steps):
+    rates = make_rates(schedule="linear", warmup_steps=warmup_steps)
+    expected = np.linspace(0.3, 0.3 * 0.05, 31 - warmup_steps + 1)
+    np.testing.assert_allclose(rates[warmup_steps:32], expected, rtol=1e-5)  # float32
+    assert rates[32] == rates[31]
+
+
+@pytest.mark.parametrize("schedule", ["linear", "wsd"])
+def test_all_schedules_have_one_warm_up(schedule):
+    fields = {"schedule": schedule, "decay_steps": 5 if schedule == "wsd" else 0}
+    expected = make_rates(warmup_steps=7)[:8]
+    np.testing.assert_array_equal(make_rates(warmup_steps=7, **fields)[:8], expected)
+
+
+def test_wsd_stays_at_the_peak_and_falls_at_the_end():
+    rates = make_rates(schedule="wsd", warmup_steps=7, decay_steps=11)
+    np.testing.assert_allclose(rates[7:21], 0.3, rtol=1e-6)  # float32
+    np.testing.assert_allclose(rates[20:32], np.linspace(0.3, 0.015, 12), rtol=1e-5)
+    assert rates[32] == rates[31]
+
+
+def test_wsd_that_decays_from_the_warm_up_on_is_linear():
+    rates = make_rates(schedule="wsd", warmup_steps=7, decay_steps=24)
+    np.testing.assert_array_equal(rates, make_rates(schedule="linear", warmup_steps=7))
 
 
 def make_constant_adam(*, clip):

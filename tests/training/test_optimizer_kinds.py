@@ -1,4 +1,4 @@
-"""Adam, AdamW and LAMB against their formulas; decay, skipped steps and averages."""
+"""All optimizers against their formulas; decay, skipped steps and averages."""
 
 import dataclasses
 
@@ -11,8 +11,8 @@ from small_runs import MODEL, TRAINING, make_trainer, read_variables, run_steps
 import txl_tf
 from txl_tf.training.optimizers.choice import make_optimizer
 
-KINDS = pytest.mark.parametrize("kind", ["adam", "adamw", "lamb"])
-DECAYING = pytest.mark.parametrize("kind", ["adamw", "lamb"])
+KINDS = pytest.mark.parametrize("kind", ["adam", "adamw", "lamb", "muon"])
+DECAYING = pytest.mark.parametrize("kind", ["adamw", "lamb", "muon"])
 SHAPES = {"kernel": (3, 5), "table": (7, 2), "bias": (11,), "gamma": (2,), "content_bias": (2, 3)}
 DECAYED = {"kernel", "table"}
 RATE, DECAY, CLIP, EMA = 0.1, 0.3, 13.0, 0.7
@@ -58,6 +58,9 @@ def clip(gradients):
 def compute_update(kind, name, weight, m, v, t, rate):
     """Returns what a step takes off a weight, by the papers."""
     decay = DECAY if name in DECAYED and kind != "adam" else 0.0
+    if kind == "muon" and name == "kernel":
+        factor = 0.2 * np.sqrt(max(weight.shape))
+        return rate * (factor * move_singular_values(m) + decay * weight)
     if kind != "lamb":  # Adam of TensorFlow 1: epsilon beside the root that is not yet corrected
         adam = np.sqrt(1 - 0.999**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 1e-8)
         return rate * (adam + decay * weight)
@@ -67,17 +70,28 @@ def compute_update(kind, name, weight, m, v, t, rate):
     return rate * ratio * update
 
 
+def move_singular_values(matrix):
+    """Returns what the iterations of Muon make of a matrix, by way of its singular values."""
+    u, s, v = np.linalg.svd(matrix, full_matrices=False)
+    s = s / np.linalg.norm(s)
+    for _ in range(5):
+        s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+    return u @ np.diag(s) @ v
+
+
 def simulate(kind, values, all_gradients, schedule):
     """Returns weights, and their averages, after each of the steps, in float64."""
     m, v = ({name: np.zeros(shape) for name, shape in SHAPES.items()} for _ in range(2))
     weights, averages, history = dict(values), dict(values), []
     for step, gradients in enumerate(all_gradients):
         for name, gradient in clip(gradients)[0].items():
-            m[name] = 0.9 * m[name] + 0.1 * gradient
+            beta = 0.95 if kind == "muon" and name == "kernel" else 0.9
+            m[name] = beta * m[name] + (1 - beta) * gradient
             v[name] = 0.999 * v[name] + 0.001 * gradient**2
+            moment = 0.95 * m[name] + 0.05 * gradient if beta == 0.95 else m[name]  # Nesterov
             weight, rate = weights[name], float(schedule(step))
             weights[name] = weight - compute_update(
-                kind, name, weight, m[name], v[name], step + 1, rate
+                kind, name, weight, moment, v[name], step + 1, rate
             )
             averages[name] = EMA * averages[name] + (1 - EMA) * weights[name]
         history.append((dict(weights), dict(averages)))
@@ -116,8 +130,8 @@ def test_averages_follow_their_recursion_from_the_first_weights_on(kind):
     weights, optimizer = make_weights(values), make_optimizer(make_config(kind, ema=EMA))
     take_steps(optimizer, weights, gradients)
     expected = simulate(kind, values, gradients, optimizer.schedule)[-1][1]
-    assert [weight for weight, _ in optimizer.ema_weights] == weights
-    for weight, average in optimizer.ema_weights:
+    assert [weight for weight, _ in optimizer.averaged_weights] == weights
+    for weight, average in optimizer.averaged_weights:
         compare(average, expected[weight.name])
 
 
@@ -195,23 +209,24 @@ def test_averages_begin_once_where_a_function_builds_the_optimizer(jit_compile):
     for _ in range(3):
         step()
         expected = EMA * expected + (1 - EMA) * weight.numpy()
-    ((_, average),) = optimizer.ema_weights
+    ((_, average),) = optimizer.averaged_weights
     np.testing.assert_allclose(average.numpy(), expected, rtol=1e-6)  # float32
 
 
 def test_averages_begin_again_at_the_weights():
     weights, optimizer = make_weights(make_start()), make_optimizer(make_config("lamb", ema=EMA))
     take_steps(optimizer, weights, make_gradients(3))
-    optimizer.restart_ema()
-    for weight, average in optimizer.ema_weights:
+    optimizer.restart_averages()
+    for weight, average in optimizer.averaged_weights:
         np.testing.assert_array_equal(average.numpy(), weight.numpy(), err_msg=weight.name)
 
 
-@pytest.fixture(scope="module", params=["adamw", "lamb"])
+@pytest.fixture(scope="module", params=["adamw", "lamb", "muon"])
 def runs(request, one_replica, two_replicas):
     """The trainers of one and of two replicas after the same steps."""
+    average = {"average_from": 5} if request.param == "muon" else {"ema": 0.9}
     config = dataclasses.replace(
-        TRAINING, optimizer=request.param, weight_decay=0.1, ema=0.9, learning_rate=1e-2
+        TRAINING, optimizer=request.param, weight_decay=0.1, learning_rate=1e-2, **average
     )
     trainers = [make_trainer(strategy, config=config) for strategy in (one_replica, two_replicas)]
     intervals = [run_steps(trainer, [5, 11]) for trainer in trainers]

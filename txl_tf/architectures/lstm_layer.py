@@ -66,6 +66,8 @@ class LSTMLayer(keras.layers.Layer):
             )
             for name in ("kernel", "recurrent_kernel")
         )
+        for kernel in (self.kernel, self.recurrent_kernel):
+            kernel.n_joint = 4  # matrices side by side, for the optimizer
         self.bias = self.add_weight(
             name="bias", shape=(4 * width,), initializer=initialize_gate_biases
         )

@@ -27,6 +27,8 @@ _OTHER_NAMES: dict[tuple[str, ...], str] = {
     ("dropatt",): "attention_dropout attn_dropout",
     ("optimizer",): "optim opt",
     ("weight_decay",): "wd decay",
+    ("schedule",): "lr_schedule lr_scheduler scheduler",
+    ("average_from",): "swa swa_start average",
     ("clip",): "grad_clip clip_norm max_grad_norm",
     ("accumulate_steps",): "grad_accum gradient_accumulation_steps",
     ("precision",): "fp16 bf16 amp dtype mixed_precision",

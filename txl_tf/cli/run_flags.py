@@ -19,7 +19,7 @@ def define_run_flags(options: flags.FlagValues) -> None:
 
 def define_ema_flag(options: flags.FlagValues) -> None:
     """Defines the flag that chooses between the weights and their moving average."""
-    help_text = "Use the EMA weights if the checkpoint has them."
+    help_text = "Use the averaged weights if the checkpoint has them."
     define_flag(options, "use_ema", bool, True, help_text)
 
 

@@ -62,7 +62,8 @@ def define_flags() -> flags.FlagValues:
         "Path of the checkpoint whose weights a new run starts from (fine-tuning).",
         is_path=True,
     )
-    define("use_ema", bool, True, "Use the EMA weights if a checkpoint has them (see --ema).")
+    help_text = "Use the averaged weights if a checkpoint has them (see --ema and --average_from)."
+    define("use_ema", bool, True, help_text)
     define(
         "tie_weight",
         bool,

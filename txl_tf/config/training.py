@@ -8,7 +8,8 @@ from txl_tf.config.stages import make_stages
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 REDUCE_DTYPES = ("float32", "bfloat16")
-OPTIMIZERS = ("adam", "adamw", "lamb")
+OPTIMIZERS = ("adam", "adamw", "lamb", "muon")
+SCHEDULES = ("cosine", "linear", "wsd")
 JIT_MODES = ("auto", "whole", "chains", "none")
 JIT_HELP = (
     "How much XLA compiles: the whole model, only the chains of element-wise operations between "
@@ -30,7 +31,7 @@ class TrainConfig(ReadingConfig):
     warmup_steps: int = define_field(0, "Steps of linear warm-up from 0.", lower_bound=0)
     train_steps: int = define_field(
         100_000,
-        "Total number of steps to train; the cosine schedule ends with the last.",
+        "Total number of steps to train; the schedule ends with the last.",
         lower_bound=1,
     )
     min_lr_ratio: float = define_field(0.004, "Last learning rate as a fraction of the peak.")
@@ -64,10 +65,14 @@ class TrainConfig(ReadingConfig):
         choices=REDUCE_DTYPES,
     )
     optimizer: str = define_field(
-        "adam", "Optimizer; lamb is for large batches.", choices=OPTIMIZERS
+        "adam",
+        "Optimizer; lamb is for large batches; muon orthogonalises the changes of the layers' "
+        "matrices, and is Adam for the rest.",
+        choices=OPTIMIZERS,
     )
     weight_decay: float = define_field(
-        0.0, "Weight decay of adamw and lamb, times the learning rate; applies to matrices only."
+        0.0,
+        "Weight decay of adamw, lamb and muon, times the learning rate; applies to matrices only.",
     )
     ema: float = define_field(
         0.0,
@@ -92,11 +97,31 @@ class TrainConfig(ReadingConfig):
     jit: str = define_field(
         "auto", f"{JIT_HELP} A resumed run keeps the choice.", choices=JIT_MODES
     )
+    schedule: str = define_field(
+        "cosine",
+        "Learning rate after the warm-up: a half cosine, a linear decay, or wsd (warm-up, stable, "
+        "decay): the peak until the last decay_steps, which are a linear decay.",
+        choices=SCHEDULES,
+    )
+    decay_steps: int = define_field(
+        0, "Steps of the decay at the end of the schedule wsd.", lower_bound=0
+    )
+    average_from: int = define_field(
+        0,
+        "Keep the uniform mean of the weights of all steps after this one, which evaluations then "
+        "use; 0 for none.",
+        lower_bound=0,
+    )
 
     @property
     def n_scored(self) -> int:
         """The number of positions of a segment whose targets have a loss."""
         return self.tgt_len - (self.tgt_len // 2 if self.half_loss else 0)
+
+    @property
+    def has_average(self) -> bool:
+        """Whether the optimizer keeps an average of the weights, an EMA or a uniform mean."""
+        return self.ema > 0 or self.average_from > 0
 
     def __post_init__(self) -> None:
         if isinstance(self.tgt_len_schedule, list):  # from JSON
@@ -106,15 +131,9 @@ class TrainConfig(ReadingConfig):
             object.__setattr__(self, "tgt_len_schedule", tuple(pairs))
         self._check_reading()
         self._check_optimizer()
+        self._check_schedule()
         for name in ("learning_rate", "clip"):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
-        self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]", "min_lr_ratio")
-        self._check(
-            self.warmup_steps <= self.train_steps,
-            "`warmup_steps` must not exceed `train_steps`",
-            "warmup_steps",
-            "train_steps",
-        )
         stages = make_stages(self.tgt_len_schedule, self.tgt_len)
         self._check(
             stages[-1].first_step < self.train_steps,
@@ -134,8 +153,42 @@ class TrainConfig(ReadingConfig):
         self._check(self.weight_decay >= 0, "`weight_decay` must not be negative", "weight_decay")
         self._check(
             self.optimizer != "adam" or not self.weight_decay,
-            "`weight_decay` must be 0 with adam; adamw and lamb support it",
+            "`weight_decay` must be 0 with adam; adamw, lamb and muon support it",
             "weight_decay",
             "optimizer",
         )
         self._check(0 <= self.ema < 1, "`ema` must be in [0, 1)", "ema")
+        self._check(
+            not (self.ema and self.average_from),
+            "`ema` and `average_from` cannot be used together: evaluations use one average",
+            "ema",
+            "average_from",
+        )
+        self._check(
+            self.average_from < self.train_steps,
+            "`average_from` must be less than `train_steps`",
+            "average_from",
+            "train_steps",
+        )
+
+    def _check_schedule(self) -> None:
+        self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]", "min_lr_ratio")
+        self._check(
+            self.warmup_steps <= self.train_steps,
+            "`warmup_steps` must not exceed `train_steps`",
+            "warmup_steps",
+            "train_steps",
+        )
+        self._check(
+            (self.decay_steps > 0) == (self.schedule == "wsd"),
+            "`decay_steps` must be positive with `schedule` wsd, and 0 otherwise",
+            "decay_steps",
+            "schedule",
+        )
+        self._check(
+            self.warmup_steps + self.decay_steps <= self.train_steps,
+            "`warmup_steps` and `decay_steps` together must not exceed `train_steps`",
+            "warmup_steps",
+            "decay_steps",
+            "train_steps",
+        )

@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
         split: The name of the split.
         checkpoint: The path of the checkpoint.
         step: The step of the checkpoint.
-        is_ema: Whether the EMA weights were evaluated.
+        is_ema: Whether the averaged weights were evaluated.
         lanes: The lanes of the split.
         config: The config of the evaluation.
         seconds: The duration, including compilation.
@@ -90,7 +90,7 @@ def evaluate_checkpoints(
         checkpoint: The path of the checkpoint; `None` for the newest.
         first_step: Evaluate every checkpoint from this step on.
         max_segments: The number of segments of each lane to score; `None` for all.
-        use_ema: Whether to use the EMA weights of checkpoints that have them.
+        use_ema: Whether to use the averaged weights of checkpoints that have them.
         jit: How much of the model XLA compiles; one of `JIT_MODES`.
 
     Returns:
@@ -127,7 +127,7 @@ def evaluate_checkpoints(
             use_ema=use_ema,
         )
         n_tokens = None if outcome.is_whole else lanes.n_targets
-        weights = ", EMA weights" if outcome.is_ema else ""
+        weights = ", averaged weights" if outcome.is_ema else ""
         found = f"{format_score(outcome.score, n_tokens)} | {lanes.describe()}"
         print(f"{split} at step {outcome.step}{weights}: {found}")
         warn_of_unknown(outcome.score, records)
@@ -154,7 +154,7 @@ def score_checkpoint(
         split: The name of the split.
         checkpoint: The path of the checkpoint.
         max_segments: The number of segments of each lane to score; `None` for all.
-        use_ema: Whether to use the EMA weights if the checkpoint has them.
+        use_ema: Whether to use the averaged weights if the checkpoint has them.
 
     Raises:
         UserError: If the checkpoint cannot be read or belongs to another model, or a record is

@@ -92,7 +92,7 @@ class LanguageModel:
         Args:
             path: The run folder, written by training or by an import.
             checkpoint: The path of the checkpoint; `None` for the newest.
-            use_ema: Whether to use the EMA weights if the checkpoint has any.
+            use_ema: Whether to use the averaged weights if the checkpoint has any.
             precision: The dtype of the kernels: "float32", or one that `quantize` takes.
 
         Raises:

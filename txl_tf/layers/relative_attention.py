@@ -87,6 +87,7 @@ class RelativeAttention(keras.layers.Layer):
             return add_kernel(self, name, shape, self.kernel_initializer)
 
         self.qkv_kernel = add("qkv_kernel", d_model, 3 * d_heads)
+        self.qkv_kernel.n_joint = 3  # matrices side by side, for the optimizer
         self.r_kernel = add("r_kernel", d_model, d_heads) if self.projects_positions else None
         self.o_kernel = add("o_kernel", d_heads, d_model)
 

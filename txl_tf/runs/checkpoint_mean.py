@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.runs.checkpoint_files import PREFIX, list_checkpoints, remove_checkpoint
-from txl_tf.runs.checkpoint_reader import DAMAGE, EMA_GROUP, CheckpointReader
+from txl_tf.runs.checkpoint_reader import AVERAGES_GROUP, DAMAGE, CheckpointReader
 from txl_tf.runs.checkpoint_writer import explain_failed_save, write_checkpoint
 from txl_tf.runs.files import exists
 from txl_tf.runs.folder import read_run_config
@@ -83,9 +83,9 @@ def compute_mean(paths: Sequence[str]) -> dict[str, np.ndarray]:
     return means
 
 
-def has_ema(paths: Sequence[str]) -> bool:
-    """Returns whether any of several readable checkpoints holds EMA weights as well."""
-    return any(CheckpointReader(path).list_shapes(EMA_GROUP) for path in paths)
+def has_averages(paths: Sequence[str]) -> bool:
+    """Returns whether any of several readable checkpoints holds averaged weights as well."""
+    return any(CheckpointReader(path).list_shapes(AVERAGES_GROUP) for path in paths)
 
 
 def make_mean_path(model_dir: str, step: int, *, overwrite: bool = False) -> str:

@@ -1,6 +1,6 @@
 """Reading a checkpoint of a run.
 
-A checkpoint holds groups of variables: `weights`, their exponential moving `averages` (EMA) and
+A checkpoint holds groups of variables: `weights`, their `averages` (an EMA or a uniform mean) and
 `optimizer`. A variable is named after its path in the model. Two small groups describe the
 checkpoint itself: `config` holds the model's config and whether there is a memory, `origin` names
 the step and the run. The files of the memory name their origin too, so that parts of different
@@ -31,7 +31,7 @@ from txl_tf.runs.folder import read_run_id
 # Errors raised while reading a file that is truncated, modified or missing.
 DAMAGE = (tf.errors.OpError, IndexError, RuntimeError)
 RELEASE_SCOPE = "transformer/"  # the scope of all weights of the 2019 release
-CONFIG_GROUP, ORIGIN_GROUP, EMA_GROUP = "config", "origin", "averages"
+CONFIG_GROUP, ORIGIN_GROUP, AVERAGES_GROUP = "config", "origin", "averages"
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"  # of the keys that a `tf.train.Checkpoint` writes
 _STEP_COUNT = re.compile(rf"optimizer/[^/]*\.iteration{re.escape(_SUFFIX)}")
 
@@ -216,10 +216,10 @@ def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> boo
     Args:
         model: The model to restore.
         path: The path of the checkpoint.
-        use_ema: Whether to load the EMA weights if the checkpoint has them.
+        use_ema: Whether to load the averaged weights if the checkpoint has them.
 
     Returns:
-        Whether EMA weights were loaded.
+        Whether averaged weights were loaded.
 
     Raises:
         UserError: If the checkpoint cannot be read, belongs to another model, step or run, or is
@@ -229,10 +229,10 @@ def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> boo
         reader = CheckpointReader(path)
         reader.check_not_release()
         reader.check_place()
-        group = EMA_GROUP if use_ema and reader.list_shapes(EMA_GROUP) else "weights"
+        group = AVERAGES_GROUP if use_ema and reader.list_shapes(AVERAGES_GROUP) else "weights"
         reader.check_weights(model, group)
         reader.restore(group, name_variables(model.weights))
-    return group == EMA_GROUP
+    return group == AVERAGES_GROUP
 
 
 def check_not_release(path: str) -> None:

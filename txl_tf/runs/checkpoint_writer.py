@@ -13,8 +13,8 @@ from txl_tf.errors import UserError, explain
 from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_files import make_path, remove_checkpoint
 from txl_tf.runs.checkpoint_reader import (
+    AVERAGES_GROUP,
     CONFIG_GROUP,
-    EMA_GROUP,
     ORIGIN_GROUP,
     Origin,
     name_variables,
@@ -30,12 +30,12 @@ class SavedOptimizer(Protocol):
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """All its variables, including the EMA weights."""
+        """All its variables, including the averages."""
         ...
 
     @property
-    def ema_weights(self) -> list[tuple[keras.Variable, keras.Variable]]:
-        """Each weight with its EMA; empty if the optimizer keeps none."""
+    def averaged_weights(self) -> list[tuple[keras.Variable, keras.Variable]]:
+        """Each weight with its average; empty if the optimizer keeps none."""
         ...
 
 
@@ -101,13 +101,15 @@ def save_weights(
 
 def group_variables(model: SegmentModel, optimizer: SavedOptimizer) -> Groups:
     """Returns the variables of a checkpoint by group and name, each of them once."""
-    # An EMA weight has the name of its weight, so that it can be restored in its place.
-    ema = {weight.path.replace("/", "."): average for weight, average in optimizer.ema_weights}
-    ema_ids = {id(average) for average in ema.values()}
-    rest = [variable for variable in optimizer.variables if id(variable) not in ema_ids]
+    # An average has the name of its weight, so that it can be restored in its place.
+    averages = {
+        weight.path.replace("/", "."): average for weight, average in optimizer.averaged_weights
+    }
+    average_ids = {id(average) for average in averages.values()}
+    rest = [variable for variable in optimizer.variables if id(variable) not in average_ids]
     groups = {"weights": name_variables(model.weights), "optimizer": name_variables(rest)}
-    if ema:
-        groups[EMA_GROUP] = {name: average.value for name, average in ema.items()}
+    if averages:
+        groups[AVERAGES_GROUP] = {name: average.value for name, average in averages.items()}
     return groups
 
 

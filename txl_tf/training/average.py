@@ -50,8 +50,8 @@ def average_run(options: flags.FlagValues) -> None:
     print(f"Averaging the weights of {len(chosen)} checkpoints of {model_dir}: steps {listed}.")
     path = checkpoint_mean.make_mean_path(model_dir, chosen[-1][0], overwrite=options.overwrite)
     weights = checkpoint_mean.compute_mean(paths)
-    if checkpoint_mean.has_ema(paths):
-        print("Their EMA weights (--ema) are left out.")
+    if checkpoint_mean.has_averages(paths):
+        print("Their averaged weights (--ema, --average_from) are left out.")
     checkpoint_mean.save_mean(path, weights)
     arguments = [] if knows_data(model_dir) else ["--data_dir=DATA_DIR"]
     arguments += [f"--model_dir={shlex.quote(model_dir)}", f"--eval_ckpt_path={shlex.quote(path)}"]

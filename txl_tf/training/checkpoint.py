@@ -1,7 +1,7 @@
 """Saving and restoring a run.
 
 The position in the data and the random numbers are functions of the step, so a checkpoint holds
-only weights, their EMA, optimizer and memory. It also holds the config of the model, to explain
+only weights, their average, optimizer and memory. It also holds the config of the model, to explain
 why it cannot be restored into another one.
 """
 
@@ -54,7 +54,7 @@ _SHARED = "all processes of a run need the same `model_dir` on a shared file sys
 
 @dataclass(eq=False)
 class Checkpointer:
-    """The checkpoints of a run: weights, EMA, optimizer, step and memory.
+    """The checkpoints of a run: weights, averages, optimizer, step and memory.
 
     Args:
         model_dir: The run folder.

@@ -12,6 +12,7 @@ from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.config.stages import make_stages
 from txl_tf.errors import UserError
 from txl_tf.layers.chunks import choose_chunk, is_taken_at_once
+from txl_tf.training.optimizers.costs import count_orthogonalization_flops
 
 
 def estimate_bin_shares(model: ModelConfig) -> tuple[float, ...]:
@@ -57,14 +58,15 @@ def count_step_flops_by_part(
 
     Args:
         model: The model.
-        training: Batch, segment, memory, `accumulate_steps` and `remat`.
+        training: Batch, segment, memory, `accumulate_steps`, `remat` and optimizer.
         n_replicas: The number of replicas; each projects the positions.
         bin_shares: The share of tokens in each bin; `None` for `estimate_bin_shares`.
 
     Returns:
         The operations of the embedding's projections; of the products of queries, keys, values,
         positions and output with their kernels ("projections"); of scores and weighted values
-        ("attention"); of the feed-forward layers; of the softmax.
+        ("attention"); of the feed-forward layers; of the softmax; with muon, of the
+        orthogonalisation ("optimizer"), which each replica computes whole.
 
     Raises:
         UserError: If the number of shares is not the number of bins.
@@ -77,11 +79,14 @@ def count_step_flops_by_part(
         )
     n_tokens = training.train_batch_size * training.tgt_len
     n_scored = training.train_batch_size * training.n_scored
-    return {
+    parts = {
         "embedding": 6.0 * n_tokens * model.d_model * _sum_embedding_widths(model),
         **_count_layer_flops(model, training, n_parts),
         "softmax": _count_softmax_flops(model, n_scored, n_parts, shares),
     }
+    if training.optimizer == "muon":
+        parts["optimizer"] = n_replicas * count_orthogonalization_flops(model)
+    return parts
 
 
 def _count_softmax_flops(

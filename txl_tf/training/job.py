@@ -24,8 +24,8 @@ from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.data_place import DataPlace, remember_data
 from txl_tf.runs.folder import RunConfig, check_run_folder, make_run_folder, update_training
+from txl_tf.training.averaged_weights import use_averaged_weights
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
-from txl_tf.training.ema import use_ema_weights
 from txl_tf.training.log import TimeLeft, TrainingLog
 from txl_tf.training.loop import TrainingLoop
 from txl_tf.training.optimizers.base import Optimizer
@@ -64,7 +64,7 @@ def train(
         model_dir: The run folder.
         eval_split: The split of the evaluations during training.
         warm_start_path: The checkpoint whose weights a run without checkpoints starts from.
-        use_ema: Whether evaluations and warm starts use the EMA weights if there are any.
+        use_ema: Whether evaluations and warm starts use the averaged weights if there are any.
         settings: Further settings that must be equal in all processes of the run.
         data_place: The location of the records, which the run saves.
         make_sampler: Makes the function that generates a sample at each evaluation; `None` for no
@@ -137,12 +137,14 @@ def train(
             validation.describe_end() if validation else "Early stopping: the chief ends the run."
         )
         return
-    ema_optimizer = trainer.optimizer if use_ema and training.ema else None
+    averaging = trainer.optimizer if use_ema and training.has_average else None
     sample = None
     if make_sampler and workers.is_chief and options.eval_every:
         sample = make_sampler(trainer.model)
-    if options.eval_every and training.ema:
-        workers.say(f"Evaluations use the {_name_weights(is_ema=use_ema)} (ema {training.ema}).")
+    if options.eval_every and training.has_average:
+        name = "ema" if training.ema else "average_from"
+        setting = f"{name} {getattr(training, name)}"
+        workers.say(f"Evaluations use the {_name_weights(is_averaged=use_ema)} ({setting}).")
     TrainingLoop(
         trainer,
         checkpointer,
@@ -150,7 +152,7 @@ def train(
         validation,
         options,
         time_left,
-        evaluate=lambda: _evaluate(evaluator, held_out, ema_optimizer, sample),
+        evaluate=lambda: _evaluate(evaluator, held_out, averaging, sample),
     ).run(lanes)
 
 
@@ -255,9 +257,10 @@ def describe_changes(step: int, old: TrainConfig, new: TrainConfig) -> dict[str,
     """Returns the effects of another config on a run at a step as texts, by their subjects."""
     changes = {}
     if old.train_steps != new.train_steps:
+        decay = "cosine" if new.schedule == "cosine" else "linear decay"
         rates = [float(make_schedule(training)(step)) for training in (old, new)]
         changes["schedule"] = (
-            f"train_steps is now {new.train_steps} instead of {old.train_steps}: the cosine of "
+            f"train_steps is now {new.train_steps} instead of {old.train_steps}: the {decay} of "
             f"the learning rate ends at step {new.train_steps}, and the rate at step {step} "
             f"changes from {rates[0]:.3g} to {rates[1]:.3g}."
         )
@@ -277,21 +280,21 @@ def _warm_start(
         ignored = " --warm_start_path is ignored: it is for new runs." if warm_start_path else ""
         trainer.workers.say(f"Resuming from step {first_step}.{ignored}")
     elif warm_start_path:
-        is_ema = load_weights(trainer.model, warm_start_path, use_ema=use_ema)
-        trainer.optimizer.restart_ema()
-        name = _name_weights(is_ema=is_ema)
+        is_averaged = load_weights(trainer.model, warm_start_path, use_ema=use_ema)
+        trainer.optimizer.restart_averages()
+        name = _name_weights(is_averaged=is_averaged)
         trainer.workers.say(f"Warm start from the {name} of {warm_start_path}.")
 
 
 def _evaluate(
     evaluator: Evaluator,
     lanes: AnyLanes | None,
-    ema_optimizer: Optimizer | None,
+    averaging: Optimizer | None,
     sample: Callable[[], str] | None,
 ) -> tuple[Score, str | None]:
-    """Scores a split during training and generates a sample, with the EMA weights if given."""
+    """Scores a split during training and generates a sample, with the averaged weights if given."""
     assert lanes is not None  # without `eval_every` nothing is evaluated
-    with use_ema_weights(ema_optimizer) if ema_optimizer else contextlib.nullcontext():
+    with use_averaged_weights(averaging) if averaging else contextlib.nullcontext():
         return evaluator.score_lanes(lanes), _generate(sample) if sample else None
 
 
@@ -304,5 +307,5 @@ def _generate(sample: Callable[[], str]) -> str | None:
         return None
 
 
-def _name_weights(*, is_ema: bool) -> str:
-    return "EMA weights" if is_ema else "weights"
+def _name_weights(*, is_averaged: bool) -> str:
+    return "averaged weights" if is_averaged else "weights"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from txl_tf.config import ModelConfig, TrainConfig
+from txl_tf.training.optimizers.costs import count_matrix_parameters
 from txl_tf.training.step_tensors import DTYPE_BYTES, FLOAT_BYTES, Tensor, list_step_tensors
 
 
@@ -15,7 +16,7 @@ class TrainingMemory(NamedTuple):
     Args:
         weights: The weights.
         gradients: The gradients; twice, if several replicas reduce a copy.
-        optimizer: The two moments, and the EMA of the weights.
+        optimizer: The moments, two for each weight or one, and the average of the weights.
         recurrent: The hidden states of the memory.
         next_memory: The hidden states of the memory after the step.
         activations: The temporary memory of the step, as `estimate_activations` estimates it.
@@ -43,6 +44,9 @@ def estimate_memory(
         is_widened: As in `estimate_activations`.
     """
     weights = FLOAT_BYTES * model.count_parameters()
+    without = 0  # bytes of weights that have no second moment
+    if training.optimizer == "muon":
+        without = FLOAT_BYTES * count_matrix_parameters(model)
     rows = math.ceil(training.train_batch_size / n_replicas)
     states = rows * training.mem_len * model.d_model * model.n_layer
     activations = estimate_activations(
@@ -51,7 +55,7 @@ def estimate_memory(
     return TrainingMemory(
         weights=weights,
         gradients=weights * (2 if n_replicas > 1 or training.accumulate_steps > 1 else 1),
-        optimizer=weights * (3 if training.ema else 2),
+        optimizer=weights * (3 if training.has_average else 2) - without,
         recurrent=states * DTYPE_BYTES[training.precision],
         next_memory=states * DTYPE_BYTES[training.precision],
         activations=sum(activations.values()),

@@ -17,8 +17,8 @@ class Adam(Optimizer):
     def change_weight(
         self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
     ) -> None:
-        if slots.decays and self.weight_decay:
-            weight.assign_sub(factors.rate * self.weight_decay * weight)
+        self._decay(slots, weight, factors)
+        assert slots.velocity is not None
         tf.raw_ops.ResourceApplyAdam(
             var=weight.handle,
             m=slots.momentum.value.handle,
@@ -31,6 +31,10 @@ class Adam(Optimizer):
             epsilon=self.epsilon,
             grad=gradient,
         )
+
+    def _decay(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
+        if slots.decays and self.weight_decay:
+            weight.assign_sub(factors.rate * self.weight_decay * weight)
 
 
 class AdamW(Adam):

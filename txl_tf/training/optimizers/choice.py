@@ -7,18 +7,24 @@ from txl_tf.config import TrainConfig
 from txl_tf.training.optimizers.adam import Adam, AdamW
 from txl_tf.training.optimizers.base import Optimizer
 from txl_tf.training.optimizers.lamb import Lamb
+from txl_tf.training.optimizers.muon import Muon
 from txl_tf.training.schedule import make_schedule
 
 
 def make_optimizer(config: TrainConfig, *, jit_compile: bool = False) -> Optimizer:
     """Returns the optimizer of a run, with its schedule and gradient clipping by global norm."""
-    lamb = functools.partial(Lamb, jit_compile=jit_compile)
-    optimizers: dict[str, Callable[..., Optimizer]] = {"adam": Adam, "adamw": AdamW, "lamb": lamb}
+    optimizers: dict[str, Callable[..., Optimizer]] = {
+        "adam": Adam,
+        "adamw": AdamW,
+        "lamb": functools.partial(Lamb, jit_compile=jit_compile),
+        "muon": functools.partial(Muon, jit_compile=jit_compile),
+    }
     return optimizers[config.optimizer](
         make_schedule(config),
         name=config.optimizer,
         clip=config.clip,
         weight_decay=config.weight_decay,
         ema=config.ema,
+        average_from=config.average_from,
         scales_loss=config.precision == "float16",
     )

@@ -38,6 +38,7 @@ class Lamb(Optimizer):
     def change_weight(
         self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
     ) -> None:
+        assert slots.velocity is not None
         variables = [weight, slots.momentum.value, slots.velocity.value]
         # Tensors: a compiled function would not tell the variables of replicas apart.
         values = map(tf.convert_to_tensor, variables)

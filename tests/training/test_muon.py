@@ -1,0 +1,132 @@
+"""Muon: which weights it changes, how kernels are divided, and what its iterations do."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_runs import MODEL, TRAINING, make_trainer, read_variables, run_steps
+
+import txl_tf
+from txl_tf.architectures.choice import make_model
+from txl_tf.training import step_memory
+from txl_tf.training.optimizers.choice import make_optimizer
+from txl_tf.training.optimizers.muon import orthogonalize
+
+MUON = dataclasses.replace(TRAINING, optimizer="muon", learning_rate=0.02)
+ADAPTIVE = dataclasses.replace(MODEL, cutoffs=(7, 13), div_val=2, untie_r=True)
+MODELS = {
+    "adaptive": ADAPTIVE,
+    "shaw_biased": dataclasses.replace(MODEL, encoding="shaw_biased", n_positions=12),
+    "learned": dataclasses.replace(MODEL, encoding="learned", n_positions=12),
+    "lstm": txl_tf.ModelConfig(23, n_layer=2, d_model=6, d_embed=6, model_type="lstm"),
+}
+ATTENTION = {"attention/qkv_kernel", "attention/o_kernel"}
+KERNELS = {*ATTENTION, "attention/r_kernel", "feed_forward/inner/kernel"}
+KERNELS |= {"feed_forward/outer/kernel"}
+OF_LAYER = {
+    "adaptive": KERNELS,
+    "shaw_biased": KERNELS - {"attention/r_kernel"},
+    "learned": KERNELS - {"attention/r_kernel"},
+    "lstm": {"kernel", "recurrent_kernel"},
+}
+SHAPES = [(3, 5), (7, 2), (11, 11), (1, 13)]
+
+
+def make_matrix(shape, seed=3):
+    return tf.constant(np.random.default_rng(seed).normal(size=shape), tf.float32)
+
+
+def build(config, training=MUON):
+    model = make_model(config, seed=3)
+    optimizer = make_optimizer(training)
+    optimizer.build(model.trainable_variables)
+    return model, optimizer
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_muon_changes_the_kernels_of_the_layers_alone(name):
+    _, optimizer = build(MODELS[name])
+    found = {slots.weight.path for slots in optimizer.slots if slots.velocity is None}
+    root = "lstm" if name == "lstm" else "transformer_xl"
+    layers = range(MODELS[name].n_layer)
+    assert found == {f"{root}/layer_{index}/{path}" for index in layers for path in OF_LAYER[name]}
+
+
+@pytest.mark.parametrize("average", [{}, {"average_from": 5}])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_estimate_of_the_memory_is_that_of_the_variables(name, average):
+    training = dataclasses.replace(MUON, mem_len=0, **average)
+    _, optimizer = build(MODELS[name], training)
+    slots = [variable.numpy() for variable in optimizer.variables if len(variable.shape)]
+    n_bytes = sum(slot.nbytes for slot in slots)
+    assert step_memory.estimate_memory(MODELS[name], training).optimizer == n_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "n_joint"),
+    [
+        ("adaptive", "layer_1/attention/qkv_kernel", 3),
+        ("lstm", "layer_1/kernel", 4),
+        ("lstm", "layer_1/recurrent_kernel", 4),
+    ],
+)
+def test_a_joint_kernel_changes_as_its_matrices_would_alone(name, path, n_joint):
+    model, joint = build(MODELS[name])
+    (kernel,) = (weight for weight in model.trainable_variables if weight.path.endswith(path))
+    gradient = make_matrix(kernel.shape)
+    parts = [
+        keras.Variable(part, name="kernel") for part in np.split(kernel.numpy(), n_joint, axis=1)
+    ]
+    single = make_optimizer(dataclasses.replace(MUON, clip=1e6))
+    joint = make_optimizer(dataclasses.replace(MUON, clip=1e6))
+    for _ in range(3):
+        joint.apply([gradient], [kernel])
+        single.apply(tf.split(gradient, n_joint, axis=1), parts)
+    expected = np.concatenate([part.numpy() for part in parts], axis=1)
+    np.testing.assert_allclose(kernel.numpy(), expected, rtol=1e-5, atol=1e-6)  # float32
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_singular_values_become_about_1(shape, jit_compile):
+    matrix = make_matrix(shape)
+    compute = tf.function(orthogonalize, jit_compile=jit_compile, autograph=False)
+    u, _, v = np.linalg.svd(matrix, full_matrices=False)
+    moved = np.diag(u.T @ compute(matrix).numpy() @ v.T)
+    assert moved.min() > 0.6
+    assert moved.max() < 1.25
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e9])
+def test_the_scale_of_a_matrix_does_not_matter(scale):
+    matrix = make_matrix((5, 7))
+    found, expected = orthogonalize(scale * matrix), orthogonalize(matrix)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)  # float32
+
+
+def test_a_matrix_of_zeros_stays_as_it_is():
+    assert not orthogonalize(tf.zeros((3, 10)), 2).numpy().any()
+
+
+def test_a_step_of_muon_is_as_large_as_one_of_adam_usually_is():
+    weight = keras.Variable(np.zeros((13, 29)), name="kernel", dtype="float32")
+    optimizer = make_optimizer(dataclasses.replace(MUON, warmup_steps=0))
+    optimizer.apply([make_matrix(weight.shape)], [weight])
+    size = np.sqrt(np.mean(weight.numpy() ** 2)) / MUON.learning_rate
+    assert size == pytest.approx(0.2, rel=0.2)  # the singular values are only about 1
+
+
+@pytest.mark.parametrize("changes", [{"accumulate_steps": 3}, {"jit": "whole"}])
+def test_steps_are_the_same_however_they_are_computed(changes, one_replica):
+    trainers = [
+        make_trainer(one_replica, config=dataclasses.replace(MUON, **fields), jit=jit)
+        for fields, jit in [({}, "none"), (changes, changes.get("jit", "none"))]
+    ]
+    for trainer in trainers:
+        run_steps(trainer, [7])
+    expected, found = map(read_variables, trainers)
+    for path, value in expected.items():
+        # Sums in another order, float32, of which the iterations enlarge the smallest parts.
+        np.testing.assert_allclose(found[path], value, rtol=1e-3, atol=1e-4, err_msg=path)

@@ -1,0 +1,120 @@
+"""The uniform mean of the weights: its values, in a run, when it resumes, in evaluations."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_checkpoints import make_checkpointer
+from small_jobs import CONFIG, make_records, train
+from small_runs import (
+    DROPPING,
+    TRAINING,
+    make_trainer,
+    perturb,
+    read_variables,
+    run_steps,
+    stop_after,
+)
+
+import txl_tf
+from txl_tf.runs.checkpoint_files import list_checkpoints
+from txl_tf.runs.checkpoint_reader import CheckpointReader, load_weights
+from txl_tf.training.optimizers.choice import make_optimizer
+
+MEAN = dataclasses.replace(TRAINING, average_from=4, learning_rate=0.02, optimizer="muon")
+RUN = dataclasses.replace(CONFIG, training=dataclasses.replace(MEAN, train_steps=7))
+
+
+def take_steps(n_steps, *, skipped=()):
+    """Returns the weight and its mean after each step, with the mean from step 4 on."""
+    weight = keras.Variable(np.linspace(-1, 1, 35).reshape(5, 7), name="kernel", dtype="float32")
+    optimizer = make_optimizer(dataclasses.replace(MEAN, optimizer="adam", warmup_steps=0))
+    rng = np.random.default_rng(3)
+    history = []
+    for step in range(1, n_steps + 1):
+        gradient = tf.constant(rng.normal(size=(5, 7)), tf.float32)
+        optimizer.apply([gradient], [weight], is_good=tf.constant(step not in skipped))
+        ((_, average),) = optimizer.averaged_weights
+        history.append((weight.numpy(), average.numpy()))
+    return history
+
+
+@pytest.mark.parametrize("n_steps", [5, 6, 11])
+def test_the_average_is_the_mean_of_the_weights_of_the_later_steps(n_steps):
+    history = take_steps(n_steps)
+    expected = np.mean([weight for weight, _ in history[4:]], axis=0, dtype=np.float64)
+    np.testing.assert_allclose(history[-1][1], expected, rtol=1e-5, atol=1e-7)  # float32
+
+
+@pytest.mark.parametrize("n_steps", [1, 4])
+def test_until_then_the_average_is_the_weight(n_steps):
+    weight, average = take_steps(n_steps)[-1]
+    np.testing.assert_allclose(average, weight, rtol=1e-6, atol=1e-7)  # float32
+
+
+@pytest.mark.parametrize("skipped", [{2}, {5}, {7}, {6, 9}])
+def test_skipped_steps_do_not_count(skipped):
+    history = take_steps(11, skipped=skipped)
+    made = [history[step - 1][0] for step in range(5, 12) if step not in skipped]
+    expected = np.mean(made, axis=0, dtype=np.float64)
+    np.testing.assert_allclose(history[-1][1], expected, rtol=1e-5, atol=1e-7)  # float32
+
+
+@pytest.mark.parametrize("stop", [3, 6])  # before the mean begins, and within
+def test_a_resumed_run_has_the_mean_of_the_uninterrupted_one_bit_for_bit(
+    stop, tmp_path, one_replica
+):
+    whole, first, second = (make_trainer(one_replica, DROPPING, MEAN) for _ in range(3))
+    run_steps(whole, [stop, 9])
+    run_steps(first, [stop])
+    make_checkpointer(tmp_path, first).save()
+    perturb(second)
+    make_checkpointer(tmp_path, second).restore()
+    run_steps(second, [9])
+    expected, found = read_variables(whole), read_variables(second)
+    assert sum(path.endswith("_average") for path in expected) == len(whole.model.weights)
+    for path, value in expected.items():
+        np.testing.assert_array_equal(found[path], value, err_msg=path)
+
+
+def read_group(path, group):
+    reader = CheckpointReader(path)
+    return {name: reader.read(group, name) for name in reader.list_shapes(group)}
+
+
+def compute_mean(model_dir, steps):
+    """Returns the mean of the weights in the checkpoints of some steps."""
+    paths = dict(list_checkpoints(str(model_dir)))
+    weights = [read_group(paths[step], "weights") for step in steps]
+    return {name: np.mean([each[name] for each in weights], axis=0) for name in weights[0]}
+
+
+def test_an_extended_run_goes_on_with_its_mean(one_replica, tmp_path, capsys):
+    records, run = make_records(tmp_path / "data"), tmp_path / "run"
+    options = {"save_steps": 1, "iterations": 1, "keep_checkpoints": 20}
+    with stop_after(5):
+        train(one_replica, records, run, RUN, **options)
+    train(one_replica, records, run, RUN, **options)
+    longer = dataclasses.replace(RUN.training, train_steps=11)
+    extended = dataclasses.replace(RUN, training=longer)
+    train(one_replica, records, run, extended, eval_every=11, **options)
+    paths = dict(list_checkpoints(str(run)))
+    for step in (7, 11):
+        found = read_group(paths[step], "averages")
+        for name, expected in compute_mean(run, range(5, step + 1)).items():
+            np.testing.assert_allclose(found[name], expected, 1e-5, 1e-6, err_msg=name)  # float32
+    assert "\nEvaluations use the averaged weights (average_from 4).\n" in capsys.readouterr().out
+
+
+def test_the_mean_is_loaded_in_the_place_of_the_weights(one_replica, tmp_path):
+    trainer = make_trainer(one_replica, config=MEAN)
+    run_steps(trainer, [9])
+    path = make_checkpointer(tmp_path, trainer).save()
+    model = txl_tf.TransformerXL(trainer.model.config, seed=11)
+    assert load_weights(model, path) is True
+    pairs = zip(model.trainable_variables, trainer.optimizer.averaged_weights, strict=True)
+    for loaded, (weight, average) in pairs:
+        np.testing.assert_array_equal(loaded.numpy(), average.numpy(), err_msg=weight.path)
+        assert not np.array_equal(loaded.numpy(), weight.numpy())

@@ -1,0 +1,108 @@
+"""Muon: orthogonalised momentum for the matrices of the layers, Adam for all other weights."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from txl_tf.training.optimizers.adam import Adam
+from txl_tf.training.optimizers.base import Slots, StepFactors
+
+# The polynomial a s + b s^3 + c s^5 of the singular values, as Jordan et al. tuned it.
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+N_ITERATIONS = 5
+
+
+class Muon(Adam):
+    """Muon for the matrices of the layers, and Adam for all other weights.
+
+    The matrices are the kernels of attention, feed-forward layers and LSTM. Each step moves one by
+    an approximation of U V^T, where U S V^T is its momentum:
+
+        m = .95 m + .05 g;  O = orthogonalize(.95 m + .05 g)  (Nesterov)
+        weight -= rate * .2 sqrt(max(rows, columns)) * O
+
+    With that factor, the root mean square of the change is about .2 of the rate, as it is with
+    Adam: both have the same learning rate, and weight decay as in AdamW.
+
+    A kernel that joins several matrices side by side is divided into them: queries, keys and
+    values, and the gates of an LSTM. Embedding tables, the projections and clusters of the bins,
+    tables of positions, biases and gains go to Adam. A matrix has one slot, the momentum. Each
+    replica computes all matrices, so that their weights stay equal.
+
+    Args:
+        *args: Of `Optimizer`.
+        jit_compile: Whether XLA compiles the orthogonalisation.
+        **kwargs: Of `Optimizer`.
+
+    References:
+        Jordan et al. 2024, Muon, https://kellerjordan.github.io/posts/muon; the factor is that of
+        Liu et al. 2025, https://arxiv.org/abs/2502.16982, equation 4.
+    """
+
+    momentum = 0.95
+    scale = 0.2
+
+    def __init__(self, *args: Any, jit_compile: bool = False, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        # Matrices of one shape share a compiled function.
+        self._orthogonalize = orthogonalize
+        if jit_compile:
+            self._orthogonalize = tf.function(orthogonalize, jit_compile=True, autograph=False)
+
+    def _has_velocity(self, weight: keras.Variable) -> bool:
+        return not is_layer_matrix(weight)
+
+    def change_weight(
+        self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
+    ) -> None:
+        if slots.velocity is not None:
+            super().change_weight(slots, weight, gradient, factors)
+            return
+        self._decay(slots, weight, factors)
+        momentum = slots.momentum.value
+        # 0 in a skipped step, as the share of Adam is.
+        share = factors.moment_1 * ((1 - self.momentum) / (1 - self.beta_1))
+        momentum.assign_add(share * (gradient - momentum))
+        direction = gradient + self.momentum * (momentum - gradient)
+        n_joint = count_joint_matrices(slots.weight)
+        rows, columns = weight.shape
+        factor = self.scale * max(rows, columns // n_joint) ** 0.5
+        weight.assign_sub(factors.rate * factor * self._orthogonalize(direction, n_joint))
+
+
+def orthogonalize(matrix: tf.Tensor, n_joint: int = 1) -> tf.Tensor:
+    """Moves the singular values of matrices to about 1, from .7 to 1.2.
+
+    Newton-Schulz iterations of a polynomial of degree 5: only matrix products. The result does not
+    depend on the scale of a matrix. A matrix of zeros stays as it is.
+
+    Args:
+        matrix: (rows, n_joint columns) float32, matrices side by side.
+        n_joint: The number of the matrices.
+
+    Returns:
+        The new matrices side by side, in the shape of `matrix`.
+    """
+    x = tf.stack(tf.split(matrix, n_joint, axis=1))  # (n_joint, rows, columns)
+    is_tall = x.shape[1] > x.shape[2]
+    if is_tall:  # the products are then as small as possible
+        x = tf.linalg.matrix_transpose(x)
+    x = tf.math.divide_no_nan(x, tf.norm(x, axis=(1, 2), keepdims=True))
+    a, b, c = COEFFICIENTS
+    for _ in range(N_ITERATIONS):
+        gram = tf.matmul(x, x, transpose_b=True)
+        x = a * x + tf.matmul(b * gram + c * tf.matmul(gram, gram), x)
+    if is_tall:
+        x = tf.linalg.matrix_transpose(x)
+    return tf.concat(tf.unstack(x), axis=1)
+
+
+def is_layer_matrix(weight: keras.Variable) -> bool:
+    """Returns whether a weight is a matrix of a layer: only their names end in "kernel"."""
+    return weight.name.endswith("kernel")
+
+
+def count_joint_matrices(weight: keras.Variable) -> int:
+    """Returns the number of matrices that a kernel joins, as its layer says."""
+    return getattr(weight, "n_joint", 1)
