@@ -2,9 +2,10 @@
 
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from txl_tf.config.base import Config, define_field, describe, document_fields
+from txl_tf.config.parameters import ParameterCounts, count_by_part
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,21 +30,6 @@ TRAINED_WITH = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init
 # Fields that do not affect the shapes of the weights.
 SHAPELESS = (*TRAINED_WITH, "layer_norm_epsilon")
 _LSTM_SPAN = {"mem_len": 0, "same_length": False, "clamp_len": -1, "counts_self": False}
-
-
-class ParameterCounts(NamedTuple):
-    """The number of trainable parameters in each part of a model.
-
-    Args:
-        embedding: The tables and projections of the embedding; the softmax shares the tables.
-        layers: The decoder layers, with the weights of the position encoding: the biases u and v;
-            or the LSTM layers.
-        softmax: The biases, clusters and projections that the softmax does not share.
-    """
-
-    embedding: int
-    layers: int
-    softmax: int
 
 
 @document_fields
@@ -290,37 +276,4 @@ class ModelConfig(Config):
 
     def count_parameters_by_part(self) -> ParameterCounts:
         """Returns the number of trainable parameters of embedding, layers and softmax."""
-        n_bins = len(self.bins)
-        d_heads = self.n_head * self.d_head
-        has_r = self.encoding == "relative"
-        attention = (4 + has_r) * self.d_model * d_heads + 2 * self.d_model  # q k v r o, LayerNorm
-        feed_forward = 2 * self.d_model * self.d_inner + self.d_inner + 3 * self.d_model
-        tables = sum(
-            (high - low) * self.bin_width(index) for index, (low, high) in enumerate(self.bins)
-        )
-        of_embedding, of_softmax = (
-            sum(self.bin_width(k) * self.d_model for k in range(n_bins) if has_projection(k))
-            for has_projection in (self.has_embedding_projection, self.has_softmax_projection)
-        )
-        clusters = (n_bins - 1) * (self.d_embed + 1)
-        layers = self.n_layer * (attention + feed_forward) + self._count_encoding()
-        if self.model_type == LSTM:  # input kernel, recurrent kernel and bias of 4 gates
-            layers = self.n_layer * 4 * self.d_model * (2 * self.d_model + 1)
-        return ParameterCounts(
-            embedding=tables + of_embedding,
-            layers=layers,
-            softmax=of_softmax + clusters + self.n_token,
-        )
-
-    def _count_encoding(self) -> int:
-        """Returns the number of parameters of the position encoding outside of the attention."""
-        d_heads = self.n_head * self.d_head
-        of_layer = {
-            "shaw": self.n_positions * d_heads,
-            "shaw_biased": d_heads + self.n_positions * (d_heads + self.n_head),
-            "learned": self.n_positions * self.d_model,
-            "sinusoid": 0,
-        }
-        if self.encoding == "relative":
-            return 2 * d_heads * (self.n_layer if self.untie_r else 1)
-        return self.n_layer * of_layer[self.encoding]
+        return count_by_part(self, is_lstm=self.model_type == LSTM)
