@@ -20,13 +20,16 @@ MODEL_TYPES = (TRANSFORMER_XL, LSTM)
 # Fields that mean nothing for an LSTM.
 _NOT_OF_LSTM = (
     *("n_head", "d_head", "d_inner", "untie_r", "dropatt", "layer_norm_epsilon"),
-    *("encoding", "n_positions"),
+    *("encoding", "n_positions", "qkv_dropout"),
 )
 # Far beyond any real model: a larger value is a mistake, and would run out of time or memory.
 MAX_LAYERS = 1000
 MAX_WIDTH = 2**20
 # Fields that affect only training, not the computation with trained weights.
-TRAINED_WITH = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
+TRAINED_WITH = (
+    *("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range"),
+    *("word_dropout", "input_dropout", "qkv_dropout", "output_dropout", "locked_dropout"),
+)
 # Fields that do not affect the shapes of the weights.
 SHAPELESS = (*TRAINED_WITH, "layer_norm_epsilon")
 _LSTM_SPAN = {"mem_len": 0, "same_length": False, "clamp_len": -1, "counts_self": False}
@@ -97,7 +100,9 @@ class ModelConfig(Config):
     proj_same_dim: bool = define_field(
         True, "Project bins of width D too; matters only with div_val > 1."
     )
-    dropout: float = define_field(0.1, "Rate of all dropout except that of the attention weights.")
+    dropout: float = define_field(
+        0.1, "Rate of all dropout for which no field below has another rate."
+    )
     dropatt: float = define_field(0.1, "Rate of the dropout of the attention weights.")
     init: str = define_field("normal", "Distribution of the initial weights.", choices=INITIALIZERS)
     init_std: float = define_field(0.02, "Standard deviation of the weights with init=normal.")
@@ -117,6 +122,27 @@ class ModelConfig(Config):
         "Architecture. lstm is a baseline: n_layer LSTM layers of width d_model, with the same "
         "embedding and softmax; it needs mem_len=0, and takes no setting of the attention.",
         choices=MODEL_TYPES,
+    )
+    word_dropout: float = define_field(
+        0.0,
+        "Rate at which words are dropped: rows of the embedding's tables, with one mask for all "
+        "lanes of a replica. The softmax keeps its rows.",
+    )
+    input_dropout: float = define_field(
+        -1.0, "Rate of the dropout of the embeddings and of the positions; -1 for that of dropout."
+    )
+    qkv_dropout: float = define_field(
+        0.0, "Rate of the dropout of queries, keys and values, memory included."
+    )
+    output_dropout: float = define_field(
+        -1.0,
+        "Rate of the dropout of the last hidden states, before the softmax; -1 for that of "
+        "dropout.",
+    )
+    locked_dropout: bool = define_field(
+        False,
+        "Drop the same entries at all positions of a row (locked or variational dropout), except "
+        "of the attention weights. Each row, layer and step has other masks.",
     )
 
     def __post_init__(self) -> None:
@@ -150,14 +176,27 @@ class ModelConfig(Config):
             "untie_r",
             "encoding",
         )
-        for name in ("dropout", "dropatt"):
-            self._check(0 <= getattr(self, name) < 1, f"`{name}` must be in [0, 1)", name)
+        self._check_dropout()
         for name in ("init_std", "proj_init_std", "init_range", "layer_norm_epsilon"):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
         if self.model_type == LSTM:
             for name in _NOT_OF_LSTM:
                 is_default = getattr(self, name) == getattr(type(self), name)
                 self._check(is_default, f"`{name}` has no effect with model_type={LSTM}", name)
+
+    def _check_dropout(self) -> None:
+        for name in ("dropout", "dropatt", "word_dropout", "qkv_dropout"):
+            self._check(0 <= getattr(self, name) < 1, f"`{name}` must be in [0, 1)", name)
+        for name in ("input_dropout", "output_dropout"):
+            is_rate = 0 <= getattr(self, name) < 1 or getattr(self, name) == -1
+            self._check(is_rate, f"`{name}` must be in [0, 1), or -1 for that of `dropout`", name)
+        has_effect = any((self.dropout, self.input_rate, self.qkv_dropout, self.output_rate))
+        self._check(
+            has_effect or not self.locked_dropout,
+            "`locked_dropout` needs a rate above 0: that of `dropout`, `input_dropout`, "
+            "`qkv_dropout` or `output_dropout`",
+            *("locked_dropout", "dropout"),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as a dict for `json.dump`, without those that have no effect.
@@ -190,6 +229,16 @@ class ModelConfig(Config):
                 "`tgt_len` must be at most `n_positions` with encoding=learned. "
                 f"Received: tgt_len={tgt_len}, n_positions={self.n_positions}"
             )
+
+    @property
+    def input_rate(self) -> float:
+        """The rate of the dropout of the embeddings and the positions."""
+        return self.dropout if self.input_dropout == -1 else self.input_dropout
+
+    @property
+    def output_rate(self) -> float:
+        """The rate of the dropout of the last hidden states."""
+        return self.dropout if self.output_dropout == -1 else self.output_dropout
 
     @property
     def can_have_memory(self) -> bool:

@@ -175,11 +175,11 @@ class _Step:
         """Walks through the forward and the backward pass."""
         model, sizes = self.model, self.sizes
         table = None
-        if model.dropout or self.is_widened:  # otherwise a constant
+        if model.input_rate or self.is_widened:  # otherwise a constant
             table = self.make("hidden states", self.n_keys * model.d_model, width=self.operand)
         embedded = self.embed()
         # With dropout, the first layer's input is also its memory after the step, if that is all.
-        is_memory = bool(model.dropout) and self.training.mem_len == self.training.tgt_len
+        is_memory = bool(model.input_rate) and self.training.mem_len == self.training.tgt_len
         hidden = self.make("hidden states", sizes.hidden, *embedded, is_result=is_memory)
         # Nothing but the arguments is needed for these, and XLA computes them first.
         bins = [self.prepare_bin(index) for index in range(len(model.bins))]
@@ -210,7 +210,7 @@ class _Step:
         model = self.model
         n_tables = len(model.bins) if model.div_val > 1 else 1
         is_kept = [model.has_embedding_projection(index) for index in range(n_tables)]
-        if n_tables == 1 and not model.dropout:
+        if n_tables == 1 and not model.input_rate:
             is_kept = [True]  # scaled again in the backward pass
         return [
             self.make("embedding", self.n_tokens * model.bin_width(index))
@@ -464,7 +464,7 @@ class _Step:
     def run_softmax(self, hidden: Tensor, bins: list[SimpleNamespace]) -> Tensor:
         """Records both passes of the loss and returns the gradient of the hidden states."""
         model = self.model
-        if model.dropout or self.width != FLOAT_BYTES:
+        if model.output_rate or self.width != FLOAT_BYTES:
             hidden = self.make_float(self.sizes.hidden, hidden)
         head, *tails = bins
         logits = None
