@@ -189,6 +189,8 @@ class TransformerXL(SegmentModel):
         training: Whether to apply dropout.
         document_starts: (B, T) bool, true where a token of `ids` begins a document; `None` if no
             document begins.
+        drops_output: Whether training applies the dropout of the last hidden states. If not, the
+            caller does, by `output_dropout`, and has the states before it, too.
 
     Returns:
         hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
@@ -250,7 +252,7 @@ class TransformerXL(SegmentModel):
             weight = self.add_weight(name=name, shape=shape, initializer=self._initializer)
             setattr(self, name, weight)
 
-    def call(self, ids, memory, span=None, training=False, document_starts=None):
+    def call(self, ids, memory, span=None, training=False, document_starts=None, drops_output=True):
         check_ids(ids, document_starts)
         span = _check_span(memory, span)
         tgt_len, mem_len = ids.shape[1], span.mem_len
@@ -272,7 +274,8 @@ class TransformerXL(SegmentModel):
             new_memory.append(update_memory(old, hidden, same_document))
             tensors = (hidden, old, positions[index], *self.get_biases(index))
             hidden = self._run_layer(layer, tensors, (mask, same_document), training)
-        return self.output_dropout(hidden, training=training), tuple(new_memory)
+        hidden = self.output_dropout(hidden, training=training and drops_output)
+        return hidden, tuple(new_memory)
 
     def _run_layer(self, layer, tensors, masks, training):
         """Returns the output of a layer, with gradient checkpointing if the model has it."""

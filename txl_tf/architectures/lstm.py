@@ -31,6 +31,8 @@ class LSTMModel(SegmentModel):
         training: Whether to apply dropout.
         document_starts: (B, T) bool, true where a token of `ids` begins a document: the state is
             cleared before it. `None` if no document begins.
+        drops_output: Whether training applies the dropout of the last hidden states. If not, the
+            caller does, by `output_dropout`, and has the states before it, too.
 
     Returns:
         hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
@@ -65,7 +67,7 @@ class LSTMModel(SegmentModel):
     def n_draws(self):
         return self.config.n_layer + 1 + bool(self.config.word_dropout)
 
-    def call(self, ids, memory, span=None, training=False, document_starts=None):
+    def call(self, ids, memory, span=None, training=False, document_starts=None, drops_output=True):
         check_ids(ids, document_starts)
         if span is not None:
             self.config.check_reading(ids.shape[1], span)
@@ -76,7 +78,8 @@ class LSTMModel(SegmentModel):
                 hidden = self.dropout(hidden, training=training)
             hidden, state = self._run_layer(layer, hidden, state, document_starts, training)
             new_memory.append(tuple(map(ops.stop_gradient, state)))
-        return self.output_dropout(hidden, training=training), tuple(new_memory)
+        hidden = self.output_dropout(hidden, training=training and drops_output)
+        return hidden, tuple(new_memory)
 
     def _run_layer(self, layer, hidden, state, document_starts, training):
         """Runs a layer, with gradient checkpointing if the model has it."""

@@ -84,6 +84,16 @@ class TrainConfig(ReadingConfig):
         "Compute the loss of the last half of each segment's positions only, as in table 6 of the "
         "paper. Such a model is evaluated with a stride of half a segment.",
     )
+    ar: float = define_field(
+        0.0,
+        "Activation regularization: this times the mean square of the last hidden states, before "
+        "their dropout, is added to the loss that is minimised, not to the reported one.",
+    )
+    tar: float = define_field(
+        0.0,
+        "Temporal activation regularization: the same for the differences of the last hidden "
+        "states from one position to the next.",
+    )
     tgt_len_schedule: tuple[tuple[int, int], ...] = define_field(
         (),
         "Initial segment lengths, as pairs of a step and the length before it "
@@ -96,7 +106,10 @@ class TrainConfig(ReadingConfig):
     @property
     def n_scored(self) -> int:
         """The number of positions of a segment whose targets have a loss."""
-        return self.tgt_len - (self.tgt_len // 2 if self.half_loss else 0)
+        return self._count_scored(self.tgt_len)
+
+    def _count_scored(self, tgt_len: int) -> int:
+        return tgt_len - (tgt_len // 2 if self.half_loss else 0)
 
     def __post_init__(self) -> None:
         if isinstance(self.tgt_len_schedule, list):  # from JSON
@@ -106,6 +119,8 @@ class TrainConfig(ReadingConfig):
             object.__setattr__(self, "tgt_len_schedule", tuple(pairs))
         self._check_reading()
         self._check_optimizer()
+        for name in ("ar", "tar"):
+            self._check(getattr(self, name) >= 0, f"`{name}` must not be negative", name)
         for name in ("learning_rate", "clip"):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
         self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]", "min_lr_ratio")
@@ -128,6 +143,11 @@ class TrainConfig(ReadingConfig):
             "`tgt_len` must be at least 2 with `half_loss`",
             "tgt_len",
             "tgt_len_schedule",
+        )
+        self._check(
+            not self.tar or min(self._count_scored(stage.tgt_len) for stage in stages) > 1,
+            "`tgt_len` must give two positions a loss with `tar`, which takes their difference",
+            *("tgt_len", "tgt_len_schedule", "half_loss"),
         )
 
     def _check_optimizer(self) -> None:

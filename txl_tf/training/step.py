@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from txl_tf.config import AttentionSpan
 from txl_tf.model import SegmentModel
+from txl_tf.training.activation_penalty import compute_penalty
 from txl_tf.training.optimizer import Optimizer
 
 Memory = Any  # a nest of tensors that only the model looks into
@@ -48,6 +49,8 @@ def train_step(
     accumulate_steps: int = 1,
     reduce_dtype: str = "float32",
     half_loss: bool = False,
+    ar: float = 0.0,
+    tar: float = 0.0,
     compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]] | None = None,
 ) -> tuple[StepResult, Memory]:
     """Makes one training step on one segment, with teacher forcing.
@@ -71,6 +74,9 @@ def train_step(
         reduce_dtype: The dtype in which the gradients are averaged: float32, or bfloat16 for half
             the traffic.
         half_loss: Whether only the last half of the positions has a loss (table 6 of the paper).
+        ar: Factor of the activation regularization, which is not part of the reported loss; see
+            `compute_penalty`.
+        tar: Factor of the temporal activation regularization.
         compute: A compiled `compute_gradients`; `None` to run it uncompiled.
 
     Returns:
@@ -81,7 +87,12 @@ def train_step(
     loss_scale = optimizer.loss_scale.read() if optimizer.loss_scale else None
     loss_start = ids.shape[1] // 2 if half_loss else 0
     compute = functools.partial(
-        compute or compute_gradients, span=span, loss_scale=loss_scale, loss_start=loss_start
+        compute or compute_gradients,
+        span=span,
+        loss_scale=loss_scale,
+        loss_start=loss_start,
+        ar=ar,
+        tar=tar,
     )
     streams = [
         replica.replica_id_in_sync_group * accumulate_steps + part
@@ -181,6 +192,8 @@ def compute_gradients(
     document_starts: tf.Tensor | None = None,
     loss_scale: tf.Tensor | None = None,
     loss_start: int = 0,
+    ar: float = 0.0,
+    tar: float = 0.0,
 ) -> tuple[tf.Tensor, list[tf.Tensor], Memory]:
     """Runs the forward and backward pass on one segment.
 
@@ -193,17 +206,27 @@ def compute_gradients(
         document_starts: (B, T) bool, where `ids` starts a document, or `None`.
         loss_scale: () float32, the factor of the gradients, or `None`.
         loss_start: The first position whose target has a loss.
+        ar: Factor of the activation regularization.
+        tar: Factor of the temporal activation regularization.
 
     Returns:
-        The summed loss in nats, () float32; the dense gradients of the mean loss, in the order of
-        `model.trainable_variables`; the new memory.
+        The summed loss in nats, () float32, without the regularization; the dense gradients of the
+        mean loss, in the order of `model.trainable_variables`; the new memory.
     """
     with tf.GradientTape() as tape:
-        hidden, memory = model(
-            ids, memory, span=span, training=True, document_starts=document_starts
+        states, memory = model(
+            ids,
+            memory,
+            span=span,
+            training=True,
+            document_starts=document_starts,
+            drops_output=False,
         )
+        hidden = model.output_dropout(states, training=True)
         nats = model.nll(hidden[:, loss_start:], targets[:, loss_start:])
         loss = tf.reduce_mean(nats)
+        if ar or tar:
+            loss += compute_penalty(states[:, loss_start:], ar=ar, tar=tar)
         if loss_scale is not None:
             loss *= loss_scale
     with warnings.catch_warnings():

@@ -265,6 +265,8 @@ class Trainer:
             accumulate_steps=self.config.accumulate_steps,
             reduce_dtype=self.config.reduce_dtype,
             half_loss=self.config.half_loss,
+            ar=self.config.ar,
+            tar=self.config.tar,
             compute=self._compute,
         )
         self.memory.assign(memory)
