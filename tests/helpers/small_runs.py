@@ -67,6 +67,7 @@ def make_lanes(config=TRAINING, text=TEXT):
         tgt_len=config.tgt_len,
         tgt_len_schedule=config.tgt_len_schedule,
         seed=config.seed,
+        extra_len=config.extra_len,
     )
 
 

@@ -67,6 +67,7 @@ def describe_dry_run(
     yield (
         f"step        {training.train_batch_size * training.tgt_len:,} tokens, "
         f"{training.train_batch_size} lanes of {training.tgt_len}"
+        + (f" after {training.extra_len} of extra context" if training.extra_len else "")
         + (f"; {_format_flops(sum(flops.values()))} in matrix products" if flops else "")
     )
     yield from _list_shares({name: (count, _format_flops(count)) for name, count in flops.items()})

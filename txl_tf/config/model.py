@@ -10,6 +10,7 @@ from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
     from txl_tf.config.reading import AttentionSpan
+    from txl_tf.config.training import TrainConfig
 
 INITIALIZERS = ("normal", "uniform")
 ENCODINGS = ("relative", "shaw", "shaw_biased", "sinusoid", "learned")
@@ -269,17 +270,23 @@ class ModelConfig(Config):
                 f"{purpose} needs a memory, which a model with encoding={self.encoding} cannot have"
             )
 
-    def check_training(self, tgt_len: int, span: "AttentionSpan") -> None:
-        """Checks that the model can be trained with segments of a length and an attention span.
+    def check_training(self, training: "TrainConfig") -> None:
+        """Checks that the model can be trained with the segments and the span of a config.
 
         Raises:
             UserError: If it cannot, or its learned positions are fewer than the keys of a segment.
         """
-        self.check_reading(tgt_len, span)
-        n_keys = span.mem_len + tgt_len
-        if self.encoding in _TABLES and self.n_positions < n_keys:
+        if self.model_type == LSTM and training.extra_len:
             raise UserError(
-                f"`n_positions` must be at least mem_len + tgt_len = {n_keys} with "
+                f"`extra_len` must be 0 with model_type={LSTM}: its state comes from that text. "
+                f"Received: extra_len={training.extra_len}"
+            )
+        self.check_reading(training.window_len, training.span)
+        n_keys = training.mem_len + training.window_len
+        if self.encoding in _TABLES and self.n_positions < n_keys:
+            before = "extra_len" if training.extra_len else "mem_len"  # never both
+            raise UserError(
+                f"`n_positions` must be at least {before} + tgt_len = {n_keys} with "
                 f"encoding={self.encoding}. Received: n_positions={self.n_positions}"
             )
 

@@ -94,6 +94,13 @@ class TrainConfig(ReadingConfig):
         "Temporal activation regularization: the same for the differences of the last hidden "
         "states from one position to the next.",
     )
+    extra_len: int = define_field(
+        0,
+        "Extra context: the number of tokens before each segment that are read again with it, "
+        "without a loss. Their hidden states have gradients, unlike a memory, so mem_len must be "
+        "0; such a model is evaluated with --stride.",
+        lower_bound=0,
+    )
     tgt_len_schedule: tuple[tuple[int, int], ...] = define_field(
         (),
         "Initial segment lengths, as pairs of a step and the length before it "
@@ -102,6 +109,11 @@ class TrainConfig(ReadingConfig):
     jit: str = define_field(
         "auto", f"{JIT_HELP} A resumed run keeps the choice.", choices=JIT_MODES
     )
+
+    @property
+    def window_len(self) -> int:
+        """The number of tokens that a step reads in a lane: extra context and segment."""
+        return self.extra_len + self.tgt_len
 
     @property
     def n_scored(self) -> int:
@@ -119,6 +131,11 @@ class TrainConfig(ReadingConfig):
             object.__setattr__(self, "tgt_len_schedule", tuple(pairs))
         self._check_reading()
         self._check_optimizer()
+        self._check(
+            not (self.extra_len and self.mem_len),
+            "`mem_len` must be 0 with `extra_len`, whose states are computed again instead of kept",
+            *("mem_len", "extra_len"),
+        )
         for name in ("ar", "tar"):
             self._check(getattr(self, name) >= 0, f"`{name}` must not be negative", name)
         for name in ("learning_rate", "clip"):

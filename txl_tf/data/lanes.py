@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from txl_tf.config.stages import Stage, make_stages
 from txl_tf.errors import UserError
@@ -28,20 +29,22 @@ class Tokens(Protocol):
 
 
 class _Stretch(NamedTuple):
-    """Consecutive inputs in the split: segments of one lane in one epoch.
+    """Consecutive segments of one lane in one epoch.
 
     Attributes:
         steps: The steps that read them, counted from the first step of the call.
         row: The row of the lane among the rows of the call.
-        start: The position of the first input.
+        start: The position of the first token, which may be one of the extra context.
         stop: The position after the last input, which is that of the last target.
-        is_first: Whether an epoch begins with the first input.
+        offsets: The beginnings of the segments, (steps,) int64, counted from `start`.
+        is_first: Whether an epoch begins with the first segment.
     """
 
     steps: slice
     row: int
     start: int
     stop: int
+    offsets: np.ndarray
     is_first: bool
 
 
@@ -58,6 +61,9 @@ class TrainingLanes:
     least common multiple of all lengths in place of T, so that an epoch ends with a complete
     segment of any length.
 
+    With extra context, a segment is read after the `extra_len` tokens before it, which other
+    segments have as their own. No lane begins before that many tokens of the split.
+
     Args:
         split: The tokens.
         n_lanes: B, the rows of a batch over all replicas.
@@ -65,6 +71,7 @@ class TrainingLanes:
         tgt_len_schedule: Pairs of a step and the segment length up to that step. After the last of
             these steps, the length is `tgt_len`.
         seed: The seed of the epochs' offsets.
+        extra_len: The number of tokens that are read before each segment.
 
     Raises:
         UserError: If the split is too short to give each lane one segment of each length, or
@@ -79,9 +86,11 @@ class TrainingLanes:
         tgt_len: int,
         tgt_len_schedule: tuple[tuple[int, int], ...] = (),
         seed: int = 0,
+        extra_len: int = 0,
     ) -> None:
         check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
-        n_targets = max(len(split) - 1, 0)
+        n_targets = max(len(split) - 1 - extra_len, 0)
+        self.extra_len = extra_len
         self.n_lanes = n_lanes
         self.tgt_len = tgt_len
         self.seed = seed
@@ -120,7 +129,8 @@ class TrainingLanes:
             rows: The lanes to read; a worker reads only its own.
 
         Returns:
-            The ids, (n_steps, rows, T + 1) int32: inputs are `[..., :-1]`, targets `[..., 1:]`.
+            The ids, (n_steps, rows, extra_len + T + 1) int32: inputs are `[..., :-1]`, targets
+            `[..., 1:]`.
 
         Raises:
             ValueError: If `step` is negative, `n_steps` is not positive, or the segment length
@@ -129,12 +139,13 @@ class TrainingLanes:
         """
         stage = self._find_stage(step, n_steps)
         lanes = range(*rows.indices(self.n_lanes))
-        segments = np.empty((n_steps, len(lanes), stage.tgt_len + 1), np.int32)  # (steps, B, T + 1)
+        width = self.extra_len + stage.tgt_len + 1
+        segments = np.empty((n_steps, len(lanes), width), np.int32)  # (steps, B, T + 1)
         for stretch in self._find_stretches(stage, step, n_steps, lanes):
             ids = self._split.read(stretch.start, stretch.stop + 1)
             # Neighbouring segments share a token: the last target is the next input.
-            segments[stretch.steps, stretch.row, :-1] = ids[:-1].reshape(-1, stage.tgt_len)
-            segments[stretch.steps, stretch.row, -1] = ids[stage.tgt_len :: stage.tgt_len]
+            windows = sliding_window_view(ids, width)
+            segments[stretch.steps, stretch.row] = windows[stretch.offsets]
         return segments
 
     def read_document_starts(
@@ -148,19 +159,21 @@ class TrainingLanes:
             rows: As in `read`.
 
         Returns:
-            (n_steps, rows, T) bool: true where a document begins and at the first input of an
-            epoch, which is elsewhere in the text.
+            (n_steps, rows, extra_len + T) bool: true where a document begins and, without extra
+            context, at the first input of an epoch, which is elsewhere in the text.
 
         Raises:
             ValueError: As in `read`.
         """
         stage = self._find_stage(step, n_steps)
         lanes = range(*rows.indices(self.n_lanes))
-        starts = np.empty((n_steps, len(lanes), stage.tgt_len), bool)
+        width = self.extra_len + stage.tgt_len
+        starts = np.empty((n_steps, len(lanes), width), bool)
         for stretch in self._find_stretches(stage, step, n_steps, lanes):
             found = find_document_starts(self._split, stretch.start, stretch.stop)
-            found[0] |= stretch.is_first
-            starts[stretch.steps, stretch.row] = found.reshape(-1, stage.tgt_len)
+            found[0] |= stretch.is_first and not self.extra_len
+            windows = sliding_window_view(found, width)
+            starts[stretch.steps, stretch.row] = windows[stretch.offsets]
         return starts
 
     def _find_stage(self, step: int, n_steps: int) -> Stage:
@@ -184,11 +197,14 @@ class TrainingLanes:
         while done < n_steps:
             epoch, first = divmod(stage.count_tokens(step + done), self.lane_len)
             count = min(n_steps - done, (self.lane_len - first) // stage.tgt_len)
+            # The extra context of the first segment begins here.
             offset = self._draw_offset(epoch) + first
             steps = slice(done, done + count)
+            offsets = stage.tgt_len * np.arange(count)
+            length = self.extra_len + count * stage.tgt_len
             for row, lane in enumerate(lanes):
                 start = offset + lane * self.lane_len
-                yield _Stretch(steps, row, start, start + count * stage.tgt_len, first == 0)
+                yield _Stretch(steps, row, start, start + length, offsets, first == 0)
             done += count
 
     def _draw_offset(self, epoch: int) -> int:

@@ -80,7 +80,7 @@ class RunConfig:
     evaluation: EvalConfig
 
     def __post_init__(self) -> None:
-        self.model.check_training(self.training.tgt_len, self.training.span)
+        self.model.check_training(self.training)
         self.model.check_reading(self.evaluation.tgt_len, self.evaluation.span)
 
     def to_json(self) -> dict[str, Any]:

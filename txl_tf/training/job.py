@@ -221,6 +221,7 @@ def make_lanes(records: DataSet, training: TrainConfig) -> TrainingLanes:
         tgt_len=training.tgt_len,
         tgt_len_schedule=training.tgt_len_schedule,
         seed=training.seed,
+        extra_len=training.extra_len,
     )
 
 

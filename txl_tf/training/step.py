@@ -49,6 +49,7 @@ def train_step(
     accumulate_steps: int = 1,
     reduce_dtype: str = "float32",
     half_loss: bool = False,
+    extra_len: int = 0,
     ar: float = 0.0,
     tar: float = 0.0,
     compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]] | None = None,
@@ -74,6 +75,8 @@ def train_step(
         reduce_dtype: The dtype in which the gradients are averaged: float32, or bfloat16 for half
             the traffic.
         half_loss: Whether only the last half of the positions has a loss (table 6 of the paper).
+        extra_len: The number of positions before the segment that `ids` begins with, without a
+            loss.
         ar: Factor of the activation regularization, which is not part of the reported loss; see
             `compute_penalty`.
         tar: Factor of the temporal activation regularization.
@@ -85,7 +88,8 @@ def train_step(
     replica = tf.distribute.get_replica_context()
     n_replicas = replica.num_replicas_in_sync
     loss_scale = optimizer.loss_scale.read() if optimizer.loss_scale else None
-    loss_start = ids.shape[1] // 2 if half_loss else 0
+    tgt_len = ids.shape[1] - extra_len
+    loss_start = extra_len + (tgt_len // 2 if half_loss else 0)
     compute = functools.partial(
         compute or compute_gradients,
         span=span,

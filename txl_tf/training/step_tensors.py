@@ -95,8 +95,8 @@ class _Step:
         self.tensors: list[Tensor] = []
         self.n_instructions = 0
         self.content_gradients: list[Tensor] = []
-        n_heads, n_tokens = model.n_head, rows * training.tgt_len
-        d_heads, n_keys = n_heads * model.d_head, training.mem_len + training.tgt_len
+        n_heads, n_tokens = model.n_head, rows * training.window_len
+        d_heads, n_keys = n_heads * model.d_head, training.mem_len + training.window_len
         self.n_tokens, self.d_heads, self.n_keys = n_tokens, d_heads, n_keys
         self.n_scored = rows * training.n_scored
         self.sizes = Sizes(
@@ -179,7 +179,7 @@ class _Step:
             table = self.make("hidden states", self.n_keys * model.d_model, width=self.operand)
         embedded = self.embed()
         # With dropout, the first layer's input is also its memory after the step, if that is all.
-        is_memory = bool(model.input_rate) and self.training.mem_len == self.training.tgt_len
+        is_memory = bool(model.input_rate) and self.training.mem_len == self.training.window_len
         hidden = self.make("hidden states", sizes.hidden, *embedded, is_result=is_memory)
         # Nothing but the arguments is needed for these, and XLA computes them first.
         bins = [self.prepare_bin(index) for index in range(len(model.bins))]
@@ -201,7 +201,7 @@ class _Step:
                 kept = self.run_layer_again(kept, table)
             gradient = self.differentiate_layer(kept, gradient)
         # XLA sums short axes in the instruction that needs the sums: here the gradient of u.
-        if max(self.rows, self.training.tgt_len) <= LONGEST_SUMMED_AXIS:
+        if max(self.rows, self.training.window_len) <= LONGEST_SUMMED_AXIS:
             self.read(*self.content_gradients)
         self.differentiate_embedding(embedded, gradient)
 
@@ -418,7 +418,7 @@ class _Step:
         dropout it takes the input from the results, if the memory after the step is all of it.
         """
         sources = [layers[-1].change if layers else kept.hidden]
-        if self.training.mem_len == self.training.tgt_len and not self.model.dropout:
+        if self.training.mem_len == self.training.window_len and not self.model.dropout:
             sources = []
         return SimpleNamespace(
             sources=sources, kernels=kept.kernels, change=kept.change, output=kept.output

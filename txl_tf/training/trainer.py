@@ -44,7 +44,7 @@ class Interval(NamedTuple):
         tokens: The number of tokens that `nats` sums over; half of those read with `half_loss`.
         grad_norm: The global norm of the gradients before clipping.
         learning_rate: The learning rate.
-        n_read: The number of tokens that are read.
+        n_read: The number of tokens that are read, without extra context.
         seconds: The duration, float64, including the wait for segments; NaN in a call that was
             compiled first, whose duration says nothing about the speed.
     """
@@ -204,7 +204,8 @@ class Trainer:
 
         Args:
             segments: (n, B_p, T + 1) int32 ids, overlapping inputs and targets, of the B_p lanes
-                of this process, which are all B lanes if there is no other process.
+                of this process, which are all B lanes if there is no other process. Extra context
+                comes first.
             document_starts: (n, B_p, T) bool, where an input starts a document, which sees nothing
                 of the text before it; `None` if the text continues.
             n_padded: The number of segments to which the call is padded. Padding is not computed;
@@ -225,7 +226,8 @@ class Trainer:
                 values = self._run_steps(batch, starts, tf.constant(n_steps)).numpy()
         nats, tokens, grad_norm, learning_rate = values.T
         unknown = np.full(n_steps, np.nan)
-        n_read = np.full(n_steps, self.config.train_batch_size * (segments.shape[2] - 1))
+        tgt_len = segments.shape[2] - 1 - self.config.extra_len
+        n_read = np.full(n_steps, self.config.train_batch_size * tgt_len)
         return Interval(start + n_steps, nats, tokens, grad_norm, learning_rate, n_read, unknown)
 
     def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
@@ -265,6 +267,7 @@ class Trainer:
             accumulate_steps=self.config.accumulate_steps,
             reduce_dtype=self.config.reduce_dtype,
             half_loss=self.config.half_loss,
+            extra_len=self.config.extra_len,
             ar=self.config.ar,
             tar=self.config.tar,
             compute=self._compute,
