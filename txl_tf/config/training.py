@@ -94,6 +94,14 @@ class TrainConfig(ReadingConfig):
         "Temporal activation regularization: the same for the differences of the last hidden "
         "states from one position to the next.",
     )
+    l2: float = define_field(
+        0.0,
+        "L2 regularization: this times each weight is added to its clipped gradient. Unlike "
+        "weight_decay it applies to all weights, and Adam scales it like gradients.",
+    )
+    embed_lr_ratio: float = define_field(
+        1.0, "Learning rate of the embedding's tables as a fraction of that of the other weights."
+    )
     extra_len: int = define_field(
         0,
         "Extra context: the number of tokens before each segment that are read again with it, "
@@ -136,9 +144,9 @@ class TrainConfig(ReadingConfig):
             "`mem_len` must be 0 with `extra_len`, whose states are computed again instead of kept",
             *("mem_len", "extra_len"),
         )
-        for name in ("ar", "tar"):
+        for name in ("ar", "tar", "l2"):
             self._check(getattr(self, name) >= 0, f"`{name}` must not be negative", name)
-        for name in ("learning_rate", "clip"):
+        for name in ("learning_rate", "clip", "embed_lr_ratio"):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
         self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]", "min_lr_ratio")
         self._check(

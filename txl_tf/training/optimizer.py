@@ -47,6 +47,7 @@ class Slots(NamedTuple):
         velocity: Its second moment.
         ema: Its EMA; `None` if the optimizer keeps none.
         decays: Whether weight decay applies to it.
+        rate_ratio: Its learning rate, as a fraction of that of the step.
     """
 
     weight: keras.Variable
@@ -54,6 +55,7 @@ class Slots(NamedTuple):
     velocity: keras.Variable
     ema: keras.Variable | None
     decays: bool
+    rate_ratio: float
 
 
 class Optimizer:
@@ -73,6 +75,9 @@ class Optimizer:
     With `ema` the optimizer keeps an exponential moving average (EMA) of each weight. It starts as
     the weight; each step, if not skipped, sets `average = ema * average + (1 - ema) * weight`.
 
+    With `l2` that fraction of each weight is added to its clipped gradient, as the gradient of a
+    penalty on its square would be. Unlike weight decay, it is part of what the moments average.
+
     Args:
         schedule: The learning rate as a function of the step.
         name: The scope of the variables, which is part of their names in checkpoints.
@@ -80,6 +85,9 @@ class Optimizer:
         weight_decay: The rate of the weight decay.
         ema: The decay of the EMA; 0 for no EMA.
         scales_loss: Whether the loss is scaled for float16; see `LossScale`.
+        l2: The fraction of a weight that is added to its gradient.
+        embed_lr_ratio: The learning rate of the tables of the embedding, as a fraction of that of
+            the other weights.
 
     Attributes:
         iterations: () int64 variable, the number of steps, including skipped ones.
@@ -99,12 +107,16 @@ class Optimizer:
         weight_decay: float = 0.0,
         ema: float = 0.0,
         scales_loss: bool = False,
+        l2: float = 0.0,
+        embed_lr_ratio: float = 1.0,
     ):
         self.schedule = schedule
         self.name = name
         self.clip = clip
         self.weight_decay = weight_decay
         self.ema = ema
+        self.l2 = l2
+        self.embed_lr_ratio = embed_lr_ratio
         self.variables: list[keras.Variable] = []
         self.slots: list[Slots] = []
         self._strategy = tf.distribute.get_strategy()
@@ -137,7 +149,8 @@ class Optimizer:
             return self._add_variable(name, shape=weight.shape, dtype=weight.dtype)
 
         ema = add("average") if self.ema else None
-        return Slots(weight, add("momentum"), add("velocity"), ema, _has_decay(weight))
+        rate_ratio = self.embed_lr_ratio if _is_embedding(weight) else 1.0
+        return Slots(weight, add("momentum"), add("velocity"), ema, _has_decay(weight), rate_ratio)
 
     def _add_variable(self, name: str, *, initializer: Any = "zeros", **fields: Any) -> Any:
         with keras.name_scope(self.name):
@@ -168,6 +181,7 @@ class Optimizer:
         *,
         norm: tf.Tensor | None = None,
         is_good: tf.Tensor | None = None,
+        rate_factor: tf.Tensor | None = None,
     ) -> None:
         """Makes or skips a step, inside or outside a replica.
 
@@ -177,6 +191,7 @@ class Optimizer:
             norm: () float32, the global norm of the gradients; `None` to compute it.
             is_good: () bool, whether to make the step, equal on all replicas; `None` to make it if
                 the norm is finite.
+            rate_factor: () float32, the factor of the learning rate of this step; `None` for 1.
 
         Raises:
             UserError: If the optimizer was built for other weights.
@@ -187,6 +202,8 @@ class Optimizer:
         if is_good is None:
             is_good = tf.math.is_finite(norm)
         factors = self._compute_factors(norm, is_good)
+        if rate_factor is not None:
+            factors = factors._replace(rate=factors.rate * rate_factor)
         # Each replica's copy of a variable is changed in place. An assignment to the variable as a
         # whole would copy the value of one replica to the others.
         update = self._strategy.extended.update
@@ -218,6 +235,10 @@ class Optimizer:
         """Changes one replica's copy of a weight and of its slots."""
         # In a skipped step this is 0 even for gradients that are not finite.
         gradient = tf.math.multiply_no_nan(gradient, factors.clip)
+        if self.l2:
+            gradient += self.l2 * weight  # of no effect in a skipped step, like any gradient
+        if slots.rate_ratio != 1:
+            factors = factors._replace(rate=factors.rate * slots.rate_ratio)
         self.change_weight(slots, weight, gradient, factors)
         if slots.ema is not None:
             average = slots.ema.value
@@ -341,6 +362,10 @@ def _has_decay(weight: keras.Variable) -> bool:
     return len(weight.shape) > 1 and not weight.name.endswith("_bias")  # content_bias is u
 
 
+def _is_embedding(weight: keras.Variable) -> bool:
+    return weight.name.startswith("table_")
+
+
 def make_optimizer(config: TrainConfig, *, jit_compile: bool = False) -> Optimizer:
     """Returns the optimizer of a run, with its schedule and gradient clipping by global norm."""
     lamb = functools.partial(Lamb, jit_compile=jit_compile)
@@ -352,6 +377,8 @@ def make_optimizer(config: TrainConfig, *, jit_compile: bool = False) -> Optimiz
         weight_decay=config.weight_decay,
         ema=config.ema,
         scales_loss=config.precision == "float16",
+        l2=config.l2,
+        embed_lr_ratio=config.embed_lr_ratio,
     )
 
 
