@@ -276,11 +276,13 @@ class ModelConfig(Config):
         Raises:
             UserError: If it cannot, or its learned positions are fewer than the keys of a segment.
         """
-        if self.model_type == LSTM and training.extra_len:
-            raise UserError(
-                f"`extra_len` must be 0 with model_type={LSTM}: its state comes from that text. "
-                f"Received: extra_len={training.extra_len}"
-            )
+        if self.model_type == LSTM:
+            for name in ("extra_len", "tgt_len_std", "half_len_rate"):
+                if value := getattr(training, name):
+                    raise UserError(
+                        f"`{name}` must be 0 with model_type={LSTM}: its state goes on where a "
+                        f"segment of fixed length ends. Received: {name}={value}"
+                    )
         self.check_reading(training.window_len, training.span)
         n_keys = training.mem_len + training.window_len
         if self.encoding in _TABLES and self.n_positions < n_keys:

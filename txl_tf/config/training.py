@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from txl_tf.config.base import define_field, document_fields
 from txl_tf.config.reading import MAX_LANES, ReadingConfig
-from txl_tf.config.stages import make_stages
+from txl_tf.config.stages import find_longest, make_stages
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 REDUCE_DTYPES = ("float32", "bfloat16")
@@ -114,19 +114,33 @@ class TrainConfig(ReadingConfig):
         "Initial segment lengths, as pairs of a step and the length before it "
         "(2000:32,6000:64 on the command line); empty for one length throughout.",
     )
+    tgt_len_std: float = define_field(
+        0.0,
+        "Standard deviation of random segment lengths around tgt_len, at most three of which they "
+        "are away. The learning rate of a step is multiplied by length / tgt_len. Needs a mem_len "
+        "of 0; 0 for one length.",
+    )
+    half_len_rate: float = define_field(
+        0.0, "Share of the segments whose random lengths are drawn around half of tgt_len."
+    )
     jit: str = define_field(
         "auto", f"{JIT_HELP} A resumed run keeps the choice.", choices=JIT_MODES
     )
 
     @property
+    def has_random_lengths(self) -> bool:
+        """Whether the lengths of the segments are random."""
+        return self.tgt_len_std > 0 or self.half_len_rate > 0
+
+    @property
     def window_len(self) -> int:
-        """The number of tokens that a step reads in a lane: extra context and segment."""
-        return self.extra_len + self.tgt_len
+        """The number of tokens that a step reads in a lane: extra context and longest segment."""
+        return self.extra_len + find_longest(self.tgt_len, self.tgt_len_std)
 
     @property
     def n_scored(self) -> int:
-        """The number of positions of a segment whose targets have a loss."""
-        return self._count_scored(self.tgt_len)
+        """The number of positions of the longest segment whose targets have a loss."""
+        return self._count_scored(find_longest(self.tgt_len, self.tgt_len_std))
 
     def _count_scored(self, tgt_len: int) -> int:
         return tgt_len - (tgt_len // 2 if self.half_loss else 0)
@@ -144,6 +158,7 @@ class TrainConfig(ReadingConfig):
             "`mem_len` must be 0 with `extra_len`, whose states are computed again instead of kept",
             *("mem_len", "extra_len"),
         )
+        self._check_random_lengths()
         for name in ("ar", "tar", "l2"):
             self._check(getattr(self, name) >= 0, f"`{name}` must not be negative", name)
         for name in ("learning_rate", "clip", "embed_lr_ratio"):
@@ -173,6 +188,25 @@ class TrainConfig(ReadingConfig):
             not self.tar or min(self._count_scored(stage.tgt_len) for stage in stages) > 1,
             "`tgt_len` must give two positions a loss with `tar`, which takes their difference",
             *("tgt_len", "tgt_len_schedule", "half_loss"),
+        )
+
+    def _check_random_lengths(self) -> None:
+        self._check(self.tgt_len_std >= 0, "`tgt_len_std` must not be negative", "tgt_len_std")
+        is_share = 0 <= self.half_len_rate < 1
+        self._check(is_share, "`half_len_rate` must be in [0, 1)", "half_len_rate")
+        if not self.has_random_lengths:
+            return
+        names = ("tgt_len_std", "half_len_rate")
+        nothing = {"mem_len": "0", "tgt_len_schedule": "empty", "half_loss": "false"}
+        for name, value in nothing.items():
+            rule = f"`{name}` must be {value} with random segment lengths"
+            self._check(not getattr(self, name), rule, name, *names)
+        shortest = self.tgt_len / (2 if self.half_len_rate else 1) - 3 * self.tgt_len_std
+        self._check(
+            shortest >= 2,  # TAR needs two positions
+            "`tgt_len` must leave every random segment two tokens, three standard deviations below "
+            "its mean",
+            *("tgt_len", *names),
         )
 
     def _check_optimizer(self) -> None:
