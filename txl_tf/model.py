@@ -119,14 +119,15 @@ class SegmentModel(keras.Model):
         seeds.append(self.n_draws * ops.cast(step, state.dtype))
         state.assign(ops.stack(seeds))
 
-    def nll(self, hidden, targets):
+    def nll(self, hidden, targets, *, temperature=1.0):
         """Returns -log p of each target in nats, (B, T) float32.
 
         Args:
             hidden: (B, T, D) that a call returned.
             targets: (B, T) int32 in [0, V).
+            temperature: By which the logits are divided; it must be 1 with cutoffs.
         """
-        return self.softmax(hidden, targets, embedding=self.embedding)
+        return self.softmax(hidden, targets, embedding=self.embedding, temperature=temperature)
 
     def log_probs(self, hidden):
         """Returns log p of every token of the vocabulary in nats, (B, T, V) float32.

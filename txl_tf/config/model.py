@@ -231,6 +231,18 @@ class ModelConfig(Config):
                 f"Received: tgt_len={tgt_len}, n_positions={self.n_positions}"
             )
 
+    def check_temperature(self, temperature: float) -> None:
+        """Checks that the softmax can have a temperature.
+
+        Raises:
+            UserError: If it has several bins, which have no common logits.
+        """
+        if temperature != 1 and self.cutoffs:
+            raise UserError(
+                "`temperature` must be 1 with `cutoffs`: the bins of an adaptive softmax have no "
+                f"common logits. Received: temperature={temperature}"
+            )
+
     @property
     def input_rate(self) -> float:
         """The rate of the dropout of the embeddings and the positions."""

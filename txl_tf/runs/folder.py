@@ -82,6 +82,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         self.model.check_training(self.training)
         self.model.check_reading(self.evaluation.tgt_len, self.evaluation.span)
+        self.model.check_temperature(self.evaluation.temperature)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `config.json`."""
