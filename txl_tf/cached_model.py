@@ -74,6 +74,10 @@ class SegmentReader(abc.ABC):
         tgt_len: The largest number of tokens T in a segment.
         mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019 release
             attends to them, and its results depend on it.
+        temperature: The temperature of the softmax by which tokens are scored.
+
+    Raises:
+        UserError: If the softmax cannot have the temperature.
     """
 
     def __init__(
@@ -83,11 +87,14 @@ class SegmentReader(abc.ABC):
         tgt_len: int,
         *,
         mask_empty_memory: bool = False,
+        temperature: float = 1.0,
     ):
+        model.config.check_temperature(temperature)
         self.model = model
         self.span = span
         self.tgt_len = tgt_len
         self.mask_empty_memory = mask_empty_memory
+        self.temperature = temperature
 
     @property
     @abc.abstractmethod
@@ -139,7 +146,7 @@ class SegmentReader(abc.ABC):
             state.
         """
         hidden, state = self.read(ids, state, counts, document_starts)
-        nats = self.model.nll(hidden, targets)
+        nats = self.model.nll(hidden, targets, temperature=self.temperature)
         if counts is not None:
             nats = tf.where(tf.range(ops.shape(ids)[1]) < counts[:, None], nats, 0.0)
         return nats, state
@@ -157,10 +164,14 @@ class SegmentReader(abc.ABC):
         states = tf.concat([state.last[:, None], hidden], axis=1)[:, :-1]  # T may be 0
         indices = tf.range(ops.shape(ids)[1])
         is_scored = tf.logical_and(indices < counts[:, None], indices + state.n_read[:, None] > 0)
-        return tf.where(is_scored, self.model.nll(states, ids), 0.0), new
+        nats = self.model.nll(states, ids, temperature=self.temperature)
+        return tf.where(is_scored, nats, 0.0), new
 
     def log_probs(self, state: State) -> tf.Tensor:
-        """Returns the log-probabilities of the next token in nats, (B, V) float32."""
+        """Returns the log-probabilities of the next token in nats, (B, V) float32.
+
+        They are those of the model, at a temperature of 1.
+        """
         return self.model.log_probs(state.last[:, None])[:, 0]
 
 
@@ -178,9 +189,11 @@ class CachedModel(SegmentReader):
         tgt_len: The largest number of tokens T in a segment.
         mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019 release
             attends to them, and its results depend on it.
+        temperature: The temperature of the softmax by which tokens are scored.
 
     Raises:
-        UserError: If the model's position encoding does not allow the memory or the segment.
+        UserError: If the model's position encoding does not allow the memory or the segment, or the
+            softmax cannot have the temperature.
 
     Attributes:
         positions: The products W_{k,R} R of all distances in a segment (terms b and d in section
@@ -196,9 +209,12 @@ class CachedModel(SegmentReader):
         tgt_len: int,
         *,
         mask_empty_memory: bool = False,
+        temperature: float = 1.0,
     ):
         model.config.check_reading(tgt_len, span)
-        super().__init__(model, span, tgt_len, mask_empty_memory=mask_empty_memory)
+        super().__init__(
+            model, span, tgt_len, mask_empty_memory=mask_empty_memory, temperature=temperature
+        )
         self.model: TransformerXL = model
         self.positions = [
             tf.Variable(products, trainable=False, name=f"positions_{index}")

@@ -65,7 +65,7 @@ def define_flags() -> flags.FlagValues:
     )
     define("stride", int, None, text, lower_bound=1)
     define_span_flags(options, _OTHERWISE)
-    names = ["reset_at_documents"]
+    names = ["reset_at_documents", "temperature"]
     define_config_flags(options, EvalConfig, names, prefix="", otherwise=_OTHERWISE)
     define_ema_flag(options)
     text = "Number of segments to score. [default: all]"

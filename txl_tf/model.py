@@ -13,6 +13,7 @@ from txl_tf.layers import (
     DecoderLayer,
     Dropout,
     DropoutSeeds,
+    WordDropout,
     compare_documents,
     make_attention_mask,
     make_encoding,
@@ -62,8 +63,15 @@ class SegmentModel(keras.Model):
             dtype=self.dtype_policy,
         )
         self.decoder_layers = [self._make_layer(index) for index in range(config.n_layer)]
-        self.dropout = Dropout(
-            config.dropout, seed=self.seed_generator, name="dropout", dtype=self.dtype_policy
+        dropping = {"seed": self.seed_generator, "dtype": self.dtype_policy}
+        self.word_dropout = WordDropout(config.word_dropout, name="word_dropout", **dropping)
+        self.dropout, self.input_dropout, self.output_dropout = (
+            Dropout(rate, is_locked=config.locked_dropout, name=name, **dropping)
+            for name, rate in (
+                ("dropout", config.dropout),
+                ("input_dropout", config.input_rate),
+                ("output_dropout", config.output_rate),
+            )
         )
         self.softmax = AdaptiveSoftmax(config, kernel_initializer=proj_initializer, name="softmax")
         self.build()
@@ -74,6 +82,10 @@ class SegmentModel(keras.Model):
             layer.build((None, None, self.config.d_model))
         self.softmax.build()
         self.built = True
+
+    def embed(self, ids, training=False):
+        """Returns the embeddings of ids (B, T), with word dropout in training, (B, T, D)."""
+        return self.word_dropout(self.embedding(ids), ids, training=training)
 
     def reset_memory(self, memory, rows):
         """Returns the memory with some rows reset to zeros.
@@ -107,14 +119,15 @@ class SegmentModel(keras.Model):
         seeds.append(self.n_draws * ops.cast(step, state.dtype))
         state.assign(ops.stack(seeds))
 
-    def nll(self, hidden, targets):
+    def nll(self, hidden, targets, *, temperature=1.0):
         """Returns -log p of each target in nats, (B, T) float32.
 
         Args:
             hidden: (B, T, D) that a call returned.
             targets: (B, T) int32 in [0, V).
+            temperature: By which the logits are divided; it must be 1 with cutoffs.
         """
-        return self.softmax(hidden, targets, embedding=self.embedding)
+        return self.softmax(hidden, targets, embedding=self.embedding, temperature=temperature)
 
     def log_probs(self, hidden):
         """Returns log p of every token of the vocabulary in nats, (B, T, V) float32.
@@ -177,6 +190,8 @@ class TransformerXL(SegmentModel):
         training: Whether to apply dropout.
         document_starts: (B, T) bool, true where a token of `ids` begins a document; `None` if no
             document begins.
+        drops_output: Whether training applies the dropout of the last hidden states. If not, the
+            caller does, by `output_dropout`, and has the states before it, too.
 
     Returns:
         hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
@@ -212,6 +227,8 @@ class TransformerXL(SegmentModel):
             d_inner=config.d_inner,
             dropout=config.dropout,
             dropatt=config.dropatt,
+            qkv_dropout=config.qkv_dropout,
+            is_locked=config.locked_dropout,
             projects_positions=self.encoding.projects_positions,
             layer_norm_epsilon=config.layer_norm_epsilon,
             kernel_initializer=self._initializer,
@@ -227,7 +244,8 @@ class TransformerXL(SegmentModel):
 
     @property
     def n_draws(self):
-        return 4 * self.config.n_layer + 3
+        of_layer = 4 + bool(self.config.qkv_dropout)
+        return of_layer * self.config.n_layer + 3 + bool(self.config.word_dropout)
 
     def build(self, *_):
         super().build()
@@ -235,7 +253,7 @@ class TransformerXL(SegmentModel):
             weight = self.add_weight(name=name, shape=shape, initializer=self._initializer)
             setattr(self, name, weight)
 
-    def call(self, ids, memory, span=None, training=False, document_starts=None):
+    def call(self, ids, memory, span=None, training=False, document_starts=None, drops_output=True):
         check_ids(ids, document_starts)
         span = _check_span(memory, span)
         tgt_len, mem_len = ids.shape[1], span.mem_len
@@ -249,15 +267,16 @@ class TransformerXL(SegmentModel):
         positions = self.encoding.make_positions(
             self, mem_len + tgt_len, clamp_len=span.clamp_len, training=training
         )
-        hidden = self.encoding.encode_embeddings(self.embedding(ids))
-        hidden = self.dropout(hidden, training=training)
+        hidden = self.encoding.encode_embeddings(self.embed(ids, training=training))
+        hidden = self.input_dropout(hidden, training=training)
         new_memory = []
         for index, (layer, old) in enumerate(zip(self.decoder_layers, memory, strict=True)):
             hidden = self.encoding.encode_input(self, index, hidden)
             new_memory.append(update_memory(old, hidden, same_document))
             tensors = (hidden, old, positions[index], *self.get_biases(index))
             hidden = self._run_layer(layer, tensors, (mask, same_document), training)
-        return self.dropout(hidden, training=training), tuple(new_memory)
+        hidden = self.output_dropout(hidden, training=training and drops_output)
+        return hidden, tuple(new_memory)
 
     def _run_layer(self, layer, tensors, masks, training):
         """Returns the output of a layer, with gradient checkpointing if the model has it."""

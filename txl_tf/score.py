@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, get_args
 
 from absl import flags
 
-from txl_tf.cli.config_flags import define_jit_flag, define_span_flags, override_evaluation
+from txl_tf.cli.config_flags import (
+    define_config_flags,
+    define_jit_flag,
+    define_span_flags,
+    override_evaluation,
+)
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_mask_flag, define_precision_flag, define_run_flags
+from txl_tf.config import EvalConfig
 from txl_tf.data.documents import RULES, DocumentFinder
 from txl_tf.data.text_files import EncodingErrors, StandardInput, TextFile, TextSource, find_files
 from txl_tf.errors import UserError
@@ -60,7 +66,9 @@ def define_flags() -> flags.FlagValues:
     define_flag(options, "encoding_errors", str, "strict", errors_help, choices=choices)
     batch_help = "Largest number of contexts to read at once."
     define_flag(options, "batch_size", int, 16, batch_help, lower_bound=1)
-    define_span_flags(options, "as the run is evaluated")
+    otherwise = "as the run is evaluated"
+    define_span_flags(options, otherwise)
+    define_config_flags(options, EvalConfig, ["temperature"], prefix="", otherwise=otherwise)
     define_jit_flag(options)
     define_precision_flag(options)
     return options
@@ -93,6 +101,7 @@ def score_files(options: flags.FlagValues) -> None:
         batch_size=options.batch_size,
         mask_empty_memory=options.mask_empty_memory,
         jit=options.jit,
+        temperature=evaluation.temperature,
     )
     report = (Table if options.format == "table" else JsonLines)(options.by, lm.vocabulary)
     sources = [TextSource((file,), lm.vocabulary.level, options.encoding_errors) for file in files]

@@ -20,6 +20,9 @@ from txl_tf.training.step import compute_gradients
 SPAN = AttentionSpan(0)
 DOCUMENTS = pytest.mark.parametrize("starts", [None, STARTS], ids=["text", "documents"])
 DROPPING = dataclasses.replace(CONFIG, dropout=0.3)
+LOCKED = dataclasses.replace(
+    DROPPING, locked_dropout=True, input_dropout=0.4, output_dropout=0.5, word_dropout=0.2
+)
 
 
 def read(model, ids, tgt_len, starts=None):
@@ -157,8 +160,23 @@ def test_dropout_masks_are_a_function_of_the_step():
     assert np.mean(first == 0) == pytest.approx(0.3, abs=0.1)
 
 
-def test_a_call_draws_the_masks_between_two_steps():
-    model = make_model(DROPPING)
+def test_locked_dropout_drops_the_same_outputs_at_all_positions():
+    ids = make_ids()
+    hidden, plain = (
+        np.asarray(model(ids, model.initial_memory(2), training=True)[0])
+        for model in (
+            make_model(dataclasses.replace(CONFIG, locked_dropout=True, output_dropout=0.5)),
+            make_model(),
+        )
+    )
+    factors = hidden / plain
+    assert set(np.round(factors[:, 0].ravel(), 5)) == {0.0, 2.0}
+    np.testing.assert_allclose(factors, np.repeat(factors[:, :1], 15, axis=1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("config", [DROPPING, LOCKED], ids=["plain", "locked"])
+def test_a_call_draws_the_masks_between_two_steps(config):
+    model = make_model(config)
     model.set_dropout_seed(5)
     model(make_ids(), model.initial_memory(2), training=True)
     drawn = np.asarray(model.seed_generator.state)

@@ -17,6 +17,7 @@ WITHOUT_EFFECT = {
     "d_inner": 17,
     "untie_r": True,
     "dropatt": 0.0,
+    "qkv_dropout": 0.1,
     "layer_norm_epsilon": 1e-5,
 }
 

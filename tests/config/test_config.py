@@ -104,6 +104,18 @@ def test_an_unknown_key_names_the_nearest(cls, key, nearest):
         ({"dropatt": -0.1}, r"`dropatt` must be in \[0, 1\). Received: dropatt=-0.1"),
         ({"dropout": float("nan")}, r"`dropout` must be a finite number. Received: dropout=nan"),
         ({"dropatt": "0"}, r"`dropatt` must be a finite number"),
+        ({"word_dropout": 1}, r"`word_dropout` must be in \[0, 1\). Received: word_dropout=1"),
+        ({"qkv_dropout": -1}, r"`qkv_dropout` must be in \[0, 1\). Received: qkv_dropout=-1"),
+        (
+            {"input_dropout": -0.5},
+            r"`input_dropout` must be in \[0, 1\), or -1 for that of `dropout`. "
+            r"Received: input_dropout=-0.5",
+        ),
+        ({"output_dropout": 1.0}, r"`output_dropout` must be in \[0, 1\), or -1"),
+        (
+            {"locked_dropout": True, "dropout": 0.0},
+            r"`locked_dropout` needs a rate above 0: .* Received: locked_dropout=True, dropout=0.0",
+        ),
         ({"init": "xavier"}, r"`init` must be one of .*normal.*uniform.* Received: init='xavier'"),
         ({"init_std": 0.0}, r"`init_std` must be positive. Received: init_std=0.0"),
         ({"proj_init_std": -1}, r"`proj_init_std` must be positive"),

@@ -2,7 +2,8 @@
 
 WEIGHTS is an .npz of the variables by their path. RESULTS becomes an .npz of the loss, the new
 memory, the state of the dropout and every gradient, after "plain/" and "remat/", and of how often
-each of the two tells the compiler not to merge what is computed twice.
+each of the two tells the compiler not to merge what is computed twice; and, after "locked/", of the
+same with locked dropout and dropout of words.
 """
 
 import dataclasses
@@ -16,6 +17,14 @@ from txl_tf.config import AttentionSpan
 from txl_tf.model import TransformerXL
 
 CONFIG = dataclasses.replace(PLAIN, dropout=0.25, dropatt=0.5)
+LOCKED = dataclasses.replace(
+    CONFIG,
+    locked_dropout=True,
+    word_dropout=0.2,
+    input_dropout=0.4,
+    qkv_dropout=0.3,
+    output_dropout=0.5,
+)
 SPAN = AttentionSpan(7)
 IDS = np.arange(10, dtype="int32").reshape(2, 5) * 7 % 23
 STARTS = np.isin(np.arange(10), [3, 7]).reshape(2, 5)
@@ -24,8 +33,9 @@ STARTS = np.isin(np.arange(10), [3, 7]).reshape(2, 5)
 def main(weights_path, results_path):
     assert keras.backend.backend() == "jax"
     results = {}
-    for name, remat in (("plain", False), ("remat", True)):
-        model = TransformerXL(CONFIG, seed=3, remat=remat)
+    cases = {"plain": (CONFIG, False), "remat": (CONFIG, True), "locked": (LOCKED, False)}
+    for name, (config, remat) in cases.items():
+        model = TransformerXL(config, seed=3, remat=remat)
         with np.load(weights_path) as weights:
             for variable in model.trainable_variables:
                 variable.assign(weights[variable.path])

@@ -67,6 +67,9 @@ def make_lanes(config=TRAINING, text=TEXT):
         tgt_len=config.tgt_len,
         tgt_len_schedule=config.tgt_len_schedule,
         seed=config.seed,
+        extra_len=config.extra_len,
+        tgt_len_std=config.tgt_len_std,
+        half_len_rate=config.half_len_rate,
     )
 
 

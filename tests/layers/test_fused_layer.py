@@ -28,13 +28,14 @@ def make_inputs():
     return [tf.constant(rng.normal(size=shape), "float32") for shape in shapes]
 
 
-def make_layer(*, dropout, dropatt, heads=HEADS, dtype="float32"):
+def make_layer(*, dropout, dropatt, heads=HEADS, dtype="float32", **others):
     layer = DecoderLayer(
         n_head=heads,
         d_head=HEAD_SIZE,
         d_inner=17,
         dropout=dropout,
         dropatt=dropatt,
+        **others,
         seed=7,
         dtype=dtype if dtype == "float32" else f"mixed_{dtype}",
     )
@@ -87,6 +88,8 @@ CASES = [
     {"dropout": 0.3, "dropatt": 0.4},
     {"dropout": 0.0, "dropatt": 0.4, "documents": True},
     {"dropout": 0.3, "dropatt": 0.0, "documents": True},
+    {"dropout": 0.3, "dropatt": 0.4, "is_locked": True, "qkv_dropout": 0.2, "documents": True},
+    {"dropout": 0.0, "dropatt": 0.0, "qkv_dropout": 0.2},
 ]
 
 
@@ -100,9 +103,10 @@ def test_a_fused_layer_is_the_layer(case, jit):
 
 
 @pytest.mark.parametrize("jit", MODES)
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_low_precision_loses_no_more_than_rounding(dtype, jit):
-    case = CASES[1]
+@pytest.mark.parametrize(
+    ("dtype", "case"), [("bfloat16", CASES[1]), ("float16", CASES[1]), ("bfloat16", CASES[4])]
+)
+def test_low_precision_loses_no_more_than_rounding(dtype, case, jit):
     found = differentiate(run_fused, make_inputs(), jit=jit, dtype=dtype, **case)
     expected = differentiate(run_plainly, make_inputs(), **case)
     for one, other in zip(found, expected, strict=True):

@@ -29,10 +29,14 @@ HEAD_FIELDS = {"n_head": HEADS, "d_head": HEAD_SIZE, "kernel_initializer": "he_n
 ARGUMENTS = {
     "AdaptiveEmbedding": {"config": CONFIG},
     "AdaptiveSoftmax": {"config": CONFIG},
-    "DecoderLayer": HEAD_FIELDS | {"d_inner": INNER, "dropout": 0.25, "dropatt": 0.5, "seed": 3},
-    "Dropout": {"rate": 0.25, "seed": 3},
-    "FeedForward": {"d_inner": INNER, "dropout": 0.25, "seed": 3},
-    "RelativeAttention": HEAD_FIELDS | {"dropatt": 0.5, "seed": 3},
+    "DecoderLayer": HEAD_FIELDS
+    | {"d_inner": INNER, "dropout": 0.25, "dropatt": 0.5, "qkv_dropout": 0.25}
+    | {"is_locked": True, "seed": 3},
+    "Dropout": {"rate": 0.25, "is_locked": True, "seed": 3},
+    "FeedForward": {"d_inner": INNER, "dropout": 0.25, "is_locked": True, "seed": 3},
+    "RelativeAttention": HEAD_FIELDS
+    | {"dropatt": 0.5, "qkv_dropout": 0.25, "is_locked": True, "seed": 3},
+    "WordDropout": {"rate": 0.25, "seed": 3},
 }
 POLICIES = pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
 
@@ -70,6 +74,8 @@ def call(layer, *, training=False):
         embedding = AdaptiveEmbedding(CONFIG, kernel_initializer="ones", proj_initializer="ones")
         embedding.build()
         return layer(hidden, ids, embedding=embedding)
+    if type(layer).__name__ == "WordDropout":
+        return layer(hidden, ids, training=training)
     if type(layer).__name__ in ("Dropout", "FeedForward"):
         return layer(hidden, training=training)
     positions = make_position_table(MEMORY + QUERIES, WIDTH)
@@ -119,7 +125,7 @@ def test_a_layer_that_comes_back_drops_the_same(name):
 def list_parts(model):
     layer = model.decoder_layers[0]
     return [
-        *(model.embedding, model.softmax, model.dropout),
+        *(model.embedding, model.softmax, model.dropout, model.word_dropout),
         *(layer, layer.attention, layer.feed_forward),
     ]
 

@@ -5,7 +5,7 @@ import tensorflow as tf
 from golden_cases import NAMES, load_case
 from jax_documents import CONFIG, read_segments
 from jax_remat import CONFIG as DROPPING
-from jax_remat import IDS, SPAN, STARTS
+from jax_remat import IDS, LOCKED, SPAN, STARTS
 from on_jax import run_on_jax
 from small_lstm import STARTS as STARTS_OF_LSTM
 from small_lstm import make_model as make_lstm
@@ -83,7 +83,8 @@ def dropping(tmp_path_factory):
 
 
 def test_remat_on_jax_changes_no_loss_memory_mask_or_gradient(dropping):
-    model, results = dropping[0], dict(dropping[1])
+    model, results = dropping
+    results = {key: value for key, value in results.items() if not key.startswith("locked/")}
     weights = {variable.path for variable in model.trainable_variables}
     assert results.pop("plain/barriers") == 0
     assert results.pop("remat/barriers") >= DROPPING.n_layer  # before each second computation
@@ -100,9 +101,12 @@ def test_remat_on_jax_changes_no_loss_memory_mask_or_gradient(dropping):
         )
 
 
-def test_dropout_on_jax_drops_what_it_drops_on_tensorflow(dropping):
+@pytest.mark.parametrize(("name", "config"), [("plain", DROPPING), ("locked", LOCKED)])
+def test_dropout_on_jax_drops_what_it_drops_on_tensorflow(name, config, dropping):
     """The loss and every gradient of a step in training."""
-    model, results = dropping
+    results = dropping[1]
+    model = TransformerXL(config, seed=3)
+    model.set_weights(dropping[0].get_weights())
     ids, memory = tf.constant(IDS), model.initial_memory(2, SPAN.mem_len)
     nats, gradients, _ = compute_gradients(
         model, ids, ids[:, ::-1], memory, span=SPAN, document_starts=tf.constant(STARTS)
@@ -111,11 +115,11 @@ def test_dropout_on_jax_drops_what_it_drops_on_tensorflow(dropping):
         f"gradient/{variable.path}": gradient
         for variable, gradient in zip(model.trainable_variables, gradients, strict=True)
     }
-    for name, expected in found.items():
+    for key, expected in found.items():
         # Of the largest entry: float32, summed in another order. Other masks change all of them.
         scale = np.abs(expected).max()
         np.testing.assert_allclose(
-            results[f"plain/{name}"], expected, rtol=0, atol=1e-5 * scale, err_msg=name
+            results[f"{name}/{key}"], expected, rtol=0, atol=1e-5 * scale, err_msg=key
         )
 
 

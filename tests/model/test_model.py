@@ -20,6 +20,14 @@ from txl_tf.config import AttentionSpan
 from txl_tf.layers import dropout, fused_attention
 from txl_tf.model import TransformerXL
 
+LOCKED = {
+    "locked_dropout": True,
+    "word_dropout": 0.3,
+    "input_dropout": 0.6,
+    "qkv_dropout": 0.2,
+    "output_dropout": 0.4,
+}
+
 
 # Shorter than the segment, between segment and text, as long as the text.
 @pytest.mark.parametrize("mem_len", [3, 7, 15])
@@ -149,27 +157,43 @@ def test_resetting_empties_the_rows_asked_and_no_others():
 
 
 def test_nothing_is_dropped_outside_training():
-    dropping, ids = make_model(dropout=0.5, dropatt=0.5), make_ids()
+    dropping, ids = make_model(dropout=0.5, dropatt=0.5, **LOCKED), make_ids()
     hidden, _ = dropping(ids, dropping.initial_memory(BATCH, 7), training=False)
     plain = make_model()
     np.testing.assert_array_equal(hidden, plain(ids, plain.initial_memory(BATCH, 7))[0])
 
 
-def test_dropout_falls_where_the_2019_code_has_it(monkeypatch):
-    dropped, make_keep_mask = [], dropout.make_keep_mask
+@pytest.fixture
+def dropped(monkeypatch):
+    """The shapes and rates of the masks that are drawn, in their order."""
+    masks, make_keep_mask = [], dropout.make_keep_mask
 
     def record(shape, rate, seed):
-        dropped.append((tuple(shape), rate))
+        masks.append((tuple(shape), rate))
         return make_keep_mask(shape, rate, seed)
 
     for module in (dropout, fused_attention):
         monkeypatch.setattr(module, "make_keep_mask", record)
+    return masks
+
+
+def test_dropout_falls_where_the_2019_code_has_it(dropped):
     model = make_model(dropout=0.25, dropatt=0.5)
     model(make_ids(), model.initial_memory(BATCH, 7), training=True)
     hidden = ((BATCH, LENGTH, 10), 0.25)
     weights, inner = ((BATCH, 3, LENGTH, 12), 0.5), ((BATCH, LENGTH, 17), 0.25)
     positions = ((12, 10), 0.25)  # once, for all layers
     assert dropped == [positions, hidden, *[weights, hidden, inner, hidden] * 3, hidden]
+
+
+def test_locked_dropout_has_one_mask_for_all_positions_in_each_place(dropped):
+    model = make_model(dropout=0.25, dropatt=0.5, **LOCKED)
+    model(make_ids(), model.initial_memory(BATCH, 7), training=True)
+    heads, weights = ((BATCH, 1, 3 * 3 * 7), 0.2), ((BATCH, 3, LENGTH, 12), 0.5)
+    hidden, inner = ((BATCH, 1, 10), 0.25), ((BATCH, 1, 17), 0.25)
+    of_input = [((1, 10), 0.6), ((BATCH, 1, 10), 0.6)]  # the positions, then the embeddings
+    of_layer = [heads, weights, hidden, inner, hidden]
+    assert dropped == [*of_input, *of_layer * 3, ((BATCH, 1, 10), 0.4)]
 
 
 def test_the_memory_of_the_first_layer_is_the_embedding_after_dropout():
@@ -180,15 +204,29 @@ def test_the_memory_of_the_first_layer_is_the_embedding_after_dropout():
     np.testing.assert_allclose(kept[kept != 0], 2 * embedded[kept != 0], rtol=1e-6)
 
 
+def test_a_dropped_word_is_dropped_in_all_rows_and_the_softmax_keeps_it():
+    model, ids = make_model(word_dropout=0.5), make_ids()
+    _, memory = model(ids, model.initial_memory(BATCH, LENGTH), training=True)
+    is_dropped = (np.asarray(memory[0]) == 0).all(axis=-1)
+    words = set(ids[is_dropped])
+    assert words
+    assert words.isdisjoint(ids[~is_dropped])
+    ratio = np.asarray(memory[0])[~is_dropped] / np.asarray(model.embedding(ids))[~is_dropped]
+    np.testing.assert_allclose(ratio, 2, rtol=1e-6)
+    hidden = tf.ones((1, 1, 10))
+    np.testing.assert_array_equal(model.log_probs(hidden), make_model().log_probs(hidden))
+
+
 @pytest.mark.parametrize("remat", [False, True])
-def test_a_step_draws_as_many_masks_as_its_seed_reserves(remat):
-    model = make_model(dropout=0.25, dropatt=0.5, remat=remat)
+@pytest.mark.parametrize(("more", "count"), [({}, 4 * 3 + 3), (LOCKED, 5 * 3 + 4)])
+def test_a_step_draws_as_many_masks_as_its_seed_reserves(more, count, remat):
+    model = make_model(dropout=0.25, dropatt=0.5, remat=remat, **more)
     model.set_dropout_seed(5)
     model(make_ids(), model.initial_memory(BATCH, 7), training=True)
     used = np.asarray(model.seed_generator.state)
     model.set_dropout_seed(6)
     np.testing.assert_array_equal(used, model.seed_generator.state)
-    assert used[1] == 6 * (4 * 3 + 3)  # what the step drew, and the five before it
+    assert used[1] == 6 * count  # what the step drew, and the five before it
 
 
 def test_dropout_masks_follow_step_and_stream_alone():

@@ -11,6 +11,13 @@ from txl_tf.training.step import compute_gradients
 
 SPAN = AttentionSpan(7)
 DROPPING = {"n_layer": 2, "dropout": 0.25, "dropatt": 0.5}
+LOCKED = {
+    "locked_dropout": True,
+    "word_dropout": 0.3,
+    "input_dropout": 0.4,
+    "qkv_dropout": 0.2,
+    "output_dropout": 0.5,
+}
 # Two segments, and where documents begin in them.
 TEXT = np.split(make_ids(10), 2, axis=1)
 STARTS = np.split(np.isin(np.arange(20).reshape(2, 10), [2, 6, 15, 18]), 2, axis=1)
@@ -28,6 +35,7 @@ CASES = {
     "bfloat16": ({}, "mixed_bfloat16", False),
     "no_dropatt": ({"dropatt": 0.0}, "float32", False),
     "dropatt_alone": ({"dropout": 0.0}, "float32", True),
+    "locked": (LOCKED, "float32", True),
 }
 
 

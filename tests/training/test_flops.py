@@ -42,10 +42,10 @@ ENCODED = {
 def compile_step(config, training):
     """Returns what XLA is given of a training step, as a text."""
     model = txl_tf.TransformerXL(config, seed=1, remat=training.remat)
-    ids = tf.zeros((training.train_batch_size, training.tgt_len), tf.int32)
+    ids = tf.zeros((training.train_batch_size, training.window_len), tf.int32)
 
     def compute(ids, *memory):
-        loss_start = training.tgt_len - training.n_scored
+        loss_start = training.window_len - training.n_scored
         return compute_gradients(model, ids, ids, memory, span=training.span, loss_start=loss_start)
 
     function = tf.function(compute, jit_compile=True, autograph=False)
@@ -132,6 +132,11 @@ def test_operations_of_half_the_loss_are_those_that_are_compiled():
     training = dataclasses.replace(TRAINING, half_loss=True)
     assert count_flops(SMALL, training) == count_products(compile_step(SMALL, training))
     assert count_flops(SMALL, training) < count_flops(SMALL, TRAINING)
+
+
+def test_operations_with_extra_context_are_those_that_are_compiled():
+    training = dataclasses.replace(TRAINING, mem_len=0, extra_len=7)
+    assert count_flops(SMALL, training) == count_products(compile_step(SMALL, training))
 
 
 @pytest.mark.parametrize("name", MODELS)

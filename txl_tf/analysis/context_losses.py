@@ -72,7 +72,13 @@ class ContextReader:
         tgt_len, self._max_context = config.tgt_len, max_context
         if not config.mem_len:
             tgt_len = self._max_context = min(max_context, model.config.max_places or max_context)
-        self._cached = make_cached_model(model, config.span, tgt_len, mask_empty_memory=True)
+        self._cached = make_cached_model(
+            model,
+            config.span,
+            tgt_len,
+            mask_empty_memory=True,
+            temperature=config.temperature,
+        )
         self._memoryless = self._cached.without_memory()
         longest = min(self._cached.max_len_without_memory, math.isqrt(_MAX_SCORES))
         self._longest_whole = longest if config.mem_len else self._max_context
@@ -137,7 +143,10 @@ class ContextReader:
         return self._cached.read(ids, state, counts)[1]
 
     def _compute_last(self, last: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        return self._cached.model.nll(last[:, None], targets[:, None])[:, 0]
+        nats = self._cached.model.nll(
+            last[:, None], targets[:, None], temperature=self._cached.temperature
+        )
+        return nats[:, 0]
 
 
 class LossStore:

@@ -42,9 +42,10 @@ class CachedLSTM(SegmentReader):
         span: `AttentionSpan(0)`: an LSTM has no attention.
         tgt_len: The largest number of tokens T in a segment.
         mask_empty_memory: As in `CachedModel`.
+        temperature: As in `CachedModel`.
 
     Raises:
-        UserError: If the span is another one.
+        UserError: If the span is another one, or the softmax cannot have the temperature.
     """
 
     def __init__(
@@ -54,9 +55,12 @@ class CachedLSTM(SegmentReader):
         tgt_len: int,
         *,
         mask_empty_memory: bool = False,
+        temperature: float = 1.0,
     ):
         model.config.check_reading(tgt_len, span)
-        super().__init__(model, span, tgt_len, mask_empty_memory=mask_empty_memory)
+        super().__init__(
+            model, span, tgt_len, mask_empty_memory=mask_empty_memory, temperature=temperature
+        )
 
     @property
     def max_len_without_memory(self) -> int:

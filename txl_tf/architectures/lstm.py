@@ -31,6 +31,8 @@ class LSTMModel(SegmentModel):
         training: Whether to apply dropout.
         document_starts: (B, T) bool, true where a token of `ids` begins a document: the state is
             cleared before it. `None` if no document begins.
+        drops_output: Whether training applies the dropout of the last hidden states. If not, the
+            caller does, by `output_dropout`, and has the states before it, too.
 
     Returns:
         hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
@@ -63,18 +65,20 @@ class LSTMModel(SegmentModel):
 
     @property
     def n_draws(self):
-        return self.config.n_layer + 1
+        return self.config.n_layer + 1 + bool(self.config.word_dropout)
 
-    def call(self, ids, memory, span=None, training=False, document_starts=None):
+    def call(self, ids, memory, span=None, training=False, document_starts=None, drops_output=True):
         check_ids(ids, document_starts)
         if span is not None:
             self.config.check_reading(ids.shape[1], span)
-        hidden = self.dropout(self.embedding(ids), training=training)
+        hidden = self.input_dropout(self.embed(ids, training=training), training=training)
         new_memory = []
-        for layer, state in zip(self.decoder_layers, memory, strict=True):
+        for index, (layer, state) in enumerate(zip(self.decoder_layers, memory, strict=True)):
+            if index:
+                hidden = self.dropout(hidden, training=training)
             hidden, state = self._run_layer(layer, hidden, state, document_starts, training)
             new_memory.append(tuple(map(ops.stop_gradient, state)))
-            hidden = self.dropout(hidden, training=training)
+        hidden = self.output_dropout(hidden, training=training and drops_output)
         return hidden, tuple(new_memory)
 
     def _run_layer(self, layer, hidden, state, document_starts, training):

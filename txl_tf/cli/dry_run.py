@@ -8,9 +8,7 @@ from absl import flags
 
 from txl_tf.compilation import choose_jit, has_accelerator
 from txl_tf.config import KERNEL_DTYPES, LSTM, EvalConfig, ModelConfig, TrainConfig
-from txl_tf.config.stages import find_stage
 from txl_tf.data.data_set import DataSet
-from txl_tf.data.lanes import TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.evaluation.checkpoints import describe_evaluation
 from txl_tf.inference.costs import count_token_flops, estimate_generation_memory
@@ -67,10 +65,13 @@ def describe_dry_run(
     yield (
         f"step        {training.train_batch_size * training.tgt_len:,} tokens, "
         f"{training.train_batch_size} lanes of {training.tgt_len}"
+        + (f" after {training.extra_len} of extra context" if training.extra_len else "")
         + (f"; {_format_flops(sum(flops.values()))} in matrix products" if flops else "")
     )
     yield from _list_shares({name: (count, _format_flops(count)) for name, count in flops.items()})
-    n_tokens = _count_tokens(lanes, training.train_steps) - _count_tokens(lanes, first_step)
+    n_tokens = lanes.n_lanes * (
+        lanes.count_tokens(training.train_steps) - lanes.count_tokens(first_step)
+    )
     epochs = n_tokens / (lanes.n_lanes * lanes.lane_len)
     all_flops = ""
     if has_estimates:
@@ -195,11 +196,6 @@ def _describe_evaluations(options: flags.FlagValues, records: DataSet, config: R
         f"{', '.join(times)}: {n_tokens:,} tokens of {options.eval_split} with "
         f"{describe_evaluation(config.evaluation)}"
     )
-
-
-def _count_tokens(lanes: TrainingLanes, step: int) -> int:
-    """Returns the tokens that all lanes have read before a step."""
-    return lanes.n_lanes * find_stage(lanes.stages, step).count_tokens(step)
 
 
 def _format_bytes(size: int) -> str:

@@ -2,13 +2,15 @@
 
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from txl_tf.config.base import Config, define_field, describe, document_fields
+from txl_tf.config.parameters import ParameterCounts, count_by_part
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
     from txl_tf.config.reading import AttentionSpan
+    from txl_tf.config.training import TrainConfig
 
 INITIALIZERS = ("normal", "uniform")
 ENCODINGS = ("relative", "shaw", "shaw_biased", "sinusoid", "learned")
@@ -19,31 +21,19 @@ MODEL_TYPES = (TRANSFORMER_XL, LSTM)
 # Fields that mean nothing for an LSTM.
 _NOT_OF_LSTM = (
     *("n_head", "d_head", "d_inner", "untie_r", "dropatt", "layer_norm_epsilon"),
-    *("encoding", "n_positions"),
+    *("encoding", "n_positions", "qkv_dropout"),
 )
 # Far beyond any real model: a larger value is a mistake, and would run out of time or memory.
 MAX_LAYERS = 1000
 MAX_WIDTH = 2**20
 # Fields that affect only training, not the computation with trained weights.
-TRAINED_WITH = ("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range")
+TRAINED_WITH = (
+    *("dropout", "dropatt", "init", "init_std", "proj_init_std", "init_range"),
+    *("word_dropout", "input_dropout", "qkv_dropout", "output_dropout", "locked_dropout"),
+)
 # Fields that do not affect the shapes of the weights.
 SHAPELESS = (*TRAINED_WITH, "layer_norm_epsilon")
 _LSTM_SPAN = {"mem_len": 0, "same_length": False, "clamp_len": -1, "counts_self": False}
-
-
-class ParameterCounts(NamedTuple):
-    """The number of trainable parameters in each part of a model.
-
-    Args:
-        embedding: The tables and projections of the embedding; the softmax shares the tables.
-        layers: The decoder layers, with the weights of the position encoding: the biases u and v;
-            or the LSTM layers.
-        softmax: The biases, clusters and projections that the softmax does not share.
-    """
-
-    embedding: int
-    layers: int
-    softmax: int
 
 
 @document_fields
@@ -111,7 +101,9 @@ class ModelConfig(Config):
     proj_same_dim: bool = define_field(
         True, "Project bins of width D too; matters only with div_val > 1."
     )
-    dropout: float = define_field(0.1, "Rate of all dropout except that of the attention weights.")
+    dropout: float = define_field(
+        0.1, "Rate of all dropout for which no field below has another rate."
+    )
     dropatt: float = define_field(0.1, "Rate of the dropout of the attention weights.")
     init: str = define_field("normal", "Distribution of the initial weights.", choices=INITIALIZERS)
     init_std: float = define_field(0.02, "Standard deviation of the weights with init=normal.")
@@ -131,6 +123,27 @@ class ModelConfig(Config):
         "Architecture. lstm is a baseline: n_layer LSTM layers of width d_model, with the same "
         "embedding and softmax; it needs mem_len=0, and takes no setting of the attention.",
         choices=MODEL_TYPES,
+    )
+    word_dropout: float = define_field(
+        0.0,
+        "Rate at which words are dropped: rows of the embedding's tables, with one mask for all "
+        "lanes of a replica. The softmax keeps its rows.",
+    )
+    input_dropout: float = define_field(
+        -1.0, "Rate of the dropout of the embeddings and of the positions; -1 for that of dropout."
+    )
+    qkv_dropout: float = define_field(
+        0.0, "Rate of the dropout of queries, keys and values, memory included."
+    )
+    output_dropout: float = define_field(
+        -1.0,
+        "Rate of the dropout of the last hidden states, before the softmax; -1 for that of "
+        "dropout.",
+    )
+    locked_dropout: bool = define_field(
+        False,
+        "Drop the same entries at all positions of a row (locked or variational dropout), except "
+        "of the attention weights. Each row, layer and step has other masks.",
     )
 
     def __post_init__(self) -> None:
@@ -164,14 +177,27 @@ class ModelConfig(Config):
             "untie_r",
             "encoding",
         )
-        for name in ("dropout", "dropatt"):
-            self._check(0 <= getattr(self, name) < 1, f"`{name}` must be in [0, 1)", name)
+        self._check_dropout()
         for name in ("init_std", "proj_init_std", "init_range", "layer_norm_epsilon"):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
         if self.model_type == LSTM:
             for name in _NOT_OF_LSTM:
                 is_default = getattr(self, name) == getattr(type(self), name)
                 self._check(is_default, f"`{name}` has no effect with model_type={LSTM}", name)
+
+    def _check_dropout(self) -> None:
+        for name in ("dropout", "dropatt", "word_dropout", "qkv_dropout"):
+            self._check(0 <= getattr(self, name) < 1, f"`{name}` must be in [0, 1)", name)
+        for name in ("input_dropout", "output_dropout"):
+            is_rate = 0 <= getattr(self, name) < 1 or getattr(self, name) == -1
+            self._check(is_rate, f"`{name}` must be in [0, 1), or -1 for that of `dropout`", name)
+        has_effect = any((self.dropout, self.input_rate, self.qkv_dropout, self.output_rate))
+        self._check(
+            has_effect or not self.locked_dropout,
+            "`locked_dropout` needs a rate above 0: that of `dropout`, `input_dropout`, "
+            "`qkv_dropout` or `output_dropout`",
+            *("locked_dropout", "dropout"),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as a dict for `json.dump`, without those that have no effect.
@@ -205,6 +231,28 @@ class ModelConfig(Config):
                 f"Received: tgt_len={tgt_len}, n_positions={self.n_positions}"
             )
 
+    def check_temperature(self, temperature: float) -> None:
+        """Checks that the softmax can have a temperature.
+
+        Raises:
+            UserError: If it has several bins, which have no common logits.
+        """
+        if temperature != 1 and self.cutoffs:
+            raise UserError(
+                "`temperature` must be 1 with `cutoffs`: the bins of an adaptive softmax have no "
+                f"common logits. Received: temperature={temperature}"
+            )
+
+    @property
+    def input_rate(self) -> float:
+        """The rate of the dropout of the embeddings and the positions."""
+        return self.dropout if self.input_dropout == -1 else self.input_dropout
+
+    @property
+    def output_rate(self) -> float:
+        """The rate of the dropout of the last hidden states."""
+        return self.dropout if self.output_dropout == -1 else self.output_dropout
+
     @property
     def can_have_memory(self) -> bool:
         """Whether attention reaches back into a memory, as generation needs it."""
@@ -234,17 +282,25 @@ class ModelConfig(Config):
                 f"{purpose} needs a memory, which a model with encoding={self.encoding} cannot have"
             )
 
-    def check_training(self, tgt_len: int, span: "AttentionSpan") -> None:
-        """Checks that the model can be trained with segments of a length and an attention span.
+    def check_training(self, training: "TrainConfig") -> None:
+        """Checks that the model can be trained with the segments and the span of a config.
 
         Raises:
             UserError: If it cannot, or its learned positions are fewer than the keys of a segment.
         """
-        self.check_reading(tgt_len, span)
-        n_keys = span.mem_len + tgt_len
+        if self.model_type == LSTM:
+            for name in ("extra_len", "tgt_len_std", "half_len_rate"):
+                if value := getattr(training, name):
+                    raise UserError(
+                        f"`{name}` must be 0 with model_type={LSTM}: its state goes on where a "
+                        f"segment of fixed length ends. Received: {name}={value}"
+                    )
+        self.check_reading(training.window_len, training.span)
+        n_keys = training.mem_len + training.window_len
         if self.encoding in _TABLES and self.n_positions < n_keys:
+            before = "extra_len" if training.extra_len else "mem_len"  # never both
             raise UserError(
-                f"`n_positions` must be at least mem_len + tgt_len = {n_keys} with "
+                f"`n_positions` must be at least {before} + tgt_len = {n_keys} with "
                 f"encoding={self.encoding}. Received: n_positions={self.n_positions}"
             )
 
@@ -290,37 +346,4 @@ class ModelConfig(Config):
 
     def count_parameters_by_part(self) -> ParameterCounts:
         """Returns the number of trainable parameters of embedding, layers and softmax."""
-        n_bins = len(self.bins)
-        d_heads = self.n_head * self.d_head
-        has_r = self.encoding == "relative"
-        attention = (4 + has_r) * self.d_model * d_heads + 2 * self.d_model  # q k v r o, LayerNorm
-        feed_forward = 2 * self.d_model * self.d_inner + self.d_inner + 3 * self.d_model
-        tables = sum(
-            (high - low) * self.bin_width(index) for index, (low, high) in enumerate(self.bins)
-        )
-        of_embedding, of_softmax = (
-            sum(self.bin_width(k) * self.d_model for k in range(n_bins) if has_projection(k))
-            for has_projection in (self.has_embedding_projection, self.has_softmax_projection)
-        )
-        clusters = (n_bins - 1) * (self.d_embed + 1)
-        layers = self.n_layer * (attention + feed_forward) + self._count_encoding()
-        if self.model_type == LSTM:  # input kernel, recurrent kernel and bias of 4 gates
-            layers = self.n_layer * 4 * self.d_model * (2 * self.d_model + 1)
-        return ParameterCounts(
-            embedding=tables + of_embedding,
-            layers=layers,
-            softmax=of_softmax + clusters + self.n_token,
-        )
-
-    def _count_encoding(self) -> int:
-        """Returns the number of parameters of the position encoding outside of the attention."""
-        d_heads = self.n_head * self.d_head
-        of_layer = {
-            "shaw": self.n_positions * d_heads,
-            "shaw_biased": d_heads + self.n_positions * (d_heads + self.n_head),
-            "learned": self.n_positions * self.d_model,
-            "sinusoid": 0,
-        }
-        if self.encoding == "relative":
-            return 2 * d_heads * (self.n_layer if self.untie_r else 1)
-        return self.n_layer * of_layer[self.encoding]
+        return count_by_part(self, is_lstm=self.model_type == LSTM)

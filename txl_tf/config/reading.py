@@ -104,6 +104,12 @@ class EvalConfig(ReadingConfig):
         lower_bound=1,
         upper_bound=MAX_LANES,
     )
+    temperature: float = define_field(
+        1.0,
+        "Temperature of the softmax in evaluation and scoring, by which logits are divided; above "
+        "1 it suits a model that is surer than it should be. Needs a softmax without cutoffs.",
+    )
 
     def __post_init__(self) -> None:
         self._check_reading()
+        self._check(self.temperature > 0, "`temperature` must be positive", "temperature")

@@ -56,6 +56,15 @@ def make_stages(schedule: tuple[tuple[int, int], ...], tgt_len: int) -> tuple[St
     return tuple(stages)
 
 
+def find_longest(tgt_len: int, std: float) -> int:
+    """Returns the longest of random segment lengths, three standard deviations above the mean.
+
+    >>> find_longest(70, 5.0)
+    85
+    """
+    return tgt_len + math.floor(3 * std)
+
+
 def find_stage(stages: tuple[Stage, ...], step: int) -> Stage:
     """Returns the stage of a step.
 

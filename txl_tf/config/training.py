@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from txl_tf.config.base import define_field, document_fields
 from txl_tf.config.reading import MAX_LANES, ReadingConfig
-from txl_tf.config.stages import make_stages
+from txl_tf.config.stages import find_longest, make_stages
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 REDUCE_DTYPES = ("float32", "bfloat16")
@@ -89,10 +89,44 @@ class TrainConfig(ReadingConfig):
         "Compute the loss of the last half of each segment's positions only, as in table 6 of the "
         "paper. Such a model is evaluated with a stride of half a segment.",
     )
+    ar: float = define_field(
+        0.0,
+        "Activation regularization: this times the mean square of the last hidden states, before "
+        "their dropout, is added to the loss that is minimised, not to the reported one.",
+    )
+    tar: float = define_field(
+        0.0,
+        "Temporal activation regularization: the same for the differences of the last hidden "
+        "states from one position to the next.",
+    )
+    l2: float = define_field(
+        0.0,
+        "L2 regularization: this times each weight is added to its clipped gradient. Unlike "
+        "weight_decay it applies to all weights, and Adam scales it like gradients.",
+    )
+    embed_lr_ratio: float = define_field(
+        1.0, "Learning rate of the embedding's tables as a fraction of that of the other weights."
+    )
+    extra_len: int = define_field(
+        0,
+        "Extra context: the number of tokens before each segment that are read again with it, "
+        "without a loss. Their hidden states have gradients, unlike a memory, so mem_len must be "
+        "0; such a model is evaluated with --stride.",
+        lower_bound=0,
+    )
     tgt_len_schedule: tuple[tuple[int, int], ...] = define_field(
         (),
         "Initial segment lengths, as pairs of a step and the length before it "
         "(2000:32,6000:64 on the command line); empty for one length throughout.",
+    )
+    tgt_len_std: float = define_field(
+        0.0,
+        "Standard deviation of random segment lengths around tgt_len, at most three of which they "
+        "are away. The learning rate of a step is multiplied by length / tgt_len. Needs a mem_len "
+        "of 0; 0 for one length.",
+    )
+    half_len_rate: float = define_field(
+        0.0, "Share of the segments whose random lengths are drawn around half of tgt_len."
     )
     jit: str = define_field(
         "auto", f"{JIT_HELP} A resumed run keeps the choice.", choices=JIT_MODES
@@ -114,9 +148,22 @@ class TrainConfig(ReadingConfig):
     )
 
     @property
+    def has_random_lengths(self) -> bool:
+        """Whether the lengths of the segments are random."""
+        return self.tgt_len_std > 0 or self.half_len_rate > 0
+
+    @property
+    def window_len(self) -> int:
+        """The number of tokens that a step reads in a lane: extra context and longest segment."""
+        return self.extra_len + find_longest(self.tgt_len, self.tgt_len_std)
+
+    @property
     def n_scored(self) -> int:
-        """The number of positions of a segment whose targets have a loss."""
-        return self.tgt_len - (self.tgt_len // 2 if self.half_loss else 0)
+        """The number of positions of the longest segment whose targets have a loss."""
+        return self._count_scored(find_longest(self.tgt_len, self.tgt_len_std))
+
+    def _count_scored(self, tgt_len: int) -> int:
+        return tgt_len - (tgt_len // 2 if self.half_loss else 0)
 
     @property
     def has_average(self) -> bool:
@@ -132,7 +179,15 @@ class TrainConfig(ReadingConfig):
         self._check_reading()
         self._check_optimizer()
         self._check_schedule()
-        for name in ("learning_rate", "clip"):
+        self._check(
+            not (self.extra_len and self.mem_len),
+            "`mem_len` must be 0 with `extra_len`, whose states are computed again instead of kept",
+            *("mem_len", "extra_len"),
+        )
+        self._check_random_lengths()
+        for name in ("ar", "tar", "l2"):
+            self._check(getattr(self, name) >= 0, f"`{name}` must not be negative", name)
+        for name in ("learning_rate", "clip", "embed_lr_ratio"):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
         stages = make_stages(self.tgt_len_schedule, self.tgt_len)
         self._check(
@@ -147,6 +202,30 @@ class TrainConfig(ReadingConfig):
             "`tgt_len` must be at least 2 with `half_loss`",
             "tgt_len",
             "tgt_len_schedule",
+        )
+        self._check(
+            not self.tar or min(self._count_scored(stage.tgt_len) for stage in stages) > 1,
+            "`tgt_len` must give two positions a loss with `tar`, which takes their difference",
+            *("tgt_len", "tgt_len_schedule", "half_loss"),
+        )
+
+    def _check_random_lengths(self) -> None:
+        self._check(self.tgt_len_std >= 0, "`tgt_len_std` must not be negative", "tgt_len_std")
+        is_share = 0 <= self.half_len_rate < 1
+        self._check(is_share, "`half_len_rate` must be in [0, 1)", "half_len_rate")
+        if not self.has_random_lengths:
+            return
+        names = ("tgt_len_std", "half_len_rate")
+        nothing = {"mem_len": "0", "tgt_len_schedule": "empty", "half_loss": "false"}
+        for name, value in nothing.items():
+            rule = f"`{name}` must be {value} with random segment lengths"
+            self._check(not getattr(self, name), rule, name, *names)
+        shortest = self.tgt_len / (2 if self.half_len_rate else 1) - 3 * self.tgt_len_std
+        self._check(
+            shortest >= 2,  # TAR needs two positions
+            "`tgt_len` must leave every random segment two tokens, three standard deviations below "
+            "its mean",
+            *("tgt_len", *names),
         )
 
     def _check_optimizer(self) -> None:

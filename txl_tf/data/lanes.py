@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from txl_tf.config.stages import Stage, make_stages
+from txl_tf.config.stages import Stage, find_longest, find_stage, make_stages
+from txl_tf.data.random_lengths import RandomLengths
 from txl_tf.errors import UserError
 
 
@@ -28,20 +30,22 @@ class Tokens(Protocol):
 
 
 class _Stretch(NamedTuple):
-    """Consecutive inputs in the split: segments of one lane in one epoch.
+    """Consecutive segments of one lane in one epoch.
 
     Attributes:
         steps: The steps that read them, counted from the first step of the call.
         row: The row of the lane among the rows of the call.
-        start: The position of the first input.
+        start: The position of the first token, which may be one of the extra context.
         stop: The position after the last input, which is that of the last target.
-        is_first: Whether an epoch begins with the first input.
+        offsets: The beginnings of the segments, (steps,) int64, counted from `start`.
+        is_first: Whether an epoch begins with the first segment.
     """
 
     steps: slice
     row: int
     start: int
     stop: int
+    offsets: np.ndarray
     is_first: bool
 
 
@@ -58,6 +62,13 @@ class TrainingLanes:
     least common multiple of all lengths in place of T, so that an epoch ends with a complete
     segment of any length.
 
+    With extra context, a segment is read after the `extra_len` tokens before it, which other
+    segments have as their own. No lane begins before that many tokens of the split.
+
+    Segments of random lengths are read with the text behind them, up to the length of the longest,
+    so that all arrays have one shape; `read_lengths` tells how long they are. An epoch then reads
+    Lc = (n - 1) // B tokens of each lane, the last of which may be a short segment.
+
     Args:
         split: The tokens.
         n_lanes: B, the rows of a batch over all replicas.
@@ -65,6 +76,9 @@ class TrainingLanes:
         tgt_len_schedule: Pairs of a step and the segment length up to that step. After the last of
             these steps, the length is `tgt_len`.
         seed: The seed of the epochs' offsets.
+        extra_len: The number of tokens that are read before each segment.
+        tgt_len_std: The standard deviation of random lengths; see `RandomLengths`.
+        half_len_rate: The share of random lengths that are drawn around half of `tgt_len`.
 
     Raises:
         UserError: If the split is too short to give each lane one segment of each length, or
@@ -79,16 +93,21 @@ class TrainingLanes:
         tgt_len: int,
         tgt_len_schedule: tuple[tuple[int, int], ...] = (),
         seed: int = 0,
+        extra_len: int = 0,
+        tgt_len_std: float = 0.0,
+        half_len_rate: float = 0.0,
     ) -> None:
         check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
-        n_targets = max(len(split) - 1, 0)
+        is_random = tgt_len_std > 0 or half_len_rate > 0
+        n_targets = max(len(split) - 1 - extra_len, 0)
+        self.extra_len = extra_len
         self.n_lanes = n_lanes
         self.tgt_len = tgt_len
         self.seed = seed
         self.stages = make_stages(tgt_len_schedule, tgt_len)
-        unit = math.lcm(*(stage.tgt_len for stage in self.stages))
+        unit = 1 if is_random else math.lcm(*(stage.tgt_len for stage in self.stages))
         self.lane_len = n_targets // (n_lanes * unit) * unit
-        if self.lane_len == 0:
+        if self.lane_len < (tgt_len if is_random else 1):
             if tgt_len_schedule:
                 raise UserError(
                     f"`n_lanes` * {unit} must be below the number of tokens in the split; {unit} "
@@ -103,6 +122,13 @@ class TrainingLanes:
                 f"With {n_lanes} lanes, tgt_len can be at most {n_targets // n_lanes}."
             )
         self.steps_per_epoch = self.lane_len // tgt_len
+        self.random_lengths: RandomLengths | None = None
+        if is_random:
+            self.random_lengths = RandomLengths(
+                tgt_len, tgt_len_std, half_len_rate, lane_len=self.lane_len, seed=seed
+            )
+            self.steps_per_epoch = self.random_lengths.count_segments(0)
+        self._n_behind = find_longest(tgt_len, tgt_len_std) - tgt_len
         self._split = split
         self._n_spare = n_targets - n_lanes * self.lane_len
 
@@ -120,7 +146,8 @@ class TrainingLanes:
             rows: The lanes to read; a worker reads only its own.
 
         Returns:
-            The ids, (n_steps, rows, T + 1) int32: inputs are `[..., :-1]`, targets `[..., 1:]`.
+            The ids, (n_steps, rows, extra_len + T + 1) int32: inputs are `[..., :-1]`, targets
+            `[..., 1:]`.
 
         Raises:
             ValueError: If `step` is negative, `n_steps` is not positive, or the segment length
@@ -129,13 +156,28 @@ class TrainingLanes:
         """
         stage = self._find_stage(step, n_steps)
         lanes = range(*rows.indices(self.n_lanes))
-        segments = np.empty((n_steps, len(lanes), stage.tgt_len + 1), np.int32)  # (steps, B, T + 1)
+        width = self._find_width(stage) + 1
+        segments = np.empty((n_steps, len(lanes), width), np.int32)  # (steps, B, T + 1)
         for stretch in self._find_stretches(stage, step, n_steps, lanes):
-            ids = self._split.read(stretch.start, stretch.stop + 1)
+            ids = self._read_ids(stretch.start, stretch.stop + 1)
             # Neighbouring segments share a token: the last target is the next input.
-            segments[stretch.steps, stretch.row, :-1] = ids[:-1].reshape(-1, stage.tgt_len)
-            segments[stretch.steps, stretch.row, -1] = ids[stage.tgt_len :: stage.tgt_len]
+            windows = sliding_window_view(ids, width)
+            segments[stretch.steps, stretch.row] = windows[stretch.offsets]
         return segments
+
+    def read_lengths(self, step: int, n_steps: int = 1) -> np.ndarray:
+        """Returns the lengths of the segments of consecutive steps, (n_steps,) int32.
+
+        The arguments and errors are those of `read`.
+        """
+        located = self._locate(self._find_stage(step, n_steps), step, n_steps)
+        return np.concatenate([np.diff(bounds) for _, bounds in located]).astype(np.int32)
+
+    def count_tokens(self, step: int) -> int:
+        """Returns the number of tokens that a lane has read before a step, in all epochs."""
+        if self.random_lengths:
+            return self.random_lengths.count_tokens(step)
+        return find_stage(self.stages, step).count_tokens(step)
 
     def read_document_starts(
         self, step: int, n_steps: int = 1, rows: slice = slice(None)
@@ -148,19 +190,21 @@ class TrainingLanes:
             rows: As in `read`.
 
         Returns:
-            (n_steps, rows, T) bool: true where a document begins and at the first input of an
-            epoch, which is elsewhere in the text.
+            (n_steps, rows, extra_len + T) bool: true where a document begins and, without extra
+            context, at the first input of an epoch, which is elsewhere in the text.
 
         Raises:
             ValueError: As in `read`.
         """
         stage = self._find_stage(step, n_steps)
         lanes = range(*rows.indices(self.n_lanes))
-        starts = np.empty((n_steps, len(lanes), stage.tgt_len), bool)
+        width = self._find_width(stage)
+        starts = np.empty((n_steps, len(lanes), width), bool)
         for stretch in self._find_stretches(stage, step, n_steps, lanes):
             found = find_document_starts(self._split, stretch.start, stretch.stop)
-            found[0] |= stretch.is_first
-            starts[stretch.steps, stretch.row] = found.reshape(-1, stage.tgt_len)
+            found[0] |= stretch.is_first and not self.extra_len
+            windows = sliding_window_view(found, width)
+            starts[stretch.steps, stretch.row] = windows[stretch.offsets]
         return starts
 
     def _find_stage(self, step: int, n_steps: int) -> Stage:
@@ -176,20 +220,45 @@ class TrainingLanes:
             )
         return self.stages[first]
 
+    def _find_width(self, stage: Stage) -> int:
+        """Returns the number of inputs that a step of a stage reads."""
+        return self.extra_len + stage.tgt_len + self._n_behind
+
+    def _read_ids(self, start: int, stop: int) -> np.ndarray:
+        """Reads tokens, and zeros behind the end of the split, where no segment is."""
+        ids = self._split.read(start, min(stop, len(self._split)))
+        return np.pad(ids, (0, stop - start - len(ids)))
+
     def _find_stretches(
         self, stage: Stage, step: int, n_steps: int, lanes: range
     ) -> Iterator[_Stretch]:
         """Yields the stretches of the split that the given steps of a stage read."""
         done = 0
-        while done < n_steps:
-            epoch, first = divmod(stage.count_tokens(step + done), self.lane_len)
-            count = min(n_steps - done, (self.lane_len - first) // stage.tgt_len)
-            offset = self._draw_offset(epoch) + first
-            steps = slice(done, done + count)
+        for epoch, bounds in self._locate(stage, step, n_steps):
+            # The extra context of the first segment begins here.
+            offset = self._draw_offset(epoch) + int(bounds[0])
+            offsets = bounds[:-1] - bounds[0]
+            steps = slice(done, done + len(offsets))
+            length = int(offsets[-1]) + self._find_width(stage)
             for row, lane in enumerate(lanes):
                 start = offset + lane * self.lane_len
-                yield _Stretch(steps, row, start, start + count * stage.tgt_len, first == 0)
-            done += count
+                yield _Stretch(steps, row, start, start + length, offsets, bounds[0] == 0)
+            done += len(offsets)
+
+    def _locate(self, stage: Stage, step: int, n_steps: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields each epoch of the given steps of a stage, and the bounds of their segments.
+
+        The bounds, (n + 1,) int64, are counted in the tokens of a lane.
+        """
+        if self.random_lengths:
+            yield from self.random_lengths.locate(step, n_steps)
+            return
+        stop = step + n_steps
+        while step < stop:
+            epoch, first = divmod(stage.count_tokens(step), self.lane_len)
+            count = min(stop - step, (self.lane_len - first) // stage.tgt_len)
+            yield epoch, first + stage.tgt_len * np.arange(count + 1)
+            step += count
 
     def _draw_offset(self, epoch: int) -> int:
         """Returns the random position at which the first lane of an epoch starts."""

@@ -226,15 +226,19 @@ def describe_evaluation(config: EvalConfig, lanes: AnyLanes | None = None) -> st
 
 
 def describe_span(config: EvalConfig) -> str:
-    """Returns segment and span of an evaluation as text.
+    """Returns segment, span and temperature of an evaluation as text.
 
     >>> describe_span(EvalConfig(80, 2100, clamp_len=820))
     'tgt_len 80, mem_len 2100, same_length false, clamp_len 820'
     >>> describe_span(EvalConfig(128, 1600, same_length=True, counts_self=True))
     'tgt_len 128, mem_len 1600, same_length true, counts_self true, clamp_len -1'
+    >>> describe_span(EvalConfig(10, 0, temperature=1.08))
+    'tgt_len 10, mem_len 0, same_length false, clamp_len -1, temperature 1.08'
     """
+    temperature = "" if config.temperature == 1 else f", temperature {config.temperature:g}"
     own = ", counts_self true" if config.same_length and config.counts_self else ""
     return (
         f"tgt_len {config.tgt_len}, mem_len {config.mem_len}, "
         f"same_length {str(config.same_length).lower()}{own}, clamp_len {config.clamp_len}"
+        f"{temperature}"
     )

@@ -67,7 +67,9 @@ class Evaluator:
         self.model = model
         self.config = config
         self.vocabulary = vocabulary
-        self._cached = make_cached_model(model, config.span, config.tgt_len)
+        self._cached = make_cached_model(
+            model, config.span, config.tgt_len, temperature=config.temperature
+        )
         self._score_segment = compile_function(self._compute_nats, jit, model.compute_dtype)
 
     def cut_lanes(

@@ -436,6 +436,7 @@ class LanguageModel:
                 batch_size=batch_size,
                 mask_empty_memory=mask_empty_memory,
                 jit=jit,
+                temperature=self.evaluation.temperature,
             )
         return self._scorers[key]
 

@@ -72,9 +72,10 @@ class Scorer:
         batch_size: Largest number of streams B to read at once; fewer streams use smaller batches.
         mask_empty_memory: See `CachedModel`.
         jit: How much of the step XLA compiles, once for each shape; one of `JIT_MODES`.
+        temperature: The temperature of the softmax.
 
     Raises:
-        UserError: If `batch_size` is not positive.
+        UserError: If `batch_size` is not positive, or the softmax cannot have the temperature.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Scorer:
         batch_size: int = SCORING_BATCH_SIZE,
         mask_empty_memory: bool = True,
         jit: str = "auto",
+        temperature: float = 1.0,
     ):
         if batch_size < 1:
             raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
@@ -94,7 +96,11 @@ class Scorer:
             n_rows: join_segments(n_rows, tgt_len, span) for n_rows in self._batch_sizes
         }
         self._cached = make_cached_model(
-            model, span, max(self._tgt_lens.values()), mask_empty_memory=mask_empty_memory
+            model,
+            span,
+            max(self._tgt_lens.values()),
+            mask_empty_memory=mask_empty_memory,
+            temperature=temperature,
         )
         self._memoryless = self._cached.without_memory()
         self._whole_lens = {

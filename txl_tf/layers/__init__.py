@@ -3,7 +3,7 @@
 from txl_tf.layers.adaptive_embedding import AdaptiveEmbedding
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
 from txl_tf.layers.decoder_layer import DecoderLayer
-from txl_tf.layers.dropout import Dropout, DropoutSeeds
+from txl_tf.layers.dropout import Dropout, DropoutSeeds, WordDropout
 from txl_tf.layers.encodings import make_encoding
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.memory import compare_documents, make_attention_mask, update_memory
@@ -18,6 +18,7 @@ __all__ = [
     "DropoutSeeds",
     "FeedForward",
     "RelativeAttention",
+    "WordDropout",
     "compare_documents",
     "left_shift",
     "make_attention_mask",

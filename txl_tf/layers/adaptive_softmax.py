@@ -33,6 +33,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         hidden: (B, T, D).
         targets: (B, T) int32 in [0, V).
         embedding: The `AdaptiveEmbedding` of the model.
+        temperature: By which the logits are divided; 1 with cutoffs.
 
     Returns:
         (B, T) float32, -log p(target) in nats.
@@ -81,7 +82,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
                 name="cluster_bias", shape=(n_cluster,), initializer="zeros"
             )
 
-    def call(self, hidden, targets, embedding):
+    def call(self, hidden, targets, embedding, temperature=1.0):
         shape = ops.shape(targets)
         hidden = ops.reshape(hidden, (-1, hidden.shape[-1]))  # (n, D), n = B T
         targets = ops.reshape(targets, (-1,))
@@ -89,6 +90,10 @@ class AdaptiveSoftmax(keras.layers.Layer):
         head_size = self.config.bins[0][1]
         head_targets = ops.where(bins == 0, targets, head_size + bins - 1)
         head, *tails = self._read_bins(embedding)
+        if temperature != 1:
+            self.config.check_temperature(temperature)
+            table, bias, projection = head
+            hidden, head = hidden / temperature, (table, bias / temperature, projection)
         nll = self._compute_head_nll(hidden, head_targets, head)
         order = ops.cast(ops.argsort(bins), "int32")
         for index, (low, weights) in enumerate(zip(self.config.cutoffs, tails, strict=True), 1):

@@ -20,6 +20,9 @@ class DecoderLayer(keras.layers.Layer):
         d_inner: Size of the inner layer of the feed-forward network.
         dropout: Dropout rate of the outputs of both parts, and inside the feed-forward network.
         dropatt: Dropout rate of the attention weights.
+        qkv_dropout: Dropout rate of queries, keys and values.
+        is_locked: Whether all positions of a row have the same dropout mask, except in the dropout
+            of the attention weights.
         layer_norm_epsilon: LayerNorm adds it to the variance; the 2019 release has 1e-12.
         projects_positions: As in `RelativeAttention`.
         kernel_initializer: Initializer of all kernels.
@@ -56,6 +59,8 @@ class DecoderLayer(keras.layers.Layer):
         d_inner,
         dropout=0.0,
         dropatt=0.0,
+        qkv_dropout=0.0,
+        is_locked=False,
         layer_norm_epsilon=1e-12,
         projects_positions=True,
         kernel_initializer=None,
@@ -69,6 +74,8 @@ class DecoderLayer(keras.layers.Layer):
             "d_inner": d_inner,
             "dropout": dropout,
             "dropatt": dropatt,
+            "qkv_dropout": qkv_dropout,
+            "is_locked": is_locked,
             "layer_norm_epsilon": layer_norm_epsilon,
             "projects_positions": projects_positions,
             "seed": read_seed(seed),
@@ -83,14 +90,18 @@ class DecoderLayer(keras.layers.Layer):
             n_head=n_head,
             d_head=d_head,
             dropatt=dropatt,
+            qkv_dropout=qkv_dropout,
+            is_locked=is_locked,
             projects_positions=projects_positions,
             name="attention",
             **shared,
         )
         self.feed_forward = FeedForward(
-            d_inner=d_inner, dropout=dropout, name="feed_forward", **shared
+            d_inner=d_inner, dropout=dropout, is_locked=is_locked, name="feed_forward", **shared
         )
-        self.dropout = Dropout(dropout, seed=shared["seed"], dtype=self.dtype_policy)
+        self.dropout = Dropout(
+            dropout, is_locked=is_locked, seed=shared["seed"], dtype=self.dtype_policy
+        )
         self.attention_norm = self._make_norm("attention_norm")
         self.feed_forward_norm = self._make_norm("feed_forward_norm")
 
@@ -102,8 +113,9 @@ class DecoderLayer(keras.layers.Layer):
     @property
     def n_draws(self):
         """The number of dropout masks that a call in training draws."""
-        rates = self.arguments["dropout"], self.arguments["dropatt"]
-        return 3 * bool(rates[0]) + bool(rates[1])
+        attention = self.attention
+        rates = (attention.qkv_dropout.rate, attention.dropout.rate, *[self.dropout.rate] * 3)
+        return sum(map(bool, rates))
 
     def build(self, hidden_shape, *_):
         for part in (

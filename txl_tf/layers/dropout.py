@@ -21,12 +21,16 @@ class Dropout(keras.layers.Layer):
     replica: a run is repeatable, and each replica has different masks. `make_keep_mask` computes
     them, so every backend of Keras draws the same ones.
 
+    Locked dropout (also called variational) drops the same entries at all positions of a row: it
+    has one mask for the axis before the last.
+
     Args:
         rate: Fraction of the entries to drop, in [0, 1).
+        is_locked: Whether all positions have the same mask.
         seed: An integer, `None`, or a `keras.random.SeedGenerator` to share.
 
     Call arguments:
-        inputs: A tensor of any shape.
+        inputs: A tensor of any shape; (..., T, D) if the mask is locked.
         training: Whether to drop entries.
 
     Returns:
@@ -37,6 +41,55 @@ class Dropout(keras.layers.Layer):
 
     References:
         Srivastava et al. 2014, Dropout: a simple way to prevent neural networks from overfitting.
+        Gal and Ghahramani 2016, A theoretically grounded application of dropout in recurrent
+        neural networks, https://arxiv.org/abs/1512.05287 (locked masks).
+    """
+
+    def __init__(self, rate, *, is_locked=False, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        self.rate = rate
+        self.is_locked = is_locked
+        self.seed = read_seed(seed)
+        self.seed_generator = as_seed_generator(seed) if rate else None
+
+    def call(self, inputs, training=False):
+        if not training or not self.rate:
+            return inputs
+        return drop(inputs, self.seed_generator.next(), rate=self.rate, is_locked=self.is_locked)
+
+    def get_config(self):
+        return super().get_config() | {
+            "rate": self.rate,
+            "is_locked": self.is_locked,
+            "seed": self.seed,
+        }
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class WordDropout(keras.layers.Layer):
+    """Drops words in training: all positions that hold a dropped word become zeros.
+
+    So whole rows of the table of embeddings are dropped, with one mask for all rows of a batch, and
+    the others are scaled up (Merity et al. 2017, section 4.3). The softmax keeps its rows.
+
+    Args:
+        rate: Fraction of the words to drop, in [0, 1).
+        seed: An integer, `None`, or a `keras.random.SeedGenerator` to share.
+
+    Call arguments:
+        embedded: (B, T, D), the embeddings.
+        ids: (B, T) integers, their words.
+        training: Whether to drop words.
+
+    Returns:
+        (B, T, D) in the dtype of `embedded`.
+
+    >>> WordDropout(0.5, seed=1)(ops.ones((2, 3, 4)), ops.zeros((2, 3), "int32")).shape == (2, 3, 4)
+    True
+
+    References:
+        Merity et al. 2017, Regularizing and optimizing LSTM language models,
+        https://arxiv.org/abs/1708.02182.
     """
 
     def __init__(self, rate, *, seed=None, **kwargs):
@@ -45,22 +98,25 @@ class Dropout(keras.layers.Layer):
         self.seed = read_seed(seed)
         self.seed_generator = as_seed_generator(seed) if rate else None
 
-    def call(self, inputs, training=False):
+    def call(self, embedded, ids, training=False):
         if not training or not self.rate:
-            return inputs
-        return drop(inputs, self.seed_generator.next(), rate=self.rate)
+            return embedded
+        keep = make_index_mask(ids, self.rate, self.seed_generator.next())[..., None]
+        scaled = ops.cast(embedded, "float32") * (1 / (1 - self.rate))
+        return ops.cast(ops.where(keep, scaled, 0), embedded.dtype)
 
     def get_config(self):
         return super().get_config() | {"rate": self.rate, "seed": self.seed}
 
 
-def drop(inputs, seed, *, rate):
+def drop(inputs, seed, *, rate, is_locked=False):
     """Returns inputs with dropout; the backward pass computes the mask again.
 
     Args:
-        inputs: A tensor of any shape and floating dtype.
+        inputs: A tensor of any shape and floating dtype; (..., T, D) if the mask is locked.
         seed: (2,) integers, the seed of the mask.
         rate: Fraction of the entries to drop, in [0, 1).
+        is_locked: Whether all positions have the same mask.
 
     Returns:
         A tensor of the shape and dtype of `inputs`.
@@ -69,24 +125,28 @@ def drop(inputs, seed, *, rate):
     @custom_gradient
     def compute(inputs, seed):
         def compute_gradients(upstream):
-            return _drop(upstream, seed, rate=rate), None
+            return _drop(upstream, seed, rate=rate, is_locked=is_locked), None
 
-        return _drop(inputs, seed, rate=rate), compute_gradients
+        return _drop(inputs, seed, rate=rate, is_locked=is_locked), compute_gradients
 
     return compute(inputs, seed)
 
 
 @chain
-def _drop(inputs, seed, *, rate):
+def _drop(inputs, seed, *, rate, is_locked):
     # In float32: bfloat16 would round the scale.
-    return ops.cast(drop_entries(ops.cast(inputs, "float32"), seed, rate), inputs.dtype)
+    dropped = drop_entries(ops.cast(inputs, "float32"), seed, rate, is_locked)
+    return ops.cast(dropped, inputs.dtype)
 
 
-def drop_entries(inputs, seed, rate):
+def drop_entries(inputs, seed, rate, is_locked):
     """Returns float32 inputs with dropout, as a part of a chain; `seed` may be `None` for none."""
     if seed is None:
         return inputs
-    keep = make_keep_mask(ops.shape(inputs), rate, seed)
+    shape = list(ops.shape(inputs))
+    if is_locked:
+        shape[-2] = 1
+    keep = make_keep_mask(shape, rate, seed)
     return ops.where(keep, inputs * (1 / (1 - rate)), 0)
 
 
@@ -115,7 +175,27 @@ def make_keep_mask(shape, rate, seed):
         Wellons 2018, Prospecting for hash functions, https://nullprogram.com/blog/2018/07/31/.
     """
     first_key, second_key = _make_keys(seed)
-    bits = _make_weyl_sequence(shape, first_key)
+    return _decide(_make_weyl_sequence(shape, first_key), second_key, rate)
+
+
+def make_index_mask(indices, rate, seed):
+    """Returns the entries of a mask (V,) from `make_keep_mask` at indices, without the others.
+
+    Args:
+        indices: Integers in [0, V), of any shape.
+        rate: As in `make_keep_mask`.
+        seed: As in `make_keep_mask`.
+
+    Returns:
+        A bool tensor of the shape of `indices`.
+    """
+    first_key, second_key = _make_keys(seed)
+    terms = ops.cast(indices, "uint32") * _constant(_WEYL_STEP)
+    return _decide(first_key + terms, second_key, rate)
+
+
+def _decide(bits, second_key, rate):
+    """Returns whether to keep each entry, given its term of the Weyl sequence."""
     bits = ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _constant(16)))
     bits = bits * _constant(_MULTIPLIERS[0])
     bits = ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _constant(15)))

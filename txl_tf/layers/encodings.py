@@ -72,7 +72,7 @@ class RelativeEncoding(Encoding):
 
     def make_positions(self, model, n_keys, *, clamp_len=-1, training=False):
         table = make_position_table(n_keys, self.config.d_model, clamp_len=clamp_len)
-        table = model.dropout(ops.cast(table, model.compute_dtype), training=training)
+        table = model.input_dropout(ops.cast(table, model.compute_dtype), training=training)
         return [table] * self.config.n_layer
 
     def get_biases(self, model, index):

@@ -18,6 +18,7 @@ class FeedForward(keras.layers.Layer):
     Args:
         d_inner: Size of the inner layer.
         dropout: Dropout rate of the inner layer.
+        is_locked: Whether all positions of a row have the same dropout mask.
         kernel_initializer: Initializer of both kernels; biases start at 0.
         seed: Dropout seed: an integer, `None` or a `keras.random.SeedGenerator` to share.
 
@@ -35,13 +36,24 @@ class FeedForward(keras.layers.Layer):
         Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.3.
     """
 
-    def __init__(self, *, d_inner, dropout=0.0, kernel_initializer=None, seed=None, **kwargs):
+    def __init__(
+        self,
+        *,
+        d_inner,
+        dropout=0.0,
+        is_locked=False,
+        kernel_initializer=None,
+        seed=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.d_inner = d_inner
         self.dropout_rate = dropout
         self.seed = read_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
-        self.dropout = Dropout(dropout, seed=as_seed_generator(seed), dtype=self.dtype_policy)
+        self.dropout = Dropout(
+            dropout, is_locked=is_locked, seed=as_seed_generator(seed), dtype=self.dtype_policy
+        )
 
     def build(self, hidden_shape):
         def make_dense(units, name):
@@ -64,6 +76,7 @@ class FeedForward(keras.layers.Layer):
         return super().get_config() | {
             "d_inner": self.d_inner,
             "dropout": self.dropout_rate,
+            "is_locked": self.dropout.is_locked,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,
         }

@@ -12,7 +12,7 @@ from txl_tf.layers.dropout import drop_entries
 from txl_tf.layers.fusion import chain
 
 
-def rectify(inputs, bias, seed=None, *, rate=0.0):
+def rectify(inputs, bias, seed=None, *, rate=0.0, is_locked=False):
     """Returns `relu(inputs + bias)` with dropout.
 
     The gradient is not zero exactly where the output is positive, so only the output is kept.
@@ -22,6 +22,7 @@ def rectify(inputs, bias, seed=None, *, rate=0.0):
         bias: (I,).
         seed: (2,) integers, the seed of the mask; `None` without dropout.
         rate: Dropout rate.
+        is_locked: Whether all positions have the same mask.
 
     Returns:
         A tensor of the shape and dtype of `inputs`.
@@ -29,7 +30,7 @@ def rectify(inputs, bias, seed=None, *, rate=0.0):
 
     @custom_gradient
     def compute(inputs, bias, *seed):
-        outputs = _rectify(inputs, bias, *(seed or [None]), rate=rate)
+        outputs = _rectify(inputs, bias, *(seed or [None]), rate=rate, is_locked=is_locked)
 
         def compute_gradients(upstream):
             gradients = _rectify_backward(outputs, upstream, rate=rate)
@@ -40,7 +41,7 @@ def rectify(inputs, bias, seed=None, *, rate=0.0):
     return compute(inputs, as_tensor(bias), *([] if seed is None else [seed]))
 
 
-def add_and_normalize(hidden, change, bias, norm, seed=None, *, rate=0.0):
+def add_and_normalize(hidden, change, bias, norm, seed=None, *, rate=0.0, is_locked=False):
     """Returns `LayerNorm(hidden + dropout(change + bias))`, a residual connection.
 
     Args:
@@ -50,11 +51,13 @@ def add_and_normalize(hidden, change, bias, norm, seed=None, *, rate=0.0):
         norm: The `keras.layers.LayerNormalization`, with gain and offset.
         seed: (2,) integers, the seed of the mask; `None` without dropout.
         rate: Dropout rate.
+        is_locked: Whether all positions have the same mask.
 
     Returns:
         (..., D) in the dtype of `hidden`.
     """
     has_bias, has_seed = bias is not None, seed is not None
+    rule = {"rate": rate, "is_locked": is_locked}
 
     def unpack(optional):
         """Returns bias and seed, each `None` if it is not given."""
@@ -64,12 +67,12 @@ def add_and_normalize(hidden, change, bias, norm, seed=None, *, rate=0.0):
     def compute(hidden, change, gain, offset, *optional):
         bias, seed = unpack(optional)
         outputs, normalized, inverse = _add_and_normalize(
-            hidden, change, gain, offset, bias, seed, rate=rate, epsilon=norm.epsilon
+            hidden, change, gain, offset, bias, seed, **rule, epsilon=norm.epsilon
         )
 
         def compute_gradients(upstream):
             *gradients, d_bias = _add_and_normalize_backward(
-                upstream, normalized, inverse, gain, seed, rate=rate
+                upstream, normalized, inverse, gain, seed, **rule
             )
             return *gradients, *([d_bias] if has_bias else []), *([None] if has_seed else [])
 
@@ -80,9 +83,9 @@ def add_and_normalize(hidden, change, bias, norm, seed=None, *, rate=0.0):
 
 
 @chain
-def _rectify(inputs, bias, seed, *, rate):
+def _rectify(inputs, bias, seed, *, rate, is_locked):
     outputs = ops.relu(ops.cast(inputs, "float32") + ops.cast(bias, "float32"))
-    return ops.cast(drop_entries(outputs, seed, rate), inputs.dtype)
+    return ops.cast(drop_entries(outputs, seed, rate, is_locked), inputs.dtype)
 
 
 @chain
@@ -92,12 +95,12 @@ def _rectify_backward(outputs, upstream, *, rate):
 
 
 @chain
-def _add_and_normalize(hidden, change, gain, offset, bias, seed, *, rate, epsilon):
+def _add_and_normalize(hidden, change, gain, offset, bias, seed, *, rate, is_locked, epsilon):
     """Returns the output, the normalized states and the inverse standard deviation (..., 1)."""
     change = ops.cast(change, "float32")
     if bias is not None:
         change += bias
-    states = ops.cast(hidden, "float32") + drop_entries(change, seed, rate)
+    states = ops.cast(hidden, "float32") + drop_entries(change, seed, rate, is_locked)
     mean = ops.mean(states, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(states - mean), axis=-1, keepdims=True)
     inverse = ops.rsqrt(variance + epsilon)
@@ -107,14 +110,14 @@ def _add_and_normalize(hidden, change, gain, offset, bias, seed, *, rate, epsilo
 
 
 @chain
-def _add_and_normalize_backward(upstream, normalized, inverse, gain, seed, *, rate):
+def _add_and_normalize_backward(upstream, normalized, inverse, gain, seed, *, rate, is_locked):
     """Returns the gradients of hidden, change, gain, offset and bias."""
     d_outputs, states = ops.cast(upstream, "float32"), ops.cast(normalized, "float32")
     d_states = d_outputs * gain
     mean = ops.mean(d_states, axis=-1, keepdims=True)
     slope = ops.mean(d_states * states, axis=-1, keepdims=True)
     d_hidden = inverse * (d_states - mean - states * slope)
-    d_change = drop_entries(d_hidden, seed, rate)
+    d_change = drop_entries(d_hidden, seed, rate, is_locked)
     return (
         ops.cast(d_hidden, normalized.dtype),
         ops.cast(d_change, normalized.dtype),

@@ -26,9 +26,10 @@ def run_layer(layer, hidden, memory, positions, content_bias, position_bias, vis
     attention = layer.attention
     d_heads = attention.n_head * attention.d_head
     kernel = ops.cast(attention.qkv_kernel, hidden.dtype)
+    segment = matmul_rows(hidden, kernel)
+    old = matmul_rows(ops.stop_gradient(memory), kernel[:, d_heads:])
     attended = fused_attention.attend(
-        matmul_rows(hidden, kernel),
-        matmul_rows(ops.stop_gradient(memory), kernel[:, d_heads:]),
+        *attention.drop_projections(segment, old, training=True),
         project_distances(layer, positions),
         content_bias,
         position_bias,
@@ -48,12 +49,14 @@ def finish_layer(layer, hidden, attended, *, training=False):
     """Returns the output of a layer, (B, T, D), given what its heads attended to, (B, T, N H)."""
     network = layer.feed_forward
     changed = matmul_rows(attended, layer.attention.o_kernel)
-    dropout = _draw(layer.dropout, training)  # the masks are drawn in the order of the layer
+    dropout = _draw_for_states(
+        layer.dropout, training
+    )  # the masks are drawn in the order of the layer
     hidden = add_and_normalize(hidden, changed, None, layer.attention_norm, **dropout)
     inner = matmul_rows(hidden, network.inner.kernel)
-    inner = rectify(inner, network.inner.bias, **_draw(network.dropout, training))
+    inner = rectify(inner, network.inner.bias, **_draw_for_states(network.dropout, training))
     changed = matmul_rows(inner, network.outer.kernel)
-    dropout = _draw(layer.dropout, training)
+    dropout = _draw_for_states(layer.dropout, training)
     norm = layer.feed_forward_norm
     return add_and_normalize(hidden, changed, network.outer.bias, norm, **dropout)
 
@@ -63,3 +66,9 @@ def _draw(dropout, training):
     if not training or not dropout.rate:
         return {}
     return {"seed": dropout.seed_generator.next(), "rate": dropout.rate}
+
+
+def _draw_for_states(dropout, training):
+    """Returns what `_draw` does, and whether the mask is locked, for states (B, T, ...)."""
+    drawn = _draw(dropout, training)
+    return drawn | {"is_locked": dropout.is_locked} if drawn else {}

@@ -29,6 +29,8 @@ class RelativeAttention(keras.layers.Layer):
         n_head: Number of heads N.
         d_head: Size of a head H.
         dropatt: Dropout rate of the attention weights.
+        qkv_dropout: Dropout rate of queries, keys and values.
+        is_locked: Whether that dropout has one mask for all positions of a row, memory included.
         projects_positions: Whether the layer has the kernel W_r. If not, `positions` are the
             products of the distances themselves, for other encodings than the paper's; see
             `txl_tf.layers.encodings`.
@@ -66,6 +68,8 @@ class RelativeAttention(keras.layers.Layer):
         n_head,
         d_head,
         dropatt=0.0,
+        qkv_dropout=0.0,
+        is_locked=False,
         projects_positions=True,
         kernel_initializer=None,
         seed=None,
@@ -78,7 +82,9 @@ class RelativeAttention(keras.layers.Layer):
         self.projects_positions = projects_positions
         self.seed = read_seed(seed)
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
-        self.dropout = Dropout(dropatt, seed=as_seed_generator(seed), dtype=self.dtype_policy)
+        shared = {"seed": as_seed_generator(seed), "dtype": self.dtype_policy}
+        self.dropout = Dropout(dropatt, **shared)
+        self.qkv_dropout = Dropout(qkv_dropout, is_locked=is_locked, **shared)
 
     def build(self, hidden_shape, *_):
         d_model, d_heads = hidden_shape[-1], self.n_head * self.d_head
@@ -108,25 +114,42 @@ class RelativeAttention(keras.layers.Layer):
         same_document=None,
         training=False,
     ):
-        query, keys, values = self.project(hidden, memory)
+        query, keys, values = self.project(hidden, memory, training=training)
         content = self.score_content(query, keys, content_bias, same_document)
         position = self.score_position(query, self.project_positions(positions), position_bias)
         weights = self.compute_attention_weights(content, position, mask)
         return self.attend(self.dropout(weights, training=training), values, same_document)
 
-    def project(self, hidden, memory):
+    def project(self, hidden, memory, training=False):
         """Returns q (B, T, N, H) and k, v (B, S, N, H)."""
         d_heads = self.n_head * self.d_head
-        query, keys, values = ops.split(matmul_rows(hidden, self.qkv_kernel), 3, axis=-1)
+        segment, old = matmul_rows(hidden, self.qkv_kernel), memory
         if memory.shape[1]:
             # The memory is projected separately from the segment: its backward pass then computes
             # gradients of the kernel only, half the work of a single product over both.
             kernel = ops.cast(self.qkv_kernel, self.compute_dtype)
             old = ops.matmul(ops.stop_gradient(memory), kernel[:, d_heads:])
+        segment, old = self.drop_projections(segment, old, training=training)
+        query, keys, values = ops.split(segment, 3, axis=-1)
+        if memory.shape[1]:
             old_keys, old_values = ops.split(old, 2, axis=-1)
             keys = ops.concatenate([old_keys, keys], axis=1)
             values = ops.concatenate([old_values, values], axis=1)
         return self._split_heads(query), self._split_heads(keys), self._split_heads(values)
+
+    def drop_projections(self, segment, old, training=False):
+        """Returns the projections of segment (B, T, 3 N H) and memory (B, M, 2 N H) with dropout.
+
+        Both have one mask (B, S, 3 N H), of which the memory's queries do not exist.
+        """
+        if not training or not self.qkv_dropout.rate:
+            return segment, old
+        mem_len, d_heads = old.shape[1], self.n_head * self.d_head
+        if not mem_len:
+            return self.qkv_dropout(segment, training=True), old
+        old = ops.pad(old, [(0, 0), (0, 0), (d_heads, 0)])
+        dropped = self.qkv_dropout(ops.concatenate([old, segment], axis=1), training=True)
+        return dropped[:, mem_len:], dropped[:, :mem_len, d_heads:]
 
     def score_content(self, query, keys, content_bias, same_document=None):
         """Returns the terms (a) + (c) of the scores, (B, N, T, S)."""
@@ -172,6 +195,8 @@ class RelativeAttention(keras.layers.Layer):
             "n_head": self.n_head,
             "d_head": self.d_head,
             "dropatt": self.dropatt,
+            "qkv_dropout": self.qkv_dropout.rate,
+            "is_locked": self.qkv_dropout.is_locked,
             "projects_positions": self.projects_positions,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,

@@ -80,8 +80,9 @@ class RunConfig:
     evaluation: EvalConfig
 
     def __post_init__(self) -> None:
-        self.model.check_training(self.training.tgt_len, self.training.span)
+        self.model.check_training(self.training)
         self.model.check_reading(self.evaluation.tgt_len, self.evaluation.span)
+        self.model.check_temperature(self.evaluation.temperature)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `config.json`."""

@@ -77,7 +77,7 @@ def count_step_flops_by_part(
         raise UserError(
             f"`bin_shares` must be one for each of {len(model.bins)} bins. Received: {len(shares)}"
         )
-    n_tokens = training.train_batch_size * training.tgt_len
+    n_tokens = training.train_batch_size * training.window_len
     n_scored = training.train_batch_size * training.n_scored
     parts = {
         "embedding": 6.0 * n_tokens * model.d_model * _sum_embedding_widths(model),
@@ -117,8 +117,8 @@ def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) 
     """Returns the operations of all layers by part."""
     n_lanes, d_model = training.train_batch_size, model.d_model
     d_heads = model.n_head * model.d_head
-    tokens, memory = n_lanes * training.tgt_len, n_lanes * training.mem_len
-    keys = training.tgt_len + training.mem_len
+    tokens, memory = n_lanes * training.window_len, n_lanes * training.mem_len
+    keys = training.window_len + training.mem_len
     no_input_gradient = 2 * memory * d_model * 2 * d_heads  # keys and values of the memory
     if model.encoding == "relative":  # positions
         no_input_gradient += 2 * n_parts * keys * d_model * d_heads

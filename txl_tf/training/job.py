@@ -201,6 +201,8 @@ def make_deterministic(seed: int) -> None:
 
 def describe_epoch(lanes: TrainingLanes) -> str:
     """Returns the length of an epoch as text."""
+    if lanes.random_lengths:
+        return f"about {lanes.steps_per_epoch:,} steps an epoch, with segments of random lengths"
     if not lanes.changes:
         return f"{lanes.steps_per_epoch:,} steps an epoch"
     ends = [f" up to step {step:,}" for step in lanes.changes]
@@ -223,6 +225,9 @@ def make_lanes(records: DataSet, training: TrainConfig) -> TrainingLanes:
         tgt_len=training.tgt_len,
         tgt_len_schedule=training.tgt_len_schedule,
         seed=training.seed,
+        extra_len=training.extra_len,
+        tgt_len_std=training.tgt_len_std,
+        half_len_rate=training.half_len_rate,
     )
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from txl_tf.config import AttentionSpan
 from txl_tf.model import SegmentModel
+from txl_tf.training.activation_penalty import compute_penalty
 from txl_tf.training.optimizers.base import Optimizer
 
 Memory = Any  # a nest of tensors that only the model looks into
@@ -24,7 +25,7 @@ class StepResult(NamedTuple):
 
     Args:
         nats: () float32, the summed loss of the tokens of all replicas.
-        tokens: () float32, the number of these tokens; half of a segment's with `half_loss`.
+        tokens: () float32, the number of these tokens, which are those with a loss.
         grad_norm: () float32, the global norm of the gradients before clipping and without loss
             scaling; not finite if the step was skipped.
         learning_rate: () float32, the learning rate of the step.
@@ -48,6 +49,11 @@ def train_step(
     accumulate_steps: int = 1,
     reduce_dtype: str = "float32",
     half_loss: bool = False,
+    extra_len: int = 0,
+    count: tf.Tensor | None = None,
+    rate_factor: tf.Tensor | None = None,
+    ar: float = 0.0,
+    tar: float = 0.0,
     compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]] | None = None,
 ) -> tuple[StepResult, Memory]:
     """Makes one training step on one segment, with teacher forcing.
@@ -71,6 +77,14 @@ def train_step(
         reduce_dtype: The dtype in which the gradients are averaged: float32, or bfloat16 for half
             the traffic.
         half_loss: Whether only the last half of the positions has a loss (table 6 of the paper).
+        extra_len: The number of positions before the segment that `ids` begins with, without a
+            loss.
+        count: () int32, the number of positions of the segment; what follows them in `ids` has no
+            loss, and must not reach a later step by the memory. `None` for all.
+        rate_factor: () float32, the factor of the learning rate of this step; `None` for 1.
+        ar: Factor of the activation regularization, which is not part of the reported loss; see
+            `compute_penalty`.
+        tar: Factor of the temporal activation regularization.
         compute: A compiled `compute_gradients`; `None` to run it uncompiled.
 
     Returns:
@@ -79,9 +93,17 @@ def train_step(
     replica = tf.distribute.get_replica_context()
     n_replicas = replica.num_replicas_in_sync
     loss_scale = optimizer.loss_scale.read() if optimizer.loss_scale else None
-    loss_start = ids.shape[1] // 2 if half_loss else 0
+    tgt_len = ids.shape[1] - extra_len
+    loss_start = extra_len + (tgt_len // 2 if half_loss else 0)
+    n_scored = ids.shape[1] - loss_start if count is None else count
     compute = functools.partial(
-        compute or compute_gradients, span=span, loss_scale=loss_scale, loss_start=loss_start
+        compute or compute_gradients,
+        span=span,
+        loss_scale=loss_scale,
+        loss_start=loss_start,
+        count=count,
+        ar=ar,
+        tar=tar,
     )
     streams = [
         replica.replica_id_in_sync_group * accumulate_steps + part
@@ -94,11 +116,12 @@ def train_step(
     nats, *gradients = means
     if loss_scale is not None:
         gradients = [gradient / loss_scale for gradient in gradients]
+    rate = optimizer.learning_rate
     result = StepResult(
         nats=nats * n_replicas,
-        tokens=tf.cast(tf.size(targets[:, loss_start:]) * n_replicas, tf.float32),
+        tokens=tf.cast(targets.shape[0] * n_scored * n_replicas, tf.float32),
         grad_norm=tf.linalg.global_norm(gradients),
-        learning_rate=tf.identity(optimizer.learning_rate),
+        learning_rate=tf.identity(rate if rate_factor is None else rate * rate_factor),
     )
     # The gradients are averaged, so that either all replicas skip a step or none.
     optimizer.apply(
@@ -106,6 +129,7 @@ def train_step(
         model.trainable_variables,
         norm=result.grad_norm,
         is_good=tf.math.is_finite(result.grad_norm),
+        rate_factor=rate_factor,
     )
     is_known = tf.math.is_finite(nats)  # otherwise the new memory would spoil the next step
     memory = keras.tree.map_structure(
@@ -181,6 +205,9 @@ def compute_gradients(
     document_starts: tf.Tensor | None = None,
     loss_scale: tf.Tensor | None = None,
     loss_start: int = 0,
+    count: tf.Tensor | None = None,
+    ar: float = 0.0,
+    tar: float = 0.0,
 ) -> tuple[tf.Tensor, list[tf.Tensor], Memory]:
     """Runs the forward and backward pass on one segment.
 
@@ -193,17 +220,32 @@ def compute_gradients(
         document_starts: (B, T) bool, where `ids` starts a document, or `None`.
         loss_scale: () float32, the factor of the gradients, or `None`.
         loss_start: The first position whose target has a loss.
+        count: () int32, the number of positions from there on that have one; `None` for all.
+        ar: Factor of the activation regularization.
+        tar: Factor of the temporal activation regularization.
 
     Returns:
-        The summed loss in nats, () float32; the dense gradients of the mean loss, in the order of
-        `model.trainable_variables`; the new memory.
+        The summed loss in nats, () float32, without the regularization; the dense gradients of the
+        mean loss, in the order of `model.trainable_variables`; the new memory.
     """
     with tf.GradientTape() as tape:
-        hidden, memory = model(
-            ids, memory, span=span, training=True, document_starts=document_starts
+        states, memory = model(
+            ids,
+            memory,
+            span=span,
+            training=True,
+            document_starts=document_starts,
+            drops_output=False,
         )
+        hidden = model.output_dropout(states, training=True)
         nats = model.nll(hidden[:, loss_start:], targets[:, loss_start:])
-        loss = tf.reduce_mean(nats)
+        if count is None:
+            loss = tf.reduce_mean(nats)
+        else:
+            nats = tf.where(tf.range(nats.shape[1]) < count, nats, 0.0)
+            loss = tf.reduce_sum(nats) / tf.cast(nats.shape[0] * count, tf.float32)
+        if ar or tar:
+            loss += compute_penalty(states[:, loss_start:], ar=ar, tar=tar, count=count)
         if loss_scale is not None:
             loss *= loss_scale
     with warnings.catch_warnings():

@@ -95,8 +95,8 @@ class _Step:
         self.tensors: list[Tensor] = []
         self.n_instructions = 0
         self.content_gradients: list[Tensor] = []
-        n_heads, n_tokens = model.n_head, rows * training.tgt_len
-        d_heads, n_keys = n_heads * model.d_head, training.mem_len + training.tgt_len
+        n_heads, n_tokens = model.n_head, rows * training.window_len
+        d_heads, n_keys = n_heads * model.d_head, training.mem_len + training.window_len
         self.n_tokens, self.d_heads, self.n_keys = n_tokens, d_heads, n_keys
         self.n_scored = rows * training.n_scored
         self.sizes = Sizes(
@@ -175,11 +175,11 @@ class _Step:
         """Walks through the forward and the backward pass."""
         model, sizes = self.model, self.sizes
         table = None
-        if model.dropout or self.is_widened:  # otherwise a constant
+        if model.input_rate or self.is_widened:  # otherwise a constant
             table = self.make("hidden states", self.n_keys * model.d_model, width=self.operand)
         embedded = self.embed()
         # With dropout, the first layer's input is also its memory after the step, if that is all.
-        is_memory = bool(model.dropout) and self.training.mem_len == self.training.tgt_len
+        is_memory = bool(model.input_rate) and self.training.mem_len == self.training.window_len
         hidden = self.make("hidden states", sizes.hidden, *embedded, is_result=is_memory)
         # Nothing but the arguments is needed for these, and XLA computes them first.
         bins = [self.prepare_bin(index) for index in range(len(model.bins))]
@@ -201,7 +201,7 @@ class _Step:
                 kept = self.run_layer_again(kept, table)
             gradient = self.differentiate_layer(kept, gradient)
         # XLA sums short axes in the instruction that needs the sums: here the gradient of u.
-        if max(self.rows, self.training.tgt_len) <= LONGEST_SUMMED_AXIS:
+        if max(self.rows, self.training.window_len) <= LONGEST_SUMMED_AXIS:
             self.read(*self.content_gradients)
         self.differentiate_embedding(embedded, gradient)
 
@@ -210,7 +210,7 @@ class _Step:
         model = self.model
         n_tables = len(model.bins) if model.div_val > 1 else 1
         is_kept = [model.has_embedding_projection(index) for index in range(n_tables)]
-        if n_tables == 1 and not model.dropout:
+        if n_tables == 1 and not model.input_rate:
             is_kept = [True]  # scaled again in the backward pass
         return [
             self.make("embedding", self.n_tokens * model.bin_width(index))
@@ -418,7 +418,7 @@ class _Step:
         dropout it takes the input from the results, if the memory after the step is all of it.
         """
         sources = [layers[-1].change if layers else kept.hidden]
-        if self.training.mem_len == self.training.tgt_len and not self.model.dropout:
+        if self.training.mem_len == self.training.window_len and not self.model.dropout:
             sources = []
         return SimpleNamespace(
             sources=sources, kernels=kept.kernels, change=kept.change, output=kept.output
@@ -464,7 +464,7 @@ class _Step:
     def run_softmax(self, hidden: Tensor, bins: list[SimpleNamespace]) -> Tensor:
         """Records both passes of the loss and returns the gradient of the hidden states."""
         model = self.model
-        if model.dropout or self.width != FLOAT_BYTES:
+        if model.output_rate or self.width != FLOAT_BYTES:
             hidden = self.make_float(self.sizes.hidden, hidden)
         head, *tails = bins
         logits = None

@@ -45,7 +45,7 @@ class Interval(NamedTuple):
         tokens: The number of tokens that `nats` sums over; half of those read with `half_loss`.
         grad_norm: The global norm of the gradients before clipping.
         learning_rate: The learning rate.
-        n_read: The number of tokens that are read.
+        n_read: The number of tokens that are read, without extra context.
         seconds: The duration, float64, including the wait for segments; NaN in a call that was
             compiled first, whose duration says nothing about the speed.
     """
@@ -176,11 +176,11 @@ class Trainer:
             ahead: Future | None = reader.submit(self._read, lanes, *pace.plan())
             while ahead:
                 resumed = time.perf_counter()
-                segments, document_starts = ahead.result()
+                segments, document_starts, lengths = ahead.result()
                 is_last = pace.is_planned
                 ahead = None if is_last else reader.submit(self._read, lanes, *pace.plan())
                 begin = time.perf_counter()
-                interval = self.run(segments, document_starts, n_padded=pace.longest)
+                interval = self.run(segments, document_starts, lengths, n_padded=pace.longest)
                 # The chief's clock counts, so that all processes plan the same calls.
                 (seconds,) = self.workers.broadcast([time.perf_counter() - begin])
                 pace.note(seconds, len(segments))
@@ -191,23 +191,33 @@ class Trainer:
 
     def _read(
         self, lanes: TrainingLanes, start: int, n_steps: int
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Returns the segments of this process for a call, and where documents start or `None`."""
+    ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Returns the arguments of `run` for a call of this process."""
         is_reset = self.config.reset_at_documents
         rows = slice(self.memory.lanes.start, self.memory.lanes.stop)
         starts = lanes.read_document_starts(start, n_steps, rows) if is_reset else None
-        return lanes.read(start, n_steps, rows), starts
+        is_random = self.config.has_random_lengths
+        lengths = lanes.read_lengths(start, n_steps) if is_random else None
+        return lanes.read(start, n_steps, rows), starts, lengths
 
     def run(
-        self, segments: np.ndarray, document_starts: np.ndarray | None = None, *, n_padded: int = 0
+        self,
+        segments: np.ndarray,
+        document_starts: np.ndarray | None = None,
+        lengths: np.ndarray | None = None,
+        *,
+        n_padded: int = 0,
     ) -> Interval:
         """Runs a step on each segment.
 
         Args:
             segments: (n, B_p, T + 1) int32 ids, overlapping inputs and targets, of the B_p lanes
-                of this process, which are all B lanes if there is no other process.
+                of this process, which are all B lanes if there is no other process. Extra context
+                comes first.
             document_starts: (n, B_p, T) bool, where an input starts a document, which sees nothing
                 of the text before it; `None` if the text continues.
+            lengths: (n,) int32, the lengths of the segments, of which the rest of T has no loss;
+                `None` for T.
             n_padded: The number of segments to which the call is padded. Padding is not computed;
                 it prevents another trace and compilation for a call of another length.
 
@@ -223,11 +233,18 @@ class Trainer:
             batch = self._distribute(segments, padding)
             starts = None if document_starts is None else self._distribute(document_starts, padding)
             with self.workers.explain_losses():
-                values = self._run_steps(batch, starts, tf.constant(n_steps)).numpy()
+                values = self._run_steps(
+                    batch, starts, tf.constant(n_steps), self._pad_lengths(lengths, padding)
+                ).numpy()
         nats, tokens, grad_norm, learning_rate = values.T
         unknown = np.full(n_steps, np.nan)
-        n_read = np.full(n_steps, self.config.train_batch_size * (segments.shape[2] - 1))
+        tgt_len = segments.shape[2] - 1 - self.config.extra_len
+        read_lengths = np.full(n_steps, tgt_len) if lengths is None else lengths
+        n_read = self.config.train_batch_size * read_lengths
         return Interval(start + n_steps, nats, tokens, grad_norm, learning_rate, n_read, unknown)
+
+    def _pad_lengths(self, lengths: np.ndarray | None, padding: int) -> tf.Tensor | None:
+        return None if lengths is None else tf.constant(np.pad(lengths, (0, padding)))
 
     def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
         """Hands each replica its rows of (n, B_p, ...), padded with steps of zeros."""
@@ -241,20 +258,33 @@ class Trainer:
 
     @tf.function
     def _run_steps(
-        self, segments: tf.Tensor, document_starts: tf.Tensor | None, n_steps: tf.Tensor
+        self,
+        segments: tf.Tensor,
+        document_starts: tf.Tensor | None,
+        n_steps: tf.Tensor,
+        lengths: tf.Tensor | None,
     ) -> tf.Tensor:
         """Returns nats, tokens, gradient norm and learning rate of each step, (n, 4) float32."""
         table = tf.TensorArray(tf.float32, size=n_steps, element_shape=(4,))
         for index in tf.range(n_steps):
-            results = self.strategy.run(self._run_replica, args=(segments, document_starts, index))
+            length = None if lengths is None else lengths[index]
+            arguments = (segments, document_starts, length, index)
+            results = self.strategy.run(self._run_replica, args=arguments)
             values = [self.strategy.experimental_local_results(value)[0] for value in results]
             table = table.write(index, tf.stack(values))  # the same on all replicas
         return table.stack()
 
     def _run_replica(
-        self, segments: tf.Tensor, document_starts: tf.Tensor | None, index: tf.Tensor
+        self,
+        segments: tf.Tensor,
+        document_starts: tf.Tensor | None,
+        length: tf.Tensor | None,
+        index: tf.Tensor,
     ) -> StepResult:
         segment = segments[index]  # (B/R, T + 1)
+        rate_factor = None
+        if length is not None:
+            rate_factor = tf.cast(length, tf.float32) / self.config.tgt_len
         result, memory = train_step(
             self.model,
             self.optimizer,
@@ -266,6 +296,11 @@ class Trainer:
             accumulate_steps=self.config.accumulate_steps,
             reduce_dtype=self.config.reduce_dtype,
             half_loss=self.config.half_loss,
+            extra_len=self.config.extra_len,
+            count=length,
+            rate_factor=rate_factor,
+            ar=self.config.ar,
+            tar=self.config.tar,
             compute=self._compute,
         )
         self.memory.assign(memory)

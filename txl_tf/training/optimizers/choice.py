@@ -27,4 +27,6 @@ def make_optimizer(config: TrainConfig, *, jit_compile: bool = False) -> Optimiz
         ema=config.ema,
         average_from=config.average_from,
         scales_loss=config.precision == "float16",
+        l2=config.l2,
+        embed_lr_ratio=config.embed_lr_ratio,
     )

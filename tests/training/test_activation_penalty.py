@@ -1,0 +1,101 @@
+"""Activation regularization (AR) and its temporal form (TAR): in the gradients, not in the loss."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_lstm import make_model as make_lstm
+from small_runs import BATCH, MEM_LEN, MODEL, TGT_LEN, TRAINING, make_trainer, run_steps
+
+import txl_tf
+from txl_tf.training.activation_penalty import compute_penalty
+from txl_tf.training.step import compute_gradients
+
+AR, TAR = 0.7, 1.3
+PENALIZED = dataclasses.replace(TRAINING, ar=AR, tar=TAR)
+
+
+def make_text(n_token=23):
+    ids, targets = np.random.default_rng(5).integers(0, n_token, (2, BATCH, TGT_LEN))
+    return tf.constant(ids, tf.int32), tf.constant(targets, tf.int32)
+
+
+def take_gradients(model, memory, span, **options):
+    """Returns the loss and the gradients of a step."""
+    model.set_dropout_seed(3)
+    nats, gradients, _ = compute_gradients(model, *make_text(), memory, span=span, **options)
+    return nats, gradients
+
+
+def test_the_penalty_is_that_of_the_definition():
+    hidden = np.random.default_rng(3).normal(size=(3, 5, 7))
+    expected = AR * np.mean(hidden**2) + TAR * np.mean((hidden[:, 1:] - hidden[:, :-1]) ** 2)
+    found = compute_penalty(tf.constant(hidden, tf.float32), ar=AR, tar=TAR)
+    assert float(found) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("loss_start", [0, 2])
+@pytest.mark.parametrize(("ar", "tar"), [(AR, 0.0), (0.0, TAR), (AR, TAR)])
+def test_gradients_have_the_slope_of_the_penalty_before_dropout_and_the_loss_is_as_without(
+    ar, tar, loss_start
+):
+    dropping = txl_tf.TransformerXL(dataclasses.replace(MODEL, output_dropout=0.5), seed=3)
+    plain = txl_tf.TransformerXL(MODEL, seed=3)
+    memory, span = plain.initial_memory(BATCH, MEM_LEN), TRAINING.span
+    with tf.GradientTape() as tape:
+        hidden, _ = plain(make_text()[0], memory, span=span)
+        states = hidden[:, loss_start:]
+        penalty = ar * tf.reduce_mean(states**2)
+        penalty += tar * tf.reduce_mean((states[:, 1:] - states[:, :-1]) ** 2)
+    weights = plain.trainable_variables
+    slopes = tape.gradient(penalty, [weight.value for weight in weights])
+    given = (dropping, memory, span)
+    nats, without = take_gradients(*given, loss_start=loss_start)
+    found, gradients = take_gradients(*given, loss_start=loss_start, ar=ar, tar=tar)
+    assert float(found) == float(nats)
+    for weight, one, other, slope in zip(weights, gradients, without, slopes, strict=True):
+        # The biases of the softmax have no part in the states.
+        expected = 0 if slope is None else tf.convert_to_tensor(slope)
+        np.testing.assert_allclose(one - other, expected, rtol=0, atol=1e-5, err_msg=weight.path)
+
+
+def test_an_lstm_has_the_penalty_too():
+    model = make_lstm()
+    nats, without = take_gradients(model, model.initial_memory(BATCH), None)
+    found, gradients = take_gradients(model, model.initial_memory(BATCH), None, ar=AR)
+    assert float(found) == float(nats)
+    assert max(np.abs(x - y).max() for x, y in zip(gradients, without, strict=True)) > 1e-3
+
+
+@pytest.mark.parametrize("field", ["ar", "tar"])
+def test_a_step_of_a_run_has_the_penalty(field, one_replica):
+    config = dataclasses.replace(TRAINING, **{field: 5.0})
+    norms = [
+        run_steps(make_trainer(one_replica, config=each), [1]).grad_norm[0]
+        for each in (TRAINING, config)
+    ]
+    assert abs(norms[1] / norms[0] - 1) > 0.01
+
+
+def test_two_replicas_make_the_steps_of_one(one_replica, two_replicas):
+    one, two = (
+        run_steps(make_trainer(strategy, config=PENALIZED), [4])
+        for strategy in (one_replica, two_replicas)
+    )
+    np.testing.assert_allclose(one.nats, two.nats, rtol=1e-5)
+    np.testing.assert_allclose(one.grad_norm, two.grad_norm, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"ar": -0.1}, r"`ar` must not be negative. Received: ar=-0.1"),
+        ({"tar": float("nan")}, r"`tar` must be a finite number"),
+        ({"tar": 0.1, "tgt_len": 1}, r"`tgt_len` must give two positions a loss.* tgt_len=1,"),
+        ({"tar": 0.1, "tgt_len": 2, "half_loss": True}, r"two positions .* half_loss=True"),
+    ],
+)
+def test_a_penalty_that_cannot_be_is_an_error(fields, message):
+    with pytest.raises(txl_tf.UserError, match=message):
+        txl_tf.TrainConfig(**fields)

@@ -1,0 +1,133 @@
+"""With `extra_len` each segment is read after the tokens before it, with gradients, no memory."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_checkpoints import make_checkpointer
+from small_jobs import make_records
+from small_runs import (
+    BATCH,
+    DOCUMENTS,
+    DROPPING,
+    MODEL,
+    TGT_LEN,
+    TRAINING,
+    make_lanes,
+    make_trainer,
+    perturb,
+    read_variables,
+    run_steps,
+)
+
+import txl_tf
+from txl_tf.runs.folder import RunConfig
+from txl_tf.training import job
+
+EXTRA_LEN = 7
+EXTRA = dataclasses.replace(TRAINING, extra_len=EXTRA_LEN, mem_len=0)
+
+
+def differentiate(model, segment):
+    """Returns the summed loss and the gradients of the mean loss of the last positions."""
+    ids, targets = segment[:, :-1], segment[:, 1:]
+    with tf.GradientTape() as tape:
+        hidden, _ = model(ids, model.initial_memory(BATCH, 0))
+        nats = model.nll(hidden, targets)[:, EXTRA_LEN:]
+        loss = tf.reduce_mean(nats)
+    weights = [weight.value for weight in model.trainable_variables]
+    return tf.reduce_sum(nats), [tf.convert_to_tensor(x) for x in tape.gradient(loss, weights)]
+
+
+def test_a_step_is_that_on_a_longer_segment_of_which_only_the_end_has_a_loss(one_replica):
+    segment = make_lanes(EXTRA).read(0)[0]
+    assert segment.shape == (BATCH, EXTRA_LEN + TGT_LEN + 1)
+    model = txl_tf.TransformerXL(MODEL, seed=TRAINING.seed)
+    nats, gradients = differentiate(model, tf.constant(segment))
+    found = run_steps(make_trainer(one_replica, config=EXTRA), [1])
+    assert found.nats[0] == pytest.approx(float(nats), rel=1e-5)
+    assert found.grad_norm[0] == pytest.approx(float(tf.linalg.global_norm(gradients)), rel=1e-4)
+
+
+def test_the_context_has_gradients_where_a_memory_has_none(one_replica):
+    """The steps of both see the same states before the first update."""
+    segment = make_lanes(EXTRA).read(0)[0]
+    model = txl_tf.TransformerXL(MODEL, seed=TRAINING.seed)
+    context, ids = (tf.constant(x) for x in np.split(segment[:, :-1], [EXTRA_LEN], axis=1))
+    _, memory = model(context, model.initial_memory(BATCH, EXTRA_LEN))
+    with_memory, gradients, _ = txl_tf.training.step.compute_gradients(
+        model,
+        ids,
+        tf.constant(segment[:, EXTRA_LEN + 1 :]),
+        memory,
+        span=dataclasses.replace(EXTRA, extra_len=0, mem_len=EXTRA_LEN).span,
+    )
+    nats, with_context = differentiate(model, tf.constant(segment))
+    # The memory's first states saw an empty one, which the context does not have.
+    assert float(with_memory) == pytest.approx(float(nats), rel=0.02)
+    norms = [float(tf.linalg.global_norm(each)) for each in (gradients, with_context)]
+    assert abs(norms[0] / norms[1] - 1) > 0.01
+
+
+def test_a_step_counts_each_token_once(one_replica):
+    interval = run_steps(make_trainer(one_replica, config=EXTRA), [2])
+    np.testing.assert_array_equal(interval.tokens, [BATCH * TGT_LEN] * 2)
+    np.testing.assert_array_equal(interval.n_read, [BATCH * TGT_LEN] * 2)
+
+
+def test_half_of_the_segment_may_have_the_loss(one_replica):
+    half = dataclasses.replace(EXTRA, half_loss=True)
+    interval = run_steps(make_trainer(one_replica, config=half), [1])
+    np.testing.assert_array_equal(interval.tokens, [BATCH * (TGT_LEN - TGT_LEN // 2)])
+
+
+def test_two_replicas_make_the_steps_of_one_on_documents(one_replica, two_replicas):
+    config = dataclasses.replace(EXTRA, reset_at_documents=True)
+    lanes = make_lanes(config, DOCUMENTS)
+    one, two = (
+        run_steps(make_trainer(strategy, config=config), [4], lanes)
+        for strategy in (one_replica, two_replicas)
+    )
+    np.testing.assert_allclose(one.nats, two.nats, rtol=1e-5)
+    plain = run_steps(make_trainer(one_replica, config=EXTRA), [4])
+    assert np.abs(one.nats / plain.nats - 1).min() > 1e-4
+
+
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(one_replica, tmp_path):
+    whole, first, second = (make_trainer(one_replica, DROPPING, EXTRA) for _ in range(3))
+    expected = run_steps(whole, [20])
+    run_steps(first, [13])
+    make_checkpointer(tmp_path, first).save()
+    perturb(second)
+    make_checkpointer(tmp_path, second).restore()
+    np.testing.assert_array_equal(run_steps(second, [20]).nats, expected.nats[13:])
+    for path, value in read_variables(whole).items():
+        np.testing.assert_array_equal(read_variables(second)[path], value, err_msg=path)
+
+
+def test_a_memory_beside_it_is_an_error():
+    with pytest.raises(
+        txl_tf.UserError, match=r"`mem_len` must be 0 with `extra_len`, .*mem_len=7"
+    ):
+        dataclasses.replace(EXTRA, mem_len=7)
+
+
+def test_an_lstm_cannot_read_the_context_again():
+    model = txl_tf.ModelConfig(n_token=23, model_type="lstm")
+    evaluation = txl_tf.EvalConfig(mem_len=0)
+    with pytest.raises(
+        txl_tf.UserError, match=r"`extra_len` must be 0 with model_type=lstm.*extra_len=7"
+    ):
+        RunConfig("words", model, EXTRA, evaluation)
+
+
+def test_learned_positions_must_cover_the_context():
+    model = dataclasses.replace(MODEL, encoding="shaw", n_positions=11)
+    with pytest.raises(txl_tf.UserError, match=r"extra_len \+ tgt_len = 12 .*n_positions=11"):
+        RunConfig("words", model, EXTRA, txl_tf.EvalConfig())
+
+
+def test_lanes_of_a_run_have_the_context(tmp_path):
+    lanes = job.make_lanes(make_records(tmp_path), dataclasses.replace(EXTRA, train_batch_size=2))
+    assert lanes.read(0).shape == (1, 2, EXTRA_LEN + TGT_LEN + 1)
