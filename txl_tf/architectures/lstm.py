@@ -31,6 +31,7 @@ class LSTMModel(SegmentModel):
         training: Whether to apply dropout.
         document_starts: (B, T) bool, true where a token of `ids` begins a document: the state is
             cleared before it. `None` if no document begins.
+        filled: As for `TransformerXL`; it changes nothing, as an empty state is that of no token.
 
     Returns:
         hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
@@ -65,7 +66,7 @@ class LSTMModel(SegmentModel):
     def n_draws(self):
         return self.config.n_layer + 1
 
-    def call(self, ids, memory, span=None, training=False, document_starts=None):
+    def call(self, ids, memory, span=None, training=False, document_starts=None, filled=None):
         check_ids(ids, document_starts)
         if span is not None:
             self.config.check_reading(ids.shape[1], span)

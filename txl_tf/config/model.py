@@ -1,8 +1,9 @@
 """The config of a model; import it from `txl_tf.config`, like the other configs."""
 
+import dataclasses
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from txl_tf.config.base import Config, define_field, describe, document_fields
 from txl_tf.errors import UserError
@@ -283,6 +284,12 @@ class ModelConfig(Config):
         if has_own:
             return self.has_softmax_projection(index)
         return self.has_embedding_projection(0 if self.div_val == 1 else index)
+
+    def without_dropout(self) -> Self:
+        """Returns the config of the same model without dropout."""
+        if self.model_type == LSTM:
+            return dataclasses.replace(self, dropout=0.0)
+        return dataclasses.replace(self, dropout=0.0, dropatt=0.0)
 
     def count_parameters(self) -> int:
         """Returns the number of trainable parameters, without making the model."""
