@@ -238,15 +238,15 @@ def measure_contexts(
     """Returns the losses of a model after contexts of `list_contexts`, (C, n) in nats."""
     from txl_tf.analysis.context_losses import (
         ContextReader,
-        LossStore,
         compute_losses,
         draw_positions,
     )
+    from txl_tf.runs.array_store import ArrayStore
 
     lengths = list_contexts(options)
     positions = draw_positions(len(split), lengths[-1], options.positions, seed=0)
     settings = {"positions": len(positions), "longest": lengths[-1], "steps": lm.step}
-    store = LossStore(str(folder / "contexts"), settings)
+    store = ArrayStore(str(folder / "contexts"), settings)
     reader = ContextReader(lm.model, lm.evaluation, lengths[-1])
     return compute_losses(reader, split, positions, lengths, store)
 

@@ -247,8 +247,9 @@ def read_model_bpc(model_dir: str, split: str) -> tuple[str, float]:
     if not found:
         raise UserError(f"`{model_dir}` has no evaluation on {split}: run train_gpu.py --do_eval")
     bits = found[-1].get("bpc")  # `None` where characters were unknown, as they are here
+    dynamic = ", dynamic evaluation" if found[-1].get("dynamic") else ""
     return (
-        f"Transformer-XL, {found[-1]['step']} steps",
+        f"Transformer-XL, {found[-1]['step']} steps{dynamic}",
         found[-1]["bits_per_token"] if bits is None else bits,
     )
 

@@ -29,9 +29,13 @@ PARTS = {
         *("config", "layers", "model", "compilation", "architectures", "data", "runs"),
         "evaluation",
     },
+    "dynamic": {
+        *("config", "model", "compilation", "cached_model", "architectures", "data", "runs"),
+        *("evaluation", "training"),
+    },
     "inference": {
         *("config", "presets", "layers", "model", "compilation", "cached_model", "data", "runs"),
-        *("architectures", "evaluation"),
+        *("architectures", "evaluation", "dynamic"),
     },
     "analysis": {
         *("config", "layers", "model", "compilation", "cached_model", "architectures", "data"),

@@ -338,13 +338,13 @@ class CachedModel(SegmentReader):
     def _make_mask(self, tgt_len: int | tf.Tensor, filled: tf.Tensor) -> tf.Tensor:
         """Returns the keys that each query sees: (T, S) bool, or (B, 1, T, S) if rows differ."""
         span = self.span
-        mask = make_attention_mask(
-            tgt_len, span.mem_len, same_length=span.same_length, counts_self=span.counts_self
+        return make_attention_mask(
+            tgt_len,
+            span.mem_len,
+            same_length=span.same_length,
+            counts_self=span.counts_self,
+            filled=filled if self.mask_empty_memory else None,
         )
-        if not self.mask_empty_memory:
-            return mask
-        is_filled = tf.range(span.mem_len + tgt_len) >= span.mem_len - filled[:, None]  # (B, S)
-        return tf.logical_and(mask, is_filled[:, None, None])
 
     def _keep_memory(
         self, states: tf.Tensor, counts: tf.Tensor | None, same_document: tf.Tensor | None

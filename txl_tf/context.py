@@ -158,12 +158,11 @@ def _compute_losses(
     """Returns the losses of each run, (C, n) float32 in nats."""
     from txl_tf.analysis.context_losses import (
         ContextReader,
-        LossStore,
         compute_losses,
         hash_texts,
-        hash_weights,
     )
     from txl_tf.evaluation.progress import Bar
+    from txl_tf.runs.array_store import ArrayStore, find_folder, hash_weights
 
     texts = hash_texts(split, positions, lengths[-1])
     total = len(runs) * len(positions) * sum(lengths)
@@ -176,25 +175,16 @@ def _compute_losses(
                 "evaluation": run.lm.evaluation.to_json(),
             }
             bar.set_postfix_str(name)
+            folder = find_folder(run.path, _LOSSES_NAME) if options.keep_losses else None
             losses[name] = compute_losses(
                 ContextReader(run.lm.model, run.lm.evaluation, lengths[-1]),
                 split,
                 positions,
                 lengths,
-                LossStore(_find_store(run.path) if options.keep_losses else None, settings),
+                ArrayStore(folder, settings),
                 report=bar.update,
             )
     return losses
-
-
-def _find_store(path: str) -> str | None:
-    """Returns the folder for the losses of a run; `None`, with a line, if it is not writable."""
-    from txl_tf.data.files import is_remote
-
-    if is_remote(path) or not os.access(path, os.W_OK):
-        print(f"The losses of {path} are not kept: it cannot be written.", file=sys.stderr)
-        return None
-    return os.path.join(path, _LOSSES_NAME)
 
 
 def _measure_attention_lengths(

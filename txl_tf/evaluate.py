@@ -6,6 +6,7 @@ python -m txl_tf.evaluate --run runs/text8 --preset sota
 import dataclasses
 import functools
 import json
+import math
 import sys
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,12 @@ from txl_tf.cli.config_flags import (
     override_evaluation,
 )
 from txl_tf.cli.data_formats import define_records_flags, open_run_records
+from txl_tf.cli.dynamic_flags import (
+    check_dynamic_flags,
+    choose_dynamic_config,
+    define_dynamic_flags,
+    get_recipe,
+)
 from txl_tf.cli.flags import define_flag, define_second_name
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_ema_flag, define_run_flags
@@ -26,6 +33,11 @@ from txl_tf.config import EvalConfig
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
+    from txl_tf.data.data_set import DataSet
+    from txl_tf.evaluation.checkpoints import Checkpoint
+    from txl_tf.evaluation.evaluator import Evaluator
+    from txl_tf.evaluation.report import Job
+    from txl_tf.model import SegmentModel
     from txl_tf.runs.folder import RunConfig
 
 SOTA = "sota"
@@ -67,6 +79,7 @@ def define_flags() -> flags.FlagValues:
     define_span_flags(options, _OTHERWISE)
     names = ["reset_at_documents", "temperature"]
     define_config_flags(options, EvalConfig, names, prefix="", otherwise=_OTHERWISE)
+    define_dynamic_flags(options)
     define_ema_flag(options)
     text = "Number of segments to score. [default: all]"
     define("max_segments", int, None, text, lower_bound=1)
@@ -85,25 +98,23 @@ def evaluate_run(options: flags.FlagValues) -> None:
     if options.warm_len is not None and not options.warm_lanes:
         raise flags.Error("--warm_len cannot be used with --warm_lanes=false")
     _check_stride(options)
+    check_dynamic_flags(options)
 
     from txl_tf.architectures.choice import make_model
     from txl_tf.evaluation.checkpoints import (
         check_data,
         describe_evaluation,
+        load_checkpoint,
         score_checkpoint,
         warn_of_unknown,
     )
-    from txl_tf.evaluation.evaluator import Evaluator
     from txl_tf.evaluation.report import Job
     from txl_tf.runs.checkpoint_files import find_checkpoint
     from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
     found = read_run_config(options.run)
     preset, base = choose_preset(options.preset, found)
-    evaluation = override_evaluation(base, options)
-    if options.stride is not None:
-        evaluation = dataclasses.replace(evaluation, mem_len=0, same_length=False)
-    config = dataclasses.replace(found, evaluation=evaluation)
+    config = dataclasses.replace(found, evaluation=_choose_evaluation(options, base))
     records = open_run_records(
         options.run,
         options.data_dir,
@@ -111,16 +122,15 @@ def evaluate_run(options: flags.FlagValues) -> None:
         eval_batch_size=options.lanes,
         tgt_len=options.tgt_len,
     )
-    split = options.split or ("test" if "test" in records.splits else "valid")
+    split = options.split or _choose_split(options, records)
     check_data(records, config, model_dir=options.run, split=split)
-    checkpoint = options.checkpoint or find_checkpoint(options.run)
     say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
-    evaluator = Evaluator(
-        make_model(config.model),
-        config.evaluation,
-        vocabulary=records.vocabulary,
-        jit=options.jit,
-    )
+    if read_run_vocabulary(options.run) is None:
+        say(f"{options.run} has no vocabulary: its ids are assumed to be those of the records.")
+    path = options.checkpoint or find_checkpoint(options.run)
+    model = make_model(config.model)
+    checkpoint = load_checkpoint(model, path, use_ema=options.use_ema)
+    evaluator = _make_evaluator(options, model, config.evaluation, records)
     lanes = evaluator.cut_lanes(
         records.split(split),
         warm_len=options.warm_len,
@@ -132,18 +142,18 @@ def evaluate_run(options: flags.FlagValues) -> None:
         fewer = dataclasses.replace(config.evaluation, eval_batch_size=lanes.n_lanes)
         config = dataclasses.replace(config, evaluation=fewer)
     job = Job(options.run, config, records, split, preset, lanes)
-    if read_run_vocabulary(options.run) is None:
-        say(f"{options.run} has no vocabulary: its ids are assumed to be those of the records.")
     say(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
     say(job.describe_counting())
+    if options.tune:
+        _tune(options, evaluator, job, checkpoint)
+        return
     outcome = score_checkpoint(
         evaluator,
         lanes,
+        checkpoint,
         model_dir=options.run,
         split=split,
-        checkpoint=checkpoint,
         max_segments=options.max_segments,
-        use_ema=options.use_ema,
     )
     warn_of_unknown(outcome.score, records)
     if options.json:
@@ -151,6 +161,69 @@ def evaluate_run(options: flags.FlagValues) -> None:
         return
     for line in job.format_table(outcome):
         print(line)
+
+
+def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfig:
+    """Returns the config of the evaluation that the flags choose.
+
+    Args:
+        options: The flags.
+        base: The config of the preset or of the run.
+    """
+    recipe = get_recipe(options)
+    evaluation = override_evaluation(recipe.evaluation if recipe else base, options)
+    if options.stride is not None:
+        evaluation = dataclasses.replace(evaluation, mem_len=0, same_length=False)
+    if options.dynamic and options.lanes is None:
+        evaluation = dataclasses.replace(evaluation, eval_batch_size=1)
+    return evaluation
+
+
+def _choose_split(options: flags.FlagValues, records: "DataSet") -> str:
+    """Returns the split that is evaluated if the flags name none."""
+    return "test" if "test" in records.splits and not options.tune else "valid"
+
+
+def _make_evaluator(
+    options: flags.FlagValues, model: "SegmentModel", config: EvalConfig, records: "DataSet"
+) -> "Evaluator":
+    """Returns the evaluator of a model with its weights, dynamic if the flags say so."""
+    from txl_tf.evaluation.evaluator import Evaluator
+
+    if not options.dynamic:
+        return Evaluator(model, config, vocabulary=records.vocabulary, jit=options.jit)
+    from txl_tf.dynamic.of_run import make_evaluator
+    from txl_tf.dynamic.tuning import read_tuned
+
+    dynamic = choose_dynamic_config(options, read_tuned(options.run))
+    return make_evaluator(model, config, dynamic, records, run=options.run, jit=options.jit)
+
+
+def _tune(
+    options: flags.FlagValues, evaluator: "Evaluator", job: "Job", checkpoint: "Checkpoint"
+) -> None:
+    """Searches the rates of dynamic evaluation, prints the search, and keeps what it found."""
+    from txl_tf.dynamic.evaluator import DynamicEvaluator
+    from txl_tf.dynamic.tuning import Trial, tune, write_tuned
+
+    def show(trial: Trial) -> None:
+        name = f"learning_rate {trial.learning_rate:.3g}, decay {trial.decay:.3g}"
+        found = f"{trial.nats:.5f} nats" if math.isfinite(trial.nats) else "diverged"
+        print(f"{name if trial.learning_rate else 'static':<40} {found}", flush=True)
+
+    assert isinstance(evaluator, DynamicEvaluator)  # the learning rate is positive
+    trials = tune(evaluator, job.lanes, max_segments=options.max_segments, report=show)
+    static, best = trials[0].nats, min(trial.nats for trial in trials)
+    facts = {
+        "split": job.split,
+        "max_segments": options.max_segments,
+        "step": checkpoint.step,
+        "static_nats": static,
+        "dynamic_nats": best,
+    }
+    write_tuned(options.run, evaluator.dynamic, evaluator.config, **facts)
+    print(f"Best: {evaluator.dynamic.describe()}: {1 - best / static:.2%} less loss than static")
+    print(f"Kept in {options.run}: `--dynamic` uses it from now on.")
 
 
 def _check_stride(options: flags.FlagValues) -> None:

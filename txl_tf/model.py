@@ -192,6 +192,8 @@ class TransformerXL(SegmentModel):
             document begins.
         drops_output: Whether training applies the dropout of the last hidden states. If not, the
             caller does, by `output_dropout`, and has the states before it, too.
+        filled: (B,) int32, the number of entries of each row's memory that hold a token. The others
+            are hidden. `None` to attend to all, as the 2019 release does.
 
     Returns:
         hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
@@ -253,13 +255,26 @@ class TransformerXL(SegmentModel):
             weight = self.add_weight(name=name, shape=shape, initializer=self._initializer)
             setattr(self, name, weight)
 
-    def call(self, ids, memory, span=None, training=False, document_starts=None, drops_output=True):
+    def call(
+        self,
+        ids,
+        memory,
+        span=None,
+        training=False,
+        document_starts=None,
+        drops_output=True,
+        filled=None,
+    ):
         check_ids(ids, document_starts)
         span = _check_span(memory, span)
         tgt_len, mem_len = ids.shape[1], span.mem_len
         self.config.check_reading(tgt_len, span)
         mask = make_attention_mask(
-            tgt_len, mem_len, same_length=span.same_length, counts_self=span.counts_self
+            tgt_len,
+            mem_len,
+            same_length=span.same_length,
+            counts_self=span.counts_self,
+            filled=filled,
         )
         same_document = None
         if document_starts is not None:

@@ -8,37 +8,42 @@ import numpy as np
 
 def read_text(model, ids, tgt_len, span):
     """Returns the hidden states (n, D) of a text that is read in segments from an empty memory."""
-    config = model.config
-    weights = {
-        variable.path.removeprefix(f"{model.name}/"): np.asarray(variable, np.float64)
-        for variable in model.trainable_variables
-    }
+    config, weights = model.config, list_weights(model)
     memory = [np.zeros((span.mem_len, config.d_model))] * config.n_layer
     parts = []
     for start in range(0, len(ids), tgt_len):
         segment = ids[start : start + tgt_len]
-        hidden = weights["embedding/table_0"][segment] * np.sqrt(config.d_model)
-        if config.encoding == "sinusoid":
-            hidden = hidden + [make_sinusoids(place, config) for place in range(len(segment))]
-        new_memory = []
-        for index in range(config.n_layer):
-            if config.encoding == "learned":
-                hidden = hidden + weights["place_table"][index, : len(segment)]
-            states = np.concatenate([memory[index], hidden])
-            new_memory.append(states[len(states) - span.mem_len :])
-            hidden = run_layer(weights, config, index, hidden, states, span)
-        memory = new_memory
+        hidden, memory = read_segment(weights, config, segment, memory, span)
         parts.append(hidden)
     return np.concatenate(parts)
 
 
-def compute_nats(model, hidden, targets):
+def list_weights(model):
+    """Returns the trainable weights in float64 by name."""
+    return {
+        variable.path.removeprefix(f"{model.name}/"): np.asarray(variable, np.float64)
+        for variable in model.trainable_variables
+    }
+
+
+def read_segment(weights, config, segment, memory, span):
+    """Returns the hidden states (t, D) of a segment (t,), and the new memory."""
+    hidden = weights["embedding/table_0"][segment] * np.sqrt(config.d_model)
+    if config.encoding == "sinusoid":
+        hidden = hidden + [make_sinusoids(place, config) for place in range(len(segment))]
+    new_memory = []
+    for index in range(config.n_layer):
+        if config.encoding == "learned":
+            hidden = hidden + weights["place_table"][index, : len(segment)]
+        states = np.concatenate([memory[index], hidden])
+        new_memory.append(states[len(states) - span.mem_len :])
+        hidden = run_layer(weights, config, index, hidden, states, span)
+    return hidden, new_memory
+
+
+def compute_nats(weights, hidden, targets):
     """Returns -log p of the targets (n,) after hidden states (n, D), for a single bin."""
-    table, bias = (
-        np.asarray(weight, np.float64)
-        for weight in (model.embedding.tables[0], model.softmax.biases[0])
-    )
-    logits = hidden @ table.T + bias
+    logits = hidden @ weights["embedding/table_0"].T + weights["softmax/bias_0"]
     totals = np.log(np.exp(logits).sum(axis=1))
     return totals - logits[np.arange(len(targets)), targets]
 

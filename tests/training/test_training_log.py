@@ -11,7 +11,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 import txl_tf
 from txl_tf.config.run_options import RunOptions
 from txl_tf.data.evaluation_lanes import EvaluationLanes
-from txl_tf.evaluation.checkpoints import Outcome
+from txl_tf.evaluation.checkpoints import Checkpoint, Outcome
 from txl_tf.evaluation.score import Score, format_score, make_bits_record
 from txl_tf.runs.folder import RunConfig
 from txl_tf.training.log import TimeLeft, TrainingLog
@@ -243,7 +243,8 @@ def test_an_evaluation_is_recorded_with_its_settings(as_release):
     )
     n_tokens = 6 if as_release else 10
     score = Score(total_nats=5 * math.log(2), tokens=n_tokens, level="byte", n_unknown=0)
-    outcome = Outcome(score, "test", "ckpt-5", 5, as_release, lanes, config, seconds=2.0)
+    checkpoint = Checkpoint("ckpt-5", 5, as_release)
+    outcome = Outcome(score, "test", checkpoint, lanes, config, None, seconds=2.0)
     assert outcome.tokens_per_second == n_tokens / 2
     assert outcome.make_record() == {
         "split": "test",
@@ -262,6 +263,7 @@ def test_an_evaluation_is_recorded_with_its_settings(as_release):
         "warm_len": 0 if as_release else 4,
         "as_release": as_release,
         "stride": None,
+        "dynamic": None,
     }
 
 

@@ -1,11 +1,7 @@
-"""Exact losses after contexts of given lengths, and their place on disk."""
+"""Exact losses after contexts of given lengths."""
 
-import hashlib
-import json
 import math
-import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +13,7 @@ from txl_tf.config import EvalConfig
 from txl_tf.data.lanes import Tokens
 from txl_tf.errors import UserError
 from txl_tf.model import SegmentModel
+from txl_tf.runs.array_store import ArrayStore, hash_arrays
 
 # Limits of a batch: scores of one head, and tokens.
 _MAX_SCORES, _MAX_TOKENS = 16 * 512**2, 2**14
@@ -83,7 +80,7 @@ class ContextReader:
         longest = min(self._cached.max_len_without_memory, math.isqrt(_MAX_SCORES))
         self._longest_whole = longest if config.mem_len else self._max_context
         dtype = model.compute_dtype
-        self._score_whole = compile_function(self._compute_whole, jit, dtype)
+        self._jit = jit
         self._read_segment = compile_function(self._compute_segment, jit, dtype)
         self._score_last = compile_function(self._compute_last, jit, dtype)
 
@@ -109,12 +106,15 @@ class ContextReader:
         n_keys = seg_len if is_whole else seg_len + self._cached.span.mem_len
         n_fitting = min(_MAX_SCORES // (seg_len * n_keys), _MAX_TOKENS // seg_len)
         n_rows = min(len(positions), max(1, n_fitting))
+        score = self._score_segments
+        if is_whole:  # each length has a shape of its own
+            dtype = self._cached.model.compute_dtype
+            score = compile_function(self._compute_whole, self._jit, dtype)
         losses = np.zeros(len(positions), np.float32)
         for start in range(0, len(positions), n_rows):
             batch = positions[start : start + n_rows]
             padded = np.resize(batch, n_rows)  # one shape for all batches
             windows = np.stack([split.read(at - context_len, at + 1) for at in padded.tolist()])
-            score = self._score_whole if is_whole else self._score_segments
             nats = score(tf.constant(windows[:, :-1]), tf.constant(windows[:, -1]))
             losses[start : start + len(batch)] = nats.numpy()[: len(batch)]
             if report:
@@ -149,74 +149,11 @@ class ContextReader:
         return nats[:, 0]
 
 
-class LossStore:
-    """A folder with losses that need not be computed again.
-
-    Losses belong to settings, by which they are found: any difference leads to another subfolder.
-
-    Args:
-        folder: The folder; `None` to keep nothing.
-        settings: All that the losses depend on, but the length of the context.
-    """
-
-    def __init__(self, folder: str | None, settings: dict[str, Any]):
-        text = json.dumps(settings, sort_keys=True, indent=1)
-        key = hashlib.sha256(text.encode()).hexdigest()[:16]
-        self._settings = text
-        self._folder = None if folder is None else os.path.join(folder, key)
-
-    def load(self, context_len: int, n_positions: int) -> np.ndarray | None:
-        """Returns the losses after contexts of one length, (n,) float32; `None` without any."""
-        path = self._name(context_len)
-        if path is None or not os.path.exists(path):
-            return None
-        try:
-            losses = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError):
-            return None  # damaged: they are computed again
-        is_sound = losses.dtype == np.float32 and losses.shape == (n_positions,)
-        return losses if is_sound else None
-
-    def save(self, context_len: int, losses: np.ndarray) -> None:
-        """Stores losses (n,) float32.
-
-        Raises:
-            UserError: If they cannot be written.
-        """
-        path = self._name(context_len)
-        if path is None or self._folder is None:
-            return
-        try:
-            os.makedirs(self._folder, exist_ok=True)
-            with open(os.path.join(self._folder, "settings.json"), "w", encoding="utf-8") as file:
-                file.write(self._settings + "\n")
-            with open(path + ".writing", "wb") as file:
-                np.save(file, losses)
-            os.replace(path + ".writing", path)
-        except OSError as error:
-            raise UserError(
-                f"the losses cannot be kept in `{self._folder}`: {error.strerror}"
-            ) from error
-
-    def _name(self, context_len: int) -> str | None:
-        return self._folder and os.path.join(self._folder, f"{context_len}.npy")
-
-
-def hash_weights(model: SegmentModel) -> str:
-    """Returns a hash of a model's weights."""
-    digest = hashlib.sha256()
-    for weight in model.weights:
-        digest.update(np.ascontiguousarray(weight.numpy()).tobytes())
-    return digest.hexdigest()
-
-
 def hash_texts(split: Tokens, positions: np.ndarray, max_context: int) -> str:
     """Returns a hash of the positions, and of the texts before the first of them."""
-    digest = hashlib.sha256(positions.tobytes())
     step = max(1, len(positions) // _N_HASHED)
-    for position in positions[::step].tolist():
-        digest.update(split.read(position - max_context, position + 1).tobytes())
-    return digest.hexdigest()
+    texts = (split.read(at - max_context, at + 1) for at in positions[::step].tolist())
+    return hash_arrays([positions, *texts])
 
 
 def compute_losses(
@@ -224,7 +161,7 @@ def compute_losses(
     split: Tokens,
     positions: np.ndarray,
     lengths: Sequence[int],
-    store: LossStore,
+    store: ArrayStore,
     *,
     report: Callable[[int], object] | None = None,
 ) -> np.ndarray:
@@ -247,11 +184,20 @@ def compute_losses(
             if report:
                 report(n_targets * context_len)
 
-        losses = store.load(context_len, len(positions))
+        losses = _load_losses(store, context_len, len(positions))
         if losses is None:
             losses = reader.read(split, positions, context_len, report=count)
-            store.save(context_len, losses)
+            store.save(str(context_len), {"losses": losses})
         else:
             count(len(positions))
         rows.append(losses)
     return np.stack(rows)
+
+
+def _load_losses(store: ArrayStore, context_len: int, n_positions: int) -> np.ndarray | None:
+    """Returns the losses that are kept for a length, (n,) float32; `None` without any."""
+    arrays = store.load(str(context_len))
+    losses = None if arrays is None else arrays.get("losses")
+    if losses is None or losses.dtype != np.float32 or losses.shape != (n_positions,):
+        return None
+    return losses

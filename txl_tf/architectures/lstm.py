@@ -33,6 +33,7 @@ class LSTMModel(SegmentModel):
             cleared before it. `None` if no document begins.
         drops_output: Whether training applies the dropout of the last hidden states. If not, the
             caller does, by `output_dropout`, and has the states before it, too.
+        filled: As for `TransformerXL`; it changes nothing, as an empty state is that of no token.
 
     Returns:
         hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
@@ -67,7 +68,16 @@ class LSTMModel(SegmentModel):
     def n_draws(self):
         return self.config.n_layer + 1 + bool(self.config.word_dropout)
 
-    def call(self, ids, memory, span=None, training=False, document_starts=None, drops_output=True):
+    def call(
+        self,
+        ids,
+        memory,
+        span=None,
+        training=False,
+        document_starts=None,
+        drops_output=True,
+        filled=None,
+    ):
         check_ids(ids, document_starts)
         if span is not None:
             self.config.check_reading(ids.shape[1], span)

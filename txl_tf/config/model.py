@@ -1,8 +1,9 @@
 """The config of a model; import it from `txl_tf.config`, like the other configs."""
 
+import dataclasses
 import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from txl_tf.config.base import Config, define_field, describe, document_fields
 from txl_tf.config.parameters import ParameterCounts, count_by_part
@@ -339,6 +340,20 @@ class ModelConfig(Config):
         if has_own:
             return self.has_softmax_projection(index)
         return self.has_embedding_projection(0 if self.div_val == 1 else index)
+
+    def without_dropout(self) -> Self:
+        """Returns the config of the same model without dropout."""
+        dropatt = self.dropatt if self.model_type == LSTM else 0.0  # an LSTM must not change it
+        return dataclasses.replace(
+            self,
+            dropout=0.0,
+            dropatt=dropatt,
+            word_dropout=0.0,
+            input_dropout=-1.0,
+            qkv_dropout=0.0,
+            output_dropout=-1.0,
+            locked_dropout=False,
+        )
 
     def count_parameters(self) -> int:
         """Returns the number of trainable parameters, without making the model."""

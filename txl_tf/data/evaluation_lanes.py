@@ -76,6 +76,7 @@ class EvaluationLanes:
         drop_rest: Whether to cut the split as the 2019 release does.
 
     Attributes:
+        split: The tokens.
         n_warm: The number of segments at the beginning that only fill the memory.
         n_targets: The number of targets that count.
         n_left_out: The number of targets that do not count, without the split's first token.
@@ -110,7 +111,7 @@ class EvaluationLanes:
         self.n_lanes = n_lanes
         self.tgt_len = tgt_len
         self.drop_rest = drop_rest
-        self._split = split
+        self.split = split
         cut = _cut_as_release if drop_rest else _cut_all
         self._lanes = cut(len(split), n_lanes, tgt_len)
         self.n_targets = sum(map(len, self._lanes))
@@ -141,7 +142,11 @@ class EvaluationLanes:
         return self.n_warm + -(-longest // self.tgt_len)
 
     def __iter__(self) -> Iterator[Segment]:
-        return (self._read_segment(index) for index in range(len(self)))
+        return self.read(0, len(self))
+
+    def read(self, start: int, stop: int) -> Iterator[Segment]:
+        """Yields the segments from `start` up to `stop`."""
+        return (self._read_segment(index) for index in range(start, stop))
 
     def _read_segment(self, index: int) -> Segment:
         segment = Segment.make_empty(self.n_lanes, self.tgt_len)
@@ -150,7 +155,7 @@ class EvaluationLanes:
             count = min(self.tgt_len, lane.stop - start)
             if not lane or start < 0 or count <= 0:  # empty, not begun yet, or finished
                 continue
-            segment.fill_row(row, self._split, start, count)
+            segment.fill_row(row, self.split, start, count)
             segment.mask[row, :count] = index >= self.n_warm
             segment.begins[row] = index == 0 or start == 0
         return segment

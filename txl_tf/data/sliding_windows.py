@@ -24,6 +24,7 @@ class SlidingWindows:
         stride: s, the tokens between the beginnings of two windows.
 
     Attributes:
+        split: The tokens.
         n_targets: The number of targets that count.
 
     Raises:
@@ -48,7 +49,7 @@ class SlidingWindows:
         self.tgt_len = tgt_len
         self.stride = stride
         self.n_targets = len(split) - 1
-        self._split = split
+        self.split = split
         self._n_windows = 1 + max(0, -(-(self.n_targets - tgt_len) // stride))
         self.n_lanes = min(n_lanes, self._n_windows)
 
@@ -64,7 +65,11 @@ class SlidingWindows:
         return -(-self._n_windows // self.n_lanes)
 
     def __iter__(self) -> Iterator[Segment]:
-        return (self._read_segment(index) for index in range(len(self)))
+        return self.read(0, len(self))
+
+    def read(self, start: int, stop: int) -> Iterator[Segment]:
+        """Yields the segments from `start` up to `stop`."""
+        return (self._read_segment(index) for index in range(start, stop))
 
     def _read_segment(self, index: int) -> Segment:
         segment = Segment.make_empty(self.n_lanes, self.tgt_len)
@@ -75,7 +80,7 @@ class SlidingWindows:
                 break
             start = window * self.stride
             count = min(self.tgt_len, self.n_targets - start)
-            segment.fill_row(row, self._split, start, count)
+            segment.fill_row(row, self.split, start, count)
             n_known = self.tgt_len - self.stride if window else 0  # counted by windows before
             segment.mask[row, n_known:count] = True
         return segment

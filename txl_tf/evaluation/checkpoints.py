@@ -6,16 +6,46 @@ from typing import Any, NamedTuple
 
 from txl_tf.architectures.choice import make_model
 from txl_tf.config import EvalConfig
+from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.data_set import DataSet
 from txl_tf.data.sliding_windows import AnyLanes
 from txl_tf.errors import UserError
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.progress import ScoreBar
 from txl_tf.evaluation.score import Score, describe_unknown, format_score, make_score_record
+from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.files import append_json_line
 from txl_tf.runs.folder import EVALUATIONS_NAME, RunConfig, check_vocabulary, read_run_vocabulary
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint whose weights were loaded.
+
+    Args:
+        path: Its path.
+        step: Its step.
+        is_ema: Whether the averaged weights were loaded.
+    """
+
+    path: str
+    step: int
+    is_ema: bool
+
+
+def load_checkpoint(model: SegmentModel, path: str, *, use_ema: bool = True) -> Checkpoint:
+    """Loads the weights of a checkpoint into a model of its shape.
+
+    Args:
+        model: The model.
+        path: The path of the checkpoint.
+        use_ema: Whether to use the averaged weights if the checkpoint has them.
+
+    Raises:
+        UserError: If the checkpoint cannot be read or belongs to another model.
+    """
+    return Checkpoint(path, read_step(path), load_weights(model, path, use_ema=use_ema))
 
 
 class Outcome(NamedTuple):
@@ -24,22 +54,22 @@ class Outcome(NamedTuple):
     Args:
         score: The score.
         split: The name of the split.
-        checkpoint: The path of the checkpoint.
-        step: The step of the checkpoint.
-        is_ema: Whether the averaged weights were evaluated.
+        checkpoint: The checkpoint.
         lanes: The lanes of the split.
         config: The config of the evaluation.
+        dynamic: The rule of a dynamic evaluation; `None` for an ordinary one.
         seconds: The duration, including compilation.
+        n_resumed_tokens: The number of tokens that an interrupted evaluation had scored before.
     """
 
     score: Score
     split: str
-    checkpoint: str
-    step: int
-    is_ema: bool
+    checkpoint: Checkpoint
     lanes: AnyLanes
     config: EvalConfig
+    dynamic: DynamicConfig | None
     seconds: float
+    n_resumed_tokens: int = 0
 
     @property
     def is_whole(self) -> bool:
@@ -48,23 +78,24 @@ class Outcome(NamedTuple):
 
     @property
     def tokens_per_second(self) -> float:
-        """The number of scored tokens per second."""
-        return self.score.tokens / self.seconds
+        """The number of tokens scored per second of the duration."""
+        return (self.score.tokens - self.n_resumed_tokens) / self.seconds
 
     def make_record(self) -> dict[str, Any]:
         """Returns the score and the settings of the evaluation, for `evaluations.jsonl`."""
         return {
             "split": self.split,
             "is_whole": self.is_whole,
-            "checkpoint": self.checkpoint,
-            "is_averaged": self.is_ema,  # the key of the first records
-            "step": self.step,
+            "checkpoint": self.checkpoint.path,
+            "is_averaged": self.checkpoint.is_ema,  # the key of the first records
+            "step": self.checkpoint.step,
             **make_score_record(self.score),
             "evaluation": self.config.to_json(),
             "lanes": self.lanes.n_lanes,
             "warm_len": self.lanes.warm_len,  # tokens that warm each lane
             "as_release": self.lanes.drop_rest,  # counted as the 2019 release does
             "stride": self.lanes.stride,  # of sliding windows
+            "dynamic": self.dynamic and self.dynamic.to_json(),
         }
 
 
@@ -120,16 +151,15 @@ def evaluate_checkpoints(
         outcome = score_checkpoint(
             evaluator,
             lanes,
+            load_checkpoint(evaluator.model, path, use_ema=use_ema),
             model_dir=model_dir,
             split=split,
-            checkpoint=path,
             max_segments=max_segments,
-            use_ema=use_ema,
         )
         n_tokens = None if outcome.is_whole else lanes.n_targets
-        weights = ", averaged weights" if outcome.is_ema else ""
+        weights = ", averaged weights" if outcome.checkpoint.is_ema else ""
         found = f"{format_score(outcome.score, n_tokens)} | {lanes.describe()}"
-        print(f"{split} at step {outcome.step}{weights}: {found}")
+        print(f"{split} at step {outcome.checkpoint.step}{weights}: {found}")
         warn_of_unknown(outcome.score, records)
         scores.append(outcome.score)
     return scores
@@ -138,34 +168,38 @@ def evaluate_checkpoints(
 def score_checkpoint(
     evaluator: Evaluator,
     lanes: AnyLanes,
+    checkpoint: Checkpoint,
     *,
     model_dir: str,
     split: str,
-    checkpoint: str,
     max_segments: int | None = None,
-    use_ema: bool = True,
 ) -> Outcome:
     """Scores lanes with the weights of a checkpoint and appends the score to `evaluations.jsonl`.
 
     Args:
-        evaluator: An evaluator of a model of the checkpoint's shape, which receives its weights.
+        evaluator: An evaluator of a model with the weights of the checkpoint.
         lanes: The lanes of the split, cut by the evaluator.
+        checkpoint: The checkpoint, from `load_checkpoint`.
         model_dir: The run folder.
         split: The name of the split.
-        checkpoint: The path of the checkpoint.
         max_segments: The number of segments of each lane to score; `None` for all.
-        use_ema: Whether to use the averaged weights if the checkpoint has them.
 
     Raises:
-        UserError: If the checkpoint cannot be read or belongs to another model, or a record is
-            damaged.
+        UserError: If a record is damaged.
     """
-    step = read_step(checkpoint)
-    is_ema = load_weights(evaluator.model, checkpoint, use_ema=use_ema)
-    vocabulary = evaluator.vocabulary
-    with ScoreBar(split, vocabulary.level if vocabulary else None) as bar:
+    level = evaluator.vocabulary.level if evaluator.vocabulary else None
+    with ScoreBar(split, level) as bar:
         score = evaluator.score_lanes(lanes, max_segments=max_segments, report=bar.show)
-    outcome = Outcome(score, split, checkpoint, step, is_ema, lanes, evaluator.config, bar.seconds)
+    outcome = Outcome(
+        score,
+        split,
+        checkpoint,
+        lanes,
+        evaluator.config,
+        evaluator.dynamic,
+        bar.seconds,
+        evaluator.n_resumed_tokens,
+    )
     append_json_line(os.path.join(model_dir, EVALUATIONS_NAME), outcome.make_record())
     return outcome
 

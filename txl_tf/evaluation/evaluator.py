@@ -1,7 +1,7 @@
 """The evaluator, which scores every token of a split once, with teacher forcing."""
 
-import itertools
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -9,6 +9,7 @@ from txl_tf.architectures.choice import make_cached_model
 from txl_tf.cached_model import State
 from txl_tf.compilation import compile_function
 from txl_tf.config import EvalConfig
+from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes import Tokens
 from txl_tf.data.sliding_windows import AnyLanes, SlidingWindows
@@ -37,6 +38,20 @@ _ADVICE = "for this evaluation: try fewer lanes, or a smaller tgt_len or mem_len
 Report = Callable[[int, int, Score], None]
 
 
+class Progress(NamedTuple):
+    """An evaluation between two segments.
+
+    Args:
+        n_done: The number of segments that were read.
+        state: The state that was carried to here.
+        score: The score so far.
+    """
+
+    n_done: int
+    state: Any
+    score: Score
+
+
 class Evaluator:
     """Scores every token of a split once, except the first, which has no context.
 
@@ -56,6 +71,9 @@ class Evaluator:
         jit: How much of the step XLA compiles; one of `JIT_MODES`.
     """
 
+    dynamic: DynamicConfig | None = None  # of a `DynamicEvaluator`
+    n_resumed_tokens = 0  # that an interrupted evaluation had scored before
+
     def __init__(
         self,
         model: SegmentModel,
@@ -70,7 +88,7 @@ class Evaluator:
         self._cached = make_cached_model(
             model, config.span, config.tgt_len, temperature=config.temperature
         )
-        self._score_segment = compile_function(self._compute_nats, jit, model.compute_dtype)
+        self._compiled = compile_function(self._compute_nats, jit, model.compute_dtype)
 
     def cut_lanes(
         self,
@@ -157,26 +175,39 @@ class Evaluator:
         n_segments = len(lanes)
         if max_segments is not None:
             n_segments = min(lanes.n_warm + max_segments, n_segments)
-        self._cached.follow_weights()
-        state = self._cached.initial_state(lanes.n_lanes)
-        score, unknown_id = self._make_empty_score()
-        for index, segment in enumerate(itertools.islice(lanes, n_segments)):
+        unknown_id = None if self.vocabulary is None else self.vocabulary.unknown_id
+        progress = self._begin(lanes, n_segments)
+        for index, segment in enumerate(lanes.read(progress.n_done, n_segments), progress.n_done):
+            state, score = progress.state, progress.score
             if index and segment.begins.any():
                 state = state.reset(tf.constant(segment.begins))
-            tensors = Segment(*map(tf.constant, segment))
-            nats, state = self._score_segment(tensors, state)
+            nats, state = self._score_segment(Segment(*map(tf.constant, segment)), state)
             targets = segment.targets[segment.mask]
-            score = score.add(float(nats), len(targets), int((targets == unknown_id).sum()))
+            n_unknown = 0 if unknown_id is None else int((targets == unknown_id).sum())
+            score = score.add(float(nats), len(targets), n_unknown)
+            progress = Progress(index + 1, state, score)
             if report:
                 report(index + 1, n_segments, score)
-        return score
+            self._keep(progress)
+        return progress.score
 
-    def _make_empty_score(self) -> tuple[Score, int]:
-        """Returns the score of no tokens and the id of unknown tokens, -1 if there is none."""
+    def _begin(self, lanes: AnyLanes, n_segments: int) -> Progress:
+        """Returns the progress before the first of the segments that are to be read."""
+        self._cached.follow_weights()
+        return Progress(0, self._cached.initial_state(lanes.n_lanes), self._make_empty_score())
+
+    def _score_segment(self, segment: Segment, state: Any) -> tuple[tf.Tensor, Any]:
+        """Returns the summed loss of a segment of tensors, () float64, and the new state."""
+        return self._compiled(segment, state)
+
+    def _keep(self, progress: Progress) -> None:
+        """Is called after each segment; an evaluation that takes long may store its progress."""
+
+    def _make_empty_score(self) -> Score:
+        """Returns the score of no tokens."""
         if self.vocabulary is None:
-            return Score(0.0, 0), -1
-        unknown_id = self.vocabulary.unknown_id
-        return Score(0.0, 0, self.vocabulary.level, 0), -1 if unknown_id is None else unknown_id
+            return Score(0.0, 0)
+        return Score(0.0, 0, self.vocabulary.level, 0)
 
     def _compute_nats(self, segment: Segment, state: State) -> tuple[tf.Tensor, State]:
         """Returns the summed loss of a segment, () float64, and the new state."""

@@ -107,15 +107,16 @@ class Job(NamedTuple):
     def _make_rows(self, outcome: Outcome) -> dict[str, str]:
         lanes, score = self.lanes, outcome.score
         cut = "" if score.tokens == lanes.n_targets else f" of {lanes.n_targets:,}"
-        weights = ", averaged weights" if outcome.is_ema else ""
+        weights = ", averaged weights" if outcome.checkpoint.is_ema else ""
         vocabulary = self.records.vocabulary
         has_unknown = vocabulary is not None and vocabulary.unknown is not None
         unknown = {"unknown": format_unknown(score)} if has_unknown else {}
         return {
             "data": f"{self.records.dataset}, split {self.split}",
-            "checkpoint": f"{outcome.checkpoint}{weights}",
+            "checkpoint": f"{outcome.checkpoint.path}{weights}",
             "span": describe_span(self.config.evaluation),
             "lanes": lanes.describe(noun=""),
+            **({"dynamic": outcome.dynamic.describe()} if outcome.dynamic else {}),
             "tokens": f"{score.tokens:,}{cut}",
             **unknown,
             "loss": f"{score.nats_per_token:.4f} nats",

@@ -1,5 +1,6 @@
 """A trained model with its vocabulary, which scores and generates text."""
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,11 +11,14 @@ import numpy as np
 from txl_tf.architectures.choice import check_transformer, make_model
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import KERNEL_DTYPES, AttentionSpan, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.reading import open_records
 from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.dynamic.of_run import choose_dynamic, make_evaluator
 from txl_tf.errors import UserError
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.score import Score, describe_unknown
+from txl_tf.inference.dynamic_scoring import DynamicScorer, make_dynamic_scorer
 from txl_tf.inference.export import EXPORT_BATCH_SIZE, export_saved_model
 from txl_tf.inference.generation import Generator
 from txl_tf.inference.quantization import get_kernel_dtype, quantize
@@ -77,6 +81,7 @@ class LanguageModel:
         self._encoder = TextEncoder(vocabulary, model.config.n_token)
         self._generators: dict[tuple[EvalConfig, bool], Generator] = {}
         self._scorers: dict[tuple[EvalConfig, int, bool, str], Scorer] = {}
+        self._dynamic_scorers: dict[tuple[EvalConfig, DynamicConfig, bool, str], DynamicScorer] = {}
 
     @classmethod
     def load(
@@ -196,6 +201,7 @@ class LanguageModel:
         carry_memory: bool = False,
         batch_size: int = SCORING_BATCH_SIZE,
         jit: str = "auto",
+        dynamic: DynamicConfig | bool = False,
     ) -> list[TextScore]:
         r"""Scores texts: all tokens of each except the first, which has no context.
 
@@ -213,19 +219,30 @@ class LanguageModel:
             batch_size: Largest number of texts to read at once.
             jit: How much of the step XLA compiles, once for each shape: "whole", "chains", "none"
                 or "auto"; see `txl_tf.compilation`.
+            dynamic: Dynamic evaluation, for long texts: after each segment the weights make a step
+                on it. Each text (with `carry_memory`, the first) begins with the weights of
+                the model, which are not changed. `True` for the settings of `evaluate`. The
+                texts are read one at a time.
 
         Returns:
             The score of each text, with the losses of its tokens.
 
         Raises:
             UserError: If a text contains a symbol that the vocabulary cannot encode, or an id is
-                out of range.
+                out of range; if the model is quantized and `dynamic` is given, or its rule needs
+                the run's training split and there is none.
         """
         if isinstance(texts, str | bytes):
             raise UserError("`texts` must be a list of texts. Received: one text")
         chunks = (self._encoder.make_chunk(text, number) for number, text in enumerate(texts, 1))
+        config = self._choose_dynamic(dynamic)
+        scorer: Scorer | DynamicScorer
+        if config is None:
+            scorer = self._get_scorer(batch_size, mask_empty_memory, jit)
+        else:
+            scorer = self._get_dynamic_scorer(config, mask_empty_memory, jit)
         scores = score_texts(
-            self._get_scorer(batch_size, mask_empty_memory, jit),
+            scorer,
             [chunks] if carry_memory else ([chunk] for chunk in chunks),
             prefix=self._encoder.encode(prefix) if len(prefix) else (),
             vocabulary=self.vocabulary,
@@ -405,7 +422,13 @@ class LanguageModel:
             origin={"dataset": self.dataset, "step": self.step},
         )
 
-    def evaluate(self, split: str = "test", *, data_dir: str | None = None) -> Score:
+    def evaluate(
+        self,
+        split: str = "test",
+        *,
+        data_dir: str | None = None,
+        dynamic: DynamicConfig | bool = False,
+    ) -> Score:
         """Scores a split of records with the run's evaluation config, like `txl_tf.evaluate`.
 
         Each lane first reads the text before it without scoring it; see docs/evaluation.md.
@@ -413,17 +436,53 @@ class LanguageModel:
         Args:
             split: The name of the split.
             data_dir: The folder of the records; `None` for those of the run.
+            dynamic: Dynamic evaluation, in one lane: after each segment the weights make a step on
+                it. The model is not changed. `True` for the settings that
+                `python -m txl_tf.evaluate --tune` found for the run, or else the defaults of
+                `DynamicConfig`.
 
         Raises:
-            UserError: If there are no records, or they have another vocabulary.
+            UserError: If there are no records, or they have another vocabulary; if the model is
+                quantized and `dynamic` is given, or its rule needs a training split and the
+                records have none.
         """
         records = open_records(data_dir or self._records_dir or "")
         if self.vocabulary is not None and records.vocabulary != self.vocabulary:
             raise UserError(f"`{records.data_dir}` has another vocabulary than the model")
+        config = self._choose_dynamic(dynamic)
+        if config is not None:
+            one_lane = dataclasses.replace(self.evaluation, eval_batch_size=1)
+            evaluator = make_evaluator(self.model, one_lane, config, records, run=self.run)
+            return evaluator.score(records.split(split))
         evaluator = Evaluator(
             self.model, self.evaluation, vocabulary=records.vocabulary, jit="auto"
         )
         return evaluator.score(records.split(split))
+
+    def _choose_dynamic(self, dynamic: DynamicConfig | bool) -> DynamicConfig | None:
+        """Returns the settings of dynamic evaluation; `None` for a static one."""
+        config = choose_dynamic(dynamic, self.run)
+        if config is not None and get_kernel_dtype(self.model) != "float32":
+            raise UserError("`dynamic` needs float32 weights: load the run without `precision`")
+        return config
+
+    def _get_dynamic_scorer(
+        self, dynamic: DynamicConfig, mask_empty_memory: bool, jit: str
+    ) -> DynamicScorer:
+        """Returns the scorer for the settings; the last one keeps its compiled steps."""
+        key = (self.evaluation, dynamic, mask_empty_memory, jit)
+        if key not in self._dynamic_scorers:
+            scorer = make_dynamic_scorer(
+                self.model,
+                self.evaluation,
+                dynamic,
+                open_records(self._records_dir or "") if dynamic.has_statistics else None,
+                run=self.run,
+                mask_empty_memory=mask_empty_memory,
+                jit=jit,
+            )
+            self._dynamic_scorers = {key: scorer}  # each has a copy of the weights
+        return self._dynamic_scorers[key]
 
     def _get_scorer(self, batch_size: int, mask_empty_memory: bool, jit: str) -> Scorer:
         """Returns the scorer for the settings, which keeps its compiled steps."""

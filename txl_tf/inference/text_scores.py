@@ -9,6 +9,7 @@ import numpy as np
 
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.evaluation.score import Score, add_known, compute_perplexity
+from txl_tf.inference.dynamic_scoring import DynamicScorer
 from txl_tf.inference.scoring import Piece, Scorer
 from txl_tf.inference.text_chunks import TextChunk, TextName
 
@@ -182,7 +183,7 @@ class _Stream:
 
 
 def score_texts(
-    scorer: Scorer,
+    scorer: Scorer | DynamicScorer,
     streams: Iterable[Iterable[TextChunk]],
     *,
     prefix: Sequence[int] | np.ndarray = (),

@@ -3,7 +3,7 @@
 from keras import ops
 
 
-def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=False):
+def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=False, filled=None):
     """Returns the attention mask: the memory, and the segment up to the query.
 
     Query i sees key j if j <= i + M; j counts from the oldest state of the memory. `same_length`
@@ -15,9 +15,12 @@ def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=Fals
         mem_len: Memory length M.
         same_length: Whether every query sees the same number of keys.
         counts_self: Whether that number is M instead of M + 1.
+        filled: (B,) int32, the number of entries of each row's memory that hold a token: the
+            last ones. The others are hidden. `None` to show all.
 
     Returns:
-        (T, M + T) bool, true where the query (row) sees the key (column).
+        (T, M + T) bool, true where the query (row) sees the key (column); (B, 1, T, M + T) with
+        `filled`.
 
     >>> ops.convert_to_numpy(make_attention_mask(2, 1, same_length=True)).tolist()
     [[True, True, False], [False, True, True]]
@@ -27,7 +30,10 @@ def make_attention_mask(tgt_len, mem_len, *, same_length=False, counts_self=Fals
     visible = key <= query + mem_len
     if same_length:
         visible = ops.logical_and(visible, key >= query + int(counts_self))
-    return visible
+    if filled is None:
+        return visible
+    is_filled = ops.arange(mem_len + tgt_len) >= mem_len - filled[:, None]  # (B, S)
+    return ops.logical_and(visible, is_filled[:, None, None])
 
 
 def compare_documents(document_starts, mem_len):

@@ -248,10 +248,14 @@ def compute_gradients(
             loss += compute_penalty(states[:, loss_start:], ar=ar, tar=tar, count=count)
         if loss_scale is not None:
             loss *= loss_scale
+    return tf.reduce_sum(nats), take_gradients(tape, loss, model), memory
+
+
+def take_gradients(tape: tf.GradientTape, loss: tf.Tensor, model: SegmentModel) -> list[tf.Tensor]:
+    """Returns the dense gradients of a loss, in the order of `model.trainable_variables`."""
     with warnings.catch_warnings():
         # Embedding and softmax share weights: their gradients are added, which makes them dense.
         warnings.filterwarnings("ignore", "Converting sparse IndexedSlices", UserWarning)
         gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
         # The norm of the embedding's IndexedSlices would count repeated tokens separately.
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-    return tf.reduce_sum(nats), gradients, memory
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]

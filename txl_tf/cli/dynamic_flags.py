@@ -1,0 +1,78 @@
+"""The flags of dynamic evaluation."""
+
+import functools
+
+from absl import flags
+
+from txl_tf.cli.config_flags import define_config_flags, name_flags, override
+from txl_tf.cli.flags import define_flag, reraise_as_flag_error
+from txl_tf.config.dynamic import DYNAMIC_DEFAULTS, DYNAMIC_RECIPES, DynamicConfig, DynamicRecipe
+
+_PREFIX = "dynamic_"
+_OTHERWISE = "that of --dynamic_recipe, or what --tune found for the run, or that of the rule"
+
+
+def define_dynamic_flags(options: flags.FlagValues) -> None:
+    """Defines the flags of dynamic evaluation."""
+    define = functools.partial(define_flag, options)
+    text = (
+        "Dynamic evaluation: after each segment is scored, the weights make a gradient step on "
+        "it. The run is not changed. One lane, unless --lanes is given."
+    )
+    define("dynamic", bool, False, text)
+    text = "Published settings of a dynamic evaluation, with their segment and span."
+    define("dynamic_recipe", str, None, text, choices=tuple(DYNAMIC_RECIPES))
+    define_config_flags(options, DynamicConfig, prefix=_PREFIX, otherwise=_OTHERWISE)
+    text = (
+        "Search the learning rate and the decay of --dynamic on the split, by default valid, and "
+        "keep them in the run for later evaluations."
+    )
+    define("tune", bool, False, text)
+
+
+def check_dynamic_flags(options: flags.FlagValues) -> None:
+    """Checks that the flags of dynamic evaluation are used together as they can be.
+
+    Raises:
+        flags.Error: If they are not.
+    """
+    names = ["dynamic_recipe", "tune", *name_flags(DynamicConfig, _PREFIX).values()]
+    given = [name for name in names if options[name].present and options[name].value is not False]
+    if given and not options.dynamic:
+        raise flags.Error(f"--{given[0]} needs --dynamic")
+    if not options.dynamic:
+        return
+    if options.stride is not None:
+        raise flags.Error("--stride cannot be used with --dynamic, which reads a text once")
+    if options.dynamic_recipe and options.preset:
+        raise flags.Error("--preset cannot be used with --dynamic_recipe, which has its own span")
+    if options.tune and options.json:
+        raise flags.Error("--json cannot be used with --tune, which prints its search")
+    if options.tune and options.dynamic_learning_rate == 0:
+        raise flags.Error("--dynamic_learning_rate must be positive with --tune")
+
+
+def get_recipe(options: flags.FlagValues) -> DynamicRecipe | None:
+    """Returns the recipe that the flags name; `None` if they name none."""
+    return DYNAMIC_RECIPES[options.dynamic_recipe] if options.dynamic_recipe else None
+
+
+def choose_dynamic_config(options: flags.FlagValues, tuned: DynamicConfig | None) -> DynamicConfig:
+    """Returns the settings of dynamic evaluation that the flags choose.
+
+    Args:
+        options: The flags.
+        tuned: The settings that were found for the run; `None` if there are none. They count if
+            the flags name neither a recipe nor another rule.
+
+    Raises:
+        flags.Error: If a value is out of its range.
+    """
+    recipe, rule = get_recipe(options), options.dynamic_rule
+    if recipe:
+        base = recipe.dynamic
+    elif tuned and rule in (None, tuned.rule):
+        base = tuned
+    else:
+        base = DYNAMIC_DEFAULTS[rule or "rms"]
+    return reraise_as_flag_error(override, base, options, prefix=_PREFIX)

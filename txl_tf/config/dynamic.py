@@ -1,0 +1,119 @@
+"""The config of dynamic evaluation."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from txl_tf.config.base import Config, define_field, document_fields
+from txl_tf.config.reading import EvalConfig
+
+DYNAMIC_RULES = ("rms", "rms2019", "sgd")
+
+
+@document_fields
+@dataclass(frozen=True)
+class DynamicConfig(Config):
+    """How the weights follow the text that is scored (Krause et al. 2018, 2019).
+
+    Letters: g is the gradient of a segment's mean loss, S the root of the mean of its square over
+    batches of the training split, W the weight and W_0 its value before the evaluation.
+
+        rms      W += min(decay * S / mean(S), 1) * (W_0 - W) - learning_rate * g / (S + epsilon)
+        rms2019  W += decay * S_n * (W_0 - W) - learning_rate * g / (S_n + epsilon)
+        sgd      W += decay * (W_0 - W) - learning_rate * g
+
+    `rms` is the rule of the paper, in which mean(S) is the mean over the weights (each a tensor) of
+    their means. `rms2019` is that of the authors' program of 2019: S_n is the root of the sum of
+    the squares over the batches, so it grows with their number.
+
+    Raises:
+        UserError: If a value is out of its range, or has no effect on the rule.
+    """
+
+    rule: str = define_field("rms", "Rule of the steps.", choices=DYNAMIC_RULES)
+    learning_rate: float = define_field(
+        1e-4, "Learning rate (eta); 0 for an ordinary, static evaluation."
+    )
+    decay: float = define_field(
+        0.01, "Rate at which weights return to those of the run (lambda); 0 for never."
+    )
+    epsilon: float = define_field(
+        3e-4,
+        "Constant added to the root mean square of the gradients in rms and rms2019. It bounds the "
+        "steps of weights that the training split hardly uses.",
+    )
+    n_batches: int = define_field(
+        200,
+        "Number of segments of the training split whose gradients rms and rms2019 average.",
+        lower_bound=1,
+    )
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether the rule needs the gradients of the training split."""
+        return self.rule != "sgd"
+
+    def describe(self) -> str:
+        """Returns the settings as text.
+
+        >>> DynamicConfig("sgd", 0.01, 0.0).describe()
+        'rule sgd, learning_rate 0.01, decay 0'
+        """
+        constants = f", epsilon {self.epsilon:g}, {self.n_batches} batches"
+        return (
+            f"rule {self.rule}, learning_rate {self.learning_rate:g}, decay {self.decay:g}"
+            f"{constants if self.has_statistics else ''}"
+        )
+
+    def __post_init__(self) -> None:
+        self._check_fields()
+        for name in ("learning_rate", "decay"):
+            self._check(getattr(self, name) >= 0, f"`{name}` must not be negative", name)
+        self._check(self.epsilon > 0, "`epsilon` must be positive", "epsilon")
+        if self.rule == "sgd":
+            self._check(self.decay <= 1, "`decay` must be at most 1 with sgd", "decay")
+            for name in ("epsilon", "n_batches"):
+                self._check(
+                    getattr(self, name) == getattr(type(self), name),
+                    f"`{name}` has no effect with sgd",
+                    name,
+                )
+
+
+class DynamicRecipe(NamedTuple):
+    """The settings of a published dynamic evaluation.
+
+    Args:
+        dynamic: The rule of the steps.
+        evaluation: Lanes, segment and span.
+        published: The results, static and dynamic.
+    """
+
+    dynamic: DynamicConfig
+    evaluation: EvalConfig
+    published: str
+
+
+# Where a search begins, and the settings of a run that was not tuned.
+DYNAMIC_DEFAULTS = {
+    "rms": DynamicConfig(),
+    "rms2019": DynamicConfig("rms2019", 1.5e-5, 24.0, 1e-4),
+    "sgd": DynamicConfig("sgd", 0.1, 0.003),
+}
+
+# Krause et al. 2019, from the settings published with their program. Its number of batches is that
+# of the training split in segments of 128, divided by 5,000.
+_LONG = EvalConfig(tgt_len=128, mem_len=3800, same_length=True, clamp_len=1000, eval_batch_size=1)
+_WORDS = EvalConfig(tgt_len=128, mem_len=1600, same_length=True, clamp_len=1000, eval_batch_size=1)
+DYNAMIC_RECIPES = {
+    "enwik8": DynamicRecipe(
+        DynamicConfig("rms2019", 1.2e-5, 24.0, 1e-4, 140), _LONG, "bpc 0.993 static, 0.940 dynamic"
+    ),
+    "text8": DynamicRecipe(
+        DynamicConfig("rms2019", 1.5e-5, 24.0, 1e-4, 140), _LONG, "bpc 1.085 static, 1.038 dynamic"
+    ),
+    "wt103": DynamicRecipe(
+        DynamicConfig("rms2019", 2e-6, 0.0, 1e-5, 161),
+        _WORDS,
+        "perplexity 18.3 static, 16.4 dynamic",
+    ),
+}
