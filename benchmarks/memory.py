@@ -171,7 +171,7 @@ def measure_step(model_config: ModelConfig, training: TrainConfig, folder: str) 
         return step.compute_gradients(model, ids, ids, memory, span=training.span)
 
     function = tf.function(compute_gradients, jit_compile=True, autograph=False)
-    ids = tf.zeros((training.train_batch_size, training.tgt_len), tf.int32)
+    ids = tf.zeros((training.train_batch_size, training.window_len), tf.int32)
     memory = model.initial_memory(training.train_batch_size, training.mem_len)
     function.experimental_get_compiler_ir(ids, *memory)(stage="optimized_hlo")
     size = read_allocated_bytes(folder, TEMPORARY)

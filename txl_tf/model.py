@@ -231,6 +231,7 @@ class TransformerXL(SegmentModel):
             dropatt=config.dropatt,
             qkv_dropout=config.qkv_dropout,
             is_locked=config.locked_dropout,
+            has_empty=config.word_dropout > 0,
             projects_positions=self.encoding.projects_positions,
             layer_norm_epsilon=config.layer_norm_epsilon,
             kernel_initializer=self._initializer,

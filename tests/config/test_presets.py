@@ -155,8 +155,37 @@ def test_the_base_model_of_the_vendor_has_the_parameters_that_its_shape_gives():
     assert presets.model("wt103_base_lamb").count_parameters() == count
 
 
+def test_penn_treebank_has_the_settings_of_the_later_code():
+    preset = presets.get("ptb")
+    model, training, evaluation = preset.model, preset.training, preset.evaluation
+    shape = (model.n_token, model.n_layer, model.d_model, model.n_head, model.d_head, model.d_inner)
+    assert shape == (10_000, 16, 380, 10, 38, 900)
+    rates = (model.word_dropout, model.input_dropout, model.qkv_dropout, model.dropout)
+    assert (*rates, model.dropatt, model.output_dropout) == (0.2, 0.6, 0.2, 0.2, 0.2, 0.5)
+    assert model.locked_dropout
+    assert model.layer_norm_epsilon == 1e-5  # of PyTorch
+    lengths = (training.tgt_len, training.extra_len, training.mem_len, training.train_batch_size)
+    assert (*lengths, training.tgt_len_std, training.half_len_rate) == (70, 70, 0, 10, 5.0, 0.05)
+    assert (training.ar, training.tar, training.l2, training.clip) == (0.2, 0.1, 1.2e-6, 0.25)
+    rates = (training.learning_rate, training.warmup_steps, training.embed_lr_ratio)
+    assert (training.optimizer, *rates) == ("adam", 3e-4, 3000, 2.0)
+    assert training.learning_rate * training.min_lr_ratio == pytest.approx(1e-4)
+    # 125 epochs of 92,951 tokens a lane, in segments of 67.75 on average
+    assert training.train_steps == pytest.approx(125 * 92_951 / 67.75, rel=1e-3)
+    assert (evaluation.tgt_len, evaluation.mem_len, evaluation.temperature) == (140, 0, 1.08)
+
+
+def test_penn_treebank_has_the_parameters_that_its_shape_gives():
+    attention = 4 * 380 * 380 + 2 * 380  # q k v o, LayerNorm
+    feed_forward = 2 * 380 * 900 + 900 + 380 + 2 * 380
+    of_the_other_code = 16 * (attention + feed_forward) + 10_000 * 381  # which has nothing else
+    assert of_the_other_code == 24_040_400
+    positions = 16 * (380 * 380 + 2 * 380)  # r, u and v
+    assert presets.model("ptb").count_parameters() == of_the_other_code + positions
+
+
 def test_every_preset_but_the_demos_is_checked_here():
-    assert set(presets.names()) == {*PUBLISHED_PRESETS, "demo", "demo_hour"}
+    assert set(presets.names()) == {*PUBLISHED_PRESETS, "ptb", "demo", "demo_hour"}
 
 
 def test_a_preset_gives_its_model():

@@ -34,7 +34,10 @@ def scale_down(name):
     cutoffs = CUTOFFS[: len(preset.model.cutoffs)]
     model = dataclasses.replace(preset.model, **SIZES, d_embed=64, cutoffs=cutoffs)
     sizes = {"tgt_len": TGT_LEN, "mem_len": MEM_LEN}
-    training = dataclasses.replace(preset.training, train_batch_size=BATCH, **sizes)
+    of_training = sizes
+    if preset.training.extra_len:
+        of_training = {"tgt_len": TGT_LEN, "extra_len": MEM_LEN, "tgt_len_std": 0.5}
+    training = dataclasses.replace(preset.training, train_batch_size=BATCH, **of_training)
     evaluation = dataclasses.replace(
         preset.evaluation, eval_batch_size=min(3, preset.evaluation.eval_batch_size), **sizes
     )
@@ -54,7 +57,13 @@ def train(model_config, training):
     from txl_tf.training.workers import Workers
 
     trainer = Trainer(Workers(make_gpu_strategy()), model_config, training)
-    return lambda seed: trainer.run(draw_ids(seed, 2, BATCH, TGT_LEN + 1))
+
+    def run(seed):
+        segments = draw_ids(seed, 2, BATCH, training.window_len + 1)
+        lengths = np.array([TGT_LEN, 2 + seed], np.int32)
+        return trainer.run(segments, lengths=lengths if training.has_random_lengths else None)
+
+    return run
 
 
 class Text:

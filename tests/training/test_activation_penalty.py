@@ -1,4 +1,4 @@
-"""Activation regularization (AR) and its temporal form (TAR): in the gradients, not in the loss."""
+"""Activation regularisation (AR) and its temporal form (TAR): in the gradients, not in the loss."""
 
 import dataclasses
 
@@ -33,6 +33,16 @@ def test_the_penalty_is_that_of_the_definition():
     expected = AR * np.mean(hidden**2) + TAR * np.mean((hidden[:, 1:] - hidden[:, :-1]) ** 2)
     found = compute_penalty(tf.constant(hidden, tf.float32), ar=AR, tar=TAR)
     assert float(found) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_penalty_of_the_first_positions_is_that_of_a_shorter_segment(count):
+    """A single position, such as the last segment of an epoch may have, has no difference."""
+    hidden = tf.constant(np.random.default_rng(3).normal(size=(3, 5, 7)), tf.float32)
+    tar = TAR if count > 1 else 0.0
+    expected = compute_penalty(hidden[:, :count], ar=AR, tar=tar)
+    found = compute_penalty(hidden, ar=AR, tar=TAR, count=tf.constant(count))
+    assert float(found) == pytest.approx(float(expected), rel=1e-6)
 
 
 @pytest.mark.parametrize("loss_start", [0, 2])

@@ -1,4 +1,4 @@
-"""A learning rate of its own for the tables and for a step, and L2 regularization."""
+"""A learning rate of its own for the tables and for a step, and L2 regularisation."""
 
 import dataclasses
 

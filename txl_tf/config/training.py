@@ -91,17 +91,17 @@ class TrainConfig(ReadingConfig):
     )
     ar: float = define_field(
         0.0,
-        "Activation regularization: this times the mean square of the last hidden states, before "
+        "Activation regularisation: this times the mean square of the last hidden states, before "
         "their dropout, is added to the loss that is minimised, not to the reported one.",
     )
     tar: float = define_field(
         0.0,
-        "Temporal activation regularization: the same for the differences of the last hidden "
+        "Temporal activation regularisation: the same for the differences of the last hidden "
         "states from one position to the next.",
     )
     l2: float = define_field(
         0.0,
-        "L2 regularization: this times each weight is added to its clipped gradient. Unlike "
+        "L2 regularisation: this times each weight is added to its clipped gradient. Unlike "
         "weight_decay it applies to all weights, and Adam scales it like gradients.",
     )
     embed_lr_ratio: float = define_field(

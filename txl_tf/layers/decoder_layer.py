@@ -23,6 +23,8 @@ class DecoderLayer(keras.layers.Layer):
         qkv_dropout: Dropout rate of queries, keys and values.
         is_locked: Whether all positions of a row have the same dropout mask, except in the dropout
             of the attention weights.
+        has_empty: Whether words are dropped before the layer, so that states may be zeros, which
+            then pass no gradient; see `add_and_normalize`.
         layer_norm_epsilon: LayerNorm adds it to the variance; the 2019 release has 1e-12.
         projects_positions: As in `RelativeAttention`.
         kernel_initializer: Initializer of all kernels.
@@ -61,6 +63,7 @@ class DecoderLayer(keras.layers.Layer):
         dropatt=0.0,
         qkv_dropout=0.0,
         is_locked=False,
+        has_empty=False,
         layer_norm_epsilon=1e-12,
         projects_positions=True,
         kernel_initializer=None,
@@ -76,6 +79,7 @@ class DecoderLayer(keras.layers.Layer):
             "dropatt": dropatt,
             "qkv_dropout": qkv_dropout,
             "is_locked": is_locked,
+            "has_empty": has_empty,
             "layer_norm_epsilon": layer_norm_epsilon,
             "projects_positions": projects_positions,
             "seed": read_seed(seed),
@@ -109,6 +113,11 @@ class DecoderLayer(keras.layers.Layer):
         return keras.layers.LayerNormalization(
             epsilon=self.arguments["layer_norm_epsilon"], dtype=self.dtype_policy, name=name
         )
+
+    @property
+    def has_empty(self):
+        """Whether states may be zeros."""
+        return self.arguments["has_empty"]
 
     @property
     def n_draws(self):

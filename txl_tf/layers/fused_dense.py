@@ -41,8 +41,13 @@ def rectify(inputs, bias, seed=None, *, rate=0.0, is_locked=False):
     return compute(inputs, as_tensor(bias), *([] if seed is None else [seed]))
 
 
-def add_and_normalize(hidden, change, bias, norm, seed=None, *, rate=0.0, is_locked=False):
+def add_and_normalize(
+    hidden, change, bias, norm, seed=None, *, rate=0.0, is_locked=False, has_empty=False
+):
     """Returns `LayerNorm(hidden + dropout(change + bias))`, a residual connection.
+
+    A state of zeros is normalised to zeros. Its slope is 1 / sqrt(epsilon), so that a chain of
+    norms would overflow: with `has_empty` such a state passes no gradient.
 
     Args:
         hidden: (..., D).
@@ -52,6 +57,7 @@ def add_and_normalize(hidden, change, bias, norm, seed=None, *, rate=0.0, is_loc
         seed: (2,) integers, the seed of the mask; `None` without dropout.
         rate: Dropout rate.
         is_locked: Whether all positions have the same mask.
+        has_empty: Whether there may be states of zeros, as those of dropped words are.
 
     Returns:
         (..., D) in the dtype of `hidden`.
@@ -67,7 +73,10 @@ def add_and_normalize(hidden, change, bias, norm, seed=None, *, rate=0.0, is_loc
     def compute(hidden, change, gain, offset, *optional):
         bias, seed = unpack(optional)
         outputs, normalized, inverse = _add_and_normalize(
-            hidden, change, gain, offset, bias, seed, **rule, epsilon=norm.epsilon
+            *(hidden, change, gain, offset, bias, seed),
+            **rule,
+            epsilon=norm.epsilon,
+            has_empty=has_empty,
         )
 
         def compute_gradients(upstream):
@@ -95,8 +104,10 @@ def _rectify_backward(outputs, upstream, *, rate):
 
 
 @chain
-def _add_and_normalize(hidden, change, gain, offset, bias, seed, *, rate, is_locked, epsilon):
-    """Returns the output, the normalized states and the inverse standard deviation (..., 1)."""
+def _add_and_normalize(
+    hidden, change, gain, offset, bias, seed, *, rate, is_locked, epsilon, has_empty
+):
+    """Returns the output, the normalized states and their slope (..., 1), for the gradient."""
     change = ops.cast(change, "float32")
     if bias is not None:
         change += bias
@@ -106,6 +117,8 @@ def _add_and_normalize(hidden, change, gain, offset, bias, seed, *, rate, is_loc
     inverse = ops.rsqrt(variance + epsilon)
     normalized = (states - mean) * inverse
     outputs = normalized * gain + offset
+    if has_empty:
+        inverse = ops.where(variance > 0, inverse, 0)
     return ops.cast(outputs, hidden.dtype), ops.cast(normalized, hidden.dtype), inverse
 
 

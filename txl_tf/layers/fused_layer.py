@@ -52,13 +52,14 @@ def finish_layer(layer, hidden, attended, *, training=False):
     dropout = _draw_for_states(
         layer.dropout, training
     )  # the masks are drawn in the order of the layer
-    hidden = add_and_normalize(hidden, changed, None, layer.attention_norm, **dropout)
+    norm, has_empty = layer.attention_norm, training and layer.has_empty
+    hidden = add_and_normalize(hidden, changed, None, norm, has_empty=has_empty, **dropout)
     inner = matmul_rows(hidden, network.inner.kernel)
     inner = rectify(inner, network.inner.bias, **_draw_for_states(network.dropout, training))
     changed = matmul_rows(inner, network.outer.kernel)
     dropout = _draw_for_states(layer.dropout, training)
-    norm = layer.feed_forward_norm
-    return add_and_normalize(hidden, changed, network.outer.bias, norm, **dropout)
+    norm, bias = layer.feed_forward_norm, network.outer.bias
+    return add_and_normalize(hidden, changed, bias, norm, has_empty=has_empty, **dropout)
 
 
 def _draw(dropout, training):

@@ -1,4 +1,4 @@
-"""Penalties on the last hidden states: activation and temporal activation regularization."""
+"""Penalties on the last hidden states: activation and temporal activation regularisation."""
 
 import tensorflow as tf
 
@@ -15,8 +15,8 @@ def compute_penalty(
 
     Args:
         hidden: (B, T, D), the last hidden states without dropout, of the positions with a loss.
-        ar: Factor of the activation regularization.
-        tar: Factor of the temporal activation regularization, which needs two positions or more.
+        ar: Factor of the activation regularisation.
+        tar: Factor of the temporal activation regularisation, which needs two positions or more.
         count: () int32, the number of the first positions that count; `None` for all.
 
     References:
@@ -33,9 +33,13 @@ def compute_penalty(
 
 
 def _compute_mean(values: tf.Tensor, count: tf.Tensor | None) -> tf.Tensor:
-    """Returns the mean over the first `count` positions of (B, T, ...); `None` for all."""
+    """Returns the mean over the first `count` positions of (B, T, ...); 0 if there are none.
+
+    `None` is for all positions.
+    """
     if count is None:
         return tf.reduce_mean(values)
     by_position = tf.reduce_mean(values, axis=[0, *range(2, values.shape.rank)])
     is_counted = tf.range(values.shape[1]) < count
-    return tf.reduce_sum(tf.where(is_counted, by_position, 0.0)) / tf.cast(count, tf.float32)
+    divisor = tf.cast(tf.maximum(count, 1), tf.float32)
+    return tf.reduce_sum(tf.where(is_counted, by_position, 0.0)) / divisor

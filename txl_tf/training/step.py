@@ -82,9 +82,9 @@ def train_step(
         count: () int32, the number of positions of the segment; what follows them in `ids` has no
             loss, and must not reach a later step by the memory. `None` for all.
         rate_factor: () float32, the factor of the learning rate of this step; `None` for 1.
-        ar: Factor of the activation regularization, which is not part of the reported loss; see
+        ar: Factor of the activation regularisation, which is not part of the reported loss; see
             `compute_penalty`.
-        tar: Factor of the temporal activation regularization.
+        tar: Factor of the temporal activation regularisation.
         compute: A compiled `compute_gradients`; `None` to run it uncompiled.
 
     Returns:
@@ -221,11 +221,11 @@ def compute_gradients(
         loss_scale: () float32, the factor of the gradients, or `None`.
         loss_start: The first position whose target has a loss.
         count: () int32, the number of positions from there on that have one; `None` for all.
-        ar: Factor of the activation regularization.
-        tar: Factor of the temporal activation regularization.
+        ar: Factor of the activation regularisation.
+        tar: Factor of the temporal activation regularisation.
 
     Returns:
-        The summed loss in nats, () float32, without the regularization; the dense gradients of the
+        The summed loss in nats, () float32, without the regularisation; the dense gradients of the
         mean loss, in the order of `model.trainable_variables`; the new memory.
     """
     with tf.GradientTape() as tape:

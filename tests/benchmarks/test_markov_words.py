@@ -1,0 +1,46 @@
+"""The synthetic corpus with the sizes of Penn Treebank."""
+
+import numpy as np
+import pytest
+
+from benchmarks import markov_words
+from benchmarks.markov_words import N_FAVOURITES, N_WORDS, SIZES, Chain
+from txl_tf.data.reading import open_records
+from txl_tf.preparation.corpora import CORPORA
+
+
+@pytest.fixture(scope="module")
+def chain():
+    return Chain.draw(np.random.default_rng(3), 500)
+
+
+def test_the_probabilities_of_the_words_after_each_word_add_up_to_one(chain):
+    words = np.arange(500)
+    for before in (0, 7, 499):
+        ids = np.stack([np.full(500, before), words], axis=1)
+        found = np.concatenate([chain.score(pair) for pair in ids])
+        assert np.exp(-found).sum() == pytest.approx(1.0, abs=1e-9)
+
+
+def test_the_text_is_that_of_the_probabilities(chain):
+    """Words follow a word as often as their probabilities say."""
+    ids = chain.generate(np.random.default_rng(5), 400_000)
+    before = np.bincount(ids).argmax()
+    after = ids[1:][ids[:-1] == before]
+    frequency = np.bincount(after, minlength=500) / len(after)
+    pairs = np.stack([np.full(500, before), np.arange(500)], axis=1)
+    expected = np.exp(-np.concatenate([chain.score(pair) for pair in pairs]))
+    # Five standard errors; where chains are joined, one word in 800 follows from no other.
+    limit = 5 * np.sqrt(expected / len(after)) + 2e-3
+    assert (np.abs(frequency - expected) < limit).all()
+    assert len(set(chain.favourites[before])) <= N_FAVOURITES
+
+
+def test_the_corpus_has_the_sizes_of_penn_treebank(tmp_path, capsys):
+    assert markov_words.main(["markov_words", f"--data_dir={tmp_path / 'data'}"]) == 0
+    assert CORPORA["ptb"].tokens == SIZES
+    assert CORPORA["ptb"].symbols == N_WORDS
+    records = open_records(tmp_path / "data")
+    assert {split: len(records.split(split)) for split in records.splits} == SIZES
+    assert records.n_token == N_WORDS
+    assert "valid: perplexity 126.6 by the chain itself, 921 by how" in capsys.readouterr().out
