@@ -25,7 +25,7 @@ N_POINTS = 15  # evaluations of a run, which make its curve
 WARMUP_SHARE = 1 / 15
 LARGEST_GRID = 12
 QUICK = {
-    **{"variants": ["adam-cosine", "adam-mean", "muon-linear"], "steps": 60, "seeds": ["1"]},
+    **{"variants": ["adam-cosine", "muon-mean"], "steps": 60, "seeds": ["1"]},
     **{"n_layer": 2, "d_model": 32, "n_head": 2, "valid_bytes": 20_000},
 }
 
