@@ -160,7 +160,9 @@ def permute_qkv(order, layer):
 
 def forget_memory(layer):
     project = layer.attention.project
-    layer.attention.project = lambda hidden, memory: project(hidden, memory * 0)
+    layer.attention.project = lambda hidden, memory, **options: (
+        project(hidden, memory * 0, **options)
+    )
 
 
 def swap_biases(layer):
@@ -381,8 +383,8 @@ def test_a_bias_that_is_left_out_is_named(index):
 def test_losses_that_are_not_those_of_the_distribution_are_named(monkeypatch):
     call = AdaptiveSoftmax.call
 
-    def drop_tail(self, hidden, targets, embedding):
-        return ops.where(targets >= 80, 0.0, call(self, hidden, targets, embedding))
+    def drop_tail(self, hidden, targets, embedding, **options):
+        return ops.where(targets >= 80, 0.0, call(self, hidden, targets, embedding, **options))
 
     monkeypatch.setattr(AdaptiveSoftmax, "call", drop_tail)
     checks = compare("word_large")
@@ -479,8 +481,8 @@ def test_an_edge_that_is_off_by_one_is_found(drawn, cutoffs, n_token, edge, part
     model = load_model(path, config)
     call = getattr(model, part).call
 
-    def take_another(hidden, targets, embedding):
-        return call(hidden, confuse(targets, edge, n_token), embedding)
+    def take_another(hidden, targets, embedding, **options):
+        return call(hidden, confuse(targets, edge, n_token), embedding, **options)
 
     def embed_another(ids):
         return call(confuse(ids, edge, n_token))
