@@ -2,7 +2,9 @@
 
 The comparison `optimizers` of `python -m benchmarks.curves`. For each setting, the learning rate is
 chosen on one seed from a grid of powers of two, which is extended while the best is at an edge.
-The setting is then measured on other seeds, so that the choice does not favour it.
+The setting is then measured on other seeds, so that the choice does not favour it. Two settings are
+whole recipes, whose learning rate is fixed: `release`, that of 2019, and `recommended`, that of the
+presets for new corpora.
 """
 
 import itertools
@@ -34,14 +36,16 @@ class Setting(NamedTuple):
     """What is compared.
 
     Args:
-        flags: Flags of the training program.
+        flags: Flags of the training program, in place of those that all settings share.
         shares: Flags that are a number of steps, as shares of all steps.
         rate: The learning rate in the middle of the first grid.
+        is_recipe: Whether the learning rate is fixed.
     """
 
     flags: tuple[str, ...] = ()
     shares: Mapping[str, float] = {}
     rate: float = 1e-3
+    is_recipe: bool = False
 
     def list_flags(self, rate: float, steps: int) -> list[str]:
         """Returns the flags of a run."""
@@ -66,6 +70,10 @@ SETTINGS = {
     "muon-wsd": Setting((*_MUON, *_WSD), {"decay_steps": 0.2}, rate=4e-3),
     "muon-mean": Setting((*_MUON, *_CONSTANT), {"average_from": 0.6}, rate=4e-3),
     "muon-decay-linear": Setting((*_MUON, *_DECAY, *_LINEAR), rate=4e-3),
+    "release": Setting(("--init_std=0.02", "--dropout=0.1"), is_recipe=True),
+    "recommended": Setting(
+        ("--init_std=0.05", "--dropout=0", *_MUON, *_LINEAR), rate=4e-3, is_recipe=True
+    ),
 }
 
 
@@ -92,8 +100,8 @@ class Found(NamedTuple):
     """What was measured of a setting.
 
     Args:
-        tuned: The bits per byte of each learning rate of the grid.
-        rate: The best of them.
+        tuned: The bits per byte of each learning rate of the grid; empty for a recipe.
+        rate: The best of them, or that of the recipe.
         runs: The runs with that rate, by seed.
     """
 
@@ -143,7 +151,7 @@ class Experiment:
             UserError: If the run fails, or was kept of other flags.
         """
         own = SETTINGS[name].list_flags(rate, self.steps)
-        flag_texts = [*self.shared, *own, f"--seed={seed}"]
+        flag_texts = _override(self.shared, [*own, f"--seed={seed}"])
         path = self.folder / "runs" / f"{name}-{rate:.3g}-seed{seed}.json"
         if path.exists():
             kept = json.loads(path.read_text(encoding="utf-8"))
@@ -182,10 +190,10 @@ class Experiment:
 
     def measure(self, name: str, tuning_seed: str, seeds: Sequence[str]) -> Found:
         """Tunes the learning rate of a setting on one seed, and measures it on others."""
-        tuned = tune(
-            lambda rate: self.train(name, rate, tuning_seed).bits, start=SETTINGS[name].rate
-        )
-        rate = min(tuned, key=lambda rate: tuned[rate])
+        rate, tuned = SETTINGS[name].rate, {}
+        if not SETTINGS[name].is_recipe:
+            tuned = tune(lambda rate: self.train(name, rate, tuning_seed).bits, start=rate)
+            rate = min(tuned, key=lambda rate: tuned[rate])
         return Found(tuned, rate, {seed: self.train(name, rate, seed) for seed in seeds})
 
 
@@ -354,6 +362,11 @@ def draw(found: Mapping[str, Found], target: str) -> None:
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
     figure.savefig(target, dpi=120)
+
+
+def _override(shared: Sequence[str], own: Sequence[str]) -> list[str]:
+    """Returns flags, `--name=value` each, of which the later one of two with one name counts."""
+    return list({text.partition("=")[0]: text for text in [*shared, *own]}.values())
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from txl_tf.version import __version__
 
 _PLACES = {
     "AttentionSpan": "txl_tf.config",
+    "DynamicConfig": "txl_tf.config",
     "EvalConfig": "txl_tf.config",
     "LanguageModel": "txl_tf.inference",
     "ModelConfig": "txl_tf.config",

@@ -320,7 +320,8 @@ _LM1B_LARGE = Preset(
 #
 # An epoch has about 1,372 steps, and the cosine ends with epoch 125. The other 50 epochs, at half
 # of the last rate with the mean of the weights, are a second run that starts from the first:
-# `--warm_start_path`, `--learning_rate 5e-5 --min_lr_ratio 1 --warmup_steps 0`, 68,600 steps.
+# `--warm_start_path`, `--learning_rate 5e-5 --min_lr_ratio 1 --warmup_steps 0 --average_from 1`,
+# 68,600 steps.
 #
 # Where it differs: there, W_r is the kernel of the keys, and u and v are the query of the distance
 # 0, so that it has 24.0M parameters; here they are weights of their own, 26.4M as by the paper's

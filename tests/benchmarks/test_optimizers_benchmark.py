@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import curves, optimizers
-from txl_tf.config import TrainConfig
+from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 
 
@@ -50,8 +50,10 @@ def test_the_step_of_a_loss_lies_on_the_curve(bits, step):
 
 
 def parse(flag_text):
-    """Returns the name and the value of a flag of the training program."""
+    """Returns the name of a flag of the training program, and its value; of the model `None`."""
     name, _, value = flag_text.removeprefix("--").partition("=")
+    if hasattr(ModelConfig(n_token=256), name):
+        return name, None
     kind = type(getattr(TrainConfig(), name))
     return name, kind(value)
 
@@ -59,7 +61,8 @@ def parse(flag_text):
 @pytest.mark.parametrize("steps", [15, 60, 1500])
 @pytest.mark.parametrize("name", optimizers.SETTINGS)
 def test_all_settings_are_configs(name, steps):
-    fields = dict(map(parse, optimizers.SETTINGS[name].list_flags(1e-3, steps)))
+    parsed = map(parse, optimizers.SETTINGS[name].list_flags(1e-3, steps))
+    fields = {name: value for name, value in parsed if value is not None}
     warmup_steps = round(optimizers.WARMUP_SHARE * steps)
     config = TrainConfig(train_steps=steps, warmup_steps=warmup_steps, **fields)
     assert config.learning_rate == 1e-3
@@ -104,6 +107,15 @@ def test_the_table_is_of_the_seeds_that_did_not_choose_the_rates(trained, tmp_pa
     out = capsys.readouterr().out
     assert "| muon-linear | 0.008 | 1.5200 | 1.5100 to 1.5300 | 75 | 1,000 |\n" in out
     assert (tmp_path / "curves.png").exists()
+
+
+def test_a_recipe_is_not_tuned_and_its_flags_come_first(trained, tmp_path):
+    made, flags = trained
+    assert curves.main(["curves", *flags, "--variants=recommended", "--init_std=0.3"]) == 0
+    assert [run.flags[1:] for run in made] == [["0.004", "1"], ["0.004", "3"]]
+    (path,) = (tmp_path / "work" / "runs").glob("*seed1.json")
+    kept = json.loads(path.read_text())["flags"]
+    assert [text for text in kept if text.startswith("--init_std")] == ["--init_std=0.05"]
 
 
 def test_an_interrupted_call_makes_no_run_twice(trained):

@@ -160,8 +160,8 @@ def permute_qkv(order, layer):
 
 def forget_memory(layer):
     project = layer.attention.project
-    layer.attention.project = lambda hidden, memory, **options: (
-        project(hidden, memory * 0, **options)
+    layer.attention.project = lambda hidden, memory, **options: project(
+        hidden, memory * 0, **options
     )
 
 

@@ -99,6 +99,28 @@ def test_singular_values_become_about_1(shape, jit_compile):
     assert moved.max() < 1.25
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_in_bfloat16_move_singular_values_to_about_1(shape):
+    matrix = make_matrix(shape)
+    found = orthogonalize(matrix, product_dtype="bfloat16")
+    assert found.dtype == tf.float32
+    u, _, v = np.linalg.svd(matrix, full_matrices=False)
+    moved = np.diag(u.T @ found.numpy() @ v.T)
+    assert moved.min() > 0.6
+    assert moved.max() < 1.3
+
+
+@pytest.mark.parametrize(("precision", "is_rounded"), [("float32", False), ("bfloat16", True)])
+def test_the_products_have_the_precision_of_the_run(precision, is_rounded):
+    weight = keras.Variable(np.zeros((13, 29)), name="kernel", dtype="float32")
+    training = dataclasses.replace(MUON, warmup_steps=0, precision=precision, clip=1e6)
+    make_optimizer(training).apply([make_matrix(weight.shape)], [weight])
+    direction = weight.numpy() / weight.numpy()[0, 0]
+    exact = orthogonalize(make_matrix(weight.shape)).numpy()
+    difference = np.abs(direction - exact / exact[0, 0]).max()
+    assert (difference > 1e-3) == is_rounded
+
+
 @pytest.mark.parametrize("scale", [1e-12, 1e9])
 def test_the_scale_of_a_matrix_does_not_matter(scale):
     matrix = make_matrix((5, 7))

@@ -1,5 +1,6 @@
 """Hyper-parameters as frozen, checked dataclasses with the names of the 2019 release."""
 
+from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.config.model import LSTM, SHAPELESS, TRAINED_WITH, TRANSFORMER_XL, ModelConfig
 from txl_tf.config.reading import (
     KERNEL_DTYPES,
@@ -20,6 +21,7 @@ __all__ = [
     "TRAINED_WITH",
     "TRANSFORMER_XL",
     "AttentionSpan",
+    "DynamicConfig",
     "EvalConfig",
     "ModelConfig",
     "TrainConfig",

@@ -131,7 +131,7 @@ class Trainer:
                 remat=config.remat,
                 dtype=DTYPE_POLICIES[config.precision],
             )
-            self.optimizer = make_optimizer(config, jit_compile=self.jit != "none")
+            self.optimizer = make_optimizer(config, jit=self.jit)
             self.optimizer.build(self.model.trainable_variables)
         with explain_full_memory(ADVICE):
             self.memory = ReplicaMemory(workers, self.model, self.rows, config.mem_len)

@@ -11,13 +11,22 @@ from txl_tf.training.optimizers.muon import Muon
 from txl_tf.training.schedule import make_schedule
 
 
-def make_optimizer(config: TrainConfig, *, jit_compile: bool = False) -> Optimizer:
-    """Returns the optimizer of a run, with its schedule and gradient clipping by global norm."""
+def make_optimizer(config: TrainConfig, *, jit: str = "none") -> Optimizer:
+    """Returns the optimizer of a run, with its schedule and gradient clipping by global norm.
+
+    Args:
+        config: The training config.
+        jit: What XLA compiles: "whole", "chains" or "none"; matrix products only with "whole".
+    """
     optimizers: dict[str, Callable[..., Optimizer]] = {
         "adam": Adam,
         "adamw": AdamW,
-        "lamb": functools.partial(Lamb, jit_compile=jit_compile),
-        "muon": functools.partial(Muon, jit_compile=jit_compile),
+        "lamb": functools.partial(Lamb, jit_compile=jit != "none"),
+        "muon": functools.partial(
+            Muon,
+            jit_compile=jit == "whole",
+            product_dtype="bfloat16" if config.precision == "bfloat16" else "float32",
+        ),
     }
     return optimizers[config.optimizer](
         make_schedule(config),

@@ -1,5 +1,6 @@
 """Muon: orthogonalised momentum for the matrices of the layers, Adam for all other weights."""
 
+import functools
 from typing import Any
 
 import keras
@@ -33,6 +34,8 @@ class Muon(Adam):
     Args:
         *args: Of `Optimizer`.
         jit_compile: Whether XLA compiles the orthogonalisation.
+        product_dtype: The dtype of the matrix products of the orthogonalisation: float32 or
+            bfloat16.
         **kwargs: Of `Optimizer`.
 
     References:
@@ -43,12 +46,20 @@ class Muon(Adam):
     momentum = 0.95
     scale = 0.2
 
-    def __init__(self, *args: Any, jit_compile: bool = False, **kwargs: Any):
+    def __init__(
+        self,
+        *args: Any,
+        jit_compile: bool = False,
+        product_dtype: str = "float32",
+        **kwargs: Any,
+    ):
         super().__init__(*args, **kwargs)
-        # Matrices of one shape share a compiled function.
-        self._orthogonalize = orthogonalize
+        self._orthogonalize = functools.partial(orthogonalize, product_dtype=product_dtype)
         if jit_compile:
-            self._orthogonalize = tf.function(orthogonalize, jit_compile=True, autograph=False)
+            # Matrices of one shape share a compiled function.
+            self._orthogonalize = tf.function(
+                self._orthogonalize, jit_compile=True, autograph=False
+            )
 
     def _has_velocity(self, weight: keras.Variable) -> bool:
         return not is_layer_matrix(weight)
@@ -71,7 +82,9 @@ class Muon(Adam):
         weight.assign_sub(factors.rate * factor * self._orthogonalize(direction, n_joint))
 
 
-def orthogonalize(matrix: tf.Tensor, n_joint: int = 1) -> tf.Tensor:
+def orthogonalize(
+    matrix: tf.Tensor, n_joint: int = 1, *, product_dtype: str = "float32"
+) -> tf.Tensor:
     """Moves the singular values of matrices to about 1, from .7 to 1.2.
 
     Newton-Schulz iterations of a polynomial of degree 5: only matrix products. The result does not
@@ -80,22 +93,24 @@ def orthogonalize(matrix: tf.Tensor, n_joint: int = 1) -> tf.Tensor:
     Args:
         matrix: (rows, n_joint columns) float32, matrices side by side.
         n_joint: The number of the matrices.
+        product_dtype: The dtype of the products, float32 or bfloat16.
 
     Returns:
-        The new matrices side by side, in the shape of `matrix`.
+        The new matrices side by side, in the shape of `matrix`, float32.
     """
     x = tf.stack(tf.split(matrix, n_joint, axis=1))  # (n_joint, rows, columns)
     is_tall = x.shape[1] > x.shape[2]
     if is_tall:  # the products are then as small as possible
         x = tf.linalg.matrix_transpose(x)
     x = tf.math.divide_no_nan(x, tf.norm(x, axis=(1, 2), keepdims=True))
+    x = tf.cast(x, product_dtype)
     a, b, c = COEFFICIENTS
     for _ in range(N_ITERATIONS):
         gram = tf.matmul(x, x, transpose_b=True)
         x = a * x + tf.matmul(b * gram + c * tf.matmul(gram, gram), x)
     if is_tall:
         x = tf.linalg.matrix_transpose(x)
-    return tf.concat(tf.unstack(x), axis=1)
+    return tf.cast(tf.concat(tf.unstack(x), axis=1), tf.float32)
 
 
 def is_layer_matrix(weight: keras.Variable) -> bool:
