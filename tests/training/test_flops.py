@@ -192,7 +192,9 @@ def test_the_orthogonalization_of_muon_counts_on_each_replica(name):
     for weight in filter(is_layer_matrix, model.trainable_variables):
         function = tf.function(orthogonalize, jit_compile=True, autograph=False)
         n_joint = count_joint_matrices(weight)
-        compiled = function.experimental_get_compiler_ir(tf.zeros(weight.shape), n_joint)
+        compiled = function.experimental_get_compiler_ir(
+            tf.zeros(weight.shape), n_joint, product_dtype="float32"
+        )
         expected += count_products(compiled(stage="hlo"))
     training = dataclasses.replace(TRAINING, optimizer="muon")
     for n_replicas in (1, 3):

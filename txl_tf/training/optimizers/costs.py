@@ -1,7 +1,7 @@
 """What Muon takes: the matrices that it changes, and its operations, from the config of a model."""
 
 from txl_tf.config import LSTM, ModelConfig
-from txl_tf.training.optimizers.muon import N_ITERATIONS
+from txl_tf.training.optimizers.muon import COEFFICIENTS
 
 
 def list_matrices(model: ModelConfig) -> list[tuple[int, int]]:
@@ -25,5 +25,5 @@ def count_orthogonalization_flops(model: ModelConfig) -> float:
     flops = 0.0
     for matrix in list_matrices(model):
         short, long = sorted(matrix)
-        flops += N_ITERATIONS * (2 * 2 * short * short * long + 2 * short**3)
+        flops += len(COEFFICIENTS) * (2 * 2 * short * short * long + 2 * short**3)
     return flops
