@@ -184,8 +184,27 @@ def test_penn_treebank_has_the_parameters_that_its_shape_gives():
     assert presets.model("ptb").count_parameters() == of_the_other_code + positions
 
 
-def test_every_preset_but_the_demos_is_checked_here():
-    assert set(presets.names()) == {*PUBLISHED_PRESETS, "ptb", "demo", "demo_hour"}
+@pytest.mark.parametrize(
+    ("name", "n_parameters"),
+    [("demo", 1_492_672), ("small", 3_483_392), ("medium", 11_621_632), ("large", 34_257_152)],
+)
+def test_presets_for_new_corpora_have_one_recipe(name, n_parameters):
+    model, training = presets.get(name).model, presets.get(name).training
+    assert model.count_parameters() == n_parameters
+    assert (model.n_token, model.d_head, model.d_inner) == (256, 64, 4 * model.d_model)
+    assert model.n_head * model.d_head == model.d_embed == model.d_model
+    assert model.init_std == pytest.approx(0.8 / model.d_model**0.5, rel=0.15)
+    assert (training.optimizer, training.schedule, training.min_lr_ratio) == ("muon", "linear", 0)
+    assert training.mem_len == training.tgt_len
+
+
+def test_the_hour_of_the_demo_is_the_small_preset():
+    assert presets.get("demo_hour") is presets.get("small")
+
+
+def test_every_preset_is_checked_here():
+    recommended = {"demo", "demo_hour", "small", "medium", "large"}
+    assert set(presets.names()) == {*PUBLISHED_PRESETS, "ptb", *recommended}
 
 
 def test_a_preset_gives_its_model():
@@ -208,7 +227,9 @@ def test_an_unknown_preset_names_those_that_there_are(name, message):
 @pytest.mark.parametrize("name", presets.names())
 def test_a_preset_is_found_by_its_model(name):
     model = dataclasses.replace(presets.model(name), dropout=0.5, proj_same_dim=True)
-    assert presets.find(model, name.split("_")[0]) == name
+    found = presets.find(model, name.split("_")[0])
+    assert found is not None
+    assert presets.get(found) is presets.get(name)
 
 
 def test_the_number_of_tokens_tells_text8_from_enwik8():

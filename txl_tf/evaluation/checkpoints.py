@@ -189,7 +189,11 @@ def score_checkpoint(
     """
     level = evaluator.vocabulary.level if evaluator.vocabulary else None
     with ScoreBar(split, level) as bar:
-        score = evaluator.score_lanes(lanes, max_segments=max_segments, report=bar.show)
+
+        def report(done: int, total: int, score: Score) -> None:
+            bar.show(done, total, score, evaluator.n_resumed_tokens)
+
+        score = evaluator.score_lanes(lanes, max_segments=max_segments, report=report)
     outcome = Outcome(
         score,
         split,

@@ -1,98 +1,9 @@
-"""Presets: named settings of the paper and its authors' code, of NVIDIA, and of the demo."""
+"""Settings of the paper and its authors' code, and of NVIDIA."""
 
 import dataclasses
-import difflib
 
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
-from txl_tf.errors import UserError
-
-# A model with the sizes of a preset belongs to it; its vocabulary and projections may differ.
-_SIZES = (
-    *("model_type", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "div_val"),
-    "untie_r",
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class Preset:
-    """The settings of a model, its training and its evaluation.
-
-    Args:
-        model: The shapes of the weights, dropout and initialisation.
-        training: Schedule, batch size, segment and span.
-        evaluation: Lanes, segment and span of the published result.
-        published: The result on the test split in the paper, or in another source that the text
-            names; empty for none.
-        published_valid: The same on the validation split.
-    """
-
-    model: ModelConfig
-    training: TrainConfig
-    evaluation: EvalConfig
-    published: str = ""
-    published_valid: str = ""
-
-    def find_published(self, split: str) -> tuple[str, str]:
-        """Returns the published result to compare a split with, and the split that it is of.
-
-        Only the validation split has a result of its own, and not in every preset; the result on
-        the test split serves for all others.
-        """
-        if split == "valid" and self.published_valid:
-            return self.published_valid, "valid"
-        return self.published, "test"
-
-
-def get(name: str) -> Preset:
-    """Returns a preset.
-
-    Raises:
-        UserError: If no preset has this name; the message lists all names.
-    """
-    if name not in PRESETS:
-        nearest = difflib.get_close_matches(name, PRESETS, n=1)
-        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-        raise UserError(f"Unknown preset {name!r}.{hint} Known: {', '.join(PRESETS)}")
-    return PRESETS[name]
-
-
-def names() -> tuple[str, ...]:
-    """Returns the names of all presets."""
-    return tuple(PRESETS)
-
-
-def model(name: str) -> ModelConfig:
-    """Returns the model config of a preset.
-
-    >>> model("wt103_base").count_parameters()
-    151119838
-    """
-    return get(name).model
-
-
-def find(model: ModelConfig, dataset: str | None = None) -> str | None:
-    """Returns the name of the preset with the sizes of a model; `None` if there is none.
-
-    >>> find(model("wt103_large")), find(ModelConfig(n_token=27))
-    ('wt103_large', None)
-
-    Args:
-        model: The config of the model.
-        dataset: The name of the data set, which decides between presets with equal sizes. If no
-            preset is for it, the nearest vocabulary size decides.
-    """
-
-    def rate(name: str) -> tuple[bool, int]:
-        is_other = not name.startswith(f"{dataset}_")
-        return is_other, abs(PRESETS[name].model.n_token - model.n_token)
-
-    sizes = [getattr(model, size) for size in _SIZES]
-    found = [
-        name
-        for name, preset in PRESETS.items()
-        if [getattr(preset.model, size) for size in _SIZES] == sizes
-    ]
-    return min(found, key=rate, default=None)
+from txl_tf.presets.preset import Preset
 
 
 def _base_characters(n_token: int, published: str) -> Preset:
@@ -368,56 +279,7 @@ _PTB = Preset(
     "56.72 perplexity in version 1 of the paper",
 )
 
-# For the bytes of a small corpus. On two cores, the first takes minutes, the second up to an hour.
-_DEMO = Preset(
-    ModelConfig(
-        n_token=256,
-        n_layer=3,
-        d_model=192,
-        d_embed=192,
-        n_head=3,
-        d_head=64,
-        d_inner=768,
-        dropout=0.0,
-        dropatt=0.0,
-    ),
-    TrainConfig(
-        learning_rate=1.5e-3,
-        warmup_steps=200,
-        train_steps=3600,
-        train_batch_size=8,
-        tgt_len=64,
-        mem_len=64,
-    ),
-    EvalConfig(eval_batch_size=16, tgt_len=64, mem_len=128, same_length=True),
-)
-
-_DEMO_HOUR = Preset(
-    ModelConfig(
-        n_token=256,
-        n_layer=4,
-        d_model=256,
-        d_embed=256,
-        n_head=4,
-        d_head=64,
-        d_inner=1024,
-        dropout=0.05,
-        dropatt=0.0,
-    ),
-    TrainConfig(
-        learning_rate=1e-3,
-        warmup_steps=200,
-        train_steps=4000,
-        train_batch_size=16,
-        tgt_len=64,
-        mem_len=64,
-    ),
-    _DEMO.evaluation,
-)
-
-PRESETS: dict[str, Preset] = {
-    "demo": _DEMO,
-    "demo_hour": _DEMO_HOUR,
+PUBLISHED: dict[str, Preset] = {
     # enwik8 has 205 byte values. The released model has 204, because its preparation lost the
     # line breaks: `dataclasses.replace(model, n_token=204)`.
     "enwik8_base": _base_characters(205, "1.06 bpc"),

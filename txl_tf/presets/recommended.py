@@ -1,0 +1,64 @@
+"""Settings for a new corpus, found by measurements: docs/experiments.md has them.
+
+All have Muon, a linear decay to zero, and initial weights of about .8 / sqrt(d_model), which are
+larger than those of 2019. `n_token` is that of bytes; a run has the vocabulary of its records.
+"""
+
+from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.presets.preset import Preset
+
+
+def _make_model(n_layer: int, n_head: int, init_std: float, dropout: float) -> ModelConfig:
+    """Returns a model of bytes with heads of 64 dimensions."""
+    width = 64 * n_head
+    return ModelConfig(
+        n_token=256,
+        n_layer=n_layer,
+        d_model=width,
+        d_embed=width,
+        n_head=n_head,
+        d_head=64,
+        d_inner=4 * width,
+        init_std=init_std,
+        dropout=dropout,
+        dropatt=0.0,
+    )
+
+
+def _make_training(train_steps: int, warmup_steps: int, tgt_len: int) -> TrainConfig:
+    return TrainConfig(
+        optimizer="muon",
+        schedule="linear",
+        min_lr_ratio=0.0,
+        learning_rate=4e-3,
+        warmup_steps=warmup_steps,
+        train_steps=train_steps,
+        train_batch_size=16,
+        tgt_len=tgt_len,
+        mem_len=tgt_len,
+    )
+
+
+def _make_evaluation(tgt_len: int) -> EvalConfig:
+    return EvalConfig(eval_batch_size=16, tgt_len=tgt_len, mem_len=2 * tgt_len, same_length=True)
+
+
+# For a small corpus, in minutes.
+_DEMO = Preset(_make_model(3, 3, 0.05, 0.0), _make_training(1250, 100, 64), _make_evaluation(64))
+
+# On two cores, these take an hour, a day and a week.
+_SMALL = Preset(_make_model(4, 4, 0.05, 0.1), _make_training(6000, 400, 128), _make_evaluation(128))
+_MEDIUM = Preset(
+    _make_model(6, 6, 0.04, 0.1), _make_training(60_000, 1000, 256), _make_evaluation(256)
+)
+_LARGE = Preset(
+    _make_model(10, 8, 0.035, 0.1), _make_training(160_000, 2000, 256), _make_evaluation(256)
+)
+
+RECOMMENDED: dict[str, Preset] = {
+    "demo": _DEMO,
+    "small": _SMALL,
+    "medium": _MEDIUM,
+    "large": _LARGE,
+    "demo_hour": _SMALL,
+}
