@@ -8,6 +8,7 @@ favourites or by its class. So the best perplexity that any model can reach is k
 of a model which only knows how frequent each word is.
 """
 
+import bisect
 import sys
 from typing import NamedTuple
 
@@ -22,7 +23,6 @@ from txl_tf.data.writing import write_records
 SIZES = {"train": 929_589, "valid": 73_760, "test": 82_430}  # of Penn Treebank
 N_WORDS = 10_000
 N_CLASSES, N_FAVOURITES, FAVOURITE_SHARE = 50, 5, 0.4
-N_CHAINS = 500  # that are drawn at once, one behind the other in the text
 
 
 class Chain(NamedTuple):
@@ -56,21 +56,24 @@ class Chain(NamedTuple):
 
     def generate(self, rng: np.random.Generator, n_tokens: int) -> np.ndarray:
         """Returns the ids of a text, (n_tokens,) int32."""
-        length = -(-n_tokens // N_CHAINS)
-        ids = np.empty((length, N_CHAINS), np.int32)
-        before = rng.integers(len(self.of_class), size=N_CHAINS)
-        sums = np.cumsum(self.classes, axis=1)
-        for step in range(length):
-            draws = rng.random((3, N_CHAINS))
-            columns = rng.integers(N_FAVOURITES, size=N_CHAINS)
-            rows = sums[self.of_class[before]]
-            classes = np.minimum((draws[0, :, None] > rows).sum(axis=1), N_CLASSES - 1)
-            places = np.searchsorted(np.cumsum(self.frequencies), draws[1])
-            words = self.words[classes, np.minimum(places, len(self.frequencies) - 1)]
-            is_favourite = draws[2] < FAVOURITE_SHARE
-            before = np.where(is_favourite, self.favourites[before, columns], words)
-            ids[step] = before
-        return ids.T.ravel()[:n_tokens]
+        is_favourite = (rng.random(n_tokens) < FAVOURITE_SHARE).tolist()
+        columns = rng.integers(N_FAVOURITES, size=n_tokens).tolist()
+        ranks = np.searchsorted(np.cumsum(self.frequencies), rng.random(n_tokens)).tolist()
+        draws = rng.random(n_tokens).tolist()
+        # Lists: one word follows from the one before, and arrays are slow one element at a time.
+        sums = np.cumsum(self.classes, axis=1).tolist()
+        favourites, of_class = self.favourites.tolist(), self.of_class.tolist()
+        words = self.words.tolist()
+        last_class, last_rank = N_CLASSES - 1, len(self.frequencies) - 1
+        before, ids = int(rng.integers(len(of_class))), []
+        for index in range(n_tokens):
+            if is_favourite[index]:
+                before = favourites[before][columns[index]]
+            else:  # sums that are rounded may end below 1
+                next_class = min(bisect.bisect(sums[of_class[before]], draws[index]), last_class)
+                before = words[next_class][min(ranks[index], last_rank)]
+            ids.append(before)
+        return np.array(ids, np.int32)
 
     def score(self, ids: np.ndarray) -> np.ndarray:
         """Returns -log p of each token but the first, given the one before it, (n - 1,) nats."""

@@ -116,8 +116,13 @@ class Found(NamedTuple):
 
     @property
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """The steps of the evaluations, and the bits per byte at each: the mean of the seeds."""
-        curves = [np.array(run.curve) for run in self.runs.values() if run.curve]
+        """The steps of the evaluations, and the bits per byte at each: the mean of the seeds.
+
+        Empty if the run of a seed ended before.
+        """
+        curves = [np.array(run.curve) for run in self.runs.values()]
+        if not all(map(len, curves)):
+            return np.zeros(0), np.zeros(0)
         return curves[0][:, 0], np.mean([curve[:, 1] for curve in curves], axis=0)
 
 
@@ -162,7 +167,9 @@ class Experiment:
             return Run(**kept)
         run = self._train(flag_texts)
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(run._asdict()), encoding="utf-8")
+        aside = path.with_suffix(".writing")
+        aside.write_text(json.dumps(run._asdict()), encoding="utf-8")
+        aside.rename(path)
         print(f"{name:<18} learning rate {rate:<8.3g} seed {seed}: {run.bits:.4f}", flush=True)
         return run
 
@@ -279,12 +286,18 @@ def compare(options: flags.FlagValues) -> None:
     """Tunes and measures the settings, prints the table, and writes it as JSON.
 
     Raises:
-        UserError: If there is no such setting, one of the texts alone is given, or a run fails.
+        UserError: If there is no such setting, one of the texts alone is given, the heads do not
+            divide the width, or a run fails.
     """
     if bool(options.train_text) != bool(options.valid_text):
         raise UserError(
             "`train_text` and `valid_text` must be given together. "
             f"Received: train_text={options.train_text}, valid_text={options.valid_text}"
+        )
+    if options.d_model % options.n_head:
+        raise UserError(
+            "`n_head` must divide `d_model`. "
+            f"Received: n_head={options.n_head}, d_model={options.d_model}"
         )
     names = options.variants or list(SETTINGS)
     if unknown := [name for name in names if name not in SETTINGS]:
@@ -324,7 +337,7 @@ def make_record(found: Mapping[str, Found], experiment: Experiment) -> dict[str,
 
 def _time(found: Mapping[str, Found], name: str) -> float | None:
     """Returns the step at which a setting reaches the last loss of the reference."""
-    if REFERENCE not in found:
+    if REFERENCE not in found or not found[REFERENCE].curve[1].size:
         return None
     return find_step(found[name].curve, float(found[REFERENCE].curve[1][-1]))
 

@@ -64,14 +64,22 @@ def draw_curves(steps: Records, validation: Records, evaluations: Records) -> "F
         (".-", validation, "{} during training, last: {:.3f}"),
         ("o", evaluations, "{}, last: {:.3f}"),
     ):
-        for split in dict.fromkeys(record["split"] for record in records):
-            points = _read_points([record for record in records if record["split"] == split])
-            axes.plot(*points, style, label=name.format(split, points[1][-1]))
+        for kind in dict.fromkeys(map(_describe_kind, records)):
+            points = _read_points([each for each in records if _describe_kind(each) == kind])
+            axes.plot(*points, style, label=name.format(kind, points[1][-1]))
     axes.set_xlabel("step")
     axes.set_ylabel("bits per token")
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
     return figure
+
+
+def _describe_kind(record: dict[str, Any]) -> str:
+    """Returns the split, and what sets an evaluation apart from an ordinary one."""
+    dynamic = " (dynamic)" if record.get("dynamic") else ""
+    temperature = record.get("evaluation", {}).get("temperature", 1.0)
+    hot = f" at temperature {temperature:g}" if temperature != 1 else ""
+    return f"{record['split']}{dynamic}{hot}"
 
 
 def _read_points(records: Records) -> tuple[list[int], list[float]]:

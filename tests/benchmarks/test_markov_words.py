@@ -30,8 +30,7 @@ def test_the_text_is_that_of_the_probabilities(chain):
     frequency = np.bincount(after, minlength=500) / len(after)
     pairs = np.stack([np.full(500, before), np.arange(500)], axis=1)
     expected = np.exp(-np.concatenate([chain.score(pair) for pair in pairs]))
-    # Five standard errors; where chains are joined, one word in 800 follows from no other.
-    limit = 5 * np.sqrt(expected / len(after)) + 2e-3
+    limit = 5 * np.sqrt(expected / len(after)) + 1e-4  # five standard errors
     assert (np.abs(frequency - expected) < limit).all()
     assert len(set(chain.favourites[before])) <= N_FAVOURITES
 
@@ -43,4 +42,4 @@ def test_the_corpus_has_the_sizes_of_penn_treebank(tmp_path, capsys):
     records = open_records(tmp_path / "data")
     assert {split: len(records.split(split)) for split in records.splits} == SIZES
     assert records.n_token == N_WORDS
-    assert "valid: perplexity 126.6 by the chain itself, 921 by how" in capsys.readouterr().out
+    assert "valid: perplexity 115.9 by the chain itself, 909 by how" in capsys.readouterr().out

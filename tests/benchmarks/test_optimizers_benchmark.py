@@ -118,6 +118,16 @@ def test_a_recipe_is_not_tuned_and_its_flags_come_first(trained, tmp_path):
     assert [text for text in kept if text.startswith("--init_std")] == ["--init_std=0.05"]
 
 
+def test_a_setting_whose_runs_end_before_has_no_curve(trained, monkeypatch, capsys):
+    def fail(self, flag_texts):
+        return optimizers.Run(flag_texts, [], 0.0)
+
+    _, flags = trained
+    monkeypatch.setattr(optimizers.Experiment, "_train", fail)
+    assert curves.main(["curves", *flags, "--variants=recommended"]) == 0
+    assert "| recommended | 0.004 | inf | inf to inf | never | 0 |" in capsys.readouterr().out
+
+
 def test_an_interrupted_call_makes_no_run_twice(trained):
     made, flags = trained
     assert curves.main(["curves", *flags]) == 0
@@ -166,6 +176,7 @@ def test_a_tiny_comparison_trains_and_scores(tmp_path, capsys):
         (["--compare=optimizers", "--preset=demo"], "--preset has no effect with --compare=opti"),
         (["--compare=optimizers", "--variants=sgd"], "`variants` must be some of adam-cosine, "),
         (["--compare=optimizers", "--train_text=a"], "must be given together. Received: train_"),
+        (["--compare=optimizers", "--n_head=3"], "`n_head` must divide `d_model`. Received: n_he"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(flags, message, tmp_path, capsys):

@@ -33,6 +33,16 @@ def test_training_validation_and_evaluations_are_drawn():
     }
 
 
+def test_evaluations_of_another_kind_are_points_of_their_own():
+    dynamic = make_record(11, 2.5, split="test", dynamic={"rule": "rms"}, evaluation={})
+    hot = make_record(11, 2.75, split="test", dynamic=None, evaluation={"temperature": 1.08})
+    assert list(draw([], [], [*TEST, dynamic, hot]))[1:] == [
+        "test, last: 2.875",
+        "test (dynamic), last: 2.500",
+        "test at temperature 1.08, last: 2.750",
+    ]
+
+
 @pytest.mark.parametrize("has_validation", [False, True])
 def test_a_run_with_or_without_validation_is_drawn(has_validation, tmp_path, capsys):
     logs = {"log": STEPS} | ({"validation": VALIDATION} if has_validation else {})

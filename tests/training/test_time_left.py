@@ -1,5 +1,7 @@
 """How long a run still takes, by durations that a test sets."""
 
+import dataclasses
+
 import pytest
 
 import txl_tf
@@ -43,6 +45,11 @@ def test_what_is_not_known_is_named():
     time_left = TimeLeft(TRAINING, RunOptions(eval_every=30))
     time_left.tokens_per_second = 15.0
     assert time_left.describe(90) == "0:00:10 left, evaluations and saves not counted"
+
+
+def test_segments_of_half_the_length_take_half_as_long():
+    training = dataclasses.replace(TRAINING, mem_len=0, half_len_rate=0.5)
+    assert make(training).describe(20) == "0:01:00 left"
 
 
 def test_longer_segments_take_longer():

@@ -4,6 +4,7 @@ python -m txl_tf.analysis.page --run runs/text8 a.txt --out page.html
 python -m txl_tf.analysis.page --run runs/text8 --split test --start 5000 --out page.html
 """
 
+import dataclasses
 import functools
 import sys
 from typing import TYPE_CHECKING, NamedTuple, get_args
@@ -127,7 +128,7 @@ def write_page(options: flags.FlagValues) -> None:
     facts = TextFacts(
         run=options.run,
         step=lm.step,
-        span=describe_span(evaluation),
+        span=describe_span(dataclasses.replace(evaluation, temperature=1.0)),
         tgt_len=evaluation.tgt_len,
         source=text.source,
         score=trace.sum_up(vocabulary),

@@ -128,7 +128,7 @@ class ModelConfig(Config):
     word_dropout: float = define_field(
         0.0,
         "Rate at which words are dropped: rows of the embedding's tables, with one mask for all "
-        "lanes of a replica. The softmax keeps its rows.",
+        "lanes that are computed at once. The softmax keeps its rows.",
     )
     input_dropout: float = define_field(
         -1.0, "Rate of the dropout of the embeddings and of the positions; -1 for that of dropout."
@@ -300,8 +300,9 @@ class ModelConfig(Config):
         n_keys = training.mem_len + training.window_len
         if self.encoding in _TABLES and self.n_positions < n_keys:
             before = "extra_len" if training.extra_len else "mem_len"  # never both
+            longer = " + 3 tgt_len_std" if training.tgt_len_std else ""
             raise UserError(
-                f"`n_positions` must be at least {before} + tgt_len = {n_keys} with "
+                f"`n_positions` must be at least {before} + tgt_len{longer} = {n_keys} with "
                 f"encoding={self.encoding}. Received: n_positions={self.n_positions}"
             )
 

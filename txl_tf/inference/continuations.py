@@ -138,7 +138,8 @@ class ContinuationScorer:
         # One position at a time: all logits of a large vocabulary would take gigabytes.
         by_position = tf.transpose(hidden, (1, 0, 2))
         greedy = tf.map_fn(choose, by_position, fn_output_signature=tf.int32)
-        return model.nll(hidden, targets), tf.transpose(greedy), state
+        nats = model.nll(hidden, targets, temperature=self._cached.temperature)
+        return nats, tf.transpose(greedy), state
 
 
 def _count(continuation: Continuation) -> int:

@@ -58,7 +58,11 @@ class TxlLM(LM):
         self.batch_size = int(batch_size)
         self.prefix = choose_prefix(self.vocabulary) if prefix is None else prefix
         cached = make_cached_model(
-            self.lm.model, self.lm.span, self.lm.evaluation.tgt_len, mask_empty_memory=True
+            self.lm.model,
+            self.lm.span,
+            self.lm.evaluation.tgt_len,
+            mask_empty_memory=True,
+            temperature=self.lm.evaluation.temperature,
         )
         self._scorer = ContinuationScorer(cached, self.batch_size)
 

@@ -399,6 +399,8 @@ class LanguageModel:
     ) -> tuple[str, ...]:
         """Writes a SavedModel, which scores and generates in any process with TensorFlow.
 
+        It scores like `score`, with the softmax temperature of the evaluation config.
+
         Args:
             folder: A folder on this machine, which must be new or empty.
             batch_size: Number of texts to read at once; more texts need more memory.
@@ -507,7 +509,11 @@ class LanguageModel:
 
     def _make_cached(self, mask_empty_memory: bool) -> CachedModel:
         return CachedModel(
-            self.model, self.span, self.evaluation.tgt_len, mask_empty_memory=mask_empty_memory
+            self.model,
+            self.span,
+            self.evaluation.tgt_len,
+            mask_empty_memory=mask_empty_memory,
+            temperature=self.evaluation.temperature,
         )
 
 

@@ -49,7 +49,8 @@ class TimeLeft:
         The text is empty as long as the speed is not known.
         """
         tokens = self._count_tokens(self._training.train_steps) - self._count_tokens(step)
-        seconds = self._training.train_batch_size * tokens / self.tokens_per_second
+        share = 1 - self._training.half_len_rate / 2  # of segments of about half the length
+        seconds = share * self._training.train_batch_size * tokens / self.tokens_per_second
         if math.isnan(seconds):
             return ""
         left_out = []
