@@ -59,14 +59,12 @@ VARIANTS: dict[str, dict[str, tuple[int, list[str]]]] = {
     },
 }
 OPTIMIZERS = "optimizers"  # the comparison that is not one of `VARIANTS`
-# Flags that only some comparisons read.
-OWN_FLAGS = {
-    True: (
-        *("quick", "tuning_seed", "work_dir", "train_text", "valid_text", "valid_bytes"),
-        *("n_layer", "d_model", "n_head", "tgt_len", "lanes", "init_std"),
-    ),
-    False: ("preset", "score_in", "json"),
-}
+# Flags that only that comparison reads, and those that it does not read.
+FLAGS_OF_OPTIMIZERS = (
+    *("quick", "tuning_seed", "work_dir", "train_text", "valid_text", "valid_bytes"),
+    *("n_layer", "d_model", "n_head", "tgt_len", "lanes", "init_std"),
+)
+FLAGS_OF_OTHERS = ("preset", "score_in", "json")
 N_AVERAGED = 100  # steps of which each loss of the table is the mean
 
 
@@ -241,18 +239,18 @@ def run_comparison(options: flags.FlagValues) -> None:
         flags.Error: If a flag has no effect on it.
         UserError: If a variant is none of the comparison, or a run fails.
     """
-    is_other = options.compare == OPTIMIZERS
-    for name in OWN_FLAGS[not is_other]:
+    of_optimizers = options.compare == OPTIMIZERS
+    for name in FLAGS_OF_OTHERS if of_optimizers else FLAGS_OF_OPTIMIZERS:
         if options[name].present:
             raise flags.Error(f"--{name} has no effect with --compare={options.compare}")
     defaults: dict[str, Any] = {"steps": 300, "seeds": ["0"]}
-    if is_other:
+    if of_optimizers:
         defaults = {"steps": 1500, "seeds": ["1", "2", "3"]}
         defaults |= optimizers.QUICK if options.quick else {}
     for name, value in defaults.items():
         if not options[name].present:
             options[name].value = value
-    (optimizers.compare if is_other else compare)(options)
+    (optimizers.compare if of_optimizers else compare)(options)
 
 
 def main(argv: list[str]) -> int:

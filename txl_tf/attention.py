@@ -93,7 +93,7 @@ def show_attention(options: flags.FlagValues) -> None:
     start = place_stretch(len(split), options.start, options.length)
     checkpoint = options.checkpoint or find_checkpoint(options.run)
     model = TransformerXL(config.model)
-    is_ema = load_weights(model, checkpoint, use_ema=options.use_ema)
+    is_averaged = load_weights(model, checkpoint, use_ema=options.use_ema)
 
     lanes = cut_attention_lanes(config.model, config.evaluation, split, n_targets=options.tokens)
     print(f"Reading {options.split} with {describe_evaluation(config.evaluation, lanes)}.")
@@ -125,7 +125,7 @@ def show_attention(options: flags.FlagValues) -> None:
         "split": options.split,
         "checkpoint": checkpoint,
         "step": read_step(checkpoint),
-        "is_ema": is_ema,
+        "is_averaged": is_averaged,
         "evaluation": config.evaluation.to_json(),
         "lanes": lanes.n_lanes,
         "warm_len": lanes.warm_len,

@@ -26,12 +26,12 @@ class Checkpoint(NamedTuple):
     Args:
         path: Its path.
         step: Its step.
-        is_ema: Whether the averaged weights were loaded.
+        is_averaged: Whether the averaged weights were loaded.
     """
 
     path: str
     step: int
-    is_ema: bool
+    is_averaged: bool
 
 
 def load_checkpoint(model: SegmentModel, path: str, *, use_ema: bool = True) -> Checkpoint:
@@ -87,7 +87,7 @@ class Outcome(NamedTuple):
             "split": self.split,
             "is_whole": self.is_whole,
             "checkpoint": self.checkpoint.path,
-            "is_averaged": self.checkpoint.is_ema,  # the key of the first records
+            "is_averaged": self.checkpoint.is_averaged,
             "step": self.checkpoint.step,
             **make_score_record(self.score),
             "evaluation": self.config.to_json(),
@@ -157,7 +157,7 @@ def evaluate_checkpoints(
             max_segments=max_segments,
         )
         n_tokens = None if outcome.is_whole else lanes.n_targets
-        weights = ", averaged weights" if outcome.checkpoint.is_ema else ""
+        weights = ", averaged weights" if outcome.checkpoint.is_averaged else ""
         found = f"{format_score(outcome.score, n_tokens)} | {lanes.describe()}"
         print(f"{split} at step {outcome.checkpoint.step}{weights}: {found}")
         warn_of_unknown(outcome.score, records)

@@ -107,7 +107,7 @@ class Job(NamedTuple):
     def _make_rows(self, outcome: Outcome) -> dict[str, str]:
         lanes, score = self.lanes, outcome.score
         cut = "" if score.tokens == lanes.n_targets else f" of {lanes.n_targets:,}"
-        weights = ", averaged weights" if outcome.checkpoint.is_ema else ""
+        weights = ", averaged weights" if outcome.checkpoint.is_averaged else ""
         vocabulary = self.records.vocabulary
         has_unknown = vocabulary is not None and vocabulary.unknown is not None
         unknown = {"unknown": format_unknown(score)} if has_unknown else {}

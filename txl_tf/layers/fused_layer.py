@@ -49,9 +49,8 @@ def finish_layer(layer, hidden, attended, *, training=False):
     """Returns the output of a layer, (B, T, D), given what its heads attended to, (B, T, N H)."""
     network = layer.feed_forward
     changed = matmul_rows(attended, layer.attention.o_kernel)
-    dropout = _draw_for_states(
-        layer.dropout, training
-    )  # the masks are drawn in the order of the layer
+    # The masks are drawn in the order of the layer.
+    dropout = _draw_for_states(layer.dropout, training)
     norm, has_empty = layer.attention_norm, training and layer.has_empty
     hidden = add_and_normalize(hidden, changed, None, norm, has_empty=has_empty, **dropout)
     inner = matmul_rows(hidden, network.inner.kernel)
