@@ -7,7 +7,6 @@ whole recipes, whose learning rate is fixed: `release`, that of 2019, and `recom
 presets for new corpora.
 """
 
-import itertools
 import json
 import math
 import shutil
@@ -16,13 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from absl import flags
 
 from benchmarks.ablation import run_python
+from benchmarks.optimizer_results import REFERENCE, Found, Run, draw, format_table, make_record
 from txl_tf.errors import UserError
 
-REFERENCE = "adam-cosine"  # whose last loss the others are timed to
 N_POINTS = 15  # evaluations of a run, which make its curve
 WARMUP_SHARE = 1 / 15
 LARGEST_GRID = 12
@@ -75,55 +73,6 @@ SETTINGS = {
         ("--init_std=0.05", "--dropout=0", *_MUON, *_LINEAR), rate=4e-3, is_recipe=True
     ),
 }
-
-
-class Run(NamedTuple):
-    """What was measured of a run.
-
-    Args:
-        flags: All its flags that decide a number.
-        curve: The steps of the evaluations, and the bits per byte at each.
-        tokens_per_second: The median speed of its training steps.
-    """
-
-    flags: list[str]
-    curve: list[tuple[int, float]]
-    tokens_per_second: float
-
-    @property
-    def bits(self) -> float:
-        """The bits per byte at the end; infinite if the run ended before."""
-        return self.curve[-1][1] if self.curve else math.inf
-
-
-class Found(NamedTuple):
-    """What was measured of a setting.
-
-    Args:
-        tuned: The bits per byte of each learning rate of the grid; empty for a recipe.
-        rate: The best of them, or that of the recipe.
-        runs: The runs with that rate, by seed.
-    """
-
-    tuned: dict[float, float]
-    rate: float
-    runs: dict[str, Run]
-
-    @property
-    def bits(self) -> list[float]:
-        """The bits per byte of each seed."""
-        return [run.bits for run in self.runs.values()]
-
-    @property
-    def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """The steps of the evaluations, and the bits per byte at each: the mean of the seeds.
-
-        Empty if the run of a seed ended before.
-        """
-        curves = [np.array(run.curve) for run in self.runs.values()]
-        if not all(map(len, curves)):
-            return np.zeros(0), np.zeros(0)
-        return curves[0][:, 0], np.mean([curve[:, 1] for curve in curves], axis=0)
 
 
 class Experiment:
@@ -224,27 +173,6 @@ def tune(measure: Callable[[float], float], *, start: float) -> dict[float, floa
     return {start * 2.0**power: powers[power] for power in sorted(powers)}
 
 
-def find_step(curve: tuple[np.ndarray, np.ndarray], bits: float) -> float | None:
-    """Returns the first step at which a curve reaches a loss, between points by a straight line.
-
-    Args:
-        curve: Steps, and the loss at each.
-        bits: The loss.
-
-    Returns:
-        The step; `None` if the curve does not reach it.
-    """
-    steps, losses = curve
-    reached = np.flatnonzero(losses <= bits)
-    if not reached.size:
-        return None
-    last = int(reached[0])
-    if last == 0:
-        return float(steps[0])
-    share = (losses[last - 1] - bits) / (losses[last - 1] - losses[last])
-    return float(steps[last - 1] + share * (steps[last] - steps[last - 1]))
-
-
 def make_data(options: flags.FlagValues) -> Path:
     """Returns the folder of the records, which are made if they are missing.
 
@@ -306,7 +234,7 @@ def compare(options: flags.FlagValues) -> None:
     found: dict[str, Found] = {}
     for name in names:
         found[name] = experiment.measure(name, options.tuning_seed, options.seeds)
-        record = make_record(found, experiment)
+        record = make_record(found)
         path = experiment.folder / "optimizers.json"
         path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for line in format_table(found):
@@ -315,66 +243,6 @@ def compare(options: flags.FlagValues) -> None:
     if options.output:
         draw(found, options.output)
         print(f"Wrote {options.output}")
-
-
-def make_record(found: Mapping[str, Found], experiment: Experiment) -> dict[str, Any]:
-    """Returns what was measured, for the JSON file."""
-    return {
-        "flags": experiment.shared,
-        "settings": {
-            name: {
-                "flags": SETTINGS[name].list_flags(each.rate, experiment.steps),
-                "tuned": {f"{rate:.3g}": bits for rate, bits in each.tuned.items()},
-                "rate": each.rate,
-                "bits": dict(zip(each.runs, each.bits, strict=True)),
-                "curve": [array.tolist() for array in each.curve],
-                "step_of_the_last_loss_of_adam": _time(found, name),
-            }
-            for name, each in found.items()
-        },
-    }
-
-
-def _time(found: Mapping[str, Found], name: str) -> float | None:
-    """Returns the step at which a setting reaches the last loss of the reference."""
-    if REFERENCE not in found or not found[REFERENCE].curve[1].size:
-        return None
-    return find_step(found[name].curve, float(found[REFERENCE].curve[1][-1]))
-
-
-def format_table(found: Mapping[str, Found]) -> list[str]:
-    """Returns the lines of a Markdown table, the best setting first."""
-    lines = [
-        "| setting | learning rate | bits per byte | range | "
-        f"step with the last loss of {REFERENCE} | tokens/s |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, each in sorted(found.items(), key=lambda item: statistics.mean(item[1].bits)):
-        step = _time(found, name)
-        speed = statistics.median(run.tokens_per_second for run in each.runs.values())
-        cells = [
-            *(name, f"{each.rate:.3g}", f"{statistics.mean(each.bits):.4f}"),
-            f"{min(each.bits):.4f} to {max(each.bits):.4f}",
-            *("never" if step is None else f"{step:,.0f}", f"{speed:,.0f}"),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def draw(found: Mapping[str, Found], target: str) -> None:
-    """Draws the curves."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.subplots()
-    styles = itertools.cycle(["-", "--", ":"])
-    for (name, each), style in zip(found.items(), styles, strict=False):
-        axes.plot(*each.curve, linestyle=style, label=f"{name}, {each.rate:.3g}")
-    axes.set_xlabel("step")
-    axes.set_ylabel("validation loss, bits per byte")
-    axes.grid(visible=True, alpha=0.3)
-    axes.legend()
-    figure.savefig(target, dpi=120)
 
 
 def _override(shared: Sequence[str], own: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import curves, optimizers
+from benchmarks.optimizer_results import Found, Run, find_step
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 
@@ -46,7 +47,7 @@ def test_a_grid_ends_where_nothing_works():
 )
 def test_the_step_of_a_loss_lies_on_the_curve(bits, step):
     curve = np.array([10.0, 20.0, 30.0]), np.array([5.0, 3.0, 2.0])
-    assert optimizers.find_step(curve, bits) == step
+    assert find_step(curve, bits) == step
 
 
 def parse(flag_text):
@@ -72,7 +73,7 @@ def make_run(name, rate, seed):
     """What is measured of a run: the best rate of Muon is 8e-3, and of the others 1e-3."""
     best = 8e-3 if name.startswith("muon") else 1e-3
     last = 2.0 + abs(np.log2(rate / best)) + 0.01 * int(seed) - 0.5 * name.startswith("muon")
-    return optimizers.Run([name, str(rate), seed], [(50, last + 1), (100, last)], 1e3)
+    return Run([name, str(rate), seed], [(50, last + 1), (100, last)], 1e3)
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_a_recipe_is_not_tuned_and_its_flags_come_first(trained, tmp_path):
 
 def test_a_setting_whose_runs_end_before_has_no_curve(trained, monkeypatch, capsys):
     def fail(self, flag_texts):
-        return optimizers.Run(flag_texts, [], 0.0)
+        return Run(flag_texts, [], 0.0)
 
     _, flags = trained
     monkeypatch.setattr(optimizers.Experiment, "_train", fail)
@@ -157,7 +158,7 @@ def test_a_tiny_comparison_trains_and_scores(tmp_path, capsys):
     def measure(self, name, tuning_seed, seeds):
         experiment.append(self)
         run = self.train(name, 1e-3, "1")
-        return optimizers.Found({1e-3: run.bits}, 1e-3, {"1": run})
+        return Found({1e-3: run.bits}, 1e-3, {"1": run})
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(optimizers.Experiment, "measure", measure)
