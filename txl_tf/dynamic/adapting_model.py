@@ -8,7 +8,7 @@ from txl_tf.cached_model import clear_rows
 from txl_tf.compilation import choose_jit, compile_function
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
-from txl_tf.dynamic.gradients import compute_gradients, copy_without_dropout
+from txl_tf.dynamic.gradients import copy_without_dropout, score_with_gradients
 from txl_tf.dynamic.rules import WeightStep, prepare_rule
 from txl_tf.dynamic.statistics import GradientStatistics
 from txl_tf.errors import UserError
@@ -82,7 +82,7 @@ class AdaptingModel:
         is_compiled = choose_jit(jit, model.compute_dtype) != "none"
         # Weights of one shape share a compiled function.
         self._change = tf.function(rule, jit_compile=is_compiled, autograph=False)
-        self._compute = compile_function(self._compute_gradients, jit, model.compute_dtype)
+        self._score = compile_function(self._score_with_gradients, jit, model.compute_dtype)
         self._read = tf.function(self._read_and_step, autograph=False)
 
     def set_rates(self, learning_rate: float, decay: float) -> None:
@@ -123,7 +123,7 @@ class AdaptingModel:
         """
         return self._read(ids, targets, mask, state, document_starts)
 
-    def _compute_gradients(
+    def _score_with_gradients(
         self,
         ids: tf.Tensor,
         targets: tf.Tensor,
@@ -131,7 +131,7 @@ class AdaptingModel:
         state: AdaptingState,
         document_starts: tf.Tensor | None,
     ) -> tuple[tf.Tensor, list[tf.Tensor], Any]:
-        return compute_gradients(
+        return score_with_gradients(
             self.model,
             ids,
             targets,
@@ -150,7 +150,7 @@ class AdaptingModel:
         state: AdaptingState,
         document_starts: tf.Tensor | None,
     ) -> tuple[tf.Tensor, AdaptingState]:
-        nats, gradients, memory = self._compute(ids, targets, mask, state, document_starts)
+        nats, gradients, memory = self._score(ids, targets, mask, state, document_starts)
         rate, decay = self._rate.value(), self._decay.value()
         weights = zip(
             self.model.trainable_variables,
