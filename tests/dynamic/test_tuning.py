@@ -1,12 +1,15 @@
+import dataclasses
 import math
 
 import pytest
 
+from txl_tf.cli.dynamic_flags import choose_dynamic_config
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DYNAMIC_RECIPES, DynamicConfig
 from txl_tf.dynamic.evaluator import DivergedError
 from txl_tf.dynamic.tuning import climb, read_tuned, tune, write_tuned
 from txl_tf.errors import UserError
+from txl_tf.evaluate import define_flags
 from txl_tf.evaluation.score import Score
 
 
@@ -61,6 +64,36 @@ def test_fields_without_effect_are_refused():
     for field in ({"epsilon": 1e-3}, {"n_batches": 7}):
         with pytest.raises(UserError, match="has no effect with sgd"):
             DynamicConfig("sgd", 0.1, **field)
+
+
+@pytest.mark.parametrize(
+    ("rule", "rates"),
+    [
+        ("rms", (1e-4, 0.01, 3e-4)),
+        ("rms2019", (1.5e-5, 24.0, 1e-4)),
+        ("sgd", (0.1, 0.003, 3e-4)),
+    ],
+)
+def test_rates_that_are_not_given_are_those_of_the_rule(rule, rates):
+    config = DynamicConfig(rule)
+    assert (config.learning_rate, config.decay, config.epsilon) == rates
+    assert dataclasses.replace(config, decay=0.5) == DynamicConfig(rule, decay=0.5)
+    options = define_flags()
+    options(["evaluate", "--dynamic", f"--dynamic_rule={rule}"])
+    assert choose_dynamic_config(options, None) == config
+
+
+def test_configs_that_were_stored_are_read():
+    stored = {"rule": "sgd", "learning_rate": 1e-4, "decay": 0.01}
+    stored |= {"epsilon": 3e-4, "n_batches": 200}
+    assert DynamicConfig.from_json(stored).to_json() == stored
+    assert DynamicConfig("sgd").to_json() == stored | {"learning_rate": 0.1, "decay": 0.003}
+
+
+@pytest.mark.parametrize("rule", ["adam", ["sgd"]])
+def test_an_unknown_rule_is_refused(rule):
+    with pytest.raises(UserError, match="`rule` must be one of"):
+        DynamicConfig(rule)
 
 
 @pytest.mark.parametrize("field", ["learning_rate", "decay", "epsilon"])
