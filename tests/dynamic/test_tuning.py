@@ -6,7 +6,7 @@ import pytest
 from txl_tf.cli.dynamic_flags import choose_dynamic_config
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DYNAMIC_RECIPES, DynamicConfig
-from txl_tf.dynamic.evaluator import DivergedError
+from txl_tf.dynamic.adapting_model import DivergedError
 from txl_tf.dynamic.tuning import climb, read_tuned, tune, write_tuned
 from txl_tf.errors import UserError
 from txl_tf.evaluate import define_flags

@@ -1,5 +1,6 @@
 """A copy of a model that learns from each segment after it has scored it."""
 
+import math
 from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
@@ -13,6 +14,10 @@ from txl_tf.dynamic.rules import WeightStep, prepare_rule
 from txl_tf.dynamic.statistics import GradientStatistics
 from txl_tf.errors import UserError
 from txl_tf.model import SegmentModel
+
+
+class DivergedError(UserError):
+    """The loss of a dynamic evaluation is not finite."""
 
 
 class AdaptingState(NamedTuple):
@@ -39,8 +44,8 @@ def check_temperature(config: EvalConfig) -> None:
     """
     if config.temperature != 1:
         raise UserError(
-            "`temperature` must be 1 in dynamic evaluation. "
-            f"Received: temperature={config.temperature}"
+            "`temperature` must be 1 in dynamic evaluation: add `--temperature 1`, or set it in "
+            f"the `evaluation` of the language model. Received: temperature={config.temperature}"
         )
 
 
@@ -89,6 +94,18 @@ class AdaptingModel:
         """Changes the learning rate and the decay without compiling anything again."""
         self._rate.assign(learning_rate)
         self._decay.assign(decay)
+
+    def check_loss(self, nats: float) -> None:
+        """Checks that the loss of what was read, in nats, is finite.
+
+        Raises:
+            DivergedError: If it is not.
+        """
+        if not math.isfinite(nats):
+            raise DivergedError(
+                "the loss is not finite: the weights diverge. Received: "
+                f"learning_rate={self._rate.numpy():g}"
+            )
 
     def restart(self) -> None:
         """Sets the weights to those of the given model."""

@@ -16,7 +16,12 @@ from txl_tf.data.evaluation_lanes import Segment
 from txl_tf.data.lanes import iterate_chunks
 from txl_tf.data.sliding_windows import AnyLanes, SlidingWindows
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.dynamic.adapting_model import AdaptingModel, AdaptingState, check_temperature
+from txl_tf.dynamic.adapting_model import (
+    AdaptingModel,
+    AdaptingState,
+    DivergedError,
+    check_temperature,
+)
 from txl_tf.dynamic.statistics import GradientStatistics
 from txl_tf.errors import UserError
 from txl_tf.evaluation.evaluator import Evaluator, Progress
@@ -26,10 +31,6 @@ from txl_tf.runs.array_store import ArrayStore, hash_arrays, hash_weights
 
 _SAVE_SECONDS = 300.0
 _NAME = "progress"
-
-
-class DivergedError(UserError):
-    """The loss of a dynamic evaluation is not finite."""
 
 
 class DynamicEvaluator(Evaluator):
@@ -124,6 +125,7 @@ class DynamicEvaluator(Evaluator):
             "lanes": lanes.describe(),
             "segments": n_segments,
             "evaluation": self.config.to_json(),
+            "dtype": self.model.compute_dtype,
             "dynamic": self.dynamic.to_json(),
             "statistics": self._statistics_hash,
         }
@@ -141,11 +143,11 @@ class DynamicEvaluator(Evaluator):
     def _keep(self, progress: Progress) -> None:
         if self.is_static:
             return
-        if not np.isfinite(progress.score.total_nats):
-            raise DivergedError(
-                "the loss is not finite: the weights diverge. Received: "
-                f"learning_rate={self.dynamic.learning_rate}"
-            )
+        try:
+            self._adapting.check_loss(progress.score.total_nats)
+        except DivergedError:
+            self._store.remove(_NAME)
+            raise
         if time.monotonic() - self._last_save >= self._save_seconds:
             self._save(progress)
 
@@ -160,7 +162,7 @@ class DynamicEvaluator(Evaluator):
         }
         tensors = self._list_tensors(progress.state)
         arrays = {name: np.array(value) for name, value in counts.items()}
-        arrays |= {str(index): tensor.numpy() for index, tensor in enumerate(tensors)}
+        arrays |= {str(index): _make_array(tensor) for index, tensor in enumerate(tensors)}
         self._store.save(_NAME, arrays)
         self._last_save = time.monotonic()
 
@@ -169,8 +171,10 @@ class DynamicEvaluator(Evaluator):
         n_weights = len(self._adapting.model.weights)
         for index, weight in enumerate(self._adapting.model.weights):
             weight.assign(arrays[str(index)])
-        n_tensors = len(self._list_tensors(progress.state))
-        tensors = [tf.constant(arrays[str(index)]) for index in range(n_weights, n_tensors)]
+        tensors = [
+            tf.cast(arrays[str(index)], tensor.dtype)
+            for index, tensor in enumerate(keras.tree.flatten(progress.state), n_weights)
+        ]
         n_unknown = int(arrays["n_unknown"])
         score = dataclasses.replace(
             progress.score,
@@ -187,3 +191,8 @@ class DynamicEvaluator(Evaluator):
         """Returns the weights and the tensors of a state."""
         weights = [weight.value for weight in self._adapting.model.weights]
         return [*weights, *keras.tree.flatten(state)]
+
+
+def _make_array(tensor: tf.Tensor) -> np.ndarray:
+    """Returns the values of a tensor as an array that files can hold: bfloat16 as float32."""
+    return (tf.cast(tensor, tf.float32) if tensor.dtype == tf.bfloat16 else tensor).numpy()

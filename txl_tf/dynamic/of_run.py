@@ -5,6 +5,7 @@ import sys
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.data_set import DataSet
+from txl_tf.dynamic.adapting_model import check_temperature
 from txl_tf.dynamic.evaluator import DynamicEvaluator
 from txl_tf.dynamic.statistics import GradientStatistics, find_statistics
 from txl_tf.dynamic.tuning import DYNAMIC_NAME, read_tuned
@@ -52,11 +53,13 @@ def make_evaluator(
         jit: How much of the model XLA compiles; one of `JIT_MODES`.
 
     Raises:
-        UserError: If the rule needs a training split and there is none, or it is too short.
+        UserError: If the config has a temperature, or the rule needs a training split and there
+            is none, or it is too short.
     """
     if not dynamic.learning_rate:
         print("With a learning rate of 0 the evaluation is static.", file=sys.stderr)
         return Evaluator(model, config, vocabulary=records.vocabulary, jit=jit)
+    check_temperature(config)  # before the gradients are gathered, which takes a while
     return DynamicEvaluator(
         model,
         config,

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.sliding_windows import AnyLanes
-from txl_tf.dynamic.evaluator import DivergedError, DynamicEvaluator
+from txl_tf.dynamic.adapting_model import DivergedError
+from txl_tf.dynamic.evaluator import DynamicEvaluator
 from txl_tf.runs.files import exists, read_json, write_json
 
 DYNAMIC_NAME = "dynamic"  # the folder in a run for what dynamic evaluation keeps

@@ -230,7 +230,7 @@ class LanguageModel:
         Raises:
             UserError: If a text contains a symbol that the vocabulary cannot encode, or an id is
                 out of range; if the model is quantized and `dynamic` is given, or its rule needs
-                the run's training split and there is none.
+                the run's training split and there is none, or the weights diverge.
         """
         if isinstance(texts, str | bytes):
             raise UserError("`texts` must be a list of texts. Received: one text")
