@@ -1,6 +1,7 @@
 """`lm.score` and `lm.evaluate` with weights that learn from the text."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from txl_tf.dynamic import of_run
 from txl_tf.dynamic.adapting_model import DivergedError
 from txl_tf.dynamic.evaluator import DynamicEvaluator
 from txl_tf.dynamic.statistics import find_statistics
-from txl_tf.dynamic.tuning import write_tuned
+from txl_tf.dynamic.tuned import write_tuned
 from txl_tf.errors import UserError
 from txl_tf.inference import LanguageModel, load
 
@@ -110,9 +111,19 @@ def run(tmp_path_factory):
 def test_true_means_what_was_tuned(run):
     lm, text = load(run), make_texts()[7]
     config = DynamicConfig("rms", 0.01, 0.1, 1e-3, 7)
-    write_tuned(str(run), config, lm.evaluation)
+    one_lane = dataclasses.replace(lm.evaluation, eval_batch_size=1)
+    write_tuned(str(run), config, one_lane)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lm._choose_dynamic(True)
     (expected,), (found,) = (lm.score([text], dynamic=dynamic) for dynamic in (config, True))
     np.testing.assert_array_equal(found.nats, expected.nats)
+    write_tuned(str(run), config, dataclasses.replace(one_lane, tgt_len=3))
+    with pytest.warns(
+        UserWarning, match="another evaluation: tgt_len is 3 there and 5 here"
+    ) as got:
+        lm.score([text], dynamic=True)
+    assert got[0].filename == __file__
     (run / "dynamic" / "tuned.json").unlink()
     (default,) = lm.score([text], dynamic=True)
     assert (default.nats != expected.nats).any()

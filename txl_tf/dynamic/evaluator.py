@@ -108,15 +108,26 @@ class DynamicEvaluator(Evaluator):
         if self.is_static:
             return super()._begin(lanes, n_segments)
         self._last_save = time.monotonic()
-        self._store = self._open_store(lanes, n_segments)
+        self._store = self._open_store(lanes, n_segments, self.dynamic.to_json())
         self._adapting.restart()
         state = self._adapting.initial_state(lanes.n_lanes)
         progress = Progress(0, state, self._make_empty_score())
         arrays = self._store.load(_NAME)
         return progress if arrays is None else self._restore(progress, arrays)
 
-    def _open_store(self, lanes: AnyLanes, n_segments: int) -> ArrayStore:
-        """Returns the store of the progress, by all that the score depends on."""
+    def open_search(self, lanes: AnyLanes, max_segments: int | None) -> ArrayStore:
+        """Returns the store of a search, by all that its scores depend on but the rates.
+
+        Args:
+            lanes: The lanes of the split.
+            max_segments: As for `score_lanes`.
+        """
+        rates = {"learning_rate": None, "decay": None}
+        n_segments = self._count_segments(lanes, max_segments)
+        return self._open_store(lanes, n_segments, self.dynamic.to_json() | rates)
+
+    def _open_store(self, lanes: AnyLanes, n_segments: int, dynamic: dict[str, Any]) -> ArrayStore:
+        """Returns a store of the folder, by all that a score depends on."""
         if self._folder is None:
             return ArrayStore(None, {})
         settings = {
@@ -126,7 +137,7 @@ class DynamicEvaluator(Evaluator):
             "segments": n_segments,
             "evaluation": self.config.to_json(),
             "dtype": self.model.compute_dtype,
-            "dynamic": self.dynamic.to_json(),
+            "dynamic": dynamic,
             "statistics": self._statistics_hash,
         }
         return ArrayStore(self._folder, settings)

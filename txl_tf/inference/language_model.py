@@ -461,7 +461,8 @@ class LanguageModel:
 
     def _choose_dynamic(self, dynamic: DynamicConfig | bool) -> DynamicConfig | None:
         """Returns the settings of dynamic evaluation; `None` for a static one."""
-        config = choose_dynamic(dynamic, self.run)
+        one_lane = dataclasses.replace(self.evaluation, eval_batch_size=1)
+        config = choose_dynamic(dynamic, one_lane, self.run)
         if config is not None and get_kernel_dtype(self.model) != "float32":
             raise UserError("`dynamic` needs float32 weights: load the run without `precision`")
         return config
