@@ -154,6 +154,19 @@ def test_another_evaluation_begins_anew(changed, tmp_path):
     assert seen[0] == 1
 
 
+def test_a_search_is_found_whatever_its_rates(tmp_path):
+    evaluator = make_evaluator(make_model(), folder=str(tmp_path))
+    lanes = evaluator.cut_lanes(TEXT)
+    evaluator.open_search(lanes, None).save("trials", {})
+    evaluator.set_rates(0.03, 0.2)
+    assert evaluator.open_search(lanes, None).load("trials") == {}
+    assert evaluator.open_search(lanes, 3).load("trials") is None
+    other = make_evaluator(make_model(), DynamicConfig("sgd"), folder=str(tmp_path))
+    assert other.open_search(lanes, None).load("trials") == {}
+    other.model.weights[0].assign(2 * other.model.weights[0])
+    assert other.open_search(lanes, None).load("trials") is None
+
+
 def test_weights_that_diverge_are_an_error():
     with pytest.raises(DivergedError, match=r"the weights diverge. Received: learning_rate=1e\+30"):
         make_evaluator(make_model(), DynamicConfig("sgd", 1e30, 0.0)).score(TEXT)

@@ -13,13 +13,15 @@ EVALUATION = EvalConfig(tgt_len=5, mem_len=7, eval_batch_size=1)
 
 
 @pytest.mark.parametrize("place", ["{}", "ram://{}/run"])
-def test_what_was_found_is_kept(place, tmp_path):
+def test_what_was_found_is_kept(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where an address would be taken for a folder
     run = place.format(str(tmp_path).strip("/") if "://" in place else tmp_path)
     assert read_tuned(run) is None
     check_tuned_place(run)
     assert read_tuned(run) is None
     write_tuned(run, DYNAMIC, EVALUATION, split="valid")
     assert read_tuned(run) == (DYNAMIC, EVALUATION)
+    assert not (tmp_path / "ram:").exists()
 
 
 def test_a_file_of_another_version_is_read(tmp_path):
