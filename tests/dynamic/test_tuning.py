@@ -13,6 +13,10 @@ from txl_tf.evaluation.score import Score
 from txl_tf.runs.array_store import ArrayStore
 
 
+class InterruptedSearchError(Exception):
+    pass
+
+
 class Valley:
     """An evaluator whose loss is lowest at a rate of 0.04 and a given decay."""
 
@@ -32,7 +36,7 @@ class Valley:
 
     def score_lanes(self, lanes, *, max_segments):
         if not self.n_left:
-            raise KeyboardInterrupt
+            raise InterruptedSearchError
         self.n_left -= 1
         rate, decay = self.dynamic.learning_rate, self.dynamic.decay
         if not rate:
@@ -98,7 +102,7 @@ def test_an_interrupted_search_goes_on(tmp_path):
     expected = tune(Valley(dynamic), None)
     evaluator = Valley(dynamic, folder=str(tmp_path))
     evaluator.n_left = 5
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(InterruptedSearchError):
         tune(evaluator, None)
     again, seen = Valley(dynamic, folder=str(tmp_path)), []
     again.n_left = len(expected) - 5
