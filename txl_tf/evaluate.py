@@ -193,9 +193,14 @@ def _make_evaluator(
     if not options.dynamic:
         return Evaluator(model, config, vocabulary=records.vocabulary, jit=options.jit)
     from txl_tf.dynamic.of_run import make_evaluator
-    from txl_tf.dynamic.tuning import read_tuned
+    from txl_tf.dynamic.tuned import check_tuned_place, read_tuned
 
-    dynamic = choose_dynamic_config(options, read_tuned(options.run))
+    tuned = read_tuned(options.run)
+    dynamic = choose_dynamic_config(options, tuned and tuned.dynamic)
+    if options.tune:
+        check_tuned_place(options.run)
+    elif tuned and (line := tuned.describe_differences(dynamic, config)):
+        print(line, file=sys.stderr)
     return make_evaluator(model, config, dynamic, records, run=options.run, jit=options.jit)
 
 
@@ -204,7 +209,8 @@ def _tune(
 ) -> None:
     """Searches the rates of dynamic evaluation, prints the search, and keeps what it found."""
     from txl_tf.dynamic.evaluator import DynamicEvaluator
-    from txl_tf.dynamic.tuning import Trial, tune, write_tuned
+    from txl_tf.dynamic.tuned import write_tuned
+    from txl_tf.dynamic.tuning import Trial, tune
 
     def show(trial: Trial) -> None:
         name = f"learning_rate {trial.learning_rate:.3g}, decay {trial.decay:.3g}"

@@ -10,7 +10,8 @@ from small_runs import Text
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.dynamic.evaluator import DivergedError, DynamicEvaluator
+from txl_tf.dynamic.adapting_model import DivergedError
+from txl_tf.dynamic.evaluator import DynamicEvaluator
 from txl_tf.errors import UserError
 from txl_tf.evaluation.evaluator import Evaluator
 
@@ -117,10 +118,21 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(tmp_path):
     )
     assert seen[0] == 9  # the eighth was the last that was stored
     assert found == expected
-    assert not list(tmp_path.glob("*/*.npz"))
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("changed", ["weights", "text", "rate", "lanes"])
+def test_an_interrupted_evaluation_in_bfloat16_goes_on(tmp_path):
+    model = make_model(dtype="mixed_bfloat16")
+    expected = make_evaluator(model).score(TEXT)
+    options = {"folder": str(tmp_path), "save_seconds": 0.0}
+    evaluator = make_evaluator(model, **options)
+    interrupt(evaluator, evaluator.cut_lanes(TEXT), after=9)
+    resumed = make_evaluator(model, **options)
+    assert resumed.score(TEXT) == expected
+    assert resumed.n_resumed_tokens == 8 * CONFIG.tgt_len
+
+
+@pytest.mark.parametrize("changed", ["weights", "text", "rate", "lanes", "dtype"])
 def test_another_evaluation_begins_anew(changed, tmp_path):
     model, text, rates, n_lanes = make_model(), TEXT, SGD, 1
     options = {"folder": str(tmp_path), "save_seconds": 0.0}
@@ -128,6 +140,8 @@ def test_another_evaluation_begins_anew(changed, tmp_path):
     interrupt(evaluator, evaluator.cut_lanes(TEXT), after=9)
     if changed == "weights":
         model.weights[0].assign(2 * model.weights[0])
+    if changed == "dtype":
+        model = make_model(dtype="mixed_bfloat16")
     if changed == "text":
         text = Text(np.append(TEXT.ids[:-1], 0))
     if changed == "rate":
@@ -140,9 +154,38 @@ def test_another_evaluation_begins_anew(changed, tmp_path):
     assert seen[0] == 1
 
 
+def test_a_search_is_found_whatever_its_rates(tmp_path):
+    evaluator = make_evaluator(make_model(), folder=str(tmp_path))
+    lanes = evaluator.cut_lanes(TEXT)
+    evaluator.open_search(lanes, None).save("trials", {})
+    evaluator.set_rates(0.03, 0.2)
+    assert evaluator.open_search(lanes, None).load("trials") == {}
+    assert evaluator.open_search(lanes, 3).load("trials") is None
+    other = make_evaluator(make_model(), DynamicConfig("sgd"), folder=str(tmp_path))
+    assert other.open_search(lanes, None).load("trials") == {}
+    other.model.weights[0].assign(2 * other.model.weights[0])
+    assert other.open_search(lanes, None).load("trials") is None
+
+
 def test_weights_that_diverge_are_an_error():
     with pytest.raises(DivergedError, match=r"the weights diverge. Received: learning_rate=1e\+30"):
         make_evaluator(make_model(), DynamicConfig("sgd", 1e30, 0.0)).score(TEXT)
+
+
+def test_an_evaluation_that_diverges_leaves_no_progress(tmp_path):
+    evaluator = make_evaluator(make_model(), folder=str(tmp_path), save_seconds=0.0)
+    stored = []
+
+    def spoil(done, *_):
+        if done == 5:
+            stored.extend(tmp_path.glob("*/*.npz"))
+            weight = evaluator._adapting.model.weights[0]
+            weight.assign(np.nan * weight)
+
+    with pytest.raises(DivergedError):
+        evaluator.score_lanes(evaluator.cut_lanes(TEXT), report=spoil)
+    assert len(stored) == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_sliding_windows_are_refused():
@@ -153,7 +196,7 @@ def test_sliding_windows_are_refused():
 
 
 def test_a_temperature_is_refused():
-    with pytest.raises(UserError, match=r"`temperature` must be 1 in dynamic evaluation"):
+    with pytest.raises(UserError, match=r"`temperature` must be 1 in .*: add `--temperature 1`"):
         make_evaluator(make_model(), config=dataclasses.replace(CONFIG, temperature=1.1))
 
 

@@ -12,11 +12,11 @@ SPANS = [
 ]
 
 
-def make_model(n_token=13):
+def make_model(n_token=13, **options):
     config = ModelConfig(
         n_token=n_token, n_layer=2, d_model=6, d_embed=6, n_head=3, d_head=5, d_inner=7
     )
-    model = TransformerXL(config, seed=1)
+    model = TransformerXL(config, seed=1, **options)
     for weight in model.trainable_variables:  # far from uniform, so that each token matters
         weight.assign(9 * weight)
     return model

@@ -1,6 +1,7 @@
 """`lm.score` and `lm.evaluate` with weights that learn from the text."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ from small_runs import Text
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data import Vocabulary, open_records, write_records
+from txl_tf.dynamic import of_run
+from txl_tf.dynamic.adapting_model import DivergedError
 from txl_tf.dynamic.evaluator import DynamicEvaluator
 from txl_tf.dynamic.statistics import find_statistics
-from txl_tf.dynamic.tuning import write_tuned
+from txl_tf.dynamic.tuned import write_tuned
 from txl_tf.errors import UserError
 from txl_tf.inference import LanguageModel, load
 
@@ -85,6 +88,15 @@ def test_the_model_keeps_its_weights():
         np.testing.assert_array_equal(weight, old)
 
 
+def test_weights_that_diverge_are_an_error():
+    lm = make_lm()
+    with pytest.raises(DivergedError, match=r"the weights diverge. Received: learning_rate=1e\+30"):
+        lm.score(make_texts(), dynamic=DynamicConfig("sgd", 1e30, 0.0), jit="none")
+    (expected,) = make_lm().score(make_texts()[7:8], dynamic=SGD, jit="none")
+    (found,) = lm.score(make_texts()[7:8], dynamic=SGD, jit="none")
+    np.testing.assert_array_equal(found.nats, expected.nats)
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run with records of its own."""
@@ -99,9 +111,19 @@ def run(tmp_path_factory):
 def test_true_means_what_was_tuned(run):
     lm, text = load(run), make_texts()[7]
     config = DynamicConfig("rms", 0.01, 0.1, 1e-3, 7)
-    write_tuned(str(run), config, lm.evaluation)
+    one_lane = dataclasses.replace(lm.evaluation, eval_batch_size=1)
+    write_tuned(str(run), config, one_lane)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lm._choose_dynamic(True)
     (expected,), (found,) = (lm.score([text], dynamic=dynamic) for dynamic in (config, True))
     np.testing.assert_array_equal(found.nats, expected.nats)
+    write_tuned(str(run), config, dataclasses.replace(one_lane, tgt_len=3))
+    with pytest.warns(
+        UserWarning, match="another evaluation: tgt_len is 3 there and 5 here"
+    ) as got:
+        lm.score([text], dynamic=True)
+    assert got[0].filename == __file__
     (run / "dynamic" / "tuned.json").unlink()
     (default,) = lm.score([text], dynamic=True)
     assert (default.nats != expected.nats).any()
@@ -117,6 +139,15 @@ def test_a_split_is_evaluated_with_the_statistics_of_the_run(run):
     found = lm.evaluate("test", dynamic=config)
     assert found.total_nats == pytest.approx(expected.total_nats, rel=1e-5)
     assert found.total_nats != pytest.approx(lm.evaluate("test").total_nats, rel=1e-3)
+
+
+def test_a_temperature_is_refused_before_the_gradients_are_gathered(run, monkeypatch):
+    lm = load(run)
+    lm.evaluation = dataclasses.replace(lm.evaluation, temperature=1.1)
+    monkeypatch.setattr(of_run, "find_statistics", None)
+    for read in (lm.evaluate, lambda **options: lm.score(make_texts(), **options)):
+        with pytest.raises(UserError, match="`temperature` must be 1"):
+            read(dynamic=DynamicConfig())
 
 
 def test_what_it_cannot_do_is_refused(run):

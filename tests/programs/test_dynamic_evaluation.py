@@ -1,12 +1,23 @@
 """`python -m txl_tf.evaluate --dynamic` and its search."""
 
 import json
+import shutil
 
+import numpy as np
 import pytest
-from small_commands import N_TEST, N_VALID, read_weights, run_main, write_data, write_words
+from small_commands import (
+    N_TEST,
+    N_TOKEN,
+    N_VALID,
+    read_weights,
+    run_main,
+    write_data,
+    write_words,
+)
 
 from txl_tf import evaluate
 from txl_tf.config.dynamic import DYNAMIC_RECIPES
+from txl_tf.data import Vocabulary, write_records
 
 STEPS = ("--dynamic", "--dynamic_n_batches=7", "--jit=none")
 
@@ -16,7 +27,17 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dynamic")
     write_data(folder / "data")
     assert run_main(folder / "data", folder / "run") == 0
-    write_words(folder / "run" / "records", train=307, valid=N_VALID, test=N_TEST)
+    rng = np.random.default_rng(7)
+    write_records(
+        folder / "run" / "records",
+        dataset="words",
+        vocabulary=Vocabulary("word", tuple(f"w{index}" for index in range(N_TOKEN))),
+        splits={
+            "train": [rng.integers(0, N_TOKEN, 307)],
+            "valid": [np.resize(rng.integers(0, N_TOKEN, 7), N_VALID)],  # there is much to learn
+            "test": [rng.integers(0, N_TOKEN, N_TEST)],
+        },
+    )
     return folder / "run"
 
 
@@ -66,11 +87,43 @@ def test_a_search_is_kept_for_the_next_evaluation(run, capsys):
     assert lines[-2].startswith("Best: rule rms, learning_rate ")
     kept = json.loads((run / "dynamic" / "tuned.json").read_text())
     assert kept["split"] == "valid"
-    assert kept["dynamic_nats"] <= kept["static_nats"]
-    found = call_json(capsys, run, "--dynamic", "--jit=none")
-    assert found["dynamic"] == kept["dynamic"]
+    assert kept["dynamic_nats"] < kept["static_nats"]
+    valid = call_json(capsys, run, "--dynamic", "--jit=none", "--split=valid", "--max_segments=5")
+    assert valid["dynamic"] == kept["dynamic"]
+    assert valid["loss_nats"] == pytest.approx(kept["dynamic_nats"], rel=1e-6)
+    assert call(run, "--dynamic", "--jit=none", "--json", "--mem_len=11") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["dynamic"] == kept["dynamic"]
+    assert "these rates for another evaluation: mem_len is 7 there and 11 here\n" in err
     other = call_json(capsys, run, "--dynamic", "--dynamic_rule=sgd", "--jit=none")
     assert other["dynamic"]["rule"] == "sgd"
+
+
+def test_a_search_begins_far_above_the_rates_that_gain(run, tmp_path, capsys):
+    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("dynamic"))
+    flags = ("--tune", "--dynamic_rule=sgd", "--dynamic_learning_rate=1e6", "--max_segments=5")
+    assert call(tmp_path / "run", "--dynamic", "--jit=none", *flags) == 0
+    out = capsys.readouterr().out
+    assert "learning_rate 1e+06, decay 0.003" in out
+    kept = json.loads((tmp_path / "run" / "dynamic" / "tuned.json").read_text())
+    assert kept["dynamic_nats"] < kept["static_nats"]
+
+
+def test_a_search_that_gains_nothing_keeps_nothing(run, tmp_path, capsys):
+    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("dynamic"))
+    flags = ("--tune", "--dynamic_rule=sgd", "--max_segments=1")  # scored before the first step
+    assert call(tmp_path / "run", "--dynamic", "--jit=none", *flags) == 1
+    assert "no rates that were tried give a lower loss" in capsys.readouterr().err
+    assert not list((tmp_path / "run" / "dynamic").iterdir())
+
+
+def test_a_run_that_cannot_be_written_is_refused_before_the_search(run, tmp_path, capsys):
+    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("dynamic"))
+    (tmp_path / "run" / "dynamic").touch()
+    assert call(tmp_path / "run", "--dynamic", "--tune", "--dynamic_rule=sgd") == 1
+    out, err = capsys.readouterr()
+    assert "--tune cannot keep what it finds" in err
+    assert "static" not in out
 
 
 def test_a_recipe_has_its_own_span(run, capsys):

@@ -33,6 +33,15 @@ def test_removed_arrays_are_gone(tmp_path):
     store.remove("7")
     store.remove("7")
     assert store.load("7") is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_arrays_of_another_name_stay(tmp_path):
+    store = ArrayStore(str(tmp_path), {})
+    store.save("7", ARRAYS)
+    store.save("8", ARRAYS)
+    store.remove("7")
+    assert list(store.load("8")) == ["a", "b"]
 
 
 def test_without_a_folder_nothing_is_kept():

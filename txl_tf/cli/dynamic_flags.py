@@ -6,7 +6,7 @@ from absl import flags
 
 from txl_tf.cli.config_flags import define_config_flags, name_flags, override
 from txl_tf.cli.flags import define_flag, reraise_as_flag_error
-from txl_tf.config.dynamic import DYNAMIC_DEFAULTS, DYNAMIC_RECIPES, DynamicConfig, DynamicRecipe
+from txl_tf.config.dynamic import DYNAMIC_RECIPES, DynamicConfig, DynamicRecipe
 
 _PREFIX = "dynamic_"
 _OTHERWISE = "that of --dynamic_recipe, or what --tune found for the run, or that of the rule"
@@ -74,5 +74,5 @@ def choose_dynamic_config(options: flags.FlagValues, tuned: DynamicConfig | None
     elif tuned and rule in (None, tuned.rule):
         base = tuned
     else:
-        base = DYNAMIC_DEFAULTS[rule or "rms"]
+        base = DynamicConfig(rule or "rms")
     return reraise_as_flag_error(override, base, options, prefix=_PREFIX)

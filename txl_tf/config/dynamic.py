@@ -6,7 +6,14 @@ from typing import NamedTuple
 from txl_tf.config.base import Config, define_field, document_fields
 from txl_tf.config.reading import EvalConfig
 
-DYNAMIC_RULES = ("rms", "rms2019", "sgd")
+# The rates of each rule: where a search begins, and the settings of a run that was not tuned.
+# `sgd` has an epsilon only because older files give it one.
+_DEFAULT_RATES = {
+    "rms": {"learning_rate": 1e-4, "decay": 0.01, "epsilon": 3e-4},
+    "rms2019": {"learning_rate": 1.5e-5, "decay": 24.0, "epsilon": 1e-4},
+    "sgd": {"learning_rate": 0.1, "decay": 0.003, "epsilon": 3e-4},
+}
+DYNAMIC_RULES = tuple(_DEFAULT_RATES)
 
 
 @document_fields
@@ -25,21 +32,28 @@ class DynamicConfig(Config):
     their means. `rms2019` is that of the authors' program of 2019: S_n is the root of the sum of
     the squares over the batches, so it grows with their number.
 
+    A rate that is `None` becomes that of the rule:
+
+        rms      learning_rate 1e-4, decay 0.01, epsilon 3e-4
+        rms2019  learning_rate 1.5e-5, decay 24, epsilon 1e-4
+        sgd      learning_rate 0.1, decay 0.003
+
     Raises:
         UserError: If a value is out of its range, or has no effect on the rule.
     """
 
     rule: str = define_field("rms", "Rule of the steps.", choices=DYNAMIC_RULES)
     learning_rate: float = define_field(
-        1e-4, "Learning rate (eta); 0 for an ordinary, static evaluation."
+        None, "Learning rate (eta); 0 for an ordinary, static evaluation.", kind=float
     )
     decay: float = define_field(
-        0.01, "Rate at which weights return to those of the run (lambda); 0 for never."
+        None, "Rate at which weights return to those of the run (lambda); 0 for never.", kind=float
     )
     epsilon: float = define_field(
-        3e-4,
+        None,
         "Constant added to the root mean square of the gradients in rms and rms2019. It bounds the "
         "steps of weights that the training split hardly uses.",
+        kind=float,
     )
     n_batches: int = define_field(
         200,
@@ -65,18 +79,19 @@ class DynamicConfig(Config):
         )
 
     def __post_init__(self) -> None:
+        rates = _DEFAULT_RATES[self.rule] if self.rule in DYNAMIC_RULES else {}
+        for name, rate in rates.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, rate)  # the class is frozen
         self._check_fields()
         for name in ("learning_rate", "decay"):
             self._check(getattr(self, name) >= 0, f"`{name}` must not be negative", name)
         self._check(self.epsilon > 0, "`epsilon` must be positive", "epsilon")
         if self.rule == "sgd":
             self._check(self.decay <= 1, "`decay` must be at most 1 with sgd", "decay")
-            for name in ("epsilon", "n_batches"):
-                self._check(
-                    getattr(self, name) == getattr(type(self), name),
-                    f"`{name}` has no effect with sgd",
-                    name,
-                )
+            unused = {"epsilon": rates["epsilon"], "n_batches": type(self).n_batches}
+            for name, value in unused.items():
+                self._check(getattr(self, name) == value, f"`{name}` has no effect with sgd", name)
 
 
 class DynamicRecipe(NamedTuple):
@@ -92,13 +107,6 @@ class DynamicRecipe(NamedTuple):
     evaluation: EvalConfig
     published: str
 
-
-# Where a search begins, and the settings of a run that was not tuned.
-DYNAMIC_DEFAULTS = {
-    "rms": DynamicConfig(),
-    "rms2019": DynamicConfig("rms2019", 1.5e-5, 24.0, 1e-4),
-    "sgd": DynamicConfig("sgd", 0.1, 0.003),
-}
 
 # Krause et al. 2019, from the settings published with their program. Its number of batches is that
 # of the training split in segments of 128, divided by 5,000.

@@ -1,5 +1,6 @@
 """A copy of a model that learns from each segment after it has scored it."""
 
+import math
 from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
@@ -8,11 +9,15 @@ from txl_tf.cached_model import clear_rows
 from txl_tf.compilation import choose_jit, compile_function
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
-from txl_tf.dynamic.gradients import compute_gradients, copy_without_dropout
+from txl_tf.dynamic.gradients import copy_without_dropout, score_with_gradients
 from txl_tf.dynamic.rules import WeightStep, prepare_rule
 from txl_tf.dynamic.statistics import GradientStatistics
 from txl_tf.errors import UserError
 from txl_tf.model import SegmentModel
+
+
+class DivergedError(UserError):
+    """The loss of a dynamic evaluation is not finite."""
 
 
 class AdaptingState(NamedTuple):
@@ -39,8 +44,8 @@ def check_temperature(config: EvalConfig) -> None:
     """
     if config.temperature != 1:
         raise UserError(
-            "`temperature` must be 1 in dynamic evaluation. "
-            f"Received: temperature={config.temperature}"
+            "`temperature` must be 1 in dynamic evaluation: add `--temperature 1`, or set it in "
+            f"the `evaluation` of the language model. Received: temperature={config.temperature}"
         )
 
 
@@ -82,13 +87,25 @@ class AdaptingModel:
         is_compiled = choose_jit(jit, model.compute_dtype) != "none"
         # Weights of one shape share a compiled function.
         self._change = tf.function(rule, jit_compile=is_compiled, autograph=False)
-        self._compute = compile_function(self._compute_gradients, jit, model.compute_dtype)
+        self._score = compile_function(self._score_with_gradients, jit, model.compute_dtype)
         self._read = tf.function(self._read_and_step, autograph=False)
 
     def set_rates(self, learning_rate: float, decay: float) -> None:
         """Changes the learning rate and the decay without compiling anything again."""
         self._rate.assign(learning_rate)
         self._decay.assign(decay)
+
+    def check_loss(self, nats: float) -> None:
+        """Checks that the loss of what was read, in nats, is finite.
+
+        Raises:
+            DivergedError: If it is not.
+        """
+        if not math.isfinite(nats):
+            raise DivergedError(
+                "the loss is not finite: the weights diverge. Received: "
+                f"learning_rate={self._rate.numpy():g}"
+            )
 
     def restart(self) -> None:
         """Sets the weights to those of the given model."""
@@ -123,7 +140,7 @@ class AdaptingModel:
         """
         return self._read(ids, targets, mask, state, document_starts)
 
-    def _compute_gradients(
+    def _score_with_gradients(
         self,
         ids: tf.Tensor,
         targets: tf.Tensor,
@@ -131,7 +148,7 @@ class AdaptingModel:
         state: AdaptingState,
         document_starts: tf.Tensor | None,
     ) -> tuple[tf.Tensor, list[tf.Tensor], Any]:
-        return compute_gradients(
+        return score_with_gradients(
             self.model,
             ids,
             targets,
@@ -150,7 +167,7 @@ class AdaptingModel:
         state: AdaptingState,
         document_starts: tf.Tensor | None,
     ) -> tuple[tf.Tensor, AdaptingState]:
-        nats, gradients, memory = self._compute(ids, targets, mask, state, document_starts)
+        nats, gradients, memory = self._score(ids, targets, mask, state, document_starts)
         rate, decay = self._rate.value(), self._decay.value()
         weights = zip(
             self.model.trainable_variables,

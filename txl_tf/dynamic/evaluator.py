@@ -16,7 +16,12 @@ from txl_tf.data.evaluation_lanes import Segment
 from txl_tf.data.lanes import iterate_chunks
 from txl_tf.data.sliding_windows import AnyLanes, SlidingWindows
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.dynamic.adapting_model import AdaptingModel, AdaptingState, check_temperature
+from txl_tf.dynamic.adapting_model import (
+    AdaptingModel,
+    AdaptingState,
+    DivergedError,
+    check_temperature,
+)
 from txl_tf.dynamic.statistics import GradientStatistics
 from txl_tf.errors import UserError
 from txl_tf.evaluation.evaluator import Evaluator, Progress
@@ -26,10 +31,6 @@ from txl_tf.runs.array_store import ArrayStore, hash_arrays, hash_weights
 
 _SAVE_SECONDS = 300.0
 _NAME = "progress"
-
-
-class DivergedError(UserError):
-    """The loss of a dynamic evaluation is not finite."""
 
 
 class DynamicEvaluator(Evaluator):
@@ -107,15 +108,26 @@ class DynamicEvaluator(Evaluator):
         if self.is_static:
             return super()._begin(lanes, n_segments)
         self._last_save = time.monotonic()
-        self._store = self._open_store(lanes, n_segments)
+        self._store = self._open_store(lanes, n_segments, self.dynamic.to_json())
         self._adapting.restart()
         state = self._adapting.initial_state(lanes.n_lanes)
         progress = Progress(0, state, self._make_empty_score())
         arrays = self._store.load(_NAME)
         return progress if arrays is None else self._restore(progress, arrays)
 
-    def _open_store(self, lanes: AnyLanes, n_segments: int) -> ArrayStore:
-        """Returns the store of the progress, by all that the score depends on."""
+    def open_search(self, lanes: AnyLanes, max_segments: int | None) -> ArrayStore:
+        """Returns the store of a search, by all that its scores depend on but the rates.
+
+        Args:
+            lanes: The lanes of the split.
+            max_segments: As for `score_lanes`.
+        """
+        rates = {"learning_rate": None, "decay": None}
+        n_segments = self._count_segments(lanes, max_segments)
+        return self._open_store(lanes, n_segments, self.dynamic.to_json() | rates)
+
+    def _open_store(self, lanes: AnyLanes, n_segments: int, dynamic: dict[str, Any]) -> ArrayStore:
+        """Returns a store of the folder, by all that a score depends on."""
         if self._folder is None:
             return ArrayStore(None, {})
         settings = {
@@ -124,7 +136,8 @@ class DynamicEvaluator(Evaluator):
             "lanes": lanes.describe(),
             "segments": n_segments,
             "evaluation": self.config.to_json(),
-            "dynamic": self.dynamic.to_json(),
+            "dtype": self.model.compute_dtype,
+            "dynamic": dynamic,
             "statistics": self._statistics_hash,
         }
         return ArrayStore(self._folder, settings)
@@ -141,11 +154,11 @@ class DynamicEvaluator(Evaluator):
     def _keep(self, progress: Progress) -> None:
         if self.is_static:
             return
-        if not np.isfinite(progress.score.total_nats):
-            raise DivergedError(
-                "the loss is not finite: the weights diverge. Received: "
-                f"learning_rate={self.dynamic.learning_rate}"
-            )
+        try:
+            self._adapting.check_loss(progress.score.total_nats)
+        except DivergedError:
+            self._store.remove(_NAME)
+            raise
         if time.monotonic() - self._last_save >= self._save_seconds:
             self._save(progress)
 
@@ -160,7 +173,7 @@ class DynamicEvaluator(Evaluator):
         }
         tensors = self._list_tensors(progress.state)
         arrays = {name: np.array(value) for name, value in counts.items()}
-        arrays |= {str(index): tensor.numpy() for index, tensor in enumerate(tensors)}
+        arrays |= {str(index): _make_array(tensor) for index, tensor in enumerate(tensors)}
         self._store.save(_NAME, arrays)
         self._last_save = time.monotonic()
 
@@ -169,8 +182,10 @@ class DynamicEvaluator(Evaluator):
         n_weights = len(self._adapting.model.weights)
         for index, weight in enumerate(self._adapting.model.weights):
             weight.assign(arrays[str(index)])
-        n_tensors = len(self._list_tensors(progress.state))
-        tensors = [tf.constant(arrays[str(index)]) for index in range(n_weights, n_tensors)]
+        tensors = [
+            tf.cast(arrays[str(index)], tensor.dtype)
+            for index, tensor in enumerate(keras.tree.flatten(progress.state), n_weights)
+        ]
         n_unknown = int(arrays["n_unknown"])
         score = dataclasses.replace(
             progress.score,
@@ -187,3 +202,8 @@ class DynamicEvaluator(Evaluator):
         """Returns the weights and the tensors of a state."""
         weights = [weight.value for weight in self._adapting.model.weights]
         return [*weights, *keras.tree.flatten(state)]
+
+
+def _make_array(tensor: tf.Tensor) -> np.ndarray:
+    """Returns the values of a tensor as an array that files can hold: bfloat16 as float32."""
+    return (tf.cast(tensor, tf.float32) if tensor.dtype == tf.bfloat16 else tensor).numpy()

@@ -1,4 +1,4 @@
-"""The gradients of the loss of a segment that is scored."""
+"""The losses of a segment, with the gradients of the mean of those that count."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def copy_without_dropout(model: SegmentModel) -> SegmentModel:
     return copied
 
 
-def compute_gradients(
+def score_with_gradients(
     model: SegmentModel,
     ids: tf.Tensor,
     targets: tf.Tensor,
@@ -29,7 +29,9 @@ def compute_gradients(
     document_starts: tf.Tensor | None = None,
     filled: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, list[tf.Tensor], Any]:
-    """Runs the forward and backward pass on a segment.
+    """Scores each target of a segment, and differentiates the mean of those that count.
+
+    A training step sums the losses of all of its targets instead; see `txl_tf.training.step`.
 
     Args:
         model: The model, without dropout.

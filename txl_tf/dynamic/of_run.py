@@ -1,13 +1,15 @@
 """Dynamic evaluation with what is kept in a run."""
 
 import sys
+import warnings
 
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.data_set import DataSet
+from txl_tf.dynamic.adapting_model import check_temperature
 from txl_tf.dynamic.evaluator import DynamicEvaluator
 from txl_tf.dynamic.statistics import GradientStatistics, find_statistics
-from txl_tf.dynamic.tuning import DYNAMIC_NAME, read_tuned
+from txl_tf.dynamic.tuned import DYNAMIC_NAME, read_tuned
 from txl_tf.errors import UserError
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.progress import Bar
@@ -15,21 +17,31 @@ from txl_tf.model import SegmentModel
 from txl_tf.runs.array_store import find_folder
 
 
-def choose_dynamic(dynamic: DynamicConfig | bool, run: str | None) -> DynamicConfig | None:
+def choose_dynamic(
+    dynamic: DynamicConfig | bool, evaluation: EvalConfig, run: str | None
+) -> DynamicConfig | None:
     """Returns the settings of dynamic evaluation; `None` for a static one.
 
     Args:
         dynamic: The settings; true for those that were found for the run, or else the defaults.
+        evaluation: Lanes, segment and span.
         run: The run folder; `None` if there is none.
 
-    >>> choose_dynamic(False, None) is None, choose_dynamic(True, None) == DynamicConfig()
-    (True, True)
-    >>> choose_dynamic(DynamicConfig(learning_rate=0), None) is None
+    >>> choose_dynamic(False, EvalConfig(), None) is None
+    True
+    >>> choose_dynamic(True, EvalConfig(), None) == DynamicConfig()
+    True
+    >>> choose_dynamic(DynamicConfig(learning_rate=0), EvalConfig(), None) is None
     True
     """
-    if dynamic is True:
-        return (run and read_tuned(run)) or DynamicConfig()
-    return dynamic if dynamic and dynamic.learning_rate else None
+    if dynamic is not True:
+        return dynamic if dynamic and dynamic.learning_rate else None
+    tuned = read_tuned(run) if run else None
+    if tuned is None:
+        return DynamicConfig()
+    if line := tuned.describe_differences(tuned.dynamic, evaluation):
+        warnings.warn(line, stacklevel=4)  # at the call of a method of a language model
+    return tuned.dynamic
 
 
 def make_evaluator(
@@ -52,11 +64,13 @@ def make_evaluator(
         jit: How much of the model XLA compiles; one of `JIT_MODES`.
 
     Raises:
-        UserError: If the rule needs a training split and there is none, or it is too short.
+        UserError: If the config has a temperature, or the rule needs a training split and there
+            is none, or it is too short.
     """
     if not dynamic.learning_rate:
         print("With a learning rate of 0 the evaluation is static.", file=sys.stderr)
         return Evaluator(model, config, vocabulary=records.vocabulary, jit=jit)
+    check_temperature(config)  # before the gradients are gathered, which takes a while
     return DynamicEvaluator(
         model,
         config,

@@ -11,7 +11,7 @@ from txl_tf.compilation import compile_function
 from txl_tf.config import EvalConfig
 from txl_tf.data.evaluation_lanes import Segment
 from txl_tf.data.lanes import Tokens
-from txl_tf.dynamic.gradients import compute_gradients, copy_without_dropout
+from txl_tf.dynamic.gradients import copy_without_dropout, score_with_gradients
 from txl_tf.errors import UserError
 from txl_tf.model import SegmentModel
 from txl_tf.runs.array_store import ArrayStore, hash_arrays, hash_weights
@@ -131,7 +131,7 @@ def _gather(
 
     def add(segment: Segment, memory: Any, sums: list[tf.Tensor]) -> tuple[Any, list[tf.Tensor]]:
         starts = segment.document_starts if config.reset_at_documents else None
-        _, gradients, memory = compute_gradients(
+        _, gradients, memory = score_with_gradients(
             model,
             segment.ids,
             segment.targets,

@@ -1,20 +1,23 @@
 """The search for the learning rate and the decay of dynamic evaluation."""
 
 import math
-import os
+import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from txl_tf.config import EvalConfig
-from txl_tf.config.dynamic import DynamicConfig
+import numpy as np
+
 from txl_tf.data.sliding_windows import AnyLanes
-from txl_tf.dynamic.evaluator import DivergedError, DynamicEvaluator
-from txl_tf.runs.files import exists, read_json, write_json
+from txl_tf.dynamic.adapting_model import DivergedError
+from txl_tf.dynamic.evaluator import DynamicEvaluator
+from txl_tf.errors import UserError
+from txl_tf.runs.array_store import ArrayStore
 
-DYNAMIC_NAME = "dynamic"  # the folder in a run for what dynamic evaluation keeps
-_TUNED_NAME = "tuned.json"
 _RATE_FACTOR, _DECAY_FACTOR = 2.0, 4.0
 _MAX_STEPS = 8  # of a search in one direction
+_FALL_POWER = 4  # of the factor, while values are far too large
+_ROUNDING = 1e-6  # of a loss; static and dynamic evaluation compute it in two ways
+_NAME = "trials"
 
 
 class Trial(NamedTuple):
@@ -22,7 +25,7 @@ class Trial(NamedTuple):
 
     Args:
         learning_rate: The learning rate; 0 for the static evaluation.
-        decay: The decay.
+        decay: The decay; 0 for the static evaluation.
         nats: The mean loss in nats; infinite if the weights diverged.
     """
 
@@ -36,12 +39,14 @@ def tune(
     lanes: AnyLanes,
     *,
     max_segments: int | None = None,
-    report: Callable[[Trial], object] | None = None,
+    report: Callable[[Trial], object] = lambda trial: None,
 ) -> list[Trial]:
     """Searches the learning rate and the decay with the lowest loss, and sets them.
 
-    The learning rate is doubled or halved as long as the loss falls. Then the decay is changed by
-    factors of 4 in the same way, and 0 is tried. Then the learning rate is searched once more.
+    The learning rate is divided by 16 until the loss is lower than that of the static evaluation,
+    and then doubled or halved as long as the loss falls. Then the decay is changed by factors of 4
+    as long as it falls, and 0 is tried. Then the learning rate is searched once more. What an
+    interrupted search has measured is not measured again.
 
     Args:
         evaluator: The evaluator, with the settings to begin with.
@@ -51,85 +56,96 @@ def tune(
 
     Returns:
         All evaluations, in order; the first is static.
+
+    Raises:
+        UserError: If none has a lower loss than the static one.
     """
     first = evaluator.dynamic
-    trials: dict[tuple[float, float], Trial] = {}
+    store = evaluator.open_search(lanes, max_segments)
+    trials = _load_trials(store)
+    for trial in trials.values():
+        report(trial)
 
     def measure(rate: float, decay: float) -> float:
         if (rate, decay) not in trials:
-            evaluator.set_rates(rate, decay)
+            try:
+                evaluator.set_rates(rate, decay)
+            except UserError:
+                return math.inf  # the rule does not allow them
             try:
                 nats = evaluator.score_lanes(lanes, max_segments=max_segments).nats_per_token
             except DivergedError:
                 nats = math.inf
             trials[rate, decay] = Trial(rate, decay, nats)
-            if report:
-                report(trials[rate, decay])
+            store.save(_NAME, {_NAME: np.array(list(trials.values()))})
+            report(trials[rate, decay])
         return trials[rate, decay].nats
 
-    measure(0.0, first.decay)
-    rate = climb(lambda rate: measure(rate, first.decay), first.learning_rate, _RATE_FACTOR)
-    decay = first.decay
+    static = measure(0.0, 0.0)
+    limit = static * (1 - _ROUNDING)
+    rate, decay = first.learning_rate, first.decay
+    rate = climb(lambda rate: measure(rate, decay), rate, _RATE_FACTOR, limit)
     if decay:
         decay = climb(lambda decay: measure(rate, decay), decay, _DECAY_FACTOR)
-    decay = min(decay, 0.0, key=lambda decay: measure(rate, decay))
-    rate = climb(lambda rate: measure(rate, decay), rate, _RATE_FACTOR)
-    evaluator.set_rates(rate, decay)
+    decay = min(0.0, decay, key=lambda decay: measure(rate, decay))
+    climb(lambda rate: measure(rate, decay), rate, _RATE_FACTOR)
+    store.remove(_NAME)
+    best = min(trials.values(), key=lambda trial: trial.nats)
+    if not best.nats < limit:
+        advice = ", or with a larger `epsilon`" if first.has_statistics else ""
+        raise UserError(
+            f"no rates that were tried give a lower loss than the static {static:.5f} nats: begin "
+            f"with another `learning_rate` or `decay`{advice}, or score more segments"
+        )
+    evaluator.set_rates(best.learning_rate, best.decay)
     return list(trials.values())
 
 
-def climb(measure: Callable[[float], float], start: float, factor: float) -> float:
+def _load_trials(store: ArrayStore) -> dict[tuple[float, float], Trial]:
+    """Returns the evaluations of an interrupted search, by their rates."""
+    arrays = store.load(_NAME)
+    if arrays is None:
+        return {}
+    trials = [Trial(*row) for row in arrays[_NAME].tolist()]
+    print(f"Going on after {len(trials)} evaluations of an interrupted search.", file=sys.stderr)
+    return {(trial.learning_rate, trial.decay): trial for trial in trials}
+
+
+def climb(
+    measure: Callable[[float], float], start: float, factor: float, limit: float = math.inf
+) -> float:
     """Returns the value from which a factor in neither direction lowers a measure.
+
+    A value whose measure is not below a limit is taken to be far too large: it is divided by the
+    fourth power of the factor until the measure is below.
 
     >>> climb(lambda value: abs(value - 9), 1.0, 2.0)
     8.0
     >>> climb(lambda value: value, 1.0, 2.0) == 2.0**-8
     True
+    >>> climb(lambda value: abs(value - 9) if value < 99 else math.inf, 1024.0, 2.0)
+    8.0
 
     Args:
         measure: The measure of a value.
         start: The first value, positive.
         factor: The factor between values, above 1.
+        limit: The limit.
+
+    Returns:
+        The value. If no measure is below the limit, the value with the lowest; if none is finite,
+        `start`.
     """
-    best = start
+    falls = [start / factor ** (_FALL_POWER * count) for count in range(_MAX_STEPS + 1)]
+    low = next((value for value in falls if measure(value) < limit), None)
+    if low is None:
+        return min(falls, key=measure)
+    best = low
     for step in (factor, 1 / factor):
         for _ in range(_MAX_STEPS):
             if measure(best * step) >= measure(best):
                 break
             best *= step
-        if best != start:
+        if best != low:
             break
     return best
-
-
-def write_tuned(run: str, dynamic: DynamicConfig, evaluation: EvalConfig, **facts: Any) -> None:
-    """Writes the settings that a search has found into a run.
-
-    Args:
-        run: The run folder.
-        dynamic: The settings.
-        evaluation: The config of the evaluations.
-        **facts: What else is worth knowing, for readers.
-
-    Raises:
-        UserError: If they cannot be written.
-    """
-    os.makedirs(os.path.join(run, DYNAMIC_NAME), exist_ok=True)
-    content = {"dynamic": dynamic.to_json(), "evaluation": evaluation.to_json(), **facts}
-    write_json(_name_tuned(run), content)
-
-
-def read_tuned(run: str) -> DynamicConfig | None:
-    """Returns the settings that a search has found for a run; `None` if there was none.
-
-    Raises:
-        UserError: If the file is damaged.
-    """
-    path = _name_tuned(run)
-    if not exists(path):
-        return None
-    return DynamicConfig.from_json(read_json(path).get("dynamic"))
-
-
-def _name_tuned(run: str) -> str:
-    return os.path.join(run, DYNAMIC_NAME, _TUNED_NAME)

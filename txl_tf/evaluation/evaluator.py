@@ -172,9 +172,7 @@ class Evaluator:
         Raises:
             UserError: If the device's memory is full.
         """
-        n_segments = len(lanes)
-        if max_segments is not None:
-            n_segments = min(lanes.n_warm + max_segments, n_segments)
+        n_segments = self._count_segments(lanes, max_segments)
         unknown_id = None if self.vocabulary is None else self.vocabulary.unknown_id
         progress = self._begin(lanes, n_segments)
         for index, segment in enumerate(lanes.read(progress.n_done, n_segments), progress.n_done):
@@ -190,6 +188,12 @@ class Evaluator:
                 report(index + 1, n_segments, score)
             self._keep(progress)
         return progress.score
+
+    def _count_segments(self, lanes: AnyLanes, max_segments: int | None) -> int:
+        """Returns the number of segments to read, which includes those that warm the lanes."""
+        if max_segments is None:
+            return len(lanes)
+        return min(lanes.n_warm + max_segments, len(lanes))
 
     def _begin(self, lanes: AnyLanes, n_segments: int) -> Progress:
         """Returns the progress before the first of the segments that are to be read."""

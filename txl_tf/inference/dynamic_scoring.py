@@ -33,7 +33,11 @@ class DynamicScorer:
     def score(
         self, streams: Iterable[Iterable[np.ndarray]], *, in_order: bool = True
     ) -> Iterator[Piece]:
-        """Scores streams; see `Scorer.score`. They are always read in order."""
+        """Scores streams; see `Scorer.score`. They are always read in order.
+
+        Raises:
+            DivergedError: If a loss is not finite.
+        """
         for number, chunks in enumerate(streams):
             self._adapting.restart()
             yield from self._score_stream(TokenSlot(number, iter(chunks)))
@@ -51,9 +55,11 @@ class DynamicScorer:
             nats, state = self._adapting.read(
                 tf.constant(inputs), tf.constant(targets), tf.constant(mask), state
             )
+            piece = nats.numpy()[0, :count]
+            self._adapting.check_loss(float(piece.sum(dtype=np.float64)))
             ids = slot.advance(count)
             slot.fill(self._tgt_len)
-            yield Piece(slot.stream, ids, nats.numpy()[0, :count], slot.is_done)
+            yield Piece(slot.stream, ids, piece, slot.is_done)
 
 
 def make_dynamic_scorer(

@@ -230,7 +230,7 @@ class LanguageModel:
         Raises:
             UserError: If a text contains a symbol that the vocabulary cannot encode, or an id is
                 out of range; if the model is quantized and `dynamic` is given, or its rule needs
-                the run's training split and there is none.
+                the run's training split and there is none, or the weights diverge.
         """
         if isinstance(texts, str | bytes):
             raise UserError("`texts` must be a list of texts. Received: one text")
@@ -463,7 +463,8 @@ class LanguageModel:
 
     def _choose_dynamic(self, dynamic: DynamicConfig | bool) -> DynamicConfig | None:
         """Returns the settings of dynamic evaluation; `None` for a static one."""
-        config = choose_dynamic(dynamic, self.run)
+        one_lane = dataclasses.replace(self.evaluation, eval_batch_size=1)
+        config = choose_dynamic(dynamic, one_lane, self.run)
         if config is not None and get_kernel_dtype(self.model) != "float32":
             raise UserError("`dynamic` needs float32 weights: load the run without `precision`")
         return config

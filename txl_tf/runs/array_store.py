@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import sys
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,8 @@ import numpy as np
 from txl_tf.data.files import is_remote
 from txl_tf.errors import UserError
 from txl_tf.model import SegmentModel
+
+_SETTINGS_NAME = "settings.json"
 
 
 class ArrayStore:
@@ -53,7 +56,7 @@ class ArrayStore:
             return
         try:
             os.makedirs(self._folder, exist_ok=True)
-            with open(os.path.join(self._folder, "settings.json"), "w", encoding="utf-8") as file:
+            with open(os.path.join(self._folder, _SETTINGS_NAME), "w", encoding="utf-8") as file:
                 file.write(self._settings + "\n")
             with open(path + ".writing", "wb") as file:
                 np.savez(file, **arrays)  # type: ignore[arg-type]
@@ -62,10 +65,13 @@ class ArrayStore:
             raise UserError(f"`{path}` cannot be written: {error.strerror}") from error
 
     def remove(self, name: str) -> None:
-        """Removes the arrays of a name, if there are any."""
+        """Removes the arrays of a name, if there are any; the last ones with their subfolder."""
         path = self._get_path(name)
-        if path is not None and os.path.exists(path):
-            os.remove(path)
+        if path is None or self._folder is None or not os.path.exists(path):
+            return
+        os.remove(path)
+        if os.listdir(self._folder) == [_SETTINGS_NAME]:
+            shutil.rmtree(self._folder)
 
     def _get_path(self, name: str) -> str | None:
         return self._folder and os.path.join(self._folder, f"{name}.npz")

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.data.aside import work_aside
-from txl_tf.data.files import access_path, check_folder, is_remote
+from txl_tf.data.files import access_path, check_folder, is_remote, remove_file
 from txl_tf.errors import UserError, explain
 
 
@@ -32,6 +32,28 @@ def exists(path: str) -> bool:
     """
     with access_path(path):
         return tf.io.gfile.exists(path)
+
+
+def make_folder(folder: str) -> None:
+    """Makes a folder, with its parents, if there is none.
+
+    Raises:
+        UserError: If it cannot be made.
+    """
+    with access_path(folder):
+        tf.io.gfile.makedirs(folder)
+
+
+def check_writable(folder: str) -> None:
+    """Checks that files can be written into a folder, which is made if there is none.
+
+    Raises:
+        UserError: If they cannot.
+    """
+    make_folder(folder)
+    path = os.path.join(folder, ".empty")
+    write_text(path, "")
+    remove_file(path)
 
 
 def read_json(path: str) -> Any:
