@@ -29,6 +29,16 @@ def test_a_mixed_policy_is_exported(tmp_path, policy):
     np.testing.assert_allclose(found["nats"][:, 1:], expected, rtol=0, atol=2e-2)
 
 
+def test_a_saved_model_scores_with_the_temperature_of_the_run(tmp_path):
+    lm, ids = make_model(7, temperature=1.7), np.array([[3, 1, 4, 1, 5]], np.int32)
+    lm.export(tmp_path / "out")
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    found = loaded.signatures["score_ids"](ids=tf.constant(ids), lengths=tf.constant([5]))
+    (score,) = lm.score(list(ids))
+    np.testing.assert_allclose(found["nats"][0, 1:], score.nats, rtol=1e-5)
+    assert abs(score.total_nats - make_model(7).score(list(ids))[0].total_nats) > 0.1
+
+
 def test_the_program_exports_a_run(tmp_path, capsys):
     make_model(7).save(tmp_path / "run")
     arguments = ["--run", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--mem_len=3"]

@@ -1,5 +1,6 @@
 """The adapter under the harness's own code, on a task of a few lines, without a network."""
 
+import dataclasses
 import json
 import math
 import os
@@ -134,6 +135,15 @@ def test_a_continuation_is_what_the_whole_costs_beyond_its_context(adapter, lm):
         adapter.loglikelihood(ask("loglikelihood", *pairs)), pairs, strict=True
     ):
         assert found == pytest.approx(-sum_nats(lm, *pair), abs=1e-4)
+
+
+def test_continuations_have_the_temperature_of_the_run(lm):
+    evaluation = dataclasses.replace(lm.evaluation, temperature=1.7)
+    hot = txl_tf.LanguageModel(lm.model, lm.vocabulary, evaluation)
+    pair = ("feed a", " bee bag.")
+    ((found, _),) = TxlLM(hot).loglikelihood(ask("loglikelihood", pair))
+    assert found == pytest.approx(-sum_nats(hot, *pair), abs=1e-4)
+    assert abs(found + sum_nats(lm, *pair)) > 0.1
 
 
 def test_what_is_generated_greedily_is_greedy(adapter):
