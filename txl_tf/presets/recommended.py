@@ -49,10 +49,10 @@ _DEMO = Preset(_make_model(3, 3, 0.05, 0.0), _make_training(1250, 100, 64), _mak
 # On two cores, these take an hour, a day and a week.
 _SMALL = Preset(_make_model(4, 4, 0.05, 0.1), _make_training(6000, 400, 128), _make_evaluation(128))
 _MEDIUM = Preset(
-    _make_model(6, 6, 0.04, 0.1), _make_training(60_000, 1000, 256), _make_evaluation(256)
+    _make_model(6, 6, 0.04, 0.1), _make_training(25_000, 1000, 256), _make_evaluation(256)
 )
 _LARGE = Preset(
-    _make_model(10, 8, 0.035, 0.1), _make_training(160_000, 2000, 256), _make_evaluation(256)
+    _make_model(10, 8, 0.035, 0.1), _make_training(60_000, 2000, 256), _make_evaluation(256)
 )
 
 RECOMMENDED: dict[str, Preset] = {
