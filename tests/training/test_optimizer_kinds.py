@@ -74,8 +74,10 @@ def move_singular_values(matrix):
     """Returns what the iterations of Muon make of a matrix, by way of its singular values."""
     u, s, v = np.linalg.svd(matrix, full_matrices=False)
     s = s / np.linalg.norm(s)
-    for _ in range(5):
-        s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+    s = 8.1400 * s - 23.0368 * s**3 + 16.3967 * s**5
+    s = 3.8518 * s - 2.7640 * s**3 + 0.5084 * s**5
+    s = 3.1586 * s - 2.2837 * s**3 + 0.4577 * s**5
+    s = 2.1981 * s - 1.5352 * s**3 + 0.3822 * s**5
     return u @ np.diag(s) @ v
 
 
