@@ -4,7 +4,7 @@ The comparison `optimizers` of `python -m benchmarks.curves`. For each setting, 
 chosen on one seed from a grid of powers of two, which is extended while the best is at an edge.
 The setting is then measured on other seeds, so that the choice does not favour it. Two settings are
 whole recipes, whose learning rate is fixed: `release`, that of 2019, and `recommended`, that of the
-presets for new corpora.
+presets for new corpora, without their dropout.
 """
 
 import json
@@ -19,6 +19,7 @@ from absl import flags
 
 from benchmarks.ablation import run_python
 from benchmarks.optimizer_results import REFERENCE, Found, Run, draw, format_table, make_record
+from txl_tf import presets
 from txl_tf.errors import UserError
 
 N_POINTS = 15  # evaluations of a run, which make its curve
@@ -56,6 +57,7 @@ _LINEAR = ("--schedule=linear", "--min_lr_ratio=0")
 _WSD = ("--schedule=wsd", "--min_lr_ratio=0")
 _CONSTANT = ("--min_lr_ratio=1",)
 _DECAY = ("--weight_decay=0.1",)
+_SMALL = presets.get("small")
 SETTINGS = {
     REFERENCE: Setting(),
     "adam-linear": Setting(_LINEAR),
@@ -70,7 +72,13 @@ SETTINGS = {
     "muon-decay-linear": Setting((*_MUON, *_DECAY, *_LINEAR), rate=4e-3),
     "release": Setting(("--init_std=0.02", "--dropout=0.1"), is_recipe=True),
     "recommended": Setting(
-        ("--init_std=0.05", "--dropout=0", *_MUON, *_LINEAR), rate=4e-3, is_recipe=True
+        (
+            *(f"--init_std={_SMALL.model.init_std:g}", "--dropout=0"),
+            *(f"--{name}={getattr(_SMALL.training, name)}" for name in ("optimizer", "schedule")),
+            f"--min_lr_ratio={_SMALL.training.min_lr_ratio:g}",
+        ),
+        rate=_SMALL.training.learning_rate,
+        is_recipe=True,
     ),
 }
 
