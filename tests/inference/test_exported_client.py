@@ -261,7 +261,7 @@ def test_the_demo_refuses_a_preset_that_there_is_not():
     """Before it prepares anything."""
     ran = run_example("demo.py", "--preset=none")
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.startswith("demo.py: --preset must be one of demo, demo_hour, ")
+    assert ran.stderr.startswith("demo.py: --preset must be one of demo, small, medium, large, ")
 
 
 @pytest.mark.parametrize(
