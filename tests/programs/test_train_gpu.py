@@ -82,6 +82,28 @@ def test_more_gpus_than_there_are_is_one_line(data_dir, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--cluster_size=3"], 2, "--cluster_size has no effect without --cluster"),
+        (["--cluster_port=7411"], 2, "--cluster_port has no effect without --cluster"),
+        (["--cluster=mpi"], 1, "`cluster` must be slurm, kubernetes:LABEL=VALUE or gce:"),
+        (["--cluster=gce:p/z/g", "--cluster_size=2"], 1, "pip install 'txl_tf[gce]'"),
+        (["--cluster=kubernetes:a=b", "--cluster_size=2"], 1, "pip install 'txl_tf[kubernetes]'"),
+    ],
+)
+def test_a_cluster_that_cannot_be_asked_is_one_line(
+    data_dir, tmp_path, capsys, monkeypatch, arguments, status, message
+):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setitem(sys.modules, "kubernetes", None)  # not installed
+    monkeypatch.setitem(sys.modules, "googleapiclient", None)
+    assert run_main(data_dir, tmp_path / "run", *arguments) == status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_killed_run_resumes_bit_for_bit(capsys):
     assert kill_resume.main(["kill_resume.py", "--kills=1", "--kinds=plain", "--steps=60"]) == 0
     assert "1 kills" in capsys.readouterr().out
