@@ -7,11 +7,12 @@ BIN := .venv/bin
 
 .DELETE_ON_ERROR:
 
-.PHONY: help demo setup test lint check docs format benchmark clean
+.PHONY: help demo setup test test-extras lint check docs format benchmark clean
 
 help:
 	@echo "make demo       prepare a corpus, train, evaluate, generate: a few minutes on 2 cores"
 	@echo "make test       run the tests"
+	@echo "make test-extras  run the tests of optional packages, which are installed into .venv-extras"
 	@echo "make setup      install what developers need into .venv, with the pre-commit hook"
 	@echo "make lint       check style and types"
 	@echo "make check      lint and test"
@@ -31,7 +32,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 MODEL_TESTS := $(addprefix tests/,architectures layers model training)
 USE_TESTS := $(addprefix tests/,analysis evaluation inference)
 PROGRAM_TESTS := $(addprefix tests/,benchmarks programs test_compilations.py)
-NO_TESTS := $(addprefix tests/,__pycache__ conftest.py golden helpers soak)
+NO_TESTS := $(addprefix tests/,__pycache__ conftest.py extras golden helpers soak)
 OTHER_TESTS := txl_tf docs/site \
 	$(filter-out $(MODEL_TESTS) $(USE_TESTS) $(PROGRAM_TESTS) $(NO_TESTS),$(wildcard tests/*))
 
@@ -42,6 +43,10 @@ test: .venv/installed-dev
 	$(PYTEST) $(PROGRAM_TESTS) || status=1; \
 	$(PYTEST) $(OTHER_TESTS) || status=1; \
 	exit $$status
+
+# The extras have an environment of their own: what they need may be older than what others need.
+test-extras: .venv-extras/installed
+	.venv-extras/bin/python -m pytest tests/extras
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check
@@ -61,7 +66,7 @@ benchmark: .venv/installed
 	$(BIN)/python -m benchmarks.train_step
 
 clean:
-	rm -rf .venv data/pydoc runs/demo site
+	rm -rf .venv .venv-extras data/pydoc runs/demo site
 
 .venv/bin/python:
 	@if [ -z "$(PYTHON)" ]; then \
@@ -72,6 +77,11 @@ clean:
 
 .venv/installed: .venv/bin/python pyproject.toml setup.py
 	$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+.venv-extras/installed: .venv/bin/python pyproject.toml setup.py
+	.venv/bin/python -m venv .venv-extras
+	.venv-extras/bin/pip install --quiet --editable '.[test-extras]'
 	@touch $@
 
 .venv/installed-dev: .venv/bin/python pyproject.toml setup.py

@@ -1,84 +1,11 @@
-"""Trains and evaluates a Transformer-XL on all GPUs of this machine, or on its CPU.
-
-If TF_CONFIG is set, or --cluster given, it is one process of a run on several hosts.
+"""Trains on GPUs or the CPU: `txl_tf/train_gpu.py`, started from the project's folder.
 
 python train_gpu.py --preset text8_base --data_dir data/text8 --model_dir runs/text8
 """
 
-import functools
 import sys
-from typing import Any
 
-from absl import flags
-
-from txl_tf.cli.flags import define_flag
-from txl_tf.cli.program import run_program
-from txl_tf.cli.train_command import run
-from txl_tf.cli.train_flags import define_flags
-from txl_tf.training.cluster import CONNECT_MINUTES
-from txl_tf.training.cluster_resolvers import FORMS, PORT, set_tf_config
-
-MAX_CPU_REPLICAS = 256  # each needs memory and threads
-
-
-def make_strategy(options: flags.FlagValues) -> Any:
-    """Returns a MirroredStrategy; imports tensorflow only after the flags have been read."""
-    from txl_tf.training.strategy import make_gpu_strategy
-
-    return make_gpu_strategy(
-        num_gpus=options.num_gpus,
-        cpu_replicas=options.cpu_replicas,
-        connect_minutes=options.connect_minutes,
-    )
-
-
-def count_replicas(options: flags.FlagValues) -> int:
-    """Returns the number of replicas that the strategy would have, without creating it."""
-    from txl_tf.training import strategy
-
-    return strategy.count_replicas(num_gpus=options.num_gpus, cpu_replicas=options.cpu_replicas)
-
-
-def join_cluster(options: flags.FlagValues) -> None:
-    """Finds the processes of the run, if the flags say where.
-
-    Raises:
-        flags.Error: If there are flags of `cluster` without it.
-    """
-    if options.cluster:
-        set_tf_config(
-            options.cluster,
-            port=options.cluster_port,
-            size=options.cluster_size,
-            seconds=60 * options.connect_minutes or float("inf"),
-        )
-        return
-    for name in ("cluster_size", "cluster_port"):
-        if options[name].present:
-            raise flags.Error(f"--{name} has no effect without --cluster")
-
-
-def main(argv: list[str]) -> int:
-    """Runs the program on a command line and returns its exit status."""
-    options = define_flags()
-    define = functools.partial(define_flag, options)
-    define("num_gpus", int, None, "Number of GPUs to use. [default: all]", lower_bound=0)
-    text = "Number of replicas on the CPU, to try out several replicas."
-    define("cpu_replicas", int, 1, text, lower_bound=1, upper_bound=MAX_CPU_REPLICAS)
-    text = "Minutes to wait for the other hosts of the run; 0 for no limit."
-    define("connect_minutes", float, CONNECT_MINUTES, text, lower_bound=0)
-    text = f"Where the addresses of the run's hosts are, instead of TF_CONFIG: {FORMS}."
-    define("cluster", str, None, text)
-    text = "Number of processes of the run, for `cluster`; Slurm knows it."
-    define("cluster_size", int, None, text, lower_bound=1)
-    define("cluster_port", int, PORT, "Port of the processes, for `cluster`.", lower_bound=1)
-
-    def train(options: flags.FlagValues) -> None:
-        join_cluster(options)
-        run(options, make_strategy, count_replicas)
-
-    return run_program(__doc__, options, train, argv)
-
+from txl_tf.train_gpu import main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

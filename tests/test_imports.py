@@ -1,6 +1,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from places import ROOT
@@ -66,8 +67,8 @@ FORBIDDEN_OUTSIDE = {
 PROGRAMS = {
     *("analysis/page.py", "analysis/samples.py", "data/inspect.py", "training/average.py"),
     *("attention.py", "context.py", "evaluate.py", "export.py", "export_release.py"),
-    *("generate.py", "harness.py"),
-    *("import_release.py", "score.py", "verify_release.py"),
+    *("generate.py", "harness.py", "import_release.py", "make_tfrecords.py", "score.py"),
+    *("train_gpu.py", "train_tpu.py", "verify_release.py"),
 }
 
 OWN_FILES = [*PACKAGE.rglob("*.py"), *(ROOT / "data_prep").rglob("*.py"), *ROOT.glob("train_*.py")]
@@ -184,6 +185,15 @@ def test_every_file_is_of_a_part_or_a_program():
     assert files == of_parts | PROGRAMS | {"__init__.py"}
 
 
+def test_every_program_is_a_command():
+    """And the commands start no other."""
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    modules = [target.removesuffix(":main") for target in scripts.values()]
+    names = ["txl_tf." + name.removesuffix(".py").replace("/", ".") for name in PROGRAMS]
+    assert sorted(modules) == sorted(names)
+    assert all(command.startswith("txl-") for command in scripts)
+
+
 def test_every_part_is_there_and_stands_above_what_it_imports():
     names = list(PARTS)
     for index, (part, below) in enumerate(PARTS.items()):
@@ -207,7 +217,7 @@ def test_no_file_imports_itself_by_way_of_others():
 
 
 def test_the_root_is_small():
-    assert len(list(PACKAGE.glob("*.py"))) <= 17
+    assert len(list(PACKAGE.glob("*.py"))) <= 20
 
 
 @pytest.mark.parametrize(("part", "path"), list_part_files())

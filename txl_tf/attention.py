@@ -20,7 +20,7 @@ from txl_tf.errors import UserError
 _OTHERWISE = "as the run is evaluated"
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
     return run_program(__doc__, define_flags(), show_attention, argv, positional="run")
 
@@ -139,4 +139,4 @@ def show_attention(options: flags.FlagValues) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

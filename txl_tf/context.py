@@ -38,7 +38,7 @@ class _Run(NamedTuple):
     lm: "LanguageModel"
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
     return run_program(__doc__, define_flags(), measure_contexts, argv)
 
@@ -287,4 +287,4 @@ def _make_folder(path: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

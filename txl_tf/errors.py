@@ -1,6 +1,7 @@
 """Errors that end a program with one line instead of a traceback, and how others become such."""
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 
@@ -40,6 +41,21 @@ def explain(error: BaseException) -> str:
     message = getattr(error, "strerror", None) or str(error)
     first, *_ = str(message).splitlines() or [""]
     return re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", first).strip() or type(error).__name__
+
+
+def name_program(name: str) -> str:
+    """Returns how to start a program from the current folder, for messages.
+
+    >>> name_program("train_gpu")
+    'python train_gpu.py'
+
+    Args:
+        name: "train_gpu", "train_tpu" or "make_tfrecords", which are also files of the project:
+            people who only installed the package have the modules of these names.
+    """
+    folder = "data_prep/" if name == "make_tfrecords" else ""
+    script = f"{folder}{name}.py"
+    return f"python {script}" if os.path.isfile(script) else f"python -m txl_tf.{name}"
 
 
 @contextlib.contextmanager

@@ -44,7 +44,7 @@ SOTA = "sota"
 _OTHERWISE = "the preset's, or the run's without --preset"
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
     return run_program(__doc__, define_flags(), evaluate_run, argv, positional="run")
 
@@ -274,4 +274,4 @@ def choose_preset(name: str | None, found: "RunConfig") -> tuple[str | None, Eva
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

@@ -18,7 +18,7 @@ from txl_tf.cli.run_flags import (
 )
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
     return run_program(__doc__, define_flags(), export_saved_model, argv)
 
@@ -64,4 +64,4 @@ def export_saved_model(options: flags.FlagValues) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

@@ -12,7 +12,7 @@ from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_ema_flag, define_run_flags
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
     return run_program(__doc__, define_flags(), export_release, argv)
 
@@ -55,4 +55,4 @@ def export_release(options: flags.FlagValues) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
     return run_program(__doc__, define_flags(), generate_text, argv, positional="run")
 
@@ -224,4 +224,4 @@ def _read_prompt(options: flags.FlagValues) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

@@ -10,7 +10,7 @@ from txl_tf.cli.quiet_start import quiet_start
 _NAME = "harness"
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] = sys.argv) -> int:
     """Runs the harness on a command line, whose arguments are those of `lm_eval`.
 
     Args:
@@ -50,4 +50,4 @@ def _fail(error: object, status: int = 1) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

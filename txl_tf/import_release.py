@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PUBLISHED_MODELS = ("tf_enwik8", "tf_text8", "tf_wt103", "tf_lm1b")
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
     return run_program(__doc__, define_flags(), import_run, argv)
 
@@ -173,4 +173,4 @@ def _list_parts(release: "Release", splits: tuple[str, ...], options: flags.Flag
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from txl_tf.inference.text_chunks import TextChunk
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
     return run_program(__doc__, define_flags(), score_files, argv, rest="files")
 
@@ -188,4 +188,4 @@ def _make_finder(options: flags.FlagValues) -> DocumentFinder | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

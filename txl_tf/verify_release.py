@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from txl_tf.model import TransformerXL
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
     verdicts: list[bool] = []
 
@@ -149,4 +149,4 @@ def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

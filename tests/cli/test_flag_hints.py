@@ -2,8 +2,7 @@
 
 import pytest
 
-import train_gpu
-from txl_tf import generate
+from txl_tf import generate, train_gpu
 from txl_tf.cli.flag_hints import _OTHER_NAMES, suggest_flags
 from txl_tf.cli.train_flags import define_flags
 

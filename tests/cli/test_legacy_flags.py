@@ -10,9 +10,7 @@ from release_command_lines import (
     make_training_flags,
 )
 
-import train_gpu
-import train_tpu
-from data_prep import make_tfrecords
+from txl_tf import make_tfrecords, train_gpu, train_tpu
 from txl_tf.cli.flags import parse_flags
 from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, TRAINING_FLAGS, describe_legacy_flags
 from txl_tf.cli.train_flags import define_flags

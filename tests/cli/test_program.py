@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from absl import flags
 
+import txl_tf
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
@@ -39,6 +40,19 @@ def test_a_program_gets_the_flags_that_were_given():
     (options,) = seen
     assert (options.folder, options.n_rows, options.verbose) == ("a", 3, True)
     assert (options.parts, options.rate) == (["x", "y"], 2.0)
+
+
+def test_version_names_packages_backend_and_devices_and_runs_nothing(capsys):
+    import keras
+    import tensorflow as tf
+
+    assert run("--version", main=fail_with(AssertionError())) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"txl_tf {txl_tf.__version__}"
+    assert f"tensorflow {tf.__version__}" in lines[2]
+    assert f"keras {keras.__version__}" in lines[2]
+    assert lines[3] == f"backend of Keras: {keras.backend.backend()}"
+    assert lines[4].startswith("devices: ")
 
 
 def test_help_names_every_flag_and_runs_nothing(capsys):
@@ -174,11 +188,11 @@ def test_a_flag_that_names_files_takes_their_names(arguments):
 
 # Every flag of a program that names a file or a folder.
 PLACES = {
-    "train_gpu": "data_dir model_dir record_info_dir corpus_info_path eval_ckpt_path "
+    "txl_tf.train_gpu": "data_dir model_dir record_info_dir corpus_info_path eval_ckpt_path "
     "warm_start_path",
-    "train_tpu": "data_dir model_dir record_info_dir corpus_info_path eval_ckpt_path "
+    "txl_tf.train_tpu": "data_dir model_dir record_info_dir corpus_info_path eval_ckpt_path "
     "warm_start_path",
-    "data_prep.make_tfrecords": "data_dir raw_dir train valid test vocab_file",
+    "txl_tf.make_tfrecords": "data_dir raw_dir train valid test vocab_file",
     "txl_tf.analysis.page": "run file checkpoint data_dir out",
     "txl_tf.analysis.samples": "run checkpoint data_dir html json",
     "txl_tf.attention": "run data_dir checkpoint out",
@@ -200,7 +214,7 @@ PLACES = {
     [(program, flag) for program, names in PLACES.items() for flag in names.split()],
 )
 def test_no_program_takes_an_empty_path(program, flag, capsys):
-    others = {"data_prep.make_tfrecords": ["--dataset=text8"], "train_tpu": ["--tpu=local"]}
+    others = {"txl_tf.make_tfrecords": ["--dataset=text8"], "txl_tf.train_tpu": ["--tpu=local"]}
     places = [f"--{name}=x" for name in PLACES[program].split()]
     main = importlib.import_module(program).main
     assert main(["x", *others.get(program, []), *places, f"--{flag}="]) == 2

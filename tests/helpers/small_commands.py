@@ -2,16 +2,16 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from places import ROOT
 
-import train_gpu
+from txl_tf import train_gpu
 from txl_tf.data import Vocabulary, write_records
 from txl_tf.runs.checkpoint_files import list_checkpoints
 
-PROGRAM = Path(train_gpu.__file__)
+PROGRAM = ROOT / "train_gpu.py"
 N_TOKEN, N_VALID, N_TEST = 11, 101, 149
 FLAGS = {
     "n_layer": 1,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from places import GOLDEN
 
-from data_prep import make_tfrecords
+from txl_tf import make_tfrecords
 from txl_tf.data import open_records, read_ids
 from txl_tf.preparation.corpora import CORPORA
 

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from data_prep import make_tfrecords
+from txl_tf import make_tfrecords
 from txl_tf.data import open_records, read_ids
 from txl_tf.data.download import PublishedFile
 from txl_tf.preparation.published_files import PUBLISHED_FILES

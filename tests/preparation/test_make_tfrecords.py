@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from places import GOLDEN, ROOT
 
-from data_prep import make_tfrecords
+from txl_tf import make_tfrecords
 from txl_tf.data import open_records, read_ids
 from txl_tf.data import writing as writing_module
 from txl_tf.data.download import PublishedFile
@@ -150,7 +150,7 @@ def test_help_names_every_flag_and_every_data_set(capsys):
 
 def test_bytes_and_characters_need_no_tensorflow(text8):
     code = (
-        "import sys; from data_prep import make_tfrecords; "
+        "import sys; from txl_tf import make_tfrecords; "
         "status = make_tfrecords.main(['x', *sys.argv[1:]]); "
         "sys.exit(status or 'tensorflow' in sys.modules or 'keras' in sys.modules)"
     )

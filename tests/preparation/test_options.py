@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.make_tfrecords import define_flags, make_options
 from txl_tf.cli.program import parse_flags
+from txl_tf.make_tfrecords import define_flags, make_options
 from txl_tf.preparation.options import DATASETS, DATASETS_OF_OPTION, PrepareOptions
 
 NAMES = {field.name for field in dataclasses.fields(PrepareOptions)}

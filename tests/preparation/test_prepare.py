@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import make_tfrecords
+from txl_tf import make_tfrecords
 from txl_tf.data import open_records
 from txl_tf.preparation.corpora import CORPORA
 from txl_tf.preparation.options import PrepareOptions

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from places import GOLDEN
 
-from data_prep import make_tfrecords
+from txl_tf import make_tfrecords
 from txl_tf.data import read_ids
 
 DATA = GOLDEN / "data"

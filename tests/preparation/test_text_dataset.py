@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from data_prep import make_tfrecords
+from txl_tf import make_tfrecords
 from txl_tf.data import open_records, read_ids
 
 TEXT = "the cat sat\non the mat\n\nthe Ünd\n"

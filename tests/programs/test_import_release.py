@@ -221,7 +221,7 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path, capsys):
 
 def test_an_import_tells_training_that_it_holds_weights_alone(tmp_path, capsys):
     """It must not be set aside as damaged, as a checkpoint without a memory would be."""
-    import train_gpu
+    from txl_tf import train_gpu
 
     make_release(tmp_path / "source", **WORDS)
     sizes = ["--dropout=0", "--train_steps=2", "--train_batch_size=3", "--tgt_len=5", "--mem_len=5"]
@@ -238,7 +238,7 @@ def test_an_import_tells_training_that_it_holds_weights_alone(tmp_path, capsys):
 
 def test_training_continues_with_the_state_of_adam(tmp_path, capsys):
     """One more step is the one that TensorFlow 1's Adam would have made."""
-    import train_gpu
+    from txl_tf import train_gpu
 
     step = 7
     make_release(tmp_path / "source", step=step, slots=True, **WORDS)

@@ -8,7 +8,7 @@ import pytest
 from small_commands import read_weights, run_main, write_data
 from small_runs import stop_after
 
-import train_gpu
+from txl_tf import train_gpu
 from txl_tf.compilation import choose_jit
 from txl_tf.runs.folder import read_run_config
 

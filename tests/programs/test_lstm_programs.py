@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from small_commands import read_log, read_scores, read_weights, write_data, write_words
 
-import train_gpu
 import txl_tf
-from txl_tf import attention, context, evaluate, export, export_release, generate, score
+from txl_tf import attention, context, evaluate, export, export_release, generate, score, train_gpu
 from txl_tf.analysis import page, samples
 from txl_tf.config import ModelConfig
 from txl_tf.runs.folder import read_run_config

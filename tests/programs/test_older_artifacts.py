@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 from places import GOLDEN
 
-import train_gpu
 import txl_tf
+from txl_tf import train_gpu
 from txl_tf.compilation import choose_jit
 from txl_tf.runs.folder import read_run_config
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from small_commands import run_main, write_data
 
 import txl_tf
-from data_prep import make_tfrecords
+from txl_tf import make_tfrecords
 from txl_tf.data import files, open_records, read_ids
 from txl_tf.data.records import RecordError
 from txl_tf.data.writing import holds_records

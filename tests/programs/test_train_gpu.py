@@ -24,9 +24,9 @@ from small_commands import (
 )
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import train_gpu
 import txl_tf
 from tests.soak import kill_resume
+from txl_tf import train_gpu
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.runs.checkpoint_files import list_checkpoints
@@ -127,7 +127,8 @@ def test_segments_get_longer_on_the_command_line(data_dir, tmp_path, capsys):
 
 def test_a_wrong_flag_is_answered_without_tensorflow():
     code = (
-        "import sys, train_gpu; status = train_gpu.main(['train_gpu.py', '--n_layers=3']); "
+        "import sys; from txl_tf import train_gpu; "
+        "status = train_gpu.main(['train_gpu.py', '--n_layers=3']); "
         "sys.exit('tensorflow was imported' if 'tensorflow' in sys.modules else status)"
     )
     done = subprocess.run(
@@ -524,7 +525,7 @@ def test_places_that_cannot_be_used_are_told_without_tensorflow(flags, data_dir,
     flags = [flag.replace("FILE", str(tmp_path / "file")) for flag in flags]
     arguments = ["x", *make_arguments(data_dir, tmp_path / "run", *flags)]
     code = (
-        f"import sys, train_gpu; status = train_gpu.main({arguments!r}); "
+        f"import sys; from txl_tf import train_gpu; status = train_gpu.main({arguments!r}); "
         "sys.exit('tensorflow was imported' if 'tensorflow' in sys.modules else status)"
     )
     command = [sys.executable, "-c", code]

@@ -9,8 +9,7 @@ from places import GOLDEN
 from small_commands import make_arguments, read_log, read_scores
 from small_release import make_release
 
-import train_gpu
-from txl_tf import import_release
+from txl_tf import import_release, train_gpu
 from txl_tf.data import Vocabulary, write_records
 from txl_tf.release.records import open_release_records
 from txl_tf.runs.folder import read_run_config, read_run_vocabulary

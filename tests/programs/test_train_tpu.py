@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from small_commands import make_arguments, read_log, write_data
 
-import train_gpu
-import train_tpu
+from txl_tf import train_gpu, train_tpu
 from txl_tf.training import strategy
 
 

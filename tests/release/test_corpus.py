@@ -7,7 +7,7 @@ import pytest
 from places import GOLDEN
 
 import txl_tf
-from data_prep import make_tfrecords
+from txl_tf import make_tfrecords
 from txl_tf.data import Vocabulary, open_records
 from txl_tf.errors import UserError
 from txl_tf.preparation.corpora import CORPORA

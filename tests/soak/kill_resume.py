@@ -78,7 +78,7 @@ def train(arguments: list[str], log: Path, environment: dict[str, str]) -> None:
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(output, stream)
-    import train_gpu
+    from txl_tf import train_gpu
 
     sys.exit(train_gpu.main(["train_gpu.py", *arguments]))
 

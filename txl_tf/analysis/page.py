@@ -39,7 +39,7 @@ class _Text(NamedTuple):
     ids: np.ndarray
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
     return run_program(__doc__, define_flags(), write_page, argv, rest="file")
 
@@ -212,4 +212,4 @@ def _read_text(options: flags.FlagValues, lm: "LanguageModel") -> tuple["Vocabul
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

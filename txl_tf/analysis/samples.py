@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _SETTINGS = ("length", "samples", "temperature", "top_k", "seed", "precision", "draft_len")
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
     return run_program(__doc__, define_flags(), show_samples, argv, positional="run")
 
@@ -235,4 +235,4 @@ def _check_flags(options: flags.FlagValues) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

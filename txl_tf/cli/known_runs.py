@@ -10,7 +10,7 @@ from absl import flags
 from txl_tf.config import ModelConfig
 from txl_tf.data.data_set import DataSet
 from txl_tf.data.files import get_size, join_path
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, name_program
 
 if TYPE_CHECKING:
     from txl_tf.runs.data_place import DataPlace
@@ -82,8 +82,8 @@ def find_start(options: flags.FlagValues, records: DataSet) -> ModelConfig | Non
         path = shlex.quote(join_path(folder, VOCABULARY_NAME))
         raise UserError(
             f"`{records.data_dir}` has another vocabulary than `{folder}`, so the weights of that "
-            "run cannot be used. To make records with the vocabulary of the run: python "
-            f"data_prep/make_tfrecords.py --dataset text --level {vocabulary.level} "
+            "run cannot be used. To make records with the vocabulary of the run: "
+            f"{name_program('make_tfrecords')} --dataset text --level {vocabulary.level} "
             f"--vocab_file {path} --train FILES --valid FILES --data_dir NEW_DATA_DIR"
         )
     if not options.preset:

@@ -9,9 +9,13 @@ from absl import flags
 
 from txl_tf.cli.flags import format_help, parse_flags
 from txl_tf.cli.quiet_start import quiet_start
+from txl_tf.cli.versions import describe_versions
 from txl_tf.errors import StoppedError, UserError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+_VERSION_HELP = (
+    "  --version: Print the versions of the packages and the devices, as a fault report needs."
+)
 EXIT_BROKEN_PIPE = 141  # the status that a shell gives to a program ended by SIGPIPE
 
 
@@ -45,7 +49,11 @@ def run_program(
         sys.stdout.reconfigure(line_buffering=True)  # also when writing to a pipe
     try:
         if {"--help", "-h", "--helpfull", "--helpshort"} & set(argv[1:]):
-            print(f"{description or name}\n\n{format_help(options)}")
+            print(f"{description or name}\n\n{format_help(options)}\n{_VERSION_HELP}")
+            return 0
+        if "--version" in argv[1:]:
+            with quiet_start():
+                print("\n".join(describe_versions()))
             return 0
         parse_flags(options, argv, positional=positional, rest=rest)
         # TensorFlow's messages about the machine would bury the program's own lines.

@@ -14,7 +14,7 @@ from txl_tf.cli.known_runs import PLACE_FLAGS
 from txl_tf.cli.train_flags import trains
 from txl_tf.config import SHAPELESS, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.data_set import DataSet
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, name_program
 
 if TYPE_CHECKING:
     from txl_tf.runs.data_place import DataPlace
@@ -166,10 +166,9 @@ def explain_other_config(
         del values["data_format"]
     values |= {"model_dir": "NEW_DIR", "warm_start_path": checkpoints[-1][1]}
     values |= _list_new_flags(options, preset, config)
-    program = "train_tpu.py" if "tpu" in options else "train_gpu.py"
+    program = name_program("train_tpu" if "tpu" in options else "train_gpu")
     given = (f"--{name}={write_value(value)}" for name, value in values.items())
-    command = shlex.join(["python", program, *given])
-    return f"{error}. A new run can start with its weights: {command}"
+    return f"{error}. A new run can start with its weights: {program} {shlex.join(given)}"
 
 
 def _list_new_flags(

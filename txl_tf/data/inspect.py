@@ -21,7 +21,7 @@ _N_SYMBOLS = 8
 _WIDTH = 96
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
     return run_program(__doc__, define_flags(), inspect_records, argv, positional="data_dir")
 
@@ -145,4 +145,4 @@ def decode_lines(records: Records, split: Split, n_lines: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

@@ -22,6 +22,7 @@ from txl_tf.data.records import (
     unpack_ids,
     unpack_record,
 )
+from txl_tf.errors import name_program
 
 # Reads the tokens of a shard, given by its index, from one position up to another into an array.
 ReadShard = Callable[[int, int, int, np.ndarray], None]
@@ -278,7 +279,7 @@ def read_info(folder: str) -> RecordsInfo:
     if get_size(path) is None:
         raise RecordError(
             f"`{folder}` holds no records. Make them with: "
-            f"python data_prep/make_tfrecords.py --dataset NAME --data_dir {folder}"
+            f"{name_program('make_tfrecords')} --dataset NAME --data_dir {folder}"
         )
     with open_file(path) as file:
         text = file.read()

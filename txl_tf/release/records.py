@@ -20,6 +20,7 @@ from txl_tf.data.files import is_remote
 from txl_tf.data.reading import read_shards
 from txl_tf.data.records import RecordError
 from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.errors import name_program
 from txl_tf.release.corpus import load_vocabulary
 from txl_tf.release.record_file import RecordFile
 from txl_tf.release.record_info import (
@@ -290,5 +291,5 @@ def _check_local(path: str) -> None:
     if is_remote(path):
         raise RecordError(
             f"`{path}`: records of the 2019 release are read only from a local folder. Copy them, "
-            "or make new ones with data_prep/make_tfrecords.py."
+            f"or make new ones with: {name_program('make_tfrecords')}"
         )

@@ -10,9 +10,10 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag, parse_integers
 from txl_tf.cli.program import run_program
+from txl_tf.errors import name_program
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
     return run_program(__doc__, define_flags(), average_run, argv, positional="model_dir")
 
@@ -56,8 +57,8 @@ def average_run(options: flags.FlagValues) -> None:
     arguments = [] if knows_data(model_dir) else ["--data_dir=DATA_DIR"]
     arguments += [f"--model_dir={shlex.quote(model_dir)}", f"--eval_ckpt_path={shlex.quote(path)}"]
     print(f"Saved {path}. To evaluate it:")
-    print(f"python train_gpu.py {' '.join(arguments)} --do_train=false --do_eval")
+    print(f"{name_program('train_gpu')} {' '.join(arguments)} --do_train=false --do_eval")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(main())

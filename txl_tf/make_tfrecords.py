@@ -1,0 +1,159 @@
+"""Makes the records of a data set.
+
+python -m txl_tf.make_tfrecords --dataset pydoc
+python -m txl_tf.make_tfrecords --dataset wt103
+python -m txl_tf.make_tfrecords --dataset text --train 'a/*.txt.gz' --valid b.txt --level subword
+"""
+
+import dataclasses
+import itertools
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from txl_tf.cli.config_flags import define_field_flag, parse_cutoffs
+from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
+from txl_tf.cli.program import run_program
+from txl_tf.data.files import is_remote, join_path
+from txl_tf.data.learning import LEVELS_OF_OPTION
+from txl_tf.data.subwords import DEFAULT_SYMBOLS
+from txl_tf.preparation.corpora import SPLITS
+from txl_tf.preparation.options import DATASETS, DATASETS_OF_OPTION, TEXT, PrepareOptions
+from txl_tf.preparation.prepare import prepare
+
+# Flags of `--dataset text` that are not allowed at every level.
+_LEARNING_FLAGS = ("min_count", "max_symbols", "special", "unknown", "lower_case", "line_end")
+
+
+def main(argv: list[str] = sys.argv) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(__doc__, define_flags(), make_records, argv)
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, before parsing."""
+    options = flags.FlagValues()
+    for field in dataclasses.fields(PrepareOptions):
+        rules: dict[str, Any] = {"required": True} if field.name == "dataset" else {}
+        if field.name == "num_workers":
+            rules["default"] = os.cpu_count() or 1
+        datasets = DATASETS_OF_OPTION.get(field.name, ())
+        before = f"For {', '.join(datasets)}: " if 0 < len(datasets) <= len(DATASETS) // 2 else ""
+        define_field_flag(options, field.name, field, before=before, **rules)
+    define_legacy_flags(options, PREPARATION_FLAGS)
+    return options
+
+
+def make_records(options: flags.FlagValues) -> None:
+    """Makes the data set that the flags describe, and prints a summary."""
+    # TensorFlow splits words and subwords on the CPU; it should not take the memory of a GPU.
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    prepare(make_options(options))
+
+
+def make_options(options: flags.FlagValues) -> PrepareOptions:
+    """Returns the checked flags as options, and prints the effect of flags of the 2019 release.
+
+    Raises:
+        flags.Error: If the value of a flag is wrong, or the data set does not have the flag.
+    """
+    check_flags(options)
+    cutoffs = None if options.cutoffs is None else check_cutoffs(options)
+    for line in describe_legacy_flags(options, PREPARATION_FLAGS):
+        print(line)
+    raw_dir, data_dir = choose_folders(options)
+    values: dict[str, Any] = {
+        field.name: options[field.name].value for field in dataclasses.fields(PrepareOptions)
+    }
+    values |= {"raw_dir": raw_dir, "data_dir": data_dir, "cutoffs": cutoffs}
+    for name in (*SPLITS, "special"):
+        values[name] = None if values[name] is None else tuple(values[name])
+    if options.vocab_file:
+        values["vocab_file"] = Path(options.vocab_file)
+    if options["num_shuffle"].present and not options["num_shuffles"].present:
+        values["num_shuffles"] = options.num_shuffle  # the name of the flag in 2019
+    return PrepareOptions(**values)
+
+
+def check_flags(options: flags.FlagValues) -> None:
+    """Checks that every given flag applies to the data set.
+
+    Raises:
+        flags.Error: If a flag does not apply, or flags contradict each other.
+    """
+    for name, datasets in DATASETS_OF_OPTION.items():
+        if options[name].present and options.dataset not in datasets:
+            raise flags.Error(
+                f"flag --{name} is for {' and '.join(datasets)}. "
+                f"Received: --dataset={options.dataset}"
+            )
+    if options.dataset == TEXT:
+        _check_text_flags(options)
+
+
+def _check_text_flags(options: flags.FlagValues) -> None:
+    if not options.train:
+        raise flags.Error("--dataset=text needs --train")
+    for name in _LEARNING_FLAGS:
+        levels = LEVELS_OF_OPTION[name]
+        if options[name].present and options.level not in levels:
+            raise flags.Error(
+                f"flag --{name} is for --level={' or '.join(levels)}. "
+                f"Received: --level={options.level}"
+            )
+    if options.vocab_file:
+        for name in ("min_count", "max_symbols", "special"):
+            if options[name].present:
+                raise flags.Error(f"flag --{name} is for a new vocabulary, not for --vocab_file")
+    if options.document_separator is not None and options["documents"].present:
+        raise flags.Error("--documents and --document_separator exclude each other")
+
+
+def check_cutoffs(options: flags.FlagValues) -> tuple[int, ...]:
+    """Returns the cutoffs, checked as far as possible without the vocabulary.
+
+    Raises:
+        flags.Error: If they are not integers, not ascending, or above the largest possible size of
+            the vocabulary.
+    """
+    cutoffs = parse_cutoffs(options.cutoffs)
+    received = f"Received: {','.join(map(str, cutoffs))}"
+    if any(low >= high for low, high in itertools.pairwise((0, *cutoffs))):
+        raise flags.Error(f"--cutoffs must be positive and ascending. {received}")
+    largest = {"byte": 256, "subword": options.max_symbols or DEFAULT_SYMBOLS}
+    n_symbols = largest.get(options.level, options.max_symbols)
+    if cutoffs and n_symbols and not options.vocab_file and cutoffs[-1] >= n_symbols:
+        raise flags.Error(
+            "--cutoffs must be below the size of the vocabulary, which is at most "
+            f"{n_symbols}. {received}"
+        )
+    return cutoffs
+
+
+def choose_folders(options: flags.FlagValues) -> tuple[Path, str]:
+    """Returns the folder of the raw files and the folder of the records.
+
+    On a command line of the 2019 release, --data_dir is the folder of the texts, and records are
+    written to `tfrecords` in it. A line is printed then.
+
+    Raises:
+        flags.Error: If the folder of the raw files is remote.
+    """
+    raw_dir, data_dir = options.raw_dir, options.data_dir
+    is_release = any(options[flag.name].present for flag in PREPARATION_FLAGS)
+    if is_release and data_dir and not raw_dir and options.dataset in DATASETS_OF_OPTION["raw_dir"]:
+        raw_dir, data_dir = data_dir, join_path(data_dir, "tfrecords")
+        print(
+            f"As in the 2019 release, texts are read from `{raw_dir}` and records are written "
+            f"to `{data_dir}`; with --raw_dir, records are written to --data_dir itself."
+        )
+    if is_remote(raw_dir or ""):
+        raise flags.Error(f"--raw_dir must be a local folder. Received: {raw_dir}")
+    return Path(raw_dir or f"raw/{options.dataset}"), data_dir or f"data/{options.dataset}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""Trains and evaluates a Transformer-XL on a TPU.
+
+python -m txl_tf.train_tpu --tpu=name --preset wt103_large --data_dir gs://bucket/wt103 --model_dir gs://bucket/run
+"""
+
+import functools
+import sys
+from typing import Any
+
+from absl import flags
+
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
+from txl_tf.cli.train_command import run
+from txl_tf.cli.train_flags import define_flags
+
+
+def make_strategy(options: flags.FlagValues) -> Any:
+    """Returns a TPUStrategy; imports tensorflow only after the flags have been read."""
+    from txl_tf.training.strategy import make_tpu_strategy
+
+    return make_tpu_strategy(options.tpu, zone=options.tpu_zone, project=options.gcp_project)
+
+
+def main(argv: list[str] = sys.argv) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    options = define_flags()
+    define = functools.partial(define_flag, options)
+    text = 'Name of the TPU, its grpc:// address, or "local" on a TPU VM.'
+    define("tpu", str, None, text, required=True)
+    define("tpu_zone", str, None, "Cloud zone of the TPU. [default: that of this machine]")
+    define("gcp_project", str, None, "Cloud project of the TPU. [default: that of this machine]")
+    return run_program(__doc__, options, lambda options: run(options, make_strategy), argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
