@@ -34,9 +34,10 @@ PARTS = {
         *("config", "model", "compilation", "cached_model", "architectures", "data", "runs"),
         *("evaluation", "training"),
     },
+    "sharing": {"config", "model", "data", "runs", "evaluation"},
     "inference": {
         *("config", "presets", "layers", "model", "compilation", "cached_model", "data", "runs"),
-        *("architectures", "evaluation", "dynamic"),
+        *("architectures", "evaluation", "dynamic", "sharing"),
     },
     "analysis": {
         *("config", "layers", "model", "compilation", "cached_model", "architectures", "data"),

@@ -40,6 +40,9 @@ from txl_tf.runs.folder import (
     read_run_config,
     read_run_vocabulary,
 )
+from txl_tf.sharing.hub import fetch_model, is_hub_address, push_model
+from txl_tf.sharing.model_card import Card, find_records
+from txl_tf.sharing.weights_file import load_weights_file
 
 
 class LanguageModel:
@@ -95,7 +98,8 @@ class LanguageModel:
         """Loads a run.
 
         Args:
-            path: The run folder, written by training or by an import.
+            path: The run folder, written by training or by an import; or a model on the Hugging
+                Face Hub, "hf://user/model" or "hf://user/model@revision", which is downloaded.
             checkpoint: The path of the checkpoint; `None` for the newest.
             use_ema: Whether to use the averaged weights if the checkpoint has any.
             precision: The dtype of the kernels: "float32", or one that `quantize` takes.
@@ -107,6 +111,8 @@ class LanguageModel:
             rule = ", ".join(map(repr, KERNEL_DTYPES))
             raise UserError(f"`precision` must be one of {rule}. Received: {precision!r}")
         folder = os.fspath(path)
+        if is_hub_address(folder):
+            return cls._load_shared(folder, checkpoint, precision)
         config = read_run_config(folder)
         if precision != "float32":
             check_transformer(config.model, "quantization")
@@ -125,6 +131,28 @@ class LanguageModel:
             step=read_step(weights),
             run=folder,
         )
+
+    @classmethod
+    def _load_shared(cls, address: str, checkpoint: str | None, precision: str) -> Self:
+        """Loads a model of the Hub."""
+        if checkpoint is not None:
+            raise UserError(f"`checkpoint` is for run folders. Received: {address}, {checkpoint}")
+        folder = fetch_model(address)
+        config = read_run_config(folder)
+        model = make_model(config.model)
+        step = load_weights_file(folder, model)
+        vocabulary = read_run_vocabulary(folder)
+        lm = cls(
+            model,
+            vocabulary,
+            config.evaluation,
+            dataset=config.dataset,
+            training=config.training,
+            step=step,
+        )
+        if precision != "float32":
+            lm.quantize(precision)
+        return lm
 
     def __repr__(self) -> str:
         config, span, vocabulary = self.config, self.span, self.vocabulary
@@ -177,10 +205,67 @@ class LanguageModel:
         """
         if get_kernel_dtype(self.model) != "float32":
             raise UserError("a quantized model cannot be saved as a run: save it before")
-        config = RunConfig(self.dataset, self.config, self.training, self.evaluation)
         with write_aside(os.fspath(folder)) as aside:
-            make_run_folder(aside, config, self.vocabulary)
+            make_run_folder(aside, self._run_config, self.vocabulary)
             save_weights(aside, self.model, step=self.step)
+
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        private: bool | None = None,
+        token: str | None = None,
+        revision: str | None = None,
+        message: str | None = None,
+        license: str | None = None,  # noqa: A002  the Hub's name
+        language: str | None = None,
+    ) -> str:
+        """Uploads the model to the Hugging Face Hub, from where `txl_tf.load` loads it.
+
+        The repository holds the weights as safetensors, the config, the vocabulary and a model card
+        with the evaluations of these weights that the run folder records.
+
+        Args:
+            name: The name of the repository, "user/model"; it is made if it is missing.
+            private: Whether a new repository is private; `None` for the default of the user.
+            token: The token of a user; `None` for that of `hf auth login`.
+            revision: The branch, which must exist; `None` for the main one.
+            message: The message of the commit.
+            license: An identifier of the Hub for the card, such as "apache-2.0".
+            language: A code for the card, such as "en".
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            UserError: If the model is quantized, or the Hub refuses it or cannot be reached.
+        """
+        if get_kernel_dtype(self.model) != "float32":
+            raise UserError("a quantized model cannot be uploaded: upload it before")
+        card = Card(
+            name,
+            self._run_config,
+            self.vocabulary.level if self.vocabulary else None,
+            self.config.count_parameters(),
+            self.step,
+            find_records(self.run, self.step) if self.run else [],
+            license,
+            language,
+        )
+        return push_model(
+            self.model,
+            self._run_config,
+            self.vocabulary,
+            card,
+            private=private,
+            token=token,
+            revision=revision,
+            message=message,
+        )
+
+    @property
+    def _run_config(self) -> RunConfig:
+        return RunConfig(self.dataset, self.config, self.training, self.evaluation)
 
     @property
     def config(self) -> ModelConfig:

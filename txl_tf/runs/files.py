@@ -86,6 +86,21 @@ def write_json(path: str, content: dict[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
+def read_json_lines(path: str) -> list[Any]:
+    """Returns the objects of a file with one on each line; a line that is cut off is left out.
+
+    Raises:
+        UserError: If the file cannot be read.
+    """
+    with access_path(path), tf.io.gfile.GFile(path) as file:
+        lines = file.read().splitlines()
+    objects = []
+    for line in lines:
+        with contextlib.suppress(json.JSONDecodeError):
+            objects.append(json.loads(line))
+    return objects
+
+
 def append_json_line(path: str, content: dict[str, Any]) -> None:
     """Appends an object to a file of JSON lines.
 

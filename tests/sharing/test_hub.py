@@ -1,0 +1,214 @@
+"""Models on a stand-in for the Hugging Face Hub: uploaded, described, downloaded, refused."""
+
+import json
+
+import numpy as np
+import pytest
+from hub_server import serve_hub
+from small_language_model import WORDS, make_model
+
+import txl_tf
+from txl_tf import score
+from txl_tf.errors import UserError
+from txl_tf.runs.files import append_json_line
+
+NAME = "user/small-model"
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A hub, and the library of the real one set up for it: signed in, with its own cache."""
+    from huggingface_hub import constants
+
+    with serve_hub() as hub:
+        template = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_TOKEN", hub.token)
+        yield hub
+
+
+@pytest.fixture
+def lm():
+    return make_model(7, vocabulary=WORDS)
+
+
+def read_files(hub, name=NAME, revision="main"):
+    repository = hub.repositories[name]
+    return repository.commits[repository.find(revision)]
+
+
+def test_a_model_comes_back_as_it_was(hub, lm):
+    address = lm.push_to_hub(NAME)
+    assert address.startswith(f"{hub.url}/{NAME}/commit/")
+    back = txl_tf.load(f"hf://{NAME}")
+    assert (back.config, back.evaluation, back.vocabulary) == (
+        lm.config,
+        lm.evaluation,
+        lm.vocabulary,
+    )
+    for weight, original in zip(back.model.weights, lm.model.weights, strict=True):
+        np.testing.assert_array_equal(weight, original)
+    texts = ["the cat sat", "on the mat"]
+    for found, original in zip(back.score(texts), lm.score(texts), strict=True):
+        np.testing.assert_array_equal(found.nats, original.nats)
+
+
+def test_a_repository_holds_four_files_and_no_pickle(hub, lm):
+    lm.push_to_hub(NAME)
+    files = read_files(hub)
+    assert set(files) == {"README.md", "config.json", "model.safetensors", "vocabulary.json"}
+    header_len = int.from_bytes(files["model.safetensors"][:8], "little")
+    header = json.loads(files["model.safetensors"][8 : 8 + header_len])
+    assert header.pop("__metadata__") == {"format": "txl_tf", "step": str(lm.step)}
+    assert {entry["dtype"] for entry in header.values()} == {"F32"}
+
+
+def test_a_model_without_a_vocabulary_comes_back_without_one(hub):
+    lm = make_model(7)
+    lm.push_to_hub(NAME)
+    assert "vocabulary.json" not in read_files(hub)
+    assert txl_tf.load(f"hf://{NAME}").vocabulary is None
+
+
+def test_a_branch_and_a_commit_are_loaded_by_their_names(hub, lm):
+    first = lm.push_to_hub(NAME).rpartition("/")[2]
+    other = make_model(11, vocabulary=WORDS)
+    other.push_to_hub(NAME)
+    assert txl_tf.load(f"hf://{NAME}@{first}").evaluation == lm.evaluation
+    loaded = txl_tf.load(f"hf://{NAME}@main").model.weights[0]
+    np.testing.assert_array_equal(loaded, other.model.weights[0])
+
+
+def test_a_private_model_is_only_for_those_who_are_signed_in(hub, lm, monkeypatch):
+    lm.push_to_hub(NAME, private=True)
+    assert txl_tf.load(f"hf://{NAME}").vocabulary == lm.vocabulary
+    monkeypatch.setenv("HF_TOKEN", "another")
+    with pytest.raises(UserError, match="there is no such model, or it is private"):
+        txl_tf.load(f"hf://{NAME}@other")
+
+
+def test_a_downloaded_model_is_in_the_cache(hub, lm, monkeypatch):
+    lm.push_to_hub(NAME)
+    txl_tf.load(f"hf://{NAME}")
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
+    assert txl_tf.load(f"hf://{NAME}").vocabulary == lm.vocabulary
+
+
+def make_record(lm, split, bits, **more):
+    return {
+        **{"split": split, "is_whole": True, "step": lm.step, "tokens": 97, "perplexity": bits},
+        **{"unknown_tokens": 3, "unknown_share": 3 / 97, "lanes": 1, "warm_len": 13},
+        **{"as_release": False, "stride": None, "dynamic": None},
+        **{"evaluation": lm.evaluation.to_json(), **more},
+    }
+
+
+def test_the_card_has_the_figures_of_these_weights_and_how_they_were_counted(hub, lm, tmp_path):
+    lm.run = str(tmp_path)
+    for record in (
+        make_record(lm, "test", 41.0),  # an older one
+        make_record(lm, "valid", 23.0),
+        make_record(lm, "test", 29.0),
+        make_record(lm, "test", 19.0, dynamic={"rule": "rms"}),
+        make_record(lm, "test", 17.0, step=lm.step + 1),
+        make_record(lm, "test", 11.0, is_whole=False),
+    ):
+        append_json_line(str(tmp_path / "evaluations.jsonl"), record)
+    lm.push_to_hub(NAME, license="apache-2.0", language="en")
+    card = read_files(hub)["README.md"].decode()
+    span = f"tgt_len {lm.evaluation.tgt_len}, mem_len {lm.span.mem_len}"
+    rows = [line for line in card.splitlines() if line.startswith(("| test", "| valid"))]
+    assert [row.split("|")[2].strip() for row in rows] == [
+        "perplexity 29.0000",
+        "perplexity 23.0000",
+        "perplexity 19.0000",
+    ]
+    assert all(span in row and "first reads the 13 tokens" in row for row in rows)
+    assert all("3.09% unknown" in row for row in rows)
+    assert ["dynamic evaluation" in row for row in rows] == [False, False, True]
+    for line in ("license: apache-2.0", "library_name: txl_tf", "language: en"):
+        assert line in card
+    assert f'txl_tf.load("hf://{NAME}")' in card
+
+
+def test_without_evaluations_the_card_says_so(hub, lm):
+    lm.push_to_hub(NAME)
+    assert "no evaluation of these weights was recorded" in read_files(hub)["README.md"].decode()
+
+
+def test_a_quantized_model_is_loaded_but_not_uploaded(hub, lm):
+    lm.push_to_hub(NAME)
+    small = txl_tf.load(f"hf://{NAME}", precision="int8")
+    assert "kernels in int8" in repr(small)
+    with pytest.raises(UserError, match="a quantized model cannot be uploaded"):
+        small.push_to_hub(NAME)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("hf://model", "must be hf://user/model or hf://user/model@REVISION"),
+        ("hf://user/model/more", "must be hf://user/model or"),
+        ("hf://user/none", "`hf://user/none`: there is no such model, or it is private"),
+        (f"hf://{NAME}@none", "there is no such revision"),
+    ],
+)
+def test_what_is_not_there_is_one_line(hub, lm, address, message):
+    lm.push_to_hub(NAME)
+    with pytest.raises(UserError, match=message) as caught:
+        txl_tf.load(address)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_of_a_shared_model_is_refused():
+    with pytest.raises(UserError, match="`checkpoint` is for run folders"):
+        txl_tf.load(f"hf://{NAME}", checkpoint="ckpt-3")
+
+
+def test_a_wrong_token_is_one_line(hub, lm):
+    with pytest.raises(UserError, match=f"`hf://{NAME}`: ") as caught:
+        lm.push_to_hub(NAME, token="wrong")
+    assert "\n" not in str(caught.value)
+    assert hub.repositories == {}
+
+
+def test_a_repository_of_another_library_is_refused(hub, lm):
+    lm.push_to_hub(NAME)
+    repository = hub.repositories[NAME]
+    repository.commit({"config.json": b"{}"}, "main")
+    with pytest.raises(UserError, match=r"is no model of txl_tf: it has no model\.safetensors"):
+        txl_tf.load(f"hf://{NAME}")
+    weights = repository.commits[repository.branches["main"]]
+    repository.commit({**weights, "model.safetensors": b"no weights"}, "main")
+    with pytest.raises(UserError, match="is not the config of a run"):
+        txl_tf.load(f"hf://{NAME}")
+
+
+def test_a_file_that_is_cut_off_is_one_line(hub, lm):
+    lm.push_to_hub(NAME)
+    files = read_files(hub)
+    cut = {**files, "model.safetensors": files["model.safetensors"][:-5]}
+    hub.repositories[NAME].commit(cut, "main")
+    with pytest.raises(UserError, match=r"model.safetensors` cannot be read"):
+        txl_tf.load(f"hf://{NAME}")
+
+
+def test_weights_of_another_model_are_refused(hub, lm):
+    lm.push_to_hub(NAME)
+    files = read_files(hub)
+    make_model(5).push_to_hub(NAME)
+    other = {**files, "model.safetensors": read_files(hub)["model.safetensors"]}
+    hub.repositories[NAME].commit(other, "main")
+    with pytest.raises(UserError, match=r"holds the weights of another model: .*5.* and .*7"):
+        txl_tf.load(f"hf://{NAME}")
+
+
+def test_a_program_takes_an_address_as_its_run(hub, lm, tmp_path, capsys):
+    lm.push_to_hub(NAME)
+    (tmp_path / "a.txt").write_text("the cat sat\n")
+    assert score.main(["score.py", f"--run=hf://{NAME}", str(tmp_path / "a.txt")]) == 0
+    nats = float(lm.score(["the cat sat\n"])[0].total_nats)
+    assert f"{nats:,.2f}" in capsys.readouterr().out.splitlines()[1].split()
