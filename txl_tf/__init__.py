@@ -18,6 +18,7 @@ _PLACES = {
     "TrainConfig": "txl_tf.config",
     "TransformerXL": "txl_tf.model",
     "UserError": "txl_tf.errors",
+    "extend_vocabulary": "txl_tf.inference",
     "load": "txl_tf.inference",
 }
 _SUBMODULES = ("data", "inference", "layers", "presets", "release", "training")

@@ -61,6 +61,8 @@ def define_flags() -> flags.FlagValues:
     define_draft_flag(options)
     define_mask_flag(options)
     define_precision_flag(options)
+    tokenize_help = "Tokenize the prompt as WikiText was, for its word models."
+    define_flag(options, "tokenize_wikitext", bool, False, tokenize_help)
     raw_help = "Print words of WikiText as the model writes them, with @-@ and the like."
     define_flag(options, "raw", bool, False, raw_help)
     return options
@@ -78,12 +80,20 @@ def generate_text(options: flags.FlagValues) -> None:
     prompt = _read_prompt(options)
 
     import txl_tf
-    from txl_tf.data.wikitext import is_wikitext, stream_wikitext
+    from txl_tf.data.wikitext import (
+        check_wikitext,
+        is_wikitext,
+        stream_wikitext,
+        tokenize_wikitext,
+    )
     from txl_tf.inference.text_encoder import TextEncoder
 
     lm = txl_tf.load(options.run, checkpoint=options.checkpoint, precision=options.precision)
     if lm.vocabulary is None:
         raise UserError(f"`{options.run}` has no vocabulary: it cannot encode texts")
+    if options.tokenize_wikitext:
+        check_wikitext(lm.vocabulary)
+        prompt = tokenize_wikitext(prompt)
     try:
         # With spaces as the model sees them: a single one between two words.
         normalized = lm.vocabulary.decode(lm.vocabulary.encode(prompt))

@@ -5,7 +5,7 @@ python -m txl_tf.score --run runs/text8 --by line --format jsonl --per_token < a
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, get_args
 
@@ -23,6 +23,7 @@ from txl_tf.cli.run_flags import define_mask_flag, define_precision_flag, define
 from txl_tf.config import EvalConfig
 from txl_tf.data.documents import RULES, DocumentFinder
 from txl_tf.data.text_files import EncodingErrors, StandardInput, TextFile, TextSource, find_files
+from txl_tf.data.wikitext import check_wikitext, tokenize_wikitext_bytes
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ def define_flags() -> flags.FlagValues:
     define_flag(options, "format", str, "table", "Output format.", choices=("table", "jsonl"))
     per_token_help = "Print the symbol and the nats of each token, with --format=jsonl."
     define_flag(options, "per_token", bool, False, per_token_help)
+    tokenize_help = (
+        "Tokenize the texts as WikiText was (hyphens, numbers, punctuation), for its word models."
+    )
+    define_flag(options, "tokenize_wikitext", bool, False, tokenize_help)
     errors_help = "Treatment of bytes that are not UTF-8: an error, or a replacement character."
     choices = get_args(EncodingErrors)
     define_flag(options, "encoding_errors", str, "strict", errors_help, choices=choices)
@@ -104,7 +109,9 @@ def score_files(options: flags.FlagValues) -> None:
         temperature=evaluation.temperature,
     )
     report = (Table if options.format == "table" else JsonLines)(options.by, lm.vocabulary)
-    sources = [TextSource((file,), lm.vocabulary.level, options.encoding_errors) for file in files]
+    parse = _choose_tokenizer(options, lm.vocabulary)
+    level = lm.vocabulary.level
+    sources = [TextSource((file,), level, options.encoding_errors, parse) for file in files]
     total, n_texts = TextTotals(0.0, 0, lm.vocabulary.level, 0), 0
     with TextBar(_sum_sizes(files)) as bar:
         if isinstance(report, Table):
@@ -147,6 +154,16 @@ def _find_texts(name: str) -> tuple[TextFile, ...]:
 def _sum_sizes(files: Iterable[TextFile]) -> int | None:
     sizes = [file.size for file in files]
     return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _choose_tokenizer(
+    options: flags.FlagValues, vocabulary: "Vocabulary"
+) -> Callable[[bytes], bytes] | None:
+    """Returns the function that tokenizes texts; `None` if they are read as they are."""
+    if not options.tokenize_wikitext:
+        return None
+    check_wikitext(vocabulary)
+    return tokenize_wikitext_bytes
 
 
 def _encode_prefix(prefix: str, vocabulary: "Vocabulary") -> list[int]:

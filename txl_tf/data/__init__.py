@@ -5,6 +5,7 @@ from txl_tf.data.lanes import TrainingLanes
 from txl_tf.data.reading import Records, Split, open_records, read_ids, verify_records
 from txl_tf.data.records import RecordError
 from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.wikitext import detokenize_wikitext, tokenize_wikitext
 from txl_tf.data.writing import write_records
 
 __all__ = [
@@ -15,8 +16,10 @@ __all__ = [
     "Split",
     "TrainingLanes",
     "Vocabulary",
+    "detokenize_wikitext",
     "open_records",
     "read_ids",
+    "tokenize_wikitext",
     "verify_records",
     "write_records",
 ]

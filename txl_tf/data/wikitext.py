@@ -1,7 +1,11 @@
-"""Detokenizing WikiText."""
+"""Tokenizing text as WikiText was, and back."""
 
+import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+
+from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.errors import UserError
 
 # Its tokenizer wrote 5 @-@ 4, 5 @,@ 000, 5 @.@ 4, and put spaces around all punctuation.
 _JOINED = re.compile(r" ?@([-,.])@ ?")
@@ -10,11 +14,83 @@ _AFTER = re.compile(r"([(\[{$£€#]) ")
 _QUOTED = re.compile(r'" ([^"\n]*?) "')
 _BOUNDARY = "\0"  # stands in no word
 _HEADING = re.compile(r"^ ?((?:= )+)(.*?)((?: =)+) ?$", re.MULTILINE)
+_RAW_HEADING = re.compile(r"\s*(={1,6})\s*([^=].*?)\s*(={1,6})\s*")
+_IN_NUMBER = re.compile(r"(?<=\d)([,.])(?=\d)")
+# Tokens that a text may hold already, and which the tokenizer would take apart.
+_KEPT = ("<unk>", "<eos>", "@-@", "@,@", r"@\.@", r"(?<=\s)'(?:s|t|re|ve|ll|m|d)(?=\s)")
 
 
 def is_wikitext(symbols: tuple[str, ...]) -> bool:
     """Returns whether a vocabulary is that of WikiText, by its escapes for hyphens and commas."""
     return {"@-@", "@,@"} <= set(symbols)
+
+
+def check_wikitext(vocabulary: Vocabulary) -> None:
+    """Checks that a vocabulary is that of WikiText.
+
+    Raises:
+        UserError: If it is not.
+    """
+    if not is_wikitext(vocabulary.symbols):
+        raise UserError(
+            "`tokenize_wikitext` is for the vocabulary of WikiText, which has @-@ and @,@. This "
+            f"one has {len(vocabulary):,} {vocabulary.level}s without them"
+        )
+
+
+def tokenize_wikitext(text: str) -> str:
+    r"""Returns an ordinary text as the words of WikiText, separated by spaces.
+
+    The words are those of the Moses tokenizer for English, with which WikiText was made: hyphens in
+    words are `@-@`, and commas and points in numbers `@,@` and `@.@`. Each line stays a line; a
+    heading as in Wikipedia's sources, "== Plot ==", becomes "= = Plot = =". A text that has been
+    tokenized stays as it is, but for white space.
+
+    >>> tokenize_wikitext("It cost 5,000 dollars (in 1990-91), he didn't say.")  # doctest: +SKIP
+    "It cost 5 @,@ 000 dollars ( in 1990 @-@ 91 ) , he didn 't say ."
+
+    Raises:
+        UserError: If the package sacremoses is missing.
+    """
+    tokenize = _make_tokenizer()
+    return "\n".join(_tokenize_line(line, tokenize) for line in text.split("\n"))
+
+
+def tokenize_wikitext_bytes(text: bytes) -> bytes:
+    """Returns the result of `tokenize_wikitext` for UTF-8, whose errors are left in place."""
+    decoded = text.decode("utf-8", errors="surrogateescape")
+    return tokenize_wikitext(decoded).encode("utf-8", errors="surrogateescape")
+
+
+def _tokenize_line(line: str, tokenize: Callable[[str], str]) -> str:
+    heading = _RAW_HEADING.fullmatch(line)
+    if heading and len(heading[1]) == len(heading[3]):
+        signs = " ".join(heading[1])
+        return f"{signs} {tokenize(heading[2])} {signs}"
+    return tokenize(line) if line.strip() else line
+
+
+@functools.cache
+def _make_tokenizer() -> Callable[[str], str]:
+    try:
+        from sacremoses import MosesTokenizer
+    except ImportError as error:
+        raise UserError(
+            "tokenizing as WikiText needs the package sacremoses: pip install 'txl_tf[wikitext]'"
+        ) from error
+    moses = MosesTokenizer(lang="en")
+
+    def tokenize(line: str) -> str:
+        words = moses.tokenize(
+            line,
+            aggressive_dash_splits=True,
+            escape=False,
+            return_str=True,
+            protected_patterns=_KEPT,
+        )
+        return _IN_NUMBER.sub(r" @\1@ ", words)
+
+    return tokenize
 
 
 def detokenize_wikitext(text: str, *, keep_headings: bool = False) -> str:

@@ -1,0 +1,88 @@
+"""Ordinary text as the words of WikiText."""
+
+import json
+
+import pytest
+from small_language_model import make_model
+
+from txl_tf import generate, score
+from txl_tf.data import Vocabulary
+from txl_tf.data.wikitext import detokenize_wikitext, tokenize_wikitext
+
+pytest.importorskip("sacremoses", reason="pip install '.[wikitext]'")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("It cost 5,000 dollars, or 3.5 %.", "It cost 5 @,@ 000 dollars , or 3 @.@ 5 % ."),
+        ("a guest-starring role (2000-01)", "a guest @-@ starring role ( 2000 @-@ 01 )"),
+        ('"Craig" in "Teddy\'s Story"', '" Craig " in " Teddy \'s Story "'),
+        ("She didn't; he won't.", "She didn 't ; he won 't ."),
+        ("== Plot ==", "= = Plot = ="),
+        (" = Robert Boulter = ", "= Robert Boulter ="),
+        ("1,234,567.89", "1 @,@ 234 @,@ 567 @.@ 89"),
+        ("Mr. Smith & Sons", "Mr. Smith & Sons"),
+        ("one line\n\nanother, longer", "one line\n\nanother , longer"),
+        ("", ""),
+    ],
+)
+def test_words_are_those_of_wikitext(text, words):
+    assert tokenize_wikitext(text) == words
+
+
+def test_what_is_tokenized_stays():
+    text = 'In 2004 <unk> cost 5 @,@ 000 , a two @-@ part " <unk> " ( 3 @.@ 5 ) , <unk> \'s .'
+    text += "\\n= = Plot = ="
+    assert tokenize_wikitext(text) == text
+
+
+def test_spelling_and_tokenizing_are_inverse():
+    words = 'It cost 5 @,@ 000 dollars ( in 1990 @-@ 91 ) , he said . " So ! " Anna \'s .'
+    assert tokenize_wikitext(detokenize_wikitext(words)) == words
+
+
+WORDS = Vocabulary(
+    "word",
+    ("<eos>", "<unk>", "@-@", "@,@", "part", "two", ",", "a"),
+    line_end="<eos>",
+    unknown="<unk>",
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    make_model(8, vocabulary=WORDS).save(folder)
+    return folder
+
+
+def score_file(run, path, *flags, capsys):
+    arguments = ["score.py", f"--run={run}", "--format=jsonl", *flags, str(path)]
+    assert score.main(arguments) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[0])
+
+
+def test_a_score_of_plain_text_is_that_of_the_tokenized_one(run, tmp_path, capsys):
+    (tmp_path / "plain.txt").write_text("a two-part, two-part\n")
+    (tmp_path / "words.txt").write_text("a two @-@ part , two @-@ part\n")
+    words = score_file(run, tmp_path / "words.txt", capsys=capsys)
+    plain = score_file(run, tmp_path / "plain.txt", "--tokenize_wikitext", capsys=capsys)
+    assert plain | {"source": ""} == words | {"source": ""}
+    assert plain["unknown_tokens"] == 0
+    untouched = score_file(run, tmp_path / "plain.txt", capsys=capsys)
+    assert untouched["unknown_tokens"] == 2  # "two-part," and "two-part"
+
+
+def test_a_prompt_is_tokenized(run, capsys):
+    flags = [f"--run={run}", "--prompt=a two-part, two", "--length=3", "--raw"]
+    assert generate.main(["generate.py", *flags, "--tokenize_wikitext"]) == 0
+    assert capsys.readouterr().out.startswith("a two @-@ part , two")
+
+
+def test_another_vocabulary_is_refused(tmp_path, capsys):
+    make_model(3, vocabulary=Vocabulary("char", ("a", "b", " "))).save(tmp_path / "run")
+    (tmp_path / "a.txt").write_text("ab")
+    arguments = [f"--run={tmp_path / 'run'}", "--tokenize_wikitext", str(tmp_path / "a.txt")]
+    assert score.main(["score.py", *arguments]) == 1
+    assert "is for the vocabulary of WikiText" in capsys.readouterr().err
