@@ -1,0 +1,58 @@
+"""The notebook runs from top to bottom, in an empty folder."""
+
+import re
+
+import pytest
+from places import ROOT
+
+nbformat = pytest.importorskip("nbformat", reason="pip install '.[test-extras]'")
+nbclient = pytest.importorskip("nbclient", reason="pip install '.[test-extras]'")
+pytest.importorskip("ipykernel", reason="pip install '.[test-extras]'")
+
+NOTEBOOK = ROOT / "examples" / "tour.ipynb"
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory):
+    """The cells with code after they were run: what each printed."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    folder = tmp_path_factory.mktemp("notebook")
+    nbclient.NotebookClient(
+        notebook, timeout=1200, resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def get_text(cell):
+    return "".join(output.get("text", "") for output in cell.outputs)
+
+
+def test_every_cell_shows_something_and_none_fails(cells):
+    assert all(cell.outputs for cell in cells)
+    kinds = {output.output_type for cell in cells for output in cell.outputs}
+    assert "error" not in kinds
+
+
+def test_the_commands_did_what_the_text_says(cells):
+    texts = [get_text(cell) for cell in cells]
+    assert "Wrote `data/pydoc`" in texts[1]
+    assert "step 250/250" in texts[3]
+
+
+def test_text_like_that_of_the_corpus_costs_fewer_bits_and_memory_saves_some(cells):
+    texts = [get_text(cell) for cell in cells]
+    known, foreign = map(float, re.findall(r"([\d.]+) bits per byte", texts[5]))
+    assert known < foreign
+    none, *_, most = map(float, re.findall(r"([\d.]+) bits per byte", texts[6]))
+    assert most < none
+
+
+def test_the_attention_is_drawn(cells):
+    assert any("image/png" in output.get("data", {}) for output in cells[-1].outputs)
+
+
+def test_the_file_holds_no_output_and_no_place():
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    assert not [cell for cell in notebook.cells if cell.get("outputs")]
+    assert str(ROOT) not in NOTEBOOK.read_text()
