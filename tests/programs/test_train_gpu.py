@@ -95,7 +95,6 @@ def test_more_gpus_than_there_are_is_one_line(data_dir, tmp_path, capsys):
 def test_a_cluster_that_cannot_be_asked_is_one_line(
     data_dir, tmp_path, capsys, monkeypatch, arguments, status, message
 ):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.setitem(sys.modules, "kubernetes", None)  # not installed
     monkeypatch.setitem(sys.modules, "googleapiclient", None)
     assert run_main(data_dir, tmp_path / "run", *arguments) == status

@@ -19,10 +19,15 @@ from txl_tf.training.cluster_resolvers import (
 PORT = 7_411
 
 
+# Not `delenv`: of a variable that is not set, it would not undo what the code under test sets.
+@pytest.fixture(autouse=True)
+def without_tf_config(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "")
+
+
 @pytest.fixture
 def slurm(monkeypatch):
     """Returns a function that sets the variables of a task of a job step."""
-    monkeypatch.delenv("TF_CONFIG", raising=False)
 
     def set_variables(rank, local, host, *, hosts, per_node, gpus="", on_node="0"):
         variables = {
@@ -37,7 +42,7 @@ def slurm(monkeypatch):
         }
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.delenv("TF_CONFIG", raising=False)
+        monkeypatch.setenv("TF_CONFIG", "")  # set by the task before
 
     return set_variables
 
@@ -75,7 +80,6 @@ def test_gpus_that_slurm_has_already_divided_stay(slurm):
 
 
 def test_without_slurm_one_line_says_so(monkeypatch):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.delenv("SLURM_PROCID", raising=False)
     with pytest.raises(UserError, match="could not be had from slurm: SLURM_PROCID not found"):
         join("slurm")
@@ -186,7 +190,6 @@ def test_the_own_address_is_that_of_this_machine():
 
 @pytest.mark.parametrize("source", ["kubernetes:job-name=txl", "gce:p/z/g"])
 def test_what_is_found_is_tf_config(monkeypatch, source):
-    monkeypatch.setenv("TF_CONFIG", "")
     addresses = [f"198.51.100.1:{PORT}", f"127.0.0.1:{PORT}"]
     for name in ("make_kubernetes_lister", "make_gce_lister"):
         monkeypatch.setattr(cluster_resolvers, name, lambda *place: lambda: addresses)
@@ -206,13 +209,11 @@ def test_what_is_found_is_tf_config(monkeypatch, source):
     ],
 )
 def test_an_unknown_source_is_refused(monkeypatch, source, size, message):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
     with pytest.raises(UserError, match=message):
         join(source, size)
 
 
 def test_the_number_of_processes_is_needed_where_nothing_knows_it(monkeypatch):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.setattr(cluster_resolvers, "make_kubernetes_lister", lambda *place: list)
     with pytest.raises(UserError, match="needs `cluster_size`"):
         join("kubernetes:job-name=txl")
