@@ -33,7 +33,7 @@ def test_words_are_those_of_wikitext(text, words):
 
 def test_what_is_tokenized_stays():
     text = 'In 2004 <unk> cost 5 @,@ 000 , a two @-@ part " <unk> " ( 3 @.@ 5 ) , <unk> \'s .'
-    text += "\\n= = Plot = ="
+    text += "\n= = Plot = ="
     assert tokenize_wikitext(text) == text
 
 
