@@ -7,15 +7,16 @@ BIN := .venv/bin
 
 .DELETE_ON_ERROR:
 
-.PHONY: help demo setup test test-extras lint check docs format benchmark clean
+.PHONY: help demo setup test test-all test-extras lint check docs format benchmark clean
 
 help:
 	@echo "make demo       prepare a corpus, train, evaluate, generate: a few minutes on 2 cores"
-	@echo "make test       run the tests"
+	@echo "make test       run the tests but those marked slow"
+	@echo "make test-all   run all tests"
 	@echo "make test-extras  run the tests of optional packages, which are installed into .venv-extras"
 	@echo "make setup      install what developers need into .venv, with the pre-commit hook"
 	@echo "make lint       check style and types"
-	@echo "make check      lint and test"
+	@echo "make check      lint and test: what to run before a commit"
 	@echo "make docs       build the documentation site into site/"
 	@echo "make format     format the code"
 	@echo "make benchmark  measure training speed"
@@ -36,12 +37,13 @@ NO_TESTS := $(addprefix tests/,__pycache__ conftest.py extras golden helpers soa
 OTHER_TESTS := txl_tf docs/site \
 	$(filter-out $(MODEL_TESTS) $(USE_TESTS) $(PROGRAM_TESTS) $(NO_TESTS),$(wildcard tests/*))
 
-test: .venv/installed-dev
+test: SELECTION := -m "not slow"
+test test-all: .venv/installed-dev
 	@status=0; \
-	$(PYTEST) $(MODEL_TESTS) || status=1; \
-	$(PYTEST) $(USE_TESTS) || status=1; \
-	$(PYTEST) $(PROGRAM_TESTS) || status=1; \
-	$(PYTEST) $(OTHER_TESTS) || status=1; \
+	$(PYTEST) $(SELECTION) $(MODEL_TESTS) || status=1; \
+	$(PYTEST) $(SELECTION) $(USE_TESTS) || status=1; \
+	$(PYTEST) $(SELECTION) $(PROGRAM_TESTS) || status=1; \
+	$(PYTEST) $(SELECTION) $(OTHER_TESTS) || status=1; \
 	exit $$status
 
 # The extras have an environment of their own: what they need may be older than what others need.

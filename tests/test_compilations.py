@@ -10,6 +10,8 @@ from places import ROOT
 
 from txl_tf import presets
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = ROOT / "tests" / "helpers" / "compilations.py"
 # Bytes; words with cutoffs, whose tables are of one width and of several.
 CHAINS = [

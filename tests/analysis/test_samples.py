@@ -17,6 +17,8 @@ from txl_tf.inference.quantization import get_kernel_dtype
 from txl_tf.inference.session import Session
 from txl_tf.runs.folder import VOCABULARY_NAME
 
+pytestmark = pytest.mark.slow
+
 MARKED = Vocabulary("word", ("<S>", "the", "cat", "sat", "on", "a"), line_start="<S>")
 WIKITEXT = Vocabulary(
     "word", ("<eos>", "=", "cat", ",", '"', "(", ")", "@-@", "@,@", "5"), line_end="<eos>"

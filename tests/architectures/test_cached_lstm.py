@@ -19,6 +19,8 @@ from txl_tf.errors import UserError
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.inference.continuations import Continuation, ContinuationScorer
 
+pytestmark = pytest.mark.slow
+
 SPAN, TGT_LEN = AttentionSpan(0), 5
 EVALUATION = EvalConfig(tgt_len=TGT_LEN, mem_len=0, eval_batch_size=1)
 TOLERANCE = {"rtol": 0, "atol": 1e-5}  # losses of the order of 10, float32

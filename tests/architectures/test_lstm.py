@@ -17,6 +17,8 @@ from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.training.step import compute_gradients
 
+pytestmark = pytest.mark.slow
+
 SPAN = AttentionSpan(0)
 DOCUMENTS = pytest.mark.parametrize("starts", [None, STARTS], ids=["text", "documents"])
 DROPPING = dataclasses.replace(CONFIG, dropout=0.3)

@@ -23,6 +23,8 @@ from small_runs import (
 
 from txl_tf.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 MODEL = dataclasses.replace(CONFIG, init_std=0.5, proj_init_std=0.5)
 CARRYING = dataclasses.replace(TRAINING, mem_len=0)
 PERIODIC = dataclasses.replace(CARRYING, learning_rate=0.03, train_steps=300)

@@ -7,6 +7,8 @@ from benchmarks import ablation
 from benchmarks.ablation import VARIANTS, Outcome, Variant
 from txl_tf.data import open_records
 
+pytestmark = pytest.mark.slow
+
 TINY = ["--n_layer=1", "--d_model=8", "--d_embed=8"]
 
 

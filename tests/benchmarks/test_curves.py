@@ -5,6 +5,8 @@ import pytest
 
 from benchmarks import curves
 
+pytestmark = pytest.mark.slow
+
 
 def test_losses_are_averaged_over_the_steps_that_there_are():
     curve = np.arange(250.0)

@@ -7,6 +7,8 @@ from benchmarks.inference_calls import Speed
 from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
 from benchmarks.works import Shape
 
+pytestmark = pytest.mark.slow
+
 SMALL = Shape(2, 6, 3, 7, 5, 11, 2, 13)
 READ = SMALL._replace(n_layer=1)
 ONE_TOKEN = READ._replace(tgt_len=1, batch_size=1)

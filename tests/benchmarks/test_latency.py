@@ -6,6 +6,8 @@ import pytest
 from benchmarks import latency
 from txl_tf.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_program_is_timed_until_its_output_is_there():
     command = [sys.executable, "-c", "print('begun', flush=True); input()"]

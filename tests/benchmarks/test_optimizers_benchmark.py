@@ -10,6 +10,8 @@ from benchmarks.optimizer_results import Found, Run, find_step
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("best", "rates"),

@@ -6,6 +6,8 @@ from benchmarks import scaling
 from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
 from benchmarks.works import Shape
 
+pytestmark = pytest.mark.slow
+
 SMALL = Shape(1, 8, 2, 8, 5, 6, 2, 23)
 BASES = {
     "train": SMALL,

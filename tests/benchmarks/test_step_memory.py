@@ -10,6 +10,8 @@ from places import ROOT
 
 from benchmarks import memory
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def sizes():

@@ -15,6 +15,8 @@ from txl_tf.dynamic.evaluator import DynamicEvaluator
 from txl_tf.errors import UserError
 from txl_tf.evaluation.evaluator import Evaluator
 
+pytestmark = pytest.mark.slow
+
 TEXT = Text(np.random.default_rng(3).integers(0, 13, 97), [0, 17, 31, 60])
 CONFIG = EvalConfig(tgt_len=5, mem_len=7, same_length=True, eval_batch_size=1)
 SGD = DynamicConfig("sgd", 0.05, 0.01)

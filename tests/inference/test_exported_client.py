@@ -14,6 +14,8 @@ import tensorflow as tf
 from places import ROOT
 from small_language_model import WORDS, make_model
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = ROOT / "examples"
 TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]
 SAME = {"rtol": 0, "atol": 2e-5}

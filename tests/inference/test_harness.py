@@ -19,6 +19,8 @@ from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 lm_eval = pytest.importorskip(
     "lm_eval", reason="the extra `harness` is not installed: pip install 'txl_tf[harness]'"
 )

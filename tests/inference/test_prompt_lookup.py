@@ -15,6 +15,8 @@ from txl_tf.inference.token_loop import TokenLoop, take_positions
 from txl_tf.model import TransformerXL
 from txl_tf.release import load_model
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {
     "greedy": {"temperature": 0},
     "all": {"temperature": 0.7},

@@ -102,6 +102,7 @@ def test_a_fused_layer_is_the_layer(case, jit):
         assert np.abs(one - other).max() <= 3e-6 * np.abs(other).max()  # float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", MODES)
 @pytest.mark.parametrize(
     ("dtype", "case"), [("bfloat16", CASES[1]), ("float16", CASES[1]), ("bfloat16", CASES[4])]

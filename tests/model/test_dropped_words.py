@@ -11,6 +11,8 @@ from txl_tf.layers.fused_dense import add_and_normalize
 from txl_tf.model import TransformerXL
 from txl_tf.training.step import compute_gradients
 
+pytestmark = pytest.mark.slow
+
 SPAN = AttentionSpan(0)
 WAYS = pytest.mark.parametrize("jit", [False, True], ids=["plain", "compiled"])
 

@@ -25,6 +25,8 @@ from txl_tf.inference.sampling import SamplingConfig
 from txl_tf.inference.text_attention import read_text_attention
 from txl_tf.training.step import compute_gradients
 
+pytestmark = pytest.mark.slow
+
 IDS, TARGETS = TEXT[:, :-1], TEXT[:, 1:]
 SPANS = [MEMORY, AttentionSpan(0), AttentionSpan(9, same_length=True, clamp_len=4)]
 # float32 in another order, through two layers.

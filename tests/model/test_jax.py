@@ -14,6 +14,8 @@ from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import SCOPE, list_entries, load_model
 from txl_tf.training.step import compute_gradients
 
+pytestmark = pytest.mark.slow
+
 # float32, summed in another order; the golden numbers themselves hold 2e-5 and 1e-4.
 LOSS_TOLERANCE = 2e-5
 GRADIENT_TOLERANCE = 1e-4

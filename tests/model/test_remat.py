@@ -9,6 +9,8 @@ from txl_tf import model as model_module
 from txl_tf.config import AttentionSpan
 from txl_tf.training.step import compute_gradients
 
+pytestmark = pytest.mark.slow
+
 SPAN = AttentionSpan(7)
 DROPPING = {"n_layer": 2, "dropout": 0.25, "dropatt": 0.5}
 LOCKED = {

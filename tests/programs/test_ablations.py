@@ -18,6 +18,8 @@ import txl_tf
 from txl_tf import attention, context, evaluate, export, export_release, generate
 from txl_tf.config import AttentionSpan
 
+pytestmark = pytest.mark.slow
+
 FLAGS = {
     "shaw": ["--encoding=shaw", "--n_positions=12"],
     "shaw_biased": ["--encoding=shaw_biased", "--n_positions=12"],

@@ -13,6 +13,8 @@ from txl_tf.analysis import page, samples
 from txl_tf.config import ModelConfig
 from txl_tf.runs.folder import read_run_config
 
+pytestmark = pytest.mark.slow
+
 FLAGS = (
     *("--model_type=lstm", "--n_layer=2", "--d_model=8", "--d_embed=8", "--tgt_len=5"),
     *("--mem_len=0", "--train_batch_size=4", "--eval_batch_size=2", "--train_steps=12"),

@@ -19,6 +19,8 @@ from txl_tf import train_gpu
 from txl_tf.compilation import choose_jit
 from txl_tf.runs.folder import read_run_config
 
+pytestmark = pytest.mark.slow
+
 FOLDER = GOLDEN / "artifacts"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text())
 # Another processor rounds sums in another order; four steps amplify that little.

@@ -15,6 +15,8 @@ from small_commands import make_arguments, read_log, write_data
 from benchmarks.several_workers import make_environments, start_workers
 from txl_tf.runs.folder import read_run_config
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = str(ROOT / "train_gpu.py")
 MINUTE = 60.0
 

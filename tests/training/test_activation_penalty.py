@@ -12,6 +12,8 @@ import txl_tf
 from txl_tf.training.activation_penalty import compute_penalty
 from txl_tf.training.step import compute_gradients
 
+pytestmark = pytest.mark.slow
+
 AR, TAR = 0.7, 1.3
 PENALIZED = dataclasses.replace(TRAINING, ar=AR, tar=TAR)
 

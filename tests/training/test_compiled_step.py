@@ -10,6 +10,8 @@ from small_runs import BATCH, DROPPING, MEM_LEN, RESETTING, TGT_LEN
 
 import txl_tf
 
+pytestmark = pytest.mark.slow
+
 LAMB = dataclasses.replace(RESETTING, optimizer="lamb", weight_decay=0.1, ema=0.9)
 ADAPTIVE = dataclasses.replace(DROPPING, cutoffs=(7, 13), div_val=2, untie_r=True)
 

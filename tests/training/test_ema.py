@@ -25,6 +25,8 @@ from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.training.averaged_weights import use_averaged_weights
 
+pytestmark = pytest.mark.slow
+
 # Few steps at a high rate: averages and weights then have other losses.
 RUN = dataclasses.replace(CONFIG, training=dataclasses.replace(AVERAGING, train_steps=7))
 

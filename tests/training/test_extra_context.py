@@ -25,6 +25,8 @@ import txl_tf
 from txl_tf.runs.folder import RunConfig
 from txl_tf.training import job
 
+pytestmark = pytest.mark.slow
+
 EXTRA_LEN = 7
 EXTRA = dataclasses.replace(TRAINING, extra_len=EXTRA_LEN, mem_len=0)
 

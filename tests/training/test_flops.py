@@ -15,6 +15,8 @@ from txl_tf.training import flops
 from txl_tf.training.optimizers.muon import count_joint_matrices, is_layer_matrix, orthogonalize
 from txl_tf.training.step import compute_gradients
 
+pytestmark = pytest.mark.slow
+
 SMALL = txl_tf.ModelConfig(
     n_token=23, n_layer=2, d_model=8, d_embed=8, n_head=3, d_head=5, d_inner=11
 )

@@ -20,6 +20,8 @@ from txl_tf.training import loss_scale
 from txl_tf.training.checkpoint import Checkpointer
 from txl_tf.training.loss_scale import FIRST_SCALE
 
+pytestmark = pytest.mark.slow
+
 HALF = dataclasses.replace(TRAINING, precision="float16", learning_rate=1e-2)
 MIXED = dataclasses.replace(MODEL, cutoffs=(7, 13), div_val=2)
 

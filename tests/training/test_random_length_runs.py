@@ -23,6 +23,8 @@ from txl_tf.runs.folder import RunConfig
 from txl_tf.training.schedule import make_schedule
 from txl_tf.training.step import compute_gradients
 
+pytestmark = pytest.mark.slow
+
 TGT_LEN, EXTRA_LEN, N_STEPS = 11, 3, 7
 CONFIG = dataclasses.replace(
     TRAINING,

@@ -15,6 +15,8 @@ from small_runs import (
     run_steps,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("jit", ["none", "chains", "whole"])
 def test_a_run_with_remat_makes_the_steps_of_one_without(two_replicas, jit):

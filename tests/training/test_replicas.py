@@ -22,6 +22,8 @@ from small_runs import (
 
 from txl_tf.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def one_run(one_replica):

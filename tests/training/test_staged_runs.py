@@ -24,6 +24,8 @@ from small_runs import (
 import txl_tf
 from txl_tf.runs.checkpoint_files import list_checkpoints
 
+pytestmark = pytest.mark.slow
+
 # Segments shorter than the memory, then nearly as long; a change in the middle of a call.
 STAGED = dataclasses.replace(TRAINING, tgt_len_schedule=((3, 2), (6, 3)), reset_at_documents=True)
 LENGTHS = [2, 2, 2, 3, 3, 3, 5, 5, 5, 5]

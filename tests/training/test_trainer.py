@@ -165,6 +165,7 @@ def test_a_model_without_memory_trains(one_replica):
     assert nats[-1] < 0.5 * nats[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", ["none", "chains", "whole"])
 def test_accumulated_steps_equal_those_of_the_whole_batch(jit, one_replica):
     runs = []
@@ -213,6 +214,7 @@ def test_lanes_that_cannot_be_divided_into_parts_are_refused(two_replicas):
         make_trainer(two_replicas, config=config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", ["none", "chains", "whole"])
 def test_bfloat16_trains_nearly_as_float32(jit, one_replica):
     runs = {}

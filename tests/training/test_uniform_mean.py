@@ -23,6 +23,8 @@ from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.checkpoint_reader import CheckpointReader, load_weights
 from txl_tf.training.optimizers.choice import make_optimizer
 
+pytestmark = pytest.mark.slow
+
 MEAN = dataclasses.replace(TRAINING, average_from=4, learning_rate=0.02, optimizer="muon")
 RUN = dataclasses.replace(CONFIG, training=dataclasses.replace(MEAN, train_steps=7))
 
