@@ -44,8 +44,18 @@ PARTS = {
         *("runs", "evaluation", "inference"),
     },
     "release": {"config", "presets", "model", "data", "runs"},
+    "pipelines": {"config", "data", "preparation", "evaluation", "inference"},
     "cli": {
-        *("config", "presets", "compilation", "data", "runs", "evaluation", "training"),
+        *(
+            "pipelines",
+            "config",
+            "presets",
+            "compilation",
+            "data",
+            "runs",
+            "evaluation",
+            "training",
+        ),
         *("inference", "release"),
     },
 }
@@ -237,6 +247,12 @@ def test_imports_are_absolute(path):
 @pytest.mark.parametrize("path", list_package_files())
 def test_only_training_knows_distribution(path):
     assert (PACKAGE / "training") in path.parents or not names_distribute(path.read_text())
+
+
+@pytest.mark.parametrize("path", list_package_files())
+def test_only_pipelines_know_beam(path):
+    modules = {module.split(".")[0] for module in list_modules(path.read_text())}
+    assert (PACKAGE / "pipelines") in path.parents or "apache_beam" not in modules
 
 
 @pytest.mark.parametrize("path", list_package_files())

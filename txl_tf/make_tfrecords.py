@@ -3,6 +3,8 @@
 python -m txl_tf.make_tfrecords --dataset pydoc
 python -m txl_tf.make_tfrecords --dataset wt103
 python -m txl_tf.make_tfrecords --dataset text --train 'a/*.txt.gz' --valid b.txt --level subword
+python -m txl_tf.make_tfrecords --dataset text --train 'gs://a/*.txt' --level word --data_dir \
+    gs://a/records --runner DataflowRunner --beam_options project=p,region=r,temp_location=gs://a/t
 """
 
 import dataclasses
@@ -15,7 +17,9 @@ from typing import Any
 from absl import flags
 
 from txl_tf.cli.config_flags import define_field_flag, parse_cutoffs
+from txl_tf.cli.flags import define_flag
 from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
+from txl_tf.cli.pipeline_flags import check_pipeline_flags, define_pipeline_flags, make_runner
 from txl_tf.cli.program import run_program
 from txl_tf.data.files import is_remote, join_path
 from txl_tf.data.learning import LEVELS_OF_OPTION
@@ -43,6 +47,9 @@ def define_flags() -> flags.FlagValues:
         datasets = DATASETS_OF_OPTION.get(field.name, ())
         before = f"For {', '.join(datasets)}: " if 0 < len(datasets) <= len(DATASETS) // 2 else ""
         define_field_flag(options, field.name, field, before=before, **rules)
+    define_pipeline_flags(options)
+    temp_help = "Folder of temporary files that all workers reach. [default: inside --data_dir]"
+    define_flag(options, "temp_dir", str, None, temp_help, is_path=True)
     define_legacy_flags(options, PREPARATION_FLAGS)
     return options
 
@@ -51,7 +58,14 @@ def make_records(options: flags.FlagValues) -> None:
     """Makes the data set that the flags describe, and prints a summary."""
     # TensorFlow splits words and subwords on the CPU; it should not take the memory of a GPU.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    prepare(make_options(options))
+    made = make_options(options)
+    if not options.runner:
+        prepare(made)
+        return
+    runner = make_runner(options)
+    from txl_tf.pipelines.prepare import PipelineSettings, prepare_with_workers
+
+    prepare_with_workers(made, PipelineSettings(runner, options.temp_dir, options.piece_bytes))
 
 
 def make_options(options: flags.FlagValues) -> PrepareOptions:
@@ -92,6 +106,20 @@ def check_flags(options: flags.FlagValues) -> None:
             )
     if options.dataset == TEXT:
         _check_text_flags(options)
+    check_pipeline_flags(options, ("temp_dir",))
+    if options.runner:
+        _check_runner(options)
+
+
+def _check_runner(options: flags.FlagValues) -> None:
+    if options.dataset != TEXT:
+        raise flags.Error(f"--runner is for --dataset=text. Received: --dataset={options.dataset}")
+    if options.level == "subword" and not options.vocab_file:
+        raise flags.Error(
+            "--runner with --level=subword needs --vocab_file: subwords are learnt on one machine"
+        )
+    if options["num_workers"].present:
+        raise flags.Error("--num_workers is for one machine; with --runner, use --beam_options")
 
 
 def _check_text_flags(options: flags.FlagValues) -> None:

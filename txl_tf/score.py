@@ -2,11 +2,11 @@
 
 python -m txl_tf.score --run runs/text8 a.txt b.txt.gz
 python -m txl_tf.score --run runs/text8 --by line --format jsonl --per_token < a.txt
+python -m txl_tf.score --run runs/text8 --by line --runner DirectRunner --out scores 'texts/*.txt'
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, get_args
 
 from absl import flags
@@ -18,18 +18,22 @@ from txl_tf.cli.config_flags import (
     override_evaluation,
 )
 from txl_tf.cli.flags import define_flag
+from txl_tf.cli.pipeline_flags import check_pipeline_flags, define_pipeline_flags, make_runner
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_mask_flag, define_precision_flag, define_run_flags
 from txl_tf.config import EvalConfig
-from txl_tf.data.documents import RULES, DocumentFinder
-from txl_tf.data.text_files import EncodingErrors, StandardInput, TextFile, TextSource, find_files
-from txl_tf.data.wikitext import check_wikitext, tokenize_wikitext_bytes
-from txl_tf.errors import UserError
+from txl_tf.data.documents import RULES
+from txl_tf.data.text_files import EncodingErrors, StandardInput, TextFile, find_files
 
 if TYPE_CHECKING:
     from txl_tf.data.vocabulary import Vocabulary
-    from txl_tf.inference.score_report import TextBar
-    from txl_tf.inference.text_chunks import TextChunk
+    from txl_tf.inference.file_scores import ScoringSettings
+    from txl_tf.inference.text_scores import TextTotals
+
+_FIXED_IN_SAVED_MODELS = (
+    *("checkpoint", "precision", "jit", "mask_empty_memory", "temperature"),
+    *("tgt_len", "mem_len", "same_length", "clamp_len"),
+)
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -76,6 +80,9 @@ def define_flags() -> flags.FlagValues:
     define_config_flags(options, EvalConfig, ["temperature"], prefix="", otherwise=otherwise)
     define_jit_flag(options)
     define_precision_flag(options)
+    define_pipeline_flags(options)
+    out_help = "With --runner: folder for the scores, as files of JSON lines; new or empty."
+    define_flag(options, "out", str, None, out_help, is_path=True)
     return options
 
 
@@ -87,49 +94,100 @@ def score_files(options: flags.FlagValues) -> None:
         UserError: If there is no run, or a text cannot be read or encoded.
     """
     _check_flags(options)
+    if options.runner:
+        _score_with_workers(options)
+        return
     files = [file for name in options.files or ["-"] for file in _find_texts(name)]
 
-    from txl_tf.evaluation.score import describe_unknown
-    from txl_tf.inference import load
+    from txl_tf.inference.file_scores import FileScorer, ScoredFile, load_model
     from txl_tf.inference.score_report import JsonLines, Table, TextBar
-    from txl_tf.inference.scoring import Scorer
-    from txl_tf.inference.text_scores import TextTotals, score_texts
+    from txl_tf.inference.text_scores import TextTotals
 
-    lm = load(options.run, checkpoint=options.checkpoint, precision=options.precision)
-    if lm.vocabulary is None:
-        raise UserError(f"`{options.run}` has no vocabulary: it cannot encode texts")
-    evaluation = override_evaluation(lm.evaluation, options)
-    scorer = Scorer(
-        lm.model,
-        evaluation.span,
-        evaluation.tgt_len,
-        batch_size=options.batch_size,
-        mask_empty_memory=options.mask_empty_memory,
-        jit=options.jit,
-        temperature=evaluation.temperature,
-    )
-    report = (Table if options.format == "table" else JsonLines)(options.by, lm.vocabulary)
-    parse = _choose_tokenizer(options, lm.vocabulary)
-    level = lm.vocabulary.level
-    sources = [TextSource((file,), level, options.encoding_errors, parse) for file in files]
-    total, n_texts = TextTotals(0.0, 0, lm.vocabulary.level, 0), 0
+    settings = _make_settings(options)
+    scorer = FileScorer(settings, load_model(settings))
+    vocabulary = scorer.vocabulary
+    report = (Table if options.format == "table" else JsonLines)(options.by, vocabulary)
+    total, n_texts = TextTotals(0.0, 0, vocabulary.level, 0), 0
     with TextBar(_sum_sizes(files)) as bar:
         if isinstance(report, Table):
             print(report.format_head())
-        for name, score in score_texts(
-            scorer,
-            _make_streams(options, sources, lm.vocabulary, bar),
-            prefix=_encode_prefix(options.prefix, lm.vocabulary),
-            vocabulary=lm.vocabulary,
-            keep_tokens=options.per_token,
-            in_order=options.context == "text" and options.by != "file",
-            report=bar.show,
-        ):
+        scored = map(ScoredFile, files)
+        for name, score in scorer.score(scored, watch=bar.watch, report=bar.show):
             total, n_texts = total + score, n_texts + 1
             print(report.format_text(name, score))
     print(report.format_total(n_texts, total))
+    _warn(total, vocabulary)
+
+
+def _score_with_workers(options: flags.FlagValues) -> None:
+    """Scores texts with a pipeline, which writes the scores, and prints the total."""
+    runner = make_runner(options)
+    from txl_tf.inference.file_scores import FileScorer, load_model
+    from txl_tf.inference.score_report import JsonLines
+    from txl_tf.pipelines.scoring import score_with_workers, write_total
+
+    settings = _make_settings(options)
+    # What is wrong with the model or the prefix is found here, not by all workers.
+    vocabulary = FileScorer(settings, load_model(settings)).vocabulary
+    n_texts, total = score_with_workers(
+        options.files, settings, runner, options.out, piece_bytes=options.piece_bytes
+    )
+    line = JsonLines(options.by, vocabulary).format_total(n_texts, total)
+    write_total(options.out, line)
+    print(line)
+    _warn(total, vocabulary)
+
+
+def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
+    """Returns how the files are scored.
+
+    Raises:
+        flags.Error: If a flag of the span is wrong, or fixed in a SavedModel.
+        UserError: If there is no run.
+    """
+    from txl_tf.inference.file_scores import ScoringSettings
+    from txl_tf.inference.served_scorer import is_saved_model
+    from txl_tf.runs.checkpoint_files import find_checkpoint
+    from txl_tf.runs.folder import read_run_config
+    from txl_tf.sharing.hub import fetch_model, is_hub_address
+
+    evaluation, checkpoint = None, options.checkpoint
+    if is_saved_model(options.run):
+        for name in _FIXED_IN_SAVED_MODELS:
+            if options[name].present:
+                raise flags.Error(f"--{name} is fixed in a SavedModel when it is exported")
+    else:
+        is_shared = is_hub_address(options.run)
+        folder = fetch_model(options.run) if is_shared else options.run
+        evaluation = override_evaluation(read_run_config(folder).evaluation, options)
+        # All workers use the same checkpoint, while the run may go on.
+        if options.runner and not is_shared:
+            checkpoint = checkpoint or find_checkpoint(options.run)
+    return ScoringSettings(
+        options.run,
+        checkpoint,
+        options.precision,
+        evaluation,
+        options.mask_empty_memory,
+        options.jit,
+        options.batch_size,
+        options.by,
+        options.documents,
+        options.document_separator,
+        options.context,
+        options.carry_memory,
+        options.prefix,
+        options.per_token,
+        options.encoding_errors,
+        options.tokenize_wikitext,
+    )
+
+
+def _warn(total: "TextTotals", vocabulary: "Vocabulary") -> None:
+    from txl_tf.evaluation.score import describe_unknown
+
     if total.n_unknown:
-        print(f"warning: {describe_unknown(total, lm.vocabulary.unknown)}", file=sys.stderr)
+        print(f"warning: {describe_unknown(total, vocabulary.unknown)}", file=sys.stderr)
 
 
 def _check_flags(options: flags.FlagValues) -> None:
@@ -143,8 +201,22 @@ def _check_flags(options: flags.FlagValues) -> None:
             raise flags.Error(f"--{name} needs --by document. Received: --by {options.by}")
     if options["documents"].present and options.document_separator is not None:
         raise flags.Error("--documents and --document_separator exclude each other")
-    if options.per_token and options.format != "jsonl":
+    check_pipeline_flags(options, ("out",))
+    if options.runner:
+        _check_runner(options)
+    elif options.per_token and options.format != "jsonl":
         raise flags.Error("--per_token needs --format jsonl")
+
+
+def _check_runner(options: flags.FlagValues) -> None:
+    if options.out is None:
+        raise flags.Error("--runner needs --out, the folder for the scores")
+    if options.carry_memory:
+        raise flags.Error("--carry_memory reads one file after the other: it excludes --runner")
+    if options["format"].present and options.format != "jsonl":
+        raise flags.Error(f"--runner writes --format jsonl. Received: --format {options.format}")
+    if not options.files or "-" in options.files:
+        raise flags.Error("--runner needs files that workers can read, not standard input")
 
 
 def _find_texts(name: str) -> tuple[TextFile, ...]:
@@ -154,54 +226,6 @@ def _find_texts(name: str) -> tuple[TextFile, ...]:
 def _sum_sizes(files: Iterable[TextFile]) -> int | None:
     sizes = [file.size for file in files]
     return None if None in sizes else sum(size for size in sizes if size is not None)
-
-
-def _choose_tokenizer(
-    options: flags.FlagValues, vocabulary: "Vocabulary"
-) -> Callable[[bytes], bytes] | None:
-    """Returns the function that tokenizes texts; `None` if they are read as they are."""
-    if not options.tokenize_wikitext:
-        return None
-    check_wikitext(vocabulary)
-    return tokenize_wikitext_bytes
-
-
-def _encode_prefix(prefix: str, vocabulary: "Vocabulary") -> list[int]:
-    try:
-        return vocabulary.encode(prefix.replace("\\n", "\n")).tolist()
-    except UserError as error:
-        raise UserError(f"--prefix: {error}") from error
-
-
-def _make_streams(
-    options: flags.FlagValues,
-    sources: Iterable[TextSource],
-    vocabulary: "Vocabulary",
-    bar: "TextBar",
-) -> Iterable[Iterable["TextChunk"]]:
-    """Returns the streams of texts, through each of which memory is carried."""
-    from txl_tf.inference.text_chunks import read_file, split_texts
-
-    def read_files() -> Iterator[Iterator["TextChunk"]]:
-        for source in sources:
-            yield bar.watch(read_file(source, vocabulary, _make_finder(options)))
-
-    if options.carry_memory:
-        return [chain.from_iterable(read_files())]
-    if options.context == "file" or options.by == "file":
-        return read_files()
-    return split_texts(chain.from_iterable(read_files()))
-
-
-def _make_finder(options: flags.FlagValues) -> DocumentFinder | None:
-    """Returns the finder of texts in a file; `None` if each file is one text."""
-    if options.by == "file":
-        return None
-    if options.by == "line":
-        return DocumentFinder("line")
-    if options.document_separator is not None:
-        return DocumentFinder("separator", options.document_separator)
-    return DocumentFinder(options.documents)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,13 @@
+import numpy as np
 import pytest
 
-from txl_tf.data.learning import LearningOptions, choose_symbols, learn_fields
+from txl_tf.data.learning import (
+    LearningOptions,
+    choose_fields,
+    choose_symbols,
+    learn_fields,
+    select_candidates,
+)
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 
@@ -158,3 +165,30 @@ def test_an_option_of_another_level_is_refused(level, option, levels):
 def test_counts_must_be_positive(name):
     with pytest.raises(ValueError, match=rf"`{name}` must be positive\. Received: {name}=0"):
         learn("word", "a", **{name: 0})
+
+
+@pytest.mark.parametrize("n_groups", [1, 2, 5])
+@pytest.mark.parametrize(
+    "options",
+    [
+        LearningOptions(),
+        LearningOptions(max_symbols=7),
+        LearningOptions(max_symbols=5, min_count=3, unknown="e", special=("d", "z")),
+        LearningOptions(min_count=4, unknown="<unk>", line_end="b"),
+    ],
+)
+def test_candidates_of_groups_are_enough_to_choose_from(options, n_groups):
+    rng = np.random.default_rng(0)
+    counts = {symbol: int(rng.integers(1, 7)) for symbol in "abcdefghijklmnopq"}
+    reports, expected_reports = [], []
+    expected = choose_fields(counts, options, report=expected_reports.append)
+    located = {symbol: (n, (place, 0)) for place, (symbol, n) in enumerate(counts.items())}
+    left = {}
+    for group in range(n_groups):
+        part = dict(list(located.items())[group::n_groups])
+        left |= select_candidates(part, options)
+    left = select_candidates(left, options)
+    ordered = {symbol: n for symbol, (n, _) in sorted(left.items(), key=lambda item: item[1][1])}
+    found = choose_fields(ordered, options, n_symbols=len(counts), report=reports.append)
+    assert (found, reports) == (expected, expected_reports)
+    assert options.max_symbols is None or len(left) <= options.max_symbols + 3

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from txl_tf.errors import StorageError, UserError, explain, explain_errors
 
@@ -15,6 +15,41 @@ from txl_tf.errors import StorageError, UserError, explain, explain_errors
 # for up to an hour, since it waits two minutes for each of its connections.
 NOTICE_SECONDS, PATIENCE_SECONDS = 5.0, 60.0
 _answered: set[str] = set()  # the storages that have answered, such as "gs://bucket"
+
+
+class Storage(Protocol):
+    """Reads files at addresses in place of TensorFlow; see `use_storage`."""
+
+    def open(self, path: str) -> BinaryIO:
+        """Opens a file for reading, without unpacking it."""
+
+    def get_size(self, path: str) -> int | None:
+        """Returns the size of a file in bytes, or `None` if it is missing."""
+
+    def find(self, pattern: str) -> list[str]:
+        """Returns the addresses of the files that match a pattern, in the order of their names."""
+
+
+_storage: Storage | None = None
+
+
+@contextlib.contextmanager
+def use_storage(storage: Storage) -> Iterator[None]:
+    """Lets another library than TensorFlow read the files at addresses.
+
+    It may know schemes that TensorFlow does not, and texts may then be at addresses, too.
+    """
+    global _storage
+    before, _storage = _storage, storage
+    try:
+        yield
+    finally:
+        _storage = before
+
+
+def get_storage() -> Storage | None:
+    """Returns the storage of `use_storage`; `None` if TensorFlow reads what is at addresses."""
+    return _storage
 
 
 def join_path(folder: str, file: str) -> str:
@@ -111,6 +146,10 @@ def open_file(path: str) -> Iterator[BinaryIO]:
         with open(path, "rb") as file:
             yield file
         return
+    if _storage is not None:
+        with _storage.open(path) as file:
+            yield file
+        return
     import tensorflow as tf
 
     with access_path(path), tf.io.gfile.GFile(path, "rb") as file:
@@ -140,6 +179,8 @@ def get_size(path: str) -> int | None:
     """
     if not is_remote(path):
         return os.path.getsize(path) if os.path.isfile(path) else None
+    if _storage is not None:
+        return _storage.get_size(path)
     import tensorflow as tf
 
     with access_path(path):

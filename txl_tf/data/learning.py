@@ -1,6 +1,8 @@
 """Learning a vocabulary from texts: counting their symbols and choosing among them."""
 
-from collections.abc import Callable, Iterable
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -93,6 +95,32 @@ def learn_fields(
             "lower_case": options.lower_case,
         }
     counts = count_symbols(level, texts, lower_case=options.lower_case, n_threads=n_threads)
+    return choose_fields(counts, options, report=report)
+
+
+def choose_fields(
+    counts: dict[str, int],
+    options: LearningOptions,
+    *,
+    n_symbols: int | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Chooses the arguments of a `Vocabulary` for symbols that were counted.
+
+    Args:
+        counts: The number of occurrences of each symbol, in order of first appearance: of all, or
+            of those that `select_candidates` has left.
+        options: How to choose the symbols.
+        n_symbols: The number of symbols that were counted; by default those in `counts`.
+        report: As in `learn_fields`.
+
+    Returns:
+        As in `learn_fields`.
+
+    Raises:
+        UserError: As in `learn_fields`.
+    """
+    n_counted = len(counts) if n_symbols is None else n_symbols
     space = options.space
     if space is not None:
         if space in counts:
@@ -101,7 +129,7 @@ def learn_fields(
     symbols = choose_symbols(counts, options)
     if options.every_byte:
         symbols += [byte for byte in map(str, range(256)) if byte not in counts]
-    n_left_out = len(counts.keys() - set(symbols))
+    n_left_out = n_counted - len(counts.keys() & set(symbols))
     if n_left_out:
         report(f"Symbols left out of the vocabulary: {n_left_out:,}")
     return {
@@ -112,6 +140,37 @@ def learn_fields(
         "line_start": options.line_start,
         "line_end": options.line_end,
     }
+
+
+def select_candidates(
+    counts: dict[str, tuple[int, tuple[int, int]]], options: LearningOptions
+) -> dict[str, tuple[int, tuple[int, int]]]:
+    """Leaves out symbols that `choose_fields` would not choose, whatever the others are.
+
+    The candidates of several groups of symbols are therefore all that must be compared. Nothing is
+    left out at level "byte", whose options ask for nothing.
+
+    Args:
+        counts: The number of occurrences and the place of the first one, for each symbol.
+        options: `min_count`, `max_symbols` and the special symbols.
+
+    Returns:
+        The candidates.
+    """
+    named = (options.unknown, options.line_start, options.line_end, options.space, " ")
+    special = {name for name in (*options.special, *named) if name is not None and name in counts}
+    frequent: Iterator[str] = (
+        symbol
+        for symbol, (count, _) in counts.items()
+        if count >= options.min_count and symbol not in special
+    )
+    if options.max_symbols is not None and len(counts) > options.max_symbols:
+        frequent = iter(
+            heapq.nsmallest(
+                options.max_symbols, frequent, key=lambda name: (-counts[name][0], counts[name][1])
+            )
+        )
+    return {symbol: counts[symbol] for symbol in itertools.chain(special, frequent)}
 
 
 def choose_symbols(counts: dict[str, int], options: LearningOptions) -> list[str]:

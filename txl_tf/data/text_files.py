@@ -7,12 +7,12 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path
 from typing import IO, Literal, NamedTuple, cast
 
-from txl_tf.data.files import is_remote
+from txl_tf.data.files import Storage, get_storage, is_remote
 from txl_tf.errors import UserError
 
 EncodingErrors = Literal["strict", "replace"]
@@ -30,16 +30,20 @@ class TextFile:
     """A text file, or a range of its bytes.
 
     Args:
-        path: The path; .gz, .xz and .zip are unpacked as they are read.
+        path: The path, or an address, see `use_storage`; .gz, .xz and .zip are unpacked as they
+            are read.
         member: The name of the file in a .zip.
         start: The byte offset at which the text begins.
         stop: The byte offset at which it ends; `None` for the end of the file.
+        continues: Whether the range continues a text, from the beginning of a line on, and does not
+            begin one.
     """
 
-    path: Path
+    path: Path | str
     member: str | None = None
     start: int = 0
     stop: int | None = None
+    continues: bool = False
 
     def __str__(self) -> str:
         return str(self.path) if self.member is None else f"{self.path}/{self.member}"
@@ -50,11 +54,34 @@ class TextFile:
         if self.stop is not None:
             return self.stop - self.start
         if self.member is not None:
-            with zipfile.ZipFile(self.path) as archive:
+            with zipfile.ZipFile(self.find_stored()) as archive:
                 return archive.getinfo(self.member).file_size - self.start
-        if self.path.suffix in (".gz", ".xz"):
+        if self._suffix in (".gz", ".xz"):
             return None
-        return self.path.stat().st_size - self.start
+        return self.stored_size - self.start
+
+    @property
+    def stored_size(self) -> int:
+        """The size of the whole file, or of its archive, in bytes.
+
+        Raises:
+            OSError: If it is missing.
+        """
+        if not is_remote(str(self.path)):
+            return Path(self.path).stat().st_size
+        size = _demand_storage(str(self.path)).get_size(str(self.path))
+        if size is None:
+            raise FileNotFoundError(2, "No such file or directory", str(self.path))
+        return size
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the file holds the text itself, so that it can be read from the middle."""
+        return self.member is None and self._suffix not in (".gz", ".xz")
+
+    @property
+    def _suffix(self) -> str:
+        return os.path.splitext(self.path)[1]
 
     def iterate_blocks(self, size: int = CHUNK_BYTES) -> Iterator[bytes]:
         """Yields the text in blocks.
@@ -70,17 +97,31 @@ class TextFile:
                 yield block
                 left = left if left is None else left - len(block)
 
+    def count_lines_before(self) -> int:
+        """Returns the number of lines of the file before this range; 0 if it continues no text."""
+        if not self.continues:
+            return 0
+        before = replace(self, start=0, stop=self.start, continues=False)
+        return sum(block.count(b"\n") for block in before.iterate_blocks())
+
     def _open(self) -> IO[bytes]:
         if self.member is not None:
-            with zipfile.ZipFile(self.path) as archive:
+            with zipfile.ZipFile(self.find_stored()) as archive:
                 return archive.open(self.member)  # it stays open when the archive is closed
-        if self.path.suffix == ".gz":
-            if not self.path.stat().st_size:
+        if self._suffix == ".gz":
+            if not self.stored_size:
                 raise EOFError("it is empty")  # Python would read it as an empty text
-            return cast(IO[bytes], gzip.open(self.path))
-        if self.path.suffix == ".xz":
-            return lzma.open(self.path)
-        return open(self.path, "rb", buffering=0)
+            return cast(IO[bytes], gzip.open(self.find_stored()))
+        if self._suffix == ".xz":
+            return lzma.open(self.find_stored())
+        stored = self.find_stored()
+        return stored if not isinstance(stored, Path) else open(stored, "rb", buffering=0)
+
+    def find_stored(self) -> Path | IO[bytes]:
+        """Returns the path of the file as it is stored; opens it if it is at an address."""
+        if is_remote(str(self.path)):
+            return _demand_storage(str(self.path)).open(str(self.path))
+        return Path(self.path)
 
 
 @dataclass(frozen=True)
@@ -151,7 +192,7 @@ class TextSource:
                 a space or a line break.
         """
         for file in self.files:
-            begins_file = begins_line = True
+            begins_file, begins_line = not file.continues, True
             offset = n_lines = 0
             for text in self._iterate_texts(file):
                 checked = self._check(text, file, offset, n_lines)
@@ -187,6 +228,7 @@ class TextSource:
         return text
 
     def _fail(self, file: TextFile, lines: int, offset: int, what: str) -> None:
+        lines += file.count_lines_before()
         advice = "--encoding_errors=replace continues" if "UTF-8" in what else "is it a text?"
         raise TextError(
             f"`{file}`, line {lines + 1}, byte offset {file.start + offset}: {what}; {advice}."
@@ -197,7 +239,8 @@ def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
     """Finds the files that match patterns.
 
     Args:
-        patterns: Paths, with `*`, `?`, `[...]` and `**` as in a shell.
+        patterns: Paths, with `*`, `?`, `[...]` and `**` as in a shell; also addresses, where
+            `use_storage` has made them known.
 
     Returns:
         The files of one pattern after the other, in the order of their names, without repeats.
@@ -208,16 +251,27 @@ def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
     """
     paths: dict[str, None] = {}
     for pattern in patterns:
+        if is_remote(pattern):
+            addresses = _demand_storage(pattern).find(pattern)
+            if not addresses:
+                raise TextError(f"no file matches {pattern!r}.")
+            paths.update(dict.fromkeys(addresses))
+            continue
         expanded = os.path.expanduser(pattern)
         # A file may be called "a[1].txt".
         found = [expanded] if os.path.isfile(expanded) else sorted(glob(expanded, recursive=True))
         files = [path for path in found if os.path.isfile(path)]
-        if is_remote(pattern):
-            raise TextError(f"texts must be local files. Copy {pattern!r} first.")
         if not files:
             raise TextError(_explain_no_file(pattern, found))
         paths.update(dict.fromkeys(files))
-    return tuple(file for path in paths for file in _list_texts(Path(path)))
+    return tuple(file for path in paths for file in _list_texts(path))
+
+
+def _demand_storage(address: str) -> Storage:
+    storage = get_storage()
+    if storage is None:
+        raise TextError(f"texts must be local files. Copy {address!r} first.")
+    return storage
 
 
 def _explain_no_file(pattern: str, found: Sequence[str]) -> str:
@@ -300,10 +354,11 @@ def _explain_damage(name: str) -> Iterator[None]:
         raise TextError(f"`{name}` is damaged: {error}") from error
 
 
-def _list_texts(path: Path) -> list[TextFile]:
-    if path.suffix != ".zip":
+def _list_texts(name: str) -> list[TextFile]:
+    path = name if is_remote(name) else Path(name)
+    if os.path.splitext(name)[1] != ".zip":
         return [TextFile(path)]
-    with _explain_damage(str(path)), zipfile.ZipFile(path) as archive:
+    with _explain_damage(name), zipfile.ZipFile(TextFile(path).find_stored()) as archive:
         members = sorted({name for name in archive.namelist() if not name.endswith("/")})
     if not members:
         raise TextError(f"`{path}` contains no file.")

@@ -1,9 +1,7 @@
 """Writing the records of a data set."""
 
-import hashlib
 import os
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -23,6 +21,7 @@ from txl_tf.data.files import (
     upload_files,
 )
 from txl_tf.data.reading import read_info
+from txl_tf.data.record_files import DocumentsPacker, HashedFile, cut_payloads
 from txl_tf.data.records import (
     JSON_NAME,
     SYMBOLS_NAME,
@@ -34,6 +33,8 @@ from txl_tf.data.records import (
     pack_record,
 )
 from txl_tf.data.vocabulary import Vocabulary
+
+TOKENS_PER_RECORD, TOKENS_PER_SHARD = 8192, 2**27
 
 
 class TokenChunk(NamedTuple):
@@ -55,8 +56,8 @@ def write_records(
     vocabulary: Vocabulary,
     splits: Mapping[str, Iterable[np.ndarray | TokenChunk]],
     cutoffs: Sequence[int] = (),
-    tokens_per_record: int = 8192,
-    tokens_per_shard: int = 2**27,
+    tokens_per_record: int = TOKENS_PER_RECORD,
+    tokens_per_shard: int = TOKENS_PER_SHARD,
     made_from: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> RecordsInfo:
@@ -90,7 +91,7 @@ def write_records(
         OSError: If the files cannot be written.
     """
     folder = os.fspath(data_dir)
-    _check_replaceable(folder, overwrite=overwrite)
+    check_replaceable(folder, overwrite=overwrite)
     check_folder(folder, RecordError)
     for name in splits:
         if not name.isidentifier():
@@ -110,10 +111,9 @@ def write_records(
             if found:
                 documents[name] = found
         info = replace(info, splits=shards, documents=documents)
-        lines = (_escape(symbol, vocabulary.level) + "\n" for symbol in vocabulary.symbols)
-        (aside / SYMBOLS_NAME).write_text("".join(lines), encoding="utf-8", newline="\n")
-        (aside / JSON_NAME).write_text(info.dumps(), encoding="utf-8", newline="\n")
-        _check_replaceable(folder, overwrite=overwrite)  # another process may have written one
+        for file, text in describe_records(info).items():
+            (aside / file).write_text(text, encoding="utf-8", newline="\n")
+        check_replaceable(folder, overwrite=overwrite)  # another process may have written one
         _move_into_place(aside, folder, info)
     return info
 
@@ -123,7 +123,12 @@ def holds_records(data_dir: str | os.PathLike[str]) -> bool:
     return get_size(join_path(os.fspath(data_dir), JSON_NAME)) is not None
 
 
-def _check_replaceable(folder: str, *, overwrite: bool) -> None:
+def check_replaceable(folder: str, *, overwrite: bool) -> None:
+    """Checks that a folder holds no data set, unless it may be replaced.
+
+    Raises:
+        RecordError: If it holds one.
+    """
     if holds_records(folder) and not overwrite:
         raise RecordError(
             f"`{folder}` already holds a data set. Choose another folder, or replace it with "
@@ -155,42 +160,42 @@ def write_split(
             ascending indices of its tokens.
         OSError: If a file cannot be written.
     """
-    documents = _DocumentsWriter(folder / f"{name}-documents")
+    documents = _DocumentsWriter(folder, name)
     # None marks the end, so that a shard can be closed before the next record is computed.
     records = _iterate_records(name, documents.watch(chunks), info)
-    written: list[tuple[_HashedFile, int]] = []
+    written: list[tuple[Path, HashedFile, int]] = []
     record = next(records, None)
     while record is not None:
         n_bytes = 0
-        with closing(_HashedFile(folder / f"{name}-{len(written):05d}")) as file:
+        path = folder / f"{name}-{len(written):05d}"
+        with closing(HashedFile(path.open("wb"))) as file:
             for _ in range(records_per_shard):
                 file.write(pack_record(record))
                 n_bytes += len(record)
                 record = next(records, None)
                 if record is None:
                     break
-        written.append((file, n_bytes // info.bytes_per_token))
+        written.append((path, file, n_bytes // info.bytes_per_token))
     shards = tuple(
-        Shard(*file.rename(f"-of-{len(written):05d}", ".tfrecords", tokens))
-        for file, tokens in written
+        file.describe_shard(name, index, len(written), tokens)
+        for index, (_, file, tokens) in enumerate(written)
     )
+    for (path, _, _), shard in zip(written, shards, strict=True):
+        path.rename(path.with_name(shard.file))
     return shards, documents.finish()
 
 
 def _iterate_records(name: str, chunks: Iterable[TokenChunk], info: RecordsInfo) -> Iterator[bytes]:
     """Yields the payloads of a split's records, regardless of the lengths of the chunks."""
-    rest = np.zeros((0, info.bytes_per_token), np.uint8)
-    n_tokens = 0
-    for chunk in chunks:
-        _check_ids(name, chunk.ids, n_tokens, len(info.vocabulary))
-        n_tokens += len(chunk.ids)
-        packed = np.concatenate([rest, pack_ids(chunk.ids, info.bytes_per_token)])
-        whole = len(packed) - len(packed) % info.tokens_per_record
-        for start in range(0, whole, info.tokens_per_record):
-            yield packed[start : start + info.tokens_per_record].tobytes()
-        rest = packed[whole:].copy()
-    if rest.size:
-        yield rest.tobytes()
+
+    def pack() -> Iterator[np.ndarray]:
+        n_tokens = 0
+        for chunk in chunks:
+            _check_ids(name, chunk.ids, n_tokens, len(info.vocabulary))
+            n_tokens += len(chunk.ids)
+            yield pack_ids(chunk.ids, info.bytes_per_token)
+
+    return cut_payloads(pack(), info.tokens_per_record)
 
 
 def _check_ids(name: str, ids: np.ndarray, position: int, n_symbols: int) -> None:
@@ -208,40 +213,14 @@ def _check_ids(name: str, ids: np.ndarray, position: int, n_symbols: int) -> Non
     )
 
 
-class _HashedFile:
-    """A file that is hashed while it is written, and whose final name contains the hash."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = path.open("wb")
-        self._digest = hashlib.sha256()
-        self._size = 0
-
-    def close(self) -> None:
-        self._file.close()
-
-    def write(self, data: bytes) -> None:
-        self._file.write(data)
-        self._digest.update(data)
-        self._size += len(data)
-
-    def rename(self, middle: str, suffix: str, count: int) -> tuple[str, int, int, str]:
-        """Gives the file its final name; returns the name, `count`, the size and the SHA-256."""
-        digest = self._digest.hexdigest()
-        named = self.path.with_name(f"{self.path.name}{middle}-{digest[:8]}{suffix}")
-        self.path.rename(named)
-        return named.name, count, self._size, digest
-
-
 class _DocumentsWriter:
     """Writes the document boundaries of a split while its chunks pass by."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: _HashedFile | None = None
-        self._packer = zlib.compressobj()
-        self._count = 0
-        self._last = 0
+    def __init__(self, folder: Path, split: str) -> None:
+        self._path = folder / f"{split}-documents"
+        self._split = split
+        self._file: HashedFile | None = None
+        self._packer = DocumentsPacker()
 
     def watch(self, chunks: Iterable[TokenChunk]) -> Iterator[TokenChunk]:
         """Yields the chunks unchanged, and writes their document boundaries."""
@@ -255,7 +234,9 @@ class _DocumentsWriter:
                     f"Received: {starts[:8].tolist()} for {len(chunk.ids)} tokens"
                 )
             if starts.size:
-                self._write(starts + position)
+                if self._file is None:
+                    self._file = HashedFile(self._path.open("wb"))
+                self._file.write(self._packer.pack(starts + position))
             position += len(chunk.ids)
             yield chunk
 
@@ -264,16 +245,10 @@ class _DocumentsWriter:
         if self._file is None:
             return None
         with closing(self._file):
-            self._file.write(self._packer.flush())
-        return DocumentsFile(*self._file.rename("", ".zlib", self._count))
-
-    def _write(self, starts: np.ndarray) -> None:
-        if self._file is None:
-            self._file = _HashedFile(self._path)
-        gaps = np.diff(starts, prepend=self._last)
-        self._last = int(starts[-1])
-        self._count += len(starts)
-        self._file.write(self._packer.compress(gaps.astype("<u8").tobytes()))
+            self._file.write(self._packer.finish())
+        documents = self._file.describe_documents(self._split, self._packer.count)
+        self._path.rename(self._path.with_name(documents.file))
+        return documents
 
 
 @contextmanager
@@ -286,9 +261,16 @@ def _work_aside(data_dir: str) -> Iterator[Path]:
         yield Path(name)
 
 
+def describe_records(info: RecordsInfo) -> dict[str, str]:
+    """Returns the texts of the files that describe a data set, by name: `records.json` is last."""
+    vocabulary = info.vocabulary
+    lines = (_escape(symbol, vocabulary.level) + "\n" for symbol in vocabulary.symbols)
+    return {SYMBOLS_NAME: "".join(lines), JSON_NAME: info.dumps()}
+
+
 def _move_into_place(aside: Path, folder: str, info: RecordsInfo) -> None:
     """Moves a finished data set from `aside` to `folder`, then removes the files it replaces."""
-    replaced = _list_files(folder)
+    replaced = list_files(folder)
     files = {file.file for file in info.iterate_files()}
     names = (*sorted(files), SYMBOLS_NAME, JSON_NAME)
     if is_remote(folder):
@@ -300,7 +282,7 @@ def _move_into_place(aside: Path, folder: str, info: RecordsInfo) -> None:
         remove_file(join_path(folder, name))
 
 
-def _list_files(folder: str) -> set[str]:
+def list_files(folder: str) -> set[str]:
     """Returns the files that the `records.json` in a folder lists, if it is there and readable."""
     try:
         return {file.file for file in read_info(folder).iterate_files()}

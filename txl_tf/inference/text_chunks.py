@@ -75,6 +75,8 @@ def read_file(
     source: TextSource,
     vocabulary: Vocabulary,
     finder: DocumentFinder | None = None,
+    *,
+    n_before: int = 0,
 ) -> Iterator[TextChunk]:
     """Yields the texts in a file, a few megabytes at a time.
 
@@ -83,13 +85,14 @@ def read_file(
         vocabulary: The vocabulary.
         finder: The rule for where texts begin; `None` if the whole file is one text, even an empty
             one.
+        n_before: The number of texts in the file that begin before this range of it.
 
     Raises:
         UserError: If the file cannot be read, or contains a symbol that the vocabulary cannot
             encode. The message names the line and the offset.
     """
     (file,) = source.files
-    number = n_bytes = n_lines = 0
+    number, n_bytes, n_lines = n_before, 0, 0
     if finder is None:
         yield make_text_chunk(vocabulary, np.zeros(0, np.int32), b"", TextName(str(file), 1))
     is_in_word = False
@@ -99,8 +102,10 @@ def read_file(
         encoded = codec.encode(text, offsets, begins_line=chunk.begins_line)
         if encoded.unknown and vocabulary.unknown is None:
             line, offset, symbol = _find_unknown(vocabulary, encoded, chunk)
+            line += n_lines + file.count_lines_before()
+            offset += n_bytes + (file.start if file.continues else 0)
             raise TextError(
-                f"`{file}`, line {n_lines + line}, byte offset {n_bytes + offset}: {symbol} is "
+                f"`{file}`, line {line}, byte offset {offset}: {symbol} is "
                 f"not among the {len(vocabulary):,} {vocabulary.level}s of the vocabulary, which "
                 "has no symbol for unknown ones"
             )

@@ -4,13 +4,13 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.evaluation.score import Score, add_known, compute_perplexity
-from txl_tf.inference.dynamic_scoring import DynamicScorer
-from txl_tf.inference.scoring import Piece, Scorer
+from txl_tf.inference.scoring import Piece
 from txl_tf.inference.text_chunks import TextChunk, TextName
 
 
@@ -182,8 +182,17 @@ class _Stream:
             self.scores.append((text.name, self.texts.popleft().finish()))
 
 
+class StreamScorer(Protocol):
+    """A scorer of token streams, such as `Scorer`."""
+
+    def score(
+        self, streams: Iterable[Iterable[np.ndarray]], *, in_order: bool = False
+    ) -> Iterator[Piece]:
+        """Scores streams; see `Scorer.score`."""
+
+
 def score_texts(
-    scorer: Scorer | DynamicScorer,
+    scorer: StreamScorer,
     streams: Iterable[Iterable[TextChunk]],
     *,
     prefix: Sequence[int] | np.ndarray = (),

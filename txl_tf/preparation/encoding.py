@@ -26,18 +26,21 @@ def encode_source(
     literal: Counter[str] | None = None,
     n_threads: int = 1,
     report: Callable[[int], object] = lambda n_bytes: None,
+    is_piece: bool = False,
 ) -> Iterator[TokenChunk]:
     """Yields the tokens of a split with their document boundaries.
 
     Args:
         source: The text.
         vocabulary: The vocabulary.
-        finder: The finder of document boundaries, which must not have read any text yet.
+        finder: The finder of document boundaries, which has read all text before the source.
         unknown: A counter that is updated with the occurrences of unknown symbols.
         special: The symbols to count in the text, as in `count_literal`.
         literal: A counter that is updated with their occurrences.
         n_threads: The number of chunks to encode in parallel; it does not affect the result.
         report: Called with the size of each finished chunk in bytes.
+        is_piece: Whether more text may follow the source. A chunk without tokens, whose document
+            boundary is 0, is then the last one if a document has begun but has no token yet.
 
     Yields:
         The tokens. If the vocabulary has no symbol for unknown ones, chunks with unknown symbols
@@ -63,6 +66,8 @@ def encode_source(
         starts = np.unique(np.concatenate([[0] * is_open, encoded.positions]))
         is_open = bool(starts.size) and int(starts[-1]) == n_tokens
         yield TokenChunk(encoded.ids, starts[starts < n_tokens].astype(np.int64))
+    if is_piece and is_open:
+        yield TokenChunk(np.zeros(0, np.int32), np.zeros(1, np.int64))
 
 
 def count_literal(

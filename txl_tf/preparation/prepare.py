@@ -2,8 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tqdm import tqdm
 
@@ -29,8 +30,30 @@ _NEAR = 0.01
 _UNKNOWN = ("<unk>", "<UNK>")
 
 
-def prepare(options: PrepareOptions) -> None:
+@dataclass
+class SplitCounts:
+    """What was counted while a split was encoded.
+
+    Attributes:
+        n_tokens: The number of tokens.
+        unknown: The number of occurrences of each unknown symbol.
+        literal: The number of literal occurrences of each special symbol.
+    """
+
+    n_tokens: int = 0
+    unknown: Counter[str] = field(default_factory=Counter)
+    literal: Counter[str] = field(default_factory=Counter)
+
+
+def prepare(
+    options: PrepareOptions,
+    execute: Callable[[Plan, PrepareOptions], RecordsInfo] | None = None,
+) -> None:
     """Makes a data set, unless it is already made, and prints a summary.
+
+    Args:
+        options: How to prepare it.
+        execute: What carries out the plan; by default `execute_plan`.
 
     Raises:
         UserError: If the data set cannot be made, or `options.data_dir` holds a different one.
@@ -42,7 +65,7 @@ def prepare(options: PrepareOptions) -> None:
         print(f"`{options.data_dir}` was already made with the same arguments: nothing to do.")
         return
     files = ensure_raw_files(options)
-    info = execute_plan(make_plan(options, files), options)
+    info = (execute or execute_plan)(make_plan(options, files), options)
     print_summary(info)
     print(f"Wrote `{options.data_dir}` in {time.monotonic() - start:.1f} seconds.")
 
@@ -83,13 +106,7 @@ def execute_plan(plan: Plan, options: PrepareOptions) -> RecordsInfo:
             data set are close to the published ones but not equal.
     """
     vocabulary = plan.vocabulary or learn_vocabulary(plan, options.num_workers)
-    vocabulary = choose_unknown(vocabulary, plan.corpus.unknown)
-    cutoffs = _choose_cutoffs(plan.corpus, len(vocabulary))
-    n_files = len(plan.files.get("train", ()))
-    if plan.corpus.train_files not in (0, n_files):
-        print(_describe_count(plan.corpus, "training files", n_files, plan.corpus.train_files))
-    if plan.corpus.symbols not in (0, len(vocabulary)):
-        print(_describe_count(plan.corpus, "vocabulary", len(vocabulary), plan.corpus.symbols))
+    vocabulary, cutoffs = settle_vocabulary(plan, vocabulary)
     return write_records(
         options.data_dir,
         dataset=plan.corpus.name,
@@ -99,6 +116,24 @@ def execute_plan(plan: Plan, options: PrepareOptions) -> RecordsInfo:
         made_from={"arguments": options.describe(), "files": plan.files},
         overwrite=options.overwrite,
     )
+
+
+def settle_vocabulary(plan: Plan, vocabulary: Vocabulary) -> tuple[Vocabulary, tuple[int, ...]]:
+    """Returns the vocabulary with its symbol for unknown words, and the cutoffs.
+
+    Differences from the published data set are printed.
+
+    Raises:
+        UserError: If a cutoff of the user's own data set is above the size of its vocabulary.
+    """
+    vocabulary = choose_unknown(vocabulary, plan.corpus.unknown)
+    cutoffs = _choose_cutoffs(plan.corpus, len(vocabulary))
+    n_files = len(plan.files.get("train", ()))
+    if plan.corpus.train_files not in (0, n_files):
+        print(_describe_count(plan.corpus, "training files", n_files, plan.corpus.train_files))
+    if plan.corpus.symbols not in (0, len(vocabulary)):
+        print(_describe_count(plan.corpus, "vocabulary", len(vocabulary), plan.corpus.symbols))
+    return vocabulary, cutoffs
 
 
 def choose_unknown(vocabulary: Vocabulary, unknown: str | None) -> Vocabulary:
@@ -126,9 +161,18 @@ def learn_vocabulary(plan: Plan, num_workers: int) -> Vocabulary:
     fields = learn_fields(
         level, iterate_texts(), plan.corpus.learning, n_threads=num_workers, report=print
     )
+    return make_vocabulary(plan.corpus, fields)
+
+
+def make_vocabulary(corpus: CorpusSpec, fields: Mapping[str, Any]) -> Vocabulary:
+    """Returns the vocabulary with the arguments that were learnt.
+
+    Raises:
+        CorpusError: If there are no symbols.
+    """
     if not fields["symbols"]:
-        raise CorpusError(f"{plan.corpus.name}: there is no text to learn a vocabulary from.")
-    return Vocabulary(level, **fields)
+        raise CorpusError(f"{corpus.name}: there is no text to learn a vocabulary from.")
+    return Vocabulary(corpus.level, **fields)
 
 
 def encode_split(
@@ -140,10 +184,8 @@ def encode_split(
         UserError: As in `execute_plan`.
     """
     source = plan.sources[split]
-    unknown: Counter[str] = Counter()
-    literal: Counter[str] = Counter()
+    counts = SplitCounts()
     special = list_special(vocabulary, plan.corpus.learning.special)
-    n_tokens = 0
     with _make_bar(split, source) as bar:
 
         def encode(source: Source) -> Iterator[TokenChunk]:
@@ -151,9 +193,9 @@ def encode_split(
                 source,
                 vocabulary,
                 finder=DocumentFinder(plan.corpus.documents, plan.corpus.separator),
-                unknown=unknown,
+                unknown=counts.unknown,
                 special=special,
-                literal=literal,
+                literal=counts.literal,
                 n_threads=options.num_workers,
                 report=bar.update,
             )
@@ -171,19 +213,29 @@ def encode_split(
         else:
             chunks = encode(source)
         for chunk in chunks:
-            n_tokens += len(chunk.ids)
+            counts.n_tokens += len(chunk.ids)
             yield chunk
-    check_unknown(unknown, vocabulary, split)
-    if not n_tokens:
+    check_split(plan.corpus, vocabulary, split, counts)
+
+
+def check_split(
+    corpus: CorpusSpec, vocabulary: Vocabulary, split: str, counts: SplitCounts
+) -> None:
+    """Checks the counts of a split that was encoded, and prints what is worth knowing.
+
+    Raises:
+        UserError: As in `execute_plan`.
+    """
+    check_unknown(counts.unknown, vocabulary, split)
+    if not counts.n_tokens:
         raise CorpusError(f"{split} is empty: its files contain no {vocabulary.level}s.")
-    if unknown:
-        share = unknown.total() / n_tokens
-        print(
-            f"{split}: {unknown.total():,} unknown ({share:.2%}) replaced by {vocabulary.unknown}"
-        )
-    if literal:
-        print(describe_literal(literal, split))
-    _check_count(plan.corpus, split, n_tokens)
+    if counts.unknown:
+        n_unknown = counts.unknown.total()
+        share = n_unknown / counts.n_tokens
+        print(f"{split}: {n_unknown:,} unknown ({share:.2%}) replaced by {vocabulary.unknown}")
+    if counts.literal:
+        print(describe_literal(counts.literal, split))
+    _check_count(corpus, split, counts.n_tokens)
 
 
 def print_summary(info: RecordsInfo) -> None:

@@ -37,7 +37,7 @@ class RawFiles:
     def describe(self) -> dict[str, list[list[str | int]]]:
         """Returns the name and size of each file, in the form stored in `records.json`."""
         described: dict[str, list[list[str | int]]] = {
-            split: [[Path(str(file)).name, file.path.stat().st_size] for file in files]
+            split: [[Path(str(file)).name, file.stored_size] for file in files]
             for split, files in self.splits.items()
         }
         if self.vocabulary is not None:

@@ -1,0 +1,327 @@
+"""Pipelines make what the one-machine programs make: the same files, byte for byte."""
+
+import gzip
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dying_stage import DyingStage
+from places import ROOT
+from small_language_model import WORDS, make_model
+
+pytest.importorskip("apache_beam", reason="pip install '.[beam]'")
+
+import apache_beam as beam
+from apache_beam.io.filesystem import CompressionTypes, FileMetadata
+from apache_beam.io.localfilesystem import LocalFileSystem
+
+from data_prep import make_tfrecords
+from txl_tf import score
+from txl_tf.data.writing import write_records
+from txl_tf.errors import UserError
+from txl_tf.pipelines.prepare import PipelineSettings
+from txl_tf.pipelines.runner import Runner
+from txl_tf.pipelines.tasks import run_tasks
+
+TWO = ("direct_num_workers=2",)
+THREADS = (*TWO, "direct_running_mode=multi_threading")
+PROCESSES = (*TWO, "direct_running_mode=multi_processing")
+PIECE = 83  # bytes
+
+
+class BucketFileSystem(LocalFileSystem):
+    """Stands in for gs:// and the like: addresses bucket:///PATH of local files."""
+
+    @classmethod
+    def scheme(cls):
+        return "bucket"
+
+    def join(self, basepath, *paths):
+        return "/".join((basepath, *paths))
+
+    def create(self, path, mime_type="", compression_type=CompressionTypes.AUTO):
+        return super().create(strip(path), mime_type, compression_type)
+
+    def open(self, path, mime_type="", compression_type=CompressionTypes.AUTO):
+        return super().open(strip(path), mime_type, compression_type)
+
+    def rename(self, source_file_names, destination_file_names):
+        if existing := [name for name in destination_file_names if self.exists(name)]:
+            raise OSError(f"{existing} exist")  # as on HDFS
+        super().rename(*(list(map(strip, n)) for n in (source_file_names, destination_file_names)))
+
+    def exists(self, path):
+        return super().exists(strip(path))
+
+    def size(self, path):
+        return super().size(strip(path))
+
+    def last_updated(self, path):
+        return super().last_updated(strip(path))
+
+    def delete(self, paths):
+        for path in map(strip, paths):
+            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+
+    def match(self, patterns, limits=None):
+        results = super().match([strip(pattern) for pattern in patterns], limits)
+        for result in results:
+            result.metadata_list = [
+                FileMetadata(f"bucket://{m.path}", m.size_in_bytes, m.last_updated_in_seconds)
+                for m in result.metadata_list
+                if os.path.isfile(m.path)  # an object store has no folders
+            ]
+        return results
+
+
+def strip(path):
+    return path.removeprefix("bucket://")
+
+
+def write_texts(folder):
+    """Writes texts of many kinds and returns the flags that name them."""
+    rng = np.random.default_rng(3)
+    words = [*(f"w{i}" for i in range(19)), "É", "<eos>", "= A ="]
+    for name, n_lines in (("a", 61), ("b", 7), ("c", 1)):
+        lines = [" ".join(rng.choice(words, rng.integers(0, 7))) for _ in range(n_lines)]
+        (folder / f"{name}.txt").write_text("\n".join(["", " ", *lines, "= A =", "", "end"]))
+    with gzip.open(folder / "d.txt.gz", "wt") as file:
+        file.write("w1 packed\n\nw2\n" * 5)
+    (folder / "e.txt").touch()
+    (folder / "f.txt").write_text("ends with a break\n\n")
+    (folder / "valid.txt").write_text("w1 w2\n\nother W3\n")
+    train = ",".join(str(folder / name) for name in ("a.txt", "[bc].txt", "d*", "[ef].txt"))
+    return [f"--train={train}", f"--valid={folder / 'valid.txt'}"]
+
+
+def prepare(folder, flags, name, *, options=None):
+    """Calls the program, with a runner if it has options."""
+    runner = () if options is None else ("--runner=DirectRunner", f"--piece_bytes={PIECE}")
+    beam_options = [f"--beam_options={','.join(options)}"] if options else []
+    command = ["x", "--dataset=text", f"--data_dir={folder / name}", *flags, *runner, *beam_options]
+    return make_tfrecords.main(command)
+
+
+def read_folder(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def small_shards(monkeypatch):
+    """Records of 7 tokens, three of them in a shard."""
+    sizes = {"tokens_per_record": 7, "tokens_per_shard": 21}
+    for name, size in sizes.items():
+        monkeypatch.setitem(write_records.__kwdefaults__, name, size)
+    defaults = dict(zip(("temp_dir", "piece_bytes", *sizes), (None, PIECE, 7, 21), strict=True))
+    monkeypatch.setattr(PipelineSettings.__init__, "__defaults__", tuple(defaults.values()))
+
+
+@pytest.mark.usefixtures("small_shards")
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [
+        (["--level=byte", "--documents=title"], ()),
+        (["--level=char", "--documents=line", "--unknown=?"], THREADS),
+        (["--level=word", "--documents=blank_line", "--unknown=<unk>", "--max_symbols=13"], ()),
+        (["--level=word", "--line_end=", "--documents=blank_line", "--unknown=<unk>"], ()),
+        (
+            [
+                *("--level=word", "--document_separator== A =", "--min_count=3", "--special=<s>"),
+                *("--unknown=<unk>", "--lower_case", "--cutoffs=5,11"),
+            ],
+            (),
+        ),
+        (["--level=char", "--documents=none", "--unknown=?"], PROCESSES),
+    ],
+)
+def test_a_pipeline_makes_the_same_files(tmp_path, flags, options, capsys):
+    flags = [*write_texts(tmp_path), *flags]
+    assert prepare(tmp_path, flags, "one") == 0
+    expected_lines = capsys.readouterr().out.splitlines()
+    assert prepare(tmp_path, flags, "two", options=options) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert read_folder(tmp_path / "two") == read_folder(tmp_path / "one")
+    assert len(read_folder(tmp_path / "two")) > 13
+    kept = [line for line in lines if " tasks on " not in line and "Wrote" not in line]
+    assert kept == [line for line in expected_lines if "Wrote" not in line]
+    assert prepare(tmp_path, flags, "two", options=options) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_texts_and_records_may_be_at_addresses(tmp_path):
+    flags = [*write_texts(tmp_path), "--level=char", "--unknown=?", "--documents=blank_line"]
+    assert prepare(tmp_path, flags, "one") == 0
+    at = f"bucket://{tmp_path}"
+    flags = [flag.replace(str(tmp_path), at) for flag in flags]
+    flags += [f"--data_dir={at}/two", f"--temp_dir={at}/temporary"]
+    (tmp_path / "two").mkdir()
+    for more in ([], ["--overwrite"]):
+        assert prepare(tmp_path, [*flags, *more], "x", options=()) == 0
+        expected, found = read_folder(tmp_path / "one"), read_folder(tmp_path / "two")
+        assert {name: found.get(name) for name in expected} == expected
+        assert not [name for name in found.keys() - expected if "." in name[1:]]
+
+
+@pytest.mark.parametrize(
+    ("level", "text", "message"),
+    [
+        ("char", b"\xff\n", r"`.*b\.txt`, line 74, byte offset \d+: byte 0xff"),
+        ("word", b"new\n", r"valid: 1 words, 1 different ones, are not in the vocabulary"),
+    ],
+)
+def test_wrong_texts_have_the_same_message(tmp_path, level, text, message, capsys):
+    (tmp_path / "a.txt").write_text("a b c\n" * 41)
+    (tmp_path / "b.txt").write_bytes(b"a b c d\n" * 73 + (text if level == "char" else b""))
+    (tmp_path / "v.txt").write_bytes(b"a\n" + (text if level == "word" else b""))
+    flags = [f"--train={tmp_path}/[ab].txt", f"--valid={tmp_path}/v.txt", f"--level={level}"]
+    assert prepare(tmp_path, flags, "one") == 1
+    expected = capsys.readouterr().err
+    assert prepare(tmp_path, flags, "two", options=()) == 1
+    found = capsys.readouterr().err
+    assert found == expected
+    assert re.search(message, found)
+
+
+def test_a_worker_that_dies_ends_the_pipeline_and_the_next_call_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'tests' / 'helpers'}")
+    folder, stage = str(tmp_path / "work"), DyingStage(str(tmp_path / "died"))
+    tasks = [{"number": number} for number in range(11)]
+    runner = Runner(options=PROCESSES)
+    with pytest.raises(UserError, match="a worker died: Worker subprocess exited .* code 3"):
+        list(run_tasks(runner, folder, stage, tasks))
+    assert (tmp_path / "died").exists()
+    results = list(run_tasks(runner, folder, stage, tasks))
+    assert [result["square"] for result in results] == [number**2 for number in range(11)]
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_what_is_done_is_not_done_again(tmp_path, monkeypatch, capsys):
+    from txl_tf.pipelines.encoding import AssemblyStage, EncodingStage
+
+    flags = [*write_texts(tmp_path), "--level=word", "--unknown=<unk>"]
+    assert prepare(tmp_path, flags, "one") == 0
+    assert prepare(tmp_path, [flags[0], "--level=byte"], "two") == 0  # an older data set
+    older = read_folder(tmp_path / "two")
+    flags += ["--overwrite"]
+    with monkeypatch.context() as patch:
+        patch.setattr(EncodingStage, "run", fail_at(EncodingStage.run, 5))
+        assert prepare(tmp_path, flags, "two", options=()) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(AssemblyStage, "run", fail_at(AssemblyStage.run, 5))
+        assert prepare(tmp_path, flags, "two", options=()) == 1
+    error = capsys.readouterr().err
+    assert "the pipeline failed on DirectRunner: " in error
+    assert "no space. What is done is kept" in error
+    kept = {name: (tmp_path / "two" / name).read_bytes() for name in older}
+    assert kept == older
+    assert prepare(tmp_path, flags, "two", options=()) == 0
+    out = capsys.readouterr().out
+    assert "counted: " not in out
+    assert "encoded: " not in out
+    assert "assembled: " in out
+    assert read_folder(tmp_path / "two") == read_folder(tmp_path / "one")
+
+
+def fail_at(run, last):
+    def fail(self, index, task):
+        if index >= last:
+            raise OSError("no space")
+        return run(self, index, task)
+
+    return fail
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory):
+    """A run, its SavedModel, and texts."""
+    folder = tmp_path_factory.mktemp("scored")
+    lm = make_model(len(WORDS), vocabulary=WORDS)
+    lm.save(folder / "run")
+    lm.export(folder / "served")
+    rng = np.random.default_rng(5)
+    for name, n_lines in (("one", 97), ("two", 13), ("three", 1)):
+        lines = [
+            " ".join(rng.choice(WORDS.symbols[1:], rng.integers(0, 9))) for _ in range(n_lines)
+        ]
+        (folder / f"{name}.txt").write_text("\n".join(lines))
+    (folder / "empty.txt").touch()
+    return folder
+
+
+@pytest.mark.parametrize("model", ["run", "served"])
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [
+        (["--by=line", "--per_token"], ()),
+        (["--by=document", "--prefix=the cat"], THREADS),
+        (["--by=document", "--document_separator=the"], ()),
+        (["--by=line", "--context=file"], ()),
+        (["--by=file"], ()),
+    ],
+)
+def test_a_pipeline_gives_the_same_scores(scored, tmp_path, flags, options, model, capsys):
+    names = ("one", "empty", "two", "three")
+    arguments = ["x", f"--run={scored / model}", *(str(scored / f"{n}.txt") for n in names), *flags]
+    fixed = [] if model == "served" else ["--jit=none"]
+    command = [*arguments[:2], f"--run={scored / 'run'}", *arguments[2:], "--jit=none"]
+    assert score.main([*command, "--format=jsonl"]) == 0
+    expected = list(map(json.loads, capsys.readouterr().out.splitlines()))
+    runner = ["--runner=DirectRunner", f"--piece_bytes={PIECE}", f"--out={tmp_path / 'out'}"]
+    runner += [f"--beam_options={','.join(options)}"] if options else []
+    assert score.main([*arguments, *fixed, *runner]) == 0
+    files = sorted((tmp_path / "out").iterdir())
+    assert len(files) > 2
+    found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == found[-1]
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert list(one) == list(other)
+        for key, value in other.items():
+            near = isinstance(value, float) or key == "nats"
+            assert one[key] == (pytest.approx(value, rel=2e-5, abs=2e-5) if near else value), key
+
+
+def test_a_line_that_cannot_be_encoded_is_named(scored, tmp_path, capsys):
+    path = tmp_path / "wrong.txt"
+    path.write_text("the cat\n" * 31 + "the dog\n")
+    arguments = ["x", f"--run={scored / 'run'}", str(path), "--by=line", "--jit=none"]
+    assert score.main(arguments) == 1
+    expected = capsys.readouterr().err
+    more = ["--runner=DirectRunner", "--piece_bytes=29", f"--out={tmp_path / 'out'}"]
+    assert score.main([*arguments, *more]) == 1
+    assert capsys.readouterr().err == expected
+    assert "line 32, byte offset 252" in expected
+
+
+def test_other_files_in_the_folder_of_the_scores_are_not_mixed_up(scored, tmp_path, capsys):
+    (tmp_path / "a").touch()
+    arguments = ["x", f"--run={scored / 'run'}", f"{scored}/one.txt", f"--out={tmp_path}"]
+    assert score.main([*arguments, "--runner=DirectRunner"]) == 1
+    assert "--out must be a new or empty folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("workers=2",), "--beam_options: DirectRunner has no option workers"),
+        (("direct_running_mode=x",), "--beam_options: argument --direct_running_mode: invalid"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(UserError, match=message):
+        Runner(options=options).make_options()
+
+
+def test_prism_is_not_downloaded(caplog):
+    with caplog.at_level("INFO"):
+        Runner().run(lambda pipeline: pipeline | beam.Create([3]) | beam.Map(print))
+    assert not [record for record in caplog.records if "rism" in record.getMessage()]
+
+
+def test_the_memory_files_are_not_left(tmp_path):
+    assert prepare(tmp_path, [*write_texts(tmp_path), "--level=byte"], "two", options=()) == 0
+    assert not [path for path in Path(tmp_path / "two").iterdir() if path.is_dir()]

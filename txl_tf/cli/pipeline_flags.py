@@ -1,0 +1,62 @@
+"""The flags of programs whose work can be done by an Apache Beam pipeline."""
+
+import importlib.util
+import logging
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from txl_tf.cli.flags import define_flag
+from txl_tf.data.pieces import PIECE_BYTES
+from txl_tf.errors import UserError
+
+if TYPE_CHECKING:
+    from txl_tf.pipelines.runner import Runner
+
+_NAMES = ("beam_options", "piece_bytes")
+
+
+def define_pipeline_flags(options: flags.FlagValues) -> None:
+    """Defines the flags of the runner."""
+    runner_help = (
+        "Apache Beam runner that does the work with many workers, such as DirectRunner, "
+        "FlinkRunner, SparkRunner or DataflowRunner. [default: this process does it]"
+    )
+    define_flag(options, "runner", str, None, runner_help)
+    options_help = "Options of the runner, NAME=VALUE separated by commas, without dashes."
+    define_flag(options, "beam_options", list, [], options_help)
+    piece_help = "With --runner: number of bytes of text that a worker reads at a time."
+    define_flag(options, "piece_bytes", int, PIECE_BYTES, piece_help, lower_bound=1)
+
+
+def check_pipeline_flags(options: flags.FlagValues, others: Collection[str] = ()) -> None:
+    """Checks that flags of pipelines are given only with a runner.
+
+    Args:
+        options: The flags.
+        others: More flags that need a runner.
+
+    Raises:
+        flags.Error: If one is given without.
+    """
+    for name in (*_NAMES, *others):
+        if options[name].present and not options.runner:
+            raise flags.Error(f"--{name} needs --runner")
+
+
+def make_runner(options: flags.FlagValues) -> "Runner":
+    """Returns the runner that the flags describe.
+
+    Raises:
+        UserError: If Beam is not installed.
+    """
+    if importlib.util.find_spec("apache_beam") is None:
+        raise UserError("--runner needs Apache Beam: pip install 'txl_tf[beam]'")
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # Beam warns of clients of storages that are not installed
+    try:
+        from txl_tf.pipelines.runner import Runner
+    finally:
+        logging.disable(level)
+    return Runner(options.runner, tuple(options.beam_options))
