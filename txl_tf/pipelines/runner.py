@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from txl_tf.errors import UserError
@@ -116,7 +117,8 @@ def _watch_workers(*, is_local: bool) -> Iterator[Sequence[str]]:
 
     def notice(failure: Any) -> None:
         if failure.thread is None or failure.thread.name != _WORKER_THREAD:
-            if not dead:  # those of the connections to a worker that is gone say nothing more
+            # The connections to a worker that is gone break, too.
+            if not isinstance(failure.exc_value, grpc.RpcError):
                 before(failure)
             return
         dead.append(str(failure.exc_value))

@@ -1,9 +1,11 @@
 """Files that all workers reach: local paths and the addresses that Beam knows."""
 
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import BinaryIO
 
 from apache_beam.io.filesystem import CompressionTypes
@@ -100,15 +102,19 @@ def list_names(folder: str) -> list[str]:
 
 def remove_file(path: str) -> None:
     """Removes a file if it exists."""
-    if exists(path):
+    if not is_remote(path):  # Beam takes a path for a pattern
+        Path(path).unlink(missing_ok=True)
+    elif exists(path):
         FileSystems.delete([path])
 
 
 def remove_folder(folder: str) -> None:
     """Removes a folder and all its files, if it exists."""
-    if is_remote(folder):
-        (matched,) = FileSystems.match([join_path(folder, "**")])
-        FileSystems.delete([file.path for file in matched.metadata_list])
+    if not is_remote(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    (matched,) = FileSystems.match([join_path(folder, "**")])
+    FileSystems.delete([file.path for file in matched.metadata_list])
     if exists(folder):  # an object store has no folders
         FileSystems.delete([folder])
 
