@@ -23,6 +23,9 @@ _COUNTS_SELF = describe(
 )
 
 KERNEL_DTYPES = ("float32", "bfloat16", "int8")  # of the weights in inference
+SAVED_MODEL = "saved_model"
+STEP_FORMATS = ("litert", "onnx")  # of the stateless step
+STEP_PRECISIONS = ("float32", "float16", "int8")  # of its matrices
 
 MAX_SAMPLING_SEED = 2**63 - 1  # the generator of random numbers takes int64
 MAX_DRAFT_LEN = 32  # each draft length compiles a loop with as many rows

@@ -47,8 +47,7 @@ def export_saved_model(
     """
     if batch_size < 1:
         raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
-    model = cached.model
-    model.config.check_memory("a SavedModel")
+    cached.model.config.check_memory("a SavedModel")
     with write_aside(out) as aside:
         served = ServedModel(cached, vocabulary, batch_size)
         signatures = {
@@ -64,18 +63,7 @@ def export_saved_model(
         with explain_errors(f"`{out}` could not be written", tf.errors.OpError, OSError):
             tf.saved_model.save(served, aside, signatures=signatures, options=options)
         info = {
-            "format_version": _FORMAT_VERSION,
-            "versions": _read_versions(),
-            "git_revision": _read_revision(),
-            **(origin or {}),
-            "model": model.config.to_json(),
-            "parameters": model.config.count_parameters(),
-            "dtype_policy": model.dtype_policy.name,
-            "kernel_dtype": get_kernel_dtype(model),
-            "vocabulary": vocabulary and {"level": vocabulary.level, "symbols": len(vocabulary)},
-            "span": cached.span.to_json(),
-            "tgt_len": cached.tgt_len,
-            "mask_empty_memory": cached.mask_empty_memory,
+            **describe_model(cached, vocabulary, origin),
             "batch_size": batch_size,
             "signatures": {name: _describe(signature) for name, signature in signatures.items()},
         }
@@ -84,6 +72,27 @@ def export_saved_model(
         if vocabulary is not None:
             os.remove(asset)  # TensorFlow has copied it to `assets/`
     return tuple(signatures)
+
+
+def describe_model(
+    cached: CachedModel, vocabulary: Vocabulary | None, origin: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Returns the facts about a model that every export stores, as JSON."""
+    model = cached.model
+    return {
+        "format_version": _FORMAT_VERSION,
+        "versions": _read_versions(),
+        "git_revision": _read_revision(),
+        **(origin or {}),
+        "model": model.config.to_json(),
+        "parameters": model.config.count_parameters(),
+        "dtype_policy": model.dtype_policy.name,
+        "kernel_dtype": get_kernel_dtype(model),
+        "vocabulary": vocabulary and {"level": vocabulary.level, "symbols": len(vocabulary)},
+        "span": cached.span.to_json(),
+        "tgt_len": cached.tgt_len,
+        "mask_empty_memory": cached.mask_empty_memory,
+    }
 
 
 def _describe(function: Any) -> dict[str, Any]:

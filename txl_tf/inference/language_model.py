@@ -10,7 +10,14 @@ import numpy as np
 
 from txl_tf.architectures.choice import check_transformer, make_model
 from txl_tf.cached_model import CachedModel
-from txl_tf.config import KERNEL_DTYPES, AttentionSpan, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config import (
+    KERNEL_DTYPES,
+    SAVED_MODEL,
+    AttentionSpan,
+    EvalConfig,
+    ModelConfig,
+    TrainConfig,
+)
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.reading import open_records
 from txl_tf.data.vocabulary import Vocabulary
@@ -25,6 +32,7 @@ from txl_tf.inference.quantization import get_kernel_dtype, quantize
 from txl_tf.inference.sampling import SamplingConfig
 from txl_tf.inference.scoring import SCORING_BATCH_SIZE, Scorer
 from txl_tf.inference.session import Session
+from txl_tf.inference.step_export import export_step
 from txl_tf.inference.text_attention import TextAttention, read_text_attention
 from txl_tf.inference.text_encoder import TextEncoder
 from txl_tf.inference.text_scores import TextScore, score_texts, sum_scores
@@ -479,34 +487,64 @@ class LanguageModel:
         self,
         folder: str | os.PathLike[str],
         *,
-        batch_size: int = EXPORT_BATCH_SIZE,
+        format: str = SAVED_MODEL,  # noqa: A002  as the flag
+        precision: str | None = None,
+        batch_size: int | None = None,
+        tgt_len: int | None = None,
         mask_empty_memory: bool = True,
     ) -> tuple[str, ...]:
-        """Writes a SavedModel, which scores and generates in any process with TensorFlow.
+        """Writes the model for other processes: a SavedModel, or a file of LiteRT or ONNX.
 
-        It scores like `score`, with the softmax temperature of the evaluation config.
+        A SavedModel scores and generates in any process with TensorFlow. A file has one function,
+        which reads tokens and returns the log-probabilities of the next ones. Both score like
+        `score`, with the softmax temperature of the evaluation config.
 
         Args:
             folder: A folder on this machine, which must be new or empty.
-            batch_size: Number of texts to read at once; more texts need more memory.
+            format: "saved_model", "litert" or "onnx".
+            precision: The dtype in which a file stores matrices: "float32" (the default), "float16"
+                or "int8". A SavedModel has that of the model; see `quantize`.
+            batch_size: Number of texts to read at once; more texts need more memory. `None` for 8
+                in a SavedModel, 1 in a file.
+            tgt_len: Segment length. `None` for that of the evaluation config, in a file for 1.
             mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019
                 release attends to them as zeros.
 
         Returns:
             The names of the signatures, described in docs/serving.md. Without a vocabulary they
-            take only ids.
+            take only ids. Of a file, the names of what the folder holds: see docs/off-python.md.
 
         Raises:
-            UserError: If `batch_size` is not positive, or the folder is not empty or cannot be
-                written. Nothing is left behind.
+            UserError: If an argument is out of its range or has no effect, the format cannot hold
+                the model, or the folder is not empty or cannot be written. Nothing is left behind.
         """
         check_transformer(self.config, "an export")
-        return export_saved_model(
+        is_saved_model, origin = format == SAVED_MODEL, {"dataset": self.dataset, "step": self.step}
+        if is_saved_model and precision is not None:
+            raise UserError(
+                "`precision` needs format=litert or onnx: a SavedModel has that of the model, "
+                f"which `quantize` changes. Received: precision={precision!r}"
+            )
+        if tgt_len is None:
+            tgt_len = self.evaluation.tgt_len if is_saved_model else 1
+        evaluation = dataclasses.replace(self.evaluation, tgt_len=tgt_len)
+        cached = self._make_cached(mask_empty_memory, evaluation)
+        if is_saved_model:
+            return export_saved_model(
+                os.fspath(folder),
+                cached,
+                self.vocabulary,
+                batch_size=EXPORT_BATCH_SIZE if batch_size is None else batch_size,
+                origin=origin,
+            )
+        return export_step(
             os.fspath(folder),
-            self._make_cached(mask_empty_memory),
+            cached,
             self.vocabulary,
-            batch_size=batch_size,
-            origin={"dataset": self.dataset, "step": self.step},
+            file_format=format,
+            precision=precision or "float32",
+            batch_size=1 if batch_size is None else batch_size,
+            origin=origin,
         )
 
     def evaluate(
@@ -593,13 +631,16 @@ class LanguageModel:
             self._generators[key] = Generator(self._make_cached(mask_empty_memory))
         return self._generators[key]
 
-    def _make_cached(self, mask_empty_memory: bool) -> CachedModel:
+    def _make_cached(
+        self, mask_empty_memory: bool, evaluation: EvalConfig | None = None
+    ) -> CachedModel:
+        evaluation = evaluation or self.evaluation
         return CachedModel(
             self.model,
-            self.span,
-            self.evaluation.tgt_len,
+            evaluation.span,
+            evaluation.tgt_len,
             mask_empty_memory=mask_empty_memory,
-            temperature=self.evaluation.temperature,
+            temperature=evaluation.temperature,
         )
 
 

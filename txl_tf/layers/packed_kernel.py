@@ -62,18 +62,12 @@ class PackedKernel:
         return shape if self.is_table else shape[::-1]
 
     def assign(self, matrix: Any) -> None:
-        """Stores a matrix of floats.
-
-        The scale of an int8 row is its largest magnitude, divided by 127. The values are rounded
-        to the nearest.
-        """
+        """Stores a matrix of floats."""
         rows = ops.cast(matrix, "float32")
         rows = rows if self.is_table else ops.transpose(rows)
         if self.scales is not None:
-            scales = ops.max(ops.abs(rows), axis=1, keepdims=True) / _LARGEST
-            scales = ops.where(scales > 0, scales, 1.0)
+            rows, scales = quantize_rows(rows)
             self.scales.assign(scales)
-            rows = ops.round(rows / scales)
         self.rows.assign(ops.cast(rows, self.rows.dtype))
 
     def restore(self, dtype: str = "float32") -> Any:
@@ -118,6 +112,17 @@ class PackedKernel:
         rows = self.restore()
         matrix = rows if self.is_table else ops.transpose(rows)
         return matrix if dtype is None else ops.cast(matrix, dtype)
+
+
+def quantize_rows(rows: Any) -> tuple[Any, Any]:
+    """Returns rows (..., L, K) of floats in int8, and their scales, (..., L, 1).
+
+    The scale of a row is its largest magnitude, divided by 127. The values are rounded to the
+    nearest.
+    """
+    scales = ops.max(ops.abs(rows), axis=-1, keepdims=True) / _LARGEST
+    scales = ops.where(scales > 0, scales, 1.0)
+    return ops.cast(ops.round(rows / scales), "int8"), scales
 
 
 def add_kernel(

@@ -1,0 +1,158 @@
+"""Files for LiteRT and ONNX: their sizes and tokens per second, beside the package's generation.
+
+python -m benchmarks.off_python --json off_python.json
+
+One text is continued, one token at a time, by a model with random weights. "Best" is the fastest
+token, "median" the median: on a busy machine only the first tells what the program can do. It needs
+the extras litert and onnx. Our own loop uses all cores.
+"""
+
+import functools
+import itertools
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+from benchmarks.compare import measure_apart
+from benchmarks.works import SHAPES, Shape
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
+from txl_tf.cli.quiet_start import quiet_start
+from txl_tf.config import STEP_FORMATS, STEP_PRECISIONS
+
+SHAPE_NAMES = ("bytes", "words", "words_divided")
+OWN_PRECISIONS = ("float32", "int8")
+_FILES = {"litert": "model.tflite", "onnx": "model.onnx"}
+
+
+def export_model(folder: str, shape: Shape, file_format: str, precision: str) -> int:
+    """Writes a model of a shape and returns the size of its file in bytes."""
+    with quiet_start():
+        import tensorflow  # noqa: F401
+    from benchmarks.inference_calls import make_model
+    from txl_tf.config import EvalConfig
+    from txl_tf.inference import LanguageModel
+
+    evaluation = EvalConfig(mem_len=shape.mem_len, same_length=True)
+    lm = LanguageModel(make_model(shape), None, evaluation)
+    lm.export(folder, format=file_format, precision=precision)
+    return (Path(folder) / _FILES[file_format]).stat().st_size
+
+
+def measure_file(folder: str, file_format: str, n_threads: int, n_tokens: int) -> dict[str, float]:
+    """Returns tokens per second of a file, from an empty memory."""
+    info = json.loads((Path(folder) / "model.json").read_text(encoding="utf-8"))
+    load = {"litert": _load_litert, "onnx": _load_onnx}[file_format]
+    step = load(str(Path(folder) / _FILES[file_format]), n_threads)
+    memory = [np.zeros(info["inputs"][name], np.float32) for name in ("keys", "values")]
+    memory.append(np.zeros(info["inputs"]["length"], np.int32))
+    durations = []
+    for token in range(1 + n_tokens):
+        ids = np.full((1, 1), token % info["model"]["n_token"], np.int32)
+        start = time.perf_counter()
+        _, *memory = step(ids, *memory)
+        durations.append(time.perf_counter() - start)
+    return _summarize(durations[1:])
+
+
+def _load_litert(path: str, n_threads: int) -> Callable[..., list[np.ndarray]]:
+    from ai_edge_litert.interpreter import Interpreter
+
+    model = Interpreter(path, num_threads=n_threads)
+    run = model.get_signature_runner("step")
+
+    def step(ids: Any, keys: Any, values: Any, length: Any) -> list[np.ndarray]:
+        outputs = run(ids=ids, keys=keys, values=values, length=length)
+        names = ("log_probabilities", "new_keys", "new_values", "new_length")
+        return [outputs[name] for name in names]
+
+    return step
+
+
+def _load_onnx(path: str, n_threads: int) -> Callable[..., list[np.ndarray]]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = n_threads
+    session = onnxruntime.InferenceSession(path, options)
+
+    def step(ids: Any, keys: Any, values: Any, length: Any) -> list[np.ndarray]:
+        inputs = {"ids": ids, "keys": keys, "values": values, "length": length}
+        return session.run(None, inputs)
+
+    return step
+
+
+def measure_own(shape: Shape, precision: str, n_tokens: int) -> dict[str, float]:
+    """Returns tokens per second of the loop that `LanguageModel.generate` runs, compiled."""
+    with quiet_start():
+        import tensorflow  # noqa: F401
+    from benchmarks.inference_calls import TokenDrawer, make_model
+
+    drawer = TokenDrawer(make_model(shape, precision), shape.mem_len, jit=True)
+    return _summarize([took / count for count, took in drawer.measure(1, n_tokens)])
+
+
+def _summarize(durations: list[float]) -> dict[str, float]:
+    return {"best": 1 / min(durations), "median": 1 / statistics.median(durations)}
+
+
+def measure_shape(shape: Shape, n_threads: list[int], n_tokens: int) -> list[dict[str, Any]]:
+    """Returns a record for our own loop in each precision, and for each file and thread count."""
+    records: list[dict[str, Any]] = []
+    for precision in OWN_PRECISIONS:
+        speed = measure_apart(measure_own, shape, precision, n_tokens)
+        records.append({"method": "own loop", "precision": precision, **speed})
+    for file_format, precision in itertools.product(STEP_FORMATS, STEP_PRECISIONS):
+        with tempfile.TemporaryDirectory() as parent:
+            folder = str(Path(parent) / "exported")
+            n_bytes = measure_apart(export_model, folder, shape, file_format, precision)
+            for threads in n_threads:
+                speed = measure_apart(measure_file, folder, file_format, threads, n_tokens)
+                facts = {"method": file_format, "precision": precision, "threads": threads}
+                records.append({**facts, "bytes": n_bytes, **speed})
+    return records
+
+
+def measure(options: flags.FlagValues) -> None:
+    """Measures the shapes, prints a table, and writes it to a file if wanted."""
+    found = {}
+    n_threads = list(map(int, options.threads))
+    for name in options.shapes:
+        shape = SHAPES[name]._replace(tgt_len=1, mem_len=640, batch_size=1)
+        found[name] = measure_shape(shape, n_threads, options.tokens)
+        print(f"{name}: {shape.spec}")
+        print(f"  {'':<10}{'':<9}{'threads':>8}{'MB':>8}{'best, tok/s':>13}{'median':>9}")
+        for record in found[name]:
+            size = f"{record['bytes'] / 1e6:.2f}" if "bytes" in record else ""
+            print(
+                f"  {record['method']:<10}{record['precision']:<9}{record.get('threads', 'all'):>8}"
+                f"{size:>8}{record['best']:>13,.0f}{record['median']:>9,.0f}",
+                flush=True,
+            )
+    if options.json:
+        Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(f"Wrote {options.json}")
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    options = flags.FlagValues()
+    define = functools.partial(define_flag, options)
+    define("shapes", list, list(SHAPE_NAMES), "Models to measure.", choices=SHAPE_NAMES)
+    define("threads", list, ["1", "2"], "Numbers of threads of the runtimes.")
+    define("tokens", int, 640, "Number of tokens to draw.", lower_bound=64)
+    define("json", str, None, "File for all measurements. [default: none]", is_path=True)
+    return run_program(__doc__, options, measure, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

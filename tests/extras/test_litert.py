@@ -1,0 +1,81 @@
+"""Exported LiteRT files, in the interpreter of ai-edge-litert."""
+
+import json
+
+import numpy as np
+import pytest
+from exported_steps import CASES, draw_ids, make_cached, make_lm, read_live, read_steps
+from page_programs import BYTES, make_greedy, read_program, run_program
+
+from benchmarks import off_python
+from benchmarks.works import Shape
+
+interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="pip install '.[litert]'")
+SAME = {"rtol": 0, "atol": 1e-4}
+OUTPUTS = ("log_probabilities", "new_keys", "new_values", "new_length")
+
+
+def load(folder):
+    """Returns a function of a step's inputs by name, and the content of `model.json`."""
+    model = interpreter.Interpreter(str(folder / "model.tflite"), num_threads=1)
+    run = model.get_signature_runner("step")
+
+    def call(**inputs):
+        outputs = run(**inputs)
+        return [outputs[name] for name in OUTPUTS]
+
+    call.model = model  # the runner does not keep it
+    return call, json.loads((folder / "model.json").read_text())
+
+
+def export(folder, name, n_tokens=30, **arguments):
+    """Returns the step of a case, its ids and the log-probabilities of the live model."""
+    fields, evaluation, tgt_len, n_rows, is_masked = CASES[name]
+    lm = make_lm(fields, evaluation)
+    arguments |= {"tgt_len": tgt_len, "batch_size": n_rows, "mask_empty_memory": is_masked}
+    lm.export(folder / "out", format="litert", **arguments)
+    ids = draw_ids(lm, n_rows, n_tokens)
+    expected = read_live(make_cached(lm, tgt_len, is_masked=is_masked), ids)
+    return *load(folder / "out"), ids, expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_file_has_the_log_probabilities_of_the_live_model(tmp_path, name):
+    call, info, ids, expected = export(tmp_path, name)
+    np.testing.assert_allclose(read_steps(call, info, ids), expected, **SAME)
+
+
+@pytest.mark.parametrize("name", ["one_token", "divided_words"])
+def test_a_thousand_tokens_have_the_losses_of_the_live_model(tmp_path, name):
+    call, info, ids, expected = export(tmp_path, name, n_tokens=1002)
+    np.testing.assert_allclose(read_steps(call, info, ids), expected, **SAME)
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("float16", 5e-3), ("int8", 0.1)])
+def test_narrow_matrices_are_nearly_as_good(tmp_path, precision, bound):
+    fields = {"n_token": 67, "d_model": 34, "d_embed": 34, "d_inner": 71, "cutoffs": (41,)}
+    lm = make_lm(fields, {"mem_len": 11})
+    lm.export(tmp_path / "out", format="litert", precision=precision)
+    lm.export(tmp_path / "wide", format="litert")
+    ids = draw_ids(lm, 1, 30)
+    error = abs(read_steps(*load(tmp_path / "out"), ids) - read_live(make_cached(lm, 1), ids))
+    assert error.max() > 1e-4
+    assert error.mean() < bound
+    sizes = [(tmp_path / name / "model.tflite").stat().st_size for name in ("out", "wide")]
+    assert sizes[0] < 0.75 * sizes[1]
+
+
+def test_the_program_of_the_page_continues_a_text(tmp_path):
+    lm = make_lm({"n_token": 256}, {"mem_len": 11}, BYTES)
+    lm.export(tmp_path / "exported", format="litert")
+    program = read_program("ai_edge_litert")
+    expected = lm.generate("The ", max_new_tokens=20, temperature=0)
+    assert run_program(make_greedy(program), tmp_path).decode("utf-8", "replace") == expected
+    assert len(run_program(program, tmp_path)) == 200
+
+
+def test_the_benchmark_measures_a_file(tmp_path):
+    folder = str(tmp_path / "out")
+    assert off_python.export_model(folder, Shape(1, 6, 3, 7, 1, 11, 1, 13), "litert", "int8") > 1000
+    speed = off_python.measure_file(folder, "litert", 1, 7)
+    assert speed["best"] >= speed["median"] > 0
