@@ -1,15 +1,19 @@
 """Files for LiteRT and ONNX: their sizes and tokens per second, beside the package's generation.
 
 python -m benchmarks.off_python --json off_python.json
+python -m benchmarks.off_python --run runs/demo --tokens 3000
 
 One text is continued, one token at a time, by a model with random weights. "Best" is the fastest
 token, "median" the median: on a busy machine only the first tells what the program can do. It needs
-the extras litert and onnx. Our own loop uses all cores.
+the extras litert and onnx. Our own loop uses all cores. With a run, the losses of its split valid
+are compared instead: the same tokens in each precision, one at a time.
 """
 
+import dataclasses
 import functools
 import itertools
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -51,9 +55,7 @@ def measure_file(folder: str, file_format: str, n_threads: int, n_tokens: int) -
     """Returns tokens per second of a file, from an empty memory."""
     info = json.loads((Path(folder) / "model.json").read_text(encoding="utf-8"))
     load = {"litert": _load_litert, "onnx": _load_onnx}[file_format]
-    step = load(str(Path(folder) / _FILES[file_format]), n_threads)
-    memory = [np.zeros(info["inputs"][name], np.float32) for name in ("keys", "values")]
-    memory.append(np.zeros(info["inputs"]["length"], np.int32))
+    step, memory = load(str(Path(folder) / _FILES[file_format]), n_threads), _make_memory(info)
     durations = []
     for token in range(1 + n_tokens):
         ids = np.full((1, 1), token % info["model"]["n_token"], np.int32)
@@ -61,6 +63,53 @@ def measure_file(folder: str, file_format: str, n_threads: int, n_tokens: int) -
         _, *memory = step(ids, *memory)
         durations.append(time.perf_counter() - start)
     return _summarize(durations[1:])
+
+
+def _make_memory(info: dict[str, Any]) -> list[np.ndarray]:
+    """Returns the empty memory of a step, given the content of `model.json`."""
+    shapes = info["inputs"]
+    states = [np.zeros(shapes[name], np.float32) for name in ("keys", "values")]
+    return [*states, np.zeros(shapes["length"], np.int32)]
+
+
+def measure_losses(run: str, n_tokens: int) -> list[dict[str, Any]]:
+    """Returns the bits per token of a run's split valid, of the live model and of each file."""
+    with quiet_start():
+        import tensorflow  # noqa: F401
+    import txl_tf
+    from txl_tf.data import open_records
+    from txl_tf.runs.data_place import name_records
+
+    ids = open_records(name_records(run)).split("valid").read(0, 1 + n_tokens)
+    records: list[dict[str, Any]] = []
+    for precision in OWN_PRECISIONS:
+        lm = txl_tf.load(run, precision=precision)
+        lm.evaluation = dataclasses.replace(lm.evaluation, tgt_len=1)
+        (score,) = lm.score([ids], batch_size=1)
+        bits = float(score.nats.mean()) / math.log(2)
+        records.append({"method": "live", "precision": precision, "bits_per_token": bits})
+    lm = txl_tf.load(run)
+    for file_format, precision in itertools.product(STEP_FORMATS, STEP_PRECISIONS):
+        with tempfile.TemporaryDirectory() as parent:
+            folder = Path(parent) / "exported"
+            lm.export(folder, format=file_format, precision=precision)
+            path = folder / _FILES[file_format]
+            bits = measure_bits(folder, file_format, ids)
+            facts = {"method": file_format, "precision": precision, "bytes": path.stat().st_size}
+            records.append({**facts, "bits_per_token": bits})
+    return records
+
+
+def measure_bits(folder: Path, file_format: str, ids: np.ndarray) -> float:
+    """Returns the bits per token of a file, for all tokens but the first."""
+    info = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    load = {"litert": _load_litert, "onnx": _load_onnx}[file_format]
+    step, memory = load(str(folder / _FILES[file_format]), 1), _make_memory(info)
+    nats = 0.0
+    for token, target in itertools.pairwise(ids):
+        log_probs, *memory = step(np.full((1, 1), token, np.int32), *memory)
+        nats -= float(log_probs[0, 0, target])
+    return nats / (len(ids) - 1) / math.log(2)
 
 
 def _load_litert(path: str, n_threads: int) -> Callable[..., list[np.ndarray]]:
@@ -122,8 +171,19 @@ def measure_shape(shape: Shape, n_threads: list[int], n_tokens: int) -> list[dic
     return records
 
 
-def measure(options: flags.FlagValues) -> None:
-    """Measures the shapes, prints a table, and writes it to a file if wanted."""
+def compare_losses(options: flags.FlagValues) -> dict[str, Any]:
+    """Measures the losses of a run and prints a table of them."""
+    records = measure_apart(measure_losses, options.run, options.tokens)
+    print(f"{'':<10}{'':<9}{'MB':>8}{'bits/token':>12}")
+    for record in records:
+        size = f"{record['bytes'] / 1e6:.2f}" if "bytes" in record else ""
+        bits = record["bits_per_token"]
+        print(f"{record['method']:<10}{record['precision']:<9}{size:>8}{bits:>12.4f}")
+    return {options.run: records}
+
+
+def compare_speeds(options: flags.FlagValues) -> dict[str, Any]:
+    """Measures the speeds of the shapes and prints a table of them."""
     found = {}
     n_threads = list(map(int, options.threads))
     for name in options.shapes:
@@ -138,6 +198,12 @@ def measure(options: flags.FlagValues) -> None:
                 f"{size:>8}{record['best']:>13,.0f}{record['median']:>9,.0f}",
                 flush=True,
             )
+    return found
+
+
+def measure(options: flags.FlagValues) -> None:
+    """Measures what the flags name, and writes it to a file if wanted."""
+    found = compare_losses(options) if options.run else compare_speeds(options)
     if options.json:
         Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(f"Wrote {options.json}")
@@ -147,9 +213,10 @@ def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
+    define("run", str, None, "Run whose losses are compared. [default: none]", is_path=True)
     define("shapes", list, list(SHAPE_NAMES), "Models to measure.", choices=SHAPE_NAMES)
     define("threads", list, ["1", "2"], "Numbers of threads of the runtimes.")
-    define("tokens", int, 640, "Number of tokens to draw.", lower_bound=64)
+    define("tokens", int, 640, "Number of tokens to draw, or to score.", lower_bound=64)
     define("json", str, None, "File for all measurements. [default: none]", is_path=True)
     return run_program(__doc__, options, measure, argv)
 

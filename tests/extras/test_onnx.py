@@ -1,6 +1,8 @@
 """Exported ONNX files, in onnxruntime."""
 
+import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
@@ -76,3 +78,15 @@ def test_the_benchmark_measures_a_file(tmp_path):
     assert off_python.export_model(folder, Shape(1, 6, 3, 7, 1, 11, 1, 13), "onnx", "int8") > 1000
     speed = off_python.measure_file(folder, "onnx", 1, 7)
     assert speed["best"] >= speed["median"] > 0
+
+
+def test_the_benchmark_has_the_loss_of_the_live_model(tmp_path):
+    lm = make_lm({}, {"mem_len": 11})
+    lm.export(tmp_path / "out", format="onnx")
+    ids = draw_ids(lm, 1, 31)[0]
+    lm.evaluation = dataclasses.replace(lm.evaluation, tgt_len=1)
+    (score,) = lm.score([ids])
+    expected = score.nats.mean() / math.log(2)
+    assert off_python.measure_bits(tmp_path / "out", "onnx", ids) == pytest.approx(
+        expected, abs=1e-4
+    )
