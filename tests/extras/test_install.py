@@ -14,7 +14,9 @@ from places import ROOT
 
 pytest.importorskip("build", reason="pip install '.[test-extras]'")
 
-SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SCRIPTS = PROJECT["scripts"]
+EXTRAS = set(PROJECT["optional-dependencies"]) - {"gpu"}  # gigabytes
 
 
 def run(*command, cwd):
@@ -86,3 +88,10 @@ def test_a_clean_environment_prepares_trains_scores_and_generates(clean, tmp_pat
     assert "total (files: 1)" in table
     generate = ["--run=runs/tiny", "--prompt=Return ", "--length=5"]
     assert run(clean / "txl-generate", *generate, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS))
+def test_each_extra_can_be_installed_beside_the_package(extra, built, clean, tmp_path):
+    (wheel,) = built.glob("*.whl")
+    requirement = f"txl_tf[{extra}] @ {wheel.as_uri()}"
+    run(clean / "pip", "install", "--dry-run", "--quiet", requirement, cwd=tmp_path)
