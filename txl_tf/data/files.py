@@ -87,6 +87,11 @@ def _ask_storage(path: str, scheme: str, root: str) -> None:
     known = [name for name in tf.io.gfile.get_registered_schemes() if name]
     if scheme not in known:
         names = ", ".join(f"{name}://" for name in sorted(known))
+        if scheme == "hf":
+            raise UserError(
+                f"`{path}` is on the Hugging Face Hub: make a run folder of the model first, with "
+                'txl_tf.load("hf://user/model").save("FOLDER")'
+            )
         raise UserError(
             f"`{path}` must be a local path or an address that TensorFlow supports: {names}. "
             f"Received: {scheme}://"
