@@ -34,7 +34,7 @@ from txl_tf.config import STEP_FORMATS, STEP_PRECISIONS
 
 SHAPE_NAMES = ("bytes", "words", "words_divided")
 OWN_PRECISIONS = ("float32", "int8")
-_FILES = {"litert": "model.tflite", "onnx": "model.onnx"}
+FILES = {"litert": "model.tflite", "onnx": "model.onnx"}
 
 
 def export_model(folder: str, shape: Shape, file_format: str, precision: str) -> int:
@@ -48,14 +48,13 @@ def export_model(folder: str, shape: Shape, file_format: str, precision: str) ->
     evaluation = EvalConfig(mem_len=shape.mem_len, same_length=True)
     lm = LanguageModel(make_model(shape), None, evaluation)
     lm.export(folder, format=file_format, precision=precision)
-    return (Path(folder) / _FILES[file_format]).stat().st_size
+    return (Path(folder) / FILES[file_format]).stat().st_size
 
 
 def measure_file(folder: str, file_format: str, n_threads: int, n_tokens: int) -> dict[str, float]:
     """Returns tokens per second of a file, from an empty memory."""
     info = json.loads((Path(folder) / "model.json").read_text(encoding="utf-8"))
-    load = {"litert": _load_litert, "onnx": _load_onnx}[file_format]
-    step, memory = load(str(Path(folder) / _FILES[file_format]), n_threads), _make_memory(info)
+    step, memory = load_step(folder, file_format, n_threads), _make_memory(info)
     durations = []
     for token in range(1 + n_tokens):
         ids = np.full((1, 1), token % info["model"]["n_token"], np.int32)
@@ -93,7 +92,7 @@ def measure_losses(run: str, n_tokens: int) -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as parent:
             folder = Path(parent) / "exported"
             lm.export(folder, format=file_format, precision=precision)
-            path = folder / _FILES[file_format]
+            path = folder / FILES[file_format]
             bits = measure_bits(folder, file_format, ids)
             facts = {"method": file_format, "precision": precision, "bytes": path.stat().st_size}
             records.append({**facts, "bits_per_token": bits})
@@ -103,13 +102,20 @@ def measure_losses(run: str, n_tokens: int) -> list[dict[str, Any]]:
 def measure_bits(folder: Path, file_format: str, ids: np.ndarray) -> float:
     """Returns the bits per token of a file, for all tokens but the first."""
     info = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-    load = {"litert": _load_litert, "onnx": _load_onnx}[file_format]
-    step, memory = load(str(folder / _FILES[file_format]), 1), _make_memory(info)
+    step, memory = load_step(folder, file_format), _make_memory(info)
     nats = 0.0
     for token, target in itertools.pairwise(ids):
         log_probs, *memory = step(np.full((1, 1), token, np.int32), *memory)
         nats -= float(log_probs[0, 0, target])
     return nats / (len(ids) - 1) / math.log(2)
+
+
+def load_step(
+    folder: str | Path, file_format: str, n_threads: int = 1
+) -> Callable[..., list[np.ndarray]]:
+    """Returns the step of a file: a function of its inputs, which returns its outputs, in order."""
+    load = {"litert": _load_litert, "onnx": _load_onnx}[file_format]
+    return load(str(Path(folder) / FILES[file_format]), n_threads)
 
 
 def _load_litert(path: str, n_threads: int) -> Callable[..., list[np.ndarray]]:

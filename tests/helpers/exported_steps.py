@@ -78,7 +78,7 @@ def read_live(cached, ids):
 def read_steps(call, info, ids):
     """Returns what `read_live` does, by steps from an empty memory.
 
-    `call` takes the four inputs of a step by name and returns the four outputs in order; `info` is
+    `call` takes the four inputs of a step and returns the four outputs in order; `info` is
     the content of `model.json`.
     """
     shapes, tgt_len = info["inputs"], info["tgt_len"]

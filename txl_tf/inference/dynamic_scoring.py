@@ -10,8 +10,7 @@ from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.data_set import DataSet
 from txl_tf.dynamic.adapting_model import AdaptingModel, check_temperature
 from txl_tf.dynamic.of_run import find_run_statistics
-from txl_tf.inference.scoring import Piece
-from txl_tf.inference.token_slots import TokenSlot
+from txl_tf.inference.token_slots import Piece, TokenSlot
 from txl_tf.model import SegmentModel
 
 

@@ -12,7 +12,7 @@ from txl_tf.cached_model import SegmentReader, State
 from txl_tf.compilation import compile_function
 from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
-from txl_tf.inference.token_slots import StreamQueue, TokenSlot, arrange_slots
+from txl_tf.inference.token_slots import Piece, StreamQueue, TokenSlot, arrange_slots
 from txl_tf.model import SegmentModel
 
 SCORING_BATCH_SIZE = 16
@@ -22,23 +22,6 @@ _MIN_TGT_LEN, _GROWTH = 8, 4
 _MAX_SCORES = 16 * 512**2
 # Small batches are read in longer segments: 320 tokens in all, at most M / 6 for each row.
 _JOINED_TOKENS, _MEMORY_DIVISOR = 320, 6
-
-
-class Piece(NamedTuple):
-    """Consecutive tokens of a stream and their losses.
-
-    Args:
-        stream: The number of the stream, from 0.
-        ids: (n,) int32.
-        nats: (n,) float32, -log p of each id; (n - 1,) without the first id if it is the stream's
-            first token, which has no context.
-        is_last: Whether the stream ends here.
-    """
-
-    stream: int
-    ids: np.ndarray
-    nats: np.ndarray
-    is_last: bool
 
 
 class _Step(NamedTuple):
@@ -130,11 +113,7 @@ class Scorer:
         state: Any = None
         active: list[TokenSlot] = []
         while True:
-            while len(active) < self._batch_sizes[-1] and (slot := queue.take()):
-                if slot.is_done:  # it has at most one token
-                    yield Piece(slot.stream, slot.peek(1), np.zeros(0, np.float32), True)
-                else:
-                    active.append(slot)
+            yield from queue.fill(active, self._batch_sizes[-1])
             if not active:
                 return
             rows = arrange_slots(active, _fit(len(active), self._batch_sizes))

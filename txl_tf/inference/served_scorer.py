@@ -11,8 +11,7 @@ import tensorflow as tf
 from txl_tf.data.files import join_path
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.inference.scoring import Piece
-from txl_tf.inference.token_slots import StreamQueue, TokenSlot
+from txl_tf.inference.token_slots import Piece, StreamQueue, TokenSlot
 from txl_tf.runs.files import exists
 
 # The axis of each tensor of the memory that counts the rows.
@@ -66,11 +65,7 @@ class ServedScorer:
         active: list[TokenSlot] = []
         memory: dict[str, Any] | None = None
         while True:
-            while len(active) < self._batch_size and (slot := queue.take()):
-                if slot.is_done:  # it has at most one token
-                    yield Piece(slot.stream, slot.peek(1), np.zeros(0, np.float32), True)
-                else:
-                    active.append(slot)
+            yield from queue.fill(active, self._batch_size)
             if not active:
                 return
             nats, memory = self._read(active, memory)

@@ -10,8 +10,8 @@ import numpy as np
 
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.evaluation.score import Score, add_known, compute_perplexity
-from txl_tf.inference.scoring import Piece
 from txl_tf.inference.text_chunks import TextChunk, TextName
+from txl_tf.inference.token_slots import Piece
 
 
 @dataclass(frozen=True)

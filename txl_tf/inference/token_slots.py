@@ -1,11 +1,29 @@
 """The slots of continuous batching: each row of a batch reads one stream after another."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 # Number of ids to read ahead: where a stream of a file ends is known only after it has been read.
 _N_AHEAD = 2**16
+
+
+class Piece(NamedTuple):
+    """Consecutive tokens of a stream and their losses.
+
+    Args:
+        stream: The number of the stream, from 0.
+        ids: (n,) int32.
+        nats: (n,) float32, -log p of each id; (n - 1,) without the first id if it is the stream's
+            first token, which has no context.
+        is_last: Whether the stream ends here.
+    """
+
+    stream: int
+    ids: np.ndarray
+    nats: np.ndarray
+    is_last: bool
 
 
 class TokenSlot:
@@ -96,6 +114,18 @@ class StreamQueue:
             return None
         self._last = TokenSlot(found[0], iter(found[1]))
         return self._last
+
+    def fill(self, active: list[TokenSlot], n_slots: int) -> Iterator[Piece]:
+        """Adds slots with the next streams to `active` until it has `n_slots` of them.
+
+        Yields:
+            The piece of each stream that has at most one token, and therefore takes no slot.
+        """
+        while len(active) < n_slots and (slot := self.take()):
+            if slot.is_done:
+                yield Piece(slot.stream, slot.peek(1), np.zeros(0, np.float32), True)
+            else:
+                active.append(slot)
 
 
 def arrange_slots(slots: Sequence[TokenSlot], n_rows: int) -> list[TokenSlot | None]:
