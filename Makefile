@@ -46,9 +46,11 @@ test test-all: .venv/installed-dev
 	$(PYTEST) $(SELECTION) $(OTHER_TESTS) || status=1; \
 	exit $$status
 
+# What only the extras can import.
+EXTRA_MODULES := $(addprefix txl_tf/,inference/onnx_graph.py pipelines)
 # The extras have an environment of their own: what they need may be older than what others need.
 test-extras: .venv-extras/installed
-	.venv-extras/bin/python -m pytest tests/extras
+	.venv-extras/bin/python -m pytest tests/extras $(EXTRA_MODULES)
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check

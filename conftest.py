@@ -1,5 +1,11 @@
-"""Leaves out what needs a package that is not installed."""
+"""Leaves out modules that need a package which is not installed."""
 
 import importlib.util
 
-collect_ignore_glob = [] if importlib.util.find_spec("apache_beam") else ["txl_tf/pipelines/*"]
+_NEEDED = {
+    "txl_tf/inference/onnx_graph.py": "onnx",
+    "txl_tf/pipelines/*": "apache_beam",
+}
+collect_ignore_glob = [
+    modules for modules, package in _NEEDED.items() if importlib.util.find_spec(package) is None
+]

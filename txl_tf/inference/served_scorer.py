@@ -13,6 +13,7 @@ from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.inference.token_slots import Piece, StreamQueue, TokenSlot
 from txl_tf.runs.files import exists
+from txl_tf.sharing.hub import is_hub_address
 
 # The axis of each tensor of the memory that counts the rows.
 _ROW_AXES = {"keys": 1, "values": 1, "last": 0, "n_read": 0}
@@ -24,7 +25,7 @@ def is_saved_model(folder: str) -> bool:
     Raises:
         UserError: If that cannot be determined.
     """
-    return exists(join_path(folder, "saved_model.pb"))
+    return not is_hub_address(folder) and exists(join_path(folder, "saved_model.pb"))
 
 
 class ServedScorer:
