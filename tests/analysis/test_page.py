@@ -18,8 +18,11 @@ from small_language_model import WORDS, make_model
 import txl_tf
 from txl_tf.analysis import page
 from txl_tf.analysis.shown_tokens import name_symbol, show_tokens
+from txl_tf.analysis.text_page import Choice
+from txl_tf.analysis.text_reading import TextReader
 from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary, write_records
+from txl_tf.inference.text_attention import Head
 
 BYTES = Vocabulary("byte", tuple(map(str, range(256))))
 TEXT = "the cat sat on the mat\na cat\n" * 3
@@ -388,3 +391,16 @@ def test_without_a_fragment_nothing_is_chosen(of_bytes, tmp_path):
     assert not re.findall(
         r'<span class="[^"]*(?:current|key)[^"]*">', dom[dom.index('id="text"') :]
     )
+
+
+@needs_chromium
+def test_a_page_without_an_address_opens_with_its_choice(of_bytes, tmp_path):
+    lm = txl_tf.load(of_bytes)
+    ids, choice = BYTES.encode("the cat"), Choice(5, Head(1, 2))
+    reader = TextReader(lm, [Head(1, 2)], run="run", vocabulary=BYTES, is_framed=True)
+    page = reader.read(ids, "text", choice=choice).page
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    dom = open_in_browser(tmp_path / "page.html", "")
+    assert "<h2>Token 5</h2>" in dom
+    assert 'data-head="1" aria-pressed="true">1.2<' in dom
+    assert "<h2>Token 3</h2>" in open_in_browser(tmp_path / "page.html", "token=3&head=mean")

@@ -43,7 +43,13 @@ dd { margin: 0; overflow-wrap: anywhere; }
 
 
 def make_html(
-    title: str, facts: Iterable[tuple[str, str]], body: str, *, style: str, script: str = ""
+    title: str,
+    facts: Iterable[tuple[str, str]],
+    body: str,
+    *,
+    style: str,
+    script: str = "",
+    is_framed: bool = False,
 ) -> str:
     """Returns a page of HTML, which loads nothing and runs nothing but the script.
 
@@ -53,6 +59,7 @@ def make_html(
         body: The rest of the page, as HTML.
         style: The style of the body, in addition to the shared one.
         script: The script, which runs after the body is read; empty for none.
+        is_framed: Whether the page is shown in a frame, without a heading.
     """
     heading = escape(title)
     listed = "\n".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
@@ -71,7 +78,7 @@ def make_html(
 <style>{_STYLE}{style}</style>
 </head>
 <body>
-<h1>{heading}</h1>
+{"" if is_framed else f"<h1>{heading}</h1>"}
 <dl>
 {listed}
 </dl>

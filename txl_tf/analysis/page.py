@@ -4,7 +4,6 @@ python -m txl_tf.analysis.page --run runs/text8 a.txt --out page.html
 python -m txl_tf.analysis.page --run runs/text8 --split test --start 5000 --out page.html
 """
 
-import dataclasses
 import functools
 import sys
 from typing import TYPE_CHECKING, NamedTuple, get_args
@@ -81,11 +80,9 @@ def write_page(options: flags.FlagValues) -> None:
     _check_flags(options)
 
     from txl_tf.analysis.attention_stretch import parse_heads
-    from txl_tf.analysis.text_page import TextFacts, estimate_size, make_text_page
-    from txl_tf.analysis.text_trace import trace_text
+    from txl_tf.analysis.text_page import estimate_size
+    from txl_tf.analysis.text_reading import TextReader
     from txl_tf.architectures.choice import check_transformer
-    from txl_tf.cached_model import CachedModel
-    from txl_tf.evaluation.checkpoints import describe_span
     from txl_tf.evaluation.progress import Bar
     from txl_tf.evaluation.score import format_score
     from txl_tf.inference import load
@@ -99,10 +96,6 @@ def write_page(options: flags.FlagValues) -> None:
     if options.heads is None:
         heads = [Head(*index) for index in np.ndindex(config.n_layer, config.n_head)]
     vocabulary, text = _read_split(options, lm) if options.split else _read_text(options, lm)
-    if len(text.ids) < 2:
-        raise UserError(
-            f"a page needs at least 2 tokens. Received: {len(text.ids)} in {text.source}"
-        )
     size = estimate_size(len(text.ids), len(heads), options.keys)
     if size > _MAX_BYTES:
         raise UserError(
@@ -110,34 +103,20 @@ def write_page(options: flags.FlagValues) -> None:
             f"{size / 2**20:,.0f} MiB in the page, and at most {_MAX_BYTES / 2**20:.0f} MiB are "
             "allowed: choose fewer --heads, --keys or --tokens"
         )
-    cached = CachedModel(
-        lm.model,
-        evaluation.span,
-        evaluation.tgt_len,
+    reader = TextReader(
+        lm,
+        heads,
+        run=options.run,
+        vocabulary=vocabulary,
+        evaluation=evaluation,
+        n_alternatives=options.alternatives,
+        n_keys=options.keys,
         mask_empty_memory=options.mask_empty_memory,
     )
     with Bar("reading", total=len(text.ids) - 1, unit="token", leave=False) as bar:
-        trace = trace_text(
-            cached,
-            text.ids,
-            heads,
-            n_alternatives=min(options.alternatives, config.n_token),
-            n_keys=options.keys,
-            report=bar.update,
-        )
-    facts = TextFacts(
-        run=options.run,
-        step=lm.step,
-        span=describe_span(dataclasses.replace(evaluation, temperature=1.0)),
-        tgt_len=evaluation.tgt_len,
-        source=text.source,
-        score=trace.sum_up(vocabulary),
-        precision=options.precision,
-        mask_empty_memory=options.mask_empty_memory,
-    )
-    page = make_text_page(facts, trace, vocabulary)
+        score, page = reader.read(text.ids, text.source, report=bar.update)
     write_text(options.out, page)
-    print(f"{text.source}: {format_score(facts.score)}")
+    print(f"{text.source}: {format_score(score)}")
     print(f"Wrote {options.out}, {len(page.encode()) / 1e6:,.1f} MB")
 
 

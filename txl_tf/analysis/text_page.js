@@ -192,7 +192,7 @@
   }
 
   function restore() {
-    const wanted = new URLSearchParams(location.hash.slice(1));
+    const wanted = new URLSearchParams(location.hash.slice(1) || facts.choice);
     const index = Number(wanted.get("token") ?? -1);
     const row = facts.heads.indexOf(wanted.get("head"));
     if (row >= 0) head = row;

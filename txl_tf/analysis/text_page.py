@@ -14,6 +14,7 @@ from txl_tf.analysis.shown_tokens import CONTINUED, name_symbol, show_tokens
 from txl_tf.analysis.text_trace import TextTrace
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.evaluation.score import Score, format_score
+from txl_tf.inference.text_attention import Head
 
 N_COLOURS = 9
 _TYPES = {"u1": "Uint8Array", "<u2": "Uint16Array", "<u4": "Uint32Array", "<f4": "Float32Array"}
@@ -22,6 +23,18 @@ _HINT = (
     '<p class="hint">Point at a token to see its likeliest alternatives. Click on it, or press an '
     "arrow key in the text, to see where each head looks.</p>"
 )
+
+
+class Choice(NamedTuple):
+    """What is chosen in a page that is opened without an address of its own, as in a frame.
+
+    Args:
+        token: The position of the token, whose prediction is shown.
+        head: The head whose attention is marked in the text.
+    """
+
+    token: int
+    head: Head
 
 
 class TextFacts(NamedTuple):
@@ -56,13 +69,24 @@ class TextFacts(NamedTuple):
         yield "score", format_score(self.score)
 
 
-def make_text_page(facts: TextFacts, trace: TextTrace, vocabulary: Vocabulary | None) -> str:
+def make_text_page(
+    facts: TextFacts,
+    trace: TextTrace,
+    vocabulary: Vocabulary | None,
+    choice: Choice | None = None,
+    *,
+    is_framed: bool = False,
+) -> str:
     """Returns the page of a text. It loads nothing and runs nothing but its own script.
 
     Args:
         facts: What the page shows.
         trace: The predictions for the tokens of the text.
         vocabulary: The vocabulary; `None` if only ids are known.
+        choice: What is chosen when the page opens, unless its address says otherwise; `None` for
+            nothing.
+        is_framed: Whether the page is shown in a frame: it then has no heading, and of the facts
+            only the score.
     """
     level = vocabulary.level if vocabulary else None
     bits_of_colour = choose_colour_step(level)
@@ -76,13 +100,14 @@ def make_text_page(facts: TextFacts, trace: TextTrace, vocabulary: Vocabulary | 
 </main>
 <p id="live" class="unseen" aria-live="polite"></p>
 <div id="tip" aria-hidden="true" hidden></div>
-{_make_data(facts, trace, vocabulary)}"""
+{_make_data(facts, trace, vocabulary, choice)}"""
     return make_html(
         f"A text read by {facts.run}",
-        facts.describe(),
+        [("score", format_score(facts.score))] if is_framed else facts.describe(),
         body,
         style=_read_asset("text_page.css"),
         script=_read_asset("text_page.js"),
+        is_framed=is_framed,
     )
 
 
@@ -126,7 +151,9 @@ def _make_tokens(trace: TextTrace, vocabulary: Vocabulary | None, bits_of_colour
     )
 
 
-def _make_data(facts: TextFacts, trace: TextTrace, vocabulary: Vocabulary | None) -> str:
+def _make_data(
+    facts: TextFacts, trace: TextTrace, vocabulary: Vocabulary | None, choice: Choice | None
+) -> str:
     """Returns the elements with the numbers, which the script reads when it needs them."""
     used, places = np.unique(
         np.concatenate([trace.ids, trace.alternatives.ravel()]), return_inverse=True
@@ -156,6 +183,8 @@ def _make_data(facts: TextFacts, trace: TextTrace, vocabulary: Vocabulary | None
         "n_symbols": len(vocabulary) if vocabulary else None,
         "arrays": {name: _TYPES[_name_dtype(array)] for name, array in arrays.items()},
     }
+    if choice is not None:
+        record["choice"] = f"token={choice.token}&head={choice.head}"
     text = json.dumps(record, separators=(",", ":")).replace("<", "\\u003c")
     elements = [f'<script type="application/json" id="facts">{text}</script>']
     for name, array in arrays.items():

@@ -78,68 +78,89 @@ class _Attention(NamedTuple):
     empty: tf.Tensor  # (K, T)
 
 
-@explain_full_memory(_ADVICE)
-def trace_text(
-    cached: CachedModel,
-    ids: np.ndarray,
-    heads: Sequence[Head],
-    *,
-    n_alternatives: int,
-    n_keys: int,
-    report: Callable[[int], object] = lambda n_ids: None,
-) -> TextTrace:
-    """Reads a text with an empty memory, in segments, and returns the predictions of its tokens.
+class TextTracer:
+    """Reads texts in segments, each with an empty memory before it, for their predictions.
 
     Args:
         cached: The model.
-        ids: (n,) int32, the text, of at least 2 tokens.
         heads: The heads whose attention is returned, all different.
         n_alternatives: The number of alternatives A, at most the size of the vocabulary.
         n_keys: The number of keys k of each head.
-        report: Called with the number of tokens after each segment.
-
-    Raises:
-        UserError: If the device's memory is full.
+        pads_segments: Whether to fill the last segment of a text up to `cached.tgt_len`, so that
+            texts of all lengths share one traced function. The numbers are the same, up to
+            rounding.
     """
-    span, config, heads = cached.span, cached.model.config, sorted(heads)
-    chosen = {
-        layer: [head.head for head in heads if head.layer == layer]
-        for layer in range(config.n_layer)
-    }
 
-    def read(inputs: tf.Tensor, targets: tf.Tensor, state: CachedState) -> tuple:
+    def __init__(
+        self,
+        cached: CachedModel,
+        heads: Sequence[Head],
+        *,
+        n_alternatives: int,
+        n_keys: int,
+        pads_segments: bool = False,
+    ):
+        self._cached = cached
+        self._heads = sorted(heads)
+        self._n_alternatives = n_alternatives
+        self._n_keys = n_keys
+        self._pads_segments = pads_segments
+        self._step = compile_function(self._read_segment, "none", cached.model.compute_dtype)
+
+    @explain_full_memory(_ADVICE)
+    def trace(
+        self, ids: np.ndarray, *, report: Callable[[int], object] = lambda n_ids: None
+    ) -> TextTrace:
+        """Reads a text with an empty memory, and returns the predictions of its tokens.
+
+        Args:
+            ids: (n,) int32, the text, of at least 2 tokens.
+            report: Called with the number of tokens after each segment.
+
+        Raises:
+            UserError: If the device's memory is full.
+        """
+        tgt_len, mem_len = self._cached.tgt_len, self._cached.span.mem_len
+        self._cached.follow_weights()
+        state = self._cached.initial_state(1)
+        predictions, attentions = [], []
+        for start in range(0, len(ids) - 1, tgt_len):
+            segment = ids[start : start + tgt_len + 1]
+            count = len(segment) - 1
+            if self._pads_segments:
+                segment = np.pad(segment, (0, tgt_len - count))
+            inputs, targets = (tf.constant(part[None]) for part in (segment[:-1], segment[1:]))
+            guesses, attention, state = self._step(inputs, targets, state)
+            predictions.append([tensor.numpy()[:count] for tensor in guesses])
+            arrays = [np.moveaxis(tensor.numpy(), 0, 1)[:count] for tensor in attention]
+            arrays[0] = np.maximum(arrays[0] + (start - mem_len), 0)  # positions in the text
+            attentions.append([_pad(array, self._n_keys) for array in arrays[:2]] + arrays[2:])
+            report(count)
+        nats, ranks, alternatives, log_probs = (
+            np.concatenate(parts) for parts in zip(*predictions, strict=True)
+        )
+        found = [np.concatenate(parts) for parts in zip(*attentions, strict=True)]
+        return TextTrace(ids, nats, ranks, alternatives, log_probs, self._heads, *found)
+
+    def _read_segment(self, inputs: tf.Tensor, targets: tf.Tensor, state: CachedState) -> tuple:
+        """Returns guesses about the targets, the attention, and the new state."""
+        cached, config = self._cached, self._cached.model.config
+        n_keys, mem_len = self._n_keys, cached.span.mem_len
+
         def keep(layer: int, attention: LayerAttention) -> tuple[_Attention, tf.Tensor]:
             is_seen = tf.logical_and(attention.mask, attention.is_token)[0]
             weights = tf.where(is_seen, attention.weights[0], 0.0)  # (N, T, S)
-            of_heads = tf.gather(weights, np.array(chosen[layer], np.int32))
-            return _find_keys(of_heads, n_keys, span.mem_len), tf.reduce_sum(weights, axis=0)
+            chosen = [head.head for head in self._heads if head.layer == layer]
+            of_heads = tf.gather(weights, np.array(chosen, np.int32))
+            return _find_keys(of_heads, n_keys, mem_len), tf.reduce_sum(weights, axis=0)
 
         kept, hidden, state = read_attention(cached, inputs, state, keep, with_terms=False)
         mean = sum(weights for _, weights in kept) / (config.n_layer * config.n_head)
-        parts = [_find_keys(mean[None], n_keys, span.mem_len), *(part for part, _ in kept)]
+        parts = [_find_keys(mean[None], n_keys, mem_len), *(part for part, _ in kept)]
         attention = _Attention(*(tf.concat(tensors, 0) for tensors in zip(*parts, strict=True)))
         nats = cached.model.nll(hidden, targets)[0]
-        guesses = _find_alternatives(cached, hidden, targets[0], n_alternatives)
+        guesses = _find_alternatives(cached, hidden, targets[0], self._n_alternatives)
         return (nats, *guesses), attention, state
-
-    step = compile_function(read, "none", cached.model.compute_dtype)
-    cached.follow_weights()
-    state = cached.initial_state(1)
-    predictions, attentions = [], []
-    for start in range(0, len(ids) - 1, cached.tgt_len):
-        segment = ids[start : start + cached.tgt_len + 1]
-        inputs, targets = (tf.constant(part[None]) for part in (segment[:-1], segment[1:]))
-        guesses, attention, state = step(inputs, targets, state)
-        predictions.append([tensor.numpy() for tensor in guesses])
-        arrays = [np.moveaxis(tensor.numpy(), 0, 1) for tensor in attention]
-        arrays[0] = np.maximum(arrays[0] + (start - span.mem_len), 0)  # positions in the text
-        attentions.append([_pad(array, n_keys) for array in arrays[:2]] + arrays[2:])
-        report(len(segment) - 1)
-    nats, ranks, alternatives, log_probs = (
-        np.concatenate(parts) for parts in zip(*predictions, strict=True)
-    )
-    found = [np.concatenate(parts) for parts in zip(*attentions, strict=True)]
-    return TextTrace(ids, nats, ranks, alternatives, log_probs, heads, *found)
 
 
 def _find_keys(weights: tf.Tensor, n_keys: int, mem_len: int) -> _Attention:

@@ -163,6 +163,10 @@ class LanguageModel:
         return lm
 
     def __repr__(self) -> str:
+        return f"<LanguageModel: {self.describe()}>"
+
+    def describe(self) -> str:
+        """Returns the run, the model's size, its vocabulary and its span on one line."""
         config, span, vocabulary = self.config, self.span, self.vocabulary
         kernel_dtype = get_kernel_dtype(self.model)
         facts = [
@@ -179,7 +183,7 @@ class LanguageModel:
             *(["same_length"] if span.same_length else []),
             *([f"clamp_len {span.clamp_len:,}"] if span.clamp_len > 0 else []),
         ]
-        return f"<LanguageModel: {', '.join(facts)}>"
+        return ", ".join(facts)
 
     def quantize(self, dtype: str) -> None:
         """Stores the kernels and tables in fewer bits (weight-only quantization), in place.

@@ -1,0 +1,55 @@
+"""What keeps the app from starting, before it needs Gradio or a model."""
+
+import pytest
+
+from examples import app
+
+
+def test_without_gradio_the_extra_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(app, "find_spec", lambda name: None)
+    assert app.main(["app.py", "runs/text8"]) == 1
+    rule = "the app needs the package gradio: pip install 'txl_tf[app]'"
+    assert capsys.readouterr().err == f"app.py: {rule}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ([], 2, "--run must be given"),
+        (["--run=a", "--port=0"], 2, "--port must be an integer >= 1. Received: 0"),
+        (["--run=a", "--max_tokens=1"], 2, "--max_tokens must be an integer >= 2. Received: 1"),
+        (
+            ["--run=a", "--host=192.0.2.1"],
+            1,
+            "the app cannot listen at 192.0.2.1: Cannot assign requested address",
+        ),
+    ],
+)
+def test_wrong_flags_are_one_line(arguments, status, message, monkeypatch, capsys):
+    monkeypatch.setattr(app, "find_spec", lambda name: object())
+    assert app.main(["app.py", *arguments]) == status
+    assert capsys.readouterr().err == f"app.py: {message}\n"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_wrong_input_becomes_a_message_without_markup(fails):
+    class Gradio:
+        class Error(Exception):
+            def __init__(self, message, **options):
+                super().__init__(message)
+
+    def show(text):
+        if fails:
+            raise app.UserError(f"Received: {text}")
+        return text
+
+    def stream(text):
+        yield show(text)
+
+    calls = [app.report_errors(Gradio, show), lambda t: next(app.report_errors(Gradio, stream)(t))]
+    for call in calls:
+        if fails:
+            with pytest.raises(Gradio.Error, match=r"^Received: &lt;b&gt;$"):
+                call("<b>")
+        else:
+            assert call("<b>") == "<b>"

@@ -1,0 +1,109 @@
+"""Texts that grow: their tokens, what the memory holds of them, and their speed."""
+
+import functools
+import re
+
+import numpy as np
+import pytest
+from small_language_model import WORDS, make_model
+
+from txl_tf.data import Vocabulary
+from txl_tf.inference.growing_text import GrowingText
+
+BYTES = Vocabulary("byte", tuple(map(str, range(256))))
+CHARS = Vocabulary("char", tuple("abcdefghijklm_"), space="_")
+MEM_LEN, MAX_TOKENS = 11, 89
+PROMPTS = {"byte": "Là", "char": "a cab", "word": "the cat sat on a mat"}
+
+
+@functools.cache
+def make_lm(vocabulary):
+    return make_model(len(vocabulary), vocabulary=vocabulary, mem_len=MEM_LEN)
+
+
+def make_text(vocabulary, **settings):
+    lm, prompt = make_lm(vocabulary), PROMPTS[vocabulary.level]
+    return lm, GrowingText(lm, prompt, max_tokens=MAX_TOKENS, **settings)
+
+
+def grow(text, length):
+    return sum(text.draw(length))
+
+
+@pytest.mark.parametrize("vocabulary", [BYTES, CHARS, WORDS], ids=lambda v: v.level)
+def test_a_text_grows_as_generate_continues_it(vocabulary):
+    settings = {"seed": 3, "temperature": 0.7, "top_k": 5}
+    lm, text = make_text(vocabulary, **settings)
+    prompt = PROMPTS[vocabulary.level]
+    assert [grow(text, 37), grow(text, 41)] == [37, 41]
+    expected = prompt + lm.generate(prompt, max_new_tokens=78, **settings)
+    assert "".join(part.text for part in text.cut(1000)) == expected
+
+
+def test_the_memory_holds_the_last_tokens():
+    lm, text = make_text(CHARS)
+    state = lm.start(PROMPTS["char"])
+    for length in (2, 3, 5):
+        grow(text, length)
+        state.draw(length)
+        assert text.n_in_memory == state._tokens._state.filled.numpy()[0]
+    assert (len(text.ids), text.n_in_memory) == (15, MEM_LEN)
+
+
+def test_a_text_is_cut_where_its_prompt_ends_and_where_the_memory_begins():
+    _, text = make_text(CHARS)
+    prompt = PROMPTS["char"]
+    assert text.cut(1000) == [(prompt, True, True)]
+    grow(text, 3)
+    whole = CHARS.decode(text.ids)
+    assert text.cut(1000) == [(prompt, True, True), (whole[5:], False, True)]
+    grow(text, 4)  # 12 tokens: the memory begins within the prompt
+    whole = CHARS.decode(text.ids)
+    assert text.cut(1000) == [
+        ("a", True, False),
+        (whole[1:5], True, True),
+        (whole[5:], False, True),
+    ]
+    grow(text, 7)  # 19 tokens
+    whole = CHARS.decode(text.ids)
+    expected = [(prompt, True, False), (whole[5:8], False, False), (whole[8:], False, True)]
+    assert text.cut(1000) == expected
+    assert text.cut(13) == [(whole[6:8], False, False), (whole[8:], False, True)]
+    assert text.cut(2) == [(whole[17:], False, True)]
+
+
+def test_words_and_cut_characters_are_shown_once():
+    _, text = make_text(WORDS)
+    grow(text, 13)
+    assert "".join(part.text for part in text.cut(1000)) == WORDS.decode(text.ids)
+    _, text = make_text(BYTES)
+    text._prompt = BYTES.encode("ééééééé")  # 14 bytes: the memory begins within a character
+    assert text.cut(1000) == [("é", True, False), ("éééééé", True, True)]
+
+
+def test_speeds_leave_the_first_call_out(monkeypatch):
+    clock = iter(np.cumsum([0, 64, 0, 1, 0, 2, 0, 4]).tolist())
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("txl_tf.inference.growing_text._N_CALLS", 1)
+    _, text = make_text(CHARS)
+    calls = text.draw(80)
+    seen = [text.speeds]
+    for _ in range(3):
+        next(calls)
+        seen.append(text.speeds)
+    assert seen == [None, None, (32, 32), (32, 8)]  # the last call draws 16 tokens in 2 seconds
+
+
+@pytest.mark.parametrize(
+    ("prompt", "length", "message"),
+    [
+        ("", 3, "`prompt` must hold at least one token. Received: an empty text"),
+        ("ab" * 45, 3, "the text must have at most 89 tokens. Received: 90 tokens"),
+        ("ax", 3, "1 unknown ('x')"),
+        ("ab", 0, "`length` must be from 1 to 89. Received: 0"),
+        ("ab", 90, "`length` must be from 1 to 89. Received: 90"),
+    ],
+)
+def test_what_cannot_be_continued_is_refused(prompt, length, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        GrowingText(make_lm(CHARS), prompt, max_tokens=MAX_TOKENS).draw(length)
