@@ -49,7 +49,9 @@ CSS = """
 .grown .prompt { font-weight: 700; }
 .grown .memory { background: rgb(66 112 200 / 0.16); }
 .grown .old { opacity: 0.6; }
-iframe.page { width: 100%; height: 80vh; border: 1px solid var(--border-color-primary); }
+iframe.page {
+  width: 100%; height: max(80vh, 44rem); border: 1px solid var(--border-color-primary);
+}
 """
 
 

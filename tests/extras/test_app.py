@@ -150,7 +150,7 @@ def test_all_tabs_work_in_a_browser_that_asks_nobody_else(run, url, browser, wid
     page = browser.new_page(viewport={"width": width, "height": 800})
     hosts, faults = set(), []
     page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
-    page.on("pageerror", faults.append)
+    page.on("pageerror", lambda fault: faults.append(fault))
     page.goto(url)
     page.get_by_label("Prompt").fill(PROMPT)
     page.get_by_role("button", name="Start").click()
