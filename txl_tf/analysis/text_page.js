@@ -274,5 +274,5 @@
   });
   panel.addEventListener("mouseleave", () => point(null));
   addEventListener("hashchange", restore);
-  restore();
+  addEventListener("load", restore); // the sizes of a frame are not known before
 })();
