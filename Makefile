@@ -47,7 +47,7 @@ test test-all: .venv/installed-dev
 	exit $$status
 
 # What only the extras can import.
-EXTRA_MODULES := $(addprefix txl_tf/,inference/onnx_graph.py pipelines)
+EXTRA_MODULES := $(addprefix txl_tf/,inference/onnx_graph.py pipelines server)
 # The extras have an environment of their own: what they need may be older than what others need.
 test-extras: .venv-extras/installed
 	.venv-extras/bin/python -m pytest tests/extras $(EXTRA_MODULES)

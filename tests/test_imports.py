@@ -43,6 +43,7 @@ PARTS = {
         *("config", "layers", "model", "compilation", "cached_model", "architectures", "data"),
         *("runs", "evaluation", "inference"),
     },
+    "server": {"config", "data", "runs", "inference"},
     "release": {"config", "presets", "model", "data", "runs"},
     "pipelines": {"config", "data", "preparation", "evaluation", "inference"},
     "cli": {
@@ -79,7 +80,7 @@ PROGRAMS = {
     *("analysis/page.py", "analysis/samples.py", "data/inspect.py", "training/average.py"),
     *("attention.py", "context.py", "evaluate.py", "export.py", "export_release.py"),
     *("generate.py", "harness.py", "import_release.py", "make_tfrecords.py", "score.py"),
-    *("train_gpu.py", "train_tpu.py", "verify_release.py"),
+    *("serve.py", "train_gpu.py", "train_tpu.py", "verify_release.py"),
 }
 
 OWN_FILES = [*PACKAGE.rglob("*.py"), *(ROOT / "data_prep").rglob("*.py"), *ROOT.glob("train_*.py")]

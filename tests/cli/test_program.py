@@ -204,6 +204,7 @@ PLACES = {
     "txl_tf.generate": "run checkpoint",
     "txl_tf.import_release": "source raw_dir out",
     "txl_tf.score": "run files checkpoint",
+    "txl_tf.serve": "model",
     "txl_tf.training.average": "model_dir",
     "txl_tf.verify_release": "source run",
 }

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from txl_tf.data.text_pieces import TextPieces
 from txl_tf.data.vocabulary import Vocabulary
 
 
@@ -41,8 +42,6 @@ class Tokenizer(tf.Module):
 class Detokenizer:
     """Decodes ids in a graph, to the same text as `Vocabulary.decode`.
 
-    The text that an id adds depends only on whether the id before it is a word.
-
     >>> detokenize = Detokenizer(Vocabulary("word", ("a", "cat"))).detokenize
     >>> detokenize(tf.constant([0, 1]), before=tf.constant(1)).numpy()
     b' a cat'
@@ -52,17 +51,7 @@ class Detokenizer:
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        markers = {vocabulary.line_start, vocabulary.line_end}
-        self._is_word = [
-            vocabulary.level == "word" and symbol not in markers for symbol in vocabulary.symbols
-        ]
-        ids = range(len(vocabulary))
-        self._texts = [vocabulary.decode_bytes([i]) for i in ids]
-        self._texts_after_word = self._texts
-        if any(self._is_word):
-            word = self._is_word.index(True)
-            size = len(self._texts[word])
-            self._texts_after_word = [vocabulary.decode_bytes([word, i])[size:] for i in ids]
+        self._pieces = TextPieces(vocabulary)
 
     def detokenize(self, ids: tf.Tensor, *, before: tf.Tensor) -> tf.Tensor:
         """Decodes ids that continue a text.
@@ -77,8 +66,8 @@ class Detokenizer:
         """
         previous = tf.concat([before[None], ids], axis=0)[:-1]
         texts = tf.where(
-            tf.gather(self._is_word, previous),
-            tf.gather(self._texts_after_word, ids),
-            tf.gather(self._texts, ids),
+            tf.gather(self._pieces.is_word, previous),
+            tf.gather(self._pieces.texts_after_word, ids),
+            tf.gather(self._pieces.texts, ids),
         )
         return tf.strings.reduce_join(texts)

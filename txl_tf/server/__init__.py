@@ -1,0 +1,1 @@
+"""A server of SavedModels over HTTP and gRPC, with generation in sessions."""
