@@ -55,6 +55,7 @@ def start_server(folder: Path | str, *flags: str) -> Iterator[ServedProcess]:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # Ctrl-C is for the caller, which ends the server
     ) as process:
         try:
             yield _wait_until_it_listens(process)

@@ -105,7 +105,7 @@ class Clients:
         self._errors: list[BaseException] = []
 
     def run(self, n_clients: int) -> Load:
-        """Sends all requests.
+        """Sends all requests, or as many as it can before Ctrl-C.
 
         Raises:
             UserError: If the server cannot be reached.
@@ -114,12 +114,20 @@ class Clients:
         start = time.perf_counter()
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            self._wait(threads)
+        except KeyboardInterrupt:  # the figures are of what has been sent
+            with self._lock:
+                self._indices = iter(range(0))
+            self._wait(threads)
         seconds = time.perf_counter() - start
         if self._errors:
             raise UserError(f"`{self._url.geturl()}`: {self._errors[0]}") from self._errors[0]
         return Load(self._durations, seconds, self._n_different, self._n_failed)
+
+    def _wait(self, threads: Sequence[threading.Thread]) -> None:
+        for thread in threads:
+            thread.join()
 
     def _send_all(self) -> None:
         connection = http.client.HTTPConnection(self._url.netloc, timeout=600)
