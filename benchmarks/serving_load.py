@@ -277,19 +277,35 @@ def measure_load(options: flags.FlagValues) -> None:
         UserError: If the folder is not a SavedModel that scores texts, or the server fails.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(options.model or temporary, "" if options.model else "exported")
-        if not options.model:
-            measure_apart(_export_small, folder)
-        try:
-            content = json.loads((folder / "assets" / "vocabulary.json").read_text())
-        except OSError as error:
-            raise UserError(f"`{folder}` has no vocabulary: {error.strerror}") from error
-        texts = draw_texts(Vocabulary.from_json(content), options.kinds * options.batch)
+        folder = find_folder(options.model, temporary)
+        texts = draw_texts(read_vocabulary(folder), options.kinds * options.batch)
         with start_server(folder) as server:
             found = measure(server, texts, options)
     print(format_figures(found))
     if options.json:
         Path(options.json).write_text(json.dumps(found, indent=2) + "\n")
+
+
+def find_folder(model: str | None, temporary: str) -> Path:
+    """Returns the folder of a SavedModel; `None` exports one with random weights to `temporary`."""
+    if model is not None:
+        return Path(model)
+    folder = Path(temporary, "exported")
+    measure_apart(_export_small, folder)
+    return folder
+
+
+def read_vocabulary(folder: Path) -> Vocabulary:
+    """Returns the vocabulary of a SavedModel.
+
+    Raises:
+        UserError: If it has none.
+    """
+    try:
+        content = json.loads((folder / "assets" / "vocabulary.json").read_text())
+    except OSError as error:
+        raise UserError(f"`{folder}` has no vocabulary: {error.strerror}") from error
+    return Vocabulary.from_json(content)
 
 
 def _export_small(folder: Path) -> None:

@@ -3,6 +3,7 @@
 They need the package index, and minutes: `make test-extras`.
 """
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -20,8 +21,10 @@ EXTRAS = set(PROJECT["optional-dependencies"]) - {"gpu"}  # gigabytes
 
 
 def run(*command, cwd):
+    # A checkout on this path would be taken for an installed package.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        list(map(str, command)), cwd=cwd, capture_output=True, text=True, check=False
+        list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
