@@ -24,6 +24,8 @@ from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary, write_records
 from txl_tf.inference.text_attention import Head
 
+pytestmark = pytest.mark.slow
+
 BYTES = Vocabulary("byte", tuple(map(str, range(256))))
 TEXT = "the cat sat on the mat\na cat\n" * 3
 N_HEADS, TGT_LEN, MEM_LEN = 6, 5, 11

@@ -14,6 +14,8 @@ from txl_tf.dynamic.adapting_model import AdaptingModel
 from txl_tf.dynamic.rules import average_means
 from txl_tf.dynamic.statistics import GradientStatistics
 
+pytestmark = pytest.mark.slow
+
 TINY = {"n_token": 7, "n_layer": 1, "d_model": 4, "d_embed": 4, "n_head": 2, "d_head": 3}
 TINY |= {"d_inner": 5}
 TGT_LEN, SPAN = 5, AttentionSpan(3)

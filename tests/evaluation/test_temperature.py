@@ -18,6 +18,8 @@ from txl_tf.inference.scoring import Scorer
 from txl_tf.layers import chunks
 from txl_tf.runs.folder import RunConfig
 
+pytestmark = pytest.mark.slow
+
 TEMPERATURE, SPAN = 1.7, AttentionSpan(7)
 EVALUATION = txl_tf.EvalConfig(5, 7, eval_batch_size=2)
 HOT = dataclasses.replace(EVALUATION, temperature=TEMPERATURE)

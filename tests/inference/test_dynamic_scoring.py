@@ -19,6 +19,8 @@ from txl_tf.dynamic.tuned import write_tuned
 from txl_tf.errors import UserError
 from txl_tf.inference import LanguageModel, load
 
+pytestmark = pytest.mark.slow
+
 STILL = DynamicConfig("sgd", 1e-30, 0.0)
 SGD = DynamicConfig("sgd", 0.05, 0.01)
 VOCABULARY = Vocabulary("word", tuple(f"w{index}" for index in range(13)))

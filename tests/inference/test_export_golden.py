@@ -9,6 +9,8 @@ from txl_tf.config import EvalConfig
 from txl_tf.inference import LanguageModel
 from txl_tf.release import load_model
 
+pytestmark = pytest.mark.slow
+
 SAME = {"rtol": 0, "atol": 2e-5}
 
 

@@ -10,6 +10,8 @@ from txl_tf.data.subwords import BYTES as BYTE_PIECES
 from txl_tf.errors import UserError
 from txl_tf.inference.stops import Stops
 
+pytestmark = pytest.mark.slow
+
 BYTES = Vocabulary("byte", tuple(map(str, range(256))))
 CHARS = Vocabulary("char", tuple("\n abcde,\u00e9"))
 TEXT8 = Vocabulary("char", ("_", "a", "b"), space="_")

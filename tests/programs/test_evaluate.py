@@ -22,6 +22,8 @@ from txl_tf.runs import data_place
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import VOCABULARY_NAME, read_run_config
 
+pytestmark = pytest.mark.slow
+
 SPAN = {"tgt_len": 3, "mem_len": 13, "same_length": True, "clamp_len": 9}
 
 

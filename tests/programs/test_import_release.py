@@ -15,6 +15,8 @@ from txl_tf.data import read_ids
 from txl_tf.release import load_model
 from txl_tf.runs.checkpoint_reader import name_variables
 
+pytestmark = pytest.mark.slow
+
 WORDS = {"cutoffs": (50, 200), "div_val": 2, "untie_r": True, "proj_share_all_but_first": True}
 
 
