@@ -81,8 +81,7 @@ def learn_from_pieces(
     n_symbols = 0
     for result in read_results(folder, _COUNTED):
         n_symbols += result["n_symbols"]
-        more = {symbol: (n, (piece, rank)) for symbol, n, piece, rank in result["counts"]}
-        counts = select_candidates(counts | more, stage.learning)
+        counts = select_candidates(counts | _restore(result["counts"]), stage.learning)
     ordered = sorted(counts.items(), key=lambda item: item[1][1])
     fields = choose_fields(
         {symbol: n for symbol, (n, _) in ordered},
@@ -111,6 +110,16 @@ def split_counts(counts: Counts, n_groups: int = _N_GROUPS) -> Iterator[tuple[in
         group = zlib.crc32(symbol.encode("utf-8", "surrogatepass")) % n_groups
         groups.setdefault(group, {})[symbol] = count
     yield from groups.items()
+
+
+def _describe(counts: Counts) -> list[list[Any]]:
+    """Returns counts in a form that JSON can represent; see `_restore`."""
+    return [[symbol, n, *place] for symbol, (n, place) in counts.items()]
+
+
+def _restore(described: Iterable[list[Any]]) -> Counts:
+    """Returns the counts that `_describe` described."""
+    return {symbol: (n, (piece, rank)) for symbol, n, piece, rank in described}
 
 
 class _CountAll(beam.PTransform):
@@ -148,7 +157,7 @@ class _Count(beam.DoFn):
             write_result(self._folder, _FAILED, index, {ERROR: str(error)})
             return
         for group, part in split_counts(counts):
-            yield group, json.dumps([[name, n, *place] for name, (n, place) in part.items()])
+            yield group, json.dumps(_describe(part))
 
 
 class _Add(beam.DoFn):
@@ -160,11 +169,7 @@ class _Add(beam.DoFn):
 
     def process(self, element: tuple[int, Iterable[str]]) -> None:
         group, parts = element
-        total = add_counts(
-            {name: (n, (piece, rank)) for name, n, piece, rank in json.loads(part)}
-            for part in parts
-        )
+        total = add_counts(_restore(json.loads(part)) for part in parts)
         left = select_candidates(total, self._learning)
-        described = [[name, n, *place] for name, (n, place) in left.items()]
-        result = {"n_symbols": len(total), "counts": described}
+        result = {"n_symbols": len(total), "counts": _describe(left)}
         write_result(self._folder, _COUNTED, group, result)

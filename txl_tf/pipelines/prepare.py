@@ -10,7 +10,7 @@ from typing import Any, cast
 from txl_tf.data.files import is_remote, join_path, use_storage
 from txl_tf.data.pieces import PIECE_BYTES, describe_file, divide_files
 from txl_tf.data.records import DocumentsFile, RecordsInfo, Shard
-from txl_tf.data.text_files import TextFile, TextSource
+from txl_tf.data.text_files import TextSource
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.writing import (
     TOKENS_PER_RECORD,
@@ -29,6 +29,7 @@ from txl_tf.pipelines.encoding import (
 )
 from txl_tf.pipelines.runner import Runner
 from txl_tf.pipelines.storage import (
+    WORK_PREFIX,
     BeamStorage,
     exists,
     list_names,
@@ -51,8 +52,6 @@ from txl_tf.preparation.prepare import (
     settle_vocabulary,
 )
 from txl_tf.version import __version__
-
-_WORK = ".pipeline-"
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class _Preparation:
         self._settings = settings
         self._sources = {split: cast(TextSource, plan.sources[split]) for split in plan.sources}
         self._target = options.data_dir.rstrip("/")
-        name = f"{_WORK}{self._hash(storage)}"
+        name = f"{WORK_PREFIX}{self._hash(storage)}"
         # Shards are written next to their place: files can be renamed only within one storage.
         self._aside = join_path(self._target, name)
         self._work = join_path(settings.temp_dir or self._target, name)
@@ -148,7 +147,9 @@ class _Preparation:
         made = {
             "version": __version__,
             "arguments": self._options.describe(),
-            "files": [[str(file), file.stored_size, _get_time(file, storage)] for file in files],
+            "files": [
+                [str(file), file.stored_size, storage.get_time(str(file.path))] for file in files
+            ],
             "splits": {split: len(source.files) for split, source in self._sources.items()},
             "sizes": [
                 self._settings.piece_bytes,
@@ -251,13 +252,9 @@ def _list_work_folders(target: str) -> list[str]:
         names = {file.split("/")[0] for file in _list_below(target)}
     else:
         names = set(list_names(target))
-    return [join_path(target, name) for name in sorted(names) if name.startswith(_WORK)]
+    return [join_path(target, name) for name in sorted(names) if name.startswith(WORK_PREFIX)]
 
 
 def _list_below(target: str) -> list[str]:
-    found = BeamStorage().find(join_path(target, f"{_WORK}*/**"))
+    found = BeamStorage().find(join_path(target, f"{WORK_PREFIX}*/**"))
     return [file.removeprefix(target).lstrip("/") for file in found]
-
-
-def _get_time(file: TextFile, storage: BeamStorage) -> float:
-    return storage.get_time(str(file.path))

@@ -25,6 +25,7 @@ from txl_tf.inference.score_report import JsonLines
 from txl_tf.inference.text_scores import TextTotals
 from txl_tf.pipelines.runner import Runner
 from txl_tf.pipelines.storage import (
+    WORK_PREFIX,
     BeamStorage,
     create_file,
     list_names,
@@ -36,7 +37,6 @@ from txl_tf.pipelines.storage import (
 from txl_tf.pipelines.tasks import Task, run_tasks
 from txl_tf.version import __version__
 
-_WORK = ".pipeline-"
 TOTAL_NAME = "total.jsonl"
 
 
@@ -136,7 +136,7 @@ def score_with_workers(
     storage = BeamStorage()
     with use_storage(storage):
         out = out.rstrip("/")
-        if [name for name in list_names(out) if not name.startswith(_WORK)]:
+        if [name for name in list_names(out) if not name.startswith(WORK_PREFIX)]:
             raise UserError(f"--out must be a new or empty folder. Received: {out}")
         files = [file for pattern in patterns for file in find_files([pattern])]
         described = [
@@ -144,7 +144,7 @@ def score_with_workers(
         ]
         made = [__version__, asdict(settings), described, piece_bytes]
         digest = hashlib.sha256(json.dumps(made, default=str).encode()).hexdigest()[:16]
-        work = join_path(out, f"{_WORK}{digest}")
+        work = join_path(out, f"{WORK_PREFIX}{digest}")
         tasks = _make_tasks(files, settings, runner, work, piece_bytes)
         results = list(run_tasks(runner, work, ScoringStage(work, settings), tasks))
         total, n_texts = TextTotals(0.0, 0, None, 0), 0

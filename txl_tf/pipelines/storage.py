@@ -13,6 +13,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from txl_tf.data.files import get_storage, is_remote, join_path, use_storage
 
+WORK_PREFIX = ".pipeline-"  # of the names of folders with temporary files
 _PART = ".part-"  # in the names of files that are not complete
 
 

@@ -15,7 +15,7 @@ from tensorflow_serving.apis import (
 from txl_tf.errors import UserError
 from txl_tf.server.descriptions import make_metadata, make_status
 from txl_tf.server.refusals import describe, find_status
-from txl_tf.server.served_folder import VERSION, ServedFolder
+from txl_tf.server.served_folder import DEFAULT_SIGNATURE, VERSION, ServedFolder
 from txl_tf.server.settings import ServerSettings
 from txl_tf.server.tensors import read_protos
 from txl_tf.server.work_queue import WorkQueue
@@ -25,7 +25,6 @@ _CODES = {
     HTTPStatus.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     HTTPStatus.SERVICE_UNAVAILABLE: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-_DEFAULT_SIGNATURE = "serving_default"
 Function = Callable[[Any], Awaitable[Any]]
 
 
@@ -82,7 +81,7 @@ class GrpcService:
 
     def _compute(self, request: Any) -> Any:
         """Returns the answer to a request of `Predict`."""
-        signature = request.model_spec.signature_name or _DEFAULT_SIGNATURE
+        signature = request.model_spec.signature_name or DEFAULT_SIGNATURE
         specs = self._folder.get_inputs(signature)
         inputs = read_protos(dict(request.inputs), specs, self._settings.max_bytes)
         outputs = self._folder.call(signature, inputs)

@@ -18,7 +18,7 @@ from txl_tf.errors import UserError
 from txl_tf.server.answers import EVENTS, Answer, GoneError, read_body
 from txl_tf.server.descriptions import describe_metadata, describe_status
 from txl_tf.server.refusals import describe, find_status
-from txl_tf.server.served_folder import ServedFolder
+from txl_tf.server.served_folder import DEFAULT_SIGNATURE, ServedFolder
 from txl_tf.server.session_requests import Continuation, read_continuation, read_seed
 from txl_tf.server.session_store import SessionStore, StoredSession
 from txl_tf.server.settings import ServerSettings
@@ -29,7 +29,6 @@ from txl_tf.server.work_queue import WorkQueue
 Handler = Callable[[Request, Answer], Awaitable[None]]
 _MODEL = "/v1/models/{name}"
 _SESSION = _MODEL + "/sessions/{session_id}"
-_DEFAULT_SIGNATURE = "serving_default"  # of TensorFlow Serving
 
 
 class HttpApp:
@@ -101,7 +100,7 @@ class HttpApp:
                 "outputs of different numbers of rows do not fit"
             )
         check_keys(content, ("signature_name", "inputs"))
-        signature = content.get("signature_name", _DEFAULT_SIGNATURE)
+        signature = content.get("signature_name", DEFAULT_SIGNATURE)
         inputs = read_columns(content.get("inputs"), self._folder.get_inputs(signature))
         return write_columns(self._folder.call(signature, inputs))
 

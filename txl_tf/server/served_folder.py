@@ -21,7 +21,8 @@ from txl_tf.errors import UserError, explain_errors
 from txl_tf.runs.files import read_json
 from txl_tf.server.refusals import RefusedError
 
-VERSION = 1  # of a model, in the requests of TensorFlow Serving's API
+# Of a model, and of a request that names none, in TensorFlow Serving's API.
+VERSION, DEFAULT_SIGNATURE = 1, "serving_default"
 MEMORY_NAMES = ("keys", "values", "last", "n_read")
 
 
