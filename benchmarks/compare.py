@@ -41,10 +41,10 @@ from benchmarks.works import (
 )
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.quiet_start import quiet_start
 from txl_tf.config import JIT_MODES, KERNEL_DTYPES, AttentionSpan
 from txl_tf.data.aside import work_aside
 from txl_tf.errors import UserError
+from txl_tf.quiet_start import quiet_start
 
 PRECISIONS = KERNEL_DTYPES
 DROPOUT = 0.1

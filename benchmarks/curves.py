@@ -97,7 +97,7 @@ def score(run: Path, data_dir: Path, precision: str) -> float:
 
     config = read_run_config(str(run))
     model = TransformerXL(config.model, dtype=DTYPE_POLICIES[precision])
-    load_weights(model, find_checkpoint(str(run)))
+    load_weights(model, find_checkpoint(str(run), "newest"))
     evaluator = Evaluator(model, config.evaluation, jit="auto")
     return evaluator.score(open_records(data_dir).split("test")).bits_per_token
 

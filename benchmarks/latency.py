@@ -29,8 +29,8 @@ from benchmarks.compare import measure_apart
 from txl_tf import presets
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.quiet_start import quiet_start
 from txl_tf.errors import UserError
+from txl_tf.quiet_start import quiet_start
 
 ROOT = Path(__file__).parents[1]
 PROMPT = "Return the "

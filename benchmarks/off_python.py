@@ -29,8 +29,8 @@ from benchmarks.compare import measure_apart
 from benchmarks.works import SHAPES, Shape
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.quiet_start import quiet_start
 from txl_tf.config import STEP_FORMATS, STEP_PRECISIONS
+from txl_tf.quiet_start import quiet_start
 
 SHAPE_NAMES = ("bytes", "words", "words_divided")
 OWN_PRECISIONS = ("float32", "int8")

@@ -28,7 +28,7 @@ from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_to
 from benchmarks.works import Shape, repeat
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.quiet_start import quiet_start
+from txl_tf.quiet_start import quiet_start
 
 JIT = "whole"  # the choice of `auto` in float32
 N_SCORED = 4096  # tokens of the short texts that are scored in one call, at least

@@ -30,9 +30,9 @@ from benchmarks.compare import measure_apart
 from benchmarks.served_process import ServedProcess, start_server
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.quiet_start import quiet_start
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
+from txl_tf.quiet_start import quiet_start
 
 TEXT_LENS = (8, 24)  # symbols of a text, at least and at most
 _N_LAYER, _D_MODEL, _N_HEAD, _D_INNER = 2, 64, 2, 256

@@ -24,9 +24,9 @@ from benchmarks.compare import WORKS, measure_apart
 from benchmarks.inference_calls import PROMPT_LEN, make_model
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.quiet_start import quiet_start
 from txl_tf.config import KERNEL_DTYPES, AttentionSpan
 from txl_tf.errors import UserError
+from txl_tf.quiet_start import quiet_start
 
 TEMPERATURES = {"greedy": 0.0, "sampled": 1.0}
 MAX_PROMPT = 10_000  # tokens of the file

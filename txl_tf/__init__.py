@@ -27,11 +27,13 @@ __all__ = ["__version__", *_PLACES, *_SUBMODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(importlib.import_module(_PLACES[name]), name)
-    if name in _SUBMODULES:
-        return importlib.import_module(f"txl_tf.{name}")
-    raise AttributeError(f"module 'txl_tf' has no attribute {name!r}")
+    from txl_tf.quiet_start import quiet_start
+
+    if name not in (*_PLACES, *_SUBMODULES):
+        raise AttributeError(f"module 'txl_tf' has no attribute {name!r}")
+    with quiet_start():
+        module = importlib.import_module(_PLACES.get(name, f"txl_tf.{name}"))
+    return getattr(module, name) if name in _PLACES else module
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@ from txl_tf.cli.config_flags import define_jit_flag, define_span_flags, override
 from txl_tf.cli.data_formats import define_records_flags, open_run_records
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import define_ema_flag, define_run_flags
+from txl_tf.cli.run_flags import check_run, define_ema_flag, define_run_flags
 from txl_tf.errors import UserError
 
 _OTHERWISE = "as the run is evaluated"
@@ -61,6 +61,15 @@ def show_attention(options: flags.FlagValues) -> None:
         flags.Error: If a flag has an invalid value.
         UserError: If there is no run, no records that fit it, no such head, or no such stretch.
     """
+    check_run(options.run)
+    records = open_run_records(
+        options.run,
+        options.data_dir,
+        options.data_format,
+        eval_batch_size=options.lanes,
+        tgt_len=options.tgt_len,
+    )
+
     from txl_tf.analysis.attention_average import average_attention, cut_attention_lanes
     from txl_tf.analysis.attention_report import AttentionReport, find_widest_heads
     from txl_tf.analysis.attention_stretch import parse_heads, place_stretch, read_stretch
@@ -81,17 +90,10 @@ def show_attention(options: flags.FlagValues) -> None:
     if is_remote(out):
         raise UserError(f"`--out` must be a folder on this machine. Received: {out}")
     check_folder(out)
-    records = open_run_records(
-        options.run,
-        options.data_dir,
-        options.data_format,
-        eval_batch_size=options.lanes,
-        tgt_len=options.tgt_len,
-    )
     check_data(records, config, model_dir=options.run, split=options.split)
     split = records.split(options.split)
     start = place_stretch(len(split), options.start, options.length)
-    checkpoint = options.checkpoint or find_checkpoint(options.run)
+    checkpoint = find_checkpoint(options.run, options.checkpoint)
     model = TransformerXL(config.model)
     is_averaged = load_weights(model, checkpoint, use_ema=options.use_ema)
 

@@ -17,7 +17,7 @@ from absl import flags
 from txl_tf.cli.data_formats import define_records_flags, open_run_records
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import define_ema_flag
+from txl_tf.cli.run_flags import check_run, define_checkpoint_flag, define_ema_flag
 from txl_tf.config import LSTM
 from txl_tf.errors import UserError
 
@@ -70,6 +70,7 @@ def define_flags() -> flags.FlagValues:
         "that were trained without memory. [default: .5 to 6 times that of training]"
     )
     define("attention_lengths", list, None, text)
+    define_checkpoint_flag(options)
     define_ema_flag(options)
     text = f"Keep the losses in RUN/{_LOSSES_NAME} and use those that are there."
     define("keep_losses", bool, True, text)
@@ -94,12 +95,15 @@ def measure_contexts(options: flags.FlagValues) -> None:
         "attention_lengths", options.attention_lengths, int, lambda value: value >= 0
     )
 
+    for run in options.run:
+        check_run(run)
+    records = open_run_records(options.run[0], options.data_dir, options.data_format)
+
     from txl_tf.analysis.context_losses import draw_positions
     from txl_tf.analysis.context_report import ContextReport
     from txl_tf.data.data_set import get_level
     from txl_tf.evaluation.score import name_measure
 
-    records = open_run_records(options.run[0], options.data_dir, options.data_format)
     _check_group(options.run, records, options.split)
     out = options.out or os.path.join(options.run[0], "context")
     _make_folder(out)
@@ -245,7 +249,7 @@ def _load_run(path: str, options: flags.FlagValues) -> _Run:
     from txl_tf.inference import load
     from txl_tf.runs.checkpoint_files import find_checkpoint
 
-    checkpoint = find_checkpoint(path)
+    checkpoint = find_checkpoint(path, options.checkpoint)
     return _Run(path, checkpoint, load(path, checkpoint=checkpoint, use_ema=options.use_ema))
 
 

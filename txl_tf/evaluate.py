@@ -28,7 +28,7 @@ from txl_tf.cli.dynamic_flags import (
 )
 from txl_tf.cli.flags import define_flag, define_second_name
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import define_ema_flag, define_run_flags
+from txl_tf.cli.run_flags import check_run, define_ema_flag, define_run_flags
 from txl_tf.config import EvalConfig
 from txl_tf.errors import UserError
 
@@ -100,6 +100,15 @@ def evaluate_run(options: flags.FlagValues) -> None:
     _check_stride(options)
     check_dynamic_flags(options)
 
+    check_run(options.run)
+    records = open_run_records(
+        options.run,
+        options.data_dir,
+        options.data_format,
+        eval_batch_size=options.lanes,
+        tgt_len=options.tgt_len,
+    )
+
     from txl_tf.architectures.choice import make_model
     from txl_tf.evaluation.checkpoints import (
         check_data,
@@ -115,19 +124,12 @@ def evaluate_run(options: flags.FlagValues) -> None:
     found = read_run_config(options.run)
     preset, base = choose_preset(options.preset, found)
     config = dataclasses.replace(found, evaluation=_choose_evaluation(options, base))
-    records = open_run_records(
-        options.run,
-        options.data_dir,
-        options.data_format,
-        eval_batch_size=options.lanes,
-        tgt_len=options.tgt_len,
-    )
     split = options.split or _choose_split(options, records)
     check_data(records, config, model_dir=options.run, split=split)
     say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
     if read_run_vocabulary(options.run) is None:
         say(f"{options.run} has no vocabulary: its ids are assumed to be those of the records.")
-    path = options.checkpoint or find_checkpoint(options.run)
+    path = find_checkpoint(options.run, options.checkpoint)
     model = make_model(config.model)
     checkpoint = load_checkpoint(model, path, use_ema=options.use_ema)
     evaluator = _make_evaluator(options, model, config.evaluation, records)

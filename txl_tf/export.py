@@ -12,7 +12,7 @@ from absl import flags
 from txl_tf.cli.config_flags import define_config_flags, override_evaluation
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import define_ema_flag, define_mask_flag, define_run_flags
+from txl_tf.cli.run_flags import check_run, define_ema_flag, define_mask_flag, define_run_flags
 from txl_tf.config import KERNEL_DTYPES, SAVED_MODEL, STEP_FORMATS, STEP_PRECISIONS, EvalConfig
 
 _OF_STEP = "with --format=litert and onnx"
@@ -69,6 +69,8 @@ def export_run(options: flags.FlagValues) -> None:
             f"--precision must be one of {', '.join(precisions)} with --format={options.format}. "
             f"Received: --precision={options.precision}"
         )
+    check_run(options.run)
+
     from txl_tf.inference import LanguageModel
 
     lm = LanguageModel.load(

@@ -9,7 +9,7 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import define_ema_flag, define_run_flags
+from txl_tf.cli.run_flags import check_run, define_ema_flag, define_run_flags
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -34,6 +34,8 @@ def export_release(options: flags.FlagValues) -> None:
         UserError: If there is no such run, the release does not support a setting of its model, or
             the folder cannot be written.
     """
+    check_run(options.run)
+
     from txl_tf.architectures.choice import check_transformer
     from txl_tf.model import TransformerXL
     from txl_tf.release.exporting import export_data, export_model
@@ -43,7 +45,7 @@ def export_release(options: flags.FlagValues) -> None:
 
     config, vocabulary = read_run_config(options.run), read_run_vocabulary(options.run)
     check_transformer(config.model, "the 2019 release")
-    checkpoint = options.checkpoint or find_checkpoint(options.run)
+    checkpoint = find_checkpoint(options.run, options.checkpoint)
     model = TransformerXL(config.model)
     is_averaged = load_weights(model, checkpoint, use_ema=options.use_ema)
     path = export_model(options.out, model, step=read_step(checkpoint))

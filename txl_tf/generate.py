@@ -16,6 +16,7 @@ from absl import flags
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import (
+    check_run,
     check_seeds,
     define_candidate_flags,
     define_draft_flag,
@@ -77,6 +78,7 @@ def generate_text(options: flags.FlagValues) -> None:
     """
     _check_flags(options)
     bans, stops = (_read_texts(name, options[name].value) for name in ("ban", "stop"))
+    check_run(options.run)
     prompt = _read_prompt(options)
 
     import txl_tf

@@ -5,7 +5,7 @@ python -m txl_tf.harness --model txl_tf --model_args run=runs/text8 --tasks lamb
 
 import sys
 
-from txl_tf.cli.quiet_start import quiet_start
+from txl_tf.quiet_start import quiet_start
 
 _NAME = "harness"
 

@@ -17,6 +17,7 @@ from txl_tf import presets
 from txl_tf.cli.config_flags import define_config_flags, override
 from txl_tf.cli.flags import define_flag, define_second_name, reraise_as_flag_error
 from txl_tf.cli.program import run_program
+from txl_tf.cli.run_flags import check_source
 from txl_tf.config import TRAINED_WITH, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 
@@ -88,6 +89,7 @@ def import_run(options: flags.FlagValues) -> None:
         from txl_tf.release.published import fetch_model
 
         source = str(fetch_model(options.download, Path(options.raw_dir)))
+    check_source(source)
 
     from txl_tf.release.importing import read_release, write_run
 

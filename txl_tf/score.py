@@ -20,7 +20,12 @@ from txl_tf.cli.config_flags import (
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.pipeline_flags import check_pipeline_flags, define_pipeline_flags, make_runner
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import define_mask_flag, define_precision_flag, define_run_flags
+from txl_tf.cli.run_flags import (
+    check_run,
+    define_mask_flag,
+    define_precision_flag,
+    define_run_flags,
+)
 from txl_tf.config import EvalConfig
 from txl_tf.data.documents import RULES
 from txl_tf.data.text_files import EncodingErrors, StandardInput, TextFile, find_files
@@ -94,6 +99,7 @@ def score_files(options: flags.FlagValues) -> None:
         UserError: If there is no run, or a text cannot be read or encoded.
     """
     _check_flags(options)
+    check_run(options.run, or_saved_model=True)
     if options.runner:
         _score_with_workers(options)
         return
@@ -162,7 +168,7 @@ def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
         evaluation = override_evaluation(read_run_config(folder).evaluation, options)
         # All workers use the same checkpoint, while the run may go on.
         if options.runner and not is_shared:
-            checkpoint = checkpoint or find_checkpoint(options.run)
+            checkpoint = find_checkpoint(options.run, checkpoint)
     return ScoringSettings(
         options.run,
         checkpoint,

@@ -4,6 +4,7 @@ python -m txl_tf.serve --model exported/text8
 """
 
 import os
+import shlex
 import sys
 
 from absl import flags
@@ -61,6 +62,17 @@ def serve_model(options: flags.FlagValues) -> None:
         UserError: If the folder is not a SavedModel, a package is missing, or a port cannot be
             listened at.
     """
+    if os.path.exists(os.path.join(options.model, "config.json")):
+        run = shlex.quote(options.model)
+        raise UserError(
+            f"`{options.model}` is a run. Export it first: python -m txl_tf.export --run {run} "
+            "--out FOLDER, then serve FOLDER"
+        )
+    if not os.path.exists(os.path.join(options.model, "saved_model.pb")):
+        raise UserError(
+            f"`{options.model}` is not a SavedModel, which txl_tf.export writes: saved_model.pb is "
+            "missing"
+        )
     try:
         from txl_tf.server.running import run_server
     except ImportError as error:

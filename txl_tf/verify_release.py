@@ -15,6 +15,7 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
+from txl_tf.cli.run_flags import check_run, check_source
 from txl_tf.config import SHAPELESS, AttentionSpan, ModelConfig
 from txl_tf.config.base import list_differences
 from txl_tf.errors import UserError
@@ -73,6 +74,9 @@ def verify_release(options: flags.FlagValues) -> bool:
         UserError: If there is no checkpoint, it cannot be read, or the run has another model.
     """
     spans = list_spans(options)
+    check_source(options.source)
+    if options.run:
+        check_run(options.run)
 
     from txl_tf.release import load_model, verdict, verify
     from txl_tf.release.checkpoint import find_release_checkpoint, list_differing_weights
@@ -144,7 +148,7 @@ def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
             f"`{model_dir}` has another model than the checkpoint: {'; '.join(differences)}"
         )
     model = TransformerXL(own)
-    load_weights(model, find_checkpoint(model_dir))
+    load_weights(model, find_checkpoint(model_dir, "newest"))
     return model
 
 

@@ -41,6 +41,33 @@ def test_a_flag_that_may_be_given_again_holds_all_values():
     assert read("--fruit=a,b", "--fruit=c", multiple=True) == ["a,b", "c"]
 
 
+def test_a_list_given_again_collects_its_values():
+    assert read("--fruit=a,b", "--fruit=c", kind=list) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("second", ["pear", "plum"])
+def test_a_second_value_is_refused(second):
+    with pytest.raises(
+        flags.Error, match=f"--fruit must be given once. Received: pear and {second}"
+    ):
+        read("--fruit=pear", f"--fruit={second}")
+
+
+def test_a_positional_value_counts_as_the_first():
+    options = flags.FlagValues()
+    define_flag(options, "run", str, None, "Folder.")
+    with pytest.raises(flags.Error, match=r"--run must be given once\. Received: a and b"):
+        parse_flags(options, ["eat.py", "a", "--run=b"], positional="run")
+
+
+def test_second_name_and_original_exclude_each_other():
+    options = flags.FlagValues()
+    define_flag(options, "fruit", str, None, "Fruit to eat.")
+    define_second_name(options, "food", "fruit")
+    with pytest.raises(flags.Error, match="--fruit must be given once"):
+        parse_flags(options, ["eat.py", "--fruit=pear", "--food=plum"])
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "rules", "message"),
     [

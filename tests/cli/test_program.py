@@ -121,7 +121,7 @@ def test_a_flag_may_have_an_upper_bound_of_its_own():
     ("error", "status", "line"),
     [
         (UserError("`a` is wrong.\n  Received: 3"), 1, "`a` is wrong. Received: 3"),
-        (OSError(28, "No space left", "runs/a"), 1, "[Errno 28] No space left: 'runs/a'"),
+        (OSError(28, "No space left", "runs/a"), 1, "`runs/a`: No space left"),
         (flags.Error("--a and --b"), 2, "--a and --b"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
@@ -186,6 +186,43 @@ def test_a_flag_that_names_files_takes_their_names(arguments):
     assert run_program("Counts.", options, lambda options: None, ["x", *arguments]) == 0
 
 
+MISSING = {
+    "txl_tf.train_gpu": "--model_dir=x/run --data_dir=x/data",
+    "txl_tf.analysis.page": "--run=x --out=page.html",
+    "txl_tf.analysis.samples": "--run=x",
+    "txl_tf.attention": "--run=x",
+    "txl_tf.context": "--run=x",
+    "txl_tf.data.inspect": "x",
+    "txl_tf.evaluate": "--run=x",
+    "txl_tf.export": "--run=x --out=y",
+    "txl_tf.export_release": "--run=x --out=y",
+    "txl_tf.generate": "--run=x --prompt=a",
+    "txl_tf.import_release": "--source=x --out=y",
+    "txl_tf.score": f"--run=x {__file__}",
+    "txl_tf.serve": "x",
+    "txl_tf.training.average": "x",
+    "txl_tf.verify_release": "x",
+}
+
+
+def test_a_missing_folder_is_told_before_tensorflow_is_loaded():
+    code = f"""
+import importlib, sys
+for name, arguments in {MISSING!r}.items():
+    assert importlib.import_module(name).main([name, *arguments.split()]) == 1, name
+    assert "tensorflow" not in sys.modules, name
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == len(MISSING)
+
+
 # Every flag of a program that names a file or a folder.
 PLACES = {
     "txl_tf.train_gpu": "data_dir model_dir record_info_dir corpus_info_path eval_ckpt_path "
@@ -216,9 +253,9 @@ PLACES = {
 )
 def test_no_program_takes_an_empty_path(program, flag, capsys):
     others = {"txl_tf.make_tfrecords": ["--dataset=text8"], "txl_tf.train_tpu": ["--tpu=local"]}
-    places = [f"--{name}=x" for name in PLACES[program].split()]
+    places = [f"--{name}={'' if name == flag else 'x'}" for name in PLACES[program].split()]
     main = importlib.import_module(program).main
-    assert main(["x", *others.get(program, []), *places, f"--{flag}="]) == 2
+    assert main(["x", *others.get(program, []), *places]) == 2
     assert f"--{flag} must name a file or a folder" in capsys.readouterr().err
 
 

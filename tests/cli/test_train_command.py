@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 from absl import flags
+from flag_lists import keep_last
 from places import GOLDEN
 
 from txl_tf import presets
@@ -78,7 +79,8 @@ def records(tmp_path):
 
 def read_flags(*arguments, data_dir="data"):
     options = define_flags()
-    parse_flags(options, ["train.py", f"--data_dir={data_dir}", "--model_dir=run", *arguments])
+    given = keep_last([f"--data_dir={data_dir}", "--model_dir=run", *arguments])
+    parse_flags(options, ["train.py", *given])
     return options
 
 

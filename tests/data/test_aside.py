@@ -3,10 +3,12 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from txl_tf.data.aside import work_aside
+from txl_tf.errors import StorageError
 
 HOST = socket.gethostname()
 
@@ -95,3 +97,11 @@ def test_a_prefix_may_hold_any_character(tmp_path, dead_pid):
     left = make_left(tmp_path, f"a[1]*.{HOST}-{dead_pid}-x")
     with work_aside(tmp_path, "a[1]*."):
         assert not left.exists()
+
+
+def test_a_place_that_cannot_be_written_is_named_without_temporary_names():
+    with (
+        pytest.raises(StorageError, match=r"^`/proc/new` cannot be written: No such file"),
+        work_aside(Path("/proc/new"), "apple."),
+    ):
+        pass

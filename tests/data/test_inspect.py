@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from txl_tf import make_tfrecords
 from txl_tf.data.inspect import main
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.writing import TokenChunk, write_records
@@ -45,15 +46,15 @@ def test_a_data_set_is_described(folder, capsys):
 
 def test_each_split_has_a_row(folder, capsys):
     _, text, _ = run(capsys, folder)
-    names = ["split", "tokens", "documents", "bytes", "bytes/token", "symbols", "used", "unknown"]
+    names = ["split", "tokens", "documents", "file", "bytes", "symbols", "used", "unknown"]
     assert list_row(text, "split") == names
-    assert list_row(text, "train") == ["train", "16", "2", "32", "2.000", "8", "6.250%"]
-    assert list_row(text, "valid") == ["valid", "5", "0", "21", "4.200", "5", "0.000%"]
+    assert list_row(text, "train") == ["train", "16", "2", "32", "8", "6.250%"]
+    assert list_row(text, "valid") == ["valid", "5", "0", "21", "5", "0.000%"]
 
 
 def test_an_empty_split_has_a_row(folder, capsys):
     _, text, _ = run(capsys, folder)
-    assert list_row(text, "test") == ["test", "0", "0", "0", "0.000", "0", "0.000%"]
+    assert list_row(text, "test") == ["test", "0", "0", "0", "0", "0.000%"]
 
 
 def test_the_first_lines_are_shown(folder, capsys):
@@ -88,3 +89,20 @@ def test_an_unknown_split_is_told_in_one_line(folder, capsys):
     status, _, error = run(capsys, folder, "--split=dev")
     assert status == 1
     assert "has no split 'dev'; it has train, valid, test." in error
+
+
+def test_bytes_are_shown_as_bytes(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("aab\n")
+    flags = ["--dataset=text", f"--train={tmp_path}/a.txt", f"--data_dir={tmp_path}/records"]
+    assert make_tfrecords.main(["make_tfrecords.py", *flags]) == 0
+    _, text, _ = run(capsys, tmp_path / "records")
+    assert "symbols: b'a' b'" in text
+
+
+def test_a_run_is_told_from_records(tmp_path, capsys):
+    (tmp_path / "data.json").write_text("{}")
+    status, _, error = run(capsys, tmp_path)
+    assert (status, error) == (
+        1,
+        f"inspect: `{tmp_path}` is a run; its data.json names the folder of its records.\n",
+    )

@@ -196,6 +196,13 @@ def test_patterns_name_files_in_order_each_once(tree, patterns, names):
     assert " ".join(str(file.path.relative_to(tree)) for file in files) == names
 
 
+def test_repeated_files_are_reported(tree, capsys):
+    find_files([f"{tree}/b.txt", f"{tree}/d/../?.txt", f"{tree}/c.md"])
+    assert capsys.readouterr().out == f"Given more than once, but read once: {tree}/b.txt.\n"
+    find_files([f"{tree}/?.txt"])
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("pattern", ["nowhere.txt", "*.csv"])
 def test_a_pattern_must_match_a_file(tree, pattern):
     with pytest.raises(TextError, match=r"no file matches '.*'\."):
@@ -217,3 +224,8 @@ def test_a_pipe_is_no_file(tree):
 def test_a_tilde_is_the_home_folder(tree, monkeypatch):
     monkeypatch.setenv("HOME", str(tree))
     assert find_files(["~/a.txt"]) == (TextFile(tree / "a.txt"),)
+
+
+def test_a_bracket_in_a_pattern_that_matches_nothing_is_explained(tree):
+    with pytest.raises(TextError, match=r"\[ begins a set of characters; write \[\[\] for \[\.$"):
+        find_files([f"{tree}/my [d]/*.txt"])

@@ -232,3 +232,10 @@ def test_symbols_of_subwords_begin_with_the_bytes(vocabulary):
     symbols = (UNKNOWN, NEWLINE, *BYTES[::-1], "a")
     with pytest.raises(UserError, match=r"must begin with '<unk>', '\\n' and the 256 bytes"):
         Vocabulary("subword", symbols, sentencepiece=vocabulary.sentencepiece)
+
+
+def test_a_tokenizer_starts_silently(capfd):
+    vocabulary = Vocabulary.learn("subword", [TEXT], max_symbols=300)
+    capfd.readouterr()
+    vocabulary.encode("abc")
+    assert capfd.readouterr().err == ""

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import tensorflow as tf
+from flag_lists import keep_last
 from places import ROOT
 
 from txl_tf import train_gpu
@@ -48,7 +49,8 @@ def write_data(folder):
 
 def make_arguments(data_dir, model_dir, *more):
     places = [f"--data_dir={data_dir}", f"--model_dir={model_dir}"]
-    return [*places, *(f"--{name}={value}" for name, value in FLAGS.items()), "--jit=none", *more]
+    shape = (f"--{name}={value}" for name, value in FLAGS.items())
+    return keep_last([*places, *shape, "--jit=none", *more])
 
 
 def run_main(data_dir, model_dir, *more):

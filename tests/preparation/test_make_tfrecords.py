@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from flag_lists import keep_last
 from places import GOLDEN, ROOT
 
 from txl_tf import make_tfrecords
@@ -32,7 +33,7 @@ def run(*arguments, cwd=ROOT):
 
 def call(*arguments):
     """Runs the program in this process, which spares the import of tensorflow."""
-    return make_tfrecords.main(["make_tfrecords.py", *map(str, arguments)])
+    return make_tfrecords.main(["make_tfrecords.py", *keep_last(map(str, arguments))])
 
 
 @pytest.fixture
@@ -229,7 +230,7 @@ def test_a_full_disk_is_one_line_and_status_1(text8, tmp_path, capsys, monkeypat
     monkeypatch.setattr(writing_module, "write_split", fail)
     assert call(*text8) == 1
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error == "make_tfrecords.py: [Errno 28] No space left on device: 'train-00000'"
+    assert error == "make_tfrecords.py: `train-00000`: No space left on device"
     assert not (tmp_path / "records").exists()
 
 

@@ -26,6 +26,25 @@ def files(tmp_path):
     return tmp_path, [f"--train={tmp_path}/a.txt", f"--valid={tmp_path}/b.txt"]
 
 
+def test_training_files_in_another_split_are_warned_of(files, capsys):
+    folder, flags = files
+    assert call(folder, *flags) == 0
+    assert capsys.readouterr().err == ""
+    (folder / "link.txt").symlink_to(folder / "a.txt")
+    assert call(folder, *flags, f"--test={folder}/*.txt", "--overwrite") == 0
+    assert capsys.readouterr().err == (
+        "warning: test contains training text, so its losses will be too low: "
+        f"{folder}/a.txt, {folder}/link.txt in both\n"
+    )
+
+
+def test_training_files_of_several_flags_are_all_read(files):
+    folder, flags = files
+    (folder / "c.txt").write_text("the end\n")
+    assert call(folder, *flags, f"--train={folder}/c.txt") == 0
+    assert read_text(folder / "records", "train") == TEXT + "the end\n"
+
+
 def read_text(folder, split):
     return open_records(folder).vocabulary.decode(read_ids(folder, split))
 

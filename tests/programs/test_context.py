@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from flag_lists import keep_last
 from small_commands import run_main
 
 import txl_tf
@@ -94,7 +95,8 @@ def test_bad_input_is_one_line(run, tmp_path, capsys, arguments, status, message
     places = {"run": run, "tmp": tmp_path, "other": strange}
     before = {path.name for path in run.iterdir()}
     more = [argument.format(**places) for argument in arguments]
-    assert call(f"--run={run}", *CONTEXTS, "--out=" + str(tmp_path / "out"), *more) == status
+    common = keep_last([*CONTEXTS, f"--out={tmp_path / 'out'}", *more])
+    assert call(f"--run={run}", *common) == status
     lines = capsys.readouterr().err.strip().splitlines()
     assert re.search(message, lines[-1]), lines
     assert {path.name for path in run.iterdir()} <= before | {"context_losses"}

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from flag_lists import keep_last
 from small_commands import (
     N_TEST,
     N_TOKEN,
@@ -74,7 +75,7 @@ def test_a_learning_rate_of_0_is_the_static_evaluation(run, capsys):
 
 
 def test_the_table_names_rule_and_lanes(run, capsys):
-    assert call(run, *STEPS, "--dynamic_rule=sgd", "--dynamic_n_batches=200") == 0
+    assert call(run, *keep_last([*STEPS, "--dynamic_rule=sgd", "--dynamic_n_batches=200"])) == 0
     out = capsys.readouterr().out
     assert "dynamic     rule sgd, learning_rate 0.1, decay 0.003\n" in out
     assert "lanes       1\n" in out

@@ -121,7 +121,7 @@ def test_records_without_symbols_do_not_fit_a_run_with_symbols(tmp_path, capsys)
     assert run_main(write_own(tmp_path / "own"), tmp_path / "run", "--train_steps=4") == 0
     assert run_main(TEXT8, tmp_path / "run", RELEASE, "--do_train=false", "--do_eval") == 1
     *_, line = capsys.readouterr().err.splitlines()
-    assert "holds a run on records with a vocabulary, these have none. Choose another" in line
+    assert "holds a run on records with a vocabulary, these have none. Pass the run" in line
 
 
 def test_an_imported_model_is_evaluated_on_the_records_it_came_from(tmp_path, capsys):

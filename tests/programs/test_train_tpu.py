@@ -1,5 +1,7 @@
 """The program for TPUs, with the chip replaced by logical devices of the CPU."""
 
+import urllib.error
+
 import numpy as np
 import pytest
 from small_commands import make_arguments, read_log, write_data
@@ -37,17 +39,27 @@ def test_a_tpu_trains_as_a_gpu_does(data_dir, tmp_path, monkeypatch, two_replica
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("the name cannot be resolved\nmore lines"), "the name cannot be resolved"),
+        (
+            urllib.error.URLError("[Errno -2] Name or service not known"),
+            "this machine is not in Google Cloud, or has no network",
+        ),
+    ],
+    ids=["resolver", "no cloud"],
+)
 def test_a_tpu_that_is_not_there_is_one_line_that_says_what_was_tried(
-    data_dir, tmp_path, capsys, monkeypatch
+    data_dir, tmp_path, capsys, monkeypatch, error, reason
 ):
     def fail(*_):
-        raise RuntimeError("the name cannot be resolved\nmore lines")
+        raise error
 
     monkeypatch.setattr("tensorflow.distribute.cluster_resolver.TPUClusterResolver", fail)
     assert run_main(data_dir, tmp_path / "run") == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "train_tpu.py: no TPU was found with tpu='v5', tpu_zone=None, gcp_project=None: "
-        "the name cannot be resolved"
+        f"train_tpu.py: no TPU was found with tpu='v5', tpu_zone=None, gcp_project=None: {reason}"
     )
 
 

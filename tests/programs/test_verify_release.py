@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from flag_lists import keep_last
 from golden_cases import load_case
 from places import ROOT
 
@@ -122,7 +123,8 @@ def test_a_run_of_another_model_is_refused(source, tmp_path, capsys):
     ],
 )
 def test_bad_input_is_one_line(source, capsys, arguments, status, message):
-    assert run(source, *arguments) == status
+    command = ["verify_release.py", f"--source={source}", *keep_last([*SMALL, *arguments])]
+    assert verify_release.main(command) == status
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1

@@ -90,7 +90,7 @@ def test_a_folder_without_a_run_has_no_vocabulary(tmp_path):
         ("absent", r"is missing, and so is the folder$"),
         ("text8_bas", r"and so is the folder. 'text8_base' is a preset"),
         ("text8_base", r"'text8_base' is a preset: train it, or import its weights"),
-        ("exported", r"It is a SavedModel: load it with `tf.saved_model.load`"),
+        ("exported", r"It is a SavedModel, for `txl_tf.score` and `txl_tf.serve`"),
     ],
 )
 def test_what_is_no_run_is_told_what_it_is(name, hint, tmp_path, monkeypatch):
@@ -228,12 +228,12 @@ def test_a_run_without_a_vocabulary_reopens(nameless):
 
 
 def test_a_vocabulary_does_not_fit_a_run_without_one(nameless):
-    with pytest.raises(UserError, match=r"on records with no vocabulary\. Choose another"):
+    with pytest.raises(UserError, match=r"on records with no vocabulary\. Pass the run"):
         check_run_folder(str(nameless), CONFIG, VOCABULARY)
 
 
 def test_records_without_a_vocabulary_do_not_fit_a_run_with_one(folder):
-    with pytest.raises(UserError, match=r"on records with a vocabulary, these have none\. Choose"):
+    with pytest.raises(UserError, match=r"with a vocabulary, these have none\. Pass the run"):
         check_run_folder(str(folder), CONFIG, None)
 
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks.several_workers import make_environments
+from tests.helpers.flag_lists import keep_last
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
@@ -87,7 +88,7 @@ def make_arguments(
     folder: Path, kind: str, data_dir: Path, replicas: int, options: flags.FlagValues
 ) -> list[str]:
     """Returns the arguments of the training program that trains into `folder`."""
-    return [
+    arguments = [
         f"--data_dir={data_dir}",
         f"--model_dir={folder}",
         f"--train_steps={options.steps}",
@@ -96,6 +97,7 @@ def make_arguments(
         f"--cpu_replicas={replicas}",
         *shlex.split(f"{MODEL} {RUN} {KINDS[kind]}"),
     ]
+    return keep_last(arguments)
 
 
 def read_numbers(folder: Path) -> dict[str, float]:

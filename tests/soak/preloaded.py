@@ -1,6 +1,6 @@
 """What the processes of the soak are forked with."""
 
-from txl_tf.cli.quiet_start import quiet_start
+from txl_tf.quiet_start import quiet_start
 
 with quiet_start():
     import tensorflow as tf  # noqa: F401

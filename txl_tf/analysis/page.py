@@ -17,6 +17,7 @@ from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import (
     check_out_files,
+    check_run,
     define_mask_flag,
     define_precision_flag,
     define_run_flags,
@@ -78,6 +79,8 @@ def write_page(options: flags.FlagValues) -> None:
         UserError: If there is no run, or the text cannot be read or is too short.
     """
     _check_flags(options)
+
+    check_run(options.run)
 
     from txl_tf.analysis.attention_stretch import parse_heads
     from txl_tf.analysis.text_page import estimate_size
@@ -151,7 +154,8 @@ def _read_split(
     records = open_run_records(options.run, options.data_dir, options.data_format)
     check_data(records, read_run_config(options.run), model_dir=options.run, split=options.split)
     tokens = records.split(options.split)
-    start = min(options.start, len(tokens))
+    _check_start(options.start, len(tokens), f"split {options.split}")
+    start = options.start
     stop = min(start + options.tokens, len(tokens))
     source = f"{records.dataset}, split {options.split}"
     text = _Text(
@@ -183,11 +187,25 @@ def _read_text(options: flags.FlagValues, lm: "LanguageModel") -> tuple["Vocabul
         if n_taken > stop:
             is_cut = True
             break
+    _check_start(options.start, n_taken, str(files[0]))
     ids = np.concatenate([np.zeros(0, np.int32), *taken])[options.start : stop]
     part = f", {len(ids):,} tokens"
     if options.start or is_cut:
         part = f", tokens {options.start:,} to {options.start + len(ids) - 1:,}"
     return lm.vocabulary, _Text(f"{files[0]}{part}", ids)
+
+
+def _check_start(start: int, n_tokens: int, name: str) -> None:
+    """Checks that a page would show at least two tokens, which it needs.
+
+    Raises:
+        UserError: If it would not.
+    """
+    if start > n_tokens - 2:
+        raise UserError(
+            f"{name} has {n_tokens:,} tokens, and a page needs 2 of them from --start on. "
+            f"Received: --start={start}"
+        )
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import (
     check_out_files,
+    check_run,
     check_seeds,
     define_candidate_flags,
     define_draft_flag,
@@ -70,6 +71,9 @@ def show_samples(options: flags.FlagValues) -> None:
     """
     _check_flags(options)
 
+    check_run(options.run)
+    records = open_run_records(options.run, options.data_dir, options.data_format)
+
     from txl_tf.architectures.choice import check_transformer
     from txl_tf.evaluation.checkpoints import check_data, describe_span
     from txl_tf.inference import load
@@ -78,7 +82,6 @@ def show_samples(options: flags.FlagValues) -> None:
 
     config = read_run_config(options.run)
     check_transformer(config.model, "generation")
-    records = open_run_records(options.run, options.data_dir, options.data_format)
     check_data(records, config, model_dir=options.run, split=options.split)
     if records.vocabulary is None:
         raise UserError(f"`{records.data_dir}` has no vocabulary: its ids cannot be shown as text")

@@ -1,10 +1,12 @@
 """Opens a data set in any supported format: the one that flags name, or that of a run."""
 
+import os
 from typing import TYPE_CHECKING
 
 from absl import flags
 
 from txl_tf.cli.flags import define_flag
+from txl_tf.data.files import is_remote
 from txl_tf.data.reading import open_records
 from txl_tf.data.writing import holds_records
 from txl_tf.errors import UserError
@@ -45,7 +47,9 @@ def open_data_set(
             record_info_dir=place.record_info_dir,
             corpus_info_path=place.corpus_info_path,
         )
-    if not holds_records(place.data_dir):
+    if not holds_records(place.data_dir) and (
+        is_remote(place.data_dir) or os.path.isdir(place.data_dir)
+    ):
         from txl_tf.release.records import holds_release_records
 
         if holds_release_records(place.data_dir):

@@ -8,6 +8,7 @@ from absl import flags
 
 from txl_tf.compilation import choose_jit, has_accelerator
 from txl_tf.config import KERNEL_DTYPES, LSTM, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config.run_options import RunOptions
 from txl_tf.data.data_set import DataSet
 from txl_tf.errors import UserError
 from txl_tf.evaluation.checkpoints import describe_evaluation
@@ -24,12 +25,17 @@ _SAMPLED_TOKENS = 200_000  # whose bins are counted
 
 
 def describe_dry_run(
-    options: flags.FlagValues, records: DataSet, config: RunConfig, n_replicas: int | None
+    options: flags.FlagValues,
+    run_options: RunOptions,
+    records: DataSet,
+    config: RunConfig,
+    n_replicas: int | None,
 ) -> Iterator[str]:
     """Yields lines about what the training would do and need.
 
     Args:
         options: The flags of the training command.
+        run_options: When the run logs, saves, evaluates and stops.
         records: The data set.
         config: The config of the run.
         n_replicas: The number of replicas; `None` if it is known only when training starts.
@@ -85,8 +91,9 @@ def describe_dry_run(
     changes = describe_changes(first_step, found.training, training) if found else {}
     for subject, change in changes.items():
         yield f"{subject:<12}{change}"
-    yield f"saves       every {options.save_steps:,} steps and at the end, to {model_dir}"
-    yield f"evaluation  {_describe_evaluations(options, records, config)}"
+    yield f"saves       every {run_options.save_steps:,} steps and at the end, to {model_dir}"
+    evaluations = _describe_evaluations(run_options, records, config, at_end=options.do_eval)
+    yield f"evaluation  {evaluations}"
     if has_estimates and config.model.can_have_memory:
         yield from _describe_token(config.model, config.evaluation)
 
@@ -183,11 +190,13 @@ def _describe_start(
     return f"the weights of {options.warm_start_path}"
 
 
-def _describe_evaluations(options: flags.FlagValues, records: DataSet, config: RunConfig) -> str:
+def _describe_evaluations(
+    options: RunOptions, records: DataSet, config: RunConfig, *, at_end: bool
+) -> str:
     times = []
     if options.eval_every:
         times.append(f"every {options.eval_every:,} steps and at the end")
-    if options.do_eval:
+    if at_end:
         times.append("after training")
     if not times:
         return "none"

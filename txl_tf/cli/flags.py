@@ -57,7 +57,9 @@ def define_flag(
         required: Whether the flag must be given.
         is_path: Whether the flag names files or folders. An empty text is then an error: it is
             usually an unset shell variable, and would mean the current folder.
-        multiple: Whether the flag may be given more than once; its value is then a list.
+        multiple: Whether the value is a list of the texts of all its occurrences, each unsplit.
+
+    A flag that is given again adds to its value if that is a list; otherwise it is an error.
     """
     if kind is int:
         lower_bound = -MAX_INTEGER if lower_bound is None else lower_bound
@@ -65,7 +67,7 @@ def define_flag(
     parser = FlagParser(
         name, kind, tuple(choices or ()), lower_bound, upper_bound, required, is_path
     )
-    flag_class: Any = flags.MultiFlag if multiple else flags.Flag
+    flag_class: Any = flags.MultiFlag if multiple else _OnceFlag
     flag = flag_class(parser, None, name, default, help_text, boolean=kind is bool)
     flag.help = help_text  # without the additions of absl
     flags.DEFINE_flag(flag, options)
@@ -75,6 +77,24 @@ def define_second_name(options: flags.FlagValues, name: str, original: str) -> N
     """Defines another name of an existing flag; both names set the same value."""
     flags.DEFINE_alias(name, original, flag_values=options)
     options[name].help = f"Second name of --{original}."
+
+
+class _OnceFlag(flags.Flag):
+    """A flag that adds the values of a list, and refuses a second value of any other kind."""
+
+    def parse(self, argument: Any) -> None:
+        parser: Any = self.parser
+        if not self.present or argument is None:
+            super().parse(argument)
+            return
+        earlier: Any = self.value
+        if parser.kind is not list:
+            raise flags.Error(
+                f"--{self.name} must be given once. Received: {write_value(earlier)} and {argument}"
+            )
+        super().parse(argument)
+        added: Any = self.value
+        self.value = earlier + added
 
 
 @dataclasses.dataclass(eq=False)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from absl import flags
 
 from txl_tf.cli.flags import format_help, parse_flags
-from txl_tf.cli.quiet_start import quiet_start
 from txl_tf.cli.versions import describe_versions
-from txl_tf.errors import StoppedError, UserError
+from txl_tf.errors import StoppedError, UserError, explain
+from txl_tf.quiet_start import quiet_start
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 _VERSION_HELP = (
@@ -57,15 +57,18 @@ def run_program(
             return 0
         parse_flags(options, argv, positional=positional, rest=rest)
         # TensorFlow's messages about the machine would bury the program's own lines.
-        with quiet_start():
+        with quiet_start(notice=True):
             main(options)
     except flags.Error as error:
         return _fail(name, error, EXIT_USAGE)
     except BrokenPipeError:  # the reader of the output has finished, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
-    except (UserError, OSError) as error:
+    except UserError as error:
         return _fail(name, error, EXIT_FAILED)
+    except OSError as error:
+        place = f"`{os.fspath(error.filename)}`: " if isinstance(error.filename, str) else ""
+        return _fail(name, f"{place}{explain(error)}", EXIT_FAILED)
     except StoppedError as stop:
         return _fail(name, stop, stop.status)
     except KeyboardInterrupt:

@@ -8,13 +8,44 @@ from txl_tf.cli.flags import define_flag
 from txl_tf.config import KERNEL_DTYPES, MAX_DRAFT_LEN, MAX_SAMPLING_SEED
 from txl_tf.data.files import is_remote
 from txl_tf.errors import UserError
+from txl_tf.runs.folder import read_run_config
+
+CHECKPOINT_HELP = (
+    "Checkpoint to read: newest; best, by the evaluations during training; a step; a name in the "
+    "run folder; or a path. [default: newest]"
+)
 
 
 def define_run_flags(options: flags.FlagValues) -> None:
     """Defines the flags of the run and its checkpoint."""
     define_flag(options, "run", str, None, "Folder of the run.", required=True, is_path=True)
-    help_text = "Path of the checkpoint to use. [default: the newest]"
-    define_flag(options, "checkpoint", str, None, help_text, is_path=True)
+    define_checkpoint_flag(options)
+
+
+def define_checkpoint_flag(options: flags.FlagValues) -> None:
+    """Defines the flag of the checkpoint; `find_checkpoint` finds the one that it names."""
+    define_flag(options, "checkpoint", str, None, CHECKPOINT_HELP, is_path=True)
+
+
+def check_run(path: str, *, or_saved_model: bool = False) -> None:
+    """Checks that a local path is a run folder, before TensorFlow is loaded.
+
+    Raises:
+        UserError: If it is none.
+    """
+    is_saved_model = or_saved_model and os.path.exists(os.path.join(path, "saved_model.pb"))
+    if not is_remote(path) and not is_saved_model:
+        read_run_config(path)
+
+
+def check_source(path: str) -> None:
+    """Checks that a local path of the 2019 release exists, before TensorFlow is loaded.
+
+    Raises:
+        UserError: If it is missing.
+    """
+    if not is_remote(path) and not os.path.exists(path) and not os.path.exists(f"{path}.index"):
+        raise UserError(f"`{path}` does not exist")
 
 
 def define_ema_flag(options: flags.FlagValues) -> None:

@@ -27,6 +27,8 @@ from txl_tf.config.run_options import RunOptions
 from txl_tf.data.data_set import DataSet
 from txl_tf.data.files import check_folder, is_remote
 from txl_tf.errors import UserError
+from txl_tf.runs.checkpoint_files import find_checkpoint
+from txl_tf.runs.folder import read_run_options
 from txl_tf.runs.lock import lock_run
 from txl_tf.training.cluster import is_chief
 
@@ -51,6 +53,7 @@ class Inputs(NamedTuple):
         options: The flags.
         preset: The preset of --preset; `None` if it is not given.
         found: The config of the run in --model_dir; `None` for a new run.
+        run_options: When the run logs, saves, evaluates and stops.
         place: The place of the data.
         records: The data set.
     """
@@ -58,6 +61,7 @@ class Inputs(NamedTuple):
     options: flags.FlagValues
     preset: presets.Preset | None
     found: "RunConfig | None"
+    run_options: RunOptions
     place: "DataPlace"
     records: DataSet
 
@@ -87,7 +91,7 @@ def run(
     if trains(options):
         _train(inputs, make_strategy, count_replicas)
     elif is_chief():
-        _set_determinism(options)
+        _set_determinism(inputs)
         _evaluate(inputs, read_config_to_evaluate(options, inputs.preset))
     else:
         print("Nothing to do for this process: the chief evaluates.")
@@ -102,17 +106,18 @@ def _check_paths(options: flags.FlagValues) -> None:
     """
     check_folder(options.model_dir)
     folder = os.path.join(options.model_dir, "checkpoints")
-    # A run that continues needs no warm start, and training may still save the other checkpoint.
+    # A run that continues needs no warm start.
     is_new = not os.path.isdir(folder) or not any(n.endswith(".index") for n in os.listdir(folder))
-    warm_start = options.warm_start_path if is_new else None
-    needed = warm_start if trains(options) else options.eval_ckpt_path
+    needed = options.warm_start_path if is_new and trains(options) else None
+    if options.eval_ckpt_path and not trains(options):  # training may still save it
+        needed = find_checkpoint(options.model_dir, options.eval_ckpt_path)
     if needed and not is_remote(needed) and not os.path.exists(f"{needed}.index"):
         hint = ". It is a folder: name one of its files ckpt-STEP.index, without .index"
         raise UserError(
             f"checkpoint {needed} cannot be restored: {needed}.index is missing"
             f"{hint if os.path.isdir(needed) else ''}"
         )
-    for path in filter(None, (options.eval_ckpt_path, options.warm_start_path)):
+    for path in filter(None, (needed, options.eval_ckpt_path, options.warm_start_path)):
         from txl_tf.runs.checkpoint_reader import check_not_release
 
         check_not_release(path)
@@ -140,11 +145,14 @@ def _open_inputs(options: flags.FlagValues) -> Inputs:
         eval_batch_size=_get_flag(options, "eval_batch_size", evaluation.eval_batch_size),
         tgt_len=_get_flag(options, "tgt_len", training.tgt_len),
     )
+    remembered = read_run_options(options.model_dir) or RunOptions()
+    run_options = reraise_as_flag_error(override, remembered, options)
+    inputs = Inputs(options, preset, found, run_options, place, records)
     if trains(options):
         records.split("train")
-    if _needs_eval_split(options):
-        records.split(options.eval_split)
-    return Inputs(options, preset, found, place, records)
+    if _needs_eval_split(inputs):
+        records.split(inputs.run_options.eval_split)
+    return inputs
 
 
 def _get_flag(options: flags.FlagValues, name: str, default: int) -> Any:
@@ -152,16 +160,15 @@ def _get_flag(options: flags.FlagValues, name: str, default: int) -> Any:
     return options[name].value if options[name].present else default
 
 
-def _needs_eval_split(options: flags.FlagValues) -> bool:
-    return evaluates(options) or options.eval_every > 0
+def _needs_eval_split(inputs: Inputs) -> bool:
+    return evaluates(inputs.options) or inputs.run_options.eval_every > 0
 
 
 def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountReplicas) -> None:
     """Trains, or describes the training in a dry run; then evaluates if the flags say so."""
-    options, preset, found, place, records = inputs
+    options, preset, found, run_options, place, records = inputs
     start = None if found else find_start(options, records)
     configs = reraise_as_flag_error(make_configs, options, records, preset, found, start)
-    run_options = reraise_as_flag_error(override, RunOptions(), options)
     with _lock_folder(options):
         from txl_tf.cli.dry_run import describe_dry_run
         from txl_tf.evaluation.checkpoints import check_documents
@@ -169,14 +176,14 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
         from txl_tf.training import job
         from txl_tf.training.workers import Workers
 
-        _set_determinism(options)
+        _set_determinism(inputs)
         config = RunConfig(records.dataset, *configs)
-        if _needs_eval_split(options) and config.evaluation.reset_at_documents:
-            check_documents(records, options.eval_split)  # now, and not after the training
+        if _needs_eval_split(inputs) and config.evaluation.reset_at_documents:
+            check_documents(records, run_options.eval_split)  # now, and not after the training
         try:
             if options.dry_run:
                 n_replicas = count_replicas(options)
-                for line in describe_dry_run(options, records, config, n_replicas):
+                for line in describe_dry_run(options, run_options, records, config, n_replicas):
                     print(line)
                 return
             workers = Workers(make_strategy(options))
@@ -186,12 +193,10 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
                 config,
                 run_options,
                 model_dir=options.model_dir,
-                eval_split=options.eval_split,
                 warm_start_path=options.warm_start_path,
-                use_ema=options.use_ema,
                 settings=_write_settings(options),
                 data_place=place,
-                make_sampler=_choose_sampler(options, records, config),
+                make_sampler=_choose_sampler(inputs, config),
             )
         except OtherConfigError as error:
             raise UserError(explain_other_config(options, error, preset, config, place)) from error
@@ -208,12 +213,12 @@ def _lock_folder(options: flags.FlagValues) -> contextlib.AbstractContextManager
     return lock_run(options.model_dir) if writes else contextlib.nullcontext()
 
 
-def _set_determinism(options: flags.FlagValues) -> None:
-    """Restricts TensorFlow to deterministic operations, if the flags say so."""
-    if options.deterministic:
+def _set_determinism(inputs: Inputs) -> None:
+    """Restricts TensorFlow to deterministic operations, if the run does so."""
+    if inputs.run_options.deterministic:
         from txl_tf.training.job import make_deterministic
 
-        make_deterministic(options.seed)
+        make_deterministic(inputs.options.seed)
 
 
 def _write_settings(options: flags.FlagValues) -> str:
@@ -222,15 +227,14 @@ def _write_settings(options: flags.FlagValues) -> str:
     return json.dumps({name: values[name] for name in values if name not in _PLACES})
 
 
-def _choose_sampler(
-    options: flags.FlagValues, records: DataSet, config: "RunConfig"
-) -> "SamplerMaker | None":
+def _choose_sampler(inputs: Inputs, config: "RunConfig") -> "SamplerMaker | None":
     """Returns a function that makes the sampler of evaluations in training; `None` for no samples.
 
     TPUs make no samples: they are not suited to generating one token at a time. Nor do LSTMs, for
     which there is no generation.
     """
-    has_samples = options.sample_tokens and options.eval_every and "tpu" not in options
+    options, records = inputs.run_options, inputs.records
+    has_samples = options.sample_tokens and options.eval_every and "tpu" not in inputs.options
     if records.vocabulary is None or not has_samples:
         return None
     if not config.model.can_have_memory:
@@ -253,15 +257,15 @@ def _evaluate(inputs: Inputs, config: "RunConfig") -> None:
     """Evaluates the checkpoints that the flags name."""
     from txl_tf.evaluation.checkpoints import evaluate_checkpoints
 
-    options = inputs.options
+    options, run_options = inputs.options, inputs.run_options
     evaluate_checkpoints(
         inputs.records,
         config,
         model_dir=options.model_dir,
-        split=options.eval_split,
+        split=run_options.eval_split,
         checkpoint=options.eval_ckpt_path,
         first_step=options.start_eval_steps if options.do_eval_only else None,
         max_segments=options.max_eval_batch if options.max_eval_batch > 0 else None,
-        use_ema=options.use_ema,
+        use_ema=run_options.use_ema,
         jit=options.jit,
     )

@@ -9,6 +9,7 @@ from txl_tf.cli.config_flags import define_config_flags
 from txl_tf.cli.data_formats import DATA_FORMATS, RECORDS, RELEASE
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.legacy_flags import TRAINING_FLAGS, define_legacy_flags
+from txl_tf.cli.run_flags import CHECKPOINT_HELP
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.run_options import RunOptions
 
@@ -40,14 +41,7 @@ def define_flags() -> flags.FlagValues:
     define("do_train", bool, True, "Train.")
     define("do_eval", bool, False, "Evaluate, after training if --do_train is set.")
     define("do_eval_only", bool, False, "Evaluate all checkpoints of the run instead of training.")
-    define("eval_split", str, "valid", "Split to evaluate on.")
-    define(
-        "eval_ckpt_path",
-        str,
-        None,
-        "Path of the checkpoint to evaluate. [default: the newest]",
-        is_path=True,
-    )
+    define("eval_ckpt_path", str, None, CHECKPOINT_HELP, is_path=True)
     define(
         "start_eval_steps",
         int,
@@ -62,8 +56,6 @@ def define_flags() -> flags.FlagValues:
         "Path of the checkpoint whose weights a new run starts from (fine-tuning).",
         is_path=True,
     )
-    help_text = "Use the averaged weights if a checkpoint has them (see --ema and --average_from)."
-    define("use_ema", bool, True, help_text)
     define(
         "tie_weight",
         bool,
@@ -76,8 +68,8 @@ def define_flags() -> flags.FlagValues:
         False,
         "Print what the command would do and the resources that it would need, and stop.",
     )
-    define("deterministic", bool, False, "Use only operations with bitwise reproducible results.")
-    for config in (RunOptions, ModelConfig, TrainConfig, EvalConfig):
+    define_config_flags(options, RunOptions)
+    for config in (ModelConfig, TrainConfig, EvalConfig):
         define_config_flags(options, config)
     define_legacy_flags(options, TRAINING_FLAGS)
     return options

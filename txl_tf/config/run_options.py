@@ -8,7 +8,9 @@ from txl_tf.config.base import Config, define_field, document_fields
 @document_fields
 @dataclass(frozen=True)
 class RunOptions(Config):
-    """When a run logs, saves, evaluates and stops.
+    """How a run is driven: when it logs, saves, evaluates and stops.
+
+    A run remembers these settings, except for `max_hours`.
 
     Raises:
         UserError: If a value is out of its range.
@@ -39,6 +41,13 @@ class RunOptions(Config):
         "Early stopping: end training after this many evaluations without a new best; 0 to "
         "train to the end.",
         lower_bound=0,
+    )
+    eval_split: str = define_field("valid", "Split to evaluate on.")
+    use_ema: bool = define_field(
+        True, "Use the averaged weights if a checkpoint has them (see --ema and --average_from)."
+    )
+    deterministic: bool = define_field(
+        False, "Use only operations with bitwise reproducible results."
     )
     max_bad_steps: int = define_field(
         10,

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from txl_tf.errors import StorageError, explain_errors
+
 _LEFTOVER_AGE = 24 * 60 * 60  # seconds
 
 
@@ -29,12 +31,16 @@ def work_aside(folder: Path, prefix: str) -> Iterator[Path]:
             it is empty.
         prefix: The beginning of the new folder's name. The names of the machine and the process
             follow.
+
+    Raises:
+        StorageError: If no folder can be made there.
     """
     is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(folder, prefix)
-    prefix = f"{prefix}{_name_process(os.getpid())}-"
-    aside = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
+    with explain_errors(f"`{folder}` cannot be written", OSError, raised=StorageError):
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(folder, prefix)
+        prefix = f"{prefix}{_name_process(os.getpid())}-"
+        aside = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
     try:
         yield aside
     finally:

@@ -224,14 +224,17 @@ def remove_file(path: str) -> None:
 
 @contextlib.contextmanager
 def access_path(path: str) -> Iterator[None]:
-    """Checks that a storage answers, and re-raises TensorFlow's errors with the path.
+    """Checks that a storage answers, and re-raises errors of access with the path.
 
     Raises:
         UserError: If the storage does not answer.
         StorageError: If the path cannot be read or written.
     """
-    import tensorflow as tf
-
     check_address(path)
-    with explain_errors(f"`{path}`", tf.errors.OpError, raised=StorageError):
+    kinds: tuple[type[Exception], ...] = (OSError,)
+    if is_remote(path) or "tensorflow" in sys.modules:  # local files need no TensorFlow
+        import tensorflow as tf
+
+        kinds = (OSError, tf.errors.OpError)
+    with explain_errors(f"`{path}`", *kinds, raised=StorageError):
         yield

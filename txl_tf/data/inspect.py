@@ -6,7 +6,7 @@ python -m txl_tf.data.inspect data/wt103
 import itertools
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from absl import flags
@@ -81,8 +81,11 @@ def describe_records(records: Records) -> Iterator[str]:
     }
     notes = "".join(f", {name}={value!r}" for name, value in options.items() if value)
     yield f"vocabulary: {len(vocabulary):,} {vocabulary.level}s{notes}"
-    head = [repr(symbol) for symbol in vocabulary.symbols[:_N_SYMBOLS]]
-    tail = [repr(symbol) for symbol in vocabulary.symbols[_N_SYMBOLS:][-_N_SYMBOLS:]]
+    symbols: Sequence[str | bytes] = vocabulary.symbols
+    if vocabulary.level == "byte":
+        symbols = [bytes([int(symbol)]) for symbol in vocabulary.symbols]
+    head = [repr(symbol) for symbol in symbols[:_N_SYMBOLS]]
+    tail = [repr(symbol) for symbol in symbols[_N_SYMBOLS:][-_N_SYMBOLS:]]
     yield from textwrap.wrap(
         f"symbols: {' '.join(head)} ... {' '.join(tail)}", _WIDTH, subsequent_indent="  "
     )
@@ -97,8 +100,7 @@ def describe_split(records: Records, name: str, *, count: bool) -> dict[str, str
         "split": name,
         "tokens": f"{len(split):,}",
         "documents": f"{records.n_documents(name):,}",
-        "bytes": f"{records.n_bytes(name):,}",
-        "bytes/token": f"{records.n_bytes(name) / max(len(split), 1):.3f}",
+        "file bytes": f"{records.n_bytes(name):,}",
     }
     if count:
         counts = count_ids(split, len(records.vocabulary))

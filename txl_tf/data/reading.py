@@ -277,6 +277,10 @@ def read_info(folder: str) -> RecordsInfo:
     """
     path = join_path(folder, JSON_NAME)
     if get_size(path) is None:
+        if get_size(join_path(folder, "data.json")) is not None:
+            raise RecordError(
+                f"`{folder}` is a run; its data.json names the folder of its records."
+            )
         raise RecordError(
             f"`{folder}` holds no records. Make them with: "
             f"{name_program('make_tfrecords')} --dataset NAME --data_dir {folder}"

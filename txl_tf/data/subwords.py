@@ -17,6 +17,7 @@ import numpy as np
 from txl_tf.data.codec import NO_OFFSETS, Encoded, Tensor
 from txl_tf.data.words import convert_to_lower_case, locate_lines
 from txl_tf.errors import UserError
+from txl_tf.quiet_start import filter_lines
 
 DEFAULT_SYMBOLS = 8192
 # The symbols of ids 0 and 1. The 256 bytes follow, then the learnt pieces.
@@ -24,6 +25,8 @@ UNKNOWN, NEWLINE = "<unk>", "\n"
 FIRST_BYTE = 2
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
+# SentencePiece says this of every model that does not change its texts.
+_REMARK = r"normalizer\.cc\(\d+\) LOG\(INFO\) precompiled_charsmap is empty"
 _SPACE_PIECE = "\u2581"  # SentencePiece's escape for a space
 # The largest text to learn from. From a larger one, every second, fourth, ... line is taken.
 _SAMPLE_BYTES = 2**25
@@ -73,7 +76,8 @@ class SubwordCodec:
         import tensorflow as tf
         import tensorflow_text as tf_text
 
-        return tf_text.SentencepieceTokenizer(model=self._model, out_type=tf.int32)
+        with filter_lines([_REMARK]):
+            return tf_text.SentencepieceTokenizer(model=self._model, out_type=tf.int32)
 
     def tokenize(self, texts: Tensor, resource: Any) -> Tensor:
         """See `Codec.tokenize`."""

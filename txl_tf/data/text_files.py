@@ -1,11 +1,12 @@
 """Reading text files of any size, one chunk at a time."""
 
 import gzip
+import itertools
 import lzma
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from glob import glob
@@ -243,19 +244,29 @@ def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
             `use_storage` has made them known.
 
     Returns:
-        The files of one pattern after the other, in the order of their names, without repeats.
-        The members of a .zip are listed one by one, in the order of their names.
+        The files of one pattern after the other, in the order of their names. A file that several
+        patterns match is listed once, and a line about it is printed. The members of a .zip are
+        listed one by one, in the order of their names.
 
     Raises:
         TextError: If a pattern matches no file, or a .zip is damaged.
     """
-    paths: dict[str, None] = {}
+    paths: dict[str, str] = {}  # paths as given, by absolute path
+    repeated: dict[str, None] = {}
+
+    def add(path: str) -> None:
+        key = path if is_remote(path) else os.path.abspath(path)
+        if key in paths:
+            repeated[paths[key]] = None
+        paths.setdefault(key, path)
+
     for pattern in patterns:
         if is_remote(pattern):
             addresses = _demand_storage(pattern).find(pattern)
             if not addresses:
                 raise TextError(f"no file matches {pattern!r}.")
-            paths.update(dict.fromkeys(addresses))
+            for address in addresses:
+                add(address)
             continue
         expanded = os.path.expanduser(pattern)
         # A file may be called "a[1].txt".
@@ -263,8 +274,34 @@ def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
         files = [path for path in found if os.path.isfile(path)]
         if not files:
             raise TextError(_explain_no_file(pattern, found))
-        paths.update(dict.fromkeys(files))
-    return tuple(file for path in paths for file in _list_texts(path))
+        for path in files:
+            add(path)
+    if repeated:
+        print(f"Given more than once, but read once: {_list_some(repeated)}.")
+    return tuple(file for path in paths.values() for file in _list_texts(path))
+
+
+def describe_overlap(split: str, files: Sequence[TextFile], train: Sequence[TextFile]) -> str:
+    """Returns a warning about the files of a split that are training files; empty if none are."""
+    trained = {_identify(file) for file in train}
+    shared = [str(file) for file in files if _identify(file) in trained]
+    if not shared:
+        return ""
+    return (
+        f"warning: {split} contains training text, so its losses will be too low: "
+        f"{_list_some(shared)} in both"
+    )
+
+
+def _identify(file: TextFile) -> tuple[str, str | None]:
+    path = str(file.path)
+    return path if is_remote(path) else os.path.realpath(path), file.member
+
+
+def _list_some(names: Collection[str], limit: int = 5) -> str:
+    """Returns the first few names, and the number of the others."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(itertools.islice(names, limit)) + more
 
 
 def _demand_storage(address: str) -> Storage:
@@ -277,7 +314,8 @@ def _demand_storage(address: str) -> Storage:
 def _explain_no_file(pattern: str, found: Sequence[str]) -> str:
     """Returns the reason why a pattern matches no file, given the paths that it does match."""
     if len(found) != 1 or not os.path.exists(found[0]):
-        return f"no file matches {pattern!r}."
+        note = " In a pattern, [ begins a set of characters; write [[] for [."
+        return f"no file matches {pattern!r}.{note if '[' in pattern else ''}"
     if os.path.isdir(found[0]):
         return f"{pattern!r} is a folder; {os.path.join(pattern, '*')!r} matches the files in it."
     return f"{pattern!r} is not a regular file."

@@ -118,7 +118,7 @@ def evaluate_checkpoints(
         config: The config of the run.
         model_dir: The run folder.
         split: The split to score.
-        checkpoint: The path of the checkpoint; `None` for the newest.
+        checkpoint: The checkpoint, as in `find_checkpoint`; `None` for the newest.
         first_step: Evaluate every checkpoint from this step on.
         max_segments: The number of segments of each lane to score; `None` for all.
         use_ema: Whether to use the averaged weights of checkpoints that have them.
@@ -133,7 +133,7 @@ def evaluate_checkpoints(
     """
     check_data(records, config, model_dir=model_dir, split=split)
     if first_step is None:
-        checkpoints = [checkpoint or find_checkpoint(model_dir)]
+        checkpoints = [find_checkpoint(model_dir, checkpoint)]
     else:
         checkpoints = [path for step, path in list_checkpoints(model_dir) if step >= first_step]
         if not checkpoints:

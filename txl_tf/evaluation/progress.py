@@ -8,13 +8,9 @@ from tqdm import tqdm
 
 from txl_tf.evaluation.score import Score, format_measure
 
-_SECONDS = 30.0  # between two bars in a pipe or a file, where one cannot overwrite the other
-
 
 class Bar(tqdm):
-    """A progress bar on the standard error, for a `with` block.
-
-    In a pipe or a file it appears after half a minute, and then every half minute.
+    """A progress bar on the standard error if that is a terminal, for a `with` block.
 
     Args:
         name: The label of the bar.
@@ -22,8 +18,7 @@ class Bar(tqdm):
     """
 
     def __init__(self, name: str, **options: Any):
-        seconds = {} if sys.stderr.isatty() else {"mininterval": _SECONDS, "delay": _SECONDS}
-        super().__init__(desc=name, **seconds, **options)
+        super().__init__(desc=name, disable=not sys.stderr.isatty(), **options)
 
 
 class ScoreBar(Bar):

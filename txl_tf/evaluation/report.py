@@ -53,9 +53,12 @@ class Job(NamedTuple):
         )
 
     def describe_published(self) -> str:
-        """Returns the published figure, and its settings where they differ from this evaluation."""
+        """Returns the published figure, and its settings where they differ from this evaluation.
+
+        It is empty if no preset has a model of this shape.
+        """
         if self.preset is None:
-            return "none: no preset has a model of this shape"
+            return ""
         preset, evaluation = presets.get(self.preset), self.config.evaluation
         published, split = preset.find_published(self.split)
         if not published:
@@ -111,6 +114,7 @@ class Job(NamedTuple):
         vocabulary = self.records.vocabulary
         has_unknown = vocabulary is not None and vocabulary.unknown is not None
         unknown = {"unknown": format_unknown(score)} if has_unknown else {}
+        published = self.describe_published()
         return {
             "data": f"{self.records.dataset}, split {self.split}",
             "checkpoint": f"{outcome.checkpoint.path}{weights}",
@@ -121,7 +125,7 @@ class Job(NamedTuple):
             **unknown,
             "loss": f"{score.nats_per_token:.4f} nats",
             **self._format_measure(score),
-            "published": self.describe_published(),
+            **({"published": published} if published else {}),
             "speed": f"{outcome.tokens_per_second:,.0f} tokens/s: {outcome.seconds:.1f} seconds, "
             "compilation included",
         }

@@ -99,7 +99,7 @@ class LanguageModel:
         cls,
         path: str | os.PathLike[str],
         *,
-        checkpoint: str | None = None,
+        checkpoint: str | int | None = None,
         use_ema: bool = True,
         precision: str = "float32",
     ) -> Self:
@@ -108,7 +108,9 @@ class LanguageModel:
         Args:
             path: The run folder, written by training or by an import; or a model on the Hugging
                 Face Hub, "hf://user/model" or "hf://user/model@revision", which is downloaded.
-            checkpoint: The path of the checkpoint; `None` for the newest.
+            checkpoint: "newest"; "best", the one with the lowest loss in the evaluations during
+                training; a step; a name in the run folder; or a path. `None` stands for the newest,
+                and prints a line if an older one was better.
             use_ema: Whether to use the averaged weights if the checkpoint has any.
             precision: The dtype of the kernels: "float32", or one that `quantize` takes.
 
@@ -125,7 +127,7 @@ class LanguageModel:
         if precision != "float32":
             check_transformer(config.model, "quantization")
         model = make_model(config.model)
-        weights = checkpoint or find_checkpoint(folder)
+        weights = find_checkpoint(folder, checkpoint)
         load_weights(model, weights, use_ema=use_ema)
         if precision != "float32":
             model = quantize(model, precision)
@@ -141,7 +143,7 @@ class LanguageModel:
         )
 
     @classmethod
-    def _load_shared(cls, address: str, checkpoint: str | None, precision: str) -> Self:
+    def _load_shared(cls, address: str, checkpoint: str | int | None, precision: str) -> Self:
         """Loads a model of the Hub."""
         if checkpoint is not None:
             raise UserError(f"`checkpoint` is for run folders. Received: {address}, {checkpoint}")
@@ -651,7 +653,7 @@ class LanguageModel:
 def load(
     path: str | os.PathLike[str],
     *,
-    checkpoint: str | None = None,
+    checkpoint: str | int | None = None,
     use_ema: bool = True,
     precision: str = "float32",
 ) -> LanguageModel:

@@ -1,12 +1,13 @@
 """The raw files of a data set: finding, downloading and cutting them."""
 
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from txl_tf.data.download import fetch
-from txl_tf.data.text_files import TextFile, find_files
+from txl_tf.data.text_files import TextFile, describe_overlap, find_files
 from txl_tf.errors import UserError
 from txl_tf.preparation.corpora import CORPORA, SPLITS, CorpusSpec
 from txl_tf.preparation.options import TEXT, PrepareOptions
@@ -74,6 +75,9 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
     if options.dataset == TEXT:
         patterns = {split: getattr(options, split) for split in SPLITS}
         splits = {split: find_files(given) for split, given in patterns.items() if given}
+        for split in [name for name in splits if name != "train"]:
+            if warning := describe_overlap(split, splits[split], splits["train"]):
+                print(warning, file=sys.stderr)
         return RawFiles(splits, options.vocab_file)
     corpus = CORPORA[options.dataset]
     if not corpus.layouts:

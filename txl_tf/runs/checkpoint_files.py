@@ -12,18 +12,19 @@ its index.
 
 import os
 import re
+import sys
 from collections.abc import Callable
-
-import tensorflow as tf
 
 from txl_tf.data.files import access_path
 from txl_tf.errors import UserError
-from txl_tf.runs.files import exists, list_names
+from txl_tf.runs.files import exists, list_names, read_json_lines
+from txl_tf.runs.folder import VALIDATION_NAME
 
 CHECKPOINTS_NAME = "checkpoints"
 PREFIX = "ckpt"
 DAMAGED = "damaged-"  # prefix of the names of files that were set aside
 REMOVING = ".removing"  # suffix of the index of a checkpoint that is being removed
+BEST, NEWEST = "best", "newest"
 
 
 def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
@@ -51,16 +52,50 @@ def read_step(path: str) -> int:
     return int(match[1])
 
 
-def find_checkpoint(model_dir: str) -> str:
-    """Returns the path of the newest checkpoint of a run.
+def find_checkpoint(model_dir: str, choice: str | int | None = None) -> str:
+    """Returns the path of a checkpoint of a run.
+
+    Args:
+        model_dir: The run folder.
+        choice: "newest"; "best", the one with the lowest loss in the evaluations during training; a
+            step; a name in the run folder, such as "ckpt-1000" or "averaged/ckpt-1000"; or a path.
+            `None` stands for the newest, and prints a line if an older one was better.
 
     Raises:
-        UserError: If there is none.
+        UserError: If there is no such checkpoint. Of a path, this is not checked.
     """
-    checkpoints = list_checkpoints(model_dir)
+    text = NEWEST if choice is None else str(choice).removesuffix(".index")
+    if text not in (NEWEST, BEST) and not text.isdecimal():
+        names = (os.path.join(CHECKPOINTS_NAME, text), text)
+        paths = [os.path.join(model_dir, name) for name in names]
+        return next((path for path in paths if exists(f"{path}.index")), text)
+    checkpoints = dict(list_checkpoints(model_dir))
     if not checkpoints:
         raise UserError(f"`{model_dir}` holds no checkpoint")
-    return checkpoints[-1][1]
+    losses = _read_losses(model_dir)
+    newest, best = max(checkpoints), min(losses, key=losses.__getitem__, default=None)
+    step = {NEWEST: newest, BEST: best}[text] if not text.isdecimal() else int(text)
+    if step is None:
+        raise UserError(
+            f"`{model_dir}` has no best checkpoint: it was not evaluated during training "
+            "(see --eval_every)"
+        )
+    if step not in checkpoints:
+        known = ", ".join(map(str, checkpoints))
+        raise UserError(f"`{model_dir}` holds no checkpoint of step {step}. There are: {known}")
+    if choice is None and best in checkpoints and best != newest and best != max(losses):
+        print(
+            f"Reading step {newest}, the newest checkpoint of {model_dir}. Step {best} had the "
+            "lowest loss in the evaluations during training: checkpoint=best reads it.",
+            file=sys.stderr,
+        )
+    return checkpoints[step]
+
+
+def _read_losses(model_dir: str) -> dict[int, float]:
+    """Returns the loss in nats per token of each step that was evaluated during training."""
+    path = os.path.join(model_dir, VALIDATION_NAME)
+    return {x["step"]: x["loss_nats"] for x in (read_json_lines(path) if exists(path) else [])}
 
 
 def _list_parts(path: str) -> list[str]:
@@ -73,6 +108,8 @@ def _list_parts(path: str) -> list[str]:
 
 def set_aside(path: str) -> None:
     """Renames the files of a checkpoint so that it is no longer found."""
+    import tensorflow as tf
+
     with access_path(path):
         for part in _list_parts(path):
             folder, name = os.path.split(part)
@@ -119,6 +156,8 @@ def clear_torn(model_dir: str, say: Callable[[str], None]) -> None:
 
 def remove_checkpoint(path: str) -> None:
     """Removes a checkpoint, its index first, and the remains of an interrupted save."""
+    import tensorflow as tf
+
     with access_path(path):
         parts = _list_parts(path)
         if f"{path}.index" in parts:

@@ -4,10 +4,9 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
-
-import tensorflow as tf
+from typing import IO, Any
 
 from txl_tf.data.aside import work_aside
 from txl_tf.data.files import access_path, check_folder, is_remote, remove_file
@@ -21,6 +20,10 @@ def list_names(folder: str) -> list[str]:
         UserError: If it cannot be read.
     """
     with access_path(folder):
+        if not is_remote(folder):
+            return os.listdir(folder) if os.path.isdir(folder) else []
+        import tensorflow as tf
+
         return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
 
 
@@ -31,6 +34,10 @@ def exists(path: str) -> bool:
         UserError: If the storage does not answer.
     """
     with access_path(path):
+        if not is_remote(path):
+            return os.path.exists(path)
+        import tensorflow as tf
+
         return tf.io.gfile.exists(path)
 
 
@@ -41,7 +48,21 @@ def make_folder(folder: str) -> None:
         UserError: If it cannot be made.
     """
     with access_path(folder):
+        if not is_remote(folder):
+            os.makedirs(folder, exist_ok=True)
+            return
+        import tensorflow as tf
+
         tf.io.gfile.makedirs(folder)
+
+
+def _open(path: str, mode: str) -> AbstractContextManager[IO[str]]:
+    """Opens a text file that may be remote."""
+    if not is_remote(path):
+        return open(path, mode, encoding="utf-8", newline="\n")
+    import tensorflow as tf
+
+    return tf.io.gfile.GFile(path, mode)
 
 
 def check_writable(folder: str) -> None:
@@ -63,7 +84,7 @@ def read_json(path: str) -> Any:
         UserError: If it cannot be read or is not valid JSON.
     """
     try:
-        with access_path(path), tf.io.gfile.GFile(path, "r") as file:
+        with access_path(path), _open(path, "r") as file:
             return json.loads(file.read())
     except (ValueError, RecursionError) as error:
         raise UserError(f"`{path}` is not valid JSON: {error}") from error
@@ -76,8 +97,13 @@ def write_text(path: str, text: str) -> None:
         UserError: If it cannot be written. An older file is left unchanged.
     """
     with access_path(path):
-        with tf.io.gfile.GFile(path + ".writing", "w") as file:
+        with _open(path + ".writing", "w") as file:
             file.write(text)
+        if not is_remote(path):
+            os.replace(path + ".writing", path)
+            return
+        import tensorflow as tf
+
         tf.io.gfile.rename(path + ".writing", path, overwrite=True)
 
 
@@ -92,7 +118,7 @@ def read_json_lines(path: str) -> list[Any]:
     Raises:
         UserError: If the file cannot be read.
     """
-    with access_path(path), tf.io.gfile.GFile(path) as file:
+    with access_path(path), _open(path, "r") as file:
         lines = file.read().splitlines()
     objects = []
     for line in lines:
@@ -107,7 +133,7 @@ def append_json_line(path: str, content: dict[str, Any]) -> None:
     Raises:
         UserError: If it cannot be written.
     """
-    with access_path(path), tf.io.gfile.GFile(path, "a") as file:
+    with access_path(path), _open(path, "a") as file:
         file.write(json.dumps(content) + "\n")
 
 
@@ -122,7 +148,7 @@ def drop_lines_after(path: str, step: int) -> list[dict[str, Any]]:
     """
     if not exists(path):
         return []
-    with access_path(path), tf.io.gfile.GFile(path, "r") as file:
+    with access_path(path), _open(path, "r") as file:
         text = file.read()
     kept = [line + "\n" for line in text.splitlines() if _is_kept(line, step)]
     if "".join(kept) != text:
@@ -140,6 +166,8 @@ def _is_kept(line: str, step: int) -> bool:
 @contextlib.contextmanager
 def explain_full_memory(advice: str) -> Iterator[None]:
     """Converts tensorflow's out-of-memory error to a `UserError` with advice."""
+    import tensorflow as tf
+
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:

@@ -2,11 +2,13 @@
 
 MODEL_DIR/config.json         data set, model, training and evaluation
 MODEL_DIR/run.json            the run's id, which its checkpoints name
+MODEL_DIR/options.json        when it saves, evaluates and stops; absent for an import
 MODEL_DIR/data.json           location of the records; absent for an import
 MODEL_DIR/vocabulary.json     symbols in id order; absent if only ids are known
 MODEL_DIR/checkpoints/        weights, optimizer, step, memory
 MODEL_DIR/averaged/           checkpoint means
 MODEL_DIR/log.jsonl           one object for each logged step
+MODEL_DIR/validation.jsonl    one object for each evaluation during training
 MODEL_DIR/lock                while a process trains
 MODEL_DIR/events/             for TensorBoard: hyper-parameters, and in train/ and validation/
                               the numbers of the log, scores and samples
@@ -22,15 +24,14 @@ import secrets
 import shlex
 from typing import Any, Self
 
-import tensorflow as tf
-
 from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.base import list_differences
-from txl_tf.data.files import access_path, remove_file
+from txl_tf.config.run_options import RunOptions
+from txl_tf.data.files import remove_file
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.errors import UserError
-from txl_tf.runs.files import exists, list_names, read_json, write_json
+from txl_tf.errors import UserError, explain_errors
+from txl_tf.runs.files import exists, list_names, make_folder, read_json, write_json
 from txl_tf.version import __version__
 
 FORMAT_VERSION = 1
@@ -38,7 +39,9 @@ CONFIG_NAME = "config.json"
 RUN_NAME = "run.json"
 DATA_NAME = "data.json"
 VOCABULARY_NAME = "vocabulary.json"
+OPTIONS_NAME = "options.json"
 LOG_NAME = "log.jsonl"
+VALIDATION_NAME = "validation.jsonl"
 EVENTS_NAME = "events"
 RECORDS_NAME = "records"
 EVALUATIONS_NAME = "evaluations.jsonl"
@@ -146,7 +149,10 @@ def _explain_no_run(folder: str) -> str:
     found = list_names(folder)
     if found:
         if "saved_model.pb" in found:
-            return f"{message}. It is a SavedModel: load it with `tf.saved_model.load`"
+            return (
+                f"{message}. It is a SavedModel, for `txl_tf.score` and `txl_tf.serve`: pass the "
+                "run that it was exported from"
+            )
         is_foreign = {"model", "checkpoint", "model.safetensors", "pytorch_model.bin"} & set(found)
         if is_foreign or any(name.endswith(".index") for name in found):
             return (
@@ -171,6 +177,25 @@ def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
         return Vocabulary.from_json(read_json(path))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"`{path}` is not a vocabulary: {error}") from error
+
+
+def read_run_options(model_dir: str) -> RunOptions | None:
+    """Returns the options that a run was last trained with; `None` if it has not saved them.
+
+    Raises:
+        UserError: If they cannot be read.
+    """
+    path = os.path.join(model_dir, OPTIONS_NAME)
+    if not exists(path):
+        return None
+    with explain_errors(f"`{path}` does not hold the options of a run", TypeError, UserError):
+        return RunOptions.from_json(read_json(path))
+
+
+def write_run_options(model_dir: str, options: RunOptions) -> None:
+    """Saves the options of a run; `max_hours` is left out, because it limits one call."""
+    kept = dataclasses.replace(options, max_hours=RunOptions.max_hours)
+    write_json(os.path.join(model_dir, OPTIONS_NAME), kept.to_json())
 
 
 def has_run(model_dir: str) -> bool:
@@ -210,8 +235,7 @@ def make_run_folder(
         vocabulary: The vocabulary of the run; `None` if only ids are known.
         run_id: The id of the run; `None` for a new one.
     """
-    with access_path(model_dir):
-        tf.io.gfile.makedirs(model_dir)
+    make_folder(model_dir)
     if read_run_id(model_dir) is None:
         write_json(os.path.join(model_dir, RUN_NAME), {"run_id": run_id or make_run_id()})
     if not has_run(model_dir):
@@ -259,7 +283,7 @@ def check_vocabulary(model_dir: str, vocabulary: Vocabulary | None) -> None:
         raise UserError(
             f"`{model_dir}` holds a run on records with {kind} vocabulary"
             f"{', these have none' if vocabulary is None else ''}. "
-            "Choose another --model_dir, or the run's own --data_dir"
+            "Pass the run's own --data_dir, or another run"
         )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import time
@@ -11,7 +12,7 @@ from types import FrameType
 import grpc
 import uvicorn
 
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain
 from txl_tf.server.grpc_service import GrpcService
 from txl_tf.server.http_app import HttpApp
 from txl_tf.server.served_folder import ServedFolder
@@ -31,7 +32,6 @@ def run_server(folder: ServedFolder, settings: ServerSettings) -> None:
 
     Raises:
         UserError: If a port cannot be listened at.
-        OSError: Likewise.
         KeyboardInterrupt: If it was SIGINT.
     """
     asyncio.run(_serve(folder, settings))
@@ -49,7 +49,14 @@ async def _serve(folder: ServedFolder, settings: ServerSettings) -> None:
         )
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    with socket.create_server((settings.host, settings.port), family=family) as listener:
+    try:
+        listener = socket.create_server((settings.host, settings.port), family=family)
+    except OSError as error:
+        number = error.errno or 0
+        # The text of the error repeats the address. Errors of name resolution are negative.
+        reason = os.strerror(number) if number > 0 else explain(error)
+        raise UserError(f"{host}:{settings.port} cannot be listened at: {reason}") from error
+    with listener:
         print(f"HTTP at http://{host}:{listener.getsockname()[1]}/v1/models/{folder.name}")
         grpc_server = None
         if settings.grpc_port is not None:

@@ -10,6 +10,7 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag, parse_integers
 from txl_tf.cli.program import run_program
+from txl_tf.cli.run_flags import check_run
 from txl_tf.errors import name_program
 
 
@@ -40,6 +41,8 @@ def average_run(options: flags.FlagValues) -> None:
     if options.steps is not None and options["last"].present:
         raise flags.Error("--last and --steps cannot be used together")
     steps = None if options.steps is None else parse_integers("steps", options.steps)
+
+    check_run(options.model_dir)
 
     from txl_tf.runs import checkpoint_mean
     from txl_tf.runs.data_place import knows_data

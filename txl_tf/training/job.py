@@ -23,7 +23,14 @@ from txl_tf.evaluation.score import Score
 from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.data_place import DataPlace, remember_data
-from txl_tf.runs.folder import RunConfig, check_run_folder, make_run_folder, update_training
+from txl_tf.runs.folder import (
+    RunConfig,
+    check_run_folder,
+    make_run_folder,
+    read_run_options,
+    update_training,
+    write_run_options,
+)
 from txl_tf.training.averaged_weights import use_averaged_weights
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
 from txl_tf.training.log import TimeLeft, TrainingLog
@@ -45,9 +52,7 @@ def train(
     options: RunOptions,
     *,
     model_dir: str,
-    eval_split: str = "valid",
     warm_start_path: str | None = None,
-    use_ema: bool = True,
     settings: str = "",
     data_place: DataPlace | None = None,
     make_sampler: SamplerMaker | None = None,
@@ -62,9 +67,7 @@ def train(
         config: The config of the run. The run stores the choice that a `jit` of "auto" makes now.
         options: When to log, save, evaluate and stop.
         model_dir: The run folder.
-        eval_split: The split of the evaluations during training.
         warm_start_path: The checkpoint whose weights a run without checkpoints starts from.
-        use_ema: Whether evaluations and warm starts use the averaged weights if there are any.
         settings: Further settings that must be equal in all processes of the run.
         data_place: The location of the records, which the run saves.
         make_sampler: Makes the function that generates a sample at each evaluation; `None` for no
@@ -101,17 +104,20 @@ def train(
     first_step = checkpointer.restore()
     check_steps(model_dir, first_step, training)
     _describe_start(trainer, records, lanes)
-    _warm_start(trainer, first_step, warm_start_path, use_ema=use_ema)
+    _warm_start(trainer, first_step, warm_start_path, use_ema=options.use_ema)
     if found:
         _change_training(workers, model_dir, first_step, found.training, training)
     if first_step >= training.train_steps:
         workers.say(f"All {training.train_steps} steps are done.")
         return
     evaluator = Evaluator(trainer.model, config.evaluation, vocabulary=records.vocabulary, jit=jit)
-    held_out = evaluator.cut_lanes(records.split(eval_split)) if options.eval_every else None
+    held_out = (
+        evaluator.cut_lanes(records.split(options.eval_split)) if options.eval_every else None
+    )
     log, validation, time_left = None, None, TimeLeft(training, options)
     if workers.is_chief:
         make_run_folder(model_dir, config, records.vocabulary, checkpointer.run_id)
+        _change_options(model_dir, options)
         if data_place:
             remember_data(model_dir, data_place)
         log = TrainingLog(
@@ -126,7 +132,7 @@ def train(
             model_dir,
             first_step=first_step,
             patience=options.patience,
-            split=eval_split,
+            split=options.eval_split,
             lanes=held_out,
         )
         if change := validation.describe_change():
@@ -137,14 +143,16 @@ def train(
             validation.describe_end() if validation else "Early stopping: the chief ends the run."
         )
         return
-    averaging = trainer.optimizer if use_ema and training.has_average else None
+    averaging = trainer.optimizer if options.use_ema and training.has_average else None
     sample = None
     if make_sampler and workers.is_chief and options.eval_every:
         sample = make_sampler(trainer.model)
     if options.eval_every and training.has_average:
         name = "ema" if training.ema else "average_from"
         setting = f"{name} {getattr(training, name)}"
-        workers.say(f"Evaluations use the {_name_weights(is_averaged=use_ema)} ({setting}).")
+        workers.say(
+            f"Evaluations use the {_name_weights(is_averaged=options.use_ema)} ({setting})."
+        )
     TrainingLoop(
         trainer,
         checkpointer,
@@ -256,6 +264,15 @@ def _change_training(
     update_training(model_dir, new)
     for change in describe_changes(step, old, new).values():
         print(change)
+
+
+def _change_options(model_dir: str, options: RunOptions) -> None:
+    """Saves the options of a run, and prints those that change."""
+    old = dataclasses.asdict(read_run_options(model_dir) or options)
+    for name, value in dataclasses.asdict(options).items():
+        if value != old[name] and name != "max_hours":  # which is for one call
+            print(f"{name} is now {value} instead of {old[name]}.")
+    write_run_options(model_dir, options)
 
 
 def describe_changes(step: int, old: TrainConfig, new: TrainConfig) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """The distribution strategies of a run: GPUs, CPU, several hosts, TPU."""
 
+import urllib.error
+
 import tensorflow as tf
 
 from txl_tf.errors import UserError, explain, explain_errors
@@ -115,7 +117,10 @@ def make_tpu_strategy(
         return tf.distribute.TPUStrategy(resolver)
     # The resolver uses other packages to query the cloud, each with its own errors.
     except Exception as error:
-        raise UserError(f"no TPU was found with {tried}: {explain(error)}") from error
+        reason = explain(error)
+        if isinstance(error, urllib.error.URLError):  # the server that describes cloud machines
+            reason = "this machine is not in Google Cloud, or has no network"
+        raise UserError(f"no TPU was found with {tried}: {reason}") from error
 
 
 def _divide_cpu(n_devices: int) -> None:

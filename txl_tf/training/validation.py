@@ -1,12 +1,12 @@
 """The evaluations during training: the best step, and early stopping."""
 
 import os
+import shlex
 
 from txl_tf.data.sliding_windows import AnyLanes
 from txl_tf.evaluation.score import Score, format_score, make_score_record
 from txl_tf.runs.files import append_json_line, drop_lines_after
-
-VALIDATION_NAME = "validation.jsonl"
+from txl_tf.runs.folder import VALIDATION_NAME
 
 
 class Validation:
@@ -33,6 +33,7 @@ class Validation:
         split: str,
         lanes: AnyLanes | None,
     ):
+        self._model_dir = model_dir
         self._path = os.path.join(model_dir, VALIDATION_NAME)
         self._patience = patience
         self._split = split
@@ -81,7 +82,9 @@ class Validation:
 
     def describe_end(self) -> str:
         """Returns the message of early stopping."""
+        run = shlex.quote(self._model_dir)
         return (
             f"Early stopping: {self._patience} evaluations without an improvement on step "
-            f"{self.best_step}, whose checkpoint is kept."
+            f"{self.best_step}, whose checkpoint is kept; --patience=0 continues. To evaluate it: "
+            f"python -m txl_tf.evaluate --run {run} --checkpoint best"
         )

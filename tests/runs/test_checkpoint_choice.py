@@ -1,0 +1,84 @@
+"""Which checkpoint of a run a choice names."""
+
+import json
+
+import pytest
+
+from txl_tf.errors import UserError
+from txl_tf.runs.checkpoint_files import find_checkpoint
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A folder with checkpoints of steps 3, 7 and 11 and a mean, of which 7 was the best."""
+    for name in ("checkpoints/ckpt-3", "checkpoints/ckpt-7", "checkpoints/ckpt-11"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.index").touch()
+    (tmp_path / "averaged").mkdir()
+    (tmp_path / "averaged/ckpt-11.index").touch()
+    write_losses(tmp_path, {3: 2.9, 7: 2.3, 11: 2.7})
+    return tmp_path
+
+
+def write_losses(run, losses):
+    lines = [json.dumps({"step": step, "loss_nats": nats}) for step, nats in losses.items()]
+    (run / "validation.jsonl").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("choice", "name"),
+    [
+        (None, "checkpoints/ckpt-11"),
+        ("newest", "checkpoints/ckpt-11"),
+        ("best", "checkpoints/ckpt-7"),
+        ("3", "checkpoints/ckpt-3"),
+        (3, "checkpoints/ckpt-3"),
+        ("ckpt-3", "checkpoints/ckpt-3"),
+        ("ckpt-3.index", "checkpoints/ckpt-3"),
+        ("averaged/ckpt-11", "averaged/ckpt-11"),
+    ],
+)
+def test_a_choice_names_a_checkpoint_of_the_run(run, choice, name):
+    assert find_checkpoint(str(run), choice) == str(run / name)
+
+
+def test_a_path_is_taken_as_it_is(run):
+    assert find_checkpoint(str(run), "elsewhere/ckpt-5") == "elsewhere/ckpt-5"
+
+
+@pytest.mark.parametrize("choice", [None, "newest"])
+def test_only_an_unchosen_newest_is_told_of_the_best(run, choice, capsys):
+    find_checkpoint(str(run), choice)
+    expected = (
+        f"Reading step 11, the newest checkpoint of {run}. Step 7 had the lowest loss in the "
+        "evaluations during training: checkpoint=best reads it.\n"
+    )
+    assert capsys.readouterr().err == (expected if choice is None else "")
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [{3: 2.9, 7: 2.3}, {3: 2.9, 7: 2.5, 11: 2.3}, {5: 2.1, 11: 2.3}, {}],
+    ids=["not evaluated since", "newest is best", "best is gone", "never evaluated"],
+)
+def test_a_newest_that_no_other_beats_is_read_silently(run, losses, capsys):
+    write_losses(run, losses)
+    assert find_checkpoint(str(run)) == str(run / "checkpoints/ckpt-11")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_step_without_checkpoint_lists_the_others(run):
+    with pytest.raises(UserError, match=r"no checkpoint of step 5\. There are: 3, 7, 11$"):
+        find_checkpoint(str(run), "5")
+
+
+def test_best_needs_evaluations(run):
+    (run / "validation.jsonl").unlink()
+    with pytest.raises(UserError, match=r"no best checkpoint: .*--eval_every"):
+        find_checkpoint(str(run), "best")
+
+
+def test_best_must_still_exist(run):
+    write_losses(run, {5: 2.0, 7: 2.3})
+    with pytest.raises(UserError, match="no checkpoint of step 5"):
+        find_checkpoint(str(run), "best")
