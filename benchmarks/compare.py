@@ -125,7 +125,7 @@ def measure(work: Work, way: Way, seconds: float) -> float:
     shape = work.shape
     model = make_model(shape, way.precision)
     if work.kind == "generate":
-        drawer = TokenDrawer(model, shape.mem_len, jit=way.jit == "whole")
+        drawer = TokenDrawer(model, shape.mem_len, jit=way.jit in ("auto", "whole"))
         return drawer.measure_speed(seconds).median
     span = AttentionSpan(shape.mem_len, same_length=True)
     shape = shape._replace(tgt_len=join_segments(shape.batch_size, shape.tgt_len, span))

@@ -44,7 +44,7 @@ def define_flags() -> flags.FlagValues:
     define_run_flags(options)
     define_flag(options, "prompt", str, None, "Text to continue. [default: standard input]")
     define_flag(options, "length", int, 300, "Number of tokens to add.", lower_bound=0)
-    define_candidate_flags(options, temperature=0.95)
+    define_candidate_flags(options)
     top_p_help = (
         "Nucleus sampling: sample from the most likely tokens that together have this probability."
     )

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from flag_lists import keep_last
 from small_language_model import make_model
 
 import txl_tf
@@ -55,7 +56,7 @@ def marked(tmp_path_factory):
 
 
 def call(run, *arguments):
-    return samples.main(["samples.py", str(run), *SIZES, *map(str, arguments)])
+    return samples.main(["samples.py", str(run), *keep_last([*SIZES, *map(str, arguments)])])
 
 
 def draw(run, tmp_path, *arguments):

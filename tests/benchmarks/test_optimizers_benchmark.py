@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from flag_lists import keep_last
 
 from benchmarks import curves, optimizers
 from benchmarks.optimizer_results import Found, Run, find_step
@@ -11,6 +12,10 @@ from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 
 pytestmark = pytest.mark.slow
+
+
+def call(*flags):
+    return curves.main(["curves", *keep_last(flags)])
 
 
 @pytest.mark.parametrize(
@@ -100,7 +105,7 @@ def trained(tmp_path, monkeypatch):
 
 def test_the_table_is_of_the_seeds_that_did_not_choose_the_rates(trained, tmp_path, capsys):
     _, flags = trained
-    assert curves.main(["curves", *flags, f"--output={tmp_path / 'curves.png'}"]) == 0
+    assert call(*flags, f"--output={tmp_path / 'curves.png'}") == 0
     record = json.loads((tmp_path / "work" / "optimizers.json").read_text())["settings"]
     assert record["adam-cosine"]["bits"] == pytest.approx({"1": 2.01, "3": 2.03})
     assert record["muon-linear"]["bits"] == pytest.approx({"1": 1.51, "3": 1.53})
@@ -114,7 +119,7 @@ def test_the_table_is_of_the_seeds_that_did_not_choose_the_rates(trained, tmp_pa
 
 def test_a_recipe_is_not_tuned_and_its_flags_come_first(trained, tmp_path):
     made, flags = trained
-    assert curves.main(["curves", *flags, "--variants=recommended", "--init_std=0.3"]) == 0
+    assert call(*flags, "--variants=recommended", "--init_std=0.3") == 0
     assert [run.flags[1:] for run in made] == [["0.004", "1"], ["0.004", "3"]]
     (path,) = (tmp_path / "work" / "runs").glob("*seed1.json")
     kept = json.loads(path.read_text())["flags"]
@@ -127,25 +132,25 @@ def test_a_setting_whose_runs_end_before_has_no_curve(trained, monkeypatch, caps
 
     _, flags = trained
     monkeypatch.setattr(optimizers.Experiment, "_train", fail)
-    assert curves.main(["curves", *flags, "--variants=recommended"]) == 0
+    assert call(*flags, "--variants=recommended") == 0
     assert "| recommended | 0.004 | inf | inf to inf | never | 0 |" in capsys.readouterr().out
 
 
 def test_an_interrupted_call_makes_no_run_twice(trained):
     made, flags = trained
-    assert curves.main(["curves", *flags]) == 0
+    assert call(*flags) == 0
     n_made = len(made)
     assert n_made == 3 + 2 + 4 + 2  # grids, of which Muon's is extended, and seeds
-    assert curves.main(["curves", *flags]) == 0
+    assert call(*flags) == 0
     assert len(made) == n_made
 
 
 def test_runs_of_other_flags_are_not_taken_for_these(trained, capsys):
     _, flags = trained
-    assert curves.main(["curves", *flags]) == 0
-    assert curves.main(["curves", *flags, "--n_layer=3"]) == 1
+    assert call(*flags) == 0
+    assert call(*flags, "--n_layer=3") == 1
     assert "holds a run with other flags: choose another `work_dir`" in capsys.readouterr().err
-    assert curves.main(["curves", *flags, "--valid_bytes=1001"]) == 1
+    assert call(*flags, "--valid_bytes=1001") == 1
     assert "holds runs on another text: choose another `work_dir`" in capsys.readouterr().err
 
 
@@ -164,7 +169,7 @@ def test_a_tiny_comparison_trains_and_scores(tmp_path, capsys):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(optimizers.Experiment, "measure", measure)
-        assert curves.main(["curves", *flags, "--variants=muon-mean"]) == 0
+        assert call(*flags, "--variants=muon-mean") == 0
     record = json.loads((tmp_path / "work" / "optimizers.json").read_text())["settings"]
     steps, bits = record["muon-mean"]["curve"]
     assert steps == [1, 2]
@@ -184,6 +189,6 @@ def test_a_tiny_comparison_trains_and_scores(tmp_path, capsys):
 )
 def test_what_cannot_be_compared_is_one_line(flags, message, tmp_path, capsys):
     own = [f"--work_dir={tmp_path / 'work'}"] if "--compare=optimizers" in flags else []
-    assert curves.main(["curves", *flags, *own]) in (1, 2)
+    assert call(*flags, *own) in (1, 2)
     (line,) = capsys.readouterr().err.splitlines()[:1]
     assert message in line

@@ -144,7 +144,7 @@ def test_a_stream_is_of_text():
 
 def test_a_session_does_not_go_back():
     session = make_model(7).start([np.array([1, 2])], seed=np.int64(3))
-    with pytest.raises(UserError, match=r"`max_new_tokens` must not be negative. Received: .*=-1"):
+    with pytest.raises(UserError, match=r"`max_new_tokens` must be an integer >= 0\."):
         session.draw(-1)
 
 
@@ -206,7 +206,8 @@ def test_a_text_continues_with_the_space_between_two_words(lm):
         ({"prompt": ["the", "a"], "seed": [1]}, r"`seed` must be one seed, or 2. Received: 1"),
         ({"seed": -1}, r"`seed` must be from 0 to 9,223,372,036,854,775,807. Received: seed=-1"),
         ({"seed": 2**63}, r"`seed` must be from 0 to .* Received: seed=9223372036854775808"),
-        ({"max_new_tokens": -1}, r"`max_new_tokens` must not be negative"),
+        ({"max_new_tokens": 3.5}, r"`max_new_tokens` must be .* Received: max_new_tokens=3\.5"),
+        ({"max_new_tokens": -1}, r"`max_new_tokens` must be an integer >= 0"),
         ({"prompt": "the dog"}, r"1 unknown \('dog'\), the first at offset 1"),
         ({"prompt": np.array([7])}, r"ids must be at least 0 and below 7. Received: id 7"),
         ({"prompt": np.array([[1]])}, r"a text must be a `str` or a one-dimensional array"),

@@ -8,7 +8,7 @@ from small_model import VOCABULARY, make_model
 
 import txl_tf
 from txl_tf.data import Vocabulary
-from txl_tf.inference.live_sample import SEED, TEMPERATURE, TOP_K, LiveSample
+from txl_tf.inference.live_sample import SEED, LiveSample
 
 LETTERS = Vocabulary("char", tuple(map(chr, range(ord("a"), ord("a") + VOCABULARY))))
 PROMPT = np.array([2, 7, 1, 8, 2, 8, 1], np.int32)
@@ -18,7 +18,7 @@ EVALUATION = txl_tf.EvalConfig(tgt_len=5, mem_len=41, same_length=True, clamp_le
 def generate(model, *, evaluation=EVALUATION, n_new=17):
     """Returns what a loaded model would generate."""
     lm = txl_tf.LanguageModel(model, LETTERS, evaluation)
-    choice = {"temperature": TEMPERATURE, "top_k": TOP_K, "seed": SEED}
+    choice = {"seed": SEED}
     return lm.generate(LETTERS.decode(PROMPT), max_new_tokens=n_new, **choice)
 
 

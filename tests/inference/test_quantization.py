@@ -112,6 +112,19 @@ def test_a_whole_text_is_drawn_with_int8():
     assert np.mean(texts[True] == texts[False]) > 0.5  # a rounded draw may lead elsewhere
 
 
+@pytest.mark.parametrize(("few", "many"), [(1, 4), (5, 8)])
+def test_int8_texts_are_the_same_within_few_and_within_many(few, many):
+    model, ids = load("char")
+    generator = Generator(CachedModel(quantize(model, "int8"), SPAN, 4), jit_compile=True)
+
+    def draw(n_texts):
+        prompts = [np.asarray(ids[row % len(ids)]) for row in range(n_texts)]
+        session = generator.start(prompts, SamplingConfig(), list(range(n_texts)))
+        return np.concatenate(list(session.draw(40)), axis=1)
+
+    np.testing.assert_array_equal(draw(few), draw(many)[:few])
+
+
 def test_int8_is_smaller_and_exports(tmp_path):
     model, ids = load("word_large")
     packed = quantize(model, "int8")

@@ -1,5 +1,6 @@
 import functools
 import math
+import re
 
 import numpy as np
 import pytest
@@ -249,11 +250,18 @@ def test_ids_have_neither_bytes_nor_words():
     assert (score.bits_per_byte, score.word_perplexity, score.tokens) == (None, None, 2)
 
 
+def test_a_printed_score_shows_losses_and_no_arrays():
+    (score,) = make_lm(WORDS, n_token=7).score(["the cat sat"])
+    losses = r"loss [\d.]+ nats \| bits per token [\d.]+ \| perplexity [\d.]+"
+    assert re.fullmatch(rf"<TextScore: {losses} \| 2 tokens>", repr(score))
+
+
 @pytest.mark.parametrize("text", ["", "the", b"", np.array([3]), []])
 def test_a_text_without_context_has_no_loss(text):
     (score,) = make_lm(WORDS, n_token=7).score([text])
-    found = (score.tokens, score.total_nats, score.bits_per_token, score.perplexity)
-    assert found == (0, 0.0, 0.0, 1.0)
+    assert (score.tokens, score.total_nats) == (0, 0.0)
+    means = [score.nats_per_token, score.bits_per_token, score.perplexity]
+    np.testing.assert_array_equal(means, np.nan)
     assert (score.bits_per_byte, score.word_perplexity) == (None, None)
 
 
@@ -262,6 +270,7 @@ def test_a_text_without_context_has_no_loss(text):
     [
         ("the cat", {}, r"`texts` must be a list of texts. Received: one text"),
         (b"the cat", {}, r"`texts` must be a list of texts. Received: one text"),
+        (3, {}, r"`texts` must be a list of texts. Received: 3"),
         (["the", "a dog"], {}, r"1 unknown \('dog'\), the first at offset 1"),
         (["x" * 10**7], {}, r"^.{,200}1 unknown \('xxx.*\.\.\..*xxx'\), the first at offset 0$"),
         ([b"the \xff"], {}, r"a text is not UTF-8: .* byte 0xff in position 4"),
@@ -273,7 +282,7 @@ def test_a_text_without_context_has_no_loss(text):
         (["the"], {"prefix": "dog"}, r"1 unknown \('dog'\)"),
         (["the"], {"batch_size": 0}, r"`batch_size` must be positive. Received: batch_size=0"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_bad_texts_are_refused(texts, options, message):
     with pytest.raises(UserError, match=message):

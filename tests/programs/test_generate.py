@@ -29,8 +29,17 @@ def call(*arguments):
 def test_the_text_is_printed_after_its_prompt(run, capsys):
     arguments = ["--prompt=so it", "--length=37", "--temperature=2", "--top_k=0", "--seed=3"]
     assert call(run, *arguments) == 0
-    text = txl_tf.load(run).generate("so it", max_new_tokens=37, temperature=2.0, seed=3)
+    text = txl_tf.load(run).generate(
+        "so it", max_new_tokens=37, temperature=2.0, top_k=None, seed=3
+    )
     assert capsys.readouterr().out == f"so it{text}\n"
+
+
+def test_defaults_draw_the_text_of_the_python_defaults(run, capsys):
+    prompt = "so it"
+    assert call(run, f"--prompt={prompt}", "--seed=3", "--length=41") == 0
+    expected = txl_tf.load(run).generate(prompt, seed=3, max_new_tokens=41)
+    assert capsys.readouterr().out == f"{prompt}{expected}\n"
 
 
 def test_int8_generates_nearly_the_same(run, capsys):

@@ -230,7 +230,7 @@ def test_an_import_tells_training_that_it_holds_weights_alone(tmp_path, capsys):
     out = tmp_path / "run"
     run("--source", tmp_path / "source", "--out", out, "--splits=train", *sizes)
     shapes = "--n_layer=2 --d_model=12 --d_embed=12 --n_head=3 --d_head=5 --d_inner=7 --div_val=2"
-    shapes += " --cutoffs=50,200 --untie_r --proj_share_all_but_first --dropout=0"
+    shapes += " --cutoffs=50,200 --untie_r --proj_share_all_but_first"
     argv = [*shapes.split(), *sizes, f"--data_dir={out}/records", "--jit=none"]
     assert train_gpu.main(["train_gpu", *argv, f"--model_dir={out}"]) == 1
     assert "holds only weights: start from it in a new `model_dir`" in capsys.readouterr().err

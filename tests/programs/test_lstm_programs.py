@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from flag_lists import keep_last
 from small_commands import read_log, read_scores, read_weights, write_data, write_words
 
 import txl_tf
@@ -25,7 +26,7 @@ N_TEST = 149
 
 def train(data_dir, model_dir, *more):
     places = [f"--data_dir={data_dir}", f"--model_dir={model_dir}"]
-    return train_gpu.main(["train_gpu.py", *places, *FLAGS, *more])
+    return train_gpu.main(["train_gpu.py", *keep_last([*places, *FLAGS, *more])])
 
 
 @pytest.fixture(scope="module")

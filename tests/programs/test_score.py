@@ -69,6 +69,11 @@ def read_text(folder, name):
     return (folder.parent / f"{name}.txt").read_text()
 
 
+def approximate(value):
+    """Returns the JSON of a mean, which is null if there is nothing to average."""
+    return None if value is None or np.isnan(value) else pytest.approx(value, **SAME)
+
+
 def test_a_file_has_the_score_of_its_text(folder, capsys):
     names = ("one", "empty", "two")
     found, _ = score_as_json(capsys, folder, names=names)
@@ -80,15 +85,15 @@ def test_a_file_has_the_score_of_its_text(folder, capsys):
             "number": 1,
             "tokens": text.tokens,
             "unknown_tokens": 0,
-            "unknown_share": 0.0,
+            "unknown_share": 0.0 if text.tokens else None,
             "total_nats": pytest.approx(text.total_nats, **SAME),
-            "nats_per_token": pytest.approx(text.nats_per_token, **SAME),
-            name_bits(text.level): pytest.approx(text.bits_per_token, **SAME),
-            "perplexity": pytest.approx(text.perplexity, **SAME),
+            "nats_per_token": approximate(text.nats_per_token),
+            name_bits(text.level): approximate(text.bits_per_token),
+            "perplexity": approximate(text.perplexity),
             "bytes": text.n_bytes,
-            "bits_per_byte": text.bits_per_byte and pytest.approx(text.bits_per_byte, **SAME),
+            "bits_per_byte": approximate(text.bits_per_byte),
             "words": text.n_words,
-            "word_perplexity": text.word_perplexity and pytest.approx(text.word_perplexity, **SAME),
+            "word_perplexity": approximate(text.word_perplexity),
         }
 
 
@@ -257,10 +262,26 @@ def test_packed_files_and_the_standard_input_are_read(folder):
     assert first["bytes"] == second["bytes"] > 0
 
 
-def test_files_without_text_have_a_total_of_nothing(folder, capsys):
+MEANS = ("unknown_share", "nats_per_token", "perplexity", "bits_per_byte", "word_perplexity")
+
+
+def test_files_without_text_have_no_mean_loss(folder, capsys):
     texts, total = score_as_json(capsys, folder, "--by=line", names=["empty"])
     assert texts == []
-    assert (total["tokens"], total["nats_per_token"], total["perplexity"]) == (0, 0.0, 1.0)
+    assert (total["tokens"], total["total_nats"]) == (0, 0.0)
+    assert [total[name] for name in MEANS] == [None] * len(MEANS)
+
+
+def test_a_text_of_one_unscored_token_has_no_mean_loss(folder, capsys):
+    path = folder.parent / "one_token.txt"
+    path.write_text("\n")
+    assert call("--run", folder, path, "--format=jsonl") == 0
+    for record in map(json.loads, capsys.readouterr().out.splitlines()):
+        assert [record[name] for name in MEANS] == [None] * len(MEANS)
+    assert call("--run", folder, path) == 0
+    _, row, total = capsys.readouterr().out.splitlines()
+    assert row.split()[:7] == total.split()[:7] == ["0", "0.00", *"-----"]
+    path.unlink()
 
 
 def test_a_word_of_ten_megabytes_is_one_clear_line(folder, capsys):

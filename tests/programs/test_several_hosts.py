@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from flag_lists import keep_last
 from forked_programs import FORKS, ForkedProgram, run_forked
 from places import ROOT
 from small_commands import make_arguments, read_log, write_data
@@ -92,7 +93,7 @@ def plain(data_dir, tmp_path_factory):
     for replicas in (1, 2, 4):
         alone[replicas] = folder / str(replicas)
         more = [f"--model_dir={alone[replicas]}", f"--cpu_replicas={replicas}"]
-        run_forked([*two.arguments, *more], folder / f"{replicas}.txt")
+        run_forked(keep_last([*two.arguments, *more]), folder / f"{replicas}.txt")
     return SimpleNamespace(two=two.model_dir, alone=alone, outputs=end.outputs)
 
 
@@ -188,7 +189,7 @@ def test_a_run_that_lost_processes_resumes_bit_for_bit(lives):
 
 def test_processes_with_different_flags_are_told(data_dir, tmp_path):
     run = Run(data_dir, tmp_path, steps=50)
-    run.start(worker=[*run.arguments, "--learning_rate=0.02"])
+    run.start(worker=keep_last([*run.arguments, "--learning_rate=0.02"]))
     end = run.finish()
     assert end.statuses == [1, 1]
     for output in end.outputs:

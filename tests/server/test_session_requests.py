@@ -6,11 +6,11 @@ from txl_tf.server.session_requests import read_continuation, read_seed
 BOUNDS = {"max_length": 13, "banned": (3,)}
 
 
-def test_defaults_draw_from_all():
+def test_defaults_are_those_of_generation():
     asked = read_continuation({"length": 13}, **BOUNDS)
     assert (asked.text, asked.length) == (b"", 13)
     sampling = asked.sampling
-    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (1.0, None, None)
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.95, 40, None)
     assert (sampling.repetition_penalty, sampling.banned) == (1.0, (3,))
 
 

@@ -51,7 +51,7 @@ def define_flags() -> flags.FlagValues:
     define_flag(options, "context_len", int, 512, context_help, lower_bound=1)
     length_help = "Number of tokens to generate, and of the text that really followed."
     define_flag(options, "length", int, 500, length_help, lower_bound=1)
-    define_candidate_flags(options, temperature=1.0)
+    define_candidate_flags(options, temperature=1.0)  # as in the paper
     define_seed_flags(options, samples=3)
     define_draft_flag(options)
     define_precision_flag(options)

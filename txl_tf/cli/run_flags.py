@@ -5,7 +5,13 @@ import os
 from absl import flags
 
 from txl_tf.cli.flags import define_flag
-from txl_tf.config import KERNEL_DTYPES, MAX_DRAFT_LEN, MAX_SAMPLING_SEED
+from txl_tf.config import (
+    DEFAULT_TEMPERATURE,
+    DEFAULT_TOP_K,
+    KERNEL_DTYPES,
+    MAX_DRAFT_LEN,
+    MAX_SAMPLING_SEED,
+)
 from txl_tf.data.files import is_remote
 from txl_tf.errors import UserError
 from txl_tf.runs.folder import read_run_config
@@ -72,12 +78,14 @@ def define_mask_flag(options: flags.FlagValues) -> None:
     define_flag(options, "mask_empty_memory", bool, True, help_text)
 
 
-def define_candidate_flags(options: flags.FlagValues, *, temperature: float) -> None:
-    """Defines the flags of the temperature, with this default, and of top-k."""
+def define_candidate_flags(
+    options: flags.FlagValues, *, temperature: float = DEFAULT_TEMPERATURE
+) -> None:
+    """Defines the flags of the temperature and of top-k."""
     help_text = "Values below 1 favour likely tokens; 0 always takes the most likely one."
     define_flag(options, "temperature", float, temperature, help_text, lower_bound=0)
     help_text = "Sample from this many of the most likely tokens; 0 for all."
-    define_flag(options, "top_k", int, 40, help_text, lower_bound=0)
+    define_flag(options, "top_k", int, DEFAULT_TOP_K, help_text, lower_bound=0)
 
 
 def define_seed_flags(options: flags.FlagValues, *, samples: int) -> None:

@@ -3,6 +3,8 @@
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.config.model import LSTM, SHAPELESS, TRAINED_WITH, TRANSFORMER_XL, ModelConfig
 from txl_tf.config.reading import (
+    DEFAULT_TEMPERATURE,
+    DEFAULT_TOP_K,
     KERNEL_DTYPES,
     MAX_DRAFT_LEN,
     MAX_SAMPLING_SEED,
@@ -15,6 +17,8 @@ from txl_tf.config.reading import (
 from txl_tf.config.training import JIT_MODES, TrainConfig
 
 __all__ = [
+    "DEFAULT_TEMPERATURE",
+    "DEFAULT_TOP_K",
     "JIT_MODES",
     "KERNEL_DTYPES",
     "LSTM",

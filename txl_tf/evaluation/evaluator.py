@@ -23,9 +23,10 @@ from txl_tf.runs.files import explain_full_memory
 def choose_warm_len(reach: int) -> int:
     """Returns the number of tokens that warm a lane well enough: four times the reach.
 
-    A state of layer n depends on n memory lengths of text, so n_layer of them are exact. Text more
-    than four memory lengths back changed the mean loss by less than 1e-5 nats in the worst case
-    that was measured (docs/evaluation.md).
+    A state of layer n depends on n memory lengths of text, so n_layer of them are exact: with
+    `same_length` as they are, otherwise each rounded up to whole segments. Text more than four
+    memory lengths back changed the mean loss by less than 1e-5 nats in the worst case that was
+    measured (docs/evaluation.md).
 
     Args:
         reach: The `SegmentReader.reach` of the model: the memory length of a Transformer-XL.

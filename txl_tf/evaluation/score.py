@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 _CHARACTER_LEVELS = ("byte", "char")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Score:
     """The loss of a split, of a text, or of several texts.
 
@@ -26,8 +26,8 @@ class Score:
 
     @property
     def nats_per_token(self) -> float:
-        """The mean loss; 0 if no token was scored."""
-        return self.total_nats / max(self.tokens, 1)
+        """The mean loss; NaN if no token was scored."""
+        return self.total_nats / self.tokens if self.tokens else math.nan
 
     @property
     def bits_per_token(self) -> float:
@@ -46,13 +46,18 @@ class Score:
 
     @property
     def unknown_share(self) -> float | None:
-        """The share of unknown tokens; 0 without any token, `None` if it is not known."""
-        return None if self.n_unknown is None else self.n_unknown / max(self.tokens, 1)
+        """The share of unknown tokens; `None` if it is not known or no token was scored."""
+        if self.n_unknown is None or not self.tokens:
+            return None
+        return self.n_unknown / self.tokens
 
     @property
     def perplexity(self) -> float:
-        """The exponential of the mean loss."""
+        """The exponential of the mean loss; NaN if no token was scored."""
         return compute_perplexity(self.nats_per_token)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {format_score(self)}>"
 
     def add(self, nats: float, tokens: int, n_unknown: int) -> "Score":
         """Returns the score with more tokens added, `n_unknown` of them unknown."""
@@ -112,7 +117,7 @@ def make_unknown_record(score: Score) -> dict[str, float | None]:
 
 def format_unknown(score: Score) -> str:
     """Returns the number and the share of unknown tokens as text."""
-    if score.n_unknown is None:
+    if score.unknown_share is None:
         return "-"
     return f"{score.n_unknown:,} ({score.unknown_share:.2%})"
 

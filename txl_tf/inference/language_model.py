@@ -11,6 +11,8 @@ import numpy as np
 from txl_tf.architectures.choice import check_transformer, make_model
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import (
+    DEFAULT_TEMPERATURE,
+    DEFAULT_TOP_K,
     KERNEL_DTYPES,
     SAVED_MODEL,
     AttentionSpan,
@@ -192,7 +194,8 @@ class LanguageModel:
 
         The model then takes less memory, generates faster where reading the weights takes most of
         the time, and exports smaller SavedModels, at a small loss: docs/generating.md has figures.
-        It can no longer be saved as a run.
+        It can no longer be saved as a run. Up to four texts at once round the inputs of products to
+        bfloat16, more do not, so the same seed may give another text.
 
         Args:
             dtype: "int8", with a scale for each output; or "bfloat16", in which texts are also
@@ -333,6 +336,8 @@ class LanguageModel:
         """
         if isinstance(texts, str | bytes):
             raise UserError("`texts` must be a list of texts. Received: one text")
+        if not isinstance(texts, Iterable):
+            raise UserError(f"`texts` must be a list of texts. Received: {texts!r}")
         chunks = (self._encoder.make_chunk(text, number) for number, text in enumerate(texts, 1))
         config = self._choose_dynamic(dynamic)
         scorer: Scorer | DynamicScorer
@@ -391,7 +396,14 @@ class LanguageModel:
         *,
         max_new_tokens: int = 200,
         seed: int | Sequence[int] = 0,
-        **sampling: Any,
+        temperature: float = DEFAULT_TEMPERATURE,
+        top_k: int | None = DEFAULT_TOP_K,
+        top_p: float | None = None,
+        repetition_penalty: float = 1.0,
+        banned: str | Iterable[str] | None = None,
+        stops: str | Iterable[str] = (),
+        mask_empty_memory: bool = True,
+        draft_len: int = 0,
     ) -> Any:
         """Continues one or more prompts of any lengths.
 
@@ -399,9 +411,16 @@ class LanguageModel:
             prompt: A text of at least one token, its ids (n,), or a list of texts and ids.
             max_new_tokens: Number of tokens to add to each prompt.
             seed: A seed for all prompts, or a list with one for each. A text depends only on its
-                own seed, not on the other texts.
-            **sampling: `temperature`, `top_k`, `top_p`, `repetition_penalty`, `banned`, `stops`,
-                `mask_empty_memory` and `draft_len`; see `start`.
+                own seed, not on the other texts. Of a quantized model, more than four texts are
+                computed in another way than fewer, and may differ: see docs/generating.md.
+            temperature: See `start`, as for the following arguments.
+            top_k: See `start`.
+            top_p: See `start`.
+            repetition_penalty: See `start`.
+            banned: See `start`.
+            stops: See `start`.
+            mask_empty_memory: See `start`.
+            draft_len: See `start`.
 
         Returns:
             The text added to the prompt, or ids (n,) int32 if the prompt is ids; a list for a list.
@@ -414,7 +433,18 @@ class LanguageModel:
             isinstance(item, (int, np.integer)) for item in prompt
         )
         prompts: Any = prompt if is_list else [prompt]
-        session = self.start(prompts, seed=seed, **sampling)
+        session = self.start(
+            prompts,
+            seed=seed,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            banned=banned,
+            stops=stops,
+            mask_empty_memory=mask_empty_memory,
+            draft_len=draft_len,
+        )
         session.draw(max_new_tokens)
         return session.added if is_list else session.added[0]
 
@@ -424,7 +454,14 @@ class LanguageModel:
         *,
         max_new_tokens: int = 200,
         seed: int = 0,
-        **sampling: Any,
+        temperature: float = DEFAULT_TEMPERATURE,
+        top_k: int | None = DEFAULT_TOP_K,
+        top_p: float | None = None,
+        repetition_penalty: float = 1.0,
+        banned: str | Iterable[str] | None = None,
+        stops: str | Iterable[str] = (),
+        mask_empty_memory: bool = True,
+        draft_len: int = 0,
     ) -> Iterator[str]:
         """Returns an iterator over the text of `generate`, which yields it while it is generated.
 
@@ -433,24 +470,46 @@ class LanguageModel:
         """
         if not isinstance(prompt, str):
             raise UserError(f"`prompt` must be a text. Received: {type(prompt).__name__}")
-        return self.start([prompt], seed=seed, **sampling).stream(max_new_tokens)
+        session = self.start(
+            [prompt],
+            seed=seed,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            banned=banned,
+            stops=stops,
+            mask_empty_memory=mask_empty_memory,
+            draft_len=draft_len,
+        )
+        return session.stream(max_new_tokens)
 
     def start(
         self,
         prompts: str | Sequence[str | np.ndarray],
         *,
         seed: int | Sequence[int] = 0,
+        temperature: float = DEFAULT_TEMPERATURE,
+        top_k: int | None = DEFAULT_TOP_K,
+        top_p: float | None = None,
+        repetition_penalty: float = 1.0,
         banned: str | Iterable[str] | None = None,
         stops: str | Iterable[str] = (),
         mask_empty_memory: bool = True,
         draft_len: int = 0,
-        **sampling: Any,
     ) -> Session:
         """Reads prompts and returns a session, which keeps the memory and can be continued.
 
         Args:
             prompts: Texts of at least one token, or their ids.
             seed: A seed for all prompts, or a list with one for each.
+            temperature: Divisor of the log-probabilities; 0 always takes the most likely token
+                (greedy decoding).
+            top_k: Draw from this many of the most likely tokens; `None` for all.
+            top_p: Nucleus sampling: draw from the most likely tokens that together have this
+                probability; `None` for all.
+            repetition_penalty: Factor of the log-probabilities of tokens that the text already
+                contains; 1 for none.
             banned: Symbols, or texts of one token, that are never drawn; a `str` is a single one.
                 `None` for the unknown symbol, if there is one.
             stops: Symbols, or texts of any length, that end a text; a `str` is a single stop. Only
@@ -461,8 +520,6 @@ class LanguageModel:
             draft_len: Number of tokens to guess from the text itself and to verify at once (prompt
                 lookup); 0 for none. The text stays the same, up to rounding, and is drawn faster if
                 it repeats itself; see docs/generating.md.
-            **sampling: `temperature` (default 1), `top_k` and `top_p` (all tokens) and
-                `repetition_penalty` (1); see `txl_tf.inference.sampling.SamplingConfig`.
 
         Raises:
             UserError: See `generate`.
@@ -479,9 +536,12 @@ class LanguageModel:
         banned = [banned] if isinstance(banned, str) else banned
         found_stops = self._encoder.make_stops(stops)
         config = SamplingConfig(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
             banned=self._encoder.find_ids(banned),
             stops=found_stops.ids if found_stops else (),
-            **sampling,
         )
         tokens = self._get_generator(mask_empty_memory).start(
             ids, config, seeds, draft_len=draft_len

@@ -5,14 +5,14 @@ import dataclasses
 import numpy as np
 
 from txl_tf.cached_model import CachedModel
-from txl_tf.config import EvalConfig
+from txl_tf.config import DEFAULT_TEMPERATURE, DEFAULT_TOP_K, EvalConfig
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.inference.generation import Generator
 from txl_tf.inference.sampling import SamplingConfig
 from txl_tf.model import TransformerXL
 
 PROMPT_TOKENS = 32
-TEMPERATURE, TOP_K, SEED = 0.95, 40, 0
+SEED = 0
 
 
 class LiveSample:
@@ -47,7 +47,7 @@ class LiveSample:
         cached = CachedModel(model, span, tgt_len, mask_empty_memory=True)
         self._generator = Generator(cached, jit_compile=False)
         banned = () if vocabulary.unknown_id is None else (vocabulary.unknown_id,)
-        self._sampling = SamplingConfig(temperature=TEMPERATURE, top_k=TOP_K, banned=banned)
+        self._sampling = SamplingConfig(DEFAULT_TEMPERATURE, DEFAULT_TOP_K, banned=banned)
 
     def __call__(self) -> str:
         """Returns the prompt and its continuation in Markdown."""
@@ -57,7 +57,8 @@ class LiveSample:
         prompt, text = map(self._vocabulary.decode, (self._prompt, drawn))
         return (
             f"Prompt:\n\n{_indent(prompt)}\n\n"
-            f"Sample (temperature {TEMPERATURE}, top_k {TOP_K}, seed {SEED}):\n\n{_indent(text)}\n"
+            f"Sample (temperature {DEFAULT_TEMPERATURE}, top_k {DEFAULT_TOP_K}, seed {SEED}):\n\n"
+            f"{_indent(text)}\n"
         )
 
 

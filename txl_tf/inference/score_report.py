@@ -1,6 +1,7 @@
 """The reports of text scores, as a table and as JSON lines, and their progress bar."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -65,10 +66,10 @@ class Table:
             "tokens": f"{score.tokens:,}",
             "unknown": format_unknown(score),
             "nats": f"{score.total_nats:,.2f}",
-            "nats/token": f"{score.nats_per_token:.4f}",
+            "nats/token": _format(score.nats_per_token, ".4f", "-"),
             "bpc": _format(score.bpc, ".4f", none),
-            "bits/token": f"{score.bits_per_token:.4f}",
-            "perplexity": f"{score.perplexity:.5g}",
+            "bits/token": _format(score.bits_per_token, ".4f", "-"),
+            "perplexity": _format(score.perplexity, ".5g", "-"),
             "bits/byte": _format(score.bits_per_byte, ".4f", none),
             "word perplexity": _format(score.word_perplexity, ".5g", "-"),
         }
@@ -152,11 +153,11 @@ def show_symbol(vocabulary: Vocabulary, symbol_id: int) -> str:
 
 
 def _format(value: float | None, rule: str, none: str) -> str:
-    return none if value is None else format(value, rule)
+    return none if value is None or _is_nan(value) else format(value, rule)
 
 
 def _make_record(score: TextTotals) -> dict[str, Any]:
-    return {
+    record = {
         "tokens": score.tokens,
         **make_unknown_record(score),
         "total_nats": score.total_nats,
@@ -168,3 +169,9 @@ def _make_record(score: TextTotals) -> dict[str, Any]:
         "words": score.n_words,
         "word_perplexity": score.word_perplexity,
     }
+    return {name: None if _is_nan(value) else value for name, value in record.items()}
+
+
+def _is_nan(value: float | None) -> bool:
+    """Returns whether a mean is over no token; JSON has no NaN."""
+    return value is not None and math.isnan(value)

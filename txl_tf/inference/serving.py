@@ -239,7 +239,7 @@ def _make_score_text(score: tf.function, tokenizer: StrictTokenizer) -> tf.funct
         nats = score(ids)
         tokens = tf.maximum(tf.cast(ids.row_lengths(), tf.int32) - 1, 0)
         sums = tf.reduce_sum(tf.cast(nats, tf.float64), axis=1)
-        bpc = sums / tf.cast(tf.maximum(tokens, 1), tf.float64) / math.log(2)
+        bpc = sums / tf.cast(tokens, tf.float64) / math.log(2)
         return {
             "nats": tf.cast(sums, tf.float32),
             "tokens": tokens,

@@ -62,7 +62,7 @@ class Session:
             The text or the ids that this call added to each text, as in `added`.
 
         Raises:
-            UserError: If `max_new_tokens` is negative.
+            UserError: If `max_new_tokens` is negative or not an integer.
         """
         before, n_before = self.added, [len(drawn) for drawn in self._drawn]
         for _ in self.draw_pieces(max_new_tokens, resume=resume):
@@ -74,9 +74,10 @@ class Session:
 
     def draw_pieces(self, max_new_tokens: int, *, resume: bool = True) -> Iterator[None]:
         """Draws like `draw`, a few tokens per iteration: `added` grows with each of them."""
-        if max_new_tokens < 0:
+        if not isinstance(max_new_tokens, int | np.integer) or max_new_tokens < 0:
             raise UserError(
-                f"`max_new_tokens` must not be negative. Received: max_new_tokens={max_new_tokens}"
+                "`max_new_tokens` must be an integer >= 0. "
+                f"Received: max_new_tokens={max_new_tokens!r}"
             )
         if resume and max_new_tokens:
             self._tokens.resume()

@@ -14,7 +14,7 @@ from txl_tf.inference.text_chunks import TextChunk, TextName
 from txl_tf.inference.token_slots import Piece
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextTotals(Score):
     """The loss of one or more texts.
 
@@ -59,7 +59,7 @@ class TextTotals(Score):
         )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class TextScore(TextTotals):
     """The loss of a text and of each of its tokens.
 

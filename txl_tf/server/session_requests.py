@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from txl_tf.config import DEFAULT_TEMPERATURE, DEFAULT_TOP_K
 from txl_tf.errors import UserError
 from txl_tf.inference.sampling import SamplingConfig
 from txl_tf.server.tensors import check_keys, encode_text
@@ -49,8 +50,8 @@ def read_continuation(
     if not 0 <= length <= max_length:
         raise UserError(f"`length` must be from 0 to {max_length:,}. Received: {length}")
     sampling = SamplingConfig(
-        temperature=_read_number(body, "temperature", 1.0, float),
-        top_k=_read_number(body, "top_k", 0, int) or None,  # 0 for all, as in `generate_text`
+        temperature=_read_number(body, "temperature", DEFAULT_TEMPERATURE, float),
+        top_k=_read_number(body, "top_k", DEFAULT_TOP_K, int) or None,  # 0 for all
         top_p=_read_number(body, "top_p", 1.0, float) if "top_p" in body else None,
         repetition_penalty=_read_number(body, "repetition_penalty", 1.0, float),
         banned=banned,

@@ -8,16 +8,7 @@ import tensorflow as tf
 
 from txl_tf.training.optimizers.adam import Adam
 from txl_tf.training.optimizers.base import Slots, StepFactors
-
-# Polynomials a s + b s^3 + c s^5 of the singular values s. Of all of this degree, each moves what
-# the one before leaves nearest to 1: the first [.005, 1], the last to within .098 of 1. Each allows
-# for singular values that are 2 % too large, beyond which it grows steeply.
-COEFFICIENTS = (
-    (8.1400, -23.0368, 16.3967),
-    (3.8518, -2.7640, 0.5084),
-    (3.1586, -2.2837, 0.4577),
-    (2.1981, -1.5352, 0.3822),
-)
+from txl_tf.training.optimizers.costs import COEFFICIENTS
 
 
 class Muon(Adam):

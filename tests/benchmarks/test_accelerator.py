@@ -1,0 +1,19 @@
+"""The benchmark of accelerators on the JAX backend."""
+
+import os
+import subprocess
+import sys
+
+from places import ROOT
+
+CODE = """
+import sys
+sys.modules["tensorflow"] = None  # as if it were not installed
+import benchmarks.accelerator
+import txl_tf.model
+"""
+
+
+def test_benchmark_and_model_import_no_tensorflow():
+    environment = os.environ | {"KERAS_BACKEND": "jax"}
+    subprocess.run([sys.executable, "-c", CODE], cwd=ROOT, env=environment, check=True)
