@@ -185,7 +185,7 @@ def test_words_of_wikitext_are_readable_and_headings_stay():
     assert sample == Sample(
         start=3,
         seed=5,
-        context='= cat , 5 =\n5,5 cat " 5',
+        context='= cat , 5 =\n5,5 cat "5',
         generated='5", 5\n= 5 @-@ 5 =\n',
         reference="cat, cat\n",
         generated_ids=generated.tolist(),

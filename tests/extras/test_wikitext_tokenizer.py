@@ -1,13 +1,20 @@
 """Ordinary text as the words of WikiText."""
 
 import json
+import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_language_model import make_model
 
 from txl_tf import generate, score
 from txl_tf.data import Vocabulary
-from txl_tf.data.wikitext import detokenize_wikitext, tokenize_wikitext
+from txl_tf.data.wikitext import (
+    detokenize_wikitext,
+    tokenize_wikitext,
+    tokenize_wikitext_bytes,
+)
 
 pytest.importorskip("sacremoses", reason="pip install '.[wikitext]'")
 
@@ -23,6 +30,11 @@ pytest.importorskip("sacremoses", reason="pip install '.[wikitext]'")
         (" = Robert Boulter = ", "= Robert Boulter ="),
         ("1,234,567.89", "1 @,@ 234 @,@ 567 @.@ 89"),
         ("Mr. Smith & Sons", "Mr. Smith & Sons"),
+        ("'Yes,' he said to the dogs'", "' Yes , ' he said to the dogs '"),
+        ("the '5' key of v1.2.", "the ' 5 ' key of v1 @.@ 2 ."),
+        ("Smith's, and Anna 's", "Smith 's , and Anna 's"),
+        ("rock'n'roll with O'Brien", "rock 'n'roll with O 'Brien"),
+        ("\ua66e or <formula>, a <unk>-<unk>", "\ua66e or <formula> , a <unk> @-@ <unk>"),
         ("one line\n\nanother, longer", "one line\n\nanother , longer"),
         ("", ""),
     ],
@@ -31,10 +43,56 @@ def test_words_are_those_of_wikitext(text, words):
     assert tokenize_wikitext(text) == words
 
 
-def test_what_is_tokenized_stays():
-    text = 'In 2004 <unk> cost 5 @,@ 000 , a two @-@ part " <unk> " ( 3 @.@ 5 ) , <unk> \'s .'
-    text += "\n= = Plot = ="
-    assert tokenize_wikitext(text) == text
+@pytest.mark.parametrize(
+    "line",
+    [
+        'In 2004 <unk> cost 5 @,@ 000 , a two @-@ part " <unk> " ( 3 @.@ 5 ) , <unk> \'s .',
+        "= = Plot = =",
+        "A. B. Smith 's",
+        "O 'Brien said , ' He didn 't ! '",
+        "5 'so",
+        "<unk> " * 1009 + "'s",  # Moses keeps no more than 1,000 tokens itself
+    ],
+)
+def test_what_is_tokenized_stays(line):
+    assert tokenize_wikitext(line) == line
+
+
+FUZZ = settings(max_examples=301, deadline=None, derandomize=True)
+PIECES = "a A é 5 ½ ' 's 't O'B n't . , - = == \" ( ` & @-@ @,@ <unk> <eos> Mr. No. ... \ua66e"
+SPACES = [" ", " ", " ", "\t"]
+LINES = st.lists(st.sampled_from([*PIECES.split(), *SPACES]), max_size=23).map("".join) | st.text(
+    max_size=23
+)
+
+
+@FUZZ
+@given(text=st.lists(LINES, max_size=3).map("\n".join))
+def test_tokenizing_again_changes_nothing(text):
+    words = tokenize_wikitext(text)
+    assert tokenize_wikitext(words) == words
+
+
+@FUZZ
+@given(line=LINES.filter(lambda line: "\n" not in line))
+def test_the_end_of_a_line_is_tokenized_as_its_middle(line):
+    assert tokenize_wikitext(f"{line} Then").split() == [*tokenize_wikitext(line).split(), "Then"]
+
+
+@FUZZ
+@given(line=LINES)
+def test_tokenizing_changes_only_spaces_and_escapes(line):
+    plain, words = (
+        re.sub(r"[\s\0-\x1f]", "", re.sub("@([-,.])@", r"\1", text))
+        for text in (line, tokenize_wikitext(line))
+    )
+    assert words == plain
+
+
+def test_a_line_that_is_cut_before_a_space_keeps_it():
+    pieces = b"a two-part,", b" two-part, \xff\n", b" \n"
+    words = b"a two @-@ part , two @-@ part , \xff\n \n"
+    assert b"".join(map(tokenize_wikitext_bytes, pieces)) == words
 
 
 def test_spelling_and_tokenizing_are_inverse():

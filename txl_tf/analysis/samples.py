@@ -212,7 +212,8 @@ def make_sample(
     )
     if is_wikitext(vocabulary.symbols):
         drawn, followed = (
-            detokenize_continuation(before, text, keep_headings=True) for text in (drawn, followed)
+            detokenize_continuation(before, text, keep_headings=True).lstrip(" ")
+            for text in (drawn, followed)
         )
         before = detokenize_wikitext(before, keep_headings=True)
     return Sample(start, seed, before, drawn, followed, generated.tolist())

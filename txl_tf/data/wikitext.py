@@ -3,21 +3,26 @@
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 
-# Its tokenizer wrote 5 @-@ 4, 5 @,@ 000, 5 @.@ 4, and put spaces around all punctuation.
-_JOINED = re.compile(r" ?@([-,.])@ ?")
-_BEFORE = re.compile(r" ([.,;:!?%)\]}]|'s\b|'re\b|'ve\b|'ll\b|'m\b|'d\b|n't\b)")
-_AFTER = re.compile(r"([(\[{$£€#]) ")
-_QUOTED = re.compile(r'" ([^"\n]*?) "')
-_BOUNDARY = "\0"  # stands in no word
-_HEADING = re.compile(r"^ ?((?:= )+)(.*?)((?: =)+) ?$", re.MULTILINE)
-_RAW_HEADING = re.compile(r"\s*(={1,6})\s*([^=].*?)\s*(={1,6})\s*")
 _IN_NUMBER = re.compile(r"(?<=\d)([,.])(?=\d)")
-# Tokens that a text may hold already, and which the tokenizer would take apart.
-_KEPT = ("<unk>", "<eos>", "@-@", "@,@", r"@\.@", r"(?<=\s)'(?:s|t|re|ve|ll|m|d)(?=\s)")
+_LETTER = r"[^\W\d_]"
+# Tokens that a text may hold already, and which Moses would take apart. A rare letter stands for
+# each of them while Moses tokenizes the rest; if it occurs in a text, it stands for itself.
+_PLACEHOLDER = "\ua66e"
+_KEPT = re.compile(
+    rf"{_PLACEHOLDER}|<(?:unk|eos|formula)>|@[-,.]@|(?<!\S)'(?:s|t|re|ve|ll|m|d)(?!\S)",
+    re.IGNORECASE,
+)
+# The space that Moses puts into a word: "didn 't", "O 'Brien".
+_IN_WORD = re.compile(rf"(?<=\w) (?='{_LETTER})")
+# The tokenizer wrote 5 @-@ 4, 5 @,@ 000, 5 @.@ 4, and put spaces around all punctuation.
+_ESCAPE = re.compile(r"@([-,.])@")
+_JOINS_PREVIOUS = re.compile(rf"@[-,.]@|[.,;:!?%)\]}}]|'{_LETTER}|n't\b")
+_JOINS_NEXT = re.compile(r"(?:@[-,.]@|[(\[{$£€#])$")
 
 
 def is_wikitext(symbols: tuple[str, ...]) -> bool:
@@ -43,7 +48,7 @@ def tokenize_wikitext(text: str) -> str:
 
     The words are those of the Moses tokenizer for English, with which WikiText was made: hyphens in
     words are `@-@`, and commas and points in numbers `@,@` and `@.@`. Each line stays a line; a
-    heading as in Wikipedia's sources, "== Plot ==", becomes "= = Plot = =". A text that has been
+    heading as in Wikipedia's sources, "== Plot ==", becomes "= = Plot = =". A line that has been
     tokenized stays as it is, but for white space.
 
     >>> tokenize_wikitext("It cost 5,000 dollars (in 1990-91), he didn't say.")  # doctest: +SKIP
@@ -52,22 +57,18 @@ def tokenize_wikitext(text: str) -> str:
     Raises:
         UserError: If the package sacremoses is missing.
     """
-    tokenize = _make_tokenizer()
-    return "\n".join(_tokenize_line(line, tokenize) for line in text.split("\n"))
+    return "\n".join(map(_make_tokenizer(), text.split("\n")))
 
 
 def tokenize_wikitext_bytes(text: bytes) -> bytes:
-    """Returns the result of `tokenize_wikitext` for UTF-8, whose errors are left in place."""
-    decoded = text.decode("utf-8", errors="surrogateescape")
-    return tokenize_wikitext(decoded).encode("utf-8", errors="surrogateescape")
+    """Returns the result of `tokenize_wikitext` for UTF-8, whose errors are left in place.
 
-
-def _tokenize_line(line: str, tokenize: Callable[[str], str]) -> str:
-    heading = _RAW_HEADING.fullmatch(line)
-    if heading and len(heading[1]) == len(heading[3]):
-        signs = " ".join(heading[1])
-        return f"{signs} {tokenize(heading[2])} {signs}"
-    return tokenize(line) if line.strip() else line
+    A space at the beginning stays, because a long line may have been cut before it.
+    """
+    words = tokenize_wikitext(text.decode("utf-8", errors="surrogateescape"))
+    if text.startswith(b" "):
+        words = " " + words.lstrip(" ")
+    return words.encode("utf-8", errors="surrogateescape")
 
 
 @functools.cache
@@ -80,15 +81,25 @@ def _make_tokenizer() -> Callable[[str], str]:
         ) from error
     moses = MosesTokenizer(lang="en")
 
+    def split(line: str, *, is_tokenized: bool) -> str:
+        kept = iter(_KEPT.findall(line))
+        words = _KEPT.sub(_PLACEHOLDER, line)
+        if is_tokenized:
+            words = _IN_WORD.sub("", words)
+        # Words around the line make Moses treat its ends as any other place.
+        words = f"{_PLACEHOLDER} {words} {_PLACEHOLDER}"
+        words = moses.tokenize(words, aggressive_dash_splits=True, escape=False, return_str=True)
+        words = _IN_NUMBER.sub(r" @\1@ ", words[2:-2])
+        return re.sub(_PLACEHOLDER, lambda match: next(kept), words)
+
     def tokenize(line: str) -> str:
-        words = moses.tokenize(
-            line,
-            aggressive_dash_splits=True,
-            escape=False,
-            return_str=True,
-            protected_patterns=_KEPT,
-        )
-        return _IN_NUMBER.sub(r" @\1@ ", words)
+        line = " ".join(line.split())
+        # In a line that has been tokenized, 'Brien is a part of O'Brien; in another one, it may
+        # begin a quotation.
+        if split(line, is_tokenized=True) == line:
+            return line
+        # A single call leaves the second apostrophe of '5', and the last point of "v1.2.".
+        return split(split(line, is_tokenized=False), is_tokenized=True)
 
     return tokenize
 
@@ -97,7 +108,9 @@ def detokenize_wikitext(text: str, *, keep_headings: bool = False) -> str:
     """Returns a WikiText text in ordinary spelling, as the paper shows samples (appendix E).
 
     The tokenizer loses information, which is guessed: within a line, quotation marks open and
-    close in turns.
+    close in turns, and a line that begins with = is a heading. Nothing depends on words that
+    follow, so the result for a beginning of the text, up to the end of a word, is a beginning of
+    the result for the text. Spaces at the end of the text are left out.
 
     >>> detokenize_wikitext("It cost 5 @,@ 000 dollars ( in 1990 @-@ 91 ) , he said .")
     'It cost 5,000 dollars (in 1990-91), he said.'
@@ -108,23 +121,15 @@ def detokenize_wikitext(text: str, *, keep_headings: bool = False) -> str:
         text: The text.
         keep_headings: Whether to leave headings as they are, which the paper does.
     """
-    if keep_headings:
-        lines = text.split("\n")
-        return "\n".join(
-            line if _HEADING.fullmatch(line) else detokenize_wikitext(line) for line in lines
-        )
-    text = _HEADING.sub(_join_heading, text)
-    text = _JOINED.sub(r"\1", text)
-    text = _QUOTED.sub(r'"\1"', text)
-    text = _BEFORE.sub(r"\1", text)
-    return _AFTER.sub(r"\1", text)
+    return "".join(stream_wikitext([text], keep_headings=keep_headings))
 
 
 def detokenize_continuation(context: str, text: str, *, keep_headings: bool = False) -> str:
     """Returns the text after a context in ordinary spelling.
 
-    Words that the end of the context joins, and quotations that it leaves open, are spelled as in
-    the whole text.
+    It completes the detokenized context: both together are what `detokenize_wikitext` returns for
+    `context + text`. If no white space stands where the two meet, a space is added there: the
+    context ends with a whole word, and the text begins with another.
 
     >>> detokenize_continuation('He said , " it cost 5 @,@', '000 dollars " .')
     '000 dollars".'
@@ -134,44 +139,74 @@ def detokenize_continuation(context: str, text: str, *, keep_headings: bool = Fa
         text: The text.
         keep_headings: As in `detokenize_wikitext`.
     """
-    line = context.rpartition("\n")[2]  # nothing depends on earlier lines
-    if not line:
-        return detokenize_wikitext(text, keep_headings=keep_headings)
-    space = "" if text.startswith("\n") else " "
-    whole = f"{line}{_BOUNDARY}{space}{text}"
-    readable = detokenize_wikitext(whole, keep_headings=keep_headings)
-    return readable.partition(_BOUNDARY)[2].lstrip(" ")
+    # True also if one of them is empty, because an empty string is in every string.
+    are_apart = context[-1:] in " \n" or text[:1] in " \n"
+    whole = f"{context}{'' if are_apart else ' '}{text}"
+    before, readable = (
+        detokenize_wikitext(part, keep_headings=keep_headings) for part in (context, whole)
+    )
+    return readable[len(before) :]
 
 
-def stream_wikitext(chunks: Iterable[str]) -> Iterator[str]:
+def stream_wikitext(chunks: Iterable[str], *, keep_headings: bool = False) -> Iterator[str]:
     """Yields the result of `detokenize_wikitext` for a text that comes in chunks.
 
-    Text that later words may still change is held back: the last word, an open quotation, and a
-    line that may be a heading.
+    A word is held back until white space ends it, and spaces until the next word.
 
     Args:
-        chunks: The chunks of the text.
+        chunks: The chunks of the text, cut anywhere.
+        keep_headings: As in `detokenize_wikitext`.
     """
-    text = shown = ""
-    for chunk in chunks:
-        text += chunk
-        settled = detokenize_wikitext(text[: _find_settled(text)])
-        yield settled[len(shown) :]
-        shown = settled
-    yield detokenize_wikitext(text)[len(shown) :]
+    detokenizer = _Detokenizer(keep_headings)
+    unfinished = ""
+    for chunk in chain(chunks, [" "]):  # the space ends the last word
+        *tokens, unfinished = re.split("([ \n])", unfinished + chunk)
+        yield "".join(map(detokenizer.spell, tokens))
 
 
-def _find_settled(text: str) -> int:
-    """Returns the end of the last word before everything that later words may change."""
-    start = text.rfind("\n") + 1
-    line = text[start:]
-    if line.lstrip(" ").startswith("="):
-        return start
-    without_quotations = _QUOTED.sub(lambda match: "-" * len(match[0]), line)
-    end = without_quotations.partition('"')[0].rfind(" ")
-    return start + max(end, 0)
+class _Detokenizer:
+    """Spells a text word by word. What a word depends on stands before it in its line.
 
+    Args:
+        keep_headings: As in `detokenize_wikitext`.
+    """
 
-def _join_heading(match: re.Match[str]) -> str:
-    opening, title, closing = (part.strip() for part in match.groups())
-    return f"{opening.replace(' ', '')} {title} {closing.replace(' ', '')}"
+    def __init__(self, keep_headings: bool):
+        self._keep_headings = keep_headings
+        self._begin_line()
+
+    def _begin_line(self) -> None:
+        self._previous = self._space = ""
+        self._joins_next = self._is_quoted = self._is_heading = False
+
+    def spell(self, token: str) -> str:
+        r"""Returns what the text gains by a token: a word, a space, "\n" or nothing."""
+        if token in ("", " "):
+            self._space += token
+            return ""
+        space, self._space = self._space, ""
+        if token == "\n":
+            drops_space = self._is_heading and not self._keep_headings
+            self._begin_line()
+            return token if drops_space else space + token
+        is_joined = self._join(token)
+        if self._is_heading and self._keep_headings:
+            return space + token
+        return ("" if is_joined else space) + _ESCAPE.sub(r"\1", token)
+
+    def _join(self, word: str) -> bool:
+        """Adds a word to the line, and returns whether it stands right after the previous one."""
+        if not self._previous:
+            self._is_heading = word == "="
+        is_quote = word == '"'
+        is_sign = word == "=" and self._is_heading
+        is_joined = (
+            self._joins_next
+            or bool(_JOINS_PREVIOUS.match(word))
+            or (is_quote and self._is_quoted)
+            or (is_sign and self._previous in ("", "="))
+        )
+        self._is_quoted ^= is_quote
+        self._joins_next = bool(_JOINS_NEXT.search(word)) or (is_quote and self._is_quoted)
+        self._previous = word
+        return is_joined
