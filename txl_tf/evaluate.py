@@ -28,7 +28,12 @@ from txl_tf.cli.dynamic_flags import (
 )
 from txl_tf.cli.flags import define_flag, define_second_name
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import check_run, define_ema_flag, define_run_flags
+from txl_tf.cli.run_flags import (
+    check_run,
+    define_ema_flag,
+    define_precision_flag,
+    define_run_flags,
+)
 from txl_tf.config import EvalConfig
 from txl_tf.errors import UserError
 
@@ -81,6 +86,7 @@ def define_flags() -> flags.FlagValues:
     define_config_flags(options, EvalConfig, names, prefix="", otherwise=_OTHERWISE)
     define_dynamic_flags(options)
     define_ema_flag(options)
+    define_precision_flag(options)
     text = "Number of segments to score. [default: all]"
     define("max_segments", int, None, text, lower_bound=1)
     define_jit_flag(options)
@@ -99,6 +105,8 @@ def evaluate_run(options: flags.FlagValues) -> None:
         raise flags.Error("--warm_len cannot be used with --warm_lanes=false")
     _check_stride(options)
     check_dynamic_flags(options)
+    if options.dynamic and options.precision != "float32":
+        raise flags.Error("--dynamic needs --precision=float32")
 
     check_run(options.run)
     records = open_run_records(
@@ -109,7 +117,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
         tgt_len=options.tgt_len,
     )
 
-    from txl_tf.architectures.choice import make_model
+    from txl_tf.architectures.choice import check_transformer, make_model
     from txl_tf.evaluation.checkpoints import (
         check_data,
         describe_evaluation,
@@ -118,6 +126,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
         warn_of_unknown,
     )
     from txl_tf.evaluation.report import Job
+    from txl_tf.inference.quantization import quantize
     from txl_tf.runs.checkpoint_files import find_checkpoint
     from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
@@ -132,6 +141,10 @@ def evaluate_run(options: flags.FlagValues) -> None:
     path = find_checkpoint(options.run, options.checkpoint)
     model = make_model(config.model)
     checkpoint = load_checkpoint(model, path, use_ema=options.use_ema)
+    if options.precision != "float32":
+        check_transformer(config.model, "quantization")
+        model = quantize(model, options.precision)
+        checkpoint = checkpoint._replace(precision=options.precision)
     evaluator = _make_evaluator(options, model, config.evaluation, records)
     lanes = evaluator.cut_lanes(
         records.split(split),

@@ -409,3 +409,11 @@ def test_a_page_without_an_address_opens_with_its_choice(of_bytes, tmp_path):
     assert "<h2>Token 5</h2>" in dom
     assert 'data-head="1" aria-pressed="true">1.2<' in dom
     assert "<h2>Token 3</h2>" in open_in_browser(tmp_path / "page.html", "token=3&head=mean")
+
+
+def test_a_page_has_the_softmax_temperature_of_the_run():
+    lm = make_model(len(WORDS), vocabulary=WORDS, temperature=1.7)
+    ids = WORDS.encode("the cat sat on the mat\na cat")
+    found = TextReader(lm, [Head(1, 2)], run="run", vocabulary=WORDS).read(ids, "text").score
+    assert found.total_nats == pytest.approx(lm.score([ids])[0].total_nats, rel=1e-5)
+    assert "temperature 1.7" in TextReader(lm, [], run="run", vocabulary=WORDS).read(ids, "t").page

@@ -1,5 +1,6 @@
 """The data sets as the 2019 release made them, from the files that it read."""
 
+import re
 import shutil
 
 import numpy as np
@@ -69,6 +70,14 @@ def test_the_splits_of_the_release_are_taken_where_no_sizes_are_given(tmp_path):
     shutil.copy(DATA / "text8" / "text8", raw)
     make("text8", raw, tmp_path / "records")
     assert len(read_ids(tmp_path / "records", "test")) == 5999
+
+
+def test_shuffles_of_lm1b_do_not_change_the_share_of_unknown_words(tmp_path, capsys):
+    shares = []
+    for number in (1, 3):
+        make("lm1b", DATA / "lm1b", tmp_path / str(number), f"--num_shuffles={number}")
+        shares += re.findall(r"^train: .* unknown \((.*)%\)", capsys.readouterr().out, re.MULTILINE)
+    assert shares[0] == shares[1] != "0.00"
 
 
 def test_lm1b_holds_every_sentence_once_for_each_shuffle(tmp_path):

@@ -63,6 +63,18 @@ def score(run, config, split="test", **counting):
     return evaluator.score_lanes(evaluator.cut_lanes(tokens, **{"warm_len": 0, **counting}))
 
 
+def test_precision_scores_the_quantized_model(run, capsys):
+    records = [
+        evaluate_as_json(capsys, "--run", run, "--precision", p) for p in ("float32", "int8")
+    ]
+    lm = txl_tf.load(run, precision="int8")
+    assert records[1]["loss_nats"] == pytest.approx(lm.evaluate("test").nats_per_token, rel=1e-5)
+    assert records[0]["loss_nats"] != records[1]["loss_nats"]
+    assert [record["precision"] for record in records] == ["float32", "int8"]
+    assert call("--run", run, "--precision=int8", "--dynamic") == 2
+    assert "--dynamic needs --precision=float32" in capsys.readouterr().err
+
+
 def test_a_run_is_evaluated_with_the_span_of_its_preset_beside_its_figure(run, preset, capsys):
     assert call("--run", run, "--preset", "sota") == 0
     out = capsys.readouterr().out
@@ -98,6 +110,7 @@ def test_the_object_holds_what_the_table_says(run, preset, capsys):
         "checkpoint": str(run / "checkpoints" / "ckpt-12"),
         "step": 12,
         "is_averaged": False,
+        "precision": "float32",
         "is_whole": True,
         "evaluation": {
             **SPAN,

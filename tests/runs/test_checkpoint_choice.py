@@ -46,6 +46,13 @@ def test_a_path_is_taken_as_it_is(run):
     assert find_checkpoint(str(run), "elsewhere/ckpt-5") == "elsewhere/ckpt-5"
 
 
+@pytest.mark.parametrize("name", ["a[1]", "a*", "a?"])
+def test_a_folder_that_reads_as_a_pattern_is_refused(run, name):
+    folder = run.rename(run.parent / name)
+    with pytest.raises(UserError, match=r"must not contain \*, \? or \[: .* Rename the folder$"):
+        find_checkpoint(str(folder))
+
+
 @pytest.mark.parametrize("choice", [None, "newest"])
 def test_only_an_unchosen_newest_is_told_of_the_best(run, choice, capsys):
     find_checkpoint(str(run), choice)

@@ -47,6 +47,7 @@ def test_a_cluster_of_one_process_is_none(monkeypatch):
     ("text", "message"),
     [
         ("{worker: 1}", "`TF_CONFIG` is not valid JSON: .* Received: '{worker: 1}'"),
+        ("[" * 100_000, "`TF_CONFIG` is not valid JSON: maximum recursion depth"),
         ("[1]", "`TF_CONFIG` must be an object"),
         ('{"cluster": ["a:1"]}', "must name lists of host:port by job"),
         (write({"worker": "a:1"}, type="worker", index=0), "must name lists of host:port"),

@@ -1,6 +1,5 @@
 """Texts read by a language model, as pages."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -68,7 +67,13 @@ class TextReader:
         self._is_framed = is_framed
         span, tgt_len = self._evaluation.span, self._evaluation.tgt_len
         self._tracer = TextTracer(
-            CachedModel(lm.model, span, tgt_len, mask_empty_memory=mask_empty_memory),
+            CachedModel(
+                lm.model,
+                span,
+                tgt_len,
+                mask_empty_memory=mask_empty_memory,
+                temperature=self._evaluation.temperature,
+            ),
             heads,
             n_alternatives=min(n_alternatives, lm.config.n_token),
             n_keys=n_keys,
@@ -100,7 +105,7 @@ class TextReader:
         facts = TextFacts(
             run=self._run,
             step=self._lm.step,
-            span=describe_span(dataclasses.replace(self._evaluation, temperature=1.0)),
+            span=describe_span(self._evaluation),
             tgt_len=self._evaluation.tgt_len,
             source=source,
             score=trace.sum_up(self._vocabulary),

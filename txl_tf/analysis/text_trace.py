@@ -28,7 +28,7 @@ class TextTrace(NamedTuple):
 
     Args:
         ids: (n,) int32, the text.
-        nats: (n - 1,) float32, -log p of each token.
+        nats: (n - 1,) float32, -log p of each token, with the softmax temperature of the reader.
         ranks: (n - 1,) int32, the number of tokens that were likelier, plus 1.
         alternatives: (n - 1, A) int32, the likeliest tokens, the likeliest first.
         log_probs: (n - 1, A) float32, their log-probabilities in nats.
@@ -158,7 +158,7 @@ class TextTracer:
         mean = sum(weights for _, weights in kept) / (config.n_layer * config.n_head)
         parts = [_find_keys(mean[None], n_keys, mem_len), *(part for part, _ in kept)]
         attention = _Attention(*(tf.concat(tensors, 0) for tensors in zip(*parts, strict=True)))
-        nats = cached.model.nll(hidden, targets)[0]
+        nats = cached.model.nll(hidden, targets, temperature=cached.temperature)[0]
         guesses = _find_alternatives(cached, hidden, targets[0], self._n_alternatives)
         return (nats, *guesses), attention, state
 
@@ -186,6 +186,8 @@ def _find_alternatives(
     parts = []
     for start in range(0, targets.shape[0], size):
         log_probs = cached.model.log_probs(hidden[:, start : start + size])[0]  # (t, V)
+        if cached.temperature != 1:
+            log_probs = tf.nn.log_softmax(log_probs / cached.temperature)
         own = tf.gather(log_probs, targets[start : start + size], batch_dims=1)
         rank = 1 + tf.reduce_sum(tf.cast(log_probs > own[:, None], tf.int32), axis=1)
         top = tf.math.top_k(log_probs, count)

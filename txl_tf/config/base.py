@@ -98,7 +98,7 @@ class Config:
         """
         try:
             fields = json.loads(content) if isinstance(content, str) else content
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise UserError(f"{cls.__name__} cannot be read: {error}") from error
         if not isinstance(fields, dict):
             raise UserError(f"{cls.__name__} must be an object. Received: {fields!r}")

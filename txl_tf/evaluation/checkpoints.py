@@ -27,11 +27,13 @@ class Checkpoint(NamedTuple):
         path: Its path.
         step: Its step.
         is_averaged: Whether the averaged weights were loaded.
+        precision: The dtype of the kernels, one of `KERNEL_DTYPES`.
     """
 
     path: str
     step: int
     is_averaged: bool
+    precision: str = "float32"
 
 
 def load_checkpoint(model: SegmentModel, path: str, *, use_ema: bool = True) -> Checkpoint:
@@ -88,6 +90,7 @@ class Outcome(NamedTuple):
             "is_whole": self.is_whole,
             "checkpoint": self.checkpoint.path,
             "is_averaged": self.checkpoint.is_averaged,
+            "precision": self.checkpoint.precision,
             "step": self.checkpoint.step,
             **make_score_record(self.score),
             "evaluation": self.config.to_json(),

@@ -111,6 +111,8 @@ class Job(NamedTuple):
         lanes, score = self.lanes, outcome.score
         cut = "" if score.tokens == lanes.n_targets else f" of {lanes.n_targets:,}"
         weights = ", averaged weights" if outcome.checkpoint.is_averaged else ""
+        if outcome.checkpoint.precision != "float32":
+            weights += f", in {outcome.checkpoint.precision}"
         vocabulary = self.records.vocabulary
         has_unknown = vocabulary is not None and vocabulary.unknown is not None
         unknown = {"unknown": format_unknown(score)} if has_unknown else {}

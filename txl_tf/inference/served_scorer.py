@@ -45,7 +45,7 @@ class ServedScorer:
     def __init__(self, folder: str, batch_size: int):
         import tensorflow_text  # noqa: F401  registers operations in the SavedModel
 
-        kinds = (tf.errors.OpError, OSError, ValueError, KeyError)
+        kinds = (tf.errors.OpError, OSError, ValueError, KeyError, RecursionError)
         with explain_errors(f"`{folder}` is not a SavedModel of txl_tf.export", *kinds):
             info = json.loads(_read(folder, "txl_tf.json"))
             self._tgt_len = int(info["tgt_len"])

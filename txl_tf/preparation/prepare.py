@@ -36,11 +36,13 @@ class SplitCounts:
 
     Attributes:
         n_tokens: The number of tokens.
+        n_repeats: How many times the split repeats its text, each time shuffled.
         unknown: The number of occurrences of each unknown symbol.
         literal: The number of literal occurrences of each special symbol.
     """
 
     n_tokens: int = 0
+    n_repeats: int = 1
     unknown: Counter[str] = field(default_factory=Counter)
     literal: Counter[str] = field(default_factory=Counter)
 
@@ -201,6 +203,7 @@ def encode_split(
             )
 
         if plan.corpus.shuffled and split == "train" and isinstance(source, TextSource):
+            counts.n_repeats = options.num_shuffles
             chunks: Iterator[TokenChunk] = (
                 chunk
                 for index, file in enumerate(source.files)
@@ -231,7 +234,7 @@ def check_split(
         raise CorpusError(f"{split} is empty: its files contain no {vocabulary.level}s.")
     if counts.unknown:
         n_unknown = counts.unknown.total()
-        share = n_unknown / counts.n_tokens
+        share = n_unknown * counts.n_repeats / counts.n_tokens
         print(f"{split}: {n_unknown:,} unknown ({share:.2%}) replaced by {vocabulary.unknown}")
     if counts.literal:
         print(describe_literal(counts.literal, split))

@@ -28,11 +28,29 @@ BEST, NEWEST = "best", "newest"
 
 
 def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
-    """Returns the step and path of each complete checkpoint of a run, oldest first."""
+    """Returns the step and path of each complete checkpoint of a run, oldest first.
+
+    Raises:
+        UserError: If the folder cannot be read, or `check_checkpoint_path` refuses its name.
+    """
+    check_checkpoint_path(model_dir)
     folder = os.path.join(model_dir, CHECKPOINTS_NAME)
     indices = (re.fullmatch(rf"{PREFIX}-(\d+)\.index", name) for name in list_names(folder))
     steps = sorted(int(match[1]) for match in indices if match)
     return [(step, make_path(model_dir, step)) for step in steps]
+
+
+def check_checkpoint_path(path: str) -> None:
+    """Checks that TensorFlow does not take a path of checkpoints for a glob pattern.
+
+    Raises:
+        UserError: If it would.
+    """
+    if re.search(r"[*?\[]", path):
+        raise UserError(
+            f"`{path}` must not contain *, ? or [: TensorFlow reads them as a pattern in the path of "
+            "a checkpoint. Rename the folder"
+        )
 
 
 def make_path(model_dir: str, step: int) -> str:

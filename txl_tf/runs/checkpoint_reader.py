@@ -25,7 +25,7 @@ from txl_tf.config.base import list_differences
 from txl_tf.data.files import check_address
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.model import SegmentModel
-from txl_tf.runs.checkpoint_files import CHECKPOINTS_NAME, PREFIX
+from txl_tf.runs.checkpoint_files import CHECKPOINTS_NAME, PREFIX, check_checkpoint_path
 from txl_tf.runs.folder import read_run_id
 
 # Errors raised while reading a file that is truncated, modified or missing.
@@ -61,12 +61,13 @@ class CheckpointReader:
             `.index`.
 
     Raises:
-        UserError: If the address does not answer.
+        UserError: If the address does not answer, or `check_checkpoint_path` refuses the path.
         Exception: One of `DAMAGE` if it cannot be read. Every method may raise it too.
     """
 
     def __init__(self, path: str):
         check_address(path)
+        check_checkpoint_path(path)
         self.path = path
         # `tf.train.load_checkpoint` would search for the path with a glob pattern first, which
         # some remote file systems do not support.

@@ -122,7 +122,7 @@ def read_json_lines(path: str) -> list[Any]:
         lines = file.read().splitlines()
     objects = []
     for line in lines:
-        with contextlib.suppress(json.JSONDecodeError):
+        with contextlib.suppress(json.JSONDecodeError, RecursionError):
             objects.append(json.loads(line))
     return objects
 
@@ -159,7 +159,7 @@ def drop_lines_after(path: str, step: int) -> list[dict[str, Any]]:
 def _is_kept(line: str, step: int) -> bool:
     try:
         return json.loads(line)["step"] <= step
-    except (json.JSONDecodeError, KeyError, TypeError):
+    except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
         return False  # truncated when the run was killed
 
 

@@ -87,5 +87,10 @@ def _read_holder(file: TextIO) -> str:
     try:
         holder = json.loads(file.read())
         return f"process {holder['pid']} on {holder['host']}"
-    except (ValueError, KeyError, TypeError):  # it holds the lock but has not written yet
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+    ):  # it holds the lock but has not written yet
         return "another process"

@@ -37,13 +37,17 @@ class Card(NamedTuple):
 
 
 def find_records(model_dir: str, step: int) -> list[dict[str, Any]]:
-    """Returns the newest whole evaluation of a step of a run, of each split and each setting."""
+    """Returns the newest whole evaluation of a step of a run, of each split and each setting.
+
+    Evaluations of quantized weights, which are not shared, are left out.
+    """
     path = os.path.join(model_dir, EVALUATIONS_NAME)
     if not exists(path):
         return []
     found: dict[str, dict[str, Any]] = {}
     for record in read_json_lines(path):
-        if record.get("step") == step and record.get("is_whole"):
+        is_float32 = record.get("precision", "float32") == "float32"
+        if record.get("step") == step and record.get("is_whole") and is_float32:
             settings = ("split", "evaluation", "stride", "as_release", "dynamic")
             found[json.dumps([record.get(name) for name in settings])] = record
     return list(found.values())

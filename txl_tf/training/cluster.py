@@ -61,7 +61,7 @@ class Cluster:
         """
         try:
             content = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise UserError(
                 f"`{VARIABLE}` is not valid JSON: {error}. Received: {text!r}"
             ) from error
