@@ -13,7 +13,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -22,7 +21,7 @@ from txl_tf.cli.data_formats import RECORDS, open_run_records
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_mask_flag, define_precision_flag, define_run_flags
-from txl_tf.errors import UserError, explain
+from txl_tf.errors import UserError, explain, require_extra
 
 if TYPE_CHECKING:
     import gradio
@@ -200,12 +199,11 @@ def serve_app(options: flags.FlagValues) -> None:
         UserError: If Gradio is missing, the address is not free, there is no such run, or it is
             not a Transformer-XL with a vocabulary and a memory.
     """
-    if find_spec("gradio") is None:
-        raise UserError("the app needs the package gradio: pip install 'txl_tf[app]'")
     check_address(options.host, options.port)
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # nothing is sent to anyone
 
-    import gradio as gr
+    with require_extra("app", "the app"):
+        import gradio as gr
 
     import txl_tf
     from txl_tf.analysis.model_views import ModelViews

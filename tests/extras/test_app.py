@@ -21,7 +21,7 @@ from txl_tf.analysis.html_page import show_controls
 from txl_tf.data import Vocabulary
 from txl_tf.evaluation.score import format_score
 
-pytest.importorskip("gradio", reason="pip install '.[app]'")
+pytest.importorskip("gradio", reason="pip install -e '.[app]'")
 
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -136,7 +136,9 @@ def test_an_address_in_use_is_refused(run, url):
 
 @pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="pip install '.[test-extras]'")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="pip install -e '.[test-extras]'"
+    )
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed")
     with playwright.sync_playwright() as started:

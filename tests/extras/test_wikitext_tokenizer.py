@@ -9,7 +9,7 @@ from txl_tf import generate, score
 from txl_tf.data import Vocabulary
 from txl_tf.data.wikitext import detokenize_wikitext, tokenize_wikitext
 
-pytest.importorskip("sacremoses", reason="pip install '.[wikitext]'")
+pytest.importorskip("sacremoses", reason="pip install -e '.[wikitext]'")
 
 
 @pytest.mark.parametrize(

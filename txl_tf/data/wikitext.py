@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, require_extra
 
 # Its tokenizer wrote 5 @-@ 4, 5 @,@ 000, 5 @.@ 4, and put spaces around all punctuation.
 _JOINED = re.compile(r" ?@([-,.])@ ?")
@@ -72,12 +72,8 @@ def _tokenize_line(line: str, tokenize: Callable[[str], str]) -> str:
 
 @functools.cache
 def _make_tokenizer() -> Callable[[str], str]:
-    try:
+    with require_extra("wikitext", "tokenizing as WikiText"):
         from sacremoses import MosesTokenizer
-    except ImportError as error:
-        raise UserError(
-            "tokenizing as WikiText needs the package sacremoses: pip install 'txl_tf[wikitext]'"
-        ) from error
     moses = MosesTokenizer(lang="en")
 
     def tokenize(line: str) -> str:
