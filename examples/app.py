@@ -8,6 +8,7 @@ import functools
 import html
 import inspect
 import os
+import re
 import signal
 import socket
 import sys
@@ -63,7 +64,17 @@ def find_sample(lm: "LanguageModel", max_tokens: int) -> tuple[str, str]:
     except UserError:  # a run may have lost its records
         return "", ""
     ids = valid.read(0, min(SAMPLE_TOKENS, max_tokens, len(valid)))
-    return lm.vocabulary.decode(ids[:PROMPT_TOKENS]), lm.vocabulary.decode(ids)
+    prompt, sample = (lm.vocabulary.decode(part) for part in (ids[:PROMPT_TOKENS], ids))
+    return end_at_word(prompt), end_at_word(sample)
+
+
+def end_at_word(text: str) -> str:
+    """Returns a text without its last word, which may be incomplete.
+
+    >>> end_at_word("Return nex")
+    'Return'
+    """
+    return re.sub(r"(?<=\S)\s+\S*\Z", "", text)
 
 
 def report_errors(gr: Any, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,6 +99,18 @@ def report_errors(gr: Any, function: Callable[..., Any]) -> Callable[..., Any]:
             yield from function(*arguments)
 
     return stream if inspect.isgeneratorfunction(function) else call
+
+
+def clear_error(gr: Any, event: Any, output: Any) -> None:
+    """Removes the error status that Gradio leaves in an output; `report_errors` shows a message."""
+    event.failure(gr.skip, None, output, show_progress="hidden", api_visibility="private")
+
+
+def enable_with_text(component: Any, *buttons: Any, empty: str = "") -> None:
+    """Enables buttons only while a component holds a text, which the browser checks by itself."""
+    update = f"{{ __type__: 'update', interactive: value !== {empty!r} }}"
+    script = f"(value) => Array({len(buttons)}).fill({update})"
+    component.change(None, component, list(buttons), js=script)
 
 
 def make_page(
@@ -132,10 +155,12 @@ def add_generate_tab(
                 1, max_tokens, min(300, max_tokens), step=1, precision=0, label="Length, tokens"
             )
             with gr.Row():
-                start = gr.Button("Start", variant="primary", min_width=100)
-                more = gr.Button("Continue", min_width=100)
-                stop = gr.Button("Stop", min_width=100)
-                forget = gr.Button("Forget", min_width=100)
+                start = gr.Button(
+                    "Start", variant="primary", min_width=100, interactive=bool(prompt)
+                )
+                more = gr.Button("Continue", min_width=100, interactive=False)
+                stop = gr.Button("Stop", min_width=100, interactive=False)
+                forget = gr.Button("Forget", min_width=100, interactive=False)
             with gr.Accordion("Settings of a new text", open=False):
                 temperature = gr.Slider(0, 2, 0.95, step=0.05, label="Temperature")
                 top_k = gr.Slider(0, 200, 40, step=1, precision=0, label="Top-k, 0 for all tokens")
@@ -149,6 +174,10 @@ def add_generate_tab(
     started = start.click(draw(views.start_text), inputs, api_name="start", **shown)
     continued = more.click(draw(views.continue_text), [state, length], api_name="continue", **shown)
     drawing = [started, continued]
+    enable_with_text(given, start)
+    enable_with_text(view, more, stop, forget, empty=NO_TEXT)
+    for event in drawing:
+        clear_error(gr, event, view)
     stop.click(None, cancels=drawing, api_visibility="private")
     forget.click(lambda: (None, NO_TEXT), None, [state, view], cancels=drawing, api_name="forget")
 
@@ -161,9 +190,11 @@ def add_surprisal_tab(gr: Any, views: "ModelViews", sample: str, max_tokens: int
         "the model thought likelier.</p>"
     )
     text = gr.Textbox(sample, label=f"Text, up to {max_tokens:,} tokens", lines=4, max_lines=8)
-    read = gr.Button("Read", variant="primary")
+    read = gr.Button("Read", variant="primary", interactive=bool(sample))
+    enable_with_text(text, read)
     frame = gr.HTML()
-    read.click(report_errors(gr, views.show_surprisal), text, frame, api_name="surprisal")
+    shown = read.click(report_errors(gr, views.show_surprisal), text, frame, api_name="surprisal")
+    clear_error(gr, shown, frame)
 
 
 def add_attention_tab(
@@ -181,15 +212,17 @@ def add_attention_tab(
         layer = gr.Dropdown(list(range(n_layer)), value=n_layer - 1, label="Layer", min_width=90)
         head = gr.Dropdown(list(range(n_head)), value=0, label="Head", min_width=90)
         token = gr.Number(0, precision=0, label="Token, 0 for the last", min_width=90)
-    read = gr.Button("Read", variant="primary")
+    read = gr.Button("Read", variant="primary", interactive=bool(sample))
+    enable_with_text(text, read)
     frame = gr.HTML()
-    gr.on(
+    shown = gr.on(
         [read.click, layer.input, head.input, token.submit],
         report_errors(gr, views.show_attention),
         [text, layer, head, token],
         frame,
         api_name="attention",
     )
+    clear_error(gr, shown, frame)
 
 
 def serve_app(options: flags.FlagValues) -> None:
