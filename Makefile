@@ -80,14 +80,14 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python pyproject.toml setup.py
-	$(BIN)/pip install --quiet --editable .
+	$(BIN)/pip install --quiet -e .
 	@touch $@
 
 .venv-extras/installed: .venv/bin/python pyproject.toml setup.py
 	.venv/bin/python -m venv .venv-extras
-	.venv-extras/bin/pip install --quiet --editable '.[test-extras]'
+	.venv-extras/bin/pip install --quiet -e '.[test-extras]'
 	@touch $@
 
 .venv/installed-dev: .venv/bin/python pyproject.toml setup.py
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet -e '.[dev]'
 	@touch $@ .venv/installed

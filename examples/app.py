@@ -8,12 +8,12 @@ import functools
 import html
 import inspect
 import os
+import re
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -22,7 +22,7 @@ from txl_tf.cli.data_formats import RECORDS, open_run_records
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import define_mask_flag, define_precision_flag, define_run_flags
-from txl_tf.errors import UserError, explain
+from txl_tf.errors import UserError, explain, require_extra
 
 if TYPE_CHECKING:
     import gradio
@@ -64,7 +64,17 @@ def find_sample(lm: "LanguageModel", max_tokens: int) -> tuple[str, str]:
     except UserError:  # a run may have lost its records
         return "", ""
     ids = valid.read(0, min(SAMPLE_TOKENS, max_tokens, len(valid)))
-    return lm.vocabulary.decode(ids[:PROMPT_TOKENS]), lm.vocabulary.decode(ids)
+    prompt, sample = (lm.vocabulary.decode(part) for part in (ids[:PROMPT_TOKENS], ids))
+    return end_at_word(prompt), end_at_word(sample)
+
+
+def end_at_word(text: str) -> str:
+    """Returns a text without its last word, which may be incomplete.
+
+    >>> end_at_word("Return nex")
+    'Return'
+    """
+    return re.sub(r"(?<=\S)\s+\S*\Z", "", text)
 
 
 def report_errors(gr: Any, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,6 +99,18 @@ def report_errors(gr: Any, function: Callable[..., Any]) -> Callable[..., Any]:
             yield from function(*arguments)
 
     return stream if inspect.isgeneratorfunction(function) else call
+
+
+def clear_error(gr: Any, event: Any, output: Any) -> None:
+    """Removes the error status that Gradio leaves in an output; `report_errors` shows a message."""
+    event.failure(gr.skip, None, output, show_progress="hidden", api_visibility="private")
+
+
+def enable_with_text(component: Any, *buttons: Any, empty: str = "") -> None:
+    """Enables buttons only while a component holds a text, which the browser checks by itself."""
+    update = f"{{ __type__: 'update', interactive: value !== {empty!r} }}"
+    script = f"(value) => Array({len(buttons)}).fill({update})"
+    component.change(None, component, list(buttons), js=script)
 
 
 def make_page(
@@ -133,10 +155,12 @@ def add_generate_tab(
                 1, max_tokens, min(300, max_tokens), step=1, precision=0, label="Length, tokens"
             )
             with gr.Row():
-                start = gr.Button("Start", variant="primary", min_width=100)
-                more = gr.Button("Continue", min_width=100)
-                stop = gr.Button("Stop", min_width=100)
-                forget = gr.Button("Forget", min_width=100)
+                start = gr.Button(
+                    "Start", variant="primary", min_width=100, interactive=bool(prompt)
+                )
+                more = gr.Button("Continue", min_width=100, interactive=False)
+                stop = gr.Button("Stop", min_width=100, interactive=False)
+                forget = gr.Button("Forget", min_width=100, interactive=False)
             with gr.Accordion("Settings of a new text", open=False):
                 temperature = gr.Slider(0, 2, 0.95, step=0.05, label="Temperature")
                 top_k = gr.Slider(0, 200, 40, step=1, precision=0, label="Top-k, 0 for all tokens")
@@ -150,6 +174,10 @@ def add_generate_tab(
     started = start.click(draw(views.start_text), inputs, api_name="start", **shown)
     continued = more.click(draw(views.continue_text), [state, length], api_name="continue", **shown)
     drawing = [started, continued]
+    enable_with_text(given, start)
+    enable_with_text(view, more, stop, forget, empty=NO_TEXT)
+    for event in drawing:
+        clear_error(gr, event, view)
     stop.click(None, cancels=drawing, api_visibility="private")
     forget.click(lambda: (None, NO_TEXT), None, [state, view], cancels=drawing, api_name="forget")
 
@@ -162,9 +190,11 @@ def add_surprisal_tab(gr: Any, views: "ModelViews", sample: str, max_tokens: int
         "the model thought likelier.</p>"
     )
     text = gr.Textbox(sample, label=f"Text, up to {max_tokens:,} tokens", lines=4, max_lines=8)
-    read = gr.Button("Read", variant="primary")
+    read = gr.Button("Read", variant="primary", interactive=bool(sample))
+    enable_with_text(text, read)
     frame = gr.HTML()
-    read.click(report_errors(gr, views.show_surprisal), text, frame, api_name="surprisal")
+    shown = read.click(report_errors(gr, views.show_surprisal), text, frame, api_name="surprisal")
+    clear_error(gr, shown, frame)
 
 
 def add_attention_tab(
@@ -182,15 +212,17 @@ def add_attention_tab(
         layer = gr.Dropdown(list(range(n_layer)), value=n_layer - 1, label="Layer", min_width=90)
         head = gr.Dropdown(list(range(n_head)), value=0, label="Head", min_width=90)
         token = gr.Number(0, precision=0, label="Token, 0 for the last", min_width=90)
-    read = gr.Button("Read", variant="primary")
+    read = gr.Button("Read", variant="primary", interactive=bool(sample))
+    enable_with_text(text, read)
     frame = gr.HTML()
-    gr.on(
+    shown = gr.on(
         [read.click, layer.input, head.input, token.submit],
         report_errors(gr, views.show_attention),
         [text, layer, head, token],
         frame,
         api_name="attention",
     )
+    clear_error(gr, shown, frame)
 
 
 def serve_app(options: flags.FlagValues) -> None:
@@ -200,12 +232,11 @@ def serve_app(options: flags.FlagValues) -> None:
         UserError: If Gradio is missing, the address is not free, there is no such run, or it is
             not a Transformer-XL with a vocabulary and a memory.
     """
-    if find_spec("gradio") is None:
-        raise UserError("the app needs the package gradio: pip install 'txl_tf[app]'")
     check_address(options.host, options.port)
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # nothing is sent to anyone
 
-    import gradio as gr
+    with require_extra("app", "the app"):
+        import gradio as gr
 
     import txl_tf
     from txl_tf.analysis.model_views import ModelViews

@@ -15,6 +15,7 @@ from absl import flags
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
+from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,14 +27,29 @@ def plot_loss(options: flags.FlagValues) -> None:
     """Writes the plot and prints its path."""
     model_dir = Path(options.model_dir)
     target = Path(options.output or model_dir / "loss.png")
+    draw_run(model_dir).savefig(target, dpi=120)
+    print(f"Wrote {target}")
+
+
+def draw_run(model_dir: Path) -> "Figure":
+    """Returns the plot of a run, with its name, its data set and its unit.
+
+    Raises:
+        UserError: If the folder holds no run or no training log.
+    """
+    dataset = read_run_config(str(model_dir)).dataset
+    vocabulary = read_run_vocabulary(str(model_dir))
     steps = read_json_lines(model_dir / "log.jsonl")
     if not steps:
         raise UserError(f"`{model_dir}` holds no training log")
     validation, evaluations = (
         read_json_lines(model_dir / f"{name}.jsonl") for name in ("validation", "evaluations")
     )
-    draw_curves(steps, validation, evaluations).savefig(target, dpi=120)
-    print(f"Wrote {target}")
+    figure = draw_curves(steps, validation, evaluations)
+    (axes,) = figure.axes
+    axes.set_title(f"Loss of run {model_dir.resolve().name} on {dataset}")
+    axes.set_ylabel(f"bits per {vocabulary.level if vocabulary else 'token'}")
+    return figure
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
@@ -68,7 +84,6 @@ def draw_curves(steps: Records, validation: Records, evaluations: Records) -> "F
             points = _read_points([each for each in records if _describe_kind(each) == kind])
             axes.plot(*points, style, label=name.format(kind, points[1][-1]))
     axes.set_xlabel("step")
-    axes.set_ylabel("bits per token")
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
     return figure

@@ -1,8 +1,10 @@
 """How errors of the system and of libraries become one line."""
 
+import sys
+
 import pytest
 
-from txl_tf.errors import StorageError, UserError, explain, explain_errors
+from txl_tf.errors import StorageError, UserError, explain, explain_errors, require_extra
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,15 @@ def test_an_error_of_the_user_keeps_its_message_unless_its_kind_is_named(kinds, 
     with pytest.raises(UserError) as raised, explain_errors("`a` is damaged", *kinds):
         raise UserError("no corpus")
     assert str(raised.value) == line
+
+
+def test_a_missing_package_of_others_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    rule = r"^the app needs the package gradio: pip install -e '\.\[app\]'$"
+    with pytest.raises(UserError, match=rule), require_extra("app", "the app"):
+        import gradio.themes  # noqa: F401
+
+
+def test_a_missing_module_of_this_package_is_a_fault():
+    with pytest.raises(ModuleNotFoundError), require_extra("app", "the app"):
+        import txl_tf.missing  # noqa: F401

@@ -58,6 +58,37 @@ def name_program(name: str) -> str:
     return f"python {script}" if os.path.isfile(script) else f"python -m txl_tf.{name}"
 
 
+def name_install_command(extra: str) -> str:
+    """Returns the command that installs an optional extra, for messages.
+
+    >>> name_install_command("hub")
+    "pip install -e '.[hub]'"
+    """
+    return f"pip install -e '.[{extra}]'"
+
+
+@contextlib.contextmanager
+def require_extra(extra: str, feature: str) -> Iterator[None]:
+    """Re-raises the error of an import of a missing package as a `UserError` that names the extra.
+
+    Args:
+        extra: The extra that installs the package.
+        feature: The feature that needs the package.
+
+    Raises:
+        UserError: If a package of others is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        if package == "txl_tf":
+            raise
+        raise UserError(
+            f"{feature} needs the package {package}: {name_install_command(extra)}"
+        ) from error
+
+
 @contextlib.contextmanager
 def explain_errors(
     fault: str, *kinds: type[Exception], raised: type[UserError] = UserError

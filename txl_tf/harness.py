@@ -5,6 +5,7 @@ python -m txl_tf.harness --model txl_tf --model_args run=runs/text8 --tasks lamb
 
 import sys
 
+from txl_tf.errors import require_extra
 from txl_tf.quiet_start import quiet_start
 
 _NAME = "harness"
@@ -20,18 +21,13 @@ def main(argv: list[str] = sys.argv) -> int:
         The exit status: 0 on success, 1 after an error of the harness or the model, 2 if the
         command line is wrong, 130 after a keyboard interrupt.
     """
-    # TensorFlow's messages about the machine would bury those of the harness.
-    with quiet_start():
-        try:
-            from lm_eval.__main__ import cli_evaluate
-        except ImportError as error:
-            if error.name != "lm_eval":
-                raise
-            return _fail("the package lm_eval is not installed: pip install 'txl_tf[harness]'")
-        import txl_tf.inference.harness  # noqa: F401  registers the model
-
     previous, sys.argv = sys.argv, argv  # the harness reads its arguments there
     try:
+        # TensorFlow's messages about the machine would bury those of the harness.
+        with quiet_start(), require_extra("harness", "the harness"):
+            from lm_eval.__main__ import cli_evaluate
+
+            import txl_tf.inference.harness  # noqa: F401  registers the model
         cli_evaluate()
     except ValueError as error:  # a `UserError`, or an error of the harness itself
         return _fail(error)

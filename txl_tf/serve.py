@@ -11,7 +11,7 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, require_extra
 
 _MIB = 2**20
 
@@ -73,13 +73,8 @@ def serve_model(options: flags.FlagValues) -> None:
             f"`{options.model}` is not a SavedModel, which txl_tf.export writes: saved_model.pb is "
             "missing"
         )
-    try:
+    with require_extra("serve", "the server"):
         from txl_tf.server.running import run_server
-    except ImportError as error:
-        package = str(error.name).partition(".")[0]
-        if package not in ("grpc", "starlette", "tensorflow_serving", "uvicorn"):
-            raise
-        raise UserError(f"the package {package} is missing: pip install 'txl_tf[serve]'") from error
     from txl_tf.server.served_folder import ServedFolder
     from txl_tf.server.settings import ServerSettings
 

@@ -1,14 +1,16 @@
 """The files and the table of an analysis of the attention."""
 
+import itertools
 import json
 import warnings
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
 from txl_tf.analysis.attention_average import AttentionAverages
-from txl_tf.analysis.attention_plots import mark_top
+from txl_tf.analysis.attention_plots import choose_labels, draw_stretch, mark_top
 from txl_tf.analysis.attention_report import AttentionReport, find_widest_heads
 from txl_tf.analysis.attention_stretch import Stretch
 from txl_tf.data import Vocabulary
@@ -49,6 +51,44 @@ def test_figures_are_png_files(tmp_path, fields):
         height, width, _ = imread(folder / name).shape
         assert min(height, width) > 300
         assert max(height, width) < 5000
+
+
+def draw_axes(symbols, are_characters):
+    """Returns the axes of a rendered figure of 41 targets."""
+    visible = np.tri(41, len(symbols) - 1, len(symbols) - 42, dtype=bool)
+    attention = HeadAttention(0, visible, visible[None] / 7, visible[None])
+    figure = draw_stretch(
+        attention,
+        [Head(0, 0)],
+        symbols,
+        are_characters=are_characters,
+        max_distance=len(symbols),
+        title="",
+    )
+    FigureCanvasAgg(figure).draw()
+    return figure.axes[0]
+
+
+@pytest.mark.parametrize("level", ["char", "word"])
+def test_labels_of_a_stretch_do_not_overlap(level):
+    words = ["a", "surprisingly", "readable", "I", "label", "of", "tokens"] * 29
+    symbols = "\u2423".join(words)[-173:] if level == "char" else words[-173:]
+    axes = draw_axes(symbols, level == "char")
+    for axis in (axes.xaxis, axes.yaxis):
+        boxes = [label.get_window_extent() for label in axis.get_ticklabels()]
+        assert len(boxes) > 5
+        assert not any(first.overlaps(second) for first, second in itertools.pairwise(boxes))
+
+
+def test_characters_are_labeled_as_words_and_breaks():
+    symbols = [*"an\u2423\u2423ox", "\\n", *"eats"]
+    assert choose_labels(symbols, True, gap=1) == {0: "an", 4: "ox", 6: "\\n", 7: "eats"}
+    assert choose_labels(symbols, True, gap=5) == {0: "an", 6: "\\n"}
+
+
+def test_labels_of_words_are_left_out_or_cut_without_room():
+    words = ["an", "ox", "internationalization", "eats"]
+    assert choose_labels(words, False, gap=2) == {0: "an", 2: "international\u2026"}
 
 
 def test_the_largest_distance_of_the_figures_does_not_cut_the_numbers(tmp_path):

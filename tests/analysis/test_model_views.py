@@ -80,6 +80,13 @@ def test_the_surprisal_is_that_of_score():
     assert "choice" not in record
 
 
+def test_a_page_needs_no_file_of_the_package_after_the_start(monkeypatch):
+    _, views = make_views(WORDS)
+    monkeypatch.setattr("importlib.resources.files", None)
+    page, _ = read_page(views.show_surprisal(TEXT))
+    assert "<script>" in page
+
+
 def test_the_attention_is_that_of_the_chosen_head():
     _, views = make_views(WORDS)
     _, record = read_page(views.show_attention(TEXT, 1, 2, 0))

@@ -323,6 +323,16 @@ def open_in_browser(path, fragment, *options):
     return ran.stdout
 
 
+def run_steps(path, steps, *options):
+    """Returns `seen` after a script has run at the end of a page."""
+    # The page would not run a second script.
+    source = re.sub('<meta http-equiv="[^>]*>', "", path.read_text())
+    steps += "document.title = JSON.stringify(seen);"
+    path.write_text(source.replace("</body>", f"<script>{{{steps}}}</script></body>"))
+    title = re.search("<title>(.*?)</title>", open_in_browser(path, "", *options))[1]
+    return json.loads(html.unescape(title))
+
+
 @needs_chromium
 def test_a_chosen_token_shows_alternatives_and_marks_its_keys(of_bytes, tmp_path):
     text = "Là-bas, the cat sat\n"
@@ -373,19 +383,28 @@ def test_mouse_and_keys_choose_tokens_and_heads(of_bytes, tmp_path):
       seen.push(text.querySelectorAll(".key").length, location.hash);
       spans[5].dispatchEvent(new MouseEvent("mouseover", { bubbles: true }));
       seen.push(document.getElementById("tip").textContent);
-      document.title = JSON.stringify(seen);
     """
-    path = tmp_path / "page.html"
-    # The page would not run a second script.
-    source = re.sub('<meta http-equiv="[^>]*>', "", path.read_text())
-    path.write_text(source.replace("</body>", f"<script>{{{steps}}}</script></body>"))
-    title = re.search("<title>(.*?)</title>", open_in_browser(path, ""))[1]
-    *seen, tip = json.loads(html.unescape(title))
+    *seen, tip = run_steps(tmp_path / "page.html", steps)
     # Token 4 is the i of the first line, below which is the h of the second one.
     assert seen == [3, 4, 13, 4, 3, 1, "#token=3&head=0.1", -1, 0, ""]
     names = [found.facts["symbols"][i] for i in found.read("alternatives", -1, 5)[4]]
     assert tip.startswith("i ")
     assert re.sub(r"[\d.<%]", "", tip).endswith("".join(re.sub(r"[\d.<%]", "", n) for n in names))
+
+
+@needs_chromium
+def test_the_panel_of_a_narrow_page_covers_text_only_for_a_chosen_token(of_bytes, tmp_path):
+    write(of_bytes, tmp_path, "a line\n" * 99)
+    steps = """
+      const text = document.getElementById("text"), panel = document.getElementById("panel");
+      const covers = () =>
+        panel.getBoundingClientRect().top < text.getBoundingClientRect().bottom;
+      const seen = [covers()];
+      text.querySelector("span").click();
+      seen.push(covers());
+    """
+    seen = run_steps(tmp_path / "page.html", steps, "--window-size=390,800")
+    assert seen == [False, True]
 
 
 @needs_chromium

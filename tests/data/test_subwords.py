@@ -1,4 +1,5 @@
 import builtins
+import sys
 
 import numpy as np
 import pytest
@@ -200,14 +201,9 @@ def test_what_cannot_be_learnt_is_told_in_one_line(texts, n_symbols, reason):
 
 
 def test_without_sentencepiece_the_user_is_told_how_to_install_it(monkeypatch):
-    def refuse(name, *arguments):
-        if name == "sentencepiece":
-            raise ImportError
-        return real(name, *arguments)
-
-    real = builtins.__import__
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(UserError, match=r"needs the package sentencepiece: pip install"):
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    rule = r"needs the package sentencepiece: pip install -e '\.\[subword\]'$"
+    with pytest.raises(UserError, match=rule):
         learn_subwords([TEXT.encode()], 307)
 
 

@@ -1,14 +1,20 @@
 """What keeps the app from starting, before it needs Gradio or a model."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from examples import app
+from txl_tf.data import Vocabulary, write_records
+
+BYTES = Vocabulary("byte", tuple(map(str, range(256))))
 
 
 def test_without_gradio_the_extra_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(app, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "gradio", None)
     assert app.main(["app.py", "runs/text8"]) == 1
-    rule = "the app needs the package gradio: pip install 'txl_tf[app]'"
+    rule = "the app needs the package gradio: pip install -e '.[app]'"
     assert capsys.readouterr().err == f"app.py: {rule}\n"
 
 
@@ -25,10 +31,29 @@ def test_without_gradio_the_extra_is_named(monkeypatch, capsys):
         ),
     ],
 )
-def test_wrong_flags_are_one_line(arguments, status, message, monkeypatch, capsys):
-    monkeypatch.setattr(app, "find_spec", lambda name: object())
+def test_wrong_flags_are_one_line(arguments, status, message, capsys):
     assert app.main(["app.py", *arguments]) == status
     assert capsys.readouterr().err == f"app.py: {message}\n"
+
+
+def test_the_texts_that_the_page_begins_with_end_at_a_word(tmp_path):
+    words = ("Returns", "the", "value")
+    ids = BYTES.encode(f"{' '.join(words)}\n" * 29)
+    write_records(
+        tmp_path / "records",
+        dataset="tiny",
+        vocabulary=BYTES,
+        splits={"valid": [ids]},
+        tokens_per_record=500,
+    )
+    lm = SimpleNamespace(run=str(tmp_path), vocabulary=BYTES)
+    for text in app.find_sample(lm, 393):
+        assert set(text.split()) == set(words)
+
+
+@pytest.mark.parametrize("text", ["", "word", "\n", "\nword"])
+def test_a_text_without_a_boundary_between_words_is_kept(text):
+    assert app.end_at_word(text) == text
 
 
 @pytest.mark.parametrize("fails", [False, True])

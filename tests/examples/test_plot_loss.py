@@ -6,6 +6,9 @@ import math
 import pytest
 
 from examples import plot_loss
+from txl_tf import presets
+from txl_tf.data import Vocabulary
+from txl_tf.runs.folder import RunConfig, make_run_folder
 
 
 def draw(*records):
@@ -43,12 +46,29 @@ def test_evaluations_of_another_kind_are_points_of_their_own():
     ]
 
 
-@pytest.mark.parametrize("has_validation", [False, True])
-def test_a_run_with_or_without_validation_is_drawn(has_validation, tmp_path, capsys):
-    logs = {"log": STEPS} | ({"validation": VALIDATION} if has_validation else {})
+def write_run(folder, vocabulary=None, **logs):
+    demo = presets.get("demo")
+    config = RunConfig("text8", demo.model, demo.training, demo.evaluation)
+    make_run_folder(str(folder), config, vocabulary)
     for name, records in logs.items():
         lines = "".join(json.dumps(record) + "\n" for record in records)
-        (tmp_path / f"{name}.jsonl").write_text(lines)
+        (folder / f"{name}.jsonl").write_text(lines)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "unit"),
+    [(Vocabulary("word", ("a",)), "bits per word"), (None, "bits per token")],
+)
+def test_the_plot_names_run_data_set_and_unit(vocabulary, unit, tmp_path):
+    write_run(tmp_path / "small", vocabulary, log=STEPS)
+    (axes,) = plot_loss.draw_run(tmp_path / "small").axes
+    assert axes.get_title() == "Loss of run small on text8"
+    assert axes.get_ylabel() == unit
+
+
+@pytest.mark.parametrize("logs", [{}, {"validation": VALIDATION}], ids=list)
+def test_a_run_with_or_without_validation_is_drawn(logs, tmp_path, capsys):
+    write_run(tmp_path, log=STEPS, **logs)
     assert plot_loss.main(["plot_loss.py", f"--model_dir={tmp_path}"]) == 0
     assert capsys.readouterr().out == f"Wrote {tmp_path}/loss.png\n"
     assert (tmp_path / "loss.png").stat().st_size > 0

@@ -21,7 +21,7 @@ from txl_tf.analysis.html_page import show_controls
 from txl_tf.data import Vocabulary
 from txl_tf.evaluation.score import format_score
 
-pytest.importorskip("gradio", reason="pip install '.[app]'")
+pytest.importorskip("gradio", reason="pip install -e '.[app]'")
 
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -136,7 +136,9 @@ def test_an_address_in_use_is_refused(run, url):
 
 @pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="pip install '.[test-extras]'")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="pip install -e '.[test-extras]'"
+    )
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed")
     with playwright.sync_playwright() as started:
@@ -169,4 +171,40 @@ def test_all_tabs_work_in_a_browser_that_asks_nobody_else(run, url, browser, wid
     assert frame.locator("#text .key.old").count() > 0  # in the memory
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert (hosts, faults) == ({"127.0.0.1"}, [])
+    page.close()
+
+
+def test_buttons_that_need_a_text_are_disabled_without_one(url, browser):
+    from playwright.sync_api import expect
+
+    page = browser.new_page()
+    page.goto(url)
+    start, forget = (page.get_by_role("button", name=name) for name in ("Start", "Forget"))
+    others = [page.get_by_role("button", name=name) for name in ("Continue", "Stop")]
+    for button in (start, forget, *others):
+        expect(button).to_be_disabled()
+    page.get_by_label("Prompt").fill(PROMPT)
+    start.click()
+    page.get_by_text(f"text: {len(PROMPT) + 211} tokens").wait_for()
+    for button in (forget, *others):
+        expect(button).to_be_enabled()
+    forget.click()
+    for button in (forget, *others):
+        expect(button).to_be_disabled()
+    page.get_by_label("Prompt").fill("")
+    expect(start).to_be_disabled()
+    page.close()
+
+
+@pytest.mark.parametrize("tab", ["Generate", "Surprisal", "Attention"])
+def test_an_error_is_a_message_and_marks_no_output(tab, url, browser):
+    from playwright.sync_api import expect
+
+    page = browser.new_page()
+    page.goto(url)
+    page.get_by_role("tab", name=tab).click()
+    page.locator("textarea >> visible=true").fill("a" * 212)
+    page.locator("button.primary >> visible=true").click()
+    page.get_by_text("at most 211 tokens. Received: 212 tokens").wait_for()
+    expect(page.locator("span.error:not(.toast-title)")).to_have_count(0)
     page.close()

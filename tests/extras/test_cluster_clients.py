@@ -25,7 +25,7 @@ def list_instances(*names, **more):
 
 def test_compute_engine_is_asked_as_its_api_wants_it():
     """TensorFlow's resolver alone names a parameter that the API does not have."""
-    discovery = pytest.importorskip("googleapiclient.discovery", reason="pip install '.[gce]'")
+    discovery = pytest.importorskip("googleapiclient.discovery", reason="pip install -e '.[gce]'")
     from googleapiclient.http import HttpMockSequence
 
     answers = HttpMockSequence(
@@ -45,7 +45,7 @@ def test_compute_engine_is_asked_as_its_api_wants_it():
 
 @pytest.fixture
 def kubernetes():
-    return pytest.importorskip("kubernetes", reason="pip install '.[kubernetes]'")
+    return pytest.importorskip("kubernetes", reason="pip install -e '.[kubernetes]'")
 
 
 def test_pods_are_listed_by_the_client_of_kubernetes(kubernetes, monkeypatch):

@@ -13,7 +13,7 @@ import zipfile
 import pytest
 from places import ROOT
 
-pytest.importorskip("build", reason="pip install '.[test-extras]'")
+pytest.importorskip("build", reason="pip install -e '.[test-extras]'")
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SCRIPTS = PROJECT["scripts"]

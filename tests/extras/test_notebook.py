@@ -5,9 +5,9 @@ import re
 import pytest
 from places import ROOT
 
-nbformat = pytest.importorskip("nbformat", reason="pip install '.[test-extras]'")
-nbclient = pytest.importorskip("nbclient", reason="pip install '.[test-extras]'")
-pytest.importorskip("ipykernel", reason="pip install '.[test-extras]'")
+nbformat = pytest.importorskip("nbformat", reason="pip install -e '.[test-extras]'")
+nbclient = pytest.importorskip("nbclient", reason="pip install -e '.[test-extras]'")
+pytest.importorskip("ipykernel", reason="pip install -e '.[test-extras]'")
 
 NOTEBOOK = ROOT / "examples" / "tour.ipynb"
 

@@ -12,7 +12,7 @@ from dying_stage import DyingStage
 from places import ROOT
 from small_language_model import WORDS, make_model
 
-pytest.importorskip("apache_beam", reason="pip install '.[beam]'")
+pytest.importorskip("apache_beam", reason="pip install -e '.[beam]'")
 
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes, FileMetadata

@@ -18,7 +18,7 @@ from places import ROOT
 from small_language_model import WORDS, make_model
 
 for name in ("grpc", "starlette", "tensorflow_serving", "uvicorn"):
-    pytest.importorskip(name, reason="pip install '.[serve]'")
+    pytest.importorskip(name, reason="pip install -e '.[serve]'")
 
 import grpc  # noqa: E402  after what it needs
 from tensorflow_serving.apis import (  # noqa: E402

@@ -19,7 +19,7 @@ SAME = {"rtol": 0, "atol": 1e-4}
 @pytest.fixture(params=RUNTIMES)
 def file_format(request):
     """A format whose runtime is installed."""
-    pytest.importorskip(RUNTIMES[request.param], reason=f"pip install '.[{request.param}]'")
+    pytest.importorskip(RUNTIMES[request.param], reason=f"pip install -e '.[{request.param}]'")
     return request.param
 
 

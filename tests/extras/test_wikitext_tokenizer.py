@@ -16,7 +16,7 @@ from txl_tf.data.wikitext import (
     tokenize_wikitext_bytes,
 )
 
-pytest.importorskip("sacremoses", reason="pip install '.[wikitext]'")
+pytest.importorskip("sacremoses", reason="pip install -e '.[wikitext]'")
 
 
 @pytest.mark.parametrize(

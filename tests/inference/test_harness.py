@@ -21,9 +21,7 @@ from txl_tf.errors import UserError
 
 pytestmark = pytest.mark.slow
 
-lm_eval = pytest.importorskip(
-    "lm_eval", reason="the extra `harness` is not installed: pip install 'txl_tf[harness]'"
-)
+lm_eval = pytest.importorskip("lm_eval", reason="pip install -e '.[harness]'")
 from lm_eval.api.instance import Instance  # noqa: E402  after what it needs
 from lm_eval.api.registry import get_model  # noqa: E402
 from lm_eval.tasks import TaskManager  # noqa: E402

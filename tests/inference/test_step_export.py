@@ -97,7 +97,7 @@ def test_a_file_that_would_be_too_large_is_refused(tmp_path, quick, monkeypatch)
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     monkeypatch.delitem(sys.modules, "txl_tf.inference.onnx_graph", raising=False)
-    with pytest.raises(UserError, match=r"needs the package onnx: pip install 'txl_tf\[onnx\]'"):
+    with pytest.raises(UserError, match=r"needs the package onnx: pip install -e '\.\[onnx\]'"):
         make_lm({}, {"mem_len": 11}).export(tmp_path / "out", format="onnx")
 
 

@@ -88,8 +88,8 @@ def test_more_gpus_than_there_are_is_one_line(data_dir, tmp_path, capsys):
         (["--cluster_size=3"], 2, "--cluster_size has no effect without --cluster"),
         (["--cluster_port=7411"], 2, "--cluster_port has no effect without --cluster"),
         (["--cluster=mpi"], 1, "`cluster` must be slurm, kubernetes:LABEL=VALUE or gce:"),
-        (["--cluster=gce:p/z/g", "--cluster_size=2"], 1, "pip install 'txl_tf[gce]'"),
-        (["--cluster=kubernetes:a=b", "--cluster_size=2"], 1, "pip install 'txl_tf[kubernetes]'"),
+        (["--cluster=gce:p/z/g", "--cluster_size=2"], 1, "pip install -e '.[gce]'"),
+        (["--cluster=kubernetes:a=b", "--cluster_size=2"], 1, "pip install -e '.[kubernetes]'"),
     ],
 )
 def test_a_cluster_that_cannot_be_asked_is_one_line(

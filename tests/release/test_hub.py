@@ -413,7 +413,7 @@ def test_a_file_that_is_cut_is_one_line(tmp_path):
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    message = r"needs the package safetensors: pip install 'txl_tf\[hub\]'$"
+    message = r"needs the package safetensors: pip install -e '\.\[hub\]'$"
     with pytest.raises(UserError, match=message) as error:
         load_hub_model(str(FOLDER))
     get_line(error)

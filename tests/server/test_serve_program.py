@@ -14,8 +14,8 @@ def test_a_package_that_is_missing_is_named(package, monkeypatch, capsys, tmp_pa
     monkeypatch.setitem(sys.modules, package, None)
     assert txl_tf.serve.main(["serve", str(tmp_path)]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("serve: the package ")
-    assert error.endswith(" is missing: pip install 'txl_tf[serve]'\n")
+    assert error.startswith("serve: the server needs the package ")
+    assert error.endswith(": pip install -e '.[serve]'\n")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The figures of the paper's appendix D: attention by distance, by term, and in a text."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,14 +19,17 @@ _LOWEST = 1e-5  # smaller weights have the colour of this one
 _UNSEEN = "#dce6f2"  # the colour of tokens that a target does not see
 _BAR: dict[str, Any] = {"extend": "min", "extendfrac": 0.03, "aspect": 30}
 _MAX_HEADS = 40  # rows with a label each
-_MAX_SYMBOLS = 200  # columns with a label each
+_MAX_SYMBOLS = 200  # columns that are labeled with tokens
+_STRETCH_WIDTH = 10  # inches
+_LABEL_SIZE, _LABEL_GAP = 8, 0.14  # of tokens, in points and in inches
+_MAX_LABEL = 14  # characters
 TITLES = {
     "a": "(a) content",
     "b": "(b) content and position",
     "c": "(c) global content bias",
     "d": "(d) global position bias",
 }
-_SPACE, _LINE_BREAK = "\u2423", "\u21b5"
+_SPACE, _LINE_BREAK = "\u2423", "\\n"  # as `name_symbol` shows them
 
 
 def draw_averages(averages: AttentionAverages, *, max_distance: int, title: str) -> "Figure":
@@ -62,6 +66,7 @@ def draw_stretch(
     heads: Sequence[Head],
     symbols: Sequence[str],
     *,
+    are_characters: bool,
     max_distance: int,
     title: str,
 ) -> "Figure":
@@ -73,7 +78,8 @@ def draw_stretch(
     Args:
         attention: The attention of the heads.
         heads: The heads.
-        symbols: The symbols from the first key to the last target, k + 1.
+        symbols: The symbols from the first key to the last target, k + 1, from `name_symbol`.
+        are_characters: Whether the tokens are bytes or characters, which are labeled as words.
         max_distance: The largest distance to draw.
         title: The title.
     """
@@ -82,44 +88,68 @@ def draw_stretch(
     n_queries, n_keys = attention.visible.shape
     first_target = n_keys - n_queries + 1
     first = max(first_target - 1 - max_distance, int(attention.visible.any(axis=0).argmax()))
-    labels = [_show(symbol) for symbol in symbols]
-    width = min(max(8.0, 2.5 + 0.11 * (n_keys - first)), 24.0)
-    height = max(3.0, 1.2 + 0.14 * n_queries)
-    figure = _make_figure(width, 0.6 + height * len(heads))
-    panels = figure.subplots(len(heads), 1, squeeze=False)[:, 0]
-    norm = LogNorm(_LOWEST, 1)
     # Columns are counted from the first target.
     left, right = first - first_target, n_keys - first_target
+    row_height = _LABEL_GAP / 2 if are_characters else _LABEL_GAP
+    rows = choose_labels(symbols[-n_queries:], are_characters, gap=_LABEL_GAP / row_height)
+    column_width = 0.75 * _STRETCH_WIDTH / (right - left)
+    columns = choose_labels(symbols[first:-1], are_characters, gap=_LABEL_GAP / column_width)
+    style: dict[str, Any] = {"fontsize": _LABEL_SIZE, "parse_math": False}
+    height = 1.4 + max(1.5, row_height * n_queries)
+    figure = _make_figure(_STRETCH_WIDTH, 0.4 + height * len(heads))
+    panels = figure.subplots(len(heads), 1, squeeze=False)[:, 0]
+    norm = LogNorm(_LOWEST, 1)
     extent = (left - 0.5, right - 0.5, n_queries - 0.5, -0.5)
+    images: dict[str, Any] = {}
     for axes, head, weights in zip(panels, heads, attention.weights, strict=True):
         is_top = mark_top(weights, attention.visible)
-        for cmap, is_drawn in (("Greys", attention.visible & ~is_top), ("Reds", is_top)):
+        for cmap, is_drawn in (("Reds", is_top), ("Greys", attention.visible & ~is_top)):
             shown = np.ma.array(np.maximum(weights, _LOWEST), mask=~is_drawn)[:, first:]
-            image = axes.imshow(
+            images[cmap] = axes.imshow(
                 shown, cmap=cmap, norm=norm, aspect="auto", extent=extent, interpolation="none"
             )
-            text = f"top {TOP_SHARE:.0%}" if cmap == "Reds" else "other tokens"
-            bar = figure.colorbar(image, ax=axes, pad=0.01, fraction=0.03, label=text, **_BAR)
-            if cmap == "Reds":
-                bar.ax.set_title("weight", fontsize=8)
         axes.set_facecolor(_UNSEEN)
         axes.set_title(f"head {head}")
         axes.set_ylabel("target")
-        axes.set_yticks(range(n_queries), labels[-n_queries:], fontsize=8, parse_math=False)
+        axes.set_yticks(list(rows), rows.values(), **style)
         if right - left <= _MAX_SYMBOLS:
-            rotation = 90 if max(map(len, labels)) > 1 else 0
-            axes.set_xticks(
-                range(left, right),
-                labels[first:-1],
-                fontsize=7,
-                rotation=rotation,
-                parse_math=False,
-            )
+            places = [left + column for column in columns]
+            axes.set_xticks(places, columns.values(), rotation=90, **style)
             axes.set_xlabel("tokens before the targets")
         else:
             axes.set_xlabel("position of the token, counted from the first target")
+    for cmap, name in (("Reds", f"top {TOP_SHARE:.0%}"), ("Greys", "other tokens")):
+        text = f"weight, {name}"
+        figure.colorbar(images[cmap], ax=panels, label=text, pad=0.01, fraction=0.02, **_BAR)
     figure.suptitle(title)
     return figure
+
+
+def choose_labels(symbols: Sequence[str], are_characters: bool, *, gap: float) -> dict[int, str]:
+    """Returns labels of tokens by index; those that have no room are left out.
+
+    >>> choose_labels(["a", "n", "\u2423", "o", "x"], True, gap=2)
+    {0: 'an', 3: 'ox'}
+
+    Args:
+        symbols: The symbols of the tokens, from `name_symbol`.
+        are_characters: Whether to join the tokens to words, labeled at their first character.
+        gap: The smallest distance between two labels, in tokens.
+    """
+    breaks = {_SPACE, _LINE_BREAK}
+    starts = [
+        index
+        for index, symbol in enumerate(symbols)
+        if not are_characters or index == 0 or {symbol, symbols[index - 1]} & breaks
+    ]
+    labels: dict[int, str] = {}
+    end = 0.0
+    for start, stop in itertools.pairwise([*starts, len(symbols)]):
+        word = "".join(symbols[start:stop])
+        if start >= end and word != _SPACE:
+            labels[start] = word if len(word) <= _MAX_LABEL else f"{word[: _MAX_LABEL - 1]}\u2026"
+            end = start + gap
+    return labels
 
 
 def mark_top(weights: np.ndarray, visible: np.ndarray) -> np.ndarray:
@@ -173,10 +203,3 @@ def _draw_heads(axes: "Axes", weights: np.ndarray, tgt_len: int, max_distance: i
         axes.axvline(tgt_len - 0.5, color="white", linestyle=":", linewidth=1)
     axes.set_xlabel("distance")
     return image
-
-
-def _show(symbol: str) -> str:
-    if symbol in ("\n", r"\n"):
-        return _LINE_BREAK
-    shown = symbol.replace(" ", _SPACE)
-    return shown if shown.isprintable() else shown.encode("unicode_escape").decode("ascii")

@@ -18,7 +18,11 @@ from txl_tf.inference.text_attention import Head
 
 N_COLOURS = 9
 _TYPES = {"u1": "Uint8Array", "<u2": "Uint16Array", "<u4": "Uint32Array", "<f4": "Float32Array"}
-
+# Read once, so that a running server does not depend on later changes of its files.
+_STYLE, _SCRIPT = (
+    resources.files("txl_tf.analysis").joinpath(name).read_text(encoding="utf-8")
+    for name in ("text_page.css", "text_page.js")
+)
 _HINT = (
     '<p class="hint">Point at a token to see its likeliest alternatives. Click on it, or press an '
     "arrow key in the text, to see where each head looks.</p>"
@@ -105,8 +109,8 @@ def make_text_page(
         f"A text read by {facts.run}",
         [("score", format_score(facts.score))] if is_framed else facts.describe(),
         body,
-        style=_read_asset("text_page.css"),
-        script=_read_asset("text_page.js"),
+        style=_STYLE,
+        script=_SCRIPT,
         is_framed=is_framed,
     )
 
@@ -201,10 +205,6 @@ def _shrink(array: np.ndarray) -> np.ndarray:
 
 def _name_dtype(array: np.ndarray) -> str:
     return array.dtype.newbyteorder("<").str.replace("|", "")
-
-
-def _read_asset(name: str) -> str:
-    return resources.files("txl_tf.analysis").joinpath(name).read_text(encoding="utf-8")
 
 
 def estimate_size(n_tokens: int, n_heads: int, n_keys: int) -> int:

@@ -1,6 +1,5 @@
 """The flags of programs whose work can be done by an Apache Beam pipeline."""
 
-import importlib.util
 import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -9,7 +8,7 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.data.pieces import PIECE_BYTES
-from txl_tf.errors import UserError
+from txl_tf.errors import require_extra
 
 if TYPE_CHECKING:
     from txl_tf.pipelines.runner import Runner
@@ -51,12 +50,11 @@ def make_runner(options: flags.FlagValues) -> "Runner":
     Raises:
         UserError: If Beam is not installed.
     """
-    if importlib.util.find_spec("apache_beam") is None:
-        raise UserError("--runner needs Apache Beam: pip install 'txl_tf[beam]'")
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)  # Beam warns of clients of storages that are not installed
     try:
-        from txl_tf.pipelines.runner import Runner
+        with require_extra("beam", "--runner"):
+            from txl_tf.pipelines.runner import Runner
     finally:
         logging.disable(level)
     return Runner(options.runner, tuple(options.beam_options))

@@ -16,7 +16,7 @@ import numpy as np
 
 from txl_tf.data.codec import NO_OFFSETS, Encoded, Tensor
 from txl_tf.data.words import convert_to_lower_case, locate_lines
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, require_extra
 from txl_tf.quiet_start import filter_lines
 
 DEFAULT_SYMBOLS = 8192
@@ -109,12 +109,8 @@ def learn_subwords(texts: Iterable[bytes], n_symbols: int) -> LearntSubwords:
         UserError: If the texts are too small or too varied for `n_symbols`, or the package
             sentencepiece is not installed.
     """
-    try:
+    with require_extra("subword", "learning at level 'subword'"):
         import sentencepiece
-    except ImportError as error:
-        raise UserError(
-            "learning at level 'subword' needs the package sentencepiece: pip install sentencepiece"
-        ) from error
     lines, stride = sample_lines(texts, _SAMPLE_BYTES)
     model = io.BytesIO()
     try:

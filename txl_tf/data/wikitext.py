@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, require_extra
 
 _IN_NUMBER = re.compile(r"(?<=\d)([,.])(?=\d)")
 _LETTER = r"[^\W\d_]"
@@ -73,12 +73,8 @@ def tokenize_wikitext_bytes(text: bytes) -> bytes:
 
 @functools.cache
 def _make_tokenizer() -> Callable[[str], str]:
-    try:
+    with require_extra("wikitext", "tokenizing as WikiText"):
         from sacremoses import MosesTokenizer
-    except ImportError as error:
-        raise UserError(
-            "tokenizing as WikiText needs the package sacremoses: pip install 'txl_tf[wikitext]'"
-        ) from error
     moses = MosesTokenizer(lang="en")
 
     def split(line: str, *, is_tokenized: bool) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import STEP_FORMATS, STEP_PRECISIONS
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, require_extra
 from txl_tf.inference.export import describe_model
 from txl_tf.inference.quantization import get_kernel_dtype
 from txl_tf.inference.stateless_step import StatelessStep, StepInputs, StepOutputs
@@ -110,10 +110,8 @@ def _find_maker(file_format: str) -> Callable[[StatelessStep, str], bytes]:
         from txl_tf.inference.litert import make_litert
 
         return make_litert
-    try:
+    with require_extra("onnx", "format=onnx"):
         from txl_tf.inference.onnx_graph import make_onnx
-    except ImportError as error:
-        raise UserError("format=onnx needs the package onnx: pip install 'txl_tf[onnx]'") from error
     return make_onnx
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from txl_tf.config import ModelConfig
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, require_extra
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import check_shapes, escape_name
 
@@ -195,12 +195,8 @@ def read_tensors(folder: str) -> dict[str, np.ndarray]:
 
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    try:
+    with require_extra("hub", f"`{path}`"):
         import safetensors.numpy
-    except ImportError as error:
-        raise UserError(
-            f"`{path}` needs the package safetensors: pip install 'txl_tf[hub]'"
-        ) from error
     if not path.is_file():  # opening a pipe would block
         raise UserError(f"`{path}` cannot be read: it is missing or not a regular file")
     try:

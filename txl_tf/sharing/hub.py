@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.errors import UserError, explain
+from txl_tf.errors import UserError, explain, require_extra
 from txl_tf.model import SegmentModel
 from txl_tf.runs.files import write_json, write_text
 from txl_tf.runs.folder import CONFIG_NAME, VOCABULARY_NAME, RunConfig
@@ -120,12 +120,8 @@ def _has(folder: str, name: str) -> bool:
 
 
 def _import_hub() -> Any:
-    try:
+    with require_extra("hub", "a model on the Hub"):
         import huggingface_hub
-    except ImportError as error:
-        raise UserError(
-            "models on the Hub need the package huggingface_hub: pip install 'txl_tf[hub]'"
-        ) from error
     return huggingface_hub
 
 

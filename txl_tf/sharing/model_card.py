@@ -5,6 +5,7 @@ import os
 from typing import Any, NamedTuple
 
 from txl_tf.config import EvalConfig
+from txl_tf.errors import name_install_command
 from txl_tf.evaluation.checkpoints import describe_span
 from txl_tf.evaluation.score import name_measure
 from txl_tf.runs.files import exists, read_json_lines
@@ -97,7 +98,7 @@ parameters: {model.n_layer} layers of {model.d_model}, {model.n_head} heads, a v
 ## Use
 
 ```python
-import txl_tf  # pip install 'txl_tf[hub]'
+import txl_tf  # in a clone of txl_tf: {install}
 
 lm = txl_tf.load("hf://{name}")
 print(lm.generate("The ", max_new_tokens=100, top_p=0.9))
@@ -121,6 +122,7 @@ def _write_text(card: Card) -> str:
     model, training = card.config.model, card.config.training
     return _TEXT.format(
         name=card.name,
+        install=name_install_command("hub"),
         n_parameters=card.n_parameters,
         model=model,
         n_symbols=model.n_token,

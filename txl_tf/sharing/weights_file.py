@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from txl_tf.config.base import list_differences
-from txl_tf.errors import UserError, explain
+from txl_tf.errors import UserError, explain, require_extra
 from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_reader import name_variables
 
@@ -74,10 +74,6 @@ def _read(path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 
 def _import_safetensors() -> Any:
-    try:
+    with require_extra("hub", WEIGHTS_NAME):
         import safetensors.numpy
-    except ImportError as error:
-        raise UserError(
-            f"{WEIGHTS_NAME} needs the package safetensors: pip install 'txl_tf[hub]'"
-        ) from error
     return safetensors.numpy

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from txl_tf.errors import StoppedError, UserError, explain
+from txl_tf.errors import StoppedError, UserError, explain, name_install_command
 from txl_tf.training.cluster import VARIABLE, Cluster
 from txl_tf.training.signals import stop_at_once
 
@@ -266,7 +266,7 @@ def _explain(kind: str) -> Iterator[None]:
     except (UserError, StoppedError):
         raise
     except ImportError as error:
-        raise UserError(f"{explain(error)}: pip install 'txl_tf[{kind}]'") from error
+        raise UserError(f"{explain(error)}: {name_install_command(kind)}") from error
     # Each client has errors of its own.
     except Exception as error:
         raise UserError(f"the addresses could not be had from {kind}: {explain(error)}") from error
