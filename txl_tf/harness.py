@@ -3,9 +3,10 @@
 python -m txl_tf.harness --model txl_tf --model_args run=runs/text8 --tasks lambada_openai
 """
 
+import importlib.util
 import sys
 
-from txl_tf.errors import require_extra
+from txl_tf.errors import name_install_command, require_extra
 from txl_tf.quiet_start import quiet_start
 
 _NAME = "harness"
@@ -21,6 +22,13 @@ def main(argv: list[str] = sys.argv) -> int:
         The exit status: 0 on success, 1 after an error of the harness or the model, 2 if the
         command line is wrong, 130 after a keyboard interrupt.
     """
+    is_installed = importlib.util.find_spec("lm_eval") is not None
+    if not is_installed and {"-h", "--help"} & set(argv):
+        print(
+            f"{__doc__}\nThe flags are those of lm_eval, which shows them here once it is "
+            f"installed:\n{name_install_command('harness')}"
+        )
+        return 0
     previous, sys.argv = sys.argv, argv  # the harness reads its arguments there
     try:
         # TensorFlow's messages about the machine would bury those of the harness.

@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 from dying_stage import DyingStage
+from flag_lists import keep_last
 from places import ROOT
 from small_language_model import WORDS, make_model
 
@@ -102,8 +103,8 @@ def prepare(folder, flags, name, *, options=None):
     """Calls the program, with a runner if it has options."""
     runner = () if options is None else ("--runner=DirectRunner", f"--piece_bytes={PIECE}")
     beam_options = [f"--beam_options={','.join(options)}"] if options else []
-    command = ["x", "--dataset=text", f"--data_dir={folder / name}", *flags, *runner, *beam_options]
-    return make_tfrecords.main(command)
+    command = ["--dataset=text", f"--data_dir={folder / name}", *flags, *runner, *beam_options]
+    return make_tfrecords.main(["x", *keep_last(command)])
 
 
 def read_folder(folder):
@@ -267,7 +268,7 @@ def test_a_pipeline_gives_the_same_scores(scored, tmp_path, flags, options, mode
     names = ("one", "empty", "two", "three")
     arguments = ["x", f"--run={scored / model}", *(str(scored / f"{n}.txt") for n in names), *flags]
     fixed = [] if model == "served" else ["--jit=none"]
-    command = [*arguments[:2], f"--run={scored / 'run'}", *arguments[2:], "--jit=none"]
+    command = [arguments[0], f"--run={scored / 'run'}", *arguments[2:], "--jit=none"]
     assert score.main([*command, "--format=jsonl"]) == 0
     expected = list(map(json.loads, capsys.readouterr().out.splitlines()))
     runner = ["--runner=DirectRunner", f"--piece_bytes={PIECE}", f"--out={tmp_path / 'out'}"]

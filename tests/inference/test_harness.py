@@ -254,6 +254,12 @@ def test_the_command_says_in_a_line_that_there_is_no_run(tmp_path, capsys):
     assert re.match(r"harness: `.*none` holds no run", error.splitlines()[-1])
 
 
+def test_help_is_shown_without_the_extra(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "lm_eval", None)  # as if it were not installed
+    assert txl_tf.harness.main(["harness", "--help"]) == 0
+    assert "installed:\npip install -e '.[harness]'\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("batch_size", [0, "auto"])
 def test_a_batch_size_that_is_no_number_is_refused(lm, batch_size):
     with pytest.raises(UserError, match=rf"`batch_size` must be .* batch_size={batch_size!r}"):

@@ -48,8 +48,8 @@ def check_checkpoint_path(path: str) -> None:
     """
     if re.search(r"[*?\[]", path):
         raise UserError(
-            f"`{path}` must not contain *, ? or [: TensorFlow reads them as a pattern in the path of "
-            "a checkpoint. Rename the folder"
+            f"`{path}` must not contain *, ? or [: TensorFlow reads them as a pattern in paths of "
+            "checkpoints. Rename the folder"
         )
 
 
