@@ -55,6 +55,7 @@ test-extras: .venv-extras/installed
 lint: .venv/installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 check: lint test

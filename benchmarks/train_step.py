@@ -126,7 +126,7 @@ def measure_run(
     from txl_tf.training.log import TrainingLog
 
     inside: list[float] = []
-    run_steps = trainer._run_steps
+    run_steps = trainer.run_steps
 
     def run_timed(*arguments: Any) -> Any:
         start = time.perf_counter()
@@ -138,7 +138,7 @@ def measure_run(
     log = TrainingLog(folder, first_step=0, train_steps=trainer.config.train_steps)
     n_steps = _find_steps_a_call(trainer, lanes)
     begin = trainer.step
-    trainer._run_steps = run_timed
+    trainer.run_steps = run_timed
     n_calls = 1 + max(3, round(seconds / CALL_SECONDS))
     ends = []
     for interval in trainer.train(lanes, [begin + n_steps * (k + 1) for k in range(n_calls)]):

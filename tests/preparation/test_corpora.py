@@ -73,9 +73,12 @@ def test_the_splits_of_the_release_are_taken_where_no_sizes_are_given(tmp_path):
 
 
 def test_shuffles_of_lm1b_do_not_change_the_share_of_unknown_words(tmp_path, capsys):
-    shares = []
+    raw, shares = tmp_path / "raw", []
+    shutil.copytree(DATA / "lm1b", raw)
+    path = raw / "1b_word_vocab.txt"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:40]))
     for number in (1, 3):
-        make("lm1b", DATA / "lm1b", tmp_path / str(number), f"--num_shuffles={number}")
+        make("lm1b", raw, tmp_path / str(number), f"--num_shuffles={number}")
         shares += re.findall(r"^train: .* unknown \((.*)%\)", capsys.readouterr().out, re.MULTILINE)
     assert shares[0] == shares[1] != "0.00"
 

@@ -105,7 +105,7 @@ def test_a_skipped_step_starts_the_count_anew(one_replica, monkeypatch):
 def test_gradients_too_large_on_one_replica_are_skipped_on_all(two_replicas):
     """Keras' own scaling asks the first replica alone, before the reduction."""
     trainer = make_trainer(two_replicas, MODEL, HALF)
-    compute = trainer._compute
+    compute = trainer.compute_gradients
 
     def spoil(model, ids, targets, memory, **kwargs):
         nats, gradients, memory = compute(model, ids, targets, memory, **kwargs)
@@ -113,7 +113,7 @@ def test_gradients_too_large_on_one_replica_are_skipped_on_all(two_replicas):
         factor = tf.where(tf.equal(replica, 1), np.inf, 1.0)
         return nats, [gradient * factor for gradient in gradients], memory
 
-    trainer._compute = spoil
+    trainer.compute_gradients = spoil
     before = read_variables(trainer)
     interval = run_steps(trainer, [1])
     assert not interval.is_good[0]

@@ -88,7 +88,7 @@ def test_the_steps_are_those_of_segments_that_are_cut_by_hand(one_replica):
 def test_all_lengths_are_traced_once(whole_run):
     interval, trainer = whole_run
     assert len(set(interval.tokens)) > 2
-    assert trainer._run_steps.experimental_get_tracing_count() == 1
+    assert trainer.run_steps.experimental_get_tracing_count() == 1
 
 
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(one_replica, whole_run, tmp_path):

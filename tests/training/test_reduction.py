@@ -26,7 +26,7 @@ def half_run(two_replicas):
 
 def count_reductions(trainer):
     """Returns how many reductions each replica makes in a step, by type."""
-    (function,) = trainer._run_steps._list_all_concrete_functions()
+    (function,) = trainer.run_steps._list_all_concrete_functions()
     graph = function.graph.as_graph_def()
     nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
     found = collections.Counter(

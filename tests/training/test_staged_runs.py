@@ -69,7 +69,7 @@ def test_an_interval_counts_the_tokens_of_each_step(staged_run):
 
 
 def test_each_length_is_traced_once(staged_run):
-    assert staged_run[1]._run_steps.experimental_get_tracing_count() == 3
+    assert staged_run[1].run_steps.experimental_get_tracing_count() == 3
 
 
 def test_calls_end_where_the_length_changes(one_replica):
@@ -77,7 +77,7 @@ def test_calls_end_where_the_length_changes(one_replica):
     lanes = make_lanes(STAGED, DOCUMENTS)
     calls = list(trainer.train(lanes, [4, 10]))
     assert [call.step for call in calls] == [3, 4, 6, 10]
-    assert trainer._run_steps.experimental_get_tracing_count() == 3
+    assert trainer.run_steps.experimental_get_tracing_count() == 3
 
 
 @pytest.mark.parametrize("step", [3, 4])

@@ -50,7 +50,7 @@ def test_memory_starts_as_zeros(one_replica):
 
 
 def test_calls_of_different_lengths_are_traced_once(uneven_run):
-    assert uneven_run[1]._run_steps.experimental_get_tracing_count() == 1
+    assert uneven_run[1].run_steps.experimental_get_tracing_count() == 1
 
 
 def test_how_steps_are_divided_into_calls_changes_nothing(uneven_run, single_run):
@@ -139,7 +139,7 @@ def test_resetting_steps_equal_a_plain_loop_of_steps(resetting_run):
 
 
 def test_resetting_steps_are_traced_once(resetting_run):
-    assert resetting_run[1]._run_steps.experimental_get_tracing_count() == 1
+    assert resetting_run[1].run_steps.experimental_get_tracing_count() == 1
 
 
 def test_resetting_changes_the_loss_of_documents(one_replica, resetting_run):
@@ -186,7 +186,7 @@ def test_parts_of_a_batch_drop_different_entries(one_replica):
     config = dataclasses.replace(TRAINING, accumulate_steps=2, train_steps=3)
     seen = []
     trainer = make_trainer(one_replica, DROPPING, config)
-    compute = trainer._compute
+    compute = trainer.compute_gradients
     segment = np.repeat(make_lanes(config, same).read(0)[:, :1], BATCH, axis=1)
 
     def watch(*args, **kwargs):
@@ -230,7 +230,7 @@ def test_bfloat16_trains_nearly_as_float32(jit, one_replica):
 
 def spoil(trainer, monkeypatch, *, steps, nats=True):
     """Lets gradients, and maybe losses, of some steps be not finite."""
-    compute = trainer._compute
+    compute = trainer.compute_gradients
 
     def spoiled(model, ids, targets, memory, **kwargs):
         loss, gradients, memory = compute(model, ids, targets, memory, **kwargs)
@@ -276,7 +276,7 @@ def test_calls_are_split_to_take_about_as_long_as_they_may(one_replica):
     trainer = make_trainer(one_replica)
     calls = list(trainer.train(make_lanes(), [9, 13], call_seconds=1e-9))
     assert [call.step for call in calls] == list(range(1, 14))
-    assert trainer._run_steps.experimental_get_tracing_count() == 1
+    assert trainer.run_steps.experimental_get_tracing_count() == 1
 
 
 def test_steps_take_the_seconds_of_training_alone(one_replica, monkeypatch):

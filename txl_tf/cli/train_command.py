@@ -33,13 +33,11 @@ from txl_tf.runs.lock import lock_run
 from txl_tf.training.cluster import is_chief
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from txl_tf.runs.data_place import DataPlace
     from txl_tf.runs.folder import RunConfig
     from txl_tf.training.job import SamplerMaker
 
-MakeStrategy = Callable[[flags.FlagValues], "tf.distribute.Strategy"]
+MakeStrategy = Callable[[flags.FlagValues], Any]  # returns a strategy of TensorFlow
 CountReplicas = Callable[[flags.FlagValues], int | None]
 
 # Flags of paths, which may differ between the processes of a run.

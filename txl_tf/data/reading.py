@@ -131,6 +131,7 @@ class Records:
 
     Attributes:
         data_dir: The folder of the data set.
+        info: The content of `records.json`.
         dataset: The name of the data set.
         vocabulary: The vocabulary.
         n_token: The number of symbols; ids are below it.
@@ -147,17 +148,17 @@ class Records:
         self.cutoffs = info.cutoffs
         self.splits = tuple(info.splits)
         self.made_from = info.made_from
-        self._info = info
+        self.info = info
         self._splits = {name: Split(data_dir, name, info) for name in info.splits}
 
     def n_documents(self, split: str) -> int:
         """Returns the number of documents of a split; 0 if their boundaries are not known."""
-        documents = self._info.documents.get(split)
+        documents = self.info.documents.get(split)
         return documents.count if documents else 0
 
     def n_bytes(self, split: str) -> int:
         """Returns the size of a split's shards in bytes."""
-        return sum(shard.bytes for shard in self._info.splits[split])
+        return sum(shard.bytes for shard in self.info.splits[split])
 
     def n_tokens(self, split: str) -> int:
         """Returns the number of tokens of a split.
@@ -227,7 +228,7 @@ def verify_records(data_dir: str | os.PathLike[str]) -> None:
         RecordError: As in `open_records`, or if the content of a file has changed.
     """
     folder = os.fspath(data_dir)
-    for listed in open_records(folder)._info.iterate_files():
+    for listed in open_records(folder).info.iterate_files():
         path = join_path(folder, listed.file)
         found = hash_file(path)
         if found != listed.sha256:

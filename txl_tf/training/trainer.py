@@ -108,6 +108,10 @@ class Trainer:
         model_config: The model.
         config: Schedule, batch, segment, span, seed, and how much XLA compiles.
 
+    Attributes:
+        compute_gradients: The forward and backward pass of a replica, which XLA compiles; see
+            `txl_tf.training.step.compute_gradients`.
+
     Raises:
         UserError: If the batch is not divisible by the replicas and `accumulate_steps`, or the
             device's memory is full.
@@ -137,7 +141,7 @@ class Trainer:
             self.memory = ReplicaMemory(workers, self.model, self.rows, config.mem_len)
         # Compiled inside the replica function, because XLA cannot compile `strategy.run` itself
         # with several replicas on CPUs. Reduction, clipping and update stay outside.
-        self._compute = compile_function(compute_gradients, self.jit)
+        self.compute_gradients = compile_function(compute_gradients, self.jit)
 
     @property
     def step(self) -> int:
@@ -233,7 +237,7 @@ class Trainer:
             batch = self._distribute(segments, padding)
             starts = None if document_starts is None else self._distribute(document_starts, padding)
             with self.workers.explain_losses():
-                values = self._run_steps(
+                values = self.run_steps(
                     batch, starts, tf.constant(n_steps), self._pad_lengths(lengths, padding)
                 ).numpy()
         nats, tokens, grad_norm, learning_rate = values.T
@@ -257,7 +261,7 @@ class Trainer:
         return self.strategy.experimental_distribute_values_from_function(take_rows)
 
     @tf.function
-    def _run_steps(
+    def run_steps(
         self,
         segments: tf.Tensor,
         document_starts: tf.Tensor | None,
@@ -301,7 +305,7 @@ class Trainer:
             rate_factor=rate_factor,
             ar=self.config.ar,
             tar=self.config.tar,
-            compute=self._compute,
+            compute=self.compute_gradients,
         )
         self.memory.assign(memory)
         return result
