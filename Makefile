@@ -29,6 +29,7 @@ setup: .venv/installed-dev
 	@if [ -e .git ]; then $(BIN)/pre-commit install; fi
 
 # XLA keeps what it has compiled until its process ends. One process for all tests would take 20 GB.
+RESULTS := --junitxml=build/tests
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 MODEL_TESTS := $(addprefix tests/,architectures layers model training)
 USE_TESTS := $(addprefix tests/,analysis evaluation inference)
@@ -40,17 +41,17 @@ OTHER_TESTS := txl_tf docs/site \
 test: SELECTION := -m "not slow"
 test test-all: .venv/installed-dev
 	@status=0; \
-	$(PYTEST) $(SELECTION) $(MODEL_TESTS) || status=1; \
-	$(PYTEST) $(SELECTION) $(USE_TESTS) || status=1; \
-	$(PYTEST) $(SELECTION) $(PROGRAM_TESTS) || status=1; \
-	$(PYTEST) $(SELECTION) $(OTHER_TESTS) || status=1; \
+	$(PYTEST) $(SELECTION) $(RESULTS)/models.xml $(MODEL_TESTS) || status=1; \
+	$(PYTEST) $(SELECTION) $(RESULTS)/use.xml $(USE_TESTS) || status=1; \
+	$(PYTEST) $(SELECTION) $(RESULTS)/programs.xml $(PROGRAM_TESTS) || status=1; \
+	$(PYTEST) $(SELECTION) $(RESULTS)/others.xml $(OTHER_TESTS) || status=1; \
 	exit $$status
 
 # What only the extras can import.
 EXTRA_MODULES := $(addprefix txl_tf/,inference/onnx_graph.py pipelines server)
 # The extras have an environment of their own: what they need may be older than what others need.
 test-extras: .venv-extras/installed
-	.venv-extras/bin/python -m pytest tests/extras $(EXTRA_MODULES)
+	.venv-extras/bin/python -m pytest $(RESULTS)/extras.xml tests/extras $(EXTRA_MODULES)
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check

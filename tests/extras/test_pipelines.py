@@ -8,9 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
-from dying_stage import DyingStage
 from flag_lists import keep_last
-from places import ROOT
 from small_language_model import WORDS, make_model
 
 pytest.importorskip("apache_beam", reason="pip install -e '.[beam]'")
@@ -25,7 +23,6 @@ from txl_tf.data.writing import write_records
 from txl_tf.errors import UserError
 from txl_tf.pipelines.prepare import PipelineSettings
 from txl_tf.pipelines.runner import Runner
-from txl_tf.pipelines.tasks import run_tasks
 
 TWO = ("direct_num_workers=2",)
 THREADS = (*TWO, "direct_running_mode=multi_threading")
@@ -185,18 +182,6 @@ def test_wrong_texts_have_the_same_message(tmp_path, level, text, message, capsy
     found = capsys.readouterr().err
     assert found == expected
     assert re.search(message, found)
-
-
-def test_a_worker_that_dies_ends_the_pipeline_and_the_next_call_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'tests' / 'helpers'}")
-    folder, stage = str(tmp_path / "work"), DyingStage(str(tmp_path / "died"))
-    tasks = [{"number": number} for number in range(11)]
-    runner = Runner(options=PROCESSES)
-    with pytest.raises(UserError, match=r"a worker died: Worker subprocess exited .* code 3"):
-        list(run_tasks(runner, folder, stage, tasks))
-    assert (tmp_path / "died").exists()
-    results = list(run_tasks(runner, folder, stage, tasks))
-    assert [result["square"] for result in results] == [number**2 for number in range(11)]
 
 
 @pytest.mark.usefixtures("small_shards")

@@ -16,8 +16,6 @@ from places import GOLDEN
 
 import txl_tf
 from txl_tf import train_gpu
-from txl_tf.compilation import choose_jit
-from txl_tf.runs.folder import read_run_config
 
 pytestmark = pytest.mark.slow
 
@@ -51,8 +49,8 @@ def test_an_older_run_resumes(name, tmp_path):
     validation = read_lines(run / "validation.jsonl")[-1]
     assert validation["step"] == 12
     np.testing.assert_allclose(validation["loss_nats"], expected["validation"], RTOL)
-    training = read_run_config(str(run)).training
-    assert training.jit == choose_jit("auto", training.precision)
+    training = json.loads((run / "config.json").read_text())["training"]
+    assert training["jit"] in ("whole", "chains")  # an older run resolves "auto" once
 
 
 def test_an_older_run_scores_texts_as_it_did(lm):
