@@ -377,19 +377,23 @@ def test_a_seed_gives_the_text_of_the_signature_in_any_requests(server):
 
 def test_sessions_know_nothing_of_each_other(server):
     prompts = ["the cat", "a mat", "sat on the cat"]
-    settings = {"length": 7, "temperature": 1.0, "top_k": 0}
+    settings = {"temperature": 1.0, "top_k": 0}
     alone = []
     for seed, text in enumerate(prompts):
         given = {**settings, "length": 28, "seed": seed, "text": text}
         alone.append(predict(server, "generate_text", given))
+
+    def draw_rest(session):
+        return generate(server, session, length=21, **settings)
+
     with contextlib.ExitStack() as stack:
         sessions = [stack.enter_context(begin_session(server, seed=seed)) for seed in range(3)]
         found = [
-            generate(server, session, text=text, length=7)
+            generate(server, session, text=text, length=7, **settings)
             for session, text in zip(sessions, prompts, strict=True)
         ]
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
-            rest = list(pool.map(lambda session: generate(server, session, length=21), sessions))
+            rest = list(pool.map(draw_rest, sessions))
     assert [one + other for one, other in zip(found, rest, strict=True)] == alone
 
 
