@@ -29,7 +29,7 @@ class TxlLM(LM):
 
     Args:
         run: The run folder, or a `LanguageModel`.
-        checkpoint: The path of the checkpoint; `None` for the newest.
+        checkpoint: The checkpoint; as in `LanguageModel.load`.
         batch_size: Number of requests to read at once.
         prefix: Text to read before a text without context; `None` for a line break, or for a space
             if the vocabulary has no line break.
