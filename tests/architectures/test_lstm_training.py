@@ -1,4 +1,4 @@
-"""Training an LSTM: it learns, resumes, and does not depend on the replicas."""
+"""Training an LSTM: it learns, and does not depend on the replicas."""
 
 import dataclasses
 
@@ -15,7 +15,6 @@ from small_runs import (
     Text,
     make_lanes,
     make_trainer,
-    perturb,
     read_memory,
     read_variables,
     run_steps,
@@ -87,24 +86,6 @@ def test_weights_of_all_layers_move(one_replica):
     after = read_variables(trainer)
     for weight in trainer.model.trainable_variables:
         assert np.abs(after[weight.path] - before[weight.path]).max() > 1e-5, weight.path
-
-
-def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, one_replica):
-    model = dataclasses.replace(MODEL, dropout=0.3)
-    config = dataclasses.replace(RESETTING_LSTM, ema=0.8, accumulate_steps=2)
-    lanes = make_lanes(config, DOCUMENTS)
-    whole, first, second = (make_trainer(one_replica, model, config) for _ in range(3))
-    expected = run_steps(whole, [3, 6], lanes)
-    run_steps(first, [3], lanes)
-    make_checkpointer(tmp_path, first).save()
-    perturb(second)
-    assert make_checkpointer(tmp_path, second).restore() == 3
-    found = run_steps(second, [6], lanes)
-    np.testing.assert_array_equal(found.nats, expected.nats[3:])
-    for path, value in read_variables(whole).items():
-        np.testing.assert_array_equal(read_variables(second)[path], value, err_msg=path)
-    for (found,), (states,) in zip(read_memory(second), read_memory(whole), strict=True):
-        np.testing.assert_array_equal(found, states)
 
 
 def test_a_checkpoint_of_a_transformer_is_refused_by_its_type(tmp_path, one_replica):

@@ -90,15 +90,6 @@ def test_a_step_of_a_run_has_the_penalty(field, one_replica):
     assert abs(norms[1] / norms[0] - 1) > 0.01
 
 
-def test_two_replicas_make_the_steps_of_one(one_replica, two_replicas):
-    one, two = (
-        run_steps(make_trainer(strategy, config=PENALIZED), [4])
-        for strategy in (one_replica, two_replicas)
-    )
-    np.testing.assert_allclose(one.nats, two.nats, rtol=1e-5)
-    np.testing.assert_allclose(one.grad_norm, two.grad_norm, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

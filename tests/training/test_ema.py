@@ -10,9 +10,7 @@ from small_checkpoints import make_checkpointer
 from small_jobs import CONFIG, make_records, train
 from small_runs import (
     AVERAGING,
-    DROPPING,
     make_trainer,
-    perturb,
     read_variables,
     run_steps,
 )
@@ -70,20 +68,6 @@ def test_without_averages_weights_stay(one_replica):
     with use_averaged_weights(trainer.optimizer):
         for path, value in read_variables(trainer).items():
             np.testing.assert_array_equal(value, before[path], err_msg=path)
-
-
-def test_a_resumed_run_has_the_averages_of_the_uninterrupted_one_bit_for_bit(tmp_path, one_replica):
-    whole, first, second = (make_trainer(one_replica, DROPPING, AVERAGING) for _ in range(3))
-    run_steps(whole, [3, 6])
-    run_steps(first, [3])
-    make_checkpointer(tmp_path, first).save()
-    perturb(second)
-    make_checkpointer(tmp_path, second).restore()
-    run_steps(second, [6])
-    expected, found = read_variables(whole), read_variables(second)
-    assert sum(path.endswith("_average") for path in expected) == len(whole.model.weights)
-    for path, value in expected.items():
-        np.testing.assert_array_equal(found[path], value, err_msg=path)
 
 
 def test_a_checkpoint_holds_each_average_once_under_the_path_of_its_weight(tmp_path, trained):

@@ -5,19 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_checkpoints import make_checkpointer
 from small_jobs import make_records
 from small_runs import (
     BATCH,
     DOCUMENTS,
-    DROPPING,
     MODEL,
     TGT_LEN,
     TRAINING,
     make_lanes,
     make_trainer,
-    perturb,
-    read_variables,
     run_steps,
 )
 
@@ -84,28 +80,11 @@ def test_half_of_the_segment_may_have_the_loss(one_replica):
     np.testing.assert_array_equal(interval.tokens, [BATCH * (TGT_LEN - TGT_LEN // 2)])
 
 
-def test_two_replicas_make_the_steps_of_one_on_documents(one_replica, two_replicas):
+def test_documents_hide_the_context_before_them(one_replica):
     config = dataclasses.replace(EXTRA, reset_at_documents=True)
-    lanes = make_lanes(config, DOCUMENTS)
-    one, two = (
-        run_steps(make_trainer(strategy, config=config), [4], lanes)
-        for strategy in (one_replica, two_replicas)
-    )
-    np.testing.assert_allclose(one.nats, two.nats, rtol=1e-5)
+    found = run_steps(make_trainer(one_replica, config=config), [4], make_lanes(config, DOCUMENTS))
     plain = run_steps(make_trainer(one_replica, config=EXTRA), [4])
-    assert np.abs(one.nats / plain.nats - 1).min() > 1e-4
-
-
-def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(one_replica, tmp_path):
-    whole, first, second = (make_trainer(one_replica, DROPPING, EXTRA) for _ in range(3))
-    expected = run_steps(whole, [20])
-    run_steps(first, [13])
-    make_checkpointer(tmp_path, first).save()
-    perturb(second)
-    make_checkpointer(tmp_path, second).restore()
-    np.testing.assert_array_equal(run_steps(second, [20]).nats, expected.nats[13:])
-    for path, value in read_variables(whole).items():
-        np.testing.assert_array_equal(read_variables(second)[path], value, err_msg=path)
+    assert np.abs(found.nats / plain.nats - 1).min() > 1e-4
 
 
 def test_a_memory_beside_it_is_an_error():

@@ -43,12 +43,3 @@ def test_a_step_counts_the_tokens_with_a_loss_and_those_read(one_replica):
     np.testing.assert_array_equal(whole.tokens, [BATCH * TGT_LEN])
     np.testing.assert_array_equal(half.n_read, whole.n_read)
     assert half.nats[0] < 0.7 * whole.nats[0]  # of 3 positions instead of 5
-
-
-def test_two_replicas_make_the_steps_of_one(one_replica, two_replicas):
-    one, two = (
-        run_steps(make_trainer(strategy, config=HALF), [4])
-        for strategy in (one_replica, two_replicas)
-    )
-    np.testing.assert_array_equal(one.tokens, two.tokens)
-    np.testing.assert_allclose(one.nats, two.nats, rtol=1e-5)

@@ -6,18 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from small_runs import (
-    DROPPING,
     MODEL,
     TRAINING,
     make_trainer,
-    perturb,
     read_memory,
     read_variables,
     run_steps,
 )
 
 from txl_tf.training import loss_scale
-from txl_tf.training.checkpoint import Checkpointer
 from txl_tf.training.loss_scale import FIRST_SCALE
 
 pytestmark = pytest.mark.slow
@@ -121,32 +118,6 @@ def test_gradients_too_large_on_one_replica_are_skipped_on_all(two_replicas):
         for value in trainer.strategy.experimental_local_results(weight.value):
             np.testing.assert_array_equal(value.numpy(), before[weight.path])
     assert read_scale(trainer) == FIRST_SCALE / 2
-
-
-def test_two_replicas_make_the_losses_of_one(one_replica, two_replicas):
-    runs = [run_steps(make_trainer(s, MODEL, HALF), [11]) for s in (one_replica, two_replicas)]
-    # The replicas' sums are rounded in another order, to 11 bits within a replica.
-    np.testing.assert_allclose(runs[1].nats, runs[0].nats, rtol=1e-3)
-
-
-def test_a_resumed_run_has_the_same_scale_and_losses(one_replica, tmp_path, monkeypatch):
-    monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 5)
-    whole = make_trainer(one_replica, DROPPING, HALF)
-    expected = run_steps(whole, [13])
-    trainer = make_trainer(one_replica, DROPPING, HALF)
-    run_steps(trainer, [7])
-    make_checkpointer(tmp_path, trainer).save()
-    fresh = make_trainer(one_replica, DROPPING, HALF)
-    perturb(fresh)
-    make_checkpointer(tmp_path, fresh).restore()
-    np.testing.assert_array_equal(run_steps(fresh, [13]).nats, expected.nats[7:])
-    assert read_scale(fresh) == read_scale(whole)
-
-
-def make_checkpointer(folder, trainer):
-    return Checkpointer(
-        str(folder), trainer.model, trainer.optimizer, trainer.memory, trainer.workers
-    )
 
 
 def test_other_precisions_have_no_scale(one_replica):

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_runs import MODEL, TRAINING, make_trainer, read_variables, run_steps
+from small_runs import MODEL
 
 import txl_tf
 from txl_tf.training.optimizers.choice import make_optimizer
@@ -221,41 +221,3 @@ def test_averages_begin_again_at_the_weights():
     optimizer.restart_averages()
     for weight, average in optimizer.averaged_weights:
         np.testing.assert_array_equal(average.numpy(), weight.numpy(), err_msg=weight.name)
-
-
-@pytest.fixture(scope="module", params=["adamw", "lamb", "muon"])
-def runs(request, one_replica, two_replicas):
-    """The trainers of one and of two replicas after the same steps."""
-    average = {"average_from": 5} if request.param == "muon" else {"ema": 0.9}
-    config = dataclasses.replace(
-        TRAINING, optimizer=request.param, weight_decay=0.1, learning_rate=1e-2, **average
-    )
-    trainers = [make_trainer(strategy, config=config) for strategy in (one_replica, two_replicas)]
-    intervals = [run_steps(trainer, [5, 11]) for trainer in trainers]
-    return trainers, intervals
-
-
-def test_two_replicas_make_the_steps_of_one(runs):
-    _, (one, two) = runs
-    # Sums in another order, float32, carried through 11 steps.
-    np.testing.assert_allclose(two.nats, one.nats, rtol=1e-5)
-    np.testing.assert_allclose(two.grad_norm, one.grad_norm, rtol=1e-4)
-
-
-def test_two_replicas_arrive_at_the_weights_and_averages_of_one(runs):
-    (one, two), _ = runs
-    found, expected = read_variables(two), read_variables(one)
-    averages = {path for path in found if path.endswith("_average")}
-    assert len(averages) == len(one.model.trainable_variables)
-    for path in averages | {weight.path for weight in one.model.weights}:
-        # Where a gradient is rounding errors alone, it makes steps up to the rate, 1e-2.
-        difference = np.abs(found[path] - expected[path])
-        assert difference.max() < 1e-3, path
-        assert difference.mean() < 1e-4, path
-
-
-def test_both_replicas_hold_the_same_weights_and_averages(runs):
-    (_, two), _ = runs
-    for variable in two.model.weights + two.optimizer.variables:
-        first, second = two.strategy.experimental_local_results(variable.value)
-        np.testing.assert_array_equal(first.numpy(), second.numpy(), err_msg=variable.path)

@@ -5,16 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_checkpoints import make_checkpointer
 from small_runs import (
     BATCH,
-    DROPPING,
     MODEL,
     TRAINING,
     make_lanes,
     make_trainer,
-    perturb,
-    read_variables,
     run_steps,
 )
 
@@ -36,13 +32,6 @@ CONFIG = dataclasses.replace(
     ar=0.7,
     tar=1.3,
 )
-
-
-@pytest.fixture(scope="module")
-def whole_run(one_replica):
-    """Steps with dropout over more than an epoch, in two calls."""
-    trainer = make_trainer(one_replica, DROPPING, CONFIG)
-    return run_steps(trainer, [4, 16]), trainer
 
 
 def test_the_steps_are_those_of_segments_that_are_cut_by_hand(one_replica):
@@ -85,25 +74,6 @@ def test_the_steps_are_those_of_segments_that_are_cut_by_hand(one_replica):
         np.testing.assert_allclose(weight, expected, rtol=0, atol=2e-5, err_msg=weight.path)
 
 
-def test_all_lengths_are_traced_once(whole_run):
-    interval, trainer = whole_run
-    assert len(set(interval.tokens)) > 2
-    assert trainer.run_steps.experimental_get_tracing_count() == 1
-
-
-def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(one_replica, whole_run, tmp_path):
-    first, second = (make_trainer(one_replica, DROPPING, CONFIG) for _ in range(2))
-    run_steps(first, [9])
-    make_checkpointer(tmp_path, first).save()
-    perturb(second)
-    make_checkpointer(tmp_path, second).restore()
-    found, (expected, whole) = run_steps(second, [16]), whole_run
-    np.testing.assert_array_equal(found.nats, expected.nats[9:])
-    np.testing.assert_array_equal(found.tokens, expected.tokens[9:])
-    for path, value in read_variables(whole).items():
-        np.testing.assert_array_equal(read_variables(second)[path], value, err_msg=path)
-
-
 def test_compiled_steps_in_parts_are_those_of_one(one_replica):
     plain, found = (
         run_steps(make_trainer(one_replica, MODEL, config, jit=jit), [4])
@@ -115,16 +85,6 @@ def test_compiled_steps_in_parts_are_those_of_one(one_replica):
     np.testing.assert_array_equal(found.tokens, plain.tokens)
     np.testing.assert_allclose(found.nats, plain.nats, rtol=1e-5)
     np.testing.assert_allclose(found.grad_norm, plain.grad_norm, rtol=1e-4)
-
-
-def test_two_replicas_make_the_steps_of_one(one_replica, two_replicas):
-    one, two = (
-        run_steps(make_trainer(strategy, MODEL, CONFIG), [4])
-        for strategy in (one_replica, two_replicas)
-    )
-    np.testing.assert_array_equal(one.tokens, two.tokens)
-    np.testing.assert_allclose(one.nats, two.nats, rtol=1e-5)
-    np.testing.assert_allclose(one.grad_norm, two.grad_norm, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -68,32 +68,24 @@ def test_an_interval_counts_the_tokens_of_each_step(staged_run):
     np.testing.assert_array_equal(staged_run[0].tokens, np.multiply(LENGTHS, BATCH))
 
 
-def test_each_length_is_traced_once(staged_run):
-    assert staged_run[1].run_steps.experimental_get_tracing_count() == 3
-
-
 def test_calls_end_where_the_length_changes(one_replica):
     trainer = make_trainer(one_replica, DROPPING, STAGED)
     lanes = make_lanes(STAGED, DOCUMENTS)
     calls = list(trainer.train(lanes, [4, 10]))
     assert [call.step for call in calls] == [3, 4, 6, 10]
-    assert trainer.run_steps.experimental_get_tracing_count() == 3
 
 
-@pytest.mark.parametrize("step", [3, 4])
-def test_a_run_resumed_in_a_stage_or_between_two_continues_bit_for_bit(
-    step, one_replica, staged_run, tmp_path
-):
+def test_a_run_resumed_between_two_stages_continues_bit_for_bit(one_replica, staged_run, tmp_path):
     expected, whole = staged_run
     first, second = (make_trainer(one_replica, DROPPING, STAGED) for _ in range(2))
     lanes = make_lanes(STAGED, DOCUMENTS)
-    run_steps(first, [step], lanes)
+    run_steps(first, [3], lanes)
     make_checkpointer(tmp_path, first).save()
     perturb(second)
     make_checkpointer(tmp_path, second).restore()
     found = run_steps(second, [10], lanes)
-    np.testing.assert_array_equal(found.nats, expected.nats[step:])
-    np.testing.assert_array_equal(found.tokens, expected.tokens[step:])
+    np.testing.assert_array_equal(found.nats, expected.nats[3:])
+    np.testing.assert_array_equal(found.tokens, expected.tokens[3:])
     for path, value in read_variables(whole).items():
         np.testing.assert_array_equal(read_variables(second)[path], value, err_msg=path)
     np.testing.assert_array_equal(read_memory(second), read_memory(whole))

@@ -9,11 +9,8 @@ import tensorflow as tf
 from small_checkpoints import make_checkpointer
 from small_jobs import CONFIG, make_records, train
 from small_runs import (
-    DROPPING,
     TRAINING,
     make_trainer,
-    perturb,
-    read_variables,
     run_steps,
     stop_after,
 )
@@ -62,23 +59,6 @@ def test_skipped_steps_do_not_count(skipped):
     made = [history[step - 1][0] for step in range(5, 12) if step not in skipped]
     expected = np.mean(made, axis=0, dtype=np.float64)
     np.testing.assert_allclose(history[-1][1], expected, rtol=1e-5, atol=1e-7)  # float32
-
-
-@pytest.mark.parametrize("stop", [3, 6])  # before the mean begins, and within
-def test_a_resumed_run_has_the_mean_of_the_uninterrupted_one_bit_for_bit(
-    stop, tmp_path, one_replica
-):
-    whole, first, second = (make_trainer(one_replica, DROPPING, MEAN) for _ in range(3))
-    run_steps(whole, [stop, 9])
-    run_steps(first, [stop])
-    make_checkpointer(tmp_path, first).save()
-    perturb(second)
-    make_checkpointer(tmp_path, second).restore()
-    run_steps(second, [9])
-    expected, found = read_variables(whole), read_variables(second)
-    assert sum(path.endswith("_average") for path in expected) == len(whole.model.weights)
-    for path, value in expected.items():
-        np.testing.assert_array_equal(found[path], value, err_msg=path)
 
 
 def read_group(path, group):
