@@ -1,6 +1,7 @@
 """Wrong commands: each ends with a status and one line, and writes nothing.
 
-`wrong_commands.txt` is the table: `$ PROGRAM ARGUMENTS`, then the status and the line. In a line,
+`wrong_commands.txt` is the table: `$ PROGRAM ARGUMENTS`, then the status and the line. A `+` behind
+the status means that there was output before the fault was found, usually none. In a line,
 `{presets}` stands for the names of the presets, `{folder}` for the current folder, `*` for a
 checksum, and `...` for words of TensorFlow or of the machine.
 """
@@ -19,7 +20,7 @@ from called_programs import call, forbid_network, list_files
 from txl_tf import presets
 
 TABLE = Path(__file__).with_name("wrong_commands.txt").read_text(encoding="utf-8")
-ROWS = re.findall(r"^\$ (\S+) ?(.*)\n(\d) (.*)$", TABLE, flags=re.MULTILINE)
+ROWS = re.findall(r"^\$ (\S+) ?(.*)\n(\d)(\+?) (.*)$", TABLE, flags=re.MULTILINE)
 _CHECKSUM = re.compile(r"\b(?:[0-9a-f]{8}|[0-9a-f]{64})\b")
 
 # Packages of extras, and commands that need them.
@@ -106,8 +107,14 @@ def damage_data():
     content[20] ^= 1
     shard.write_bytes(content)
     edit("old/records.json", lambda records: records.update(format_version=1))
-    texts = ("--train=texts/test.txt", "--valid=texts/test.txt")
-    assert call("txl_tf.make_tfrecords", "--dataset=text", *texts, "--data_dir=other").status == 0
+    make("--train=texts/test.txt", "--valid=texts/test.txt", "--data_dir=other")
+    texts = ("--train=texts/train.txt", "--valid=texts/valid.txt")
+    make(*texts, "--level=char", "--documents=none", "--data_dir=plain")
+
+
+def make(*flags):
+    outcome = call("txl_tf.make_tfrecords", "--dataset=text", "--num_workers=1", *flags)
+    assert outcome.status == 0, outcome.err
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -124,8 +131,16 @@ def faults(folder):
         Path("texts/unknown.txt").write_text("once\nUpon\n")
 
 
-def check(command, status, line, monkeypatch):
-    """Runs a wrong command and checks what it answers, and that it writes nothing."""
+def check(command, status, line, monkeypatch, *, prints=False):
+    """Runs a wrong command and checks what it answers, and that it writes nothing.
+
+    Args:
+        command: program and arguments.
+        status: exit status.
+        line: the line on standard error.
+        monkeypatch: the fixture.
+        prints: whether there is something on standard output, too.
+    """
     forbid_network(monkeypatch)
     program, *arguments = command
     before = list_files()
@@ -136,16 +151,19 @@ def check(command, status, line, monkeypatch):
     line = line.format(presets=", ".join(presets.names()), folder=Path.cwd())
     pattern = ".*".join(map(re.escape, line.split("...")))
     assert re.fullmatch(pattern, _CHECKSUM.sub("*", found)), found
-    assert outcome.status == status
+    assert (outcome.status, outcome.out != "") == (status, prints)
 
 
 @pytest.mark.parametrize(
-    ("program", "arguments", "status", "line"), ROWS, ids=[" ".join(row[:2]) for row in ROWS]
+    ("program", "arguments", "status", "plus", "line"),
+    ROWS,
+    ids=[" ".join(row[:2]) for row in ROWS],
 )
 def test_a_wrong_command_is_one_line_and_writes_nothing(
-    program, arguments, status, line, here, monkeypatch
+    program, arguments, status, plus, line, here, monkeypatch
 ):
-    check([program, *shlex.split(arguments)], int(status), line, monkeypatch)
+    command = [program, *shlex.split(arguments)]
+    check(command, int(status), line, monkeypatch, prints=plus == "+")
 
 
 def test_every_row_of_the_table_is_read():

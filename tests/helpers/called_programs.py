@@ -12,22 +12,7 @@ from typing import NamedTuple
 
 NO_NETWORK = "a test must not reach the network"
 _NUMBER = re.compile(r"(?<![\w.])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]\d+)?(?!\w)")
-_WORDS = [
-    "once",
-    "upon",
-    "a",
-    "time",
-    "there",
-    "was",
-    "a",
-    "king",
-    "of",
-    "the",
-    "sea",
-    "and",
-    "the",
-    "land",
-]
+_WORDS = re.findall(r"\w+", "once upon a time there was a king of the sea and the land")
 
 
 class Outcome(NamedTuple):
