@@ -170,6 +170,16 @@ def test_every_row_of_the_table_is_read():
     assert len(ROWS) == TABLE.count("\n$ ") > 200
 
 
+def test_in_the_repository_messages_name_its_files(tmp_path, monkeypatch):
+    (tmp_path / "data_prep").mkdir()
+    (tmp_path / "data_prep" / "make_tfrecords.py").touch()
+    monkeypatch.chdir(tmp_path)
+    line = (
+        "inspect: `none` holds no records. Make them with: python data_prep/make_tfrecords.py ..."
+    )
+    check(["data.inspect", "none"], 1, line, monkeypatch)
+
+
 @pytest.mark.parametrize(
     ("program", "flag"), [(program, flag) for program in PATHS for flag in PATHS[program].split()]
 )
