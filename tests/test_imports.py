@@ -2,19 +2,9 @@
 
 import subprocess
 import sys
-import tomllib
-from importlib import import_module
 
 import pytest
 from places import ROOT
-
-
-def test_every_command_names_a_program():
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert all(command.startswith("txl-") for command in scripts)
-    for target in scripts.values():
-        module, _, function = target.partition(":")
-        assert callable(getattr(import_module(module), function))
 
 
 @pytest.mark.parametrize(

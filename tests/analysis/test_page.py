@@ -12,7 +12,6 @@ import sys
 
 import numpy as np
 import pytest
-from flag_lists import keep_last
 from places import ROOT
 from small_language_model import WORDS, make_model
 
@@ -278,32 +277,6 @@ def test_standard_input_is_read(words, tmp_path):
     (score,) = txl_tf.load(words).score([TEXT])
     found = Page(out.read_text())
     np.testing.assert_allclose(found.read("nats"), score.nats, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (["--tokens=1"], 2, r"--tokens must be an integer >= 2\. Received: 1$"),
-        (["--start=900"], 1, r"text\.txt has .* tokens, and a page needs 2 .*: --start=900$"),
-        (["--start=999999999"], 1, r"Received: --start=999999999$"),
-        (["--heads=2.0"], 1, r"`heads` must be LAYER\.HEAD, from 0\.0 to 1\.2\. Received: 2\.0$"),
-        (["--keys=0"], 2, r"--keys must be an integer >= 1\. Received: 0$"),
-        (["--split=test"], 2, r"--split and a file exclude each other$"),
-        (["other.txt"], 2, r"one file is expected\. Received: .*text\.txt other\.txt$"),
-        (["--data_dir=a"], 2, r"--data_dir needs --split$"),
-        (["--out=nowhere/p.html"], 1, r"--out must name a file in an existing folder\. Received"),
-        (["--keys=9999999"], 1, r"would take .* MiB in the page, and at most 256 MiB are allowed"),
-    ],
-)
-def test_bad_arguments_are_one_line(words, tmp_path, arguments, status, message, capsys):
-    file = tmp_path / "text.txt"
-    file.write_text(TEXT)
-    common = keep_last([f"--run={words}", f"--out={tmp_path}/p.html", str(file), *arguments])
-    command = ["page.py", *common]
-    assert page.main(command) == status
-    out, err = capsys.readouterr()
-    assert re.search(message, err)
-    assert (out, err.count("\n")) == ("", 1)
 
 
 def test_a_text_that_cannot_be_encoded_is_named(words, of_bytes, tmp_path, capsys):

@@ -320,31 +320,6 @@ def test_a_sample_is_shown_before_the_next_is_drawn(marked, monkeypatch, tmp_pat
     assert seen == [(0, False), (1, True), (1, True)]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (
-            ["--length=71"],
-            1,
-            r"split test must hold at least --context_len \+ --length tokens. Received: 83 tokens,"
-            r" --context_len=13 --length=71$",
-        ),
-        (["--split=valid"], 1, r"has no split 'valid'; it has train, test\.$"),
-        (["--html=a.html", "--json=a.html"], 2, r"--html and --json must name two files\."),
-        (["--html=nowhere/a.html"], 1, r"--html must name a file in an existing folder\. Rec"),
-        (["--json=."], 1, r"--json must name a file in an existing folder\. Received: \.$"),
-        (["--context_len=0"], 2, r"--context_len must be an integer >= 1\. Received: 0$"),
-        (["--length=0"], 2, r"--length must be an integer >= 1\. Received: 0$"),
-        ([f"--seed={2**63 - 2}"], 2, r"--seed \+ --samples - 1, must be an integer <= .*=3$"),
-    ],
-)
-def test_bad_arguments_are_one_line(marked, arguments, status, message, capsys):
-    assert call(marked, *arguments) == status
-    out, err = capsys.readouterr()
-    assert re.search(message, err)
-    assert (out, err.count("\n")) == ("", 1)
-
-
 def test_records_of_another_vocabulary_are_refused(marked, tmp_path, capsys):
     data = make_run(tmp_path / "other", WIKITEXT) / "records"
     assert call(marked, f"--data_dir={data}") == 1

@@ -1,4 +1,3 @@
-import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -221,42 +220,6 @@ for name, arguments in {MISSING!r}.items():
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stderr.splitlines()) == len(MISSING)
-
-
-# Every flag of a program that names a file or a folder.
-PLACES = {
-    "txl_tf.train_gpu": "data_dir model_dir record_info_dir corpus_info_path eval_ckpt_path "
-    "warm_start_path",
-    "txl_tf.train_tpu": "data_dir model_dir record_info_dir corpus_info_path eval_ckpt_path "
-    "warm_start_path",
-    "txl_tf.make_tfrecords": "data_dir raw_dir train valid test vocab_file",
-    "txl_tf.analysis.page": "run file checkpoint data_dir out",
-    "txl_tf.analysis.samples": "run checkpoint data_dir html json",
-    "txl_tf.attention": "run data_dir checkpoint out",
-    "txl_tf.context": "run data_dir out",
-    "txl_tf.data.inspect": "data_dir",
-    "txl_tf.evaluate": "run data_dir checkpoint",
-    "txl_tf.export": "run out checkpoint",
-    "txl_tf.export_release": "run out checkpoint",
-    "txl_tf.generate": "run checkpoint",
-    "txl_tf.import_release": "source raw_dir out",
-    "txl_tf.score": "run files checkpoint",
-    "txl_tf.serve": "model",
-    "txl_tf.training.average": "model_dir",
-    "txl_tf.verify_release": "source run",
-}
-
-
-@pytest.mark.parametrize(
-    ("program", "flag"),
-    [(program, flag) for program, names in PLACES.items() for flag in names.split()],
-)
-def test_no_program_takes_an_empty_path(program, flag, capsys):
-    others = {"txl_tf.make_tfrecords": ["--dataset=text8"], "txl_tf.train_tpu": ["--tpu=local"]}
-    places = [f"--{name}={'' if name == flag else 'x'}" for name in PLACES[program].split()]
-    main = importlib.import_module(program).main
-    assert main(["x", *others.get(program, []), *places]) == 2
-    assert f"--{flag} must name a file or a folder" in capsys.readouterr().err
 
 
 def test_a_reader_that_has_enough_ends_a_program_without_a_word():

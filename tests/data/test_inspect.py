@@ -79,30 +79,9 @@ def test_checksums_are_verified_unless_told(folder, capsys):
     assert "Tokens and checksums were not verified" in text
 
 
-def test_a_folder_without_records_is_told_in_one_line(tmp_path, capsys):
-    status, _, error = run(capsys, tmp_path)
-    assert status == 1
-    assert f"`{tmp_path}` holds no records." in error
-
-
-def test_an_unknown_split_is_told_in_one_line(folder, capsys):
-    status, _, error = run(capsys, folder, "--split=dev")
-    assert status == 1
-    assert "has no split 'dev'; it has train, valid, test." in error
-
-
 def test_bytes_are_shown_as_bytes(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("aab\n")
     flags = ["--dataset=text", f"--train={tmp_path}/a.txt", f"--data_dir={tmp_path}/records"]
     assert make_tfrecords.main(["make_tfrecords.py", *flags]) == 0
     _, text, _ = run(capsys, tmp_path / "records")
     assert "symbols: b'a' b'" in text
-
-
-def test_a_run_is_told_from_records(tmp_path, capsys):
-    (tmp_path / "data.json").write_text("{}")
-    status, _, error = run(capsys, tmp_path)
-    assert (status, error) == (
-        1,
-        f"inspect: `{tmp_path}` is a run; its data.json names the folder of its records.\n",
-    )

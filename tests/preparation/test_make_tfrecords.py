@@ -73,66 +73,6 @@ def test_the_program_prints_what_it_made(text8, tmp_path, capsys):
     assert lines[-1].startswith(f"Wrote `{tmp_path}/records` in ")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "--dataset must be given"),
-        (("--dataset=text9",), f"--dataset must be one of {NAMES}. Received: text9"),
-        (("--dataset=text8", "--colour=red"), "unknown flag --colour"),
-        (
-            ("--dataset=text8", "--valid_size=0"),
-            "--valid_size must be an integer >= 1. Received: 0",
-        ),
-        (("--dataset=text8", "rest"), "only flags are expected. Received: rest"),
-        (("--dataset=text8", "--drop_newlines"), "--drop_newlines is for enwik8"),
-        (("--dataset=pydoc", "--raw_dir=x"), "--raw_dir is for text8 and enwik8 and wt103"),
-        (("--dataset=wt103", "--level=char"), "--level is for text."),
-        (("--dataset=wt2", "--num_shuffles=2"), "--num_shuffles is for lm1b"),
-        (("--dataset=text",), "--dataset=text needs --train"),
-        (("--dataset=text", "--train=x", "--level=line"), "--level must be one of byte, char"),
-        (("--dataset=text", "--train=x", "--documents=page"), "--documents must be one of none"),
-        (
-            ("--dataset=text", "--train=x", "--level=char", "--lower_case"),
-            "--lower_case is for --level=word or subword. Received: --level=char",
-        ),
-        (
-            ("--dataset=text", "--train=x", "--level=word", "--vocab_file=v", "--min_count=2"),
-            "--min_count is for a new vocabulary",
-        ),
-        (
-            ("--dataset=text", "--train=x", "--documents=line", "--document_separator=x"),
-            "exclude each other",
-        ),
-        (("--dataset=text", "--train=x", "--cutoffs=a"), "--cutoffs must be integers"),
-        *(
-            (
-                ("--dataset=text", "--train=x", f"--cutoffs={cutoffs}"),
-                f"--cutoffs must be positive and ascending. Received: {cutoffs}",
-            )
-            for cutoffs in ("7,5", "5,5", "-5", "0,5")
-        ),
-        *(
-            (
-                ("--dataset=text", "--train=x", *arguments),
-                f"--cutoffs must be below the size of the vocabulary, which is at most {size}. ",
-            )
-            for size, arguments in (
-                (256, ("--cutoffs=7,256",)),
-                (17, ("--level=word", "--max_symbols=17", "--cutoffs=17")),
-                (8192, ("--level=subword", "--cutoffs=8192")),
-                (293, ("--level=subword", "--max_symbols=293", "--cutoffs=300")),
-            )
-        ),
-        (("--dataset=wt2", "--encoding_errors=drop"), "--encoding_errors must be one of strict"),
-    ],
-)
-def test_a_wrong_flag_is_one_line_and_status_2(arguments, message, capsys):
-    assert call(*arguments) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-
-
 def test_the_process_exits_with_status_2_for_a_wrong_flag():
     done = run("--dataset=text9")
     assert done.returncode == 2

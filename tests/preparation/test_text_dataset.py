@@ -259,12 +259,6 @@ def test_an_empty_training_text_is_refused(files, level, capsys):
     assert "there is no" in error or "the text is empty" in error or "train is empty" in error
 
 
-def test_a_pattern_that_matches_nothing_is_refused(files, capsys):
-    folder, flags = files
-    assert call(folder, *flags, f"--test={folder}/*.md") == 1
-    assert f"no file matches '{folder}/*.md'" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("level", ["byte", "char", "word", "subword"])
 def test_the_number_of_workers_changes_nothing(files, level, monkeypatch):
     folder, flags = files

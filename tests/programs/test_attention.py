@@ -4,12 +4,10 @@ import json
 import shutil
 
 import numpy as np
-import pytest
 
 import txl_tf
 from txl_tf import attention
 from txl_tf.data import open_records
-from txl_tf.runs.folder import DATA_NAME
 
 FILES = {
     "attention.json",
@@ -66,40 +64,3 @@ def test_the_span_can_be_changed(run, tmp_path):
     assert call(run, *span, f"--out={tmp_path / 'out'}", "--max_distance=6", "--lanes=1") == 0
     arrays = np.load(tmp_path / "out" / "attention.npz")
     assert arrays["weights"].shape == (1, 3, 12)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--heads=0.0,1.0"], "`heads` must be LAYER.HEAD, from 0.0 to 0.2. Received: 1.0"),
-        (
-            ["--length=101"],
-            "the stretch must be within the targets of the split, 1 to 100. "
-            "Received: `start`=1, `length`=101",
-        ),
-        (["--split=dev"], "dev"),
-        (["--out=gs://bucket/out"], "`--out` must be a folder on this machine. Received: gs://"),
-        (["--tokens=0"], "--tokens must be an integer >= 1. Received: 0"),
-        (["--mem_len=-1"], "--mem_len must be an integer >= 0. Received: -1"),
-    ],
-)
-def test_bad_input_gets_one_line(run, arguments, message, capsys):
-    assert call(run, *arguments) in (1, 2)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("attention.py: ")
-    assert message in line
-
-
-def test_a_run_without_records_gets_one_line(run, tmp_path, capsys):
-    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("records", DATA_NAME))
-    assert call(tmp_path / "run") == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "holds no records" in line
-    assert "pass --data_dir" in line
-
-
-def test_a_folder_that_is_a_file_gets_one_line(run, tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    assert call(run, f"--out={tmp_path / 'file'}") == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "must be a folder" in line

@@ -136,23 +136,6 @@ def test_a_recipe_has_its_own_span(run, capsys):
     assert found["dynamic"] == recipe.dynamic.to_json() | {"n_batches": 2}
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--tune"], "--tune needs --dynamic"),
-        (["--dynamic_decay=0.1"], "--dynamic_decay needs --dynamic"),
-        (["--dynamic", "--stride=2"], "--stride cannot be used with --dynamic"),
-        (["--dynamic", "--tune", "--json"], "--json cannot be used with --tune"),
-        (["--dynamic", "--tune", "--dynamic_learning_rate=0"], "must be positive with --tune"),
-        (["--dynamic", "--dynamic_learning_rate=-1"], "`learning_rate` must not be negative"),
-        (["--dynamic", "--dynamic_recipe=wt103", "--preset=wt103_base"], "--preset cannot be used"),
-    ],
-)
-def test_flags_that_contradict_each_other_are_refused(run, flags, message, capsys):
-    assert call(run, *flags) != 0
-    assert message in capsys.readouterr().err
-
-
 def test_a_run_without_a_training_split_needs_another_rule(run, tmp_path, capsys):
     write_words(tmp_path / "data", test=N_TEST)
     places = (run, "--dynamic", f"--data_dir={tmp_path / 'data'}", "--jit=none")

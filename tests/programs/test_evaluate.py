@@ -341,53 +341,6 @@ def test_bytes_are_measured_in_bits(tmp_path, capsys):
     assert "published" not in rows  # no preset has a model of this shape
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--split=tset"], "has no split 'tset'; it has valid, test."),
-        (["--preset=sota"], "no preset has a model of the run's shape"),
-        (["--data_dir=nowhere"], "`nowhere` holds no records."),
-        (["--checkpoint=x/ckpt-3"], "x/ckpt-3 cannot be restored: "),
-        (["--checkpoint=x"], "'x' does not end in a step, as in ckpt-1000"),
-        (["--warm_lanes=false", "--lanes=75"], "`n_lanes` must leave each lane at least 2 tokens"),
-        (["--reset_at_documents"], "`reset_at_documents` needs a data set with document"),
-    ],
-)
-def test_what_cannot_be_evaluated_is_one_line(run, capsys, arguments, message):
-    before = (run / "evaluations.jsonl").read_bytes() if has_evaluations(run) else None
-    assert call(run, *arguments) == 1
-    *_, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("evaluate.py: ")
-    assert message in line
-    assert before == ((run / "evaluations.jsonl").read_bytes() if has_evaluations(run) else None)
-
-
-def has_evaluations(run):
-    return (run / "evaluations.jsonl").exists()
-
-
-def test_presets_are_listed_if_the_run_has_the_model_of_none(run, capsys):
-    assert call(run, "--preset=sota") == 1
-    assert capsys.readouterr().err.endswith(f"Choose one: {', '.join(presets.names())}\n")
-
-
-def test_a_folder_without_a_run_is_one_line(tmp_path, capsys):
-    assert call(tmp_path) == 1
-    assert capsys.readouterr().err == (
-        f"evaluate.py: `{tmp_path}` holds no run: config.json is missing\n"
-    )
-
-
-def test_a_run_without_records_says_which_flag_names_them(run, monkeypatch, capsys):
-    monkeypatch.setattr(data_place, "RECORDS_NAME", "none")
-    monkeypatch.setattr(data_place, "DATA_NAME", "none.json")
-    assert call(run) == 1
-    assert capsys.readouterr().err == (
-        f"evaluate.py: `{run}` holds no records and has saved no location of its data: pass "
-        "--data_dir, the folder of the records\n"
-    )
-
-
 def test_a_run_without_records_of_its_own_is_evaluated_on_those_it_was_trained_on(
     run, monkeypatch, capsys
 ):
@@ -395,28 +348,6 @@ def test_a_run_without_records_of_its_own_is_evaluated_on_those_it_was_trained_o
     record = evaluate_as_json(capsys, run)
     assert (record["split"], record["tokens"]) == ("valid", 100)
     assert txl_tf.load(run).evaluate("valid").tokens == 100
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--lanes=0"], "--lanes must be an integer >= 1. Received: 0"),
-        (["--tgt_len=0"], "--tgt_len must be an integer >= 1. Received: 0"),
-        (["--clamp_len=0"], "`clamp_len` must be -1 (off) or positive"),
-        (["--preset=text8-base"], "Received: text8-base. Did you mean text8_base?"),
-        (["--warm_lanes=false", "--warm_len=5"], "--warm_len cannot be used with --warm_lanes=f"),
-        (["--lane=3"], "unknown flag --lane. Did you mean --lanes?"),
-    ],
-)
-def test_a_wrong_flag_is_one_line(run, capsys, arguments, message):
-    assert call(run, *arguments) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-
-
-def test_a_run_must_be_named(capsys):
-    assert call() == 2
-    assert capsys.readouterr().err == "evaluate.py: --run must be given\n"
 
 
 def test_the_program_runs_compiled_from_the_command_line(run):
@@ -456,9 +387,3 @@ def test_sliding_windows_read_no_memory(run, capsys):
     out = capsys.readouterr().out
     assert "in windows of 5 tokens that move by 2, without memory." in out
     assert "sliding windows with a stride of 2" in read_rows(out)["lanes"]
-
-
-@pytest.mark.parametrize("flag", ["mem_len=3", "warm_len=4", "warm_lanes=false", "same_length"])
-def test_a_flag_of_memory_beside_a_stride_is_refused(run, capsys, flag):
-    assert call(run, "--stride=2", f"--{flag}") == 2
-    assert f"--{flag.split('=3')[0].split('=4')[0]} cannot be used" in capsys.readouterr().err

@@ -327,37 +327,7 @@ def test_bad_texts_are_named_with_line_and_offset(
     assert message.format(path) in line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (["nowhere.txt"], 1, "no file matches 'nowhere.txt'"),
-        (["--by=word"], 2, "--by must be one of line, document, file. Received: word"),
-        (["--format=csv"], 2, "--format must be one of table, jsonl. Received: csv"),
-        (["--context=line"], 2, "--context must be one of text, file. Received: line"),
-        (["--documents=title"], 2, "--documents needs --by document. Received: --by file"),
-        (["--per_token"], 2, "--per_token needs --format jsonl"),
-        (["--batch_size=0"], 2, "--batch_size"),
-        (["--tgt_len=0"], 2, "--tgt_len"),
-        (["--prefix=z", __file__], 1, "--prefix: `text` must hold known symbols only"),
-        (["--documents=line", "--document_separator=x", "--by=document"], 2, "exclude each other"),
-    ],
-)
-def test_a_wrong_command_line_is_one_clear_line(folder, capsys, arguments, status, message):
-    assert call("--run", folder, *arguments) == status
+def test_a_prefix_of_unknown_symbols_is_one_line(folder, capsys):
+    assert call("--run", folder, "--prefix=z", folder.parent / "one.txt") == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-
-
-def test_no_run_is_one_clear_line(tmp_path, capsys):
-    assert call("--run", tmp_path, __file__) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"`{tmp_path}` holds no run" in line
-
-
-def test_a_run_without_a_vocabulary_scores_no_text(folder, tmp_path, capsys):
-    for path in folder.iterdir():
-        if path.name != VOCABULARY_NAME:
-            (tmp_path / path.name).symlink_to(path)
-    assert call("--run", tmp_path, __file__) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"score.py: `{tmp_path}` has no vocabulary: it cannot encode texts"
+    assert "--prefix: `text` must hold known symbols only" in line

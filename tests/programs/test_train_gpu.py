@@ -27,7 +27,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import txl_tf
 from tests.soak import kill_resume
 from txl_tf import train_gpu
-from txl_tf.data import Vocabulary, open_records, write_records
+from txl_tf.data import open_records
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.checkpoint_reader import load_weights
@@ -76,44 +76,9 @@ def test_replicas_on_the_cpu_train_as_one(data_dir, tmp_path):
     np.testing.assert_allclose(*losses, rtol=1e-5)  # their sums are made in another order
 
 
-def test_more_gpus_than_there_are_is_one_line(data_dir, tmp_path, capsys):
-    assert run_main(data_dir, tmp_path / "run", "--num_gpus=97") == 1
-    assert "`num_gpus`=97, but this machine has" in capsys.readouterr().err.splitlines()[-1]
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (["--cluster_size=3"], 2, "--cluster_size has no effect without --cluster"),
-        (["--cluster_port=7411"], 2, "--cluster_port has no effect without --cluster"),
-        (["--cluster=mpi"], 1, "`cluster` must be slurm, kubernetes:LABEL=VALUE or gce:"),
-        (["--cluster=gce:p/z/g", "--cluster_size=2"], 1, "pip install -e '.[gce]'"),
-        (["--cluster=kubernetes:a=b", "--cluster_size=2"], 1, "pip install -e '.[kubernetes]'"),
-    ],
-)
-def test_a_cluster_that_cannot_be_asked_is_one_line(
-    data_dir, tmp_path, capsys, monkeypatch, arguments, status, message
-):
-    monkeypatch.setitem(sys.modules, "kubernetes", None)  # not installed
-    monkeypatch.setitem(sys.modules, "googleapiclient", None)
-    assert run_main(data_dir, tmp_path / "run", *arguments) == status
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_killed_run_resumes_bit_for_bit(capsys):
     assert kill_resume.main(["kill_resume.py", "--kills=1", "--kinds=plain", "--steps=60"]) == 0
     assert "1 kills" in capsys.readouterr().out
-
-
-def test_a_schedule_that_cannot_be_read_is_one_line(data_dir, tmp_path, capsys):
-    assert run_main(data_dir, tmp_path / "run", "--tgt_len_schedule=4-2") == 2
-    assert capsys.readouterr().err.splitlines() == [
-        "train_gpu.py: --tgt_len_schedule must be pairs STEP:LENGTH, as in 2000:32,6000:64. "
-        "Received: 4-2"
-    ]
 
 
 def test_segments_get_longer_on_the_command_line(data_dir, tmp_path, capsys):
@@ -202,23 +167,9 @@ def test_a_run_whose_newest_checkpoint_was_deleted_resumes_from_the_one_before(r
     assert [step for step, _ in list_checkpoints(str(run_copy / "run"))] == [4, 8, 12]
 
 
-def drop_records(folder):
-    (folder / "records.json").unlink()
-
-
-def change_format(folder):
-    path = folder / "records.json"
-    path.write_text(path.read_text().replace('"format_version": 2', '"format_version": 1'))
-
-
 def find_shard(folder):
     (path,) = folder.glob("train-*")
     return path
-
-
-def cut_shard(folder):
-    path = find_shard(folder)
-    path.write_bytes(path.read_bytes()[:-5])
 
 
 def flip_byte(folder):
@@ -238,9 +189,6 @@ def drop_symbols(folder):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (drop_records, "holds no records. Make them with: python data_prep/make_tfrecords.py"),
-        (change_format, "have format version 1; this version of txl_tf reads format version 2"),
-        (cut_shard, "is truncated: expected "),
         (flip_byte, "record 3: corrupt, its checksum or length is wrong"),
         (drop_symbols, "but the vocabulary has 7 symbols"),
     ],
@@ -253,40 +201,11 @@ def test_damaged_records_are_one_line(data_dir, tmp_path, capsys, damage, messag
     assert message in line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--tgt_len=997"], "lanes, tgt_len can be at most 102"),
-        (["--reset_at_documents"], "has none in split train"),
-        (["--do_train=false", "--do_eval"], "holds no run: "),
-        (["--warm_start_path=none/ckpt-3"], "checkpoint none/ckpt-3 cannot be restored: "),
-        (["--learning_rate=1e30"], "is not finite at step 11: more than max_bad_steps=10 in a row"),
-    ],
-)
-def test_what_cannot_be_run_is_one_line(data_dir, tmp_path, capsys, arguments, message):
-    assert run_main(data_dir, tmp_path / "run", *arguments) == 1
+def test_a_training_that_diverges_is_one_line(data_dir, tmp_path, capsys):
+    assert run_main(data_dir, tmp_path / "run", "--learning_rate=1e30") == 1
     *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith("train_gpu.py: ")
-    assert message in line
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--learning_rate=0.02"], "learning_rate is 0.01 there and 0.02 here"),
-        (["--train_steps=11"], "has made 12 steps: `train_steps` must be at least as many"),
-        (["--n_layer=2", "--seed=5"], "n_layer is 1 there and 2 here; seed is 0 there and 5 here"),
-        (["--do_train=false", "--do_eval", "--n_head=5"], "belongs to another model: "),
-        (["--do_eval_only"], "holds no checkpoint from step 10000 on"),
-        (["--do_train=false", "--do_eval", "--eval_ckpt_path=x/ckpt-3"], "cannot be restored: "),
-        (["--do_train=false", "--do_eval", "--eval_split=tset"], "has no split 'tset'"),
-    ],
-)
-def test_what_does_not_fit_the_run_is_one_line(finished, capsys, arguments, message):
-    assert run_main(finished / "data", finished / "run", *arguments) == 1
-    *_, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("train_gpu.py: ")
-    assert message in line
+    assert "is not finite at step 11: more than max_bad_steps=10 in a row" in line
 
 
 def read_dry_run(out):
@@ -325,30 +244,6 @@ def test_a_dry_run_tells_how_a_run_would_go_on_and_changes_nothing(finished, cap
     assert found["schedule"].startswith("train_steps is now 17 instead of 12: ")
     assert found["evaluation"] == "none"
     assert list_all(finished) == before
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (["--train_steps=5"], 1, "has made 12 steps"),
-        (["--clip=0.5"], 1, "clip is 0.25 there and 0.5 here"),
-        (["--cpu_replicas=2"], 1, "must be divisible by the number of replicas"),
-        (["--do_train=false", "--do_eval"], 2, "--dry_run is for training"),
-    ],
-)
-def test_a_dry_run_is_refused_as_the_run_would_be(arguments, status, message, finished, capsys):
-    assert run_main(finished / "data", finished / "run", "--dry_run", *arguments) == status
-    error = capsys.readouterr().err
-    assert message in error
-    assert "dry_run=true" not in error
-
-
-def test_a_dry_run_names_a_warm_start_that_is_not_there(data_dir, tmp_path, capsys):
-    arguments = ("--dry_run", "--warm_start_path=none/ckpt-3")
-    assert run_main(data_dir, tmp_path / "run", *arguments) == 1
-    assert capsys.readouterr().err == (
-        "train_gpu.py: checkpoint none/ckpt-3 cannot be restored: none/ckpt-3.index is missing\n"
-    )
 
 
 @pytest.fixture(scope="module")
@@ -412,24 +307,6 @@ def test_a_run_is_evaluated_on_the_data_that_it_knows(finished, capsys):
     assert [step for step, _ in read_scores(capsys.readouterr().out)] == [12]
 
 
-def test_data_that_have_gone_are_one_line(run_copy, finished, capsys):
-    known = run_copy / "run" / "data.json"
-    known.write_text(known.read_text().replace(str(finished), str(run_copy / "gone")))
-    assert train_gpu.main(["train_gpu.py", f"--model_dir={run_copy / 'run'}", "--jit=none"]) == 1
-    assert capsys.readouterr().err == (
-        f"train_gpu.py: `{run_copy}/gone/data`, the data folder of `{run_copy}/run`, no longer "
-        "exists: pass --data_dir, the folder of its records\n"
-    )
-
-
-@pytest.mark.parametrize("is_there", [False, True], ids=["new", "old"])
-def test_a_run_that_knows_no_data_must_be_told(is_there, run_copy, capsys):
-    (run_copy / "run" / "data.json").unlink()
-    folder = run_copy / ("run" if is_there else "none")
-    assert train_gpu.main(["train_gpu.py", f"--model_dir={folder}", "--jit=none"]) == 2
-    assert "train_gpu.py: --data_dir must be given: " in capsys.readouterr().err
-
-
 def test_the_command_of_a_warm_start_that_is_printed_runs(run_copy, capsys):
     flags = ("--learning_rate=0.02", "--dropout=0", "--eval_every=5")
     assert run_main(run_copy / "data", run_copy / "run", *flags) == 1
@@ -446,11 +323,6 @@ def test_the_command_of_a_warm_start_that_is_printed_runs(run_copy, capsys):
     assert new.training == dataclasses.replace(old.training, learning_rate=0.02)
 
 
-def test_no_warm_start_is_offered_for_weights_of_other_shapes(finished, capsys):
-    assert run_main(finished / "data", finished / "run", "--n_layer=2") == 1
-    assert capsys.readouterr().err.endswith("2 here. Choose another --model_dir\n")
-
-
 def test_a_warm_start_takes_the_model_of_its_checkpoint(finished, tmp_path, capsys):
     path = finished / "run" / "checkpoints" / "ckpt-12"
     small = ("--tgt_len=3", "--mem_len=4", "--train_batch_size=2", "--train_steps=2", "--jit=none")
@@ -460,38 +332,6 @@ def test_a_warm_start_takes_the_model_of_its_checkpoint(finished, tmp_path, caps
     assert f"The model is that of {finished / 'run'}, except for flags" in capsys.readouterr().out
     model = read_run_config(str(finished / "run")).model
     assert read_run_config(str(tmp_path / "new")).model == dataclasses.replace(model, dropatt=0.3)
-
-
-def test_a_warm_start_on_another_vocabulary_is_refused(finished, tmp_path, capsys):
-    write_records(
-        tmp_path / "data",
-        dataset="words",
-        vocabulary=Vocabulary("word", tuple(f"v{index}" for index in range(N_TOKEN))),
-        splits={"train": [np.arange(307) % N_TOKEN]},
-    )
-    path = finished / "run" / "checkpoints" / "ckpt-12"
-    assert run_main(tmp_path / "data", tmp_path / "run", f"--warm_start_path={path}") == 1
-    line = capsys.readouterr().err
-    assert f"has another vocabulary than `{finished / 'run'}`, so the weights of that run" in line
-    assert f"--level word --vocab_file {finished / 'run' / 'vocabulary.json'} " in line
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("place", ["file", "file/run"])
-def test_a_model_dir_that_is_a_file_is_one_line(place, data_dir, tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    assert run_main(data_dir, tmp_path / place) == 1
-    assert capsys.readouterr().err == (
-        f"train_gpu.py: `{tmp_path / place}` must be a folder. "
-        f"Received: {tmp_path / 'file'}, which is a file\n"
-    )
-
-
-def test_a_warm_start_from_a_folder_says_what_to_name(data_dir, tmp_path, capsys):
-    (tmp_path / "checkpoints").mkdir()
-    path = f"--warm_start_path={tmp_path / 'checkpoints'}"
-    assert run_main(data_dir, tmp_path / "run", path) == 1
-    assert "It is a folder: name one of its files ckpt-STEP.index" in capsys.readouterr().err
 
 
 def test_a_resumed_run_does_not_need_its_warm_start(run_copy, capsys):

@@ -63,12 +63,6 @@ def test_a_tpu_that_is_not_there_is_one_line_that_says_what_was_tried(
     )
 
 
-def test_a_tpu_must_be_named(data_dir, tmp_path, capsys):
-    arguments = make_arguments(data_dir, tmp_path / "run")
-    assert train_tpu.main(["train_tpu.py", *arguments]) == 2
-    assert "--tpu must be given" in capsys.readouterr().err
-
-
 def test_both_programs_have_the_same_flags_but_for_the_devices(monkeypatch):
     seen = {}
 

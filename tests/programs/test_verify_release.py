@@ -8,7 +8,6 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from flag_lists import keep_last
 from golden_cases import load_case
 from places import ROOT
 
@@ -110,30 +109,6 @@ def test_a_run_of_another_model_is_refused(source, tmp_path, capsys):
     assert capsys.readouterr().err == (
         f"verify_release.py: `{folder}` has another model than the checkpoint: "
         "d_inner is 7 there and 48 here\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (["--run=absent"], 1, "`absent` holds no run: config.json is missing"),
-        (["--clamp_len=0"], 1, "`clamp_len` must be -1 (off) or positive. Received: clamp_len=0"),
-        (["--mem_len=-1"], 2, "--mem_len must be an integer >= 0. Received: -1"),
-        (["--men_len=1"], 2, "unknown flag --men_len. Did you mean --mem_len?"),
-    ],
-)
-def test_bad_input_is_one_line(source, capsys, arguments, status, message):
-    command = ["verify_release.py", f"--source={source}", *keep_last([*SMALL, *arguments])]
-    assert verify_release.main(command) == status
-    err = capsys.readouterr().err
-    assert message in err
-    assert err.count("\n") == 1
-
-
-def test_a_source_without_a_checkpoint_is_one_line(tmp_path, capsys):
-    assert verify_release.main(["verify_release.py", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.startswith(
-        f"verify_release.py: `{tmp_path}` holds no TensorFlow checkpoint"
     )
 
 

@@ -1,0 +1,75 @@
+"""The commands that the pages show: programs of txl_tf, and their arguments."""
+
+import re
+import shlex
+
+from places import ROOT
+
+# The names of the programs in commands: files of the repository, and installed scripts.
+FILES = {
+    "train_gpu.py": "txl_tf.train_gpu",
+    "train_tpu.py": "txl_tf.train_tpu",
+    "data_prep/make_tfrecords.py": "txl_tf.make_tfrecords",
+}
+SCRIPTS = {
+    "txl-attention": "txl_tf.attention",
+    "txl-average": "txl_tf.training.average",
+    "txl-context": "txl_tf.context",
+    "txl-evaluate": "txl_tf.evaluate",
+    "txl-export": "txl_tf.export",
+    "txl-export-release": "txl_tf.export_release",
+    "txl-generate": "txl_tf.generate",
+    "txl-harness": "txl_tf.harness",
+    "txl-import-release": "txl_tf.import_release",
+    "txl-inspect": "txl_tf.data.inspect",
+    "txl-page": "txl_tf.analysis.page",
+    "txl-prepare": "txl_tf.make_tfrecords",
+    "txl-samples": "txl_tf.analysis.samples",
+    "txl-score": "txl_tf.score",
+    "txl-serve": "txl_tf.serve",
+    "txl-train": "txl_tf.train_gpu",
+    "txl-train-tpu": "txl_tf.train_tpu",
+    "txl-verify-release": "txl_tf.verify_release",
+}
+_COMMAND = re.compile(
+    r"(?<![\w./-])(?:python3? (?:-m )?(txl_tf\.[a-z_.]+|[a-z_/]+\.py)|(txl-[a-z-]+))( .*|$)"
+)
+_SPAN = re.compile(r"`([^`\n]+)`")
+_ENDS = ("<", ">", "|", "&&", ";")  # of a command in a line of a shell
+
+
+def list_commands():
+    """Returns program and arguments of each command, by the page that shows it and its text."""
+    found = {}
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for text in _list_code(path.read_text(encoding="utf-8")):
+            command = _read_command(text)
+            if command and command not in found.values():
+                found[f"{path.name}: {' '.join(text.split())}"] = command
+    return found
+
+
+def _list_code(page):
+    """Yields the lines of code blocks, each with its continuation, and the spans of code."""
+    is_fenced = False
+    for line in page.replace("\\\n", " ").splitlines():
+        if line.startswith("```"):
+            is_fenced = not is_fenced
+        elif is_fenced or line.startswith("    "):
+            yield line.partition(" #")[0]
+        else:
+            yield from _SPAN.findall(line)
+
+
+def _read_command(text):
+    """Returns the program and its arguments; `None` for other code, or without arguments."""
+    match = _COMMAND.search(text)
+    if match is None:
+        return None
+    name, script, rest = match.groups()
+    program = SCRIPTS[script] if script else FILES.get(name, name)
+    words = shlex.split(rest, comments=True)
+    end = next((index for index, word in enumerate(words) if word in _ENDS), len(words))
+    if not program.startswith("txl_tf.") or not words:
+        return None
+    return program, tuple(words[:end])
