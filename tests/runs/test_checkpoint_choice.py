@@ -42,8 +42,15 @@ def test_a_choice_names_a_checkpoint_of_the_run(run, choice, name):
     assert find_checkpoint(str(run), choice) == str(run / name)
 
 
-def test_a_path_is_taken_as_it_is(run):
-    assert find_checkpoint(str(run), "elsewhere/ckpt-5") == "elsewhere/ckpt-5"
+def test_a_path_outside_the_run_is_taken_as_it_is(run, tmp_path_factory):
+    path = tmp_path_factory.mktemp("elsewhere") / "ckpt-5"
+    path.with_name("ckpt-5.index").touch()
+    assert find_checkpoint(str(run), str(path)) == str(path)
+
+
+def test_a_path_without_checkpoint_is_refused(run):
+    with pytest.raises(UserError, match=r"elsewhere/ckpt-5\.index is missing$"):
+        find_checkpoint(str(run), "elsewhere/ckpt-5")
 
 
 @pytest.mark.parametrize("name", ["a[1]", "a*", "a?"])

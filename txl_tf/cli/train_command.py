@@ -25,9 +25,9 @@ from txl_tf.cli.train_flags import check_flags, evaluates, trains
 from txl_tf.config import EvalConfig, TrainConfig
 from txl_tf.config.run_options import RunOptions
 from txl_tf.data.data_set import DataSet
-from txl_tf.data.files import check_folder, is_remote
+from txl_tf.data.files import check_folder
 from txl_tf.errors import UserError
-from txl_tf.runs.checkpoint_files import find_checkpoint
+from txl_tf.runs.checkpoint_files import check_exists, find_checkpoint
 from txl_tf.runs.folder import read_run_options
 from txl_tf.runs.lock import lock_run
 from txl_tf.training.cluster import is_chief
@@ -107,14 +107,10 @@ def _check_paths(options: flags.FlagValues) -> None:
     # A run that continues needs no warm start.
     is_new = not os.path.isdir(folder) or not any(n.endswith(".index") for n in os.listdir(folder))
     needed = options.warm_start_path if is_new and trains(options) else None
+    if needed:
+        check_exists(needed)
     if options.eval_ckpt_path and not trains(options):  # training may still save it
         needed = find_checkpoint(options.model_dir, options.eval_ckpt_path)
-    if needed and not is_remote(needed) and not os.path.exists(f"{needed}.index"):
-        hint = ". It is a folder: name one of its files ckpt-STEP.index, without .index"
-        raise UserError(
-            f"checkpoint {needed} cannot be restored: {needed}.index is missing"
-            f"{hint if os.path.isdir(needed) else ''}"
-        )
     for path in filter(None, (needed, options.eval_ckpt_path, options.warm_start_path)):
         from txl_tf.runs.checkpoint_reader import check_not_release
 

@@ -53,6 +53,20 @@ def check_checkpoint_path(path: str) -> None:
         )
 
 
+def check_exists(path: str) -> None:
+    """Checks that there is a checkpoint at a path.
+
+    Raises:
+        UserError: If there is none.
+    """
+    if not exists(f"{path}.index"):
+        hint = ". It is a folder: name one of its files ckpt-STEP.index, without .index"
+        raise UserError(
+            f"checkpoint {path} cannot be restored: {path}.index is missing"
+            f"{hint if os.path.isdir(path) else ''}"
+        )
+
+
 def make_path(model_dir: str, step: int) -> str:
     """Returns the path of the checkpoint of a step, whether or not it exists."""
     return os.path.join(model_dir, CHECKPOINTS_NAME, f"{PREFIX}-{step}")
@@ -80,13 +94,15 @@ def find_checkpoint(model_dir: str, choice: str | int | None = None) -> str:
             `None` stands for the newest, and prints a line if an older one was better.
 
     Raises:
-        UserError: If there is no such checkpoint. Of a path, this is not checked.
+        UserError: If there is no such checkpoint.
     """
     text = NEWEST if choice is None else str(choice).removesuffix(".index")
     if text not in (NEWEST, BEST) and not text.isdecimal():
         names = (os.path.join(CHECKPOINTS_NAME, text), text)
         paths = [os.path.join(model_dir, name) for name in names]
-        return next((path for path in paths if exists(f"{path}.index")), text)
+        path = next((path for path in paths if exists(f"{path}.index")), text)
+        check_exists(path)
+        return path
     checkpoints = dict(list_checkpoints(model_dir))
     if not checkpoints:
         raise UserError(f"`{model_dir}` holds no checkpoint")

@@ -131,8 +131,9 @@ def read_run_config(model_dir: str) -> RunConfig:
     path = os.path.join(model_dir, CONFIG_NAME)
     if not has_run(model_dir):
         raise UserError(_explain_no_run(model_dir))
+    content = read_json(path)
     try:
-        return RunConfig.from_json(read_json(path))
+        return RunConfig.from_json(content)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"`{path}` is not the config of a run: {error}") from error
 
