@@ -251,6 +251,7 @@ def test_an_evaluation_is_recorded_with_its_settings(as_release):
         "is_whole": not as_release,
         "checkpoint": "ckpt-5",
         "is_averaged": as_release,
+        "precision": "float32",
         "step": 5,
         "loss_nats": pytest.approx(5 * math.log(2) / n_tokens),
         "bpc": pytest.approx(5 / n_tokens),
