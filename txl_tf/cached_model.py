@@ -2,7 +2,6 @@
 
 import abc
 import copy
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -195,6 +194,12 @@ class CachedModel(SegmentReader):
     Raises:
         UserError: If the model's position encoding does not allow the memory or the segment, or the
             softmax cannot have the temperature.
+
+    Attributes:
+        positions: The products W_{k,R} R of all distances in a segment (terms b and d in section
+            3.3), a variable (N, 1 + M + T, W) for each layer: a constant would become part of
+            every function that reads it. The first row is the padding that `shift_padded` needs;
+            no query sees it.
     """
 
     def __init__(
@@ -211,25 +216,13 @@ class CachedModel(SegmentReader):
             model, span, tgt_len, mask_empty_memory=mask_empty_memory, temperature=temperature
         )
         self.model: TransformerXL = model
-
-    @functools.cached_property
-    def positions(self) -> list[tf.Variable]:
-        """The products W_{k,R} R of all distances in a segment (terms b and d in section 3.3).
-
-        They are a variable (N, 1 + M + T, W) for each layer: a constant would become part of every
-        function that reads it. The first row is the padding that `shift_padded` needs; no query
-        sees it.
-        """
-        with tf.init_scope():  # the first use may be in a function that is being traced
-            return [
-                tf.Variable(products, trainable=False, name=f"positions_{index}")
-                for index, products in enumerate(self._project_positions())
-            ]
+        self.positions = [
+            tf.Variable(products, trainable=False, name=f"positions_{index}")
+            for index, products in enumerate(self._project_positions())
+        ]
 
     def follow_weights(self) -> None:
         """Recomputes the cached products after a change of the weights."""
-        if "positions" not in vars(self):  # their first use computes them
-            return
         for variable, products in zip(self.positions, self._project_positions(), strict=True):
             variable.assign(products)
 
@@ -243,7 +236,6 @@ class CachedModel(SegmentReader):
     def without_memory(self) -> Self:
         """Returns the same model with `mem_len=0`; it shares `positions`."""
         memoryless = copy.copy(self)
-        memoryless.positions = self.positions  # those of the longer span
         memoryless.span = AttentionSpan(0, clamp_len=self.span.clamp_len)
         memoryless.mask_empty_memory = False
         return memoryless

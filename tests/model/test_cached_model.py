@@ -146,30 +146,9 @@ def test_tokens_that_are_read_have_the_losses_of_targets(span):
     np.testing.assert_allclose(found[:, 1:], tf.concat(expected, axis=1), rtol=0, atol=2e-5)
 
 
-def test_positions_are_computed_once_until_the_weights_change(monkeypatch):
-    model, made = make_model(), []
-    make_positions = model.encoding.make_positions
-
-    def count(*arguments, **options):
-        made.append(1)
-        return make_positions(*arguments, **options)
-
-    monkeypatch.setattr(model.encoding, "make_positions", count)
-    cached, ids = CachedModel(model, SPANS[2], 5), draw_ids(3, 5)
-    for _ in range(2):
-        cached.follow_weights()  # before the first use there is nothing to follow
-    read = tf.function(cached.read, jit_compile=True, autograph=False)
-    for _ in range(2):
-        read(ids, cached.initial_state(3))
-    assert len(made) == 1
-    cached.follow_weights()
-    assert len(made) == 2
-
-
 def test_positions_follow_the_weights():
     model = make_model()
     cached, ids = CachedModel(model, SPANS[2], 5), draw_ids(3, 5)
-    cached.read(ids, cached.initial_state(3))
     for weight in model.trainable_variables:
         weight.assign(0.7 * weight)
     cached.follow_weights()
