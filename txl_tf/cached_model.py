@@ -190,6 +190,8 @@ class CachedModel(SegmentReader):
         mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019 release
             attends to them, and its results depend on it.
         temperature: The temperature of the softmax by which tokens are scored.
+        defer_products: Whether to leave the products of the positions to `follow_weights`, which
+            must then be called before anything is read.
 
     Raises:
         UserError: If the model's position encoding does not allow the memory or the segment, or the
@@ -210,20 +212,27 @@ class CachedModel(SegmentReader):
         *,
         mask_empty_memory: bool = False,
         temperature: float = 1.0,
+        defer_products: bool = False,
     ):
         model.config.check_reading(tgt_len, span)
         super().__init__(
             model, span, tgt_len, mask_empty_memory=mask_empty_memory, temperature=temperature
         )
         self.model: TransformerXL = model
-        self.positions = [
-            tf.Variable(products, trainable=False, name=f"positions_{index}")
-            for index, products in enumerate(self._project_positions())
-        ]
+        self.positions: list[tf.Variable] = []  # filled in place: `without_memory` shares it
+        if not defer_products:
+            self.follow_weights()
 
     def follow_weights(self) -> None:
-        """Recomputes the cached products after a change of the weights."""
-        for variable, products in zip(self.positions, self._project_positions(), strict=True):
+        """Computes the cached products of the current weights."""
+        positions = self._project_positions()
+        if not self.positions:
+            self.positions += [
+                tf.Variable(products, trainable=False, name=f"positions_{index}")
+                for index, products in enumerate(positions)
+            ]
+            return
+        for variable, products in zip(self.positions, positions, strict=True):
             variable.assign(products)
 
     def _project_positions(self) -> list[tf.Tensor]:

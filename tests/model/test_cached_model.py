@@ -146,6 +146,27 @@ def test_tokens_that_are_read_have_the_losses_of_targets(span):
     np.testing.assert_allclose(found[:, 1:], tf.concat(expected, axis=1), rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("defer", [False, True])
+def test_positions_are_computed_once_and_when_the_weights_change(defer, monkeypatch):
+    model, made = make_model(), []
+    make_positions = model.encoding.make_positions
+
+    def count(*arguments, **options):
+        made.append(1)
+        return make_positions(*arguments, **options)
+
+    monkeypatch.setattr(model.encoding, "make_positions", count)
+    cached, ids = CachedModel(model, SPANS[2], 5, defer_products=defer), draw_ids(3, 5)
+    memoryless = cached.without_memory()
+    if defer:
+        cached.follow_weights()
+    for reader in (cached, memoryless):
+        reader.read(ids, reader.initial_state(3))
+    assert len(made) == 1
+    cached.follow_weights()
+    assert len(made) == 2
+
+
 def test_positions_follow_the_weights():
     model = make_model()
     cached, ids = CachedModel(model, SPANS[2], 5), draw_ids(3, 5)

@@ -73,6 +73,7 @@ class TextReader:
                 tgt_len,
                 mask_empty_memory=mask_empty_memory,
                 temperature=self._evaluation.temperature,
+                defer_products=True,  # each text begins with those of its weights
             ),
             heads,
             n_alternatives=min(n_alternatives, lm.config.n_token),

@@ -43,6 +43,7 @@ class CachedLSTM(SegmentReader):
         tgt_len: The largest number of tokens T in a segment.
         mask_empty_memory: As in `CachedModel`.
         temperature: As in `CachedModel`.
+        defer_products: Without effect: an LSTM has no products of positions.
 
     Raises:
         UserError: If the span is another one, or the softmax cannot have the temperature.
@@ -56,6 +57,7 @@ class CachedLSTM(SegmentReader):
         *,
         mask_empty_memory: bool = False,
         temperature: float = 1.0,
+        defer_products: bool = False,
     ):
         model.config.check_reading(tgt_len, span)
         super().__init__(

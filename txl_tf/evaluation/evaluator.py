@@ -87,7 +87,11 @@ class Evaluator:
         self.config = config
         self.vocabulary = vocabulary
         self._cached = make_cached_model(
-            model, config.span, config.tgt_len, temperature=config.temperature
+            model,
+            config.span,
+            config.tgt_len,
+            temperature=config.temperature,
+            defer_products=True,  # each evaluation begins with those of its weights
         )
         self._compiled = compile_function(self._compute_nats, jit, model.compute_dtype)
 

@@ -84,6 +84,7 @@ class Scorer:
             max(self._tgt_lens.values()),
             mask_empty_memory=mask_empty_memory,
             temperature=temperature,
+            defer_products=True,  # each call begins with those of its weights
         )
         self._memoryless = self._cached.without_memory()
         self._whole_lens = {
