@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from benchmarks.ablation import run_python
+from benchmarks.flag_texts import keep_last
 from benchmarks.optimizer_results import REFERENCE, Found, Run, draw, format_table, make_record
 from txl_tf import presets
 from txl_tf.errors import UserError
@@ -113,7 +114,7 @@ class Experiment:
             UserError: If the run fails, or was kept of other flags.
         """
         own = SETTINGS[name].list_flags(rate, self.steps)
-        flag_texts = _override(self.shared, [*own, f"--seed={seed}"])
+        flag_texts = keep_last([*self.shared, *own, f"--seed={seed}"])
         path = self.folder / "runs" / f"{name}-{rate:.3g}-seed{seed}.json"
         if path.exists():
             kept = json.loads(path.read_text(encoding="utf-8"))
@@ -251,11 +252,6 @@ def compare(options: flags.FlagValues) -> None:
     if options.output:
         draw(found, options.output)
         print(f"Wrote {options.output}")
-
-
-def _override(shared: Sequence[str], own: Sequence[str]) -> list[str]:
-    """Returns flags, `--name=value` each, of which the later one of two with one name counts."""
-    return list({text.partition("=")[0]: text for text in [*shared, *own]}.values())
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 import pytest
-from flag_lists import keep_last
 from small_language_model import make_model
 
 import txl_tf
+from benchmarks.flag_texts import keep_last
 from txl_tf.analysis import samples
 from txl_tf.analysis.html_page import escape
 from txl_tf.analysis.samples_page import Job, Sample, make_page

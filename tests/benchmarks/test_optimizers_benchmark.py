@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from flag_lists import keep_last
 
 from benchmarks import curves, optimizers
+from benchmarks.flag_texts import keep_last
 from benchmarks.optimizer_results import Found, Run, find_step
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.errors import UserError

@@ -4,8 +4,8 @@ import json
 import numpy as np
 import pytest
 from absl import flags
-from flag_lists import keep_last
 
+from benchmarks.flag_texts import keep_last
 from txl_tf import presets
 from txl_tf.cli.flags import parse_flags
 from txl_tf.cli.run_configs import make_configs, make_eval_config

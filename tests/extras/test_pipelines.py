@@ -8,8 +8,9 @@ import shutil
 
 import numpy as np
 import pytest
-from flag_lists import keep_last
 from small_language_model import WORDS, make_model
+
+from benchmarks.flag_texts import keep_last
 
 pytest.importorskip("apache_beam", reason="pip install -e '.[beam]'")
 

@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 import tensorflow as tf
-from flag_lists import keep_last
 from places import ROOT
 
+from benchmarks.flag_texts import keep_last
 from txl_tf import train_gpu
 from txl_tf.data import Vocabulary, write_records
 from txl_tf.runs.checkpoint_files import list_checkpoints

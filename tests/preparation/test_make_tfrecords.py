@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 import pytest
-from flag_lists import keep_last
 from places import GOLDEN, ROOT
 
+from benchmarks.flag_texts import keep_last
 from txl_tf import make_tfrecords
 from txl_tf.data import open_records, read_ids
 from txl_tf.data import writing as writing_module

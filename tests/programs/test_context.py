@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from flag_lists import keep_last
 from small_commands import run_main
 
 import txl_tf
+from benchmarks.flag_texts import keep_last
 from txl_tf import context
 from txl_tf.analysis import context_losses
 

@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-from flag_lists import keep_last
 from small_commands import (
     N_TEST,
     N_TOKEN,
@@ -16,6 +15,7 @@ from small_commands import (
     write_words,
 )
 
+from benchmarks.flag_texts import keep_last
 from txl_tf import evaluate
 from txl_tf.config.dynamic import DYNAMIC_RECIPES
 from txl_tf.data import Vocabulary, write_records

@@ -5,10 +5,10 @@ import re
 
 import numpy as np
 import pytest
-from flag_lists import keep_last
 from small_commands import read_log, read_scores, read_weights, write_data, write_words
 
 import txl_tf
+from benchmarks.flag_texts import keep_last
 from txl_tf import attention, context, evaluate, export, export_release, generate, score, train_gpu
 from txl_tf.analysis import page, samples
 from txl_tf.config import ModelConfig

@@ -19,7 +19,6 @@ from txl_tf.runs.checkpoint_mean import compute_mean, save_mean
 from txl_tf.runs.folder import CONFIG_NAME, VOCABULARY_NAME
 
 SAME = {"rel": 1e-5, "abs": 1e-5}  # float32
-N_TOKEN = 11
 
 
 @pytest.fixture(scope="module", params=["word", "char"])

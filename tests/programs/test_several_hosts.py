@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from flag_lists import keep_last
 from forked_programs import FORKS, ForkedProgram, run_forked
 from places import ROOT
 from small_commands import make_arguments, read_log, write_data
 
+from benchmarks.flag_texts import keep_last
 from benchmarks.several_workers import make_environments, start_workers
 from txl_tf.runs.folder import read_run_config
 

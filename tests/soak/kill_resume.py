@@ -29,8 +29,8 @@ from pathlib import Path
 
 from absl import flags
 
+from benchmarks.flag_texts import keep_last
 from benchmarks.several_workers import make_environments
-from tests.helpers.flag_lists import keep_last
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError

@@ -15,7 +15,6 @@ from txl_tf.training.step import compute_gradients
 pytestmark = pytest.mark.slow
 
 AR, TAR = 0.7, 1.3
-PENALIZED = dataclasses.replace(TRAINING, ar=AR, tar=TAR)
 
 
 def make_text(n_token=23):

@@ -13,6 +13,7 @@ from txl_tf.analysis.attention_average import AttentionAverages
 from txl_tf.analysis.attention_plots import draw_averages, draw_stretch, draw_terms
 from txl_tf.analysis.attention_stretch import Stretch
 from txl_tf.analysis.shown_tokens import name_symbol
+from txl_tf.data.levels import CHARACTER_LEVELS
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.inference.attention_terms import TERMS
 from txl_tf.inference.score_report import show_symbol
@@ -139,7 +140,7 @@ class AttentionReport(NamedTuple):
                 stretch.heads,
                 [name_symbol(self.vocabulary, token) for token in stretch.ids.tolist()],
                 are_characters=self.vocabulary is not None
-                and self.vocabulary.level in ("byte", "char"),
+                and self.vocabulary.level in CHARACTER_LEVELS,
                 max_distance=limit,
                 title=title,
             ),

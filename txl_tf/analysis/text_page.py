@@ -12,6 +12,7 @@ import numpy as np
 from txl_tf.analysis.html_page import escape, make_html, name_text_class
 from txl_tf.analysis.shown_tokens import CONTINUED, name_symbol, show_tokens
 from txl_tf.analysis.text_trace import TextTrace
+from txl_tf.data.levels import CHARACTER_LEVELS
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.evaluation.score import Score, format_score
 from txl_tf.inference.text_attention import Head
@@ -117,7 +118,7 @@ def make_text_page(
 
 def choose_colour_step(level: str | None) -> int:
     """Returns the width in bits of the steps of the colour scale."""
-    return 1 if level in ("byte", "char") else 2
+    return 1 if level in CHARACTER_LEVELS else 2
 
 
 def quantise(weights: np.ndarray) -> np.ndarray:

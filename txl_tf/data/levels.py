@@ -6,6 +6,7 @@ from typing import Literal, get_args
 from txl_tf.data.words import WHITE_SPACE
 
 Level = Literal["byte", "char", "word", "subword"]
+CHARACTER_LEVELS = ("byte", "char")  # at which a token is a character
 LEVELS: tuple[str, ...] = get_args(Level)
 # The levels at which each optional field of a `Vocabulary` is allowed.
 LEVELS_OF_FIELD = {

@@ -3,8 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-# Levels at which a token is a character, so that bits per token are bits per character.
-_CHARACTER_LEVELS = ("byte", "char")
+from txl_tf.data.levels import CHARACTER_LEVELS
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,7 +40,7 @@ class Score:
         It is `None` if tokens are not characters, or if a token stands for an unknown character,
         because the prediction of that character was not scored.
         """
-        is_known = self.level in _CHARACTER_LEVELS and not self.n_unknown
+        is_known = self.level in CHARACTER_LEVELS and not self.n_unknown
         return self.bits_per_token if is_known else None
 
     @property
@@ -95,7 +94,7 @@ def name_bits(level: str | None) -> str:
     >>> name_bits("byte"), name_bits("word"), name_bits(None)
     ('bpc', 'bits_per_token', 'bits_per_token')
     """
-    return "bpc" if level in _CHARACTER_LEVELS else "bits_per_token"
+    return "bpc" if level in CHARACTER_LEVELS else "bits_per_token"
 
 
 def make_bits_record(score: Score) -> dict[str, float | None]:

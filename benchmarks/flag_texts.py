@@ -1,7 +1,9 @@
-"""Command lines of tests that change some flags of a common one."""
+"""Command lines that replace some flags of a common one."""
+
+from collections.abc import Iterable
 
 
-def keep_last(arguments):
+def keep_last(arguments: Iterable[str]) -> list[str]:
     """Returns flags, `--name=value` or `--name`, with only the last one of each name.
 
     >>> keep_last(["--a=1", "--b", "--a=2"])
