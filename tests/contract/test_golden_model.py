@@ -6,7 +6,7 @@ import tensorflow as tf
 from golden_cases import EVALUATIONS, NAMES, load_case, parse_evaluation
 from small_model import COMPILED, GRADIENT_TOLERANCE, LOSS_TOLERANCE
 
-from txl_tf.release.checkpoint import SCOPE, list_entries, load_model
+from txl_tf.release import list_entries, load_model
 
 
 @COMPILED
@@ -32,7 +32,7 @@ def test_segments_are_those_of_the_2019_code(name, jit):
         nll, memory, gradients = step(tf.constant(ids), tf.constant(targets), memory)
         computed[f"nll_{index}"] = nll
         computed |= {f"mem_{index}_{layer}": states for layer, states in enumerate(memory)}
-    names = [f"grad/{SCOPE}{entry.source}" for entry in entries]
+    names = [f"grad/transformer/{entry.source}" for entry in entries]
     computed |= dict(zip(names, gradients, strict=True))
     evaluations = {key for key in case.golden if key.startswith("eval/")}
     assert computed.keys() == case.golden.keys() - evaluations - {"tokens"}

@@ -87,7 +87,7 @@ def test_nothing_is_learnt_from_what_warms_a_lane():
     lanes = evaluator.cut_lanes(TEXT)
     assert lanes.n_warm
     evaluator.score_lanes(lanes, max_segments=0)
-    adapting = evaluator._adapting
+    adapting = evaluator.adapting
     assert_same(list_weights(adapting.model), list_weights(evaluator.model))
     evaluator.score_lanes(lanes, max_segments=1)
     assert (adapting.model.weights[2].numpy() != evaluator.model.weights[2].numpy()).any()
@@ -181,7 +181,7 @@ def test_an_evaluation_that_diverges_leaves_no_progress(tmp_path):
     def spoil(done, *_):
         if done == 5:
             stored.extend(tmp_path.glob("*/*.npz"))
-            weight = evaluator._adapting.model.weights[0]
+            weight = evaluator.adapting.model.weights[0]
             weight.assign(np.nan * weight)
 
     with pytest.raises(DivergedError):
@@ -214,7 +214,7 @@ def test_dropout_is_off():
     model = make_model()
     assert model.config.dropout > 0
     text = tf.constant(TEXT.ids[None, :5])
-    adapting = make_evaluator(model)._adapting
+    adapting = make_evaluator(model).adapting
     mask = tf.ones((1, 5), bool)
     losses = [adapting.read(text, text, mask, adapting.initial_state(1))[0].numpy()]
     adapting.restart()

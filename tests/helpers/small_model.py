@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tables import slow_after
 
 from txl_tf.config import ModelConfig
 from txl_tf.model import TransformerXL
@@ -12,7 +13,7 @@ GRADIENT_TOLERANCE = 1e-4
 # Hidden states are of the order of 1 and go through three layers in float32.
 SAME = {"rtol": 0, "atol": 2e-5}
 BATCH, LENGTH, VOCABULARY = 2, 5, 23
-COMPILED = pytest.mark.parametrize("jit", [False, True], ids=["plain", "compiled"])
+COMPILED = pytest.mark.parametrize("jit", slow_after(1, [False, True]), ids=["plain", "compiled"])
 
 
 def make_config(**changes):

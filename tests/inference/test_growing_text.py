@@ -41,13 +41,12 @@ def test_a_text_grows_as_generate_continues_it(vocabulary):
 
 
 def test_the_memory_holds_the_last_tokens():
-    lm, text = make_text(CHARS)
-    state = lm.start(PROMPTS["char"])
+    _, text = make_text(CHARS)
+    seen = []
     for length in (2, 3, 5):
         grow(text, length)
-        state.draw(length)
-        assert text.n_in_memory == state._tokens._state.filled.numpy()[0]
-    assert (len(text.ids), text.n_in_memory) == (15, MEM_LEN)
+        seen.append((len(text.ids), text.n_in_memory))
+    assert seen == [(7, 7), (10, 10), (15, MEM_LEN)]
 
 
 def test_a_text_is_cut_where_its_prompt_ends_and_where_the_memory_begins():
@@ -76,8 +75,8 @@ def test_words_and_cut_characters_are_shown_once():
     _, text = make_text(WORDS)
     grow(text, 13)
     assert "".join(part.text for part in text.cut(1000)) == WORDS.decode(text.ids)
-    _, text = make_text(BYTES)
-    text._prompt = BYTES.encode("ééééééé")  # 14 bytes: the memory begins within a character
+    prompt = "ééééééé"  # 14 bytes: the memory begins within a character
+    text = GrowingText(make_lm(BYTES), prompt, max_tokens=MAX_TOKENS)
     assert text.cut(1000) == [("é", True, False), ("éééééé", True, True)]
 
 

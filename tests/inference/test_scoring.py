@@ -71,7 +71,7 @@ def test_texts_no_longer_than_the_memory_are_read_at_once(span):
     for text, nats in zip(texts, found, strict=True):
         expected = read_in_one_row(span, text, 3, is_masked=True)
         np.testing.assert_allclose(nats, expected, **SAME)
-    lengths = {tgt_len for _, tgt_len, is_memoryless in scorer._functions if is_memoryless}
+    lengths = {tgt_len for _, tgt_len, is_memoryless in scorer.functions if is_memoryless}
     assert lengths == ({3} if span.mem_len < 6 else {6})
 
 

@@ -16,6 +16,7 @@ from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.layers import (
     AdaptiveEmbedding,
+    DecoderLayer,
     RelativeAttention,
     encodings,
     left_shift,
@@ -265,12 +266,12 @@ def test_scores_that_are_not_divided_part_in_content(monkeypatch):
 def test_a_memory_of_layer_outputs_is_named(monkeypatch):
     """The model's call with the memory taken one step too late."""
     monkeypatch.setattr(txl_tf.model, "update_memory", lambda old, hidden, same_document: old)
-    run_layer = txl_tf.model.TransformerXL._run_layer
+    call_layer = DecoderLayer.call
     kept = []
 
-    def run_and_keep(self, layer, tensors, *arguments):
-        hidden = run_layer(self, layer, tensors, *arguments)
-        kept.append(update_memory(tensors[1], hidden))
+    def run_and_keep(self, hidden, memory, *arguments, **options):
+        hidden = call_layer(self, hidden, memory, *arguments, **options)
+        kept.append(update_memory(memory, hidden))
         return hidden
 
     call = txl_tf.model.TransformerXL.call
@@ -280,7 +281,7 @@ def test_a_memory_of_layer_outputs_is_named(monkeypatch):
         hidden, _ = call(self, *arguments, **options)
         return hidden, tuple(kept)
 
-    monkeypatch.setattr(txl_tf.model.TransformerXL, "_run_layer", run_and_keep)
+    monkeypatch.setattr(DecoderLayer, "call", run_and_keep)
     monkeypatch.setattr(txl_tf.model.TransformerXL, "call", call_and_keep)
     assert_is_blamed(compare(), 0, "memory")
 
@@ -296,15 +297,15 @@ def test_a_first_memory_that_is_not_zeros_is_named(monkeypatch):
 
 
 def test_a_layer_that_gets_the_memory_of_another_is_named(monkeypatch):
-    run_layer = txl_tf.model.TransformerXL._run_layer
+    call_layer = DecoderLayer.call
     first = []
 
-    def run_with_first(self, layer, tensors, *arguments):
-        if layer is self.decoder_layers[0]:
-            first[:] = [tensors[1]]
-        return run_layer(self, layer, (tensors[0], *first, *tensors[2:]), *arguments)
+    def run_with_first(self, hidden, memory, *arguments, **options):
+        if self.name == "layer_0":
+            first[:] = [memory]
+        return call_layer(self, hidden, *first, *arguments, **options)
 
-    monkeypatch.setattr(txl_tf.model.TransformerXL, "_run_layer", run_with_first)
+    monkeypatch.setattr(DecoderLayer, "call", run_with_first)
     checks = compare()
     assert_is_blamed(checks, 1, "memory")
     assert verdict.find_first(checks).segment == 1

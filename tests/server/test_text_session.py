@@ -32,12 +32,8 @@ def read(session, text):
 
 
 def draw(session, length, config=GREEDY):
-    sampling = config.make_tensors(session_size(session))
+    sampling = config.make_tensors(session.engine.n_token)
     return [session.draw(config, sampling) for _ in range(length)]
-
-
-def session_size(session):
-    return len(session._seen)
 
 
 def join(tokens):
@@ -165,8 +161,9 @@ def test_the_size_of_a_session_is_that_of_what_it_keeps(words, engine):
 
 
 def test_memory_does_not_grow_with_the_text(engine):
-    session = TextSession(engine)
-    read(session, "the cat " * 50)
-    draw(session, 3)
-    arrays = [*session._position.memory.values(), session._position.log_probs]
+    ids = engine.vocabulary.encode("the cat " * 50)
+    position = engine.begin()
+    for start in range(0, len(ids), engine.segment_len):
+        position = engine.read(position, ids[start : start + engine.segment_len])
+    arrays = [*position.memory.values(), position.log_probs]
     assert sum(array.numpy().nbytes for array in arrays) + 7 == engine.session_bytes

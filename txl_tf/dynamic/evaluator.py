@@ -52,6 +52,9 @@ class DynamicEvaluator(Evaluator):
         vocabulary: As for `Evaluator`.
         jit: As for `Evaluator`.
 
+    Attributes:
+        adapting: The model whose weights change.
+
     Raises:
         UserError: If the config has a temperature.
     """
@@ -76,7 +79,7 @@ class DynamicEvaluator(Evaluator):
         self._folder = folder
         self._statistics_hash = hash_arrays(statistics.sums if statistics else [])
         self._store = ArrayStore(None, {})
-        self._adapting = AdaptingModel(model, config.span, dynamic, statistics, jit=jit)
+        self.adapting = AdaptingModel(model, config.span, dynamic, statistics, jit=jit)
         self._save_seconds = save_seconds
         self._last_save = time.monotonic()
 
@@ -88,7 +91,7 @@ class DynamicEvaluator(Evaluator):
     def set_rates(self, learning_rate: float, decay: float) -> None:
         """Changes the rates of the next evaluation without compiling anything again."""
         self.dynamic = dataclasses.replace(self.dynamic, learning_rate=learning_rate, decay=decay)
-        self._adapting.set_rates(learning_rate, decay)
+        self.adapting.set_rates(learning_rate, decay)
 
     def score_lanes(self, lanes: AnyLanes, **options: Any) -> Score:
         """Scores lanes; see `Evaluator.score_lanes`.
@@ -109,8 +112,8 @@ class DynamicEvaluator(Evaluator):
             return super()._begin(lanes, n_segments)
         self._last_save = time.monotonic()
         self._store = self._open_store(lanes, n_segments, self.dynamic.to_json())
-        self._adapting.restart()
-        state = self._adapting.initial_state(lanes.n_lanes)
+        self.adapting.restart()
+        state = self.adapting.initial_state(lanes.n_lanes)
         progress = Progress(0, state, self._make_empty_score())
         arrays = self._store.load(_NAME)
         return progress if arrays is None else self._restore(progress, arrays)
@@ -146,7 +149,7 @@ class DynamicEvaluator(Evaluator):
         if self.is_static:
             return super()._score_segment(segment, state)
         starts = segment.document_starts if self.config.reset_at_documents else None
-        nats, state = self._adapting.read(
+        nats, state = self.adapting.read(
             segment.ids, segment.targets, segment.mask, state, document_starts=starts
         )
         return tf.reduce_sum(tf.cast(nats, tf.float64)), state
@@ -155,7 +158,7 @@ class DynamicEvaluator(Evaluator):
         if self.is_static:
             return
         try:
-            self._adapting.check_loss(progress.score.total_nats)
+            self.adapting.check_loss(progress.score.total_nats)
         except DivergedError:
             self._store.remove(_NAME)
             raise
@@ -179,8 +182,8 @@ class DynamicEvaluator(Evaluator):
 
     def _restore(self, progress: Progress, arrays: Mapping[str, np.ndarray]) -> Progress:
         """Returns the progress that was stored, and sets the weights to those of then."""
-        n_weights = len(self._adapting.model.weights)
-        for index, weight in enumerate(self._adapting.model.weights):
+        n_weights = len(self.adapting.model.weights)
+        for index, weight in enumerate(self.adapting.model.weights):
             weight.assign(arrays[str(index)])
         tensors = [
             tf.cast(arrays[str(index)], tensor.dtype)
@@ -200,7 +203,7 @@ class DynamicEvaluator(Evaluator):
 
     def _list_tensors(self, state: AdaptingState) -> list[Any]:
         """Returns the weights and the tensors of a state."""
-        weights = [weight.value for weight in self._adapting.model.weights]
+        weights = [weight.value for weight in self.adapting.model.weights]
         return [*weights, *keras.tree.flatten(state)]
 
 

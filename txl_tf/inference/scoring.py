@@ -57,6 +57,10 @@ class Scorer:
         jit: How much of the step XLA compiles, once for each shape; one of `JIT_MODES`.
         temperature: The temperature of the softmax.
 
+    Attributes:
+        functions: The compiled steps, by batch size, segment length and whether they are read
+            without memory.
+
     Raises:
         UserError: If `batch_size` is not positive, or the softmax cannot have the temperature.
     """
@@ -93,7 +97,7 @@ class Scorer:
         }
         self._dense_cost = _estimate_dense_cost(model.config)
         self._jit = jit
-        self._functions: dict[tuple[int, int, bool], Callable[..., Any]] = {}
+        self.functions: dict[tuple[int, int, bool], Callable[..., Any]] = {}
 
     def score(
         self, streams: Iterable[Iterable[np.ndarray]], *, in_order: bool = False
@@ -196,11 +200,11 @@ class Scorer:
 
         key = (*step.ids.shape, cached is self._memoryless)
         tensors = (tuple(map(tf.constant, step)), state)
-        if key not in self._functions:
+        if key not in self.functions:
             function = compile_function(compute, self._jit, cached.model.compute_dtype)
             # TensorFlow warns about functions (not concrete ones) traced for many shapes.
-            self._functions[key] = function.get_concrete_function(*tensors)
-        return self._functions[key](*tensors)
+            self.functions[key] = function.get_concrete_function(*tensors)
+        return self.functions[key](*tensors)
 
 
 def join_segments(n_rows: int, tgt_len: int, span: AttentionSpan) -> int:

@@ -141,7 +141,7 @@ class TextSession:
             raise UserError(
                 f"`seed` must be from 0 to {MAX_SAMPLING_SEED:,}. Received: seed={seed}"
             )
-        self._engine = engine
+        self.engine = engine
         self._seed = seed
         self._position = engine.begin()
         self._seen = np.zeros(engine.n_token, bool)
@@ -165,12 +165,12 @@ class TextSession:
             UserError: If the vocabulary cannot encode the text.
         """
         try:
-            ids = self._engine.vocabulary.encode(text)
+            ids = self.engine.vocabulary.encode(text)
         except UnicodeError as error:
             raise UserError(f"`text` must be a text in Unicode: {error}") from error
-        position, segment_len = self._position, self._engine.segment_len
+        position, segment_len = self._position, self.engine.segment_len
         for start in range(0, len(ids), segment_len):
-            position = self._engine.read(position, ids[start : start + segment_len])
+            position = self.engine.read(position, ids[start : start + segment_len])
             yield
         if len(ids):  # the bytes that complete a character will not come
             self._unshown += self._decoder.decode(b"", final=True)
@@ -199,17 +199,17 @@ class TextSession:
             self._uniforms = draw_uniforms(self._seed, block).numpy()
         before = self._position.last
         assert before is not None
-        token = self._engine.choose(
+        token = self.engine.choose(
             self._position.log_probs,
             self._seen,
             self._uniforms[index],
             sampling,
-            config.count_candidates(self._engine.n_token),
+            config.count_candidates(self.engine.n_token),
         )
-        self._position = self._engine.read(self._position, np.array([token], np.int32))
+        self._position = self.engine.read(self._position, np.array([token], np.int32))
         self._seen[token] = True
         self.n_drawn += 1
-        added = self._engine.pieces.get(token, before=before)
+        added = self.engine.pieces.get(token, before=before)
         text, self._unshown = self._unshown + self._decoder.decode(added), ""
         return DrawnToken(token, text)
 

@@ -260,7 +260,7 @@ class Trainer:
 
         return self.strategy.experimental_distribute_values_from_function(take_rows)
 
-    @tf.function
+    @tf.function(autograph=False)
     def run_steps(
         self,
         segments: tf.Tensor,
@@ -270,12 +270,15 @@ class Trainer:
     ) -> tf.Tensor:
         """Returns nats, tokens, gradient norm and learning rate of each step, (n, 4) float32."""
         table = tf.TensorArray(tf.float32, size=n_steps, element_shape=(4,))
-        for index in tf.range(n_steps):
+
+        def run_step(index: tf.Tensor, table: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             length = None if lengths is None else lengths[index]
             arguments = (segments, document_starts, length, index)
             results = self.strategy.run(self._run_replica, args=arguments)
             values = [self.strategy.experimental_local_results(value)[0] for value in results]
-            table = table.write(index, tf.stack(values))  # the same on all replicas
+            return index + 1, table.write(index, tf.stack(values))  # the same on all replicas
+
+        _, table = tf.while_loop(lambda index, _: index < n_steps, run_step, (0, table))
         return table.stack()
 
     def _run_replica(
