@@ -10,16 +10,15 @@ import numpy as np
 from txl_tf.data.levels import Level, are_symbols
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.release.pickled_objects import (
+from txl_tf.release.pickles import (
     MAX_KEY_LENGTH,
     NAMES,
     Array,
     PickleError,
     Record,
     decode_text,
-    make_records_of,
+    read_pickle_file,
 )
-from txl_tf.release.unpickling import read_pickle_file
 
 _EOS, _SENTENCE = "<eos>", "<S>"
 _UNKNOWN = ("<unk>", "<UNK>")
@@ -34,10 +33,20 @@ _KINDS: dict[str, tuple[Level, str | None]] = {
     "ptb": ("word", _EOS),
     "lm1b": ("word", _SENTENCE),
 }
+
+
+class _PickledCorpus(Record):
+    """An object of the release's class `Corpus`."""
+
+
+class _PickledVocabulary(Record):
+    """An object of the release's class `Vocab`."""
+
+
 _ALLOWED = NAMES | {
-    ("__main__", "Corpus"): make_records_of("Corpus"),
-    ("data_utils", "Corpus"): make_records_of("Corpus"),
-    ("vocabulary", "Vocab"): make_records_of("Vocab"),
+    ("__main__", "Corpus"): _PickledCorpus,
+    ("data_utils", "Corpus"): _PickledCorpus,
+    ("vocabulary", "Vocab"): _PickledVocabulary,
 }
 
 
@@ -77,10 +86,12 @@ def read_corpus(path: str | os.PathLike[str], dataset: str | None = None) -> Cor
             need, or holds symbols or ids that no `Vocabulary` can have.
     """
     with explain_errors(f"`{path}` cannot be read", UserError, OSError):
-        attributes = _read_attributes(read_pickle_file(path, _ALLOWED), "Corpus")
+        attributes = _read_attributes(read_pickle_file(path, _ALLOWED), _PickledCorpus)
         if dataset is None and attributes.get("dataset") is not None:
             dataset = decode_text(attributes["dataset"])
-        vocabulary = _make_vocabulary(_read_attributes(attributes.get("vocab"), "Vocab"), dataset)
+        vocabulary = _make_vocabulary(
+            _read_attributes(attributes.get("vocab"), _PickledVocabulary), dataset
+        )
         kind = (vocabulary.level, vocabulary.line_end)
         return Corpus(
             dataset if _KINDS.get(dataset or "", kind) == kind else None,
@@ -109,18 +120,19 @@ def load_vocabulary(path: str | os.PathLike[str], dataset: str | None = None) ->
     """
     with explain_errors(f"`{path}` cannot be read", UserError, OSError):
         top = read_pickle_file(path, _ALLOWED)
-        if type(top) is Record and top.kind == "Corpus":
-            corpus = _read_attributes(top, "Corpus")
+        if type(top) is _PickledCorpus:
+            corpus = _read_attributes(top, _PickledCorpus)
             top = corpus.get("vocab")
             if dataset is None and corpus.get("dataset") is not None:
                 dataset = decode_text(corpus["dataset"])
-        return _make_vocabulary(_read_attributes(top, "Vocab"), dataset)
+        return _make_vocabulary(_read_attributes(top, _PickledVocabulary), dataset)
 
 
-def _read_attributes(record: Any, kind: str) -> dict[str, Any]:
+def _read_attributes(record: Any, kind: type[Record]) -> dict[str, Any]:
     """Returns the attributes of a record that Python 2 or 3 wrote."""
-    if type(record) is not Record or record.kind != kind:
-        raise PickleError(f"it does not hold a {kind} of the 2019 release")
+    if type(record) is not kind:
+        name = "Corpus" if kind is _PickledCorpus else "Vocab"
+        raise PickleError(f"it does not hold a {name} of the 2019 release")
     return {decode_text(name): value for name, value in record.attributes.items()}
 
 
@@ -159,7 +171,7 @@ def _make_vocabulary(attributes: Mapping[str, Any], dataset: str | None) -> Voca
 def _read_symbols(attributes: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the symbols in the order of their ids, about which both tables must agree."""
     symbols, ids = attributes.get("idx2sym"), attributes.get("sym2idx")
-    if type(symbols) is not list or type(ids) is not dict or not symbols:
+    if type(symbols) is not list or not isinstance(ids, dict) or not symbols:
         raise PickleError("its vocabulary has no symbols")
     if len(symbols) != len(ids):
         raise PickleError(f"its vocabulary has {len(symbols)} symbols, but {len(ids)} with an id")

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.errors import UserError, explain, explain_errors
-from txl_tf.release.pickled_objects import NAMES, Name, PickleError, check_sizes
-from txl_tf.release.unpickling import read_pickle
+from txl_tf.errors import UserError, explain_errors
+from txl_tf.release.pickles import PickleError, check_sizes, read_pickle
 
 _DTYPES = {
     "FloatStorage": "<f4",
@@ -30,8 +29,7 @@ def read_torch_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """Reads the tensors in a `pytorch_model.bin`. No code in it is executed.
 
     Args:
-        path: A dict of tensors that `torch.save` wrote. If torch is installed, it reads the file
-            with `weights_only=True`; otherwise the file must be of torch 1.6 or newer.
+        path: A dict of tensors that `torch.save` of torch 1.6 or newer wrote.
 
     Returns:
         The tensors by name, in the file's order, C-contiguous and possibly read-only.
@@ -41,66 +39,24 @@ def read_torch_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         UserError: If the file cannot be read, is damaged, or holds anything but tensors of
             float16, bfloat16, float32, float64, uint8, int32, int64 or bool.
     """
-    with explain_errors(f"`{path}` cannot be read", UserError, OSError):
-        try:
-            import torch
-        except ImportError:
-            return _read_without_torch(path)
-        return _read_with_torch(torch, path)
-
-
-def _read_with_torch(torch: Any, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    _check_unpacked_size(path)
-    try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # torch does not document what it raises
-        raise UserError(f"torch reports: {explain(error)}") from error
-    if not isinstance(tensors, dict):
-        raise UserError("it does not hold a dict of tensors")
-    arrays = {}
-    for name, tensor in tensors.items():
-        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-            raise UserError(f"it holds {name!r}, which is not a tensor")
-        plain = tensor.detach().float() if tensor.dtype == torch.bfloat16 else tensor.detach()
-        arrays[name] = np.ascontiguousarray(plain.numpy())
-    return arrays
-
-
-def _check_unpacked_size(path: str | os.PathLike[str]) -> None:
-    """Checks that a zip file does not unpack to more than its size; torch compresses nothing.
-
-    Raises:
-        UserError: If it does.
-    """
-    if not zipfile.is_zipfile(path):
-        return  # an older format, without compression
-    try:
-        with zipfile.ZipFile(path) as archive:
-            sizes = [member.file_size for member in archive.infolist()]
-    except Exception:
-        return  # torch reports the fault
-    if sum(sizes) > os.path.getsize(path):
-        raise UserError("its members are larger than the file: torch does not compress them")
-
-
-def _read_without_torch(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    with open(path, "rb") as file:
+    with (
+        explain_errors(f"`{path}` cannot be read", UserError, OSError),
+        open(path, "rb") as file,
+    ):
         archive = Archive(file, os.fstat(file.fileno()).st_size)
         names = {
-            ("collections", "OrderedDict"): NAMES["collections", "OrderedDict"],
             ("torch._utils", "_rebuild_tensor_v2"): archive.make_tensor,
             ("torch._utils", "_rebuild_parameter"): _make_parameter,
-            **{("torch", storage): None for storage in _DTYPES},
+            **{("torch", storage): storage for storage in _DTYPES},
         }
-        tensors = read_pickle(archive.read("data.pkl"), names, archive.load_storage)
-    if type(tensors) is not dict:
-        raise PickleError("it does not hold a dict of tensors")
-    for name, tensor in tensors.items():
-        if type(name) is not str or not isinstance(tensor, np.ndarray):
-            raise PickleError(f"it holds {name[:60]!a}, which is not a tensor")
-    return tensors
+        pickled = io.BytesIO(archive.read("data.pkl"))
+        tensors = read_pickle(pickled, names, archive.load_storage)
+        if not isinstance(tensors, dict):
+            raise PickleError("it does not hold a dict of tensors")
+        for name, tensor in tensors.items():
+            if type(name) is not str or not isinstance(tensor, np.ndarray):
+                raise PickleError(f"it holds {name[:60]!a}, which is not a tensor")
+        return dict(tensors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,16 +135,16 @@ class Archive:
         if type(identity) is not tuple or len(identity) != 5:
             raise PickleError("it refers to an object that is not a storage")
         _, kind, key, _, count = identity
-        if type(kind) is not Name or kind.name not in _DTYPES or type(key) is not str:
+        if type(kind) is not str or kind not in _DTYPES or type(key) is not str:
             raise PickleError("it refers to an object that is not a storage")
         if key not in self._storages:
             self._storages[key] = self.read(f"data/{key[:60]}")
-        data, dtype = self._storages[key], np.dtype(_DTYPES[kind.name])
+        data, dtype = self._storages[key], np.dtype(_DTYPES[kind])
         if type(count) is not int or count * dtype.itemsize != len(data):
             raise PickleError(f"its storage {key[:60]!a} does not have the size that it states")
-        return Storage(kind.name, np.frombuffer(data, dtype))
+        return Storage(kind, np.frombuffer(data, dtype))
 
-    def make_tensor(self, args: tuple[Any, ...]) -> np.ndarray:
+    def make_tensor(self, *args: Any) -> np.ndarray:
         """Stands for `_rebuild_tensor_v2(storage, offset, sizes, strides, ...)`."""
         if len(args) < 4 or type(args[0]) is not Storage:
             raise PickleError("a tensor has no storage")
@@ -216,7 +172,7 @@ def _convert(numbers: np.ndarray, kind: str) -> np.ndarray:
     return numbers != 0 if kind == "BoolStorage" else numbers
 
 
-def _make_parameter(args: tuple[Any, ...]) -> Any:
+def _make_parameter(*args: Any) -> Any:
     """Stands for `_rebuild_parameter(tensor, requires_grad, hooks)`."""
     if not args:
         raise PickleError("a parameter has no tensor")

@@ -1,0 +1,376 @@
+"""Reads pickles of plain data, NumPy arrays and a few classes, without executing anything.
+
+Python's unpickler calls whatever a pickle names, allocates whatever length it states, and hashes
+whatever it uses as a key. So `pickletools` takes the pickle apart first: its operations, lengths,
+memo and keys must be those of a pickler that writes plain data. Then `pickle.Unpickler` reads it,
+and finds stand-ins under the names that the caller lists, and nothing else. Time and memory are in
+proportion to the size of the file.
+"""
+
+import math
+import os
+import pickle
+import pickletools
+import stat
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from txl_tf.errors import UserError, explain
+
+_NOT_ALLOWED = {
+    *("DUP", "EMPTY_SET", "FROZENSET", "ADDITEMS", "EXT1", "EXT2", "EXT4", "LONG4"),
+    *("NEWOBJ_EX", "NEXT_BUFFER", "READONLY_BUFFER"),
+}
+_STRING, _TUPLE, _OTHER, _MARK = "string", "tuple", "other", "mark"
+# Strings that are equal but not identical are compared in full.
+MAX_KEY_LENGTH = 4096
+# Each use may double the size of a nest of tuples, all of which is hashed if it is a key.
+_MAX_USES_OF_TUPLES = 16
+_TYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
+_MAX_AXES = 8
+
+Names = Mapping[tuple[str, str], Any]
+
+
+class PickleError(UserError):
+    """A pickle that is damaged, or asks for something that is not allowed."""
+
+
+def read_pickle_file(path: str | os.PathLike[str], names: Names) -> Any:
+    """Reads a pickled file.
+
+    Args:
+        path: The file.
+        names: As in `read_pickle`.
+
+    Returns:
+        As `read_pickle`.
+
+    Raises:
+        PickleError: As `read_pickle`, and if the file is empty or not a regular file.
+        OSError: If the file cannot be opened.
+    """
+    # Opening a pipe would block, and a device has no end.
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise PickleError("it is not a regular file")
+    with open(path, "rb") as file:
+        return read_pickle(file, names)
+
+
+def read_pickle(
+    file: BinaryIO, names: Names, load_persistent: Callable[[Any], Any] | None = None
+) -> Any:
+    """Reads a pickle of any protocol.
+
+    Args:
+        file: The pickle; nothing may follow it.
+        names: What stands for each name that it may contain, by (module, name).
+        load_persistent: Returns the external object with a given id.
+
+    Returns:
+        The object in the pickle. A `str` of Python 2 is `bytes`.
+
+    Raises:
+        PickleError: If the pickle is damaged, or asks for something that is not allowed.
+    """
+    size = file.seek(0, os.SEEK_END)
+    if not size:
+        raise PickleError("it is empty")
+    try:
+        file.seek(0)
+        end = _check_operations(file)
+        if end < size:
+            raise PickleError("it has data after its end")
+        file.seek(0)
+        return _Unpickler(file, names, load_persistent, size).load()
+    except (PickleError, OSError):
+        raise
+    except Exception as error:  # neither module documents what it raises
+        raise PickleError(f"it is damaged or not a pickle: {explain(error)}") from error
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds stand-ins for names; `size` is that of the pickle in bytes."""
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        names: Names,
+        load_persistent: Callable[[Any], Any] | None,
+        size: int,
+    ) -> None:
+        super().__init__(file, encoding="bytes")
+        self._names = {**names, **dict.fromkeys(_DICTS, self._make_dict)}
+        self._names["_codecs", "encode"] = self._make_bytes
+        self._load_persistent = load_persistent
+        self._left = size  # to copy: an argument may be used many times
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Returns what stands for a name."""
+        if (module, name) not in self._names:
+            wrong = ascii(f"{module[:100]}.{name[:100]}")[1:-1]
+            raise PickleError(f"the name {wrong} is not allowed in such a file")
+        return self._names[module, name]
+
+    def persistent_load(self, identity: Any) -> Any:
+        """Returns an object that is stored outside of the pickle."""
+        if self._load_persistent is None:
+            raise PickleError("it refers to objects outside of it")
+        return self._load_persistent(identity)
+
+    def _make_dict(self, items: Any = ()) -> "_Dict":
+        """Stands for OrderedDict and Counter, whose order all dicts have."""
+        self._count(items)
+        pairs = list(items.items() if type(items) is dict else items)
+        for pair in pairs:
+            if type(pair) not in (list, tuple) or len(pair) != 2:
+                raise PickleError("a dict is not made of pairs")
+            if type(pair[0]) not in (str, bytes) or len(pair[0]) > MAX_KEY_LENGTH:
+                raise PickleError("a key is not a short string")
+        return _Dict(pairs)
+
+    def _make_bytes(self, text: Any, encoding: Any) -> bytes:
+        """Stands for `_codecs.encode(text, "latin1")`: bytes in a pickle for Python 2."""
+        if type(text) is not str or encoding not in ("latin1", "latin-1"):
+            raise PickleError("bytes are not written as latin1")
+        self._count(text)
+        return text.encode("latin-1")
+
+    def _count(self, items: Any) -> None:
+        self._left -= len(items)
+        if self._left < 0:
+            raise PickleError("it uses the same objects too often")
+
+
+def _check_operations(file: BinaryIO) -> int:
+    """Follows the operations of a pickle by the kinds of objects on the stack.
+
+    Returns:
+        The end of the pickle.
+
+    Raises:
+        PickleError: If there is one that is not allowed.
+        ValueError: If the pickle is damaged.
+        IndexError: If an operation needs more objects than there are.
+    """
+    stack = _Stack()
+    memo: dict[int, str] = {}
+    uses_of_tuples, position = 0, 0
+    argument: Any  # an index, a number or a string
+    for count, (operation, argument, at) in enumerate(pickletools.genops(file)):
+        name, position = operation.name, at or 0
+        if name in _NOT_ALLOWED:
+            raise PickleError(f"the operation {name} is not allowed (at byte {at})")
+        if name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            index = len(memo) if argument is None else argument
+            if index > count:  # the unpickler allocates all entries up to it
+                raise PickleError(f"its memo has an entry {index} too early (at byte {at})")
+            memo[index] = stack.kinds[-1]
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            stack.push(memo[argument])
+            uses_of_tuples += memo[argument] == _TUPLE
+            if uses_of_tuples > _MAX_USES_OF_TUPLES:
+                raise PickleError(f"it uses the same tuples too often (at byte {at})")
+        else:
+            used = stack.pop(operation)
+            if not all(kind == _STRING for kind in _list_keys(name, used)):
+                raise PickleError(f"a key is not a short string (at byte {at})")
+            for kind in operation.stack_after:
+                stack.push(_find_kind(kind, argument))
+    return position + 1
+
+
+class _Stack:
+    """The kinds of the objects on the stack, and where its marks are."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+        self._marks: list[int] = []
+
+    def push(self, kind: str) -> None:
+        if kind == _MARK:
+            self._marks.append(len(self.kinds))
+        self.kinds.append(kind)
+
+    def pop(self, operation: pickletools.OpcodeInfo) -> list[str]:
+        """Pops what an operation uses, and returns it without the mark."""
+        before = operation.stack_before
+        if operation.name == "POP" and self.kinds[-1] == _MARK:
+            before = [pickletools.markobject]
+        if pickletools.markobject in before:
+            mark = self._marks.pop()
+            start = mark - before.index(pickletools.markobject)
+            used = self.kinds[start:mark] + self.kinds[mark + 1 :]
+        else:
+            start = len(self.kinds) - len(before)
+            used = self.kinds[start:] if before else []
+        if start < 0 or _MARK in used:
+            raise IndexError("an operation needs more objects than there are")
+        del self.kinds[start:]
+        return used
+
+
+def _list_keys(name: str, used: list[str]) -> list[str]:
+    """Returns the kinds of the keys that an operation adds to a dict."""
+    starts = {"SETITEM": 1, "SETITEMS": 1, "DICT": 0}
+    return used[starts[name] :: 2] if name in starts else []
+
+
+def _find_kind(kind: pickletools.StackObject, argument: Any) -> str:
+    if kind is pickletools.markobject:
+        return _MARK
+    if kind is pickletools.pytuple:
+        return _TUPLE
+    strings = (pickletools.pyunicode, pickletools.pystring, pickletools.pybytes_or_str)
+    is_short = isinstance(argument, (str, bytes)) and len(argument) <= MAX_KEY_LENGTH
+    return _STRING if is_short and kind in strings else _OTHER
+
+
+# What stands for the names in pickles of objects with attributes and of arrays of numbers.
+
+
+class _Dict(dict[Any, Any]):
+    """An OrderedDict or a Counter; attributes of it are ignored."""
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+class Record:
+    """An object that has attributes and no behavior; each class of a pickle is a subclass."""
+
+    attributes: Mapping[str | bytes, Any] = {}
+
+    def __setstate__(self, state: Any) -> None:
+        if self.attributes or type(state) is not dict:
+            raise PickleError(f"the attributes of {type(self).__name__} are not one dict")
+        self.attributes = state
+
+
+def _reconstruct_object(kind: Any, base: Any, state: Any) -> Record:
+    """Stands for `copyreg._reconstructor(cls, object, None)`."""
+    if (
+        not isinstance(kind, type)
+        or not issubclass(kind, Record)
+        or (base, state) != (object, None)
+    ):
+        raise PickleError("an object has no class")
+    return kind()
+
+
+def _make_empty_bytes() -> bytes:
+    return b""
+
+
+class ElementType:
+    """Stands for `numpy.dtype`, as in `numpy.dtype("i8", False, True)`."""
+
+    def __init__(self, kind: Any, *_: Any) -> None:
+        self.dtype = np.dtype(_check_type(decode_text(kind)))
+
+    def __setstate__(self, state: Any) -> None:
+        """Takes the byte order; numbers have no other state."""
+        if type(state) is not tuple or len(state) < 5 or any(x is not None for x in state[2:5]):
+            raise PickleError("an array does not hold plain numbers")
+        byte_order: Any = decode_text(state[1])
+        if byte_order not in ("<", ">", "|"):
+            raise PickleError("an array has an unknown byte order")
+        self.dtype = self.dtype.newbyteorder(byte_order)
+
+
+class Array:
+    """Stands for `numpy.ndarray`; empty until it is filled."""
+
+    def __init__(self) -> None:
+        self.values = np.zeros(0, np.int64)
+
+    def __setstate__(self, state: Any) -> None:
+        """Takes (version, shape, type, whether it is in Fortran order, its bytes)."""
+        if type(state) is not tuple or len(state) != 5 or type(state[3]) not in (bool, int):
+            raise PickleError("the state of an array is invalid")
+        _, shape, element_type, is_fortran, data = state
+        self.values = _view_array(data, element_type, shape, "F" if is_fortran else "C")
+
+
+def _check_type(kind: str) -> str:
+    if kind not in _TYPES:
+        raise PickleError("an array does not hold plain numbers")
+    return kind
+
+
+def _reconstruct_array(kind: Any, *_: Any) -> Array:
+    if kind is not Array:
+        raise PickleError("an array is of an unknown class")
+    return Array()
+
+
+def _make_filled_array(data: Any, element_type: Any, shape: Any, order: Any) -> Array:
+    """Stands for `_frombuffer` of protocol 5."""
+    array = Array()
+    array.values = _view_array(data, element_type, shape, order)
+    return array
+
+
+def _make_number(element_type: Any, data: Any) -> int | float | bool:
+    """Stands for a NumPy scalar."""
+    return _view_array(data, element_type, (), "C").item()
+
+
+def _view_array(data: Any, element_type: Any, shape: Any, order: Any) -> np.ndarray:
+    """Returns an array of bytes in a pickle, without a copy."""
+    if type(element_type) is not ElementType or type(data) not in (bytes, bytearray):
+        raise PickleError("an array does not hold plain numbers")
+    check_sizes(shape)
+    dtype = element_type.dtype
+    if math.prod(shape) * dtype.itemsize != len(data) or order not in ("C", "F"):
+        raise PickleError(f"an array has {len(data)} bytes, which does not fit its shape")
+    if not len(data):
+        return np.zeros(shape, dtype)
+    return np.frombuffer(data, dtype).reshape(shape, order=order)
+
+
+def check_sizes(sizes: Any) -> None:
+    """Checks that an object can be the shape of an array.
+
+    Raises:
+        PickleError: If it cannot.
+    """
+    is_shape = type(sizes) is tuple and len(sizes) <= _MAX_AXES
+    if not is_shape or any(type(size) is not int or not 0 <= size < 2**48 for size in sizes):
+        raise PickleError("the shape of an array is invalid")
+
+
+def decode_text(text: Any) -> str:
+    """Returns a text that Python 2 may have written.
+
+    Raises:
+        PickleError: If it is not a text.
+    """
+    if type(text) is str:
+        return text
+    if type(text) is not bytes:
+        raise PickleError(f"a text was expected, not an object of type {type(text).__name__}")
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PickleError(f"{text[:60]!a} is not UTF-8") from error
+
+
+_DICTS = (("collections", "OrderedDict"), ("collections", "Counter"))
+_NUMPY = {"_reconstruct": _reconstruct_array, "scalar": _make_number}
+# The names that pickles of objects and of arrays of numbers need; `read_pickle` adds dicts.
+NAMES: dict[tuple[str, str], Any] = {
+    **{(module, "object"): object for module in ("__builtin__", "builtins")},
+    **{(module, "bytes"): _make_empty_bytes for module in ("__builtin__", "builtins")},
+    **{(module, "_reconstructor"): _reconstruct_object for module in ("copy_reg", "copyreg")},
+    ("numpy", "dtype"): ElementType,
+    ("numpy", "ndarray"): Array,
+    **{
+        (f"numpy.{core}.multiarray", name): stand_in
+        for core in ("core", "_core")
+        for name, stand_in in _NUMPY.items()
+    },
+    **{(f"numpy.{core}.numeric", "_frombuffer"): _make_filled_array for core in ("core", "_core")},
+}
