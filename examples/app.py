@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from txl_tf.cli.data_formats import RECORDS, open_run_records
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
+from txl_tf.cli.records_flags import open_run_records
 from txl_tf.cli.run_flags import define_mask_flag, define_precision_flag, define_run_flags
 from txl_tf.errors import UserError, explain, require_extra
 
@@ -60,7 +60,7 @@ def find_sample(lm: "LanguageModel", max_tokens: int) -> tuple[str, str]:
     if lm.run is None or lm.vocabulary is None:
         return "", ""
     try:
-        valid = open_run_records(lm.run, None, RECORDS).split("valid")
+        valid = open_run_records(lm.run, None).split("valid")
     except UserError:  # a run may have lost its records
         return "", ""
     ids = valid.read(0, min(SAMPLE_TOKENS, max_tokens, len(valid)))

@@ -11,9 +11,9 @@ import sys
 from absl import flags
 
 from txl_tf.cli.config_flags import define_jit_flag, define_span_flags, override_evaluation
-from txl_tf.cli.data_formats import define_records_flags, open_run_records
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
+from txl_tf.cli.records_flags import define_records_flag, open_run_records
 from txl_tf.cli.run_flags import check_run, define_ema_flag, define_run_flags
 from txl_tf.errors import UserError
 
@@ -30,7 +30,7 @@ def define_flags() -> flags.FlagValues:
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
     define_run_flags(options)
-    define_records_flags(options)
+    define_records_flag(options)
     define("split", str, "valid", "Split to read.")
     text = "Number of targets to average over, rounded up to whole segments."
     define("tokens", int, 10_000, text, lower_bound=1)
@@ -62,13 +62,7 @@ def show_attention(options: flags.FlagValues) -> None:
         UserError: If there is no run, no records that fit it, no such head, or no such stretch.
     """
     check_run(options.run)
-    records = open_run_records(
-        options.run,
-        options.data_dir,
-        options.data_format,
-        eval_batch_size=options.lanes,
-        tgt_len=options.tgt_len,
-    )
+    records = open_run_records(options.run, options.data_dir)
 
     from txl_tf.analysis.attention_average import average_attention, cut_attention_lanes
     from txl_tf.analysis.attention_report import AttentionReport, find_widest_heads

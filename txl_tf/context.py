@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from absl import flags
 
-from txl_tf.cli.data_formats import define_records_flags, open_run_records
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
+from txl_tf.cli.records_flags import define_records_flag, open_run_records
 from txl_tf.cli.run_flags import check_run, define_checkpoint_flag, define_ema_flag
 from txl_tf.config import LSTM
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
     from txl_tf.analysis.attention_lengths import AttentionLengths
-    from txl_tf.data.data_set import DataSet
     from txl_tf.data.lanes import Tokens
+    from txl_tf.data.reading import Records
     from txl_tf.inference import LanguageModel
 
 _LOSSES_NAME = "context_losses"
@@ -49,7 +49,7 @@ def define_flags() -> flags.FlagValues:
     define = functools.partial(define_flag, options)
     text = "Folder of a run; give it once for each run of the group."
     define("run", str, None, text, required=True, is_path=True, multiple=True)
-    define_records_flags(options)  # by default the records of the first run
+    define_records_flag(options)  # by default the records of the first run
     define("split", str, "valid", "Split of the targets.")
     define("first_context", int, 100, "Shortest context, in tokens.", lower_bound=1)
     define("delta", int, 100, "Difference between contexts, in tokens.", lower_bound=1)
@@ -97,11 +97,10 @@ def measure_contexts(options: flags.FlagValues) -> None:
 
     for run in options.run:
         check_run(run)
-    records = open_run_records(options.run[0], options.data_dir, options.data_format)
+    records = open_run_records(options.run[0], options.data_dir)
 
     from txl_tf.analysis.context_losses import draw_positions
     from txl_tf.analysis.context_report import ContextReport
-    from txl_tf.data.data_set import get_level
     from txl_tf.evaluation.score import name_measure
 
     _check_group(options.run, records, options.split)
@@ -110,7 +109,10 @@ def measure_contexts(options: flags.FlagValues) -> None:
     names = _name_runs(options.run)
     runs = dict(zip(names, (_load_run(path, options) for path in options.run), strict=True))
     split = records.split(options.split)
-    data, measure = f"{records.dataset}, split {options.split}", name_measure(get_level(records))
+    data, measure = (
+        f"{records.dataset}, split {options.split}",
+        name_measure(records.vocabulary.level),
+    )
     positions = draw_positions(len(split), lengths[-1], options.positions, options.seed)
     losses = _compute_losses(options, runs, split, positions, lengths)
     settings = {
@@ -194,7 +196,7 @@ def _compute_losses(
 def _measure_attention_lengths(
     name: str,
     run: _Run,
-    records: "DataSet",
+    records: "Records",
     options: flags.FlagValues,
     lengths: Sequence[int] | None,
 ) -> "AttentionLengths":
@@ -253,7 +255,7 @@ def _load_run(path: str, options: flags.FlagValues) -> _Run:
     return _Run(path, checkpoint, load(path, checkpoint=checkpoint, use_ema=options.use_ema))
 
 
-def _check_group(paths: Sequence[str], records: "DataSet", split: str) -> None:
+def _check_group(paths: Sequence[str], records: "Records", split: str) -> None:
     """Checks that runs can be compared on a split.
 
     Raises:

@@ -19,7 +19,6 @@ from txl_tf.cli.config_flags import (
     define_span_flags,
     override_evaluation,
 )
-from txl_tf.cli.data_formats import define_records_flags, open_run_records
 from txl_tf.cli.dynamic_flags import (
     check_dynamic_flags,
     choose_dynamic_config,
@@ -28,6 +27,7 @@ from txl_tf.cli.dynamic_flags import (
 )
 from txl_tf.cli.flags import define_flag, define_second_name
 from txl_tf.cli.program import run_program
+from txl_tf.cli.records_flags import define_records_flag, open_run_records
 from txl_tf.cli.run_flags import (
     check_run,
     define_ema_flag,
@@ -38,7 +38,7 @@ from txl_tf.config import EvalConfig
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
-    from txl_tf.data.data_set import DataSet
+    from txl_tf.data.reading import Records
     from txl_tf.evaluation.checkpoints import Checkpoint
     from txl_tf.evaluation.evaluator import Evaluator
     from txl_tf.evaluation.report import Job
@@ -65,7 +65,7 @@ def define_flags() -> flags.FlagValues:
     )
     define("preset", str, None, text, choices=(SOTA, *presets.names()))
     define_second_name(options, "recipe", "preset")
-    define_records_flags(options)
+    define_records_flag(options)
     define("split", str, None, "Split to evaluate. [default: test if it exists, else valid]")
     text = f"Number of lanes that the split is cut into. [default: {_OTHERWISE}]"
     define("lanes", int, None, text, lower_bound=1)
@@ -109,13 +109,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
         raise flags.Error("--dynamic needs --precision=float32")
 
     check_run(options.run)
-    records = open_run_records(
-        options.run,
-        options.data_dir,
-        options.data_format,
-        eval_batch_size=options.lanes,
-        tgt_len=options.tgt_len,
-    )
+    records = open_run_records(options.run, options.data_dir)
 
     from txl_tf.architectures.choice import check_transformer, make_model
     from txl_tf.evaluation.checkpoints import (
@@ -194,13 +188,13 @@ def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfi
     return evaluation
 
 
-def _choose_split(options: flags.FlagValues, records: "DataSet") -> str:
+def _choose_split(options: flags.FlagValues, records: "Records") -> str:
     """Returns the split that is evaluated if the flags name none."""
     return "test" if "test" in records.splits and not options.tune else "valid"
 
 
 def _make_evaluator(
-    options: flags.FlagValues, model: "SegmentModel", config: EvalConfig, records: "DataSet"
+    options: flags.FlagValues, model: "SegmentModel", config: EvalConfig, records: "Records"
 ) -> "Evaluator":
     """Returns the evaluator of a model with its weights, dynamic if the flags say so."""
     from txl_tf.evaluation.evaluator import Evaluator

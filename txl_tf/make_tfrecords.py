@@ -2,6 +2,7 @@
 
 python -m txl_tf.make_tfrecords --dataset pydoc
 python -m txl_tf.make_tfrecords --dataset wt103
+python -m txl_tf.make_tfrecords --dataset release2019 --raw_dir old/tfrecords --data_dir data/old
 python -m txl_tf.make_tfrecords --dataset text --train 'a/*.txt.gz' --valid b.txt --level subword
 python -m txl_tf.make_tfrecords --dataset text --train 'gs://a/*.txt' --level word --data_dir \
     gs://a/records --runner DataflowRunner --beam_options project=p,region=r,temp_location=gs://a/t
@@ -25,8 +26,14 @@ from txl_tf.data.files import is_remote, join_path
 from txl_tf.data.learning import LEVELS_OF_OPTION
 from txl_tf.data.subwords import DEFAULT_SYMBOLS
 from txl_tf.preparation.corpora import SPLITS
-from txl_tf.preparation.options import DATASETS, DATASETS_OF_OPTION, TEXT, PrepareOptions
-from txl_tf.preparation.prepare import prepare
+from txl_tf.preparation.options import (
+    DATASETS,
+    DATASETS_OF_OPTION,
+    RELEASE,
+    TEXT,
+    PrepareOptions,
+)
+from txl_tf.preparation.prepare import prepare, print_summary
 
 # Flags of `--dataset text` that are not allowed at every level.
 _LEARNING_FLAGS = ("min_count", "max_symbols", "special", "unknown", "lower_case", "line_end")
@@ -59,6 +66,11 @@ def make_records(options: flags.FlagValues) -> None:
     # TensorFlow splits words and subwords on the CPU; it should not take the memory of a GPU.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     made = make_options(options)
+    if made.dataset == RELEASE:
+        from txl_tf.release.records import convert_records
+
+        print_summary(convert_records(made.raw_dir, made.data_dir, overwrite=made.overwrite))
+        return
     if not options.runner:
         prepare(made)
         return
@@ -106,6 +118,8 @@ def check_flags(options: flags.FlagValues) -> None:
             )
     if options.dataset == TEXT:
         _check_text_flags(options)
+    if options.dataset == RELEASE and not options.raw_dir:
+        raise flags.Error(f"--dataset={RELEASE} needs --raw_dir, the folder of its records")
     check_pipeline_flags(options, ("temp_dir",))
     if options.runner:
         _check_runner(options)

@@ -1,4 +1,4 @@
-"""Records of the 2019 release against an independent reading of them, and against its own ids."""
+"""Records of the 2019 release become records of this package with the same ids."""
 
 import json
 import shutil
@@ -6,244 +6,125 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from release_data import DATA, B, T, copy_form, read_all
+from places import GOLDEN
 
-from txl_tf.data import (
-    EvaluationLanes,
-    RecordError,
-    TrainingLanes,
-    Vocabulary,
-    open_records,
-    write_records,
-)
+from txl_tf import make_tfrecords, train_gpu
+from txl_tf.data import RecordError, open_records
 from txl_tf.release import load_vocabulary
-from txl_tf.release.records import holds_release_records, open_release_records
+from txl_tf.release.records import convert_records
 
-GPU_CASES = [
-    (name, split) for name in ("enwik8", "ptb", "text8", "wt103") for split in ("train", "valid")
-]
-TPU_CASES = [(name, split) for name in ("enwik8", "ptb", "text8") for split in ("train", "valid")]
+DATA = GOLDEN / "data"
+LISTING = "record_info-train.bsz-4.tlen-32.json"
+FILE = "train.bsz-4.tlen-32.tfrecords"
+N_LANES = 4
 
 
-def parse_lanes(path):
-    """Returns the lanes of a file, (B, n), as tf.data reads it: batches side by side."""
-    spec = {name: tf.io.VarLenFeature(tf.int64) for name in ("inputs", "labels")}
-    examples = [
-        {name: tf.sparse.to_dense(value).numpy() for name, value in example.items()}
-        for example in (
-            tf.io.parse_single_example(record, spec)
-            for record in tf.data.TFRecordDataset(str(path))
-        )
-    ]
-    batches = [
-        np.stack([example["inputs"] for example in examples[start : start + B]])
-        for start in range(0, len(examples), B)
-    ]
-    last = np.stack([example["labels"] for example in examples[-B:]])[:, -1:]
-    return np.concatenate([*batches, last], axis=1)
+def copy_release(name, folder, pattern="*tlen-32.[jt]*"):
+    """Copies a golden data set as the release leaves it; without `.core-2`, for GPUs only."""
+    (folder / "tfrecords").mkdir(parents=True)
+    (cache,) = (DATA / name).glob("cache.py3.pkl")
+    shutil.copy(cache, folder / "cache.pkl")
+    shutil.copy(DATA / name / "corpus-info.json", folder)
+    for path in (DATA / name / "tfrecords").glob(pattern):
+        shutil.copy(path, folder / "tfrecords")
+    return folder
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """The text8 records in the GPUs' form, to be changed."""
-    return copy_form("text8", tmp_path / "text8", f"*tlen-{T}.[jt]*")
+def source(tmp_path):
+    return copy_release("text8", tmp_path / "text8")
 
 
-@pytest.mark.parametrize(("name", "split"), GPU_CASES)
-def test_the_stream_is_the_ids_that_the_release_cut(name, split):
+@pytest.mark.parametrize("name", ["enwik8", "ptb", "text8", "wt103"])
+def test_splits_have_the_ids_that_the_release_encoded(name, tmp_path):
+    source = copy_release(name, tmp_path / name, "*")
+    convert_records(source, str(tmp_path / "new"))
+    records = open_records(tmp_path / "new")
+    assert records.vocabulary == load_vocabulary(source / "cache.pkl", records.dataset)
     with np.load(DATA / name / "ids.npz") as ids:
-        wanted = ids[split][: len(ids[split]) // B * B]
-    found = read_all(open_release_records(DATA / name), split)
-    lanes = parse_lanes(DATA / name / "tfrecords" / f"{split}.bsz-{B}.tlen-{T}.tfrecords")
-    np.testing.assert_array_equal(lanes, wanted.reshape(B, -1))
-    np.testing.assert_array_equal(found, wanted)
-    assert found.dtype == np.int32
+        for split in ("train", "valid"):
+            count = len(ids[split]) // N_LANES * N_LANES  # the rest filled no lane
+            found = records.split(split).read(0, len(records.split(split)))
+            np.testing.assert_array_equal(found, ids[split][:count])
 
 
-@pytest.mark.parametrize(("name", "split"), TPU_CASES)
-def test_of_the_form_for_tpus_the_whole_segments_are_read(tmp_path, name, split):
-    with np.load(DATA / name / "ids.npz") as ids:
-        wanted = ids[split][: len(ids[split]) // B * B].reshape(B, -1)
-    records = open_release_records(copy_form(name, tmp_path / name, "*core-2*"))
-    lanes = parse_lanes(DATA / name / "tfrecords" / f"{split}.bsz-{B}.tlen-{T}.core-2.tfrecords")
-    assert lanes.shape[1] == (wanted.shape[1] - 1) // T * T + 1 < wanted.shape[1]
-    np.testing.assert_array_equal(lanes, wanted[:, : lanes.shape[1]])
-    np.testing.assert_array_equal(read_all(records, split), lanes.reshape(-1))
+def test_files_follow_each_other(tmp_path):
+    source = copy_release("lm1b", tmp_path / "lm1b")
+    convert_records(source, str(tmp_path / "new"))
+    files = json.loads((source / "tfrecords" / LISTING).read_text())["filenames"]
+    first = tf.data.TFRecordDataset(str(source / "tfrecords" / files[0]))
+    inputs = tf.io.parse_example([next(iter(first))], {"inputs": tf.io.RaggedFeature(tf.int64)})
+    train = open_records(tmp_path / "new").split("train")
+    np.testing.assert_array_equal(train.read(0, 32), inputs["inputs"][0])
+    assert len(files) == 6
 
 
-def test_several_files_are_read_one_after_the_other():
-    folder = DATA / "lm1b" / "tfrecords"
-    listing = json.loads((folder / f"record_info-train.bsz-{B}.tlen-{T}.json").read_text())
-    wanted = [parse_lanes(folder / name).reshape(-1) for name in listing["filenames"]]
-    assert len(wanted) == 6
-    found = read_all(open_release_records(DATA / "lm1b"), "train")
-    np.testing.assert_array_equal(found, np.concatenate(wanted))
+def test_the_tpu_form_lacks_the_end_of_each_lane(tmp_path):
+    source = copy_release("text8", tmp_path / "text8", "*core-2*")
+    convert_records(source, str(tmp_path / "new"))
+    with np.load(DATA / "text8" / "ids.npz") as ids:
+        lanes = ids["train"][: len(ids["train"]) // N_LANES * N_LANES].reshape(N_LANES, -1)
+    train = open_records(tmp_path / "new").split("train")
+    found = train.read(0, len(train)).reshape(N_LANES, -1)
+    np.testing.assert_array_equal(found, lanes[:, : found.shape[1]])
+    assert 0 < lanes.shape[1] - found.shape[1] <= 32
 
 
-@pytest.mark.parametrize("name", ["lm1b", "wt103"])
-def test_any_range_is_the_slice(name):
-    records = open_release_records(DATA / name)
-    whole, split = read_all(records, "train"), records.split("train")
-    generator = np.random.default_rng(5)
-    for start, stop in np.sort(generator.integers(0, len(whole) + 1, (200, 2))):
-        np.testing.assert_array_equal(split.read(start, stop), whole[start:stop])
+def test_cutoffs_within_the_vocabulary_are_kept(source, tmp_path):
+    info = json.loads((source / "corpus-info.json").read_text())
+    info["cutoffs"] = [0, 7, 13, 10_000, info["vocab_size"]]
+    (source / "corpus-info.json").write_text(json.dumps(info))
+    convert_records(source, str(tmp_path / "new"))
+    assert open_records(tmp_path / "new").cutoffs == (7, 13)
 
 
-def test_a_position_outside_the_split_is_refused():
-    split = open_release_records(DATA / "wt103").split("valid")
-    with pytest.raises(
-        ValueError, match=r"within the 580 tokens of 'valid'. Received: start=0, stop=581"
-    ):
-        split.read(0, 581)
+def edit_listing(source, **changes):
+    path = source / "tfrecords" / LISTING
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-@pytest.mark.parametrize("name", ["enwik8", "ptb"])
-def test_lanes_of_any_size_are_those_of_our_own_records(tmp_path, name):
-    records = open_release_records(DATA / name)
-    ids = {split: read_all(records, split) for split in records.splits}
-    write_records(
-        tmp_path / "own",
-        dataset=name,
-        vocabulary=Vocabulary("word", tuple(f"w{index}" for index in range(records.n_token))),
-        splits={split: [stream] for split, stream in ids.items()},
-        tokens_per_record=53,
-    )
-    own = open_records(tmp_path / "own")
-    pair = [
-        TrainingLanes(each.split("train"), n_lanes=5, tgt_len=37, seed=3) for each in (records, own)
-    ]
-    steps = 2 * pair[0].steps_per_epoch + 1
-    np.testing.assert_array_equal(*(lanes.read(0, steps) for lanes in pair))
-    pair = [EvaluationLanes(each.split("valid"), n_lanes=3, tgt_len=41) for each in (records, own)]
-    for found, wanted in zip(*pair, strict=True):
-        for each, other in zip(found, wanted, strict=True):
-            np.testing.assert_array_equal(each, other)
+def flip_byte(source):
+    path = source / "tfrecords" / FILE
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
 
 
-def test_what_describes_the_data_set_is_read(folder):
-    records = open_release_records(folder)
-    assert (records.dataset, records.n_token, records.cutoffs) == ("text8", 25, ())
-    assert (records.splits, records.n_tokens("valid")) == (("train", "valid"), 5996)
-    assert records.data_dir == str(folder / "tfrecords")
-    assert records.made_from["release2019"]["train"] == f"record_info-train.bsz-{B}.tlen-{T}.json"
+def mix_lanes(source):
+    path = source / "tfrecords" / LISTING
+    path.rename(path.with_name(LISTING.replace("bsz-4", "bsz-2")))
 
 
-def test_of_the_cutoffs_those_within_the_vocabulary_are_read(folder):
-    info = {"dataset": "lm1b", "vocab_size": 997, "cutoffs": [0, 60, 100, 997, 6400, 997]}
-    (folder / "corpus-info.json").write_text(json.dumps(info))
-    assert open_release_records(folder).cutoffs == (60, 100)
+DAMAGE = {
+    "is damaged, after": flip_byte,
+    "is missing": lambda source: (source / "tfrecords" / FILE).unlink(),
+    "lists 7 batches": lambda source: edit_listing(source, num_batch=7),
+    "does not list records": lambda source: edit_listing(source, num_batch=None),
+    "does not continue the batch before it": mix_lanes,
+    "does not describe a corpus": lambda source: (source / "corpus-info.json").write_text("[]"),
+    "have no cache.pkl": lambda source: (source / "cache.pkl").unlink(),
+    "ids outside of the 997 symbols": lambda source: shutil.copy(
+        DATA / "lm1b" / "cache.py3.pkl", source / "cache.pkl"
+    ),
+    "has no record_info": lambda source: shutil.rmtree(source / "tfrecords"),
+}
 
 
-def test_no_documents_are_known(folder):
-    records = open_release_records(folder)
-    assert records.n_documents("train") == len(records.split("train").document_starts) == 0
+@pytest.mark.parametrize("message", DAMAGE)
+def test_damage_is_one_line_and_leaves_no_records(message, tmp_path):
+    source = copy_release("ptb", tmp_path / "ptb")
+    DAMAGE[message](source)
+    with pytest.raises(RecordError, match=message) as error:
+        convert_records(source, str(tmp_path / "new"))
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.glob("new/*"))
 
 
-def test_the_folder_of_the_files_does_as_well_as_the_one_above(folder):
-    above, inside = open_release_records(folder), open_release_records(folder / "tfrecords")
-    np.testing.assert_array_equal(read_all(above, "valid"), read_all(inside, "valid"))
-    assert inside.n_token == 25
-
-
-def test_listings_and_description_may_lie_elsewhere(folder, tmp_path):
-    (tmp_path / "listings").mkdir()
-    for path in (folder / "tfrecords").glob("*.json"):
-        path.rename(tmp_path / "listings" / path.name)
-    (folder / "corpus-info.json").rename(tmp_path / "corpus.json")
-    records = open_release_records(
-        folder / "tfrecords",
-        record_info_dir=str(tmp_path / "listings"),
-        corpus_info_path=str(tmp_path / "corpus.json"),
-    )
-    assert (records.n_token, records.n_tokens("valid")) == (25, 5996)
-
-
-def test_a_folder_with_listings_is_recognised(folder, tmp_path):
-    assert holds_release_records(folder)
-    assert holds_release_records(folder / "tfrecords")
-    assert not holds_release_records(tmp_path)
-    assert not holds_release_records("gs://bucket/folder")
-
-
-# -- which listing
-
-
-def add_cut(folder, split, cut):
-    """Adds a listing of a split in another cut, whose files are not there."""
-    source = folder / "tfrecords" / f"record_info-{split}.bsz-{B}.tlen-{T}.json"
-    shutil.copy(source, source.with_name(f"record_info-{split}.{cut}.json"))
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "tgt_len", "chosen"),
-    [
-        (B, T, f"bsz-{B}.tlen-{T}"),
-        (3, 7, "bsz-3.tlen-7"),  # there for GPUs and for TPUs
-        (3, 11, "bsz-3.tlen-11.core-2"),
-    ],
-)
-def test_the_cut_that_is_wanted_is_taken(folder, batch_size, tgt_len, chosen):
-    for cut in ("bsz-3.tlen-7", "bsz-3.tlen-7.core-2", "bsz-3.tlen-11.core-2"):
-        add_cut(folder, "train", cut)
-    records = open_release_records(folder, train_batch_size=batch_size, tgt_len=tgt_len)
-    assert records.made_from["release2019"]["train"] == f"record_info-train.{chosen}.json"
-
-
-def test_the_only_cut_is_taken_whatever_is_wanted(folder):
-    records = open_release_records(folder, train_batch_size=7, tgt_len=11)
-    assert records.n_tokens("train") == 39_996
-
-
-def test_the_only_cut_for_gpus_is_taken_before_one_for_tpus(folder):
-    add_cut(folder, "train", "bsz-7.tlen-11.core-2")
-    assert open_release_records(folder).n_tokens("train") == 39_996
-
-
-def test_the_other_splits_may_have_a_batch_size_of_their_own(folder):
-    for split in ("train", "valid"):
-        add_cut(folder, split, "bsz-3.tlen-7")
-        add_cut(folder, split, "bsz-5.tlen-7")
-    records = open_release_records(folder, train_batch_size=3, eval_batch_size=5, tgt_len=7)
-    assert records.made_from["release2019"] == {
-        "train": "record_info-train.bsz-3.tlen-7.json",
-        "valid": "record_info-valid.bsz-5.tlen-7.json",
-    }
-
-
-def test_several_cuts_of_which_none_is_wanted_are_listed(folder):
-    add_cut(folder, "train", "bsz-3.tlen-7")
-    records = open_release_records(folder, train_batch_size=3, tgt_len=32)
-    with pytest.raises(
-        RecordError,
-        match=r"several cuts .* of record_info-train\.bsz-3\.tlen-7\.json, record_info-train",
-    ):
-        records.split("train")
-    assert records.splits == ("valid",)
-
-
-def test_a_split_that_is_not_there_is_named(folder):
-    with pytest.raises(RecordError, match=r"has no split 'test'; it has train, valid\."):
-        open_release_records(folder).split("test")
-
-
-# -- the vocabulary
-
-
-@pytest.mark.parametrize("place", [".", "tfrecords"])
-@pytest.mark.parametrize("python", [2, 3])
-def test_the_symbols_are_those_of_the_pickled_corpus(folder, place, python):
-    shutil.copy(DATA / "text8" / f"cache.py{python}.pkl", folder / place / "cache.pkl")
-    vocabulary = open_release_records(folder).vocabulary
-    assert vocabulary == load_vocabulary(DATA / "text8" / f"cache.py{python}.pkl")
-    assert (vocabulary.level, len(vocabulary)) == ("char", 25)
-
-
-def test_without_a_pickled_corpus_only_the_number_of_symbols_is_known(folder):
-    records = open_release_records(folder)
-    assert (records.vocabulary, records.n_token) == (None, 25)
-
-
-def test_a_pickled_corpus_of_another_size_is_refused(folder):
-    shutil.copy(DATA / "enwik8" / "cache.py3.pkl", folder / "cache.pkl")
-    with pytest.raises(RecordError, match=r"cache\.pkl` has 64 symbols, but .*json` states 25\."):
-        open_release_records(folder)
+def test_training_names_the_command_that_converts(source, tmp_path, capsys):
+    flags = [f"--data_dir={source}", f"--model_dir={tmp_path / 'run'}"]
+    assert train_gpu.main(["train_gpu.py", *flags]) == 1
+    line = capsys.readouterr().err
+    assert f"--dataset release2019 --raw_dir {source} --data_dir NEW_DIR\n" in line
+    arguments = line.partition("make_tfrecords.py ")[2].replace("NEW_DIR", str(tmp_path / "new"))
+    assert make_tfrecords.main(["make_tfrecords.py", *arguments.split()]) == 0
+    assert "train: 39,996 tokens" in capsys.readouterr().out

@@ -12,9 +12,9 @@ import numpy as np
 from absl import flags
 
 from txl_tf.cli.config_flags import define_span_flags, override_evaluation
-from txl_tf.cli.data_formats import define_records_flags, open_run_records
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
+from txl_tf.cli.records_flags import define_records_flag, open_run_records
 from txl_tf.cli.run_flags import (
     check_out_files,
     check_run,
@@ -54,7 +54,7 @@ def define_flags() -> flags.FlagValues:
     text = "Treatment of bytes that are not UTF-8: an error, or a replacement character."
     define("encoding_errors", str, "strict", text, choices=get_args(EncodingErrors))
     define("split", str, None, "Split to read instead of a file.")
-    define_records_flags(options)
+    define_records_flag(options)
     text = "Position of the first token to read. The memory is empty there."
     define("start", int, 0, text, lower_bound=0)
     define("tokens", int, 10_000, "Largest number of tokens to read.", lower_bound=2)
@@ -98,7 +98,7 @@ def write_page(options: flags.FlagValues) -> None:
     heads = sorted(set(parse_heads(options.heads or [], config)))
     if options.heads is None:
         heads = [Head(*index) for index in np.ndindex(config.n_layer, config.n_head)]
-    vocabulary, text = _read_split(options, lm) if options.split else _read_text(options, lm)
+    vocabulary, text = _read_split(options) if options.split else _read_text(options, lm)
     size = estimate_size(len(text.ids), len(heads), options.keys)
     if size > _MAX_BYTES:
         raise UserError(
@@ -134,15 +134,12 @@ def _check_flags(options: flags.FlagValues) -> None:
         raise flags.Error("--split and a file exclude each other")
     if len(options.file) > 1:
         raise flags.Error(f"one file is expected. Received: {' '.join(options.file)}")
-    for name in ("data_dir", "data_format"):
-        if options[name].present and not options.split:
-            raise flags.Error(f"--{name} needs --split")
+    if options["data_dir"].present and not options.split:
+        raise flags.Error("--data_dir needs --split")
     check_out_files(options, "out")
 
 
-def _read_split(
-    options: flags.FlagValues, lm: "LanguageModel"
-) -> tuple["Vocabulary | None", _Text]:
+def _read_split(options: flags.FlagValues) -> tuple["Vocabulary", _Text]:
     """Returns the stretch of a split, and the vocabulary of the split.
 
     Raises:
@@ -151,7 +148,7 @@ def _read_split(
     from txl_tf.evaluation.checkpoints import check_data
     from txl_tf.runs.folder import read_run_config
 
-    records = open_run_records(options.run, options.data_dir, options.data_format)
+    records = open_run_records(options.run, options.data_dir)
     check_data(records, read_run_config(options.run), model_dir=options.run, split=options.split)
     tokens = records.split(options.split)
     _check_start(options.start, len(tokens), f"split {options.split}")
@@ -161,7 +158,7 @@ def _read_split(
     text = _Text(
         f"{source}, tokens {start:,} to {stop - 1:,} of {len(tokens):,}", tokens.read(start, stop)
     )
-    return records.vocabulary or lm.vocabulary, text
+    return records.vocabulary, text
 
 
 def _read_text(options: flags.FlagValues, lm: "LanguageModel") -> tuple["Vocabulary", _Text]:

@@ -12,9 +12,9 @@ import numpy as np
 from absl import flags
 
 from txl_tf.analysis.samples_page import Job, Sample, make_page
-from txl_tf.cli.data_formats import define_records_flags, open_run_records
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
+from txl_tf.cli.records_flags import define_records_flag, open_run_records
 from txl_tf.cli.run_flags import (
     check_out_files,
     check_run,
@@ -45,7 +45,7 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     define_run_flags(options)
-    define_records_flags(options)
+    define_records_flag(options)
     define_flag(options, "split", str, "test", "Split to draw the contexts from.")
     context_help = "Number of tokens of each context."
     define_flag(options, "context_len", int, 512, context_help, lower_bound=1)
@@ -72,7 +72,7 @@ def show_samples(options: flags.FlagValues) -> None:
     _check_flags(options)
 
     check_run(options.run)
-    records = open_run_records(options.run, options.data_dir, options.data_format)
+    records = open_run_records(options.run, options.data_dir)
 
     from txl_tf.architectures.choice import check_transformer
     from txl_tf.evaluation.checkpoints import check_data, describe_span
@@ -83,8 +83,6 @@ def show_samples(options: flags.FlagValues) -> None:
     config = read_run_config(options.run)
     check_transformer(config.model, "generation")
     check_data(records, config, model_dir=options.run, split=options.split)
-    if records.vocabulary is None:
-        raise UserError(f"`{records.data_dir}` has no vocabulary: its ids cannot be shown as text")
     tokens = records.split(options.split)
     starts = draw_starts(len(tokens), options)
     lm = load(options.run, checkpoint=options.checkpoint, precision=options.precision)

@@ -9,7 +9,7 @@ from absl import flags
 from txl_tf.compilation import choose_jit, has_accelerator
 from txl_tf.config import KERNEL_DTYPES, LSTM, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.run_options import RunOptions
-from txl_tf.data.data_set import DataSet
+from txl_tf.data.reading import Records
 from txl_tf.errors import UserError
 from txl_tf.evaluation.checkpoints import describe_evaluation
 from txl_tf.inference.costs import count_token_flops, estimate_generation_memory
@@ -27,7 +27,7 @@ _SAMPLED_TOKENS = 200_000  # whose bins are counted
 def describe_dry_run(
     options: flags.FlagValues,
     run_options: RunOptions,
-    records: DataSet,
+    records: Records,
     config: RunConfig,
     n_replicas: int | None,
 ) -> Iterator[str]:
@@ -98,7 +98,7 @@ def describe_dry_run(
         yield from _describe_token(config.model, config.evaluation)
 
 
-def measure_bin_shares(records: DataSet, model: ModelConfig) -> tuple[float, ...]:
+def measure_bin_shares(records: Records, model: ModelConfig) -> tuple[float, ...]:
     """Returns the share of each bin in the tokens at the beginning of the training text."""
     split = records.split("train")
     ids = split.read(0, min(len(split), _SAMPLED_TOKENS))
@@ -191,7 +191,7 @@ def _describe_start(
 
 
 def _describe_evaluations(
-    options: RunOptions, records: DataSet, config: RunConfig, *, at_end: bool
+    options: RunOptions, records: Records, config: RunConfig, *, at_end: bool
 ) -> str:
     times = []
     if options.eval_every:

@@ -1,23 +1,18 @@
 """Reads defaults of the training command from existing runs: config, data, and initial model."""
 
-import dataclasses
 import os
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from txl_tf.config import ModelConfig
-from txl_tf.data.data_set import DataSet
 from txl_tf.data.files import get_size, join_path
+from txl_tf.data.reading import Records
 from txl_tf.errors import UserError, name_program
 
 if TYPE_CHECKING:
-    from txl_tf.runs.data_place import DataPlace
     from txl_tf.runs.folder import RunConfig
-
-# The flags of the place of the data, which a run records.
-PLACE_FLAGS = ("data_dir", "data_format", "record_info_dir", "corpus_info_path")
 
 
 def find_run(model_dir: str) -> "RunConfig | None":
@@ -34,36 +29,34 @@ def find_run(model_dir: str) -> "RunConfig | None":
     return read_run_config(model_dir)
 
 
-def find_data(options: flags.FlagValues, found: "RunConfig | None") -> "DataPlace":
-    """Returns the place of the data, from the flags or from the run.
+def find_data(options: flags.FlagValues, found: "RunConfig | None") -> str:
+    """Returns the folder of the data, from the flag or from the run.
 
     Args:
         options: The flags.
         found: The config of the run; `None` for a new run.
 
     Raises:
-        flags.Error: If neither the flags nor the run state it.
+        flags.Error: If neither the flag nor the run states it.
         UserError: If the folder that the run states no longer exists.
     """
-    if options.data_dir is None and found is None:
+    if options.data_dir is not None:
+        return str(options.data_dir)
+    if found is None:
         raise flags.Error("--data_dir must be given: this is a new run")
 
-    from txl_tf.runs.data_place import DataPlace, find_run_data, recall_data
+    from txl_tf.runs.data_place import find_run_data, recall_data
 
-    given: dict[str, Any] = {name: options[name].value for name in PLACE_FLAGS}
-    if options.data_dir is not None:
-        return DataPlace(**given)
     # The data of its training, or for an imported run the data that came with it.
-    place = recall_data(options.model_dir) or find_run_data(options.model_dir)
-    if place is None:
+    data_dir = recall_data(options.model_dir) or find_run_data(options.model_dir)
+    if data_dir is None:
         raise flags.Error(
             f"--data_dir must be given: `{options.model_dir}` does not state where its data are"
         )
-    present = {name: given[name] for name in PLACE_FLAGS if options[name].present}
-    return dataclasses.replace(place, **present)
+    return data_dir
 
 
-def find_start(options: flags.FlagValues, records: DataSet) -> ModelConfig | None:
+def find_start(options: flags.FlagValues, records: Records) -> ModelConfig | None:
     """Returns the config of the model that --warm_start_path is a checkpoint of, if it is known.
 
     Raises:
@@ -78,7 +71,7 @@ def find_start(options: flags.FlagValues, records: DataSet) -> ModelConfig | Non
     from txl_tf.runs.folder import VOCABULARY_NAME, read_run_vocabulary
 
     vocabulary = read_run_vocabulary(folder)
-    if vocabulary is not None and records.vocabulary not in (None, vocabulary):
+    if vocabulary not in (None, records.vocabulary):
         path = shlex.quote(join_path(folder, VOCABULARY_NAME))
         raise UserError(
             f"`{records.data_dir}` has another vocabulary than `{folder}`, so the weights of that "

@@ -31,6 +31,7 @@ class LegacyFlag(NamedTuple):
 
 _UNUSED = "not needed, and not used by the release either"
 _HOSTS = "not needed, as TF_CONFIG names the hosts, and a TPU knows its own"
+_RECORDS = "not needed, as the records describe themselves"
 _CUT_LATER = "not needed, as training chooses the batch size and the segment length"
 
 TRAINING_FLAGS = (
@@ -42,6 +43,8 @@ TRAINING_FLAGS = (
     ),
     LegacyFlag("master", str, None, "--tpu of train_tpu.py takes a name or an address"),
     LegacyFlag("track_mean", bool, True, "not needed, as the logged loss is always a mean"),
+    LegacyFlag("record_info_dir", str, None, _RECORDS),
+    LegacyFlag("corpus_info_path", str, None, _RECORDS),
     LegacyFlag("do_test", bool, False, "--do_eval --eval_split=test evaluates on the test split"),
 )
 PREPARATION_FLAGS = (

@@ -8,24 +8,21 @@ from absl import flags
 
 from txl_tf import presets
 from txl_tf.cli.config_flags import name_flags, override
-from txl_tf.cli.data_formats import RECORDS
 from txl_tf.cli.flags import reraise_as_flag_error, write_value
-from txl_tf.cli.known_runs import PLACE_FLAGS
 from txl_tf.cli.train_flags import trains
 from txl_tf.config import SHAPELESS, EvalConfig, ModelConfig, TrainConfig
-from txl_tf.data.data_set import DataSet
+from txl_tf.data.reading import Records
 from txl_tf.errors import UserError, name_program
 
 if TYPE_CHECKING:
-    from txl_tf.runs.data_place import DataPlace
     from txl_tf.runs.folder import OtherConfigError, RunConfig
 
-_NOT_REPEATED = (*PLACE_FLAGS, "model_dir", "preset", "warm_start_path", "dry_run")
+_NOT_REPEATED = ("data_dir", "model_dir", "preset", "warm_start_path", "dry_run")
 
 
 def make_configs(
     options: flags.FlagValues,
-    records: DataSet,
+    records: Records,
     preset: presets.Preset | None,
     found: "RunConfig | None" = None,
     start: ModelConfig | None = None,
@@ -65,7 +62,7 @@ def make_configs(
 
 def _make_model_config(
     options: flags.FlagValues,
-    records: DataSet,
+    records: Records,
     preset: presets.Preset | None,
     base: ModelConfig | None,
 ) -> ModelConfig:
@@ -141,7 +138,7 @@ def explain_other_config(
     error: "OtherConfigError",
     preset: presets.Preset | None,
     config: "RunConfig",
-    place: "DataPlace",
+    data_dir: str,
 ) -> str:
     """Returns the message of an error, and the command of a new run with the requested config.
 
@@ -153,7 +150,7 @@ def explain_other_config(
         error: The differences of the requested config from that of the existing run.
         preset: The preset that the flags name; `None` for none.
         config: The requested config.
-        place: The place of the data.
+        data_dir: The folder of the data.
     """
     from txl_tf.runs.checkpoint_files import list_checkpoints
 
@@ -161,10 +158,7 @@ def explain_other_config(
     shapes = {field.name for field in dataclasses.fields(ModelConfig)} - set(SHAPELESS)
     if not checkpoints or error.names & shapes:
         return str(error)
-    values = {name: value for name, value in dataclasses.asdict(place).items() if value is not None}
-    if place.data_format == RECORDS:
-        del values["data_format"]
-    values |= {"model_dir": "NEW_DIR", "warm_start_path": checkpoints[-1][1]}
+    values = {"data_dir": data_dir, "model_dir": "NEW_DIR", "warm_start_path": checkpoints[-1][1]}
     values |= _list_new_flags(options, preset, config)
     program = name_program("train_tpu" if "tpu" in options else "train_gpu")
     given = (f"--{name}={write_value(value)}" for name, value in values.items())

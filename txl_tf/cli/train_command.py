@@ -16,16 +16,15 @@ from absl import flags
 
 from txl_tf import presets
 from txl_tf.cli.config_flags import override
-from txl_tf.cli.data_formats import RELEASE, open_data_set
 from txl_tf.cli.flags import reraise_as_flag_error
-from txl_tf.cli.known_runs import PLACE_FLAGS, find_data, find_run, find_start
+from txl_tf.cli.known_runs import find_data, find_run, find_start
 from txl_tf.cli.legacy_flags import TRAINING_FLAGS, describe_legacy_flags
+from txl_tf.cli.records_flags import open_data_set
 from txl_tf.cli.run_configs import explain_other_config, make_configs, read_config_to_evaluate
 from txl_tf.cli.train_flags import check_flags, evaluates, trains
-from txl_tf.config import EvalConfig, TrainConfig
 from txl_tf.config.run_options import RunOptions
-from txl_tf.data.data_set import DataSet
 from txl_tf.data.files import check_folder
+from txl_tf.data.reading import Records
 from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import check_exists, find_checkpoint
 from txl_tf.runs.folder import read_run_options
@@ -33,7 +32,6 @@ from txl_tf.runs.lock import lock_run
 from txl_tf.training.cluster import is_chief
 
 if TYPE_CHECKING:
-    from txl_tf.runs.data_place import DataPlace
     from txl_tf.runs.folder import RunConfig
     from txl_tf.training.job import SamplerMaker
 
@@ -41,7 +39,7 @@ MakeStrategy = Callable[[flags.FlagValues], Any]  # returns a strategy of Tensor
 CountReplicas = Callable[[flags.FlagValues], int | None]
 
 # Flags of paths, which may differ between the processes of a run.
-_PLACES = (*PLACE_FLAGS, "model_dir")
+_PLACES = ("data_dir", "model_dir")
 
 
 class Inputs(NamedTuple):
@@ -52,7 +50,7 @@ class Inputs(NamedTuple):
         preset: The preset of --preset; `None` if it is not given.
         found: The config of the run in --model_dir; `None` for a new run.
         run_options: When the run logs, saves, evaluates and stops.
-        place: The place of the data.
+        data_dir: The folder of the data.
         records: The data set.
     """
 
@@ -60,8 +58,8 @@ class Inputs(NamedTuple):
     preset: presets.Preset | None
     found: "RunConfig | None"
     run_options: RunOptions
-    place: "DataPlace"
-    records: DataSet
+    data_dir: str
+    records: Records
 
 
 def run(
@@ -121,27 +119,16 @@ def _open_inputs(options: flags.FlagValues) -> Inputs:
     """Opens the objects that the flags name, with every split that the command needs.
 
     Raises:
-        flags.Error: If the place of the data is not known.
+        flags.Error: If the folder of the data is not known.
         UserError: If the run or the data cannot be read, or a split is missing.
     """
     preset = presets.get(options.preset) if options.preset else None
     found = find_run(options.model_dir)
-    place = find_data(options, found)
-    for name in ("record_info_dir", "corpus_info_path"):
-        if options[name].value and place.data_format != RELEASE:
-            print(f"--{name}: ignored, because it is for --data_format={RELEASE}.")
-    base = preset or found
-    training = base.training if base else TrainConfig()
-    evaluation = base.evaluation if base else EvalConfig()
-    records = open_data_set(
-        place,
-        train_batch_size=_get_flag(options, "train_batch_size", training.train_batch_size),
-        eval_batch_size=_get_flag(options, "eval_batch_size", evaluation.eval_batch_size),
-        tgt_len=_get_flag(options, "tgt_len", training.tgt_len),
-    )
+    data_dir = find_data(options, found)
+    records = open_data_set(data_dir)
     remembered = read_run_options(options.model_dir) or RunOptions()
     run_options = reraise_as_flag_error(override, remembered, options)
-    inputs = Inputs(options, preset, found, run_options, place, records)
+    inputs = Inputs(options, preset, found, run_options, data_dir, records)
     if trains(options):
         records.split("train")
     if _needs_eval_split(inputs):
@@ -160,7 +147,7 @@ def _needs_eval_split(inputs: Inputs) -> bool:
 
 def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountReplicas) -> None:
     """Trains, or describes the training in a dry run; then evaluates if the flags say so."""
-    options, preset, found, run_options, place, records = inputs
+    options, preset, found, run_options, data_dir, records = inputs
     start = None if found else find_start(options, records)
     configs = reraise_as_flag_error(make_configs, options, records, preset, found, start)
     with _lock_folder(options):
@@ -189,11 +176,12 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
                 model_dir=options.model_dir,
                 warm_start_path=options.warm_start_path,
                 settings=_write_settings(options),
-                data_place=place,
+                data_dir=data_dir,
                 make_sampler=_choose_sampler(inputs, config),
             )
         except OtherConfigError as error:
-            raise UserError(explain_other_config(options, error, preset, config, place)) from error
+            message = explain_other_config(options, error, preset, config, data_dir)
+            raise UserError(message) from error
         if options.do_eval:
             if workers.is_chief:
                 _evaluate(inputs, config)
@@ -229,7 +217,7 @@ def _choose_sampler(inputs: Inputs, config: "RunConfig") -> "SamplerMaker | None
     """
     options, records = inputs.run_options, inputs.records
     has_samples = options.sample_tokens and options.eval_every and "tpu" not in inputs.options
-    if records.vocabulary is None or not has_samples:
+    if not has_samples:
         return None
     if not config.model.can_have_memory:
         if is_chief():

@@ -6,7 +6,6 @@ from absl import flags
 
 from txl_tf import presets
 from txl_tf.cli.config_flags import define_config_flags
-from txl_tf.cli.data_formats import DATA_FORMATS, RECORDS, RELEASE
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.legacy_flags import TRAINING_FLAGS, define_legacy_flags
 from txl_tf.cli.run_flags import CHECKPOINT_HELP
@@ -19,17 +18,6 @@ def define_flags() -> flags.FlagValues:
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
     define("data_dir", str, None, "Folder of the records. [default: that of the run]", is_path=True)
-    define("data_format", str, RECORDS, "Format of the records.", choices=DATA_FORMATS)
-    define(
-        "record_info_dir",
-        str,
-        None,
-        f"For {RELEASE}: folder of its record_info-*.json.",
-        is_path=True,
-    )
-    define(
-        "corpus_info_path", str, None, f"For {RELEASE}: path of its corpus-info.json.", is_path=True
-    )
     define("model_dir", str, None, "Folder of the run.", required=True, is_path=True)
     define(
         "preset",

@@ -5,7 +5,7 @@ import warnings
 
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
-from txl_tf.data.data_set import DataSet
+from txl_tf.data.reading import Records
 from txl_tf.dynamic.adapting_model import check_temperature
 from txl_tf.dynamic.evaluator import DynamicEvaluator
 from txl_tf.dynamic.statistics import GradientStatistics, find_statistics
@@ -48,7 +48,7 @@ def make_evaluator(
     model: SegmentModel,
     config: EvalConfig,
     dynamic: DynamicConfig,
-    records: DataSet,
+    records: Records,
     *,
     run: str | None,
     jit: str = "auto",
@@ -86,7 +86,7 @@ def find_run_statistics(
     model: SegmentModel,
     config: EvalConfig,
     dynamic: DynamicConfig,
-    records: DataSet | None,
+    records: Records | None,
     *,
     run: str | None,
     jit: str = "auto",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from txl_tf.architectures.choice import make_model
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
-from txl_tf.data.data_set import DataSet
+from txl_tf.data.reading import Records
 from txl_tf.data.sliding_windows import AnyLanes
 from txl_tf.errors import UserError
 from txl_tf.evaluation.evaluator import Evaluator
@@ -103,7 +103,7 @@ class Outcome(NamedTuple):
 
 
 def evaluate_checkpoints(
-    records: DataSet,
+    records: Records,
     config: RunConfig,
     *,
     model_dir: str,
@@ -211,7 +211,7 @@ def score_checkpoint(
     return outcome
 
 
-def check_data(records: DataSet, config: RunConfig, *, model_dir: str, split: str) -> None:
+def check_data(records: Records, config: RunConfig, *, model_dir: str, split: str) -> None:
     """Checks that a run can be evaluated on a split.
 
     Raises:
@@ -230,7 +230,7 @@ def check_data(records: DataSet, config: RunConfig, *, model_dir: str, split: st
         check_documents(records, split)
 
 
-def check_documents(records: DataSet, split: str) -> None:
+def check_documents(records: Records, split: str) -> None:
     """Checks that a split has document boundaries.
 
     Raises:
@@ -244,9 +244,9 @@ def check_documents(records: DataSet, split: str) -> None:
         )
 
 
-def warn_of_unknown(score: Score, records: DataSet) -> None:
+def warn_of_unknown(score: Score, records: Records) -> None:
     """Prints a warning to the standard error if any scored token is unknown."""
-    if score.n_unknown and records.vocabulary:
+    if score.n_unknown:
         print(f"warning: {describe_unknown(score, records.vocabulary.unknown)}", file=sys.stderr)
 
 

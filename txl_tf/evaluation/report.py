@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from txl_tf import presets
-from txl_tf.data.data_set import DataSet, get_level
+from txl_tf.data.reading import Records
 from txl_tf.data.sliding_windows import AnyLanes
 from txl_tf.evaluation.checkpoints import Outcome, describe_span
 from txl_tf.evaluation.score import Score, format_unknown, name_measure
@@ -25,7 +25,7 @@ class Job(NamedTuple):
 
     model_dir: str
     config: RunConfig
-    records: DataSet
+    records: Records
     split: str
     preset: str | None
     lanes: AnyLanes
@@ -85,7 +85,7 @@ class Job(NamedTuple):
             **outcome.make_record(),
             "evaluation": self.config.evaluation.to_json(),
             "tokens_left_out": self.lanes.n_left_out,
-            "unit": name_measure(get_level(self.records)),
+            "unit": name_measure(self.records.vocabulary.level),
             "seconds": outcome.seconds,
             "tokens_per_second": outcome.tokens_per_second,
         }
@@ -113,8 +113,7 @@ class Job(NamedTuple):
         weights = ", averaged weights" if outcome.checkpoint.is_averaged else ""
         if outcome.checkpoint.precision != "float32":
             weights += f", in {outcome.checkpoint.precision}"
-        vocabulary = self.records.vocabulary
-        has_unknown = vocabulary is not None and vocabulary.unknown is not None
+        has_unknown = self.records.vocabulary.unknown is not None
         unknown = {"unknown": format_unknown(score)} if has_unknown else {}
         published = self.describe_published()
         return {

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
-from txl_tf.data.data_set import DataSet
+from txl_tf.data.reading import Records
 from txl_tf.dynamic.adapting_model import AdaptingModel, check_temperature
 from txl_tf.dynamic.of_run import find_run_statistics
 from txl_tf.inference.token_slots import Piece, TokenSlot
@@ -65,7 +65,7 @@ def make_dynamic_scorer(
     model: SegmentModel,
     config: EvalConfig,
     dynamic: DynamicConfig,
-    records: DataSet | None,
+    records: Records | None,
     *,
     run: str | None,
     mask_empty_memory: bool = True,

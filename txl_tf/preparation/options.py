@@ -13,13 +13,15 @@ from txl_tf.data.text_files import EncodingErrors
 from txl_tf.preparation.corpora import CORPORA, SPLITS
 
 TEXT = "text"  # a data set made from the user's own files
-DATASETS = (*CORPORA, TEXT)
+RELEASE = "release2019"  # a data set that was made by the 2019 release
+DATASETS = (*CORPORA, TEXT, RELEASE)
 _PUBLIC = tuple(name for name, corpus in CORPORA.items() if corpus.layouts)
 _CUT = tuple(name for name, corpus in CORPORA.items() if corpus.raw)
 
 # The data sets that have these options; all data sets have the others.
 DATASETS_OF_OPTION: Mapping[str, tuple[str, ...]] = {
-    "raw_dir": _PUBLIC,
+    "raw_dir": (*_PUBLIC, RELEASE),
+    "num_workers": (*CORPORA, TEXT),
     "valid_size": _CUT,
     "test_size": _CUT,
     "drop_newlines": ("enwik8",),
@@ -55,7 +57,8 @@ class PrepareOptions:
     )
     raw_dir: Path = field(
         metadata=describe(
-            "Folder of the raw files; missing ones are downloaded. [default: raw/DATASET]",
+            "Folder of the raw files; missing ones are downloaded. For release2019, the folder of "
+            "its records. [default: raw/DATASET]",
             is_path=True,
         )
     )

@@ -223,7 +223,7 @@ def _find_kind(kind: pickletools.StackObject, argument: Any) -> str:
         return _MARK
     if kind is pickletools.pytuple:
         return _TUPLE
-    strings = (pickletools.pyunicode, pickletools.pystring, pickletools.pybytes_or_str)
+    strings = (pickletools.pyunicode, pickletools.pybytes_or_str, pickletools.pybytes)
     is_short = isinstance(argument, (str, bytes)) and len(argument) <= MAX_KEY_LENGTH
     return _STRING if is_short and kind in strings else _OTHER
 

@@ -248,9 +248,7 @@ def make_run_folder(
         write_json(os.path.join(model_dir, CONFIG_NAME), config.to_json())
 
 
-def check_run_folder(
-    model_dir: str, config: RunConfig, vocabulary: Vocabulary | None
-) -> RunConfig | None:
+def check_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary) -> RunConfig | None:
     """Checks that a folder holds no run, or this run by the rules of `check_config`.
 
     Returns:
@@ -272,19 +270,17 @@ def update_training(model_dir: str, training: TrainConfig) -> None:
     write_json(os.path.join(model_dir, CONFIG_NAME), config.to_json())
 
 
-def check_vocabulary(model_dir: str, vocabulary: Vocabulary | None) -> None:
-    """Checks that a run has a given vocabulary, or none if it is `None`.
+def check_vocabulary(model_dir: str, vocabulary: Vocabulary) -> None:
+    """Checks that a run has a given vocabulary.
 
     Raises:
-        UserError: If the vocabularies differ, or only one of them is `None`.
+        UserError: If it has another one, or none.
     """
     found = read_run_vocabulary(model_dir)
     if found != vocabulary:
-        kind = "no" if found is None else "a" if vocabulary is None else "another"
         raise UserError(
-            f"`{model_dir}` holds a run on records with {kind} vocabulary"
-            f"{', these have none' if vocabulary is None else ''}. "
-            "Pass the run's own --data_dir, or another run"
+            f"`{model_dir}` holds a run on records with {'no' if found is None else 'another'} "
+            "vocabulary. Pass the run's own --data_dir, or another run"
         )
 
 

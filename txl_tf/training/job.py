@@ -13,8 +13,8 @@ import tensorflow as tf
 from txl_tf.compilation import COMPILED, choose_jit
 from txl_tf.config import TrainConfig
 from txl_tf.config.run_options import RunOptions
-from txl_tf.data.data_set import DataSet, get_level
 from txl_tf.data.lanes import TrainingLanes
+from txl_tf.data.reading import Records
 from txl_tf.data.sliding_windows import AnyLanes
 from txl_tf.errors import UserError, explain
 from txl_tf.evaluation.checkpoints import check_documents
@@ -22,7 +22,7 @@ from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.evaluation.score import Score
 from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_reader import load_weights
-from txl_tf.runs.data_place import DataPlace, remember_data
+from txl_tf.runs.data_place import remember_data
 from txl_tf.runs.folder import (
     RunConfig,
     check_run_folder,
@@ -47,14 +47,14 @@ SamplerMaker = Callable[[SegmentModel], Callable[[], str]]
 
 def train(
     workers: Workers,
-    records: DataSet,
+    records: Records,
     config: RunConfig,
     options: RunOptions,
     *,
     model_dir: str,
     warm_start_path: str | None = None,
     settings: str = "",
-    data_place: DataPlace | None = None,
+    data_dir: str | None = None,
     make_sampler: SamplerMaker | None = None,
 ) -> None:
     """Trains to the end of the schedule, from the newest checkpoint if the run has one.
@@ -69,7 +69,7 @@ def train(
         model_dir: The run folder.
         warm_start_path: The checkpoint whose weights a run without checkpoints starts from.
         settings: Further settings that must be equal in all processes of the run.
-        data_place: The location of the records, which the run saves.
+        data_dir: The folder of the records, which the run saves.
         make_sampler: Makes the function that generates a sample at each evaluation; `None` for no
             samples.
 
@@ -118,13 +118,13 @@ def train(
     if workers.is_chief:
         make_run_folder(model_dir, config, records.vocabulary, checkpointer.run_id)
         _change_options(model_dir, options)
-        if data_place:
-            remember_data(model_dir, data_place)
+        if data_dir:
+            remember_data(model_dir, data_dir)
         log = TrainingLog(
             model_dir,
             first_step=first_step,
             train_steps=training.train_steps,
-            level=get_level(records),
+            level=records.vocabulary.level,
             time_left=time_left,
             config=config,
         )
@@ -178,7 +178,7 @@ def _check_agreement(workers: Workers, settings: str) -> None:
         )
 
 
-def _describe_start(trainer: Trainer, records: DataSet, lanes: TrainingLanes) -> None:
+def _describe_start(trainer: Trainer, records: Records, lanes: TrainingLanes) -> None:
     """Prints the sizes of model and data, and the devices."""
     workers = trainer.workers
     devices = workers.strategy.extended.worker_devices
@@ -221,7 +221,7 @@ def describe_epoch(lanes: TrainingLanes) -> str:
     return f"an epoch of {lanes.n_lanes * lanes.lane_len:,} takes {', '.join(stages)}"
 
 
-def make_lanes(records: DataSet, training: TrainConfig) -> TrainingLanes:
+def make_lanes(records: Records, training: TrainConfig) -> TrainingLanes:
     """Returns the lanes in which a run reads its training split.
 
     Raises:
