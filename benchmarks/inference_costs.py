@@ -5,6 +5,7 @@ attention. Letters as in docs/design.md; S = M + T.
 """
 
 from benchmarks.works import Shape
+from txl_tf.config import ModelConfig
 
 FLOAT_BYTES = 4
 
@@ -20,13 +21,10 @@ def count_flops_per_token(shape: Shape, *, cached: bool) -> float:
         cached: Whether keys, values and positions are kept, or computed again for each segment
             from the hidden states of the memory.
     """
-    from txl_tf.inference.costs import count_token_flops  # imports TensorFlow
-
     model, _ = shape.make_configs(0.0)
 
     def count(n_bins: int) -> float:
-        parts = count_token_flops(model, shape.mem_len, tgt_len=shape.tgt_len, n_bins=n_bins)
-        return sum(parts.values())
+        return count_cached_flops(model, shape.mem_len, tgt_len=shape.tgt_len, n_bins=n_bins)
 
     flops = count(1)
     for index, share in enumerate(shape.list_bin_shares("uniform")[1:], 1):
@@ -53,3 +51,30 @@ def count_bytes_per_token(shape: Shape) -> float:
     tables = sum((high - low) * model.bin_width(k) for k, (low, high) in enumerate(model.bins))
     numbers = shape.n_layer * (weights + states) + tables
     return FLOAT_BYTES * numbers / (shape.batch_size * shape.tgt_len)
+
+
+def count_cached_flops(model: ModelConfig, mem_len: int, *, tgt_len: int, n_bins: int) -> float:
+    """Returns the operations of the matrix products of a token that is read with a KV cache.
+
+    A multiply-add counts as two operations, and masked scores count.
+
+    Args:
+        model: The model.
+        mem_len: Memory length M.
+        tgt_len: Number of tokens T that are read at once; each sees M + T keys.
+        n_bins: Number of bins of the softmax that are computed, the head first.
+    """
+    d_model, d_heads = model.d_model, model.n_head * model.d_head
+    widths = 2 * d_heads + model.n_head * model.position_width  # content, values and positions
+    n_tables = len(model.bins) if model.div_val > 1 else 1
+    embedded = sum(
+        model.bin_width(index) for index in range(n_tables) if model.has_embedding_projection(index)
+    )
+    softmax = 0
+    for index, (low, high) in enumerate(model.bins[:n_bins]):
+        n_rows = high - low + (len(model.cutoffs) if index == 0 else 0)
+        n_rows += d_model * model.projects_hidden(index)
+        softmax += model.bin_width(index) * n_rows
+    products = model.n_layer * (4 * d_model * d_heads + 2 * d_model * model.d_inner)
+    products += model.n_layer * (mem_len + tgt_len) * widths
+    return 2.0 * (d_model * embedded + products + softmax)

@@ -36,18 +36,6 @@ def count_step_flops(
     n_replicas: int = 1,
     bin_shares: Sequence[float] | None = None,
 ) -> float:
-    """Returns the sum of `count_step_flops_by_part`, which explains the arguments."""
-    parts = count_step_flops_by_part(model, training, n_replicas=n_replicas, bin_shares=bin_shares)
-    return sum(parts.values())
-
-
-def count_step_flops_by_part(
-    model: ModelConfig,
-    training: TrainConfig,
-    *,
-    n_replicas: int = 1,
-    bin_shares: Sequence[float] | None = None,
-) -> dict[str, float]:
     """Returns the floating-point operations of the matrix products of a training step.
 
     A multiply-add counts as two operations, and masked scores count, as in any dense attention.
@@ -62,12 +50,6 @@ def count_step_flops_by_part(
         n_replicas: The number of replicas; each projects the positions.
         bin_shares: The share of tokens in each bin; `None` for `estimate_bin_shares`.
 
-    Returns:
-        The operations of the embedding's projections; of the products of queries, keys, values,
-        positions and output with their kernels ("projections"); of scores and weighted values
-        ("attention"); of the feed-forward layers; of the softmax; with muon, of the
-        orthogonalisation ("optimizer"), which each replica computes whole.
-
     Raises:
         UserError: If the number of shares is not the number of bins.
     """
@@ -79,14 +61,12 @@ def count_step_flops_by_part(
         )
     n_tokens = training.train_batch_size * training.window_len
     n_scored = training.train_batch_size * training.n_scored
-    parts = {
-        "embedding": 6.0 * n_tokens * model.d_model * _sum_embedding_widths(model),
-        **_count_layer_flops(model, training, n_parts),
-        "softmax": _count_softmax_flops(model, n_scored, n_parts, shares),
-    }
-    if training.optimizer == "muon":
-        parts["optimizer"] = n_replicas * count_orthogonalization_flops(model)
-    return parts
+    flops = 6.0 * n_tokens * model.d_model * _sum_embedding_widths(model)
+    flops += _count_layer_flops(model, training, n_parts)
+    flops += _count_softmax_flops(model, n_scored, n_parts, shares)
+    if training.optimizer == "muon":  # each replica orthogonalizes whole matrices
+        flops += n_replicas * count_orthogonalization_flops(model)
+    return flops
 
 
 def _count_softmax_flops(
@@ -113,8 +93,7 @@ def _list_logits(model: ModelConfig) -> list[int]:
     return [sizes[0] + len(model.cutoffs), *sizes[1:]]
 
 
-def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) -> dict[str, float]:
-    """Returns the operations of all layers by part."""
+def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) -> float:
     n_lanes, d_model = training.train_batch_size, model.d_model
     d_heads = model.n_head * model.d_head
     tokens, memory = n_lanes * training.window_len, n_lanes * training.mem_len
@@ -128,12 +107,8 @@ def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) 
     attention += 2 * tokens * (keys + 1) * model.n_head * model.position_width
     feed_forward = 2 * 2 * tokens * d_model * model.d_inner
     factor = 4.0 if training.remat else 3.0
-    return {
-        "projections": model.n_layer
-        * (factor * (projections + no_input_gradient) - no_input_gradient),
-        "attention": model.n_layer * factor * attention,
-        "feed-forward": model.n_layer * factor * feed_forward,
-    }
+    products = projections + no_input_gradient + attention + feed_forward
+    return model.n_layer * (factor * products - no_input_gradient)
 
 
 def _sum_embedding_widths(model: ModelConfig) -> int:

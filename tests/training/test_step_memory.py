@@ -1,0 +1,36 @@
+"""XLA's account of the activations of a step."""
+
+import dataclasses
+
+import pytest
+import small_lstm
+from small_runs import DROPPING, MODEL, TRAINING
+from tables import slow_after
+
+from txl_tf.training.step_memory import compile_activations
+
+LONG = dataclasses.replace(TRAINING, tgt_len=32, mem_len=32)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return compile_activations(MODEL, LONG)
+
+
+@pytest.mark.parametrize(
+    ("change", "n_replicas"),
+    slow_after(1, [({"accumulate_steps": 3}, 1), ({"remat": True}, 1), ({}, 2)]),
+)
+def test_activations_shrink_with_remat_parts_and_replicas(change, n_replicas, plain):
+    less = compile_activations(MODEL, dataclasses.replace(LONG, **change), n_replicas)
+    assert 0 < less < 0.9 * plain
+
+
+@pytest.mark.slow
+def test_dropout_takes_no_memory(plain):
+    assert compile_activations(DROPPING, LONG) < 1.05 * plain
+
+
+@pytest.mark.slow
+def test_an_lstm_has_an_account():
+    assert compile_activations(small_lstm.CONFIG, dataclasses.replace(LONG, mem_len=0)) > 0
