@@ -1,6 +1,6 @@
 """Trains and evaluates a Transformer-XL on all GPUs of this machine, or on its CPU.
 
-If TF_CONFIG is set, or --cluster given, it is one process of a run on several hosts.
+If TF_CONFIG is set, it is one process of a run on several hosts.
 
 python -m txl_tf.train_gpu --preset text8_base --data_dir data/text8 --model_dir runs/text8
 """
@@ -16,7 +16,6 @@ from txl_tf.cli.program import run_program
 from txl_tf.cli.train_command import run
 from txl_tf.cli.train_flags import define_flags
 from txl_tf.training.cluster import CONNECT_MINUTES
-from txl_tf.training.cluster_resolvers import FORMS, PORT, set_tf_config
 
 MAX_CPU_REPLICAS = 256  # each needs memory and threads
 
@@ -39,25 +38,6 @@ def count_replicas(options: flags.FlagValues) -> int:
     return strategy.count_replicas(num_gpus=options.num_gpus, cpu_replicas=options.cpu_replicas)
 
 
-def join_cluster(options: flags.FlagValues) -> None:
-    """Finds the processes of the run, if the flags say where.
-
-    Raises:
-        flags.Error: If there are flags of `cluster` without it.
-    """
-    if options.cluster:
-        set_tf_config(
-            options.cluster,
-            port=options.cluster_port,
-            size=options.cluster_size,
-            seconds=60 * options.connect_minutes or float("inf"),
-        )
-        return
-    for name in ("cluster_size", "cluster_port"):
-        if options[name].present:
-            raise flags.Error(f"--{name} has no effect without --cluster")
-
-
 def define_gpu_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing: those of training, and of its devices."""
     options = define_flags()
@@ -67,21 +47,12 @@ def define_gpu_flags() -> flags.FlagValues:
     define("cpu_replicas", int, 1, text, lower_bound=1, upper_bound=MAX_CPU_REPLICAS)
     text = "Minutes to wait for the other hosts of the run; 0 for no limit."
     define("connect_minutes", float, CONNECT_MINUTES, text, lower_bound=0)
-    text = f"Where the addresses of the run's hosts are, instead of TF_CONFIG: {FORMS}."
-    define("cluster", str, None, text)
-    text = "Number of processes of the run, for `cluster`; Slurm knows it."
-    define("cluster_size", int, None, text, lower_bound=1)
-    define("cluster_port", int, PORT, "Port of the processes, for `cluster`.", lower_bound=1)
     return options
 
 
 def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
-
-    def train(options: flags.FlagValues) -> None:
-        join_cluster(options)
-        run(options, make_strategy, count_replicas)
-
+    train = functools.partial(run, make_strategy=make_strategy, count_replicas=count_replicas)
     return run_program(__doc__, define_gpu_flags(), train, argv)
 
 

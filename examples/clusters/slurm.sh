@@ -18,4 +18,10 @@ set -euo pipefail
 # All hosts must see the project, its .venv, and the folders of the flags at the same paths.
 cd "$SLURM_SUBMIT_DIR"
 . .venv/bin/activate
-srun --kill-on-bad-exit=0 python train_gpu.py --cluster=slurm "$@"
+workers=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed 's/.*/"&:8470"/' | paste -sd,)
+export WORKERS="$workers"
+# shellcheck disable=SC2016  # each task sets its own index
+srun --kill-on-bad-exit=0 bash -c '
+  task="{\"type\": \"worker\", \"index\": $SLURM_PROCID}"
+  export TF_CONFIG="{\"cluster\": {\"worker\": [$WORKERS]}, \"task\": $task}"
+  exec python train_gpu.py "$@"' train_gpu.py "$@"

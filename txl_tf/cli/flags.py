@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from absl import flags
 
-from txl_tf.cli.flag_hints import suggest_flags
 from txl_tf.config.base import MAX_INTEGER
 from txl_tf.errors import UserError
 
@@ -175,7 +174,9 @@ def parse_flags(
     try:
         others = options(argv)[1:]
     except flags.UnrecognizedFlagError as error:
-        hint = suggest_flags(error.flagname, list(options))
+        name = error.flagname.replace("-", "_")
+        close = difflib.get_close_matches(name, list(options), n=1)
+        hint = f" Did you mean --{close[0]}?" if close else ""
         raise flags.Error(f"unknown flag --{error.flagname}.{hint}") from error
     missing = [name for name in options if _is_missing(options[name])]
     if missing:

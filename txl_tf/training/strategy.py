@@ -6,10 +6,8 @@ import tensorflow as tf
 
 from txl_tf.errors import UserError, explain, explain_errors
 from txl_tf.training.cluster import CONNECT_MINUTES, Cluster
-from txl_tf.training.rendezvous import end_when_stuck, wait_for_processes
+from txl_tf.training.rendezvous import wait_for_processes
 from txl_tf.training.signals import end_on_interrupt, stop_at_once
-
-_JOIN_SECONDS = 60.0  # lower bound of the time that tensorflow gets to join running processes
 
 
 def make_gpu_strategy(
@@ -81,18 +79,9 @@ def _make_cluster_strategy(
     print(f"Waiting for the other processes of the run, {limit}: {', '.join(others)}")
     with stop_at_once("it waited for the other processes of the run"):
         wait_for_processes(cluster, seconds)
-    seconds = max(seconds, _JOIN_SECONDS)
-    line = (
-        f"{', '.join(others)}: all had started, but were not joined within {seconds / 60:g} "
-        "minutes: one of them has ended or cannot be reached"
-    )
     tf.config.set_visible_devices(gpus, "GPU")
     fault = f"the processes of the run cannot be joined at {cluster.address}"
-    with (
-        explain_errors(fault, tf.errors.OpError),
-        end_on_interrupt(),
-        end_when_stuck(seconds, line),
-    ):
+    with explain_errors(fault, tf.errors.OpError), end_on_interrupt():
         return tf.distribute.MultiWorkerMirroredStrategy()
 
 
