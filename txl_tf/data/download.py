@@ -2,15 +2,26 @@
 
 import re
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import requests
+from tqdm import tqdm
+
 from txl_tf.data.aside import work_aside
 from txl_tf.data.files import hash_file
-from txl_tf.data.transfer import TransferError, transfer
 from txl_tf.errors import UserError, explain
 
 SUMS_FILE = "SHA256SUMS"
+# Some servers refuse the name that Python's clients give themselves, and many call a .tgz file
+# gzip-encoded.
+_HEADERS = {"User-Agent": "txl_tf", "Accept-Encoding": "identity"}
+_TIMEOUT = 30  # seconds, to connect and between two packets
+_BLOCK_SIZE = 2**16
+_GRACE = 60  # seconds; from then on a transfer must be as fast, on average, as
+_LEAST_SPEED = 2**14  # bytes per second
+_LARGEST = 2**35  # bytes of a file whose size is not published
 
 
 @dataclass(frozen=True)
@@ -75,12 +86,10 @@ def _download(file: PublishedFile, raw_dir: Path) -> None:
             for url in file.urls:
                 print(f"Downloading {url}")
                 try:
-                    transfer(
-                        url, aside / file.name, size=file.size, is_hashed=file.sha256 is not None
-                    )
+                    _transfer(url, aside / file.name, file)
                     fault = _find_fault(aside / file.name, file)
-                except TransferError as error:
-                    fault = str(error)
+                except requests.RequestException as error:
+                    fault = _find_cause(error)
                 if fault is None:
                     (aside / file.name).replace(raw_dir / file.name)
                     return
@@ -94,6 +103,64 @@ def _download(file: PublishedFile, raw_dir: Path) -> None:
         f"`{file.name}` could not be downloaded: {'; '.join(failures)}. "
         f"Download it in another way and put it into `{raw_dir}`."
     )
+
+
+def _transfer(url: str, path: Path, file: PublishedFile) -> None:
+    """Writes the body of an HTTP response to a file as it is sent, with a progress bar.
+
+    Raises:
+        requests.RequestException: If the server cannot be reached, is too slow, or does not answer
+            with a complete file of the expected size.
+        OSError: If the file cannot be written.
+    """
+    start = time.monotonic()
+    with (
+        requests.get(url, headers=_HEADERS, stream=True, timeout=_TIMEOUT) as response,
+        path.open("wb") as target,
+        tqdm(desc=path.name, unit="B", unit_scale=True, leave=False, disable=None) as bar,
+    ):
+        response.raise_for_status()
+        stated = response.headers.get("Content-Length", "")
+        size = file.size or (int(stated) if stated.isdecimal() else None)
+        is_chunked = "chunked" in response.headers.get("Transfer-Encoding", "")
+        if size is None and not (is_chunked or file.sha256):
+            raise requests.RequestException("its response has no length: it may be incomplete")
+        bar.reset(size)
+        received = 0
+        # One read of the socket at a time: a server that sends a byte now and then would hold a
+        # larger read for days.
+        while block := _read_some(response):
+            received += len(block)
+            seconds = time.monotonic() - start
+            if received > (size or _LARGEST):
+                raise requests.RequestException(f"it sends more than {size or _LARGEST:,} bytes")
+            if seconds > _GRACE and received < _LEAST_SPEED * seconds:
+                raise requests.RequestException(
+                    f"it is too slow: {received:,} bytes in {seconds:,.0f} seconds"
+                )
+            target.write(block)
+            bar.update(len(block))
+        if size is not None and received < size:
+            raise requests.RequestException(f"it sent {received:,} bytes instead of {size:,}")
+
+
+def _read_some(response: requests.Response) -> bytes:
+    """Returns the next bytes of a body, empty at its end."""
+    try:
+        return bytes(response.raw.read1(_BLOCK_SIZE, decode_content=False))
+    except Exception as error:  # of urllib3 and below it
+        raise requests.RequestException(error) from error
+
+
+def _find_cause(error: Exception) -> str:
+    """Returns the message of the first cause of a network error: one line, without addresses."""
+    while True:
+        inner = (*error.args, getattr(error, "reason", None), error.__cause__)
+        cause = next((item for item in inner if isinstance(item, Exception)), None)
+        if cause is None:
+            line = explain(error).split(" for url:")[0]
+            return "".join(filter(str.isprintable, line))[:200]
+        error = cause
 
 
 def _find_fault(path: Path, file: PublishedFile) -> str | None:
