@@ -113,7 +113,7 @@ def test_a_compiled_loop_makes_the_steps_of_separate_calls():
 
     looped = run(segments, memory)
     step, memory = make_step()
-    alone, expected = tf.function(step, jit_compile=True, autograph=False), []
+    alone, expected = tf.function(step, autograph=False), []
     for segment in segments:
         nats, memory = alone(segment, memory)
         expected.append(nats)

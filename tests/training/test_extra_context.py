@@ -21,37 +21,43 @@ import txl_tf
 from txl_tf.runs.folder import RunConfig
 from txl_tf.training import job
 
-pytestmark = pytest.mark.slow
-
 EXTRA_LEN = 7
+SHALLOW = dataclasses.replace(MODEL, n_layer=1)
 EXTRA = dataclasses.replace(TRAINING, extra_len=EXTRA_LEN, mem_len=0)
 
 
-def differentiate(model, segment):
+def differentiate(model, segment, document_starts=None):
     """Returns the summed loss and the gradients of the mean loss of the last positions."""
     ids, targets = segment[:, :-1], segment[:, 1:]
     with tf.GradientTape() as tape:
-        hidden, _ = model(ids, model.initial_memory(BATCH, 0))
+        memory = model.initial_memory(BATCH, 0)
+        hidden, _ = model(ids, memory, document_starts=document_starts)
         nats = model.nll(hidden, targets)[:, EXTRA_LEN:]
         loss = tf.reduce_mean(nats)
     weights = [weight.value for weight in model.trainable_variables]
     return tf.reduce_sum(nats), [tf.convert_to_tensor(x) for x in tape.gradient(loss, weights)]
 
 
-def test_a_step_is_that_on_a_longer_segment_of_which_only_the_end_has_a_loss(one_replica):
-    segment = make_lanes(EXTRA).read(0)[0]
+def test_a_step_is_that_on_a_longer_segment_scored_at_its_end(one_replica):
+    """With documents, which hide the context before them."""
+    config = dataclasses.replace(EXTRA, reset_at_documents=True)
+    lanes = make_lanes(config, DOCUMENTS)
+    (segment,), (starts,) = lanes.read(0), lanes.read_document_starts(0)
     assert segment.shape == (BATCH, EXTRA_LEN + TGT_LEN + 1)
-    model = txl_tf.TransformerXL(MODEL, seed=TRAINING.seed)
-    nats, gradients = differentiate(model, tf.constant(segment))
-    found = run_steps(make_trainer(one_replica, config=EXTRA), [1])
+    assert starts[:, :EXTRA_LEN].any()
+    model = txl_tf.TransformerXL(SHALLOW, seed=TRAINING.seed)
+    nats, gradients = differentiate(model, tf.constant(segment), tf.constant(starts))
+    found = run_steps(make_trainer(one_replica, SHALLOW, config), [1], lanes)
     assert found.nats[0] == pytest.approx(float(nats), rel=1e-5)
     assert found.grad_norm[0] == pytest.approx(float(tf.linalg.global_norm(gradients)), rel=1e-4)
+    np.testing.assert_array_equal(found.tokens, [BATCH * TGT_LEN])
+    np.testing.assert_array_equal(found.n_read, [BATCH * TGT_LEN])
 
 
 def test_the_context_has_gradients_where_a_memory_has_none(one_replica):
     """The steps of both see the same states before the first update."""
     segment = make_lanes(EXTRA).read(0)[0]
-    model = txl_tf.TransformerXL(MODEL, seed=TRAINING.seed)
+    model = txl_tf.TransformerXL(SHALLOW, seed=TRAINING.seed)
     context, ids = (tf.constant(x) for x in np.split(segment[:, :-1], [EXTRA_LEN], axis=1))
     _, memory = model(context, model.initial_memory(BATCH, EXTRA_LEN))
     with_memory, gradients, _ = txl_tf.training.step.compute_gradients(
@@ -66,25 +72,6 @@ def test_the_context_has_gradients_where_a_memory_has_none(one_replica):
     assert float(with_memory) == pytest.approx(float(nats), rel=0.02)
     norms = [float(tf.linalg.global_norm(each)) for each in (gradients, with_context)]
     assert abs(norms[0] / norms[1] - 1) > 0.01
-
-
-def test_a_step_counts_each_token_once(one_replica):
-    interval = run_steps(make_trainer(one_replica, config=EXTRA), [2])
-    np.testing.assert_array_equal(interval.tokens, [BATCH * TGT_LEN] * 2)
-    np.testing.assert_array_equal(interval.n_read, [BATCH * TGT_LEN] * 2)
-
-
-def test_half_of_the_segment_may_have_the_loss(one_replica):
-    half = dataclasses.replace(EXTRA, half_loss=True)
-    interval = run_steps(make_trainer(one_replica, config=half), [1])
-    np.testing.assert_array_equal(interval.tokens, [BATCH * (TGT_LEN - TGT_LEN // 2)])
-
-
-def test_documents_hide_the_context_before_them(one_replica):
-    config = dataclasses.replace(EXTRA, reset_at_documents=True)
-    found = run_steps(make_trainer(one_replica, config=config), [4], make_lanes(config, DOCUMENTS))
-    plain = run_steps(make_trainer(one_replica, config=EXTRA), [4])
-    assert np.abs(found.nats / plain.nats - 1).min() > 1e-4
 
 
 def test_a_memory_beside_it_is_an_error():

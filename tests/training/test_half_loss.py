@@ -36,10 +36,9 @@ def test_loss_and_gradients_are_those_of_the_last_half():
 
 
 def test_a_step_counts_the_tokens_with_a_loss_and_those_read(one_replica):
-    half, whole = (
-        run_steps(make_trainer(one_replica, config=config), [1]) for config in (HALF, TRAINING)
-    )
+    model = dataclasses.replace(MODEL, n_layer=1)
+    half = run_steps(make_trainer(one_replica, model, HALF), [1])
     np.testing.assert_array_equal(half.tokens, [BATCH * N_SCORED])
-    np.testing.assert_array_equal(whole.tokens, [BATCH * TGT_LEN])
-    np.testing.assert_array_equal(half.n_read, whole.n_read)
-    assert half.nats[0] < 0.7 * whole.nats[0]  # of 3 positions instead of 5
+    np.testing.assert_array_equal(half.n_read, [BATCH * TGT_LEN])
+    # A guess costs log 23 = 3.1: a sum over all 5 positions would be above 5 times these tokens.
+    assert half.nats[0] < 4.5 * half.tokens[0]

@@ -1,12 +1,9 @@
 """A learning rate of its own for the tables and for a step, and L2 regularisation."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_runs import TRAINING, make_trainer, run_steps
 
 import txl_tf
 from txl_tf.training.optimizers.choice import make_optimizer
@@ -101,16 +98,6 @@ def test_a_skipped_step_has_no_penalty_either():
     for slots in optimizer.slots:
         assert not np.any(slots.momentum)
         assert not np.any(slots.velocity)
-
-
-@pytest.mark.parametrize("field", ["l2", "embed_lr_ratio"])
-def test_a_run_has_what_its_config_says(field, one_replica):
-    config = dataclasses.replace(TRAINING, **{field: 0.5})
-    trainers = [make_trainer(one_replica, config=each) for each in (TRAINING, config)]
-    for trainer in trainers:
-        run_steps(trainer, [3])
-    table, other = (trainer.model.embedding.tables[0].numpy() for trainer in trainers)
-    assert np.abs(table - other).max() > 1e-5
 
 
 @pytest.mark.parametrize(
