@@ -22,11 +22,11 @@ WITHOUT_EFFECT = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), WITHOUT_EFFECT.items())
-def test_a_field_of_the_attention_is_refused(name, value):
-    message = rf"`{name}` has no effect with model_type=lstm. Received: {name}={value}"
-    with pytest.raises(UserError, match=message):
-        ModelConfig(n_token=23, model_type="lstm", **{name: value})
+def test_each_field_of_the_attention_is_refused():
+    for name, value in WITHOUT_EFFECT.items():
+        message = rf"`{name}` has no effect with model_type=lstm. Received: {name}={value}"
+        with pytest.raises(UserError, match=message):
+            ModelConfig(n_token=23, model_type="lstm", **{name: value})
 
 
 def test_the_config_of_an_lstm_comes_back_from_json():
@@ -39,11 +39,6 @@ def test_the_config_of_a_transformer_is_written_as_before():
     content = ModelConfig(n_token=23).to_json()
     assert "model_type" not in content
     assert set(WITHOUT_EFFECT) < set(content)
-
-
-def test_an_unknown_type_is_refused():
-    with pytest.raises(UserError, match=r"`model_type` must be one of .* Received: .*'gru'"):
-        ModelConfig(n_token=23, model_type="gru")
 
 
 @pytest.mark.parametrize("part", ["training", "evaluation"])
