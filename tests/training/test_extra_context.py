@@ -81,15 +81,6 @@ def test_a_memory_beside_it_is_an_error():
         dataclasses.replace(EXTRA, mem_len=7)
 
 
-def test_an_lstm_cannot_read_the_context_again():
-    model = txl_tf.ModelConfig(n_token=23, model_type="lstm")
-    evaluation = txl_tf.EvalConfig(mem_len=0)
-    with pytest.raises(
-        txl_tf.UserError, match=r"`extra_len` must be 0 with model_type=lstm.*extra_len=7"
-    ):
-        RunConfig("words", model, EXTRA, evaluation)
-
-
 def test_learned_positions_must_cover_the_context():
     model = dataclasses.replace(MODEL, encoding="shaw", n_positions=11)
     with pytest.raises(txl_tf.UserError, match=r"extra_len \+ tgt_len = 12 .*n_positions=11"):

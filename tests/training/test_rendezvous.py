@@ -45,14 +45,12 @@ class Waiting(threading.Thread):
         return self.outcome
 
 
-@pytest.mark.parametrize("order", slow_after(1, [(2, 1, 0), (0, 1, 2)]))
-def test_all_go_on_when_the_last_has_begun(order):
+def test_all_go_on_when_the_last_has_begun():
     clusters = make_clusters(3)
-    first = [Waiting(clusters[index]) for index in order[:2]]
+    first = [Waiting(clusters[index]) for index in (2, 1)]
     first[0].join(timeout=1.0)
     assert [each.outcome for each in first] == ["waits"] * 2
-    last = Waiting(clusters[order[2]])
-    assert [each.finish() for each in (*first, last)] == ["goes on"] * 3
+    assert [each.finish() for each in (*first, Waiting(clusters[0]))] == ["goes on"] * 3
 
 
 def test_the_port_of_the_chief_is_free_for_tensorflow_afterwards():
@@ -61,17 +59,6 @@ def test_the_port_of_the_chief_is_free_for_tensorflow_afterwards():
         each.finish()
     port = int(clusters[0].address.rpartition(":")[2])
     socket.create_server(("127.0.0.1", port)).close()
-
-
-@pytest.mark.slow
-def test_the_chief_names_those_that_did_not_come():
-    clusters = make_clusters(5)
-    here = [Waiting(clusters[1]), Waiting(clusters[3])]
-    with pytest.raises(UserError, match=r"gave up after 0\.05 minutes") as error:
-        wait_for_processes(clusters[0], 3.0)
-    missing = f"worker 2 ({clusters[2].address}), worker 4 ({clusters[4].address})"
-    assert str(error.value).startswith(f"no connection from {missing}: ")
-    assert [each.outcome for each in here] == ["waits"] * 2
 
 
 @pytest.mark.slow

@@ -4,14 +4,11 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_runs import Text
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import txl_tf
 from txl_tf.config.run_options import RunOptions
-from txl_tf.data.evaluation_lanes import EvaluationLanes
-from txl_tf.evaluation.checkpoints import Checkpoint, Outcome
 from txl_tf.evaluation.score import Score, format_score, make_bits_record
 from txl_tf.runs.folder import RunConfig
 from txl_tf.training.log import TimeLeft, TrainingLog
@@ -187,41 +184,6 @@ def test_tensorboard_shows_the_hyper_parameters(tmp_path):
         "mem_len": 70,
     }
     assert {name: values[name] for name in expected} == expected
-
-
-def test_an_evaluation_is_recorded_with_its_settings():
-    config = txl_tf.EvalConfig(eval_batch_size=3, tgt_len=2, mem_len=13, clamp_len=7)
-    # As the release, which counts 3 of the 3 tokens of a lane less one.
-    lanes = EvaluationLanes(Text(range(11)), n_lanes=3, tgt_len=2, warm_len=0, drop_rest=True)
-    score = Score(total_nats=5 * math.log(2), tokens=6, level="byte", n_unknown=0)
-    checkpoint = Checkpoint("ckpt-5", 5, True)
-    outcome = Outcome(score, "test", checkpoint, lanes, config, None, seconds=2.0)
-    assert outcome.tokens_per_second == 3
-    assert outcome.make_record() == {
-        "split": "test",
-        "is_whole": False,
-        "checkpoint": "ckpt-5",
-        "is_averaged": True,
-        "precision": "float32",
-        "step": 5,
-        "loss_nats": pytest.approx(5 * math.log(2) / 6),
-        "bpc": pytest.approx(5 / 6),
-        "perplexity": pytest.approx(2 ** (5 / 6)),
-        "tokens": 6,
-        "unknown_tokens": 0,
-        "unknown_share": 0.0,
-        "evaluation": config.to_json(),
-        "lanes": 3,
-        "warm_len": 0,
-        "as_release": True,
-        "stride": None,
-        "dynamic": None,
-    }
-
-
-def test_a_score_is_told_in_nats_bits_perplexity_and_tokens():
-    score = Score(total_nats=2000 * math.log(2), tokens=1000, level="char", n_unknown=0)
-    assert format_score(score) == "loss 1.3863 nats | bpc 2.0000 | perplexity 4 | 1,000 tokens"
 
 
 def test_a_score_of_words_tells_bits_per_token_and_unknown_words():
