@@ -6,7 +6,6 @@ import json
 import pytest
 from small_lstm import CONFIG
 
-from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 from txl_tf.runs.folder import RunConfig
@@ -48,8 +47,3 @@ def test_a_run_of_an_lstm_has_no_memory_length(part):
     parts[part] = dataclasses.replace(parts[part], mem_len=5)
     with pytest.raises(UserError, match=r"`mem_len` must be 0 with model_type=lstm.*mem_len=5"):
         RunConfig("words", CONFIG, **parts)
-
-
-def test_no_preset_has_the_sizes_of_an_lstm():
-    sizes = {"n_layer": 16, "d_model": 410, "d_embed": 410}
-    assert presets.find(ModelConfig(n_token=267_735, model_type="lstm", **sizes)) is None

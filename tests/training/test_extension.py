@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 from small_jobs import CONFIG, make_records, train
-from small_runs import DROPPING, stop_after
+from small_runs import DROPPING
 
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.folder import read_run_config
@@ -49,11 +49,6 @@ def longer(one_replica, records, begun, tmp_path_factory):
 
 
 @pytest.fixture
-def finished(begun, tmp_path):
-    return shutil.copytree(begun, tmp_path / "run")
-
-
-@pytest.fixture
 def extended(longer, tmp_path):
     return shutil.copytree(longer[0], tmp_path / "run")
 
@@ -85,21 +80,6 @@ def test_an_extension_says_what_the_schedule_becomes(
     ) in longer[1]
     train(one_replica, records, extended, EXTENDED)
     assert "train_steps is now" not in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_an_extended_run_that_is_interrupted_resumes_bit_for_bit(
-    one_replica, records, longer, finished
-):
-    with stop_after(13):
-        train(one_replica, records, finished, EXTENDED, iterations=1)
-    train(one_replica, records, finished, EXTENDED, iterations=1)
-    expected = read_lines(longer[0])
-    # Lines of two steps hold a mean: those of one step alone can be compared.
-    found = read_lines(finished)
-    alone = [step for step in expected if step - 1 in expected and step > 7]
-    assert alone
-    assert {step: found[step] for step in alone} == {step: expected[step] for step in alone}
 
 
 def test_a_run_may_be_shortened_to_what_it_has_made(one_replica, records, extended, capsys):

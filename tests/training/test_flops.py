@@ -178,9 +178,3 @@ def test_the_orthogonalization_of_muon_counts_on_each_replica(name):
     for n_replicas in (1, 3):
         parts = flops.count_step_flops_by_part(config, training, n_replicas=n_replicas)
         assert parts["optimizer"] == n_replicas * expected
-
-
-def test_narrow_embeddings_are_projected():
-    parts = flops.count_step_flops_by_part(NARROW, TRAINING)
-    assert parts["embedding"] == 3 * 2 * 15 * 6 * 8
-    assert parts["softmax"] == 3 * 2 * 15 * 6 * (8 + 23)

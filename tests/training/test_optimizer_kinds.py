@@ -205,3 +205,17 @@ def test_averages_begin_again_at_the_weights():
     optimizer.restart_averages()
     for weight, average in optimizer.averaged_weights:
         np.testing.assert_array_equal(average.numpy(), weight.numpy(), err_msg=weight.name)
+
+
+@pytest.mark.parametrize("skipped", [(), (5,), (6, 9)])
+def test_a_mean_is_that_of_the_weights_after_later_steps(skipped):
+    """From step 4 on, without those that are skipped; until then it is the weight."""
+    weights = make_weights({"kernel": make_start()["kernel"]})
+    optimizer, made = make_optimizer(make_config("adam", average_from=4)), []
+    for step, gradients in enumerate(make_gradients(11), 1):
+        take_steps(optimizer, weights, [gradients], tf.constant(step not in skipped))
+        ((weight, average),) = optimizer.averaged_weights
+        if step > 4 and step not in skipped:
+            made.append(weight.numpy())
+        expected = np.mean(made or [weight.numpy()], axis=0, dtype=np.float64)
+        np.testing.assert_allclose(average.numpy(), expected, rtol=1e-5, atol=1e-6)  # float32

@@ -25,7 +25,6 @@ from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
 from txl_tf.runs.checkpoint_mean import save_mean
 from txl_tf.runs.checkpoint_reader import load_weights
-from txl_tf.training import checkpoint
 
 MODELS = GOLDEN / "model"  # of the 2019 release
 # Every kind of weight: several bins, projections, biases of each layer.
@@ -118,15 +117,6 @@ def test_fields_that_shape_no_weight_are_not_compared(saved):
         load_weights(txl_tf.TransformerXL(other), path)
 
 
-def test_a_checkpoint_without_a_config_is_restored(tmp_path, monkeypatch):
-    """Those of older versions have none."""
-    monkeypatch.setattr(checkpoint, "make_config_group", lambda _: {})
-    run = Bare()
-    save_steps(make_checkpointer(tmp_path, run), run, [2])
-    monkeypatch.undo()
-    assert make_checkpointer(tmp_path, Bare()).restore() == 2
-
-
 def test_weights_without_a_config_are_compared_by_their_shapes(tmp_path):
     run, path = Bare(), str(tmp_path / "ckpt-3")
     names = {weight.path.replace("/", "."): weight.numpy() for weight in run.model.weights}
@@ -192,8 +182,5 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path):
 
 def test_the_step_is_read_from_the_name():
     assert read_step("runs/a-3/ckpt-17") == 17
-
-
-def test_a_name_without_a_step_is_refused():
     with pytest.raises(UserError, match="'model-5/weights' does not end in a step"):
         read_step("model-5/weights")
