@@ -61,19 +61,6 @@ def test_averages_take_the_place_of_the_weights_even_in_an_error(trainer):
     assert read_locals(trainer) == before
 
 
-def test_a_checkpoint_holds_each_average_once_by_its_weight(tmp_path, trainer):
-    path = make_checkpointer(tmp_path, trainer).save()
-    names = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-    groups = {
-        group: {name.removeprefix(group) for name in names if name.startswith(f"{group}/")}
-        for group in ("weights", "averages", "optimizer")
-    }
-    assert groups["averages"] == groups["weights"]
-    n_weights = len(trainer.model.weights)
-    assert len(groups["averages"]) == n_weights
-    assert len(groups["optimizer"]) == 1 + 2 * n_weights  # the count, and two moments of each
-
-
 @pytest.mark.parametrize("is_ema", [True, False])
 def test_weights_are_loaded_as_averages_or_raw(tmp_path, trainer, is_ema):
     path = make_checkpointer(tmp_path, trainer).save()

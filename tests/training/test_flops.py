@@ -9,7 +9,6 @@ import tensorflow as tf
 
 import txl_tf
 from txl_tf import presets
-from txl_tf.layers import chunks
 from txl_tf.training import flops
 from txl_tf.training.optimizers.muon import count_joint_matrices, is_layer_matrix, orthogonalize
 from txl_tf.training.step import compute_gradients
@@ -94,22 +93,6 @@ def test_each_part_of_a_batch_projects_the_positions():
     for n_replicas, training in ((1, split), (2, dataclasses.replace(split, accumulate_steps=1))):
         found = flops.count_step_flops(SMALL, training, n_replicas=n_replicas)
         assert found == once + positions
-
-
-@pytest.mark.slow
-def test_operations_of_a_head_in_chunks_are_those_that_are_compiled(monkeypatch):
-    monkeypatch.setattr(chunks, "LOGITS_PER_CHUNK", 15 * 23 - 1)
-    a_turn = 8 * 2 * SMALL.d_model * 23  # of 8, with 2 of the 15 tokens each; it is counted once
-    found = count_products(compile_step(SMALL, TRAINING)) + 7 * a_turn
-    assert count_flops(SMALL, TRAINING) == found
-
-
-@pytest.mark.parametrize("name", presets.names())
-def test_parameters_by_part_are_all_parameters(name):
-    assert (
-        sum(presets.model(name).count_parameters_by_part())
-        == presets.model(name).count_parameters()
-    )
 
 
 @pytest.mark.slow

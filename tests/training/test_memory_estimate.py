@@ -30,13 +30,6 @@ def test_what_saves_memory_lowers_the_estimate(change):
     assert less < more
 
 
-def test_the_parts_of_the_activations_are_all_of_them():
-    parts = step_memory.estimate_activations(SMALL, TRAINING)
-    memory = step_memory.estimate_memory(SMALL, TRAINING)
-    assert sum(parts.values()) == memory.activations
-    assert min(parts.values()) >= 0
-
-
 def test_replicas_and_parts_of_a_batch_hold_their_own_rows_only():
     whole = step_memory.estimate_activations(SMALL, TRAINING)
     larger = dataclasses.replace(TRAINING, train_batch_size=18, accumulate_steps=3)

@@ -77,20 +77,6 @@ def test_others_name_a_chief_that_does_not_answer():
         wait_for_processes(clusters[1], 1.0)
 
 
-@pytest.mark.slow
-def test_a_process_that_has_gone_again_is_missing():
-    clusters = make_clusters(3)
-    chief = Waiting(clusters[0], 4.0)
-    code = (
-        "from txl_tf.training.cluster import Cluster\n"
-        "from txl_tf.training.rendezvous import wait_for_processes\n"
-        f"wait_for_processes({clusters[1]!r}, 1.0)"
-    )
-    subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert "worker 1" in chief.finish()
-    assert "worker 2" in chief.outcome
-
-
 def test_what_is_no_process_of_the_run_is_left_aside():
     clusters = make_clusters(2)
     chief = Waiting(clusters[0])

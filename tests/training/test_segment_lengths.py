@@ -18,6 +18,7 @@ from small_runs import (
     make_trainer,
     run_steps,
 )
+from tables import slow_after
 
 import txl_tf
 from txl_tf.runs.checkpoint_files import list_checkpoints
@@ -95,7 +96,7 @@ def differentiate(model, segment, first, document_starts=None):
     return tf.reduce_sum(nats), [tf.convert_to_tensor(x) for x in tape.gradient(loss, weights)]
 
 
-@pytest.mark.parametrize("half_loss", [True, False])
+@pytest.mark.parametrize("half_loss", slow_after(1, [True, False]))
 def test_a_step_is_that_on_a_longer_segment_scored_at_its_end(half_loss, one_replica):
     """With documents, which hide the context before them."""
     config = dataclasses.replace(EXTRA, reset_at_documents=True, half_loss=half_loss)
@@ -181,6 +182,7 @@ def test_steps_of_random_lengths_are_those_of_segments_cut_by_hand(one_replica):
         np.testing.assert_allclose(weight, expected, rtol=0, atol=2e-5, err_msg=weight.path)
 
 
+@pytest.mark.slow
 def test_parts_of_random_lengths_make_the_step_of_the_whole_batch(one_replica):
     """Each part has the share of its tokens that have a loss."""
     plain, found = (
