@@ -127,6 +127,7 @@ def test_exact_contexts_are_windows(model, context_len):
     np.testing.assert_allclose(found, expected, **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_continuations_are_scored(model):
     ids = make_ids(13, batch=1)[0]
     scorer = ContinuationScorer(make_reader(model), batch_size=2)

@@ -12,12 +12,13 @@ from tables import slow_after
 import txl_tf
 
 LAMB = dataclasses.replace(RESETTING, optimizer="lamb", weight_decay=0.1, ema=0.9, remat=True)
-MODEL = dataclasses.replace(DROPPING, n_layer=1, cutoffs=(13,), div_val=2, untie_r=True)
+MODEL = dataclasses.replace(DROPPING, n_layer=1)
+ADAPTIVE = dataclasses.replace(MODEL, cutoffs=(13,), div_val=2, untie_r=True)
 
 
-def compile_step(dtype, config):
+def compile_step(model_config, dtype, config):
     """Returns the HLO of forward and backward pass, clipping, update and memory of one replica."""
-    model = txl_tf.TransformerXL(MODEL, seed=3, remat=config.remat, dtype=dtype)
+    model = txl_tf.TransformerXL(model_config, seed=3, remat=config.remat, dtype=dtype)
     optimizer = txl_tf.training.make_optimizer(config)
     optimizer.build(model.trainable_variables)
 
@@ -41,15 +42,14 @@ def compile_step(dtype, config):
 
 
 CASES = [
-    pytest.param(("float32", RESETTING), id="float32"),
-    pytest.param(("mixed_bfloat16", LAMB), id="bfloat16_lamb_remat"),
+    pytest.param((MODEL, "float32", RESETTING), id="float32"),
+    pytest.param((ADAPTIVE, "mixed_bfloat16", LAMB), id="adaptive_bfloat16_lamb_remat"),
 ]
 
 
 @pytest.fixture(scope="module", params=slow_after(1, CASES))
 def hlo(request):
-    dtype, config = request.param
-    return compile_step(dtype, config)
+    return compile_step(*request.param)
 
 
 def test_the_step_has_static_shapes_only(hlo):
@@ -87,7 +87,7 @@ def test_a_compiled_loop_makes_the_steps_of_separate_calls():
     segments = tf.constant(segments, tf.int32)
 
     def make_step():
-        model = txl_tf.TransformerXL(MODEL, seed=3)
+        model = txl_tf.TransformerXL(ADAPTIVE, seed=3)
         optimizer = txl_tf.training.make_optimizer(RESETTING)
         optimizer.build(model.trainable_variables)
 

@@ -248,7 +248,7 @@ def test_a_folder_of_damaged_checkpoints_starts_nothing_anew(saved):
             checkpointer.restore()
 
 
-def test_parts_of_a_killed_first_save_do_not_mix_with_those_of_fewer_processes(tmp_path):
+def test_parts_of_a_killed_first_save_are_not_mixed_in(tmp_path):
     run = Bare()
     run.set_step(5)
     checkpointer = make_checkpointer(tmp_path, run)

@@ -36,7 +36,7 @@ def trainer(one_replica, monkeypatch):
     return make_trainer(one_replica, SHALLOW, HALF)
 
 
-def test_large_gradients_skip_the_step_and_halve_the_scale(trainer):
+def test_gradients_too_large_are_skipped_and_halve_the_scale(trainer):
     set_scale(trainer, 2.0**30)
     before = read_variables(trainer)
     interval = run_steps(trainer, [1])
@@ -61,7 +61,7 @@ def test_good_steps_in_a_row_double_the_scale(trainer):
 
 
 @pytest.mark.slow
-def test_large_gradients_on_one_replica_skip_the_step_on_all(two_replicas):
+def test_gradients_too_large_on_one_replica_are_skipped_on_all(two_replicas):
     """Keras' own scaling asks the first replica alone, before the reduction."""
     trainer = make_trainer(two_replicas, SHALLOW, HALF)
     compute = trainer.compute_gradients

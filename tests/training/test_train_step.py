@@ -50,7 +50,7 @@ def test_a_traced_step_builds_an_optimizer_that_is_not():
         np.testing.assert_array_equal(one.numpy(), other.numpy(), err_msg=one.path)
 
 
-def test_the_norm_is_that_of_the_mean_loss():
+def test_the_norm_is_that_of_the_gradients_of_the_mean_loss():
     model = txl_tf.TransformerXL(SHALLOW, seed=3)
     with tf.GradientTape() as tape:
         hidden, _ = model(IDS, model.initial_memory(3, 7), span=TRAINING.span)

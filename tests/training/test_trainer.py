@@ -22,6 +22,7 @@ from small_runs import (
     read_variables,
     run_steps,
 )
+from tables import slow_after
 
 import txl_tf
 from txl_tf.errors import UserError
@@ -62,14 +63,31 @@ def test_a_call_equals_a_plain_loop_of_steps(one_replica):
         np.testing.assert_allclose(found, expected.numpy(), atol=1e-3)
 
 
-def test_compiled_steps_equal_uncompiled_ones(one_replica):
-    table = [
-        run_steps(make_trainer(one_replica, SHALLOW, jit=jit), [5])[1:]
-        for jit in ("none", "chains", "whole")
-    ]
+@pytest.mark.parametrize("jit", slow_after(1, ["whole", "chains"]))
+def test_compiled_steps_equal_uncompiled_ones(jit, one_replica):
+    found, expected = (
+        run_steps(make_trainer(one_replica, SHALLOW, jit=each), [5])[1:] for each in (jit, "none")
+    )
     # XLA sums in another order: float32 rounding over 5 steps.
-    np.testing.assert_allclose(table[1], table[0], rtol=1e-5)
-    np.testing.assert_allclose(table[2], table[0], rtol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_compiled_replicas_make_the_steps_of_one(one_replica, two_replicas):
+    """With the memory of their own lanes, which documents empty."""
+    lanes = make_lanes(RESETTING, DOCUMENTS)
+    trainers = [
+        make_trainer(one_replica, SHALLOW, RESETTING),
+        make_trainer(two_replicas, SHALLOW, RESETTING, jit="whole"),
+    ]
+    one, two = (run_steps(trainer, [3, 7], lanes) for trainer in trainers)
+    # Sums in another order, float32, carried through the steps.
+    np.testing.assert_allclose(two.nats, one.nats, rtol=1e-5)
+    np.testing.assert_allclose(two.grad_norm, one.grad_norm, rtol=1e-5)
+    ((whole,),), (parts,) = map(read_memory, trainers)
+    is_empty = np.all(whole == 0, axis=-1)
+    assert 0 < is_empty.mean() < 1
+    np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-3)
 
 
 # float16 has 11 bits, bfloat16 8: 0.4 percent; the steps carry what they round off. The norm adds
