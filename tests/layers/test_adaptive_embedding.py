@@ -78,12 +78,3 @@ def test_gradients_reach_the_rows_of_the_ids_alone():
         for grad in gradients
     ]
     assert rows == [[2], [2], [], []]
-
-
-def test_a_layer_comes_back_from_its_config():
-    embedding = make_embedding(cutoffs=CUTOFFS, div_val=2)
-    again = AdaptiveEmbedding.from_config(embedding.get_config())
-    again.build()
-    again.set_weights(embedding.get_weights())
-    ids = np.arange(VOCABULARY, dtype="int32")[None]
-    np.testing.assert_array_equal(again(ids), embedding(ids))

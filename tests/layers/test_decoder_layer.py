@@ -49,20 +49,3 @@ def test_the_epsilon_is_added_to_the_variance_in_both_places(epsilon):
     for norm in (layer.attention_norm, layer.feed_forward_norm):
         expected = normalize(states, norm, epsilon)
         np.testing.assert_allclose(norm(states), expected, rtol=0, atol=1e-5)  # float32
-
-
-def test_nothing_is_dropped_outside_training():
-    dropping, inputs = make_layer(dropout=0.5, dropatt=0.5), make_inputs()
-    np.testing.assert_array_equal(dropping(*inputs, training=False), make_layer()(*inputs))
-
-
-def test_a_layer_comes_back_from_its_config():
-    layer = make_layer(
-        dropout=0.25, dropatt=0.5, layer_norm_epsilon=0.1, kernel_initializer="he_normal"
-    )
-    config = layer.get_config()
-    again = DecoderLayer.from_config(config)
-    assert again.get_config() == config
-    again.build((BATCH, QUERIES, WIDTH))
-    again.set_weights(layer.get_weights())
-    np.testing.assert_array_equal(again(*make_inputs()), layer(*make_inputs()))

@@ -27,9 +27,3 @@ def test_the_inner_layer_is_dropped_in_training_alone():
     trained = np.asarray(layer(HIDDEN, training=True))
     assert np.abs(trained - plain).max() > 1e-2
     assert np.all(trained != 0)  # not the outer one
-
-
-def test_a_layer_comes_back_from_its_config():
-    config = FeedForward(d_inner=INNER, dropout=0.25, kernel_initializer="he_normal").get_config()
-    assert FeedForward.from_config(config).get_config() == config
-    assert (config["d_inner"], config["dropout"]) == (INNER, 0.25)

@@ -38,7 +38,7 @@ ARGUMENTS = {
     | {"dropatt": 0.5, "qkv_dropout": 0.25, "is_locked": True, "seed": 3},
     "WordDropout": {"rate": 0.25, "seed": 3},
 }
-POLICIES = pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+POLICIES = pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 
 
 def list_layers():
@@ -92,25 +92,14 @@ def test_every_public_layer_is_tested():
 
 @POLICIES
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_a_layer_comes_back_with_an_equal_config(name, policy):
+def test_a_layer_comes_back_with_its_config_and_results(name, policy):
     layer = make_layer(name, dtype=policy)
     again = come_back(layer)
     assert type(again) is type(layer)
     assert again.get_config() == layer.get_config()
     assert again.dtype_policy == layer.dtype_policy
-
-
-@POLICIES
-@pytest.mark.parametrize("name", ARGUMENTS)
-def test_a_layer_that_comes_back_gives_the_same(name, policy):
-    layer = make_layer(name, dtype=policy)
-    again = come_back(layer)
-    np.testing.assert_array_equal(
-        *(
-            keras.ops.convert_to_numpy(keras.ops.cast(call(each), "float32"))
-            for each in (layer, again)
-        )
-    )
+    found, expected = (keras.ops.cast(call(each), "float32") for each in (again, layer))
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("name", [name for name in ARGUMENTS if "seed" in ARGUMENTS[name]])

@@ -40,15 +40,6 @@ def test_all_weights_exist_after_construction():
     assert len(set(before)) == len(before)
 
 
-def test_a_model_comes_back_from_its_config():
-    model = make_model(cutoffs=(5, 12), div_val=2, untie_r=True)
-    again = TransformerXL.from_config(model.get_config())
-    assert again.config == model.config
-    again.set_weights(model.get_weights())
-    hidden, other = (each(make_ids(), each.initial_memory(BATCH, 7))[0] for each in (model, again))
-    np.testing.assert_array_equal(hidden, other)
-
-
 def test_a_seed_fixes_the_weights():
     first, second, other = (TransformerXL(make_config(), seed=seed) for seed in (5, 5, 6))
     for one, same in zip(first.weights, second.weights, strict=True):
@@ -89,9 +80,8 @@ def test_uniform_weights_stay_within_the_range_of_the_config():
 WORDS = {"cutoffs": (5, 12), "div_val": 2, "d_embed": 8}
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_word_models_train_with_weights_of_less_than_float32(dtype):
-    model = TransformerXL(make_config(**WORDS), seed=1, dtype=dtype)
+def test_a_word_model_trains_with_weights_of_float16():
+    model = TransformerXL(make_config(**WORDS), seed=1, dtype="float16")
 
     @tf.function
     def compute():
@@ -108,11 +98,6 @@ def test_projections_start_independent_of_the_tables():
     table, projection = np.ravel(embedding.tables[0]), np.ravel(embedding.projections[0])
     size = min(table.size, projection.size)  # 40 draws: chance stays below 0.6
     assert abs(np.corrcoef(table[:size], projection[:size])[0, 1]) < 0.6
-
-
-def test_a_model_comes_back_with_its_dtype_policy():
-    model = TransformerXL(make_config(), dtype="mixed_bfloat16")
-    assert TransformerXL.from_config(model.get_config()).compute_dtype == "bfloat16"
 
 
 def test_a_shape_that_is_not_fixed_is_an_error():
