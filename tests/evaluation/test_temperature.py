@@ -8,7 +8,7 @@ import tensorflow as tf
 from small_lstm import CONFIG as LSTM_CONFIG
 from small_lstm import make_model as make_lstm
 from small_model import make_ids, make_model
-from small_runs import MODEL, TEXT, TRAINING
+from small_runs import MODEL, TRAINING, Text
 
 import txl_tf
 from txl_tf.architectures.choice import make_cached_model
@@ -18,11 +18,10 @@ from txl_tf.inference.scoring import Scorer
 from txl_tf.layers import chunks
 from txl_tf.runs.folder import RunConfig
 
-pytestmark = pytest.mark.slow
-
 TEMPERATURE, SPAN = 1.7, AttentionSpan(7)
 EVALUATION = txl_tf.EvalConfig(5, 7, eval_batch_size=2)
 HOT = dataclasses.replace(EVALUATION, temperature=TEMPERATURE)
+TEXT = Text(make_ids(31)[0])
 # A projected embedding, and the plain one; the biases of the softmax are random in both.
 WIDTHS = pytest.mark.parametrize("d_embed", [6, 10])
 
@@ -59,14 +58,13 @@ def test_a_temperature_of_1_is_none():
     np.testing.assert_array_equal(model.nll(hidden, ids, temperature=1.0), model.nll(hidden, ids))
 
 
-@pytest.mark.parametrize("jit", ["none", "whole"])
-def test_an_evaluation_has_it(jit):
+def test_an_evaluation_has_it():
     model = make_model()
-    plain, hot = (Evaluator(model, config, jit=jit).score(TEXT) for config in (EVALUATION, HOT))
+    plain, hot = (Evaluator(model, config).score(TEXT) for config in (EVALUATION, HOT))
     assert plain.tokens == hot.tokens == len(TEXT) - 1
     assert abs(hot.total_nats / plain.total_nats - 1) > 0.05
     hidden, ids, targets = [], TEXT.ids[None, :-1], TEXT.ids[None, 1:]
-    lanes = Evaluator(model, dataclasses.replace(HOT, eval_batch_size=1), jit=jit)
+    lanes = Evaluator(model, dataclasses.replace(HOT, eval_batch_size=1))
     memory = model.initial_memory(1, SPAN.mem_len)
     for start in range(0, ids.shape[1], 5):
         of_segment, memory = model(ids[:, start : start + 5], memory, span=SPAN)

@@ -176,25 +176,9 @@ def test_large_logits_of_other_bins_spoil_no_gradient():
         assert np.isfinite(values).all()
 
 
-def test_losses_need_no_tf_function():
-    softmax, embedding = make_layers(cutoffs=CUTOFFS, div_val=2)
-    nll = softmax(make_hidden(), make_targets(), embedding=embedding)
-    expected = -gather(softmax.log_probs(make_hidden(), embedding), make_targets())
-    np.testing.assert_allclose(nll, expected, **CLOSE)
-
-
 def test_one_token_alone_has_its_loss():
     softmax, embedding = make_layers(cutoffs=CUTOFFS, div_val=2)
     hidden, targets = make_hidden()[:1, :1], tf.constant([[16]])
     nll = tf.function(softmax)(hidden, targets, embedding=embedding)
     expected = -gather(softmax.log_probs(hidden, embedding), targets)
     np.testing.assert_allclose(nll, expected, **CLOSE)
-
-
-def test_losses_are_float32_for_hidden_states_of_less():
-    softmax, embedding = make_layers(cutoffs=CUTOFFS, div_val=2)
-    hidden = tf.cast(make_hidden(), "bfloat16")
-    nll = tf.function(softmax)(hidden, make_targets(), embedding=embedding)
-    log_probs = softmax.log_probs(hidden, embedding)
-    assert (nll.dtype, log_probs.dtype) == (tf.float32, tf.float32)
-    np.testing.assert_allclose(nll, -gather(log_probs, make_targets()), **CLOSE)

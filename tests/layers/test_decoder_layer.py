@@ -36,16 +36,9 @@ def test_each_part_is_added_and_then_normalised():
     np.testing.assert_allclose(layer(*inputs), hidden, rtol=0, atol=2e-5)  # float32, two sums
 
 
-def test_a_state_that_hardly_varies_is_normalised_all_the_same():
-    """The release's epsilon is 1e-12: with 1e-3 such a state would vanish."""
-    norm = make_layer().feed_forward_norm
-    states = 1e-3 * make_inputs()[0]
-    np.testing.assert_allclose(norm(states), normalize(states, norm), rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("epsilon", [1e-5, 0.1])
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.1])
 def test_the_epsilon_is_added_to_the_variance_in_both_places(epsilon):
     layer, states = make_layer(layer_norm_epsilon=epsilon), 1e-3 * make_inputs()[0]
     for norm in (layer.attention_norm, layer.feed_forward_norm):
         expected = normalize(states, norm, epsilon)
-        np.testing.assert_allclose(norm(states), expected, rtol=0, atol=1e-5)  # float32
+        np.testing.assert_allclose(norm(states), expected, rtol=0, atol=1e-4)  # float32

@@ -20,7 +20,7 @@ def test_a_query_sees_the_memory_and_the_segment_up_to_itself(tgt_len, mem_len, 
 
 
 @pytest.mark.parametrize("mem_len", [1, 3, 11])
-def test_with_its_own_key_counted_every_query_sees_as_many_keys_as_the_memory(mem_len):
+def test_with_its_own_key_counted_a_query_sees_mem_len_keys(mem_len):
     mask = make_attention_mask(LENGTH, mem_len, same_length=True, counts_self=True)
     expected = [
         [i < j <= i + mem_len for j in range(mem_len + LENGTH)]  # i + M is its own
@@ -54,7 +54,7 @@ def number_documents(mem_len):
 
 
 @pytest.mark.parametrize("mem_len", [0, 3, 7])
-def test_keys_are_of_the_document_of_a_query_if_none_begins_between_them(mem_len):
+def test_keys_share_a_document_if_none_begins_between(mem_len):
     numbers = number_documents(mem_len)
     expected = numbers[:, mem_len:, None] == numbers[:, None, :]
     same_document = compare_documents(tf.constant(STARTS), mem_len)

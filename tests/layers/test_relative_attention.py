@@ -84,31 +84,6 @@ def test_keys_of_other_documents_are_zeros_that_are_attended_to(same_length, jit
     np.testing.assert_allclose(attend(*tensors, mask, same_document), expected, **CLOSE)
 
 
-def test_a_memory_of_zeros_is_attended_to():
-    attention, (hidden, memory, positions, u, v, mask) = make_attention(), make_inputs()
-    with_zeros = attention(hidden, memory * 0, positions, u, v, mask)
-    without = attention(
-        hidden, memory[:, :0], positions[MEMORY:], u, v, make_attention_mask(QUERIES, 0)
-    )
-    assert np.abs(with_zeros - without).max() > 1e-2
-
-
-def test_the_memory_gives_gradients_to_the_kernel():
-    attention, (hidden, memory, *rest) = make_attention(), make_inputs()
-    with tf.GradientTape() as tape:
-        attended = attention(hidden * 0, memory, *rest)  # then only the memory's part is left
-    gradient = np.asarray(tape.gradient(attended, attention.qkv_kernel.value))
-    assert np.abs(gradient[:, : HEADS * HEAD_SIZE]).max() == 0  # no queries from the memory
-    assert np.abs(gradient[:, HEADS * HEAD_SIZE :]).max() > 0
-
-
-def test_attention_weights_are_dropped_in_training_alone():
-    attention, inputs = make_attention(dropatt=0.5, seed=3), make_inputs()
-    plain = make_attention()(*inputs)
-    np.testing.assert_array_equal(attention(*inputs, training=False), plain)
-    assert np.abs(attention(*inputs, training=True) - plain).max() > 1e-2
-
-
 def test_scores_far_below_zero_keep_their_order_in_bfloat16():
     attention = make_attention(dtype="mixed_bfloat16")
     inputs = make_inputs(same_length=True)

@@ -1,7 +1,5 @@
 """Every position encoding beside a reference in NumPy, and in all the ways to compute it."""
 
-import itertools
-
 import keras
 import numpy as np
 import pytest
@@ -65,22 +63,13 @@ def read(model, span, *, training=False):
 @READINGS
 def test_hidden_states_and_losses_are_those_of_the_reference(name, span):
     model = make_model(name)
+    assert model.count_params() == model.config.count_parameters()
     hidden = read(model, span)
     expected = read_text(model, TEXT[0, :-1], LENGTH, span)
     np.testing.assert_allclose(hidden[0], expected, rtol=0, atol=TOLERANCE)
     nats = model.nll(hidden, TARGETS)[0]
     expected = compute_nats(list_weights(model), expected, TARGETS[0])
     np.testing.assert_allclose(nats, expected, rtol=0, atol=TOLERANCE)
-
-
-def test_each_encoding_has_weights_and_results_of_its_own():
-    models = [make_model(name) for name in CASES]
-    for model in models:
-        sizes = [int(np.prod(variable.shape)) for variable in model.trainable_variables]
-        assert sum(sizes) == model.config.count_parameters()
-    found = [read(model, choose_span(name)) for name, model in zip(CASES, models, strict=True)]
-    for one, other in itertools.combinations(found, 2):
-        assert np.abs(one - other).max() > 0.1
 
 
 @pytest.mark.parametrize(

@@ -53,17 +53,6 @@ def test_a_future_token_changes_no_earlier_loss(same_length):
     assert np.all(np.abs(before[:, 4] - after[:, 4]) > 1e-3)
 
 
-def test_a_token_that_left_the_memory_changes_nothing():
-    model, ids, span = make_model(n_layer=1), make_ids(15), AttentionSpan(3)
-    changed = ids.copy()
-    changed[:, 6] = (changed[:, 6] + 1) % VOCABULARY  # segments begin at 5 and 10
-    before, after = (read(model, tokens, 5, span) for tokens in (ids, changed))
-    np.testing.assert_array_equal(before[:, 10:], after[:, 10:])
-    changed[:, 7] = (changed[:, 7] + 1) % VOCABULARY  # the oldest that the memory keeps
-    after = read(model, changed, 5, span)
-    assert np.all(np.abs(before[:, 10] - after[:, 10]).max(axis=-1) > 1e-3)
-
-
 def test_rows_of_a_batch_know_nothing_of_each_other():
     model, ids, span = make_model(), make_ids(15), AttentionSpan(7)
     changed = ids.copy()
@@ -116,15 +105,6 @@ def test_no_gradient_flows_into_the_memory():
         tape.watch(memory)
         hidden, _ = model(ids, memory)
     assert tape.gradient(hidden, list(memory)) == [None] * 3
-
-
-@pytest.mark.parametrize("mem_len", [3, 7])
-def test_the_new_memory_carries_no_gradient(mem_len):
-    model = make_model()
-    with tf.GradientTape() as tape:
-        _, memory = model(make_ids(), model.initial_memory(BATCH, mem_len))
-    weights = [variable.value for variable in model.trainable_variables]
-    assert tape.gradient(list(memory), weights) == [None] * len(weights)
 
 
 def test_resetting_empties_the_rows_asked_and_no_others():
