@@ -1,4 +1,3 @@
-import dataclasses
 import itertools
 import math
 
@@ -110,19 +109,6 @@ def test_documents_are_scored_as_if_each_was_read_alone(model, tgt_len, jit):
     assert abs(score.total_nats - evaluate(model, TEXT, config).total_nats) > 0.1
 
 
-def test_documents_are_scored_in_any_lane(model):
-    # A lane begins with an empty memory: so do these documents.
-    ids = np.tile(TEXT.ids[:14], 6)
-    text = Text(np.append(ids, ids[0]), range(0, 84, 14))
-    config = make_config(tgt_len=7, reset_at_documents=True)  # lanes begin at documents
-    alone, score = (
-        evaluate(model, text, dataclasses.replace(config, eval_batch_size=n_lanes))
-        for n_lanes in (1, 3)
-    )
-    assert score.total_nats == pytest.approx(alone.total_nats, rel=1e-6)  # float32
-    assert score.tokens == 84
-
-
 def test_without_resetting_documents_change_nothing(model):
     assert evaluate(model, DOCUMENTS, make_config()) == evaluate(model, TEXT, make_config())
 
@@ -144,17 +130,6 @@ def test_an_evaluation_can_stop_after_some_segments(model):
     expected = sum(sum_nll(model, lane, config.span, config.tgt_len) for lane in starts)
     assert score.tokens == 2 * 3 * config.tgt_len
     assert score.total_nats == pytest.approx(expected, rel=1e-6)  # float32
-
-
-def test_a_model_with_bins_is_scored_as_by_its_whole_distribution():
-    config = dataclasses.replace(DROPPING, cutoffs=(7, 13), div_val=2)
-    model, span = txl_tf.TransformerXL(config, seed=7), make_config().span
-    ids = tf.constant(TEXT.ids[None])
-    hidden, _ = model(ids[:, :-1], model.initial_memory(1, span.mem_len), span=span)
-    log_probs = model.log_probs(hidden)[0].numpy()
-    expected = -log_probs[np.arange(len(TEXT) - 1), TEXT.ids[1:]].sum(dtype=np.float64)
-    config = make_config(eval_batch_size=1)
-    assert evaluate(model, TEXT, config).total_nats == pytest.approx(expected, rel=1e-6)  # float32
 
 
 def test_a_text_of_one_token_is_refused(model):

@@ -94,11 +94,6 @@ def test_a_memory_a_layer_makes_warm_lanes_exact(golden, changes):
     assert max(list_errors(model, text, config, (16,), warm_len=warm_len)) < 2e-6  # float32
 
 
-def test_warm_lanes_count_every_token_once(golden):
-    model, text, config = golden
-    assert score(make_evaluator(model, config, 7), text, warm_len=46).tokens == len(text) - 1
-
-
 def test_segments_that_warm_are_no_part_of_some_segments(golden):
     model, text, config = golden
     evaluator = make_evaluator(model, config, 7)

@@ -2,7 +2,6 @@ import math
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from small_language_model import WORDS, make_model
 
 import txl_tf
@@ -22,17 +21,6 @@ def test_a_score_adds_up(lm):
     assert score.bits_per_token == pytest.approx(score.total_nats / 8 / math.log(2))
     assert score.perplexity == pytest.approx(2**score.bits_per_token)
     assert score.bpc is None  # words
-
-
-def test_the_likeliest_tokens_are_those_of_one_pass():
-    """Greedy: each new token is the likeliest after all before it, read without memory."""
-    lm = make_model(13, mem_len=37, tgt_len=5, same_length=True)
-    prompt = np.array([2, 7, 1, 8, 2, 8, 1], np.int32)
-    ids = np.concatenate([prompt, lm.generate(prompt, max_new_tokens=17, temperature=0)])
-    memory = lm.model.initial_memory(1, 37)
-    hidden, _ = lm.model(tf.constant(ids[None]), memory, span=lm.span)
-    likeliest = lm.model.log_probs(hidden).numpy()[0].argmax(-1)
-    np.testing.assert_array_equal(ids[len(prompt) :], likeliest[len(prompt) - 1 : -1])
 
 
 def test_equal_seeds_give_equal_texts(lm):
@@ -123,17 +111,6 @@ def test_the_unknown_word_is_banned_unless_others_are():
     text = lm.generate("the", max_new_tokens=60, temperature=9, banned=["the"])
     assert "<unk>" in text
     assert "the" not in text
-
-
-@pytest.mark.slow
-def test_a_penalty_makes_repetition_rarer():
-    lm = make_model(13)
-    prompt = np.array([5], np.int32)
-    new = [
-        len(set(lm.generate(prompt, max_new_tokens=12, repetition_penalty=p, temperature=0)))
-        for p in (1.0, 50.0)
-    ]
-    assert new[0] < new[1]
 
 
 def test_a_text_continues_with_the_space_between_two_words(lm):

@@ -8,7 +8,6 @@ from tables import slow_after
 
 from txl_tf.inference.litert import TensorFlowOperations
 from txl_tf.inference.stateless_step import StatelessStep, StepInputs
-from txl_tf.inference.step_weights import read_weights
 
 SAME = {"rtol": 0, "atol": 2e-5}
 RICHEST = ("divided_words", "shaw_biased", "clamped_token")
@@ -33,15 +32,6 @@ def test_steps_have_the_log_probabilities_of_the_live_model(name):
     lm = make_lm(fields, evaluation)
     cached, ids = make_cached(lm, tgt_len, is_masked=is_masked), draw_ids(lm, n_rows, 30)
     np.testing.assert_allclose(run_step(cached, ids), read_live(cached, ids), **SAME)
-
-
-def test_distances_that_are_clamped_are_stored_once():
-    lm = make_lm({}, {"mem_len": 13, "clamp_len": 4})
-    for tgt_len in (1, 3):
-        (matrix, *_), *_ = (
-            layer.distances for layer in read_weights(make_cached(lm, tgt_len)).layers
-        )
-        assert matrix.rows.shape == (3, 5, 5)
 
 
 def test_the_length_is_that_of_the_filled_memory():

@@ -141,15 +141,6 @@ def test_a_text_ends_with_its_first_stop_across_calls_of_the_loop(chars):
     assert generate(chars, "abc", stops=[text[50:60], stop, text[60:70]]) == text[:37]
 
 
-@pytest.mark.slow
-def test_a_text_of_subwords_ends_with_its_stop(subwords):
-    lm, banned = make_model(subwords), [*BYTE_PIECES, "<unk>", "\n"]
-    text = generate(lm, "the cat", banned=banned)
-    for stop in (text[31:34], text[40:47], "o"):
-        found = generate(lm, "the cat", banned=banned, stops=[stop])
-        assert found == text[: text.index(stop) + len(stop)]
-
-
 def test_a_stop_does_not_begin_in_the_prompt(chars):
     text = generate(chars, "abc")
     stop = "bc" + text[:2]

@@ -19,22 +19,6 @@ def test_a_query_sees_the_memory_and_the_segment_up_to_itself(tgt_len, mem_len, 
     np.testing.assert_array_equal(mask, expected)
 
 
-@pytest.mark.parametrize("mem_len", [1, 3, 11])
-def test_with_its_own_key_counted_a_query_sees_mem_len_keys(mem_len):
-    mask = make_attention_mask(LENGTH, mem_len, same_length=True, counts_self=True)
-    expected = [
-        [i < j <= i + mem_len for j in range(mem_len + LENGTH)]  # i + M is its own
-        for i in range(LENGTH)
-    ]
-    np.testing.assert_array_equal(mask, expected)
-    np.testing.assert_array_equal(np.sum(mask, axis=1), [mem_len] * LENGTH)
-
-
-def test_without_the_same_length_nothing_is_counted():
-    mask = make_attention_mask(LENGTH, 3, counts_self=True)
-    np.testing.assert_array_equal(mask, make_attention_mask(LENGTH, 3))
-
-
 @pytest.mark.parametrize("mem_len", [0, 1, 3, 5, 7, 11])
 def test_memory_is_the_last_of_old_memory_and_segment(mem_len):
     rng = np.random.default_rng(3)
