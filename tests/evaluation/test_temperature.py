@@ -52,13 +52,13 @@ def test_losses_are_those_of_the_flattened_distribution(d_embed, is_whole, monke
     np.testing.assert_allclose(found, expected, rtol=1e-5)  # float32
 
 
-def test_a_temperature_of_1_is_none():
+def test_a_temperature_of_1_changes_no_loss():
     model, ids = make_model(), make_ids()
     hidden = read(model, ids)
     np.testing.assert_array_equal(model.nll(hidden, ids, temperature=1.0), model.nll(hidden, ids))
 
 
-def test_an_evaluation_has_it():
+def test_an_evaluation_has_the_losses_of_the_flattened_distribution():
     model = make_model()
     plain, hot = (Evaluator(model, config).score(TEXT) for config in (EVALUATION, HOT))
     assert plain.tokens == hot.tokens == len(TEXT) - 1
@@ -73,7 +73,7 @@ def test_an_evaluation_has_it():
     assert lanes.score(TEXT).total_nats == pytest.approx(expected.sum(), rel=1e-5)
 
 
-def test_scores_of_texts_have_it():
+def test_scores_of_texts_have_the_temperature():
     model, ids = make_model(), make_ids(13)
     (piece,) = Scorer(
         model, AttentionSpan(31), 13, mask_empty_memory=False, jit="none", temperature=TEMPERATURE
@@ -83,7 +83,7 @@ def test_scores_of_texts_have_it():
     np.testing.assert_allclose(piece.nats, expected[0], rtol=1e-5)
 
 
-def test_an_lstm_has_it():
+def test_losses_of_an_lstm_have_the_temperature():
     config = dataclasses.replace(LSTM_CONFIG, cutoffs=(), div_val=1)
     model, ids = make_lstm(config), make_ids()
     cached = make_cached_model(model, AttentionSpan(0), 5, temperature=TEMPERATURE)

@@ -94,7 +94,7 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_true_means_what_was_tuned(run):
+def test_dynamic_true_scores_with_the_tuned_rates(run):
     lm, text = load(run), make_texts()[7]
     config = DynamicConfig("rms", 0.01, 0.1, 1e-3, 7)
     one_lane = dataclasses.replace(lm.evaluation, eval_batch_size=1)

@@ -77,11 +77,11 @@ def test_texts_have_the_losses_of_the_live_model(exported):
     found = exported.call("score_text", texts=TEXTS)
     rows = np.split(found["token_nats"], found["row_splits"][1:-1])
     ids = np.split(found["token_ids"], found["row_splits"][1:-1])
-    for index, text in enumerate(TEXTS):
+    scores = exported.lm.score(TEXTS, mask_empty_memory=exported.is_masked, jit="none")
+    for index, (text, score) in enumerate(zip(TEXTS, scores, strict=True)):
         expected = exported.score_live(WORDS.encode(text))
         np.testing.assert_array_equal(ids[index], WORDS.encode(text))
         np.testing.assert_allclose(rows[index], expected, **SAME)
-        (score,) = exported.lm.score([text], mask_empty_memory=exported.is_masked, jit="none")
         np.testing.assert_allclose(rows[index][1:], score.nats, **SAME)
         assert found["tokens"][index] == max(len(expected) - 1, 0)
         total = expected.sum(dtype=np.float64)

@@ -52,7 +52,7 @@ def test_the_memory_holds_the_last_tokens():
     assert seen == [(7, 7), (10, 10), (15, MEM_LEN)]
 
 
-def test_a_text_is_cut_where_its_prompt_ends_and_where_the_memory_begins():
+def test_a_text_is_cut_at_its_prompt_and_its_memory():
     _, text = make_text(CHARS)
     prompt = PROMPTS["char"]
     assert text.cut(1000) == [(prompt, True, True)]

@@ -69,7 +69,7 @@ def test_int8_scores_as_floats_of_its_values_do(name):
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("lm1b", "int8"), ("word_large", "bfloat16")])
-def test_the_loss_hardly_changes(name, dtype):
+def test_the_mean_loss_hardly_changes(name, dtype):
     model, ids = load(name)
     found, expected = score(quantize(model, dtype), ids)[0], score(model, ids)[0]
     np.testing.assert_allclose(np.mean(found), np.mean(expected), rtol=0, atol=0.03)
@@ -146,7 +146,7 @@ def test_a_quantized_model_comes_back_from_its_file(tmp_path):
     np.testing.assert_array_equal(score(again, ids)[0], score(packed, ids)[0])
 
 
-def test_errors():
+def test_an_unknown_dtype_and_a_quantized_model_are_refused():
     model, _ = load("char")
     with pytest.raises(txl_tf.UserError, match="`dtype` must be 'bfloat16' or 'int8'"):
         quantize(model, "int4")

@@ -170,7 +170,7 @@ def test_a_chain_takes_settings_and_missing_tensors():
             assert scale(tf.ones(2), None, factor=3).numpy().tolist() == [3, 3]
 
 
-def test_a_late_zero_is_zero_and_passes_on_what_is_not_a_number():
+def test_a_late_zero_is_zero_or_not_a_number():
     zeros = [float(make_late_zero(tf.constant([x, 1.0]))) for x in (-3.0, 0.0, 2.0, np.inf)]
     assert zeros == [0.0] * 4
     assert np.isnan(float(make_late_zero(tf.constant([np.nan, 1.0]))))

@@ -166,7 +166,7 @@ def test_the_memory_of_the_first_layer_is_the_embedding_after_dropout():
     np.testing.assert_allclose(kept[kept != 0], 2 * embedded[kept != 0], rtol=1e-6)
 
 
-def test_a_dropped_word_is_dropped_in_all_rows_and_the_softmax_keeps_it():
+def test_a_dropped_word_is_dropped_everywhere_but_in_the_softmax():
     model, ids = make_model(word_dropout=0.5), make_ids()
     _, memory = model(ids, model.initial_memory(BATCH, LENGTH), training=True)
     is_dropped = (np.asarray(memory[0]) == 0).all(axis=-1)

@@ -67,7 +67,7 @@ def test_the_model_has_the_losses_of_the_reference(model, expected, training, ji
 
 
 @COMPILED
-def test_cached_keys_and_values_have_them(model, expected, jit):
+def test_the_cached_model_has_the_losses_of_the_reference(model, expected, jit):
     cached = CachedModel(model, SPAN, TGT_LEN)
     read = tf.function(cached.read, jit_compile=jit, autograph=False)
     state, parts = cached.initial_state(BATCH), []
