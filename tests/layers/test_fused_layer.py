@@ -11,7 +11,7 @@ from txl_tf.compilation import CHAINS
 from txl_tf.layers import DecoderLayer, compare_documents, make_attention_mask
 from txl_tf.layers.fused_attention import Visibility
 from txl_tf.layers.fused_layer import run_layer
-from txl_tf.layers.fusion import chain, use_engine
+from txl_tf.layers.fusion import use_engine
 from txl_tf.layers.late_zero import make_late_zero
 
 BATCH, QUERIES, MEMORY, HEADS, HEAD_SIZE, WIDTH = 2, 3, 5, 7, 3, 13
@@ -154,20 +154,6 @@ def test_chains_alone_are_compiled_and_once_for_all_layers():
     assert all(body.attr["_XlaMustCompile"].b for body in bodies)
     assert sum(kind in ("MatMul", "BatchMatMulV2") for kind in kinds) == 18  # 9 a layer
     assert len(calls) == 2 * len(set(calls)) > 0
-
-
-def test_a_chain_takes_settings_and_missing_tensors():
-    @chain
-    def scale(tensor, other, *, factor):
-        return tensor * factor + (0 if other is None else other)
-
-    ones = tf.ones(3)
-    for context in (contextlib.nullcontext(), use_engine(CHAINS)):
-        with context:
-            assert scale(ones, None, factor=2).numpy().tolist() == [2, 2, 2]
-            assert scale(ones, None, factor=3).numpy().tolist() == [3, 3, 3]
-            assert scale(ones, ones, factor=3).numpy().tolist() == [4, 4, 4]
-            assert scale(tf.ones(2), None, factor=3).numpy().tolist() == [3, 3]
 
 
 def test_a_late_zero_is_zero_or_not_a_number():

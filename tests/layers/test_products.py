@@ -44,10 +44,3 @@ def test_the_kernel_of_a_single_row_is_not_copied_into_another_order():
     places = tf.zeros((1, 516)), tf.constant(KERNEL.T)
     compiled = function.experimental_get_compiler_ir(*places)(stage="optimized_hlo")
     assert not re.search(r"f32\[516,523\]\S* (transpose|copy)", compiled)
-
-
-def test_the_number_of_rows_may_be_unknown_when_traced():
-    function = tf.function(matmul_rows, autograph=False, reduce_retracing=True)
-    signature = tf.TensorSpec((None, 516)), tf.TensorSpec(KERNEL.shape)
-    found = function.get_concrete_function(*signature)(tf.ones((1, 516)), tf.constant(KERNEL))
-    np.testing.assert_allclose(found, KERNEL.sum(0, keepdims=True), rtol=0, atol=1e-4)
