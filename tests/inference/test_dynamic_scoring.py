@@ -119,9 +119,9 @@ def test_dynamic_true_scores_with_the_tuned_rates(run):
 @pytest.mark.slow
 def test_a_split_is_evaluated_with_the_statistics_of_the_run(run):
     lm, records = load(run), open_records(run / "records")
-    config = DynamicConfig("rms", 0.01, 0.1, 1e-3, 7)
+    config = DynamicConfig("rms", 0.01, 0.1, 1e-3, 5)  # of no other test: computed in one way
     one_lane = dataclasses.replace(lm.evaluation, eval_batch_size=1)
-    statistics = find_statistics(lm.model, one_lane, records.split("train"), 7)
+    statistics = find_statistics(lm.model, one_lane, records.split("train"), 5)
     evaluator = DynamicEvaluator(lm.model, one_lane, config, statistics, jit="auto")
     expected = evaluator.score(records.split("test"))
     found = lm.evaluate("test", dynamic=config)
