@@ -25,7 +25,7 @@ def test_only_the_bins_that_are_computed_count():
     assert count_token_flops(CONFIG, 12, n_bins=1)["softmax"] == 2 * 6 * (9 + 8)
 
 
-def test_each_text_has_its_own_keys_and_values_but_not_its_own_weights():
+def test_texts_share_weights_but_not_keys_and_values():
     one, three = (estimate_generation_memory(CONFIG, 12, n_texts=count) for count in (1, 3))
     assert three["keys and values"] == 3 * one["keys and values"]
     assert three["weights"] == one["weights"] == 4 * CONFIG.count_parameters()
