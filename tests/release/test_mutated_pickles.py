@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pickled_corpora
 import pytest
+from tables import slow_after
 
 from txl_tf.errors import UserError
 from txl_tf.release import Corpus, load_vocabulary, read_corpus
@@ -20,60 +21,25 @@ OPCODES = [operation.code.encode("latin-1") for operation in pickletools.opcodes
 HOSTILE = [
     b"cos\nsystem\nS'touch made'\n\x85R",
     b"c__builtin__\neval\nU\x011\x85R",
-    b"cbuiltins\nobject\n)\x81",
-    b"cnumpy\nndarray\n)R",
-    b"ccollections\nOrderedDict\n)R",
     b"c_codecs\nencode\nX\x01\x00\x00\x00aX\x06\x00\x00\x00latin1\x86R",
     b"r\xff\xff\xff\x7f",
-    b"r\xff\xff\xff\xff",
-    b"p2147483647\n",
-    b"j\x00\x00\x00\x00",
-    b"h\x00",
     b"\x8b\xff\xff\xff\x7f",
-    b"\x8e" + b"\xff" * 7 + b"\x0f",
-    b"\x8d" + b"\xff" * 7 + b"\x7f",
-    b"\x95" + b"\xff" * 8,
-    b"T\xff\xff\xff\xff",
     b"P1\n",
-    b"(" * 300,
-    b"]" * 300,
-    b"2" * 300,
     b"\x85" * 300,
-    b"K\x01\x85",
     b"I" + b"9" * 300 + b"\n",
-    b"F1e999\n",
 ]
 ODD_VALUES = [
     None,
-    True,
     -1,
-    7,
     2**70,
-    float("nan"),
     "",
-    "\n",
     "\ud800",
-    b"\xff\n",
     (),
-    [],
-    [[]],
-    [None],
-    [2**70],
     [0, 7],
-    [0, 5, 2, 7],
     list("abcdefg"),
-    list("1234567"),
-    ["the"] * 7,
     {},
-    {"a": []},
-    {"\xe9": 0},
-    np.zeros(0),
-    np.zeros(3),
     np.array(5),
-    np.array([2**63], np.uint64),
-    np.array([-1]),
     np.arange(6).reshape(2, 3),
-    np.ones(5, bool),
 ]
 
 
@@ -120,7 +86,7 @@ def read(path, data, reader=read_corpus):
         return str(error)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", slow_after(1, range(4)))
 def test_a_changed_pickle_is_read_or_refused_in_a_line(seed, tmp_path):
     rng, path = np.random.default_rng(seed), tmp_path / "cache.pkl"
     results = [read(path, mutate(rng)) for _ in range(250)]
@@ -149,7 +115,7 @@ def test_an_attribute_of_another_kind_is_read_or_refused_in_a_line(attribute, tm
         assert isinstance(result, Corpus) or "\n" not in result
 
 
-@pytest.mark.parametrize("base", range(len(BASES)))
+@pytest.mark.parametrize("base", slow_after(1, [2, 7]))
 def test_a_pickle_that_ends_early_is_refused(base, tmp_path):
     path, data = tmp_path / "cache.pkl", BASES[base]
     for size in range(1, len(data), 13):
