@@ -307,12 +307,7 @@ def test_a_missing_shard_is_named(tmp_path):
     get_line(error)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "pipe",
-    ],
-)
+@pytest.mark.parametrize("name", ["pipe"])
 def test_a_shard_that_is_no_file_is_named(name, tmp_path):
     copy_golden_folder(tmp_path)
     os.mkfifo(tmp_path / "pipe")

@@ -225,13 +225,7 @@ def test_a_member_of_two_sizes_is_refused(tmp_path):
     assert get_fault(path).startswith("its member 'data/0' is not stored as torch does")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        pickle.dumps(0x1950A86A20F9469CFC6C, 2),
-    ],
-)
+@pytest.mark.parametrize("content", [b"", pickle.dumps(0x1950A86A20F9469CFC6C, 2)])
 def test_an_older_format_is_refused(content, tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(content)
     reason = "it is not a zip file of torch 1.6 or newer; older formats are not supported"

@@ -110,12 +110,7 @@ def test_an_object_of_an_allowed_class_is_a_record(data):
     assert (read.kind, read.attributes) == ("C", {b"a": 7})
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        b"]b",
-    ],
-)
+@pytest.mark.parametrize("state", [b"]b"])
 def test_attributes_are_one_dict(state):
     with pytest.raises(PickleError, match=r"^the attributes of C are not one dict"):
         read_pickle(b"cx\nC\n)\x81" + state + b".", {("x", "C"): make_records_of("C")})
@@ -243,12 +238,7 @@ def test_a_huge_count_is_refused_without_taking_memory(data):
     assert peak < 2**20
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"Nr\xff\xff\xff\x7f0j\xff\xff\xff\x7f.",
-    ],
-)
+@pytest.mark.parametrize("data", [b"Nr\xff\xff\xff\x7f0j\xff\xff\xff\x7f."])
 def test_a_huge_index_of_the_memo_takes_no_memory(data):
     tracemalloc.start()
     assert read_pickle(data, NAMES) is None
