@@ -21,14 +21,6 @@ def test_a_place_too_many_is_refused_and_places_come_back():
     queue.close()
 
 
-def test_a_place_comes_back_after_an_error():
-    queue = WorkQueue(1, 0)
-    for _ in range(2):
-        with pytest.raises(KeyError), queue.hold_place():
-            raise KeyError
-    queue.close()
-
-
 def test_no_more_functions_run_at_once_than_there_are_threads():
     running, most, lock = 0, 0, threading.Lock()
     barrier = threading.Barrier(2)
