@@ -61,7 +61,6 @@ def test_an_unknown_key_names_the_nearest(cls, key, nearest):
         ({"d_head": "64"}, r"`d_head` must be .* Received: d_head='64'"),
         ({"cutoffs": (11, 5)}, r"`cutoffs` must be ascending .*cutoffs=\(11, 5\), n_token=23"),
         ({"cutoffs": (0, 5)}, r"`cutoffs` must be ascending"),
-        ({"cutoffs": (5, 23)}, r"`cutoffs` must be ascending"),
         (
             {"cutoffs": (5, 11), "div_val": 3, "d_embed": 8},
             r"`div_val` must leave .* div_val=3, cutoffs=\(5, 11\), d_embed=8",
@@ -79,10 +78,8 @@ def test_an_unknown_key_names_the_nearest(cls, key, nearest):
             {"locked_dropout": True, "dropout": 0.0},
             r"`locked_dropout` needs a rate above 0: .* Received: locked_dropout=True, dropout=0.0",
         ),
-        ({"init": "xavier"}, r"`init` must be one of .*normal.*uniform.* Received: init='xavier'"),
         ({"init_std": 0.0}, r"`init_std` must be positive. Received: init_std=0.0"),
         ({"layer_norm_epsilon": 0.0}, r"`layer_norm_epsilon` must be positive. Received: .*=0.0"),
-        ({"init_range": float("inf")}, r"`init_range` must be a finite number"),
     ],
 )
 def test_a_model_that_cannot_be_is_an_error(fields, message):

@@ -31,10 +31,8 @@ N_TOKEN = {"enwik8": 205, "text8": 27, "wt103": 267_735, "lm1b": 793_470}
     ("name", "n_token", "count"),
     [
         ("enwik8_base", 205, 41_055_949),
-        ("enwik8_base", 204, 41_055_436),
         ("text8_base", 27, 40_964_635),
         ("enwik8_large", 204, 277_231_820),
-        ("text8_large", 27, 277_050_395),
         ("wt103_base", 267_735, 151_119_838),
         ("wt103_large", 267_735, 285_205_322),
         ("lm1b_base", 793_470, 355_749_729),
@@ -108,14 +106,6 @@ def test_models_without_a_script_have_the_parameters_of_the_paper(name, count, p
 )
 def test_a_split_is_compared_with_its_own_figure_where_there_is_one(name, split, published):
     assert presets.get(name).find_published(split) == published
-
-
-def test_the_base_model_of_the_vendor_has_the_parameters_that_its_shape_gives():
-    attention = 4 * 512 * 512 + 512 * 512 + 2 * 512  # q k v o, r, LayerNorm
-    feed_forward = 2 * 512 * 2048 + 2048 + 512 + 2 * 512
-    softmax = 267_735 * 513 + 3 * 513  # tied tables and biases; clusters
-    count = 16 * (attention + feed_forward) + softmax + 2 * 512  # u and v of all layers
-    assert presets.model("wt103_base_lamb").count_parameters() == count
 
 
 def test_penn_treebank_has_the_settings_of_the_later_code():

@@ -123,11 +123,6 @@ def test_an_option_of_another_level_is_refused(level, option, levels):
         learn(level, "a", **option)
 
 
-def test_counts_must_be_positive():
-    with pytest.raises(ValueError, match=r"`min_count` must be positive\. Received: min_count=0"):
-        learn("word", "a", min_count=0)
-
-
 @pytest.mark.parametrize("n_groups", [1, 5])
 @pytest.mark.parametrize(
     "options",

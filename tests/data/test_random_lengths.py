@@ -8,7 +8,6 @@ from positions import STARTS, Positions
 
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.data.random_lengths import RandomLengths
-from txl_tf.errors import UserError
 
 TGT_LEN, STD, HALF_RATE, N_LANES, N_TOKENS = 17, 2.0, 0.25, 3, 997
 LONGEST = TGT_LEN + 6
@@ -106,8 +105,3 @@ def test_many_steps_at_once_are_those_read_one_by_one():
     for read in (lanes.read, lanes.read_document_starts):
         single = np.concatenate([read(step) for step in range(100)])
         np.testing.assert_array_equal(read(3, 90, slice(1, 3)), single[3:93, 1:3])
-
-
-def test_a_split_without_a_whole_segment_is_refused():
-    with pytest.raises(UserError, match=r"`n_lanes` \* `tgt_len` must be below"):
-        make_lanes(n_tokens=N_LANES * TGT_LEN)

@@ -1,5 +1,4 @@
 import hashlib
-import zlib
 
 import numpy as np
 import pytest
@@ -54,13 +53,6 @@ def test_each_split_has_its_own_documents(tmp_path):
     assert records.split("test").document_starts.shape == (0,)
 
 
-def test_documents_are_stored_as_compressed_gaps(tmp_path):
-    documents = write(tmp_path, cut(7)).documents["train"]
-    data = (tmp_path / documents.file).read_bytes()
-    gaps = np.frombuffer(zlib.decompress(data), "<u8")
-    np.testing.assert_array_equal(gaps, np.diff(STARTS, prepend=0))
-
-
 @pytest.mark.parametrize("kind", ["documents", "shard"])
 def test_a_file_is_listed_with_its_size_and_hash_and_named_after_it(tmp_path, kind):
     info = write(tmp_path, cut(7))
@@ -72,42 +64,16 @@ def test_a_file_is_listed_with_its_size_and_hash_and_named_after_it(tmp_path, ki
     assert file.file == name[kind].format(file.sha256[:8])
 
 
-LARGE = Vocabulary("word", tuple(f"w{i}" for i in range(2**16 + 1)))
-
-
-def test_ids_of_three_bytes_come_back(tmp_path):
-    ids = np.random.default_rng(11).integers(0, len(LARGE), 211)
-    ids[:3] = 0, 2**16, 255
-    info = write(tmp_path, [ids], vocabulary=LARGE)
-    assert info.bytes_per_token == 3
-    assert sum(shard.bytes for shard in info.splits["train"]) == 211 * 3 + 20 * 16
-    found = open_records(tmp_path).split("train").read(0, 211)
-    assert found.dtype == np.int32
-    np.testing.assert_array_equal(found, ids)
-
-
 @pytest.mark.parametrize("starts", [[3, 3], [-1], [7]])
 def test_documents_must_rise_within_their_chunk(tmp_path, starts):
     with pytest.raises(ValueError, match=r"within the chunk\. Received: \[.*for 7 tokens"):
         write(tmp_path, [TokenChunk(IDS[:7], np.array(starts))])
 
 
-def damage(path, kind):
-    data = path.read_bytes()
-    if kind == "flip":
-        data = data[:9] + bytes([data[9] ^ 1]) + data[10:]
-    elif kind == "other":
-        data = zlib.compress(bytes(len(STARTS) * 8), 0)[: len(data)]
-    elif kind == "zeros":
-        data = bytes(len(data))
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize("kind", ["flip", "other", "zeros"])
-def test_damaged_documents_are_found(tmp_path, kind):
+def test_damaged_documents_are_found(tmp_path):
     write(tmp_path, cut(7))
     (path,) = tmp_path.glob("*.zlib")
-    damage(path, kind)
+    path.write_bytes(bytes(path.stat().st_size))
     split = open_records(tmp_path).split("train")
     with pytest.raises(RecordError, match=rf"`{path}`: corrupt, "):
         split.document_starts  # noqa: B018

@@ -104,13 +104,6 @@ def test_no_word_is_cut(text, sizes, level):
     assert [word for piece in pieces for word in piece.split()] == text.split()
 
 
-@FUZZ
-@given(text=st.binary(max_size=41), sizes=SIZES, level=st.sampled_from(["char", "word"]))
-def test_what_is_replaced_does_not_depend_on_the_blocks(text, sizes, level):
-    replaced = [piece.decode("utf-8", errors="replace") for piece in cut(text, sizes, level)]
-    assert "".join(replaced) == text.decode("utf-8", errors="replace")
-
-
 BROKEN = b"one\ntwo and three\n" + "fünf \xff sechs\n".encode("latin-1")
 
 
@@ -135,15 +128,11 @@ def test_an_error_far_within_a_stretch_is_named_by_its_place_in_the_file(tmp_pat
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_what_is_no_utf8_can_be_replaced(tmp_path):
+def test_what_is_no_utf8_can_be_replaced_or_read_as_bytes(tmp_path):
     (tmp_path / "a").write_bytes(BROKEN)
+    assert read(tmp_path / "a", "byte") == BROKEN
     found = read(tmp_path / "a", "char", encoding_errors="replace")
     assert found == "one\ntwo and three\nf\ufffdnf \ufffd sechs\n".encode()
-
-
-def test_bytes_need_no_utf8(tmp_path):
-    (tmp_path / "a").write_bytes(BROKEN)
-    assert read(tmp_path / "a", "byte", encoding_errors="strict") == BROKEN
 
 
 @pytest.mark.usefixtures("small_chunks")

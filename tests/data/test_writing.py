@@ -50,6 +50,8 @@ def test_a_data_set_that_another_run_wrote_meanwhile_is_kept(tmp_path):
 
     with pytest.raises(RecordError, match="already holds a data set"):
         write(tmp_path, chunks=write_meanwhile())
+    with pytest.raises(RecordError, match=r"already holds a data set\. .*`overwrite=True`"):
+        write(tmp_path)
     assert open_records(tmp_path).dataset == "other"
     verify_records(tmp_path)
 
@@ -85,19 +87,6 @@ def test_an_empty_split_has_no_shard(tmp_path):
 def test_vocab_txt_has_one_symbol_a_line(tmp_path):
     write(tmp_path, vocabulary=Vocabulary("char", ("a", "\n", " ", *"bcde")))
     assert (tmp_path / "vocab.txt").read_text() == "a\n\\n\n \nb\nc\nd\ne\n"
-
-
-def test_only_the_data_set_is_left_in_the_folder(tmp_path):
-    info = write(tmp_path)
-    shards = [shard.file for split in info.splits.values() for shard in split]
-    assert list_files(tmp_path) == sorted([*shards, "records.json", "vocab.txt"])
-
-
-def test_a_data_set_is_not_overwritten_unasked(tmp_path):
-    write(tmp_path)
-    with pytest.raises(RecordError, match=r"already holds a data set\. .*`overwrite=True`"):
-        write(tmp_path, [IDS * 0])
-    np.testing.assert_array_equal(read_ids(tmp_path, "train"), IDS)
 
 
 def test_overwriting_leaves_only_files_that_are_not_of_the_older_set(tmp_path):
@@ -142,9 +131,3 @@ def test_the_same_data_gives_the_same_bytes(tmp_path):
     assert list_files(tmp_path / "a") == list_files(tmp_path / "b")
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
-
-
-def test_what_it_was_made_from_is_remembered(tmp_path):
-    write(tmp_path, made_from={"arguments": {"level": "char"}, "files": [["a", 3]]})
-    made_from = open_records(tmp_path).made_from
-    assert made_from == {"arguments": {"level": "char"}, "files": [["a", 3]]}

@@ -233,7 +233,6 @@ def scored(tmp_path_factory):
     [
         ("run", ["--by=document", "--prefix=the cat", "--per_token"], THREADS),
         ("served", ["--by=line", "--context=file"], ()),
-        ("served", ["--by=document", "--document_separator=the"], ()),
     ],
 )
 def test_a_pipeline_gives_the_same_scores(scored, tmp_path, flags, options, model, capsys):
@@ -272,13 +271,6 @@ def test_a_line_that_cannot_be_encoded_is_named(scored, tmp_path, capsys):
     assert score.main([*arguments, *more]) == 1
     assert capsys.readouterr().err == expected
     assert "line 32, byte offset 252" in expected
-
-
-def test_other_files_in_the_folder_of_the_scores_are_not_mixed_up(scored, tmp_path, capsys):
-    (tmp_path / "a").touch()
-    arguments = ["x", f"--run={scored / 'run'}", f"{scored}/one.txt", f"--out={tmp_path}"]
-    assert score.main([*arguments, "--runner=DirectRunner"]) == 1
-    assert "--out must be a new or empty folder" in capsys.readouterr().err
 
 
 def test_prism_is_not_downloaded(caplog):

@@ -12,7 +12,6 @@ from txl_tf import generate, score
 from txl_tf.data import Vocabulary
 from txl_tf.data.wikitext import (
     tokenize_wikitext,
-    tokenize_wikitext_bytes,
 )
 
 pytest.importorskip("sacremoses", reason="pip install -e '.[wikitext]'")
@@ -27,8 +26,6 @@ pytest.importorskip("sacremoses", reason="pip install -e '.[wikitext]'")
         ("She didn't; he won't.", "She didn 't ; he won 't ."),
         ("== Plot ==", "= = Plot = ="),
         ("'Yes,' he said to the dogs'", "' Yes , ' he said to the dogs '"),
-        ("Smith's, and Anna 's", "Smith 's , and Anna 's"),
-        ("rock'n'roll with O'Brien", "rock 'n'roll with O 'Brien"),
         ("\ua66e or <formula>, a <unk>-<unk>", "\ua66e or <formula> , a <unk> @-@ <unk>"),
         ("one line\n\nanother, longer", "one line\n\nanother , longer"),
     ],
@@ -79,12 +76,6 @@ def test_tokenizing_changes_only_spaces_and_escapes(line):
         for text in (line, tokenize_wikitext(line))
     )
     assert words == plain
-
-
-def test_a_line_that_is_cut_before_a_space_keeps_it():
-    pieces = b"a two-part,", b" two-part, \xff\n", b" \n"
-    words = b"a two @-@ part , two @-@ part , \xff\n \n"
-    assert b"".join(map(tokenize_wikitext_bytes, pieces)) == words
 
 
 WORDS = Vocabulary(

@@ -1,5 +1,4 @@
 import dataclasses
-import shutil
 
 import numpy as np
 import pickled_corpora
@@ -120,14 +119,6 @@ def test_a_vocabulary_alone_is_read(protocol, tmp_path):
     assert get_fault(path) == "it does not hold a Corpus of the 2019 release"
 
 
-@pytest.mark.parametrize("dtype", [">i8", "<u2"])
-def test_ids_of_any_integers_are_read(dtype, tmp_path):
-    path = write(tmp_path, pickled_corpora.dump_corpus(corpus={"test": np.array([3, 1], dtype)}))
-    np.testing.assert_array_equal(
-        read_corpus(path).splits["test"], np.array([3, 1], np.int32), strict=True
-    )
-
-
 @pytest.mark.parametrize("value", [["a.txt", "b.txt"], None])
 def test_a_split_in_files_is_left_out(value, tmp_path):
     path = write(tmp_path, pickled_corpora.dump_corpus(corpus={"train": value}))
@@ -157,9 +148,7 @@ def read_with(tmp_path, vocab, dataset=None, label=None, **corpus):
         (("32", "7", "255"), {}, {"level": "byte"}),
         (("a", "_", "é"), {}, {"level": "char", "space": "_"}),
         (("a", "_"), {"delimiter": b"", "unk_idx": 1}, {"level": "char", "unknown": "_"}),
-        (("256", "7"), {}, {"level": "word"}),
         (("the", "a"), {"lower_case": True}, {"level": "word", "lower_case": True}),
-        (("<eos>", "a"), {"special": ["<eos>"]}, {"level": "word", "line_end": "<eos>"}),
         (
             ("<eos>", "<S>", "<UNK>", "<unk>"),
             {"special": ["<eos>"]},
@@ -202,7 +191,6 @@ def test_a_name_that_is_given_goes_before_the_pickles(tmp_path):
 IDS = {symbol: i for i, symbol in enumerate(pickled_corpora.SYMBOLS)}
 BAD_VOCABULARIES = {
     "no symbols": ({"idx2sym": [], "sym2idx": {}}, "its vocabulary has no symbols"),
-    "fewer ids": ({"sym2idx": {"a": 0}}, "its vocabulary has 7 symbols, but 1 with an id"),
     "other ids": (
         {"sym2idx": IDS | {"of": 6, "été": 5}},
         "symbol 5 of its vocabulary, 'of', has another id",
@@ -215,10 +203,6 @@ BAD_VOCABULARIES = {
         with_symbols("the", "New\nYork"),
         r"Each of `symbols` must be a word without white space. Received: 'New\nYork' as symbol 1",
     ),
-    "one symbol in two types": (
-        with_symbols("the", b"the"),
-        "`symbols` must all differ. Received twice: 'the'",
-    ),
     "another delimiter": (
         {"delimiter": "\t"},
         "its vocabulary does not split texts at white space",
@@ -227,12 +211,7 @@ BAD_VOCABULARIES = {
         {"delimiter": ""},
         "its vocabulary splits texts into characters, but has other symbols",
     ),
-    "no case": (
-        {"lower_case": None},
-        "its vocabulary does not say whether texts are in lower case",
-    ),
     "an unknown beyond": ({"unk_idx": 7}, "`unk_idx` of its vocabulary is not an id"),
-    "special symbols": ({"special": "<eos>"}, "`special` of its vocabulary is not a list"),
 }
 
 
@@ -244,9 +223,7 @@ def test_a_vocabulary_that_is_none_is_refused(changes, reason, tmp_path):
 
 BAD_CORPORA = {
     "no vocabulary": ({"vocab": None}, "it does not hold a Vocab of the 2019 release"),
-    "a number for a name": ({"dataset": 3}, "a text was expected, not an object of type int"),
     "ids beyond": ({"train": np.array([0, 7])}, "`train` holds ids outside of its 7 symbols"),
-    "ids below": ({"valid": np.array([-1])}, "`valid` holds ids outside of its 7 symbols"),
     "a table of ids": ({"test": np.zeros((2, 3), int)}, "`test` is not a row of ids"),
     "a list of ids": ({"test": [1, 2]}, "`test` is neither an array of ids nor a list of files"),
     "no last cutoff": (
@@ -254,7 +231,6 @@ BAD_CORPORA = {
         "its cutoffs do not go from 0 to 7, the vocabulary size",
     ),
     "falling cutoffs": ({"cutoffs": [0, 5, 3, 7]}, "its cutoffs are not ascending"),
-    "parts for cutoffs": ({"cutoffs": [0, 2.5, 7]}, "its cutoffs are not integers"),
 }
 
 
@@ -263,15 +239,14 @@ def test_a_corpus_that_is_none_is_refused(changes, reason, tmp_path):
     assert get_fault(write(tmp_path, pickled_corpora.dump_corpus(corpus=changes))) == reason
 
 
+def test_a_pickle_that_ends_early_is_refused(tmp_path):
+    data = pickled_corpora.dump_python2_corpus()
+    for size in range(1, len(data), 13):
+        assert "it is truncated" in get_fault(write(tmp_path, data[:size]))
+
+
 @pytest.mark.parametrize("reader", [read_corpus, load_vocabulary])
 def test_what_is_no_file_of_the_release_is_one_line(reader, tmp_path):
     assert get_fault(tmp_path / "absent.pkl", reader) == "No such file or directory"
     assert get_fault(tmp_path, reader) == "it is not a regular file"
     assert "of the 2019 release" in get_fault(write(tmp_path, b"]."), reader)
-
-
-def test_the_file_is_left_as_it_is(tmp_path):
-    shutil.copy(DATA / "ptb" / "cache.py2.pkl", tmp_path)
-    read_corpus(tmp_path / "cache.py2.pkl").splits["train"][:] = 0
-    read = (tmp_path / "cache.py2.pkl").read_bytes()
-    assert read == (DATA / "ptb" / "cache.py2.pkl").read_bytes()

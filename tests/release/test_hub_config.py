@@ -11,7 +11,6 @@ from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.release import is_hub_folder, read_hub_config, read_hub_vocabulary
-from txl_tf.release.importing import read_release
 
 FOLDER = GOLDEN / "hub" / "word"
 
@@ -104,7 +103,6 @@ def test_without_ties_the_setting_of_the_release_decides(tmp_path):
     [
         ({"model_type": "gpt2"}, r'`model_type` must be "transfo-xl"\. Received: "gpt2"$'),
         ({"pre_lnorm": True}, r"`pre_lnorm` must be false\. Received: true$"),
-        ({"attn_type": 2}, r"`attn_type` must be 0\. Received: 2$"),
         ({"tie_word_embeddings": False}, r"`tie_word_embeddings` must be true\. Received: false$"),
         ({"sample_softmax": "7"}, r"`sample_softmax` must be -1\. Received: \"7\"$"),
         (
@@ -112,10 +110,8 @@ def test_without_ties_the_setting_of_the_release_decides(tmp_path):
             r"`tie_projs` must be \[false, true, true, \.\.\.\] or all false, with an entry for "
             r"each bin\. Received: \[false, true, false\], cutoffs=\[5, 11\]$",
         ),
-        ({"tie_projs": [False, True]}, r"`tie_projs` must be .*, with an entry for each bin"),
         ({"tie_projs": None}, r"`tie_projs` must be .*Received: null"),
         ({"mem_len": 0}, r"`mem_len` must be positive with `same_length` and `counts_self`"),
-        ({"d_model": 511}, r"`d_model` must be divisible by 2\. Received: d_model=511$"),
         ({"clamp_len": "5"}, r"`clamp_len` must be an integer"),
     ],
 )
@@ -140,14 +136,6 @@ def test_only_the_folder_of_a_transformer_xl_is_known(text, tmp_path):
     if text is not None:
         (tmp_path / "config.json").write_text(text)
     assert not is_hub_folder(str(tmp_path))
-
-
-def test_a_damaged_config_beside_weights_is_named(tmp_path):
-    (tmp_path / "model.safetensors").touch()
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UserError, match=r"config.json` cannot be read: ") as error:
-        read_release(str(tmp_path))
-    get_line(error)
 
 
 WORDS = ("<eos>", "the", "<unk>", "Café", ",")
@@ -182,14 +170,6 @@ def test_words_in_lower_case_are_known(tmp_path):
 def test_words_of_another_number_than_the_model_has_are_refused(tmp_path):
     folder = write_vocabulary(tmp_path, WORDS[:3])
     with pytest.raises(UserError, match=r"vocab.txt` holds 3 symbols, but the model has 5$"):
-        read_hub_vocabulary(folder)
-
-
-def test_a_word_twice_is_refused(tmp_path):
-    folder = write_vocabulary(tmp_path, ("a", "b", "a", "c", "d"))
-    with pytest.raises(
-        UserError, match=r"vocab.txt` is not a vocabulary: lines 1 and 3 both contain"
-    ):
         read_hub_vocabulary(folder)
 
 

@@ -10,12 +10,7 @@ from release_data import DATA, B, T, copy_form, read_all
 from tables import slow_after
 
 from txl_tf.data import (
-    EvaluationLanes,
     RecordError,
-    TrainingLanes,
-    Vocabulary,
-    open_records,
-    write_records,
 )
 from txl_tf.release import load_vocabulary
 from txl_tf.release.records import holds_release_records, open_release_records
@@ -89,36 +84,6 @@ def test_any_range_is_the_slice():
         np.testing.assert_array_equal(split.read(start, stop), whole[start:stop])
 
 
-def test_a_position_outside_the_split_is_refused():
-    split = open_release_records(DATA / "wt103").split("valid")
-    with pytest.raises(
-        ValueError, match=r"within the 580 tokens of 'valid'. Received: start=0, stop=581"
-    ):
-        split.read(0, 581)
-
-
-def test_lanes_of_any_size_are_those_of_our_own_records(tmp_path):
-    records = open_release_records(DATA / "ptb")
-    ids = {split: read_all(records, split) for split in records.splits}
-    write_records(
-        tmp_path / "own",
-        dataset="ptb",
-        vocabulary=Vocabulary("word", tuple(f"w{index}" for index in range(records.n_token))),
-        splits={split: [stream] for split, stream in ids.items()},
-        tokens_per_record=53,
-    )
-    own = open_records(tmp_path / "own")
-    pair = [
-        TrainingLanes(each.split("train"), n_lanes=5, tgt_len=37, seed=3) for each in (records, own)
-    ]
-    steps = 2 * pair[0].steps_per_epoch + 1
-    np.testing.assert_array_equal(*(lanes.read(0, steps) for lanes in pair))
-    pair = [EvaluationLanes(each.split("valid"), n_lanes=3, tgt_len=41) for each in (records, own)]
-    for found, wanted in zip(*pair, strict=True):
-        for each, other in zip(found, wanted, strict=True):
-            np.testing.assert_array_equal(each, other)
-
-
 def test_what_describes_the_data_set_is_read(folder):
     records = open_release_records(folder)
     assert (records.dataset, records.n_token, records.cutoffs) == ("text8", 25, ())
@@ -177,12 +142,6 @@ def test_the_cut_that_is_wanted_is_taken(folder, batch_size, tgt_len, chosen):
         add_cut(folder, "train", cut)
     records = open_release_records(folder, train_batch_size=batch_size, tgt_len=tgt_len)
     assert records.made_from["release2019"]["train"] == f"record_info-train.{chosen}.json"
-
-
-def test_the_only_cut_for_gpus_is_taken_before_one_for_tpus(folder):
-    add_cut(folder, "train", "bsz-7.tlen-11.core-2")
-    records = open_release_records(folder, train_batch_size=5, tgt_len=13)
-    assert records.n_tokens("train") == 39_996
 
 
 def test_the_other_splits_may_have_a_batch_size_of_their_own(folder):

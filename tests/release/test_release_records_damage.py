@@ -91,10 +91,6 @@ DAMAGES = {
         r"holds 1249 records, which is not a whole number of batches of 4",
     ),
     "changed": (flip_byte, r"record \d+: corrupt, its checksum or length is wrong"),
-    "other number of batches": (
-        lambda folder: change_json(find_listing(folder), num_batch=312),
-        r"lists 312 batches of 4, but its files in .* hold 313",
-    ),
     "other number of lanes": (
         pretend_other_lanes,
         r"record 2: does not continue record 0, which is 2 before it",
@@ -106,10 +102,6 @@ DAMAGES = {
     "a short record": (
         lambda folder: change_record(folder, MIDDLE, lambda payload: make_example([1], [2])),
         rf"record {MIDDLE}: expected {T} inputs, found 1\.",
-    ),
-    "a last record without inputs": (
-        lambda folder: change_record(folder, -B, lambda payload: b""),
-        rf"record 1248: expected 1 to {T} inputs, found 0\.",
     ),
     "other labels": (
         lambda folder: change_record(
@@ -127,12 +119,6 @@ DAMAGES = {
         lambda folder: change_json(folder / "corpus-info.json", vocab_size=24),
         r"record \d+: holds the id 24, but the vocabulary has 24 symbols",
     ),
-    "a negative id": (
-        lambda folder: change_record(
-            folder, MIDDLE, lambda payload: make_example([-1] * T, [-1] * T)
-        ),
-        rf"record {MIDDLE}: holds the id -1\.",
-    ),
     "no listing": (
         lambda folder: find_listing(folder).write_text("{"),
         r"record_info-train.*` does not list records of the 2019 release: ",
@@ -149,21 +135,9 @@ DAMAGES = {
         lambda folder: (folder / "corpus-info.json").write_text('{"dataset": "x", "cutoffs": []}'),
         r"corpus-info\.json` does not describe a corpus of the 2019 release: no key 'vocab_size'",
     ),
-    "a description of too many symbols": (
-        lambda folder: change_json(folder / "corpus-info.json", vocab_size=10**20, cutoffs=[]),
-        r"does not describe a corpus of the 2019 release: .*vocab_size=100000000000000000000",
-    ),
-    "a listing that is nested without end": (
-        lambda folder: find_listing(folder).write_text("[" * 100_000),
-        r"does not list records of the 2019 release: maximum recursion depth",
-    ),
     "segments longer than the file": (
         lambda folder: rename_listing(folder, f"record_info-train.bsz-{B}.tlen-{10**30}.json"),
         rf"train\.bsz.*` is too small for records of {10**30} tokens",
-    ),
-    "no lanes": (
-        lambda folder: rename_listing(folder, f"record_info-train.bsz-0.tlen-{T}.json"),
-        r"has no split 'train'",
     ),
     "cutoffs of something else": (
         lambda folder: change_json(folder / "corpus-info.json", cutoffs=[0, 7, 24]),
@@ -178,11 +152,6 @@ def test_damage_is_named(folder, damage, message):
     with pytest.raises(RecordError, match=message) as error:
         read_all(open_release_records(folder), "train")
     assert "\n" not in str(error.value)
-
-
-def test_a_folder_without_listings_is_refused(tmp_path):
-    with pytest.raises(RecordError, match=r"holds no record_info-\*\.json of the 2019 release"):
-        open_release_records(tmp_path)
 
 
 @pytest.mark.parametrize("argument", ["folder", "corpus_info_path"])

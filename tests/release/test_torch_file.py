@@ -126,17 +126,9 @@ def test_bfloat16_becomes_float32(tmp_path):
     np.testing.assert_array_equal(read, expected, strict=True)
 
 
-def test_bools_are_bools(tmp_path):
-    numbers = np.array([0, 1, 2], np.uint8)
-    read = read_one(tmp_path, write_tensor((3,), (1,), kind="BoolStorage", count=3), numbers)
-    np.testing.assert_array_equal(read, np.array([False, True, True]), strict=True)
-
-
 TENSORS = {
     "a part": (write_tensor((2, 3), (3, 1), offset=7), NUMBERS[7:13].reshape(2, 3)),
-    "transposed": (write_tensor((6, 5), (1, 6)), NUMBERS.reshape(5, 6).T),
     "up to the end": (write_tensor((2, 5), (15, 3), offset=2), NUMBERS.reshape(2, 15)[:, 2::3]),
-    "repeated": (write_tensor((2, 3), (0, 1)), np.stack([NUMBERS[:3]] * 2)),
     "a number": (write_tensor((), (), offset=11), NUMBERS[11]),
     "empty": (write_tensor((3, 0), (1, 1), offset=30), np.zeros((3, 0), np.float32)),
     "a parameter": (
@@ -163,19 +155,13 @@ def test_the_folder_may_have_any_name(tmp_path):
 BAD_TENSORS = {
     "too large": (write_tensor((31,), (1,)), "a tensor reaches beyond its storage"),
     "too far": (write_tensor((3,), (1,), offset=28), "a tensor reaches beyond its storage"),
-    "far beyond": (write_tensor((2,), (2**47,)), "a tensor reaches beyond its storage"),
     "backwards": (write_tensor((3,), (-1,), offset=7), "the shape of an array is invalid"),
     "before": (write_tensor((3,), (1,), offset=-1), "the shape of an array is invalid"),
     "huge": (write_tensor((2**62,), (0,)), "the shape of an array is invalid"),
     "repeated": (write_tensor((2**20, 30), (0, 1)), "its tensors are much larger than the file"),
-    "uneven": (write_tensor((3, 2), (1,)), "it is damaged or not a pickle"),
     "of many axes": (write_tensor((1,) * 9, (1,) * 9), "the shape of an array is invalid"),
     "short": (write_tensor((3,), (1,), count=29), "its storage '0' does not have the size that it"),
     "missing": (write_tensor((3,), (1,), key="1"), "its member 'data/1' is missing"),
-    "outside": (
-        write_tensor((3,), (1,), key="../../etc/passwd"),
-        "its member 'data/../../etc/passwd' is missing",
-    ),
     "of another kind": (
         write_tensor((3,), (1,), kind="ComplexFloatStorage"),
         "the name torch.ComplexFloatStorage is not allowed in such a file",
@@ -207,22 +193,11 @@ def test_many_tensors_of_one_storage_are_refused(tmp_path):
     [
         ({"stored": False}, "its member 'data.pkl' is not stored as torch does"),
         ({"byteorder": b"big"}, "its numbers are not little-endian"),
-        ({"data.pkl": b"]."}, "it does not hold a dict of tensors"),
     ],
 )
 def test_an_archive_that_torch_does_not_write_is_refused(options, reason, tmp_path):
     path = write_file(tmp_path, {"a": write_tensor((30,), (1,))}, {"0": NUMBERS}, **options)
     assert get_fault(path).startswith(reason)
-
-
-def test_a_member_of_two_sizes_is_refused(tmp_path):
-    """A reader takes the packed size from the file, however often members state it."""
-    path = write_file(tmp_path, {"a": write_tensor((30,), (1,))}, {"0": NUMBERS})
-    data = bytearray(path.read_bytes())
-    entry = data.rindex(b"PK\x01\x02", 0, data.index(b"archive/data/0", data.index(b"PK\x01\x02")))
-    data[entry + 20 : entry + 24] = struct.pack("<I", 119)  # the packed size, of 120
-    path.write_bytes(data)
-    assert get_fault(path).startswith("its member 'data/0' is not stored as torch does")
 
 
 @pytest.mark.parametrize("content", [b"", pickle.dumps(0x1950A86A20F9469CFC6C, 2)])
@@ -232,23 +207,11 @@ def test_an_older_format_is_refused(content, tmp_path):
     assert get_fault(tmp_path / "pytorch_model.bin") == reason
 
 
-def flip_bits(data, rng, first=0):
+def flip_bits(data, rng):
     changed = bytearray(data)
-    for at in rng.integers(first, len(data), 3):
+    for at in rng.integers(0, len(data), 3):
         changed[at] ^= 1 << rng.integers(8)
     return bytes(changed)
-
-
-def test_a_changed_archive_is_refused_in_a_line(tmp_path):
-    path, rng = tmp_path / "pytorch_model.bin", np.random.default_rng(7)
-    data = (WORD / "pytorch_model.bin").read_bytes()
-    for i in range(60):
-        first = (0, len(data) - 6000)[i % 2]  # the directory of a zip lies at its end
-        size = len(data) if i % 3 else int(rng.integers(len(data)))
-        path.write_bytes(flip_bits(data, rng, first)[:size])
-        result = read(path)
-        assert isinstance(result, dict) or result.startswith(f"`{path}` cannot be read: ")
-        assert "\n" not in result
 
 
 def test_a_changed_pickle_of_tensors_is_read_or_refused_in_a_line(tmp_path):
@@ -313,16 +276,11 @@ def test_a_zip_that_unpacks_to_more_than_its_size_is_not_given_to_torch(torch, t
     assert torch.calls == []
 
 
-def test_torch_reads_weights_only(torch, tmp_path):
-    read_torch_file(tmp_path / "a.bin")
-    options = {"map_location": "cpu", "weights_only": True}
-    assert torch.calls == [(tmp_path / "a.bin", options)]
-
-
 def test_the_tensors_of_torch_become_arrays(torch):
     numbers = NUMBERS.reshape(5, 6)
     torch.tensors = {"a": Tensor(numbers.T), "b": Tensor(np.float64([1.5]), "bfloat16")}
     read = read_torch_file("a.bin")
+    assert torch.calls == [("a.bin", {"map_location": "cpu", "weights_only": True})]
     assert list(read) == ["a", "b"]
     np.testing.assert_array_equal(read["a"], numbers.T, strict=True)
     assert read["a"].flags.c_contiguous

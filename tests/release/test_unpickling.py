@@ -8,7 +8,6 @@ from collections import Counter, OrderedDict
 
 import numpy as np
 import pytest
-from tables import slow_after
 
 from txl_tf.release import unpickling
 from txl_tf.release.pickled_objects import NAMES, Array, PickleError, Record, make_records_of
@@ -95,7 +94,6 @@ def test_what_is_shared_stays_shared():
         (b"(I1\nI2\nl.", [1, 2]),
         (b"(U\x01aI2\nd.", {b"a": 2}),
         (b"K\x01(K\x02K\x031.", 1),
-        (b"K\x01(0.", 1),
     ],
 )
 def test_operations_of_python_2_are_read(data, expected):
@@ -110,17 +108,9 @@ def test_an_object_of_an_allowed_class_is_a_record(data):
     assert (read.kind, read.attributes) == ("C", {b"a": 7})
 
 
-@pytest.mark.parametrize("state", [b"]b"])
-def test_attributes_are_one_dict(state):
-    with pytest.raises(PickleError, match=r"^the attributes of C are not one dict"):
-        read_pickle(b"cx\nC\n)\x81" + state + b".", {("x", "C"): make_records_of("C")})
-
-
 HOSTILE = {
     "os.system": call("os.system", b"(X\x02\x00\x00\x00lst"),
-    "subprocess.Popen": b"(csubprocess\nPopen\nU\x02lso.",
     "builtins.eval": b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R.",
-    "__builtin__.eval": b"(S'1'\ni__builtin__\neval\n.",
     "numpy.core.multiarray.fromfile": call("numpy.core.multiarray.fromfile"),
     "collections.OrderedDict.fromkeys": b"\x8c\x0bcollections\x8c\x14OrderedDict.fromkeys\x93.",
     "data_utils.Corpus": b"cdata_utils\nCorpus\n)\x81.",  # allowed to others only
@@ -131,10 +121,6 @@ HOSTILE = {
 def test_a_name_that_is_not_listed_is_refused(name):
     message = f"the name {name} is not allowed in such a file (at byte "
     assert get_fault(HOSTILE[name]).startswith(message)
-
-
-def test_a_name_with_a_line_break_is_one_line():
-    assert r"the name a\nb.c\u2028 is" in get_fault(b"\x8c\x03a\nb\x8c\x04c\xe2\x80\xa8\x93.")
 
 
 @pytest.mark.parametrize("method", ["__reduce__", "__reduce_ex__"])
@@ -160,17 +146,9 @@ REFUSED = {
     "no object": (b".", "it does not end with one object"),
     "more behind": (b"N.N", "it has data after its end"),
     "a key that is a list": (b"}]Ns.", "a key is of type list, not a string"),
-    "a long key": (b"}X\x01\x10\x00\x00" + b"a" * 4097 + b"Ns.", "a key is longer than 4096"),
-    "an appended tuple": (b")Na.", "it appends to an object of type tuple"),
     "attributes of a list": (b"]}b.", "it sets attributes of an object of type list"),
-    "no UTF-8": (b"\x8c\x01\xff.", "it is damaged or not a pickle"),
     "an escape": (b"S'\\q'\n.", "a string has an unknown escape"),
-    "digits": (b"I1_0\n.", "b'1_0' is not a number"),
     "a long line": (b"I" + b"9" * 401 + b"\n.", "it has a number or a name of more than 400"),
-    "many bytes of a number": (
-        b"\x8b\x01\x01\x00\x00" + b"\x01" * 257 + b".",
-        "it has a number of more than 256 bytes",
-    ),
     "an unknown byte order": (
         b"cnumpy\ndtype\nU\x02i8\x85R(K\x03U\x01=NNNtb.",
         "an array has an unknown byte order",
@@ -180,10 +158,6 @@ REFUSED = {
         "bytes are not written as latin1",
     ),
     "no pairs": (call("collections.OrderedDict", b"](K\x01K\x02e\x85"), "a dict is not made of"),
-    "a reconstructed number": (
-        call("copy_reg._reconstructor", b"K\x01K\x02N\x87"),
-        "an object has no class",
-    ),
 }
 
 
@@ -219,10 +193,8 @@ def test_an_array_has_the_bytes_of_its_shape(shape, reason):
 
 
 HUGE = {
-    "bytes": b"B\xff\xff\xff\x7f.",
     "more bytes": b"\x8e" + struct.pack("<Q", 2**60) + b".",
     "a negative string": b"T\xff\xff\xff\xff.",
-    "a text": b"X\xff\xff\xff\xff.",
     "a number": b"\x8b\xff\xff\xff\x7f.",
     "a frame": b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"N.",
 }
@@ -233,15 +205,6 @@ def test_a_huge_count_is_refused_without_taking_memory(data):
     tracemalloc.start()
     with pytest.raises(PickleError, match=r"^(it is truncated|it has a number of more than)"):
         read_pickle(data, NAMES)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 2**20
-
-
-@pytest.mark.parametrize("data", [b"Nr\xff\xff\xff\x7f0j\xff\xff\xff\x7f."])
-def test_a_huge_index_of_the_memo_takes_no_memory(data):
-    tracemalloc.start()
-    assert read_pickle(data, NAMES) is None
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2**20
@@ -277,32 +240,15 @@ def test_a_stack_that_grows_and_grows_is_refused():
     assert "its stack holds more than 65,536 objects" in get_fault(b"N" * 100_000 + b".")
 
 
-# What a byte or a few can make, again and again. The memo holds what `SHARED` puts there.
-SHARED = (
-    b"cx\nC\nq\x000cnumpy\nndarray\nq\x010cnumpy.core.multiarray\n_reconstruct\nq\x020"
-    b"ccollections\nOrderedDict\nq\x030U\x02abq\x040cnumpy\ndtype\nq\x050U\x02i8q\x060"
-)
-REPEATED = {
-    "dicts of one": b"}h\x04Ns",
-    "records with attributes": b"h\x00)\x81}h\x04Nsb",
-    "arrays": b"h\x02(h\x01tR",
-    "what is remembered": b"N\x94\x94\x94\x94",
-    "texts": b"\x8c\x02ab",
-    "names": b"cx\nC\n",
-    "as much as is allowed": b"}h\x04Ns2\x94\x94",
-}
-
-
-@pytest.mark.parametrize("kind", slow_after(2, REPEATED))
-def test_memory_is_in_proportion_to_the_file(kind, monkeypatch):
+def test_memory_is_in_proportion_to_the_file(monkeypatch):
+    """Also with as many objects as its bytes allow."""
     monkeypatch.setattr(unpickling, "_FREE_OBJECTS", 1009)
-    unit = REPEATED[kind]
+    unit = b"}h\x00Ns2\x94\x94"
     batch = b"(" + unit * (20_011 // len(unit)) + b"e"
-    data = SHARED + b"]" + batch * 19 + b"."
-    names = NAMES | {("x", "C"): make_records_of("C")}
+    data = b"U\x02abq\x000]" + batch * 19 + b"."
     tracemalloc.start()
     with contextlib.suppress(PickleError):
-        read_pickle(data, names)
+        read_pickle(data, NAMES)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 60 * len(data)
@@ -314,12 +260,6 @@ def test_more_objects_than_bytes_are_refused():
         lists
     )
     assert "it stores more than one object for every 4 b" in get_fault(b"N" + b"\x94" * 90_000)
-
-
-def test_a_dict_is_not_made_of_the_same_pairs_many_times():
-    pairs = b"".join(b"](U\x03%cabNe" % (i % 251) for i in range(20_011))
-    data = b"ccollections\nOrderedDict\nq\x000](" + pairs + b"eq\x010](" + b"h\x00h\x01\x85R" * 17
-    assert "it uses the same objects too often" in get_fault(data)
 
 
 def test_a_large_vocabulary_is_within_the_bounds(monkeypatch):

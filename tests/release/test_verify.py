@@ -16,7 +16,6 @@ import txl_tf.model
 from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.layers import (
-    DecoderLayer,
     RelativeAttention,
     encodings,
     left_shift,
@@ -201,21 +200,6 @@ def test_swapped_biases_part_in_content_and_position():
     assert parted == {"content", "position"}
 
 
-def test_a_layer_that_gets_the_memory_of_another_is_named(monkeypatch):
-    call_layer = DecoderLayer.call
-    first = []
-
-    def run_with_first(self, hidden, memory, *arguments, **options):
-        if self.name == "layer_0":
-            first[:] = [memory]
-        return call_layer(self, hidden, *first, *arguments, **options)
-
-    monkeypatch.setattr(DecoderLayer, "call", run_with_first)
-    checks = compare()
-    assert_is_blamed(checks, 1, "memory")
-    assert verdict.find_first(checks).segment == 1
-
-
 # Embedding and softmax, by bin.
 
 
@@ -330,14 +314,6 @@ def test_an_edge_that_is_off_by_one_is_found(edge, part, tmp_path):
     checks = verify.compare_model(model, verify.CheckpointVariables(path), spans=[PLAIN])
     index = int(np.searchsorted(cutoffs, edge, side="right"))
     assert get_blame(checks) == (None, f"{part} bin {index}")
-
-
-def test_a_text_that_is_too_short_for_the_bins_is_refused():
-    config = load_case("word_base").config
-    with pytest.raises(
-        UserError, match=r"`tgt_len` must leave room .* tgt_len=1 in 2 rows, 4 bins$"
-    ):
-        verify.draw_text(config, verify.Shape(tgt_len=1))
 
 
 def test_values_that_are_no_numbers_or_of_another_shape_differ():

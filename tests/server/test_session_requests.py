@@ -30,11 +30,7 @@ def test_settings_are_those_of_generation():
         ({"length": -1}, "`length` must be from 0 to 13. Received: -1"),
         ({"length": 1, "text": 3}, "a text must be a string"),
         ({"length": 1, "temperature": "1"}, "`temperature` must be a number"),
-        ({"length": 1, "temperature": float("nan")}, "`temperature` must be 0 or more"),
-        ({"length": 1, "temperature": 10**400}, "`temperature` must be smaller"),
         ({"length": 1, "top_k": -1}, "`top_k` must be positive"),
-        ({"length": 1, "top_p": None}, "`top_p` must be a number"),
-        ({"length": 1, "repetition_penalty": 0.5}, "`repetition_penalty` must be 1 or more"),
         ({"length": 1, "seed": 3}, "the body may hold `text`, `length`, .* Received: seed"),
     ],
 )

@@ -30,7 +30,6 @@ def test_a_body_that_is_no_object_is_refused(body):
     [
         ([[3, 1, 4], [1, 5, 9]], IDS, np.array([[3, 1, 4], [1, 5, 9]], np.int32)),
         ([[], []], IDS, np.zeros((2, 0), np.int32)),
-        (0.5, TEMPERATURE, np.float32(0.5)),
         (2, TEMPERATURE, np.float32(2)),
         ([True, False], RESET, np.array([True, False])),
     ],
@@ -41,27 +40,21 @@ def test_numbers_have_the_dtype_of_the_signature(value, specs, expected):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_a_single_tensor_needs_no_name():
-    for inputs in (["a", "b"], {"texts": ["a", "b"]}):
-        assert read_columns(inputs, TEXTS)["texts"].tolist() == [b"a", b"b"]
-
-
 def test_texts_may_be_any_bytes():
     data = b"a\xff\0"
-    inputs = {"texts": ["é", {"b64": base64.b64encode(data).decode()}]}
-    assert read_columns(inputs, TEXTS)["texts"].tolist() == ["é".encode(), data]
+    texts = ["é", {"b64": base64.b64encode(data).decode()}]
+    for inputs in ({"texts": texts}, texts):  # a single tensor needs no name
+        assert read_columns(inputs, TEXTS)["texts"].tolist() == ["é".encode(), data]
 
 
 @pytest.mark.parametrize(
     ("value", "specs", "message"),
     [
         ([[1.5]], IDS, "`ids` must be int32 .* other values"),
-        ([[True]], IDS, "`ids` must be int32 .* other values"),
         ([[1], [2, 3]], IDS, "`ids` must be int32"),
         ([[2**31]], IDS, "`ids` must be int32 .* too large"),
         ([1], IDS, r"`ids` must have the shape \(None, None\)\. Received: \[1\]"),
         (1e39, TEMPERATURE, "`temperature` must be float32 .* too large"),
-        ([3], TEXTS, "a text must be a string"),
         ([["a"]], TEXTS, "`texts` must have the shape"),
         (["\ud800"], TEXTS, "a text must be Unicode or base64"),
         ([{"b64": "", "a": 1}], TEXTS, "a text must be a string"),

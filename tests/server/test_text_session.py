@@ -109,12 +109,6 @@ def test_bytes_that_are_no_text_are_refused(engine, text):
         next(TextSession(engine).read(text))
 
 
-@pytest.mark.parametrize("seed", [-1, 2**63])
-def test_a_seed_out_of_range_is_refused(engine, seed):
-    with pytest.raises(UserError, match="`seed` must be from 0 to 9,223,372"):
-        TextSession(engine, seed)
-
-
 @pytest.mark.slow
 def test_characters_are_shown_when_they_are_complete(binary):
     session = TextSession(SessionEngine(binary), 1)

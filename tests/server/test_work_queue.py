@@ -60,15 +60,3 @@ def test_work_that_is_not_wanted_any_more_is_not_done():
 
     asyncio.run(run())
     assert done == [2]
-
-
-def test_work_is_done_in_the_order_in_which_it_was_asked_for():
-    done = []
-
-    async def run():
-        queue = WorkQueue(1, 9)
-        await asyncio.gather(*(queue.run(want, done.append, index) for index in range(7)))
-        queue.close()
-
-    asyncio.run(run())
-    assert done == list(range(7))
