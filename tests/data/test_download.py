@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from txl_tf.data import download
 from txl_tf.data.download import DownloadError, PublishedFile, fetch
 
 CONTENT = b"banana\n" * 1009
@@ -128,3 +129,13 @@ def test_a_file_that_changed_since_it_was_recorded_is_refused(tmp_path):
     message = fail_to_fetch(archive, tmp_path)
     assert f"instead of {SHA256}. Delete it and run again. If you changed it on purpose" in message
     assert (tmp_path / "SHA256SUMS").read_text() == f"{SHA256}  {NAME}\n"
+
+
+def test_a_file_can_be_used_where_nothing_can_be_recorded(tmp_path, monkeypatch, capsys):
+    def refuse(folder, name):
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    monkeypatch.setattr(download, "work_aside", refuse)
+    (tmp_path / NAME).write_bytes(CONTENT)
+    assert fetch(make_archive(sha256=None), tmp_path)
+    assert "is not recorded: [Errno 13] Permission denied" in capsys.readouterr().err

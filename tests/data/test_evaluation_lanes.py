@@ -128,3 +128,9 @@ def test_the_release_cuts_equal_lanes_and_leaves_out_the_rest(n_lanes, tgt_len):
     assert lanes.n_targets == expected.size
     assert lanes.n_left_out == 102 - expected.size
     assert len(lanes) == -(-(lane_len - 1) // tgt_len)
+
+
+def test_lanes_of_the_release_are_cold():
+    message = r"^`warm_len` must be 0 with `drop_rest`.* Received: warm_len=3$"
+    with pytest.raises(ValueError, match=message):
+        EvaluationLanes(Positions(103), n_lanes=5, tgt_len=7, warm_len=3, drop_rest=True)

@@ -71,6 +71,12 @@ def test_the_user_is_told_how_many_symbols_are_left_out():
     assert lines == ["Symbols left out of the vocabulary: 1"]
 
 
+@pytest.mark.parametrize("name", ["min_count", "max_symbols"])
+def test_counts_must_be_positive(name):
+    with pytest.raises(ValueError, match=rf"`{name}` must be positive\. Received: {name}=0"):
+        learn("word", "a", **{name: 0})
+
+
 def test_characters_may_be_few():
     vocabulary, _ = learn("char", "aaabbc", "c?", unknown="?", min_count=2, max_symbols=3)
     assert vocabulary.symbols == ("a", "b", "?")

@@ -1,5 +1,6 @@
 import gzip
 import lzma
+import os
 import random
 import zipfile
 
@@ -179,6 +180,14 @@ def test_a_pattern_must_match_a_file(tree, pattern):
 def test_a_folder_is_no_file(tree, pattern):
     with pytest.raises(TextError, match=r"' is a folder; '.*/\*' matches the files in it\.$"):
         find_files([f"{tree}/{pattern}"])
+
+
+def test_a_pipe_or_an_empty_zip_is_no_file(tree):
+    os.mkfifo(tree / "pipe")
+    zipfile.ZipFile(tree / "a.zip", "w").close()
+    for name, fault in (("pipe", "is not a regular file"), ("a.zip", "contains no file")):
+        with pytest.raises(TextError, match=rf"{name}. {fault}\.$"):
+            find_files([f"{tree}/{name}"])
 
 
 def test_a_bracket_in_a_pattern_that_matches_nothing_is_explained(tree):

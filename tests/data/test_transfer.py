@@ -81,6 +81,11 @@ def test_chunks_say_where_they_end(serve, path):
     assert path.read_bytes() == CONTENT
 
 
+def test_a_body_without_a_length_that_ends_early_is_refused(serve, path):
+    message = get_fault(serve("/cut", answer(CONTENT[:-1])), path, size=SIZE)
+    assert message == "it sent 7,062 bytes instead of 7,063"
+
+
 @pytest.mark.parametrize("parts", [[chunk(CONTENT)], [chunk(CONTENT)[:-101]]])
 def test_chunks_that_end_early_are_refused(serve, path, parts):
     assert get_fault(serve("/fruit", answer(*parts, headers=CHUNKED)), path)

@@ -212,6 +212,16 @@ BAD_VOCABULARIES = {
         "its vocabulary splits texts into characters, but has other symbols",
     ),
     "an unknown beyond": ({"unk_idx": 7}, "`unk_idx` of its vocabulary is not an id"),
+    "fewer ids": ({"sym2idx": {"a": 0}}, "its vocabulary has 7 symbols, but 1 with an id"),
+    "a number for a symbol": (
+        {"idx2sym": [*pickled_corpora.SYMBOLS[:6], 6]},
+        "symbol 6 of its vocabulary is not a short text",
+    ),
+    "no case": (
+        {"lower_case": None},
+        "its vocabulary does not say whether texts are in lower case",
+    ),
+    "special symbols": ({"special": "<eos>"}, "`special` of its vocabulary is not a list"),
 }
 
 
@@ -231,6 +241,8 @@ BAD_CORPORA = {
         "its cutoffs do not go from 0 to 7, the vocabulary size",
     ),
     "falling cutoffs": ({"cutoffs": [0, 5, 3, 7]}, "its cutoffs are not ascending"),
+    "parts for cutoffs": ({"cutoffs": [0, 2.5, 7]}, "its cutoffs are not integers"),
+    "a number for a name": ({"dataset": 3}, "a text was expected, not an object of type int"),
 }
 
 

@@ -197,11 +197,14 @@ def test_a_tensor_without_a_place_is_named(tmp_path):
         load_hub_model(folder)
 
 
-def test_a_tensor_of_another_shape_is_named(tmp_path):
+def test_a_tensor_of_another_shape_or_of_integers_is_named(tmp_path):
     tensors, name = make_tensors(SMALL), "transformer.layers.0.dec_attn.o_net.weight"
     tensors[name] = np.ascontiguousarray(tensors[name].T)
     folder = write_folder(tmp_path, SMALL, tensors)
     with pytest.raises(UserError, match=rf": {name} is \[15, 6\], the model needs \[6, 15\]$"):
+        load_hub_model(folder)
+    folder = write_folder(tmp_path, SMALL, tensors | {name: tensors[name].astype("int8")})
+    with pytest.raises(UserError, match=rf"cannot be read: {name} has the dtype int8$"):
         load_hub_model(folder)
 
 

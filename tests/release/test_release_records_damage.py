@@ -143,6 +143,28 @@ DAMAGES = {
         lambda folder: change_json(folder / "corpus-info.json", cutoffs=[0, 7, 24]),
         r"does not describe a corpus of the 2019 release: cutoffs=\[0, 7, 24\]",
     ),
+    "other number of batches": (
+        lambda folder: change_json(find_listing(folder), num_batch=312),
+        r"lists 312 batches of 4, but its files in .* hold 313",
+    ),
+    "a last record without inputs": (
+        lambda folder: change_record(folder, -B, lambda payload: b""),
+        rf"record 1248: expected 1 to {T} inputs, found 0\.",
+    ),
+    "a negative id": (
+        lambda folder: change_record(
+            folder, MIDDLE, lambda payload: make_example([-1] * T, [-1] * T)
+        ),
+        rf"record {MIDDLE}: holds the id -1\.",
+    ),
+    "a listing without a number": (
+        lambda folder: change_json(find_listing(folder), num_batch="313"),
+        r"does not list records of the 2019 release: .*num_batch='313'",
+    ),
+    "a description of too many symbols": (
+        lambda folder: change_json(folder / "corpus-info.json", vocab_size=10**20, cutoffs=[]),
+        r"does not describe a corpus of the 2019 release: .*vocab_size=100000000000000000000",
+    ),
 }
 
 
@@ -152,6 +174,11 @@ def test_damage_is_named(folder, damage, message):
     with pytest.raises(RecordError, match=message) as error:
         read_all(open_release_records(folder), "train")
     assert "\n" not in str(error.value)
+
+
+def test_a_folder_without_listings_is_refused(tmp_path):
+    with pytest.raises(RecordError, match=r"holds no record_info-\*\.json of the 2019 release"):
+        open_release_records(tmp_path)
 
 
 @pytest.mark.parametrize("argument", ["folder", "corpus_info_path"])

@@ -106,6 +106,8 @@ def test_an_object_of_an_allowed_class_is_a_record(data):
     read = read_pickle(data + b"}U\x01aK\x07sb.", names)
     assert type(read) is Record
     assert (read.kind, read.attributes) == ("C", {b"a": 7})
+    with pytest.raises(PickleError, match=r"^the attributes of C are not one dict"):
+        read_pickle(data + b"]b.", names)
 
 
 HOSTILE = {
@@ -158,6 +160,18 @@ REFUSED = {
         "bytes are not written as latin1",
     ),
     "no pairs": (call("collections.OrderedDict", b"](K\x01K\x02e\x85"), "a dict is not made of"),
+    "a long key": (b"}X\x01\x10\x00\x00" + b"a" * 4097 + b"Ns.", "a key is longer than 4096"),
+    "quotes": (b"S'a\n.", "a string has no quotes"),
+    "digits": (b"I1_0\n.", "b'1_0' is not a number"),
+    "a name of numbers": (b"K\x01K\x02\x93.", "a name is not a string"),
+    "a type with parts": (
+        b"cnumpy\ndtype\nU\x02i8\x85R(K\x03U\x01<)NNJ\xff\xff\xff\xfftb.",
+        "an array does not hold plain numbers",
+    ),
+    "a reconstructed number": (
+        call("copy_reg._reconstructor", b"K\x01K\x02N\x87"),
+        "an object has no class",
+    ),
 }
 
 

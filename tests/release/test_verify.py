@@ -316,6 +316,12 @@ def test_an_edge_that_is_off_by_one_is_found(edge, part, tmp_path):
     assert get_blame(checks) == (None, f"{part} bin {index}")
 
 
+def test_a_text_that_is_too_short_for_the_bins_is_refused():
+    config = load_case("word_base").config
+    with pytest.raises(UserError, match=r"`tgt_len` must leave room .* tgt_len=1 in 2 rows, 4 "):
+        verify.draw_text(config, verify.Shape(tgt_len=1))
+
+
 def test_values_that_are_no_numbers_or_of_another_shape_differ():
     ones = np.ones((2, 3))
     assert measure_difference(ones, ones) == 0

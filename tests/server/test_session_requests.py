@@ -32,6 +32,7 @@ def test_settings_are_those_of_generation():
         ({"length": 1, "temperature": "1"}, "`temperature` must be a number"),
         ({"length": 1, "top_k": -1}, "`top_k` must be positive"),
         ({"length": 1, "seed": 3}, "the body may hold `text`, `length`, .* Received: seed"),
+        ({"length": 1, "temperature": 10**400}, "`temperature` must be smaller"),
     ],
 )
 def test_a_wrong_request_is_refused(body, message):

@@ -71,6 +71,8 @@ def test_all_tensors_and_no_others_are_given(inputs):
     specs = {**IDS, "lengths": tf.TensorSpec((None,), tf.int32)}
     with pytest.raises(UserError, match=r"`inputs` must be \['ids', 'lengths'\]\. Received: "):
         read_columns(inputs, specs)
+    with pytest.raises(UserError, match=r"`inputs` must be \['ids', 'lengths'\]\. Received: \[\]"):
+        read_protos({}, specs, 1000)
 
 
 def test_floats_are_written_without_rounding():

@@ -103,10 +103,14 @@ def test_an_unknown_word_leaves_the_session_as_it_is(engine):
     assert session.n_read == 2
 
 
-@pytest.mark.parametrize("text", [b"the \xc3"])
-def test_bytes_that_are_no_text_are_refused(engine, text):
+def test_an_empty_text_has_no_next_token(engine):
+    with pytest.raises(UserError, match="`text` must hold at least one token"):
+        TextSession(engine).check_begun()
+
+
+def test_bytes_that_are_no_text_are_refused(engine):
     with pytest.raises(UserError, match="`text` must be a text in Unicode"):
-        next(TextSession(engine).read(text))
+        next(TextSession(engine).read(b"the \xc3"))
 
 
 @pytest.mark.slow
