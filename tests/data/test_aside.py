@@ -38,7 +38,7 @@ def test_it_lies_inside_the_folder_and_goes_at_the_end(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_goes_after_an_error_with_the_folder_that_was_made_for_it(tmp_path):
+def test_it_goes_after_an_error_with_the_folder_made_for_it(tmp_path):
     def fail():
         with work_aside(tmp_path / "new", "apple.") as aside:
             (aside / "half").write_bytes(b"half")

@@ -118,9 +118,7 @@ def test_threads_change_nothing():
     [
         ("char", {"special": ("a",)}, "'word'"),
         ("byte", {"max_symbols": 2}, "'char' or 'word' or 'subword'"),
-        ("word", {"space": "_"}, "'char'"),
         ("char", {"lower_case": True}, "'word' or 'subword'"),
-        ("subword", {"line_end": "</s>"}, "'word'"),
     ],
 )
 def test_an_option_of_another_level_is_refused(level, option, levels):

@@ -170,12 +170,6 @@ def test_repeated_files_are_reported(tree, capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("pattern", ["nowhere.txt", "*.csv"])
-def test_a_pattern_must_match_a_file(tree, pattern):
-    with pytest.raises(TextError, match=r"no file matches '.*'\."):
-        find_files([f"{tree}/a.txt", f"{tree}/{pattern}"])
-
-
 @pytest.mark.parametrize("pattern", ["d", "?"])
 def test_a_folder_is_no_file(tree, pattern):
     with pytest.raises(TextError, match=r"' is a folder; '.*/\*' matches the files in it\.$"):

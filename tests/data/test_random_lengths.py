@@ -52,7 +52,7 @@ def test_every_epoch_is_cut_at_other_places_and_ends_at_its_end():
     assert len({tuple(bounds[:5]) for _, bounds in epochs}) == len(epochs)
 
 
-def test_the_lengths_of_a_step_do_not_depend_on_what_was_read_before():
+def test_lengths_of_a_step_do_not_depend_on_steps_read_before():
     whole = make_lanes().read_lengths(0, 200)
     for step in (150, 3, 61):
         np.testing.assert_array_equal(make_lanes().read_lengths(step, 50), whole[step : step + 50])
@@ -80,7 +80,7 @@ def test_the_segments_are_the_text_of_a_lane_cut_at_the_lengths(extra_len):
     assert lanes.lane_len == (N_TOKENS - 1 - extra_len) // N_LANES
 
 
-def test_what_is_behind_the_split_is_read_as_zeros_and_no_part_of_a_segment():
+def test_zeros_are_read_behind_the_split_outside_of_segments():
     lanes = make_lanes()
     n_behind = 0
     for step in range(100):

@@ -62,22 +62,10 @@ def test_an_address_is_read_through_tensorflow(folder):
     verify_records(f"file://{folder}")
 
 
-def test_a_folder_without_records_is_told_how_to_make_them(tmp_path):
-    with pytest.raises(
-        RecordError, match=r"no records. .*make_tfrecords.py --dataset NAME --data_dir .*nowhere"
-    ):
-        open_records(tmp_path / "nowhere")
-
-
 def test_another_format_version_is_refused_with_the_file(folder):
     change_json(folder, format_version=7)
     with pytest.raises(RecordError, match=r"records\.json`: .*version 7; .* version 2"):
         open_records(folder)
-
-
-def test_an_unknown_split_is_told_the_known_ones(folder):
-    with pytest.raises(RecordError, match="no split 'test'; it has train, valid"):
-        read_ids(folder, "test")
 
 
 def test_a_missing_shard_is_named(folder):

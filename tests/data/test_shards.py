@@ -54,7 +54,7 @@ def test_each_split_has_its_own_documents(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["documents", "shard"])
-def test_a_file_is_listed_with_its_size_and_hash_and_named_after_it(tmp_path, kind):
+def test_a_file_is_listed_with_its_size_and_named_after_its_hash(tmp_path, kind):
     info = write(tmp_path, cut(7))
     file = info.documents["train"] if kind == "documents" else info.splits["train"][1]
     data = (tmp_path / file.file).read_bytes()

@@ -60,7 +60,7 @@ def test_pieces_of_whole_lines_give_the_ids_of_the_whole(vocabulary, texts):
 
 @FUZZ
 @given(words=st.lists(st.sampled_from(["the", "cat", "sat", "é"]), min_size=2), data=st.data())
-def test_a_line_that_is_cut_before_a_space_gives_the_ids_of_the_whole(vocabulary, words, data):
+def test_a_line_cut_before_a_space_has_the_ids_of_the_whole(vocabulary, words, data):
     place = data.draw(st.integers(1, len(words) - 1))
     parts = [" ".join(words[:place]), "".join(" " + word for word in words[place:])]
     ids = [vocabulary.encode(part) for part in parts]

@@ -120,7 +120,7 @@ def test_what_is_no_utf8_is_named_with_line_and_offset(tmp_path, monkeypatch, le
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_an_error_far_within_a_stretch_is_named_by_its_place_in_the_file(tmp_path):
+def test_an_error_within_a_stretch_has_its_place_in_the_file(tmp_path):
     (tmp_path / "a").write_bytes(b"skipped\n" + b"line\n" * 211 + b"ab\xffc\n")
     source = TextSource((TextFile(tmp_path / "a", start=8),), "char")
     with pytest.raises(TextError, match=r"line 212, byte offset 1065: byte 0xff, which is not"):

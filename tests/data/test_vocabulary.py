@@ -121,10 +121,9 @@ def test_an_argument_of_another_level_is_refused(level, name, levels):
         Vocabulary(level, ("1",), **{name: "1"})
 
 
-@pytest.mark.parametrize("name", ["unknown"])
-def test_a_symbol_with_a_meaning_must_be_one_of_the_symbols(name):
-    with pytest.raises(UserError, match=f"`{name}` must be one of the symbols. Received: {name}="):
-        Vocabulary("word", ("a", "b"), **{name: "c"})
+def test_a_symbol_with_a_meaning_must_be_one_of_the_symbols():
+    with pytest.raises(UserError, match=r"`unknown` must be one of the symbols\. Received: unk"):
+        Vocabulary("word", ("a", "b"), unknown="c")
 
 
 def test_json_gives_the_same_vocabulary():

@@ -111,7 +111,7 @@ def test_pieces_of_whole_lines_give_the_ids_of_the_whole(marks, texts):
     words=st.lists(st.sampled_from(["a", "b", "ß", "\n"]), min_size=3, max_size=23),
     data=st.data(),
 )
-def test_a_line_that_is_cut_before_a_space_continues_without_a_mark(marks, words, data):
+def test_a_line_cut_before_a_space_continues_without_a_mark(marks, words, data):
     codec = make(marks).codec
     text = " ".join(words).encode()
     places = [place for place, byte in enumerate(text) if byte == 32 and text[place - 1] != 10]
@@ -158,7 +158,7 @@ def test_decode_gives_the_words_and_lines_of_any_text(marks, text):
     assert list_words(learnt.decode(learnt.encode(text))) == list_words(text)
 
 
-def test_a_long_text_is_encoded_by_a_graph_that_finds_its_table_filled():
+def test_a_long_text_is_encoded_by_a_graph_twice():
     codec = Vocabulary("word", ("b", "a")).codec
     text = b"a b " * 20_011  # long enough to be worth a graph
     for _ in range(2):

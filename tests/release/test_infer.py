@@ -150,13 +150,6 @@ def test_an_index_that_lists_more_than_the_files_hold_is_refused(tmp_path):
         infer_config(str(tmp_path / "model.ckpt-0"))
 
 
-def test_a_folder_without_a_checkpoint_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"holds no TensorFlow checkpoint"):
-        find_release_checkpoint(str(tmp_path))
-    with pytest.raises(UserError, match=r"absent` does not exist"):
-        find_release_checkpoint(str(tmp_path / "absent"))
-
-
 def test_a_checkpoint_of_the_first_format_is_found_and_read(tmp_path):
     config = ModelConfig(**SIZES | {"d_model": 8, "d_embed": 8})
     entries = list(list_entries(TransformerXL(config, seed=1)))

@@ -46,16 +46,6 @@ def test_evaluations_of_the_reference_are_those_of_the_2019_code(name, key):
     np.testing.assert_allclose(nll, case.golden[key], rtol=0, atol=LOSS_TOLERANCE)
 
 
-def test_every_distribution_of_a_trace_sums_to_one():
-    case = load_case("word_large")
-    for segment in trace(case, case.tgt_len, case.span):
-        for log_probs in (segment.head, *segment.bins):
-            np.testing.assert_allclose(np.exp(log_probs).sum(axis=-1), 1, rtol=0, atol=1e-12)
-        for layer in segment.layers:
-            np.testing.assert_allclose(layer.weights.sum(axis=-1), 1, rtol=0, atol=1e-12)
-            assert not layer.weights[..., ~layer.mask].any()
-
-
 @pytest.mark.parametrize(
     ("span", "keys"),
     [

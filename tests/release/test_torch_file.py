@@ -142,14 +142,9 @@ TENSORS = {
 
 @pytest.mark.parametrize(("tensor", "expected"), TENSORS.values(), ids=TENSORS)
 def test_strides_and_offsets_are_kept(tensor, expected, tmp_path):
-    read = read_one(tmp_path, tensor)
+    read = read_one(tmp_path, tensor, folder="any name", byteorder=b"little")
     np.testing.assert_array_equal(read, np.asarray(expected), strict=True)
     assert read.flags.c_contiguous
-
-
-def test_the_folder_may_have_any_name(tmp_path):
-    read = read_one(tmp_path, write_tensor((30,), (1,)), folder="a b.c", byteorder=b"little")
-    np.testing.assert_array_equal(read, NUMBERS)
 
 
 BAD_TENSORS = {
@@ -179,13 +174,6 @@ BAD_TENSORS = {
 def test_a_tensor_that_is_none_is_refused(tensor, reason, tmp_path):
     path = write_file(tmp_path, {"a": tensor}, {"0": NUMBERS})
     assert get_fault(path).startswith(reason)
-
-
-def test_many_tensors_of_one_storage_are_refused(tmp_path):
-    numbers = np.zeros(30_000, np.float32)
-    tensors = {str(i): write_tensor((30_000,), (1,), count=30_000) for i in range(7)}
-    path = write_file(tmp_path, tensors, {"0": numbers})
-    assert "its tensors are much larger than the file" in get_fault(path)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +256,7 @@ def torch(monkeypatch):
     return module
 
 
-def test_a_zip_that_unpacks_to_more_than_its_size_is_not_given_to_torch(torch, tmp_path):
+def test_a_zip_that_unpacks_to_more_is_not_given_to_torch(torch, tmp_path):
     path = tmp_path / "pytorch_model.bin"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(2**20))
