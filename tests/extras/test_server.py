@@ -196,7 +196,9 @@ LARGE = b" " * (MAX_BYTES + 1)
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "message"),
     [
+        ("POST", ":predict", b"{", 400, "the body must be JSON"),
         ("POST", ":predict", {"signature_name": "score_text"}, 400, "a text must be a string"),
+        ("POST", "/versions/2:predict", {}, 404, "the server has version 1 of the model 'mats'"),
         ("POST", ":predict", LARGE, 413, "the body must have at most 51,200 bytes. Received: 51,2"),
         ("DELETE", ":predict", None, 405, "Method Not Allowed"),
         ("POST", "/sessions", {"seed": -1}, 400, "`seed` must be from 0 to"),
