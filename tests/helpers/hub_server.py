@@ -34,11 +34,11 @@ class Repository:
 
 
 class Hub:
-    """The repositories by name, the large files by their SHA-256, and the requests so far."""
+    """The repositories by name, and the large files by their SHA-256."""
 
     def __init__(self, token="secret"):
         self.token = token
-        self.repositories, self.large, self.requests = {}, {}, []
+        self.repositories, self.large = {}, {}
         self.url = ""
 
 
@@ -115,7 +115,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         path = self.path.partition("?")[0]
-        self.hub.requests.append((self.command, path))
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", path):
             if found := self._find_commit(match[1], match[2] or "main"):
                 sha, files = found
@@ -143,7 +142,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         path, content = self.path.partition("?")[0], self._read()
-        self.hub.requests.append(("POST", path))
         if path == "/api/validate-yaml":
             self._answer(content={"errors": [], "warnings": []})
         elif not self._is_signed_in():

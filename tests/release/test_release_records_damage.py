@@ -57,10 +57,6 @@ def flip_byte(folder):
     find_file(folder).write_bytes(content)
 
 
-def cut_file(folder):
-    find_file(folder).write_bytes(find_file(folder).read_bytes()[:-5])
-
-
 def cut_within_a_header(folder):
     content = find_file(folder).read_bytes()
     (length,) = np.frombuffer(content[:8], "<u8")
@@ -89,17 +85,12 @@ def rename_listing(folder, name):
 MIDDLE = 4 * 100 + 2
 DAMAGES = {
     "missing": (lambda folder: find_file(folder).unlink(), r"train\.bsz.* is missing\."),
-    "cut": (cut_file, r"record 1251: truncated or corrupt"),
     "cut within a header": (cut_within_a_header, r"record 1: truncated or corrupt"),
     "records missing": (
         drop_records,
         r"holds 1249 records, which is not a whole number of batches of 4",
     ),
     "changed": (flip_byte, r"record \d+: corrupt, its checksum or length is wrong"),
-    "other number of batches": (
-        lambda folder: change_json(find_listing(folder), num_batch=312),
-        r"lists 312 batches of 4, but its files in .* hold 313",
-    ),
     "other number of lanes": (
         pretend_other_lanes,
         r"record 2: does not continue record 0, which is 2 before it",
@@ -111,20 +102,6 @@ DAMAGES = {
     "a short record": (
         lambda folder: change_record(folder, MIDDLE, lambda payload: make_example([1], [2])),
         rf"record {MIDDLE}: expected {T} inputs, found 1\.",
-    ),
-    "a record without inputs": (
-        lambda folder: change_record(folder, MIDDLE, lambda payload: b""),
-        rf"record {MIDDLE}: expected {T} inputs, found 0\.",
-    ),
-    "a last record without inputs": (
-        lambda folder: change_record(folder, -B, lambda payload: b""),
-        rf"record 1248: expected 1 to {T} inputs, found 0\.",
-    ),
-    "fewer labels": (
-        lambda folder: change_record(
-            folder, MIDDLE, lambda payload: make_example(range(T), range(1, T))
-        ),
-        rf"record {MIDDLE}: its labels are not its inputs shifted by one",
     ),
     "other labels": (
         lambda folder: change_record(
@@ -142,27 +119,13 @@ DAMAGES = {
         lambda folder: change_json(folder / "corpus-info.json", vocab_size=24),
         r"record \d+: holds the id 24, but the vocabulary has 24 symbols",
     ),
-    "a negative id": (
-        lambda folder: change_record(
-            folder, MIDDLE, lambda payload: make_example([-1] * T, [-1] * T)
-        ),
-        rf"record {MIDDLE}: holds the id -1\.",
-    ),
     "no listing": (
         lambda folder: find_listing(folder).write_text("{"),
         r"record_info-train.*` does not list records of the 2019 release: ",
     ),
-    "a listing without files": (
-        lambda folder: change_json(find_listing(folder), filenames=[]),
-        r"does not list records of the 2019 release: filenames=\[\], num_batch=313",
-    ),
     "a file elsewhere": (
         lambda folder: change_json(find_listing(folder), filenames=["../x"]),
         r"the files must be in the same folder, received \['\.\./x'\]",
-    ),
-    "a listing without a number": (
-        lambda folder: change_json(find_listing(folder), num_batch="313"),
-        r"does not list records of the 2019 release: .*num_batch='313'",
     ),
     "no description": (
         lambda folder: (folder / "corpus-info.json").unlink(),
@@ -172,33 +135,35 @@ DAMAGES = {
         lambda folder: (folder / "corpus-info.json").write_text('{"dataset": "x", "cutoffs": []}'),
         r"corpus-info\.json` does not describe a corpus of the 2019 release: no key 'vocab_size'",
     ),
-    "a description of too many symbols": (
-        lambda folder: change_json(folder / "corpus-info.json", vocab_size=10**20, cutoffs=[]),
-        r"does not describe a corpus of the 2019 release: .*vocab_size=100000000000000000000",
-    ),
-    "a description that is nested without end": (
-        lambda folder: (folder / "corpus-info.json").write_text("[" * 100_000),
-        r"does not describe a corpus of the 2019 release: maximum recursion depth",
-    ),
-    "a listing that is nested without end": (
-        lambda folder: find_listing(folder).write_text("[" * 100_000),
-        r"does not list records of the 2019 release: maximum recursion depth",
-    ),
     "segments longer than the file": (
         lambda folder: rename_listing(folder, f"record_info-train.bsz-{B}.tlen-{10**30}.json"),
         rf"train\.bsz.*` is too small for records of {10**30} tokens",
     ),
-    "no lanes": (
-        lambda folder: rename_listing(folder, f"record_info-train.bsz-0.tlen-{T}.json"),
-        r"has no split 'train'",
-    ),
-    "segments of no token": (
-        lambda folder: rename_listing(folder, f"record_info-train.bsz-{B}.tlen-0.json"),
-        r"has no split 'train'",
-    ),
     "cutoffs of something else": (
         lambda folder: change_json(folder / "corpus-info.json", cutoffs=[0, 7, 24]),
         r"does not describe a corpus of the 2019 release: cutoffs=\[0, 7, 24\]",
+    ),
+    "other number of batches": (
+        lambda folder: change_json(find_listing(folder), num_batch=312),
+        r"lists 312 batches of 4, but its files in .* hold 313",
+    ),
+    "a last record without inputs": (
+        lambda folder: change_record(folder, -B, lambda payload: b""),
+        rf"record 1248: expected 1 to {T} inputs, found 0\.",
+    ),
+    "a negative id": (
+        lambda folder: change_record(
+            folder, MIDDLE, lambda payload: make_example([-1] * T, [-1] * T)
+        ),
+        rf"record {MIDDLE}: holds the id -1\.",
+    ),
+    "a listing without a number": (
+        lambda folder: change_json(find_listing(folder), num_batch="313"),
+        r"does not list records of the 2019 release: .*num_batch='313'",
+    ),
+    "a description of too many symbols": (
+        lambda folder: change_json(folder / "corpus-info.json", vocab_size=10**20, cutoffs=[]),
+        r"does not describe a corpus of the 2019 release: .*vocab_size=100000000000000000000",
     ),
 }
 
@@ -216,7 +181,7 @@ def test_a_folder_without_listings_is_refused(tmp_path):
         open_release_records(tmp_path)
 
 
-@pytest.mark.parametrize("argument", ["folder", "record_info_dir", "corpus_info_path"])
+@pytest.mark.parametrize("argument", ["folder", "corpus_info_path"])
 def test_an_address_is_refused(folder, argument):
     arguments = {"folder": str(folder), argument: "gs://bucket/folder"}
     with pytest.raises(RecordError, match=re.escape("gs://bucket/folder`: records of the 2019")):

@@ -4,18 +4,16 @@ import os
 import pickle
 import struct
 import tracemalloc
-import weakref
 from collections import Counter, OrderedDict
 
 import numpy as np
-import pickled_corpora
 import pytest
 
 from txl_tf.release import unpickling
 from txl_tf.release.pickled_objects import NAMES, Array, PickleError, Record, make_records_of
 from txl_tf.release.unpickling import read_pickle, read_pickle_file
 
-PROTOCOLS = range(6)
+PROTOCOLS = [0, 2, 5]
 VALUES = {
     "constants": [None, True, False, (), [], {}],
     "small numbers": [0, 1, 255, 256, 65535, 65536, 2**31 - 1, -1, -(2**31)],
@@ -57,10 +55,10 @@ def get_fault(data, **options):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
-def test_plain_values_are_read(values, protocol):
-    read = read_pickle(pickle.dumps(values, protocol), NAMES)
-    assert repr(read) == repr(plain(values))
+def test_plain_values_are_read(protocol):
+    for values in VALUES.values():
+        read = read_pickle(pickle.dumps(values, protocol), NAMES)
+        assert repr(read) == repr(plain(values))
 
 
 def plain(value):
@@ -73,12 +71,12 @@ def plain(value):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype} {array.shape}")
-def test_arrays_are_read(array, protocol):
-    read = read_pickle(pickle.dumps(array, protocol), NAMES)
-    assert type(read) is Array
-    assert read.values.dtype == array.dtype
-    np.testing.assert_array_equal(read.values, array, strict=True)
+def test_arrays_are_read(protocol):
+    for array in ARRAYS:
+        read = read_pickle(pickle.dumps(array, protocol), NAMES)
+        assert type(read) is Array
+        np.testing.assert_array_equal(read.values, array, strict=True)
+        assert read.values.dtype == array.dtype
 
 
 def test_what_is_shared_stays_shared():
@@ -91,54 +89,30 @@ def test_what_is_shared_stays_shared():
     ("data", "expected"),
     [
         (b"S'a\\xc3\\xa9\\n\\'\\\\'\n.", b"a\xc3\xa9\n'\\"),
-        (b'S"it\'s"\n.', b"it's"),
         (b"U\x02\xc3\xa9.", b"\xc3\xa9"),
-        (b"T\x02\x00\x00\x00\xc3\xa9.", b"\xc3\xa9"),
         (b"L12L\n.", 12),
-        (b"I-7\n.", -7),
         (b"(I1\nI2\nl.", [1, 2]),
         (b"(U\x01aI2\nd.", {b"a": 2}),
         (b"K\x01(K\x02K\x031.", 1),
-        (b"K\x01(0.", 1),
-        (b"K\x01K\x020.", 1),
-        (b"K\x072\x86.", (7, 7)),
     ],
 )
 def test_operations_of_python_2_are_read(data, expected):
     assert read_pickle(data, NAMES) == expected
 
 
-def test_many_bytes_are_not_copied():
-    data = b"T" + struct.pack("<I", 70_000) + bytes(70_000) + b"."
-    read = read_pickle(data, NAMES)
-    assert type(read) is memoryview
-    assert read.obj is data
-    assert read == bytes(70_000)
-
-
-@pytest.mark.parametrize("data", [b"(ix\nC\n", b"(cx\nC\no", b"cx\nC\n)\x81", b"cx\nC\n)R"])
+@pytest.mark.parametrize("data", [b"(ix\nC\n", b"cx\nC\n)\x81", b"cx\nC\n)R"])
 def test_an_object_of_an_allowed_class_is_a_record(data):
     names = {("x", "C"): make_records_of("C")}
     read = read_pickle(data + b"}U\x01aK\x07sb.", names)
     assert type(read) is Record
     assert (read.kind, read.attributes) == ("C", {b"a": 7})
-
-
-@pytest.mark.parametrize("state", [b"}U\x01aK\x07sb}b", b"]b", b"N}\x86b"])
-def test_attributes_are_one_dict(state):
     with pytest.raises(PickleError, match=r"^the attributes of C are not one dict"):
-        read_pickle(b"cx\nC\n)\x81" + state + b".", {("x", "C"): make_records_of("C")})
+        read_pickle(data + b"]b.", names)
 
 
 HOSTILE = {
     "os.system": call("os.system", b"(X\x02\x00\x00\x00lst"),
-    "posix.system": b"(X\x02\x00\x00\x00lscposix\nsystem\nl.",
-    "subprocess.Popen": b"(csubprocess\nPopen\nU\x02lso.",
     "builtins.eval": b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R.",
-    "__builtin__.eval": b"(S'1'\ni__builtin__\neval\n.",
-    "builtins.getattr": pickle.dumps(getattr, 2).replace(b"__builtin__", b"builtins"),
-    "collections.defaultdict": call("collections.defaultdict"),
-    "numpy.load": call("numpy.load"),
     "numpy.core.multiarray.fromfile": call("numpy.core.multiarray.fromfile"),
     "collections.OrderedDict.fromkeys": b"\x8c\x0bcollections\x8c\x14OrderedDict.fromkeys\x93.",
     "data_utils.Corpus": b"cdata_utils\nCorpus\n)\x81.",  # allowed to others only
@@ -149,15 +123,6 @@ HOSTILE = {
 def test_a_name_that_is_not_listed_is_refused(name):
     message = f"the name {name} is not allowed in such a file (at byte "
     assert get_fault(HOSTILE[name]).startswith(message)
-
-
-def test_the_place_of_a_name_is_told():
-    data = b"\x80\x02" + pickled_corpora.write_string("seven b") + b"0" + call("os.system")
-    assert get_fault(data) == "the name os.system is not allowed in such a file (at byte 12)"
-
-
-def test_a_name_with_a_line_break_is_one_line():
-    assert r"the name a\nb.c\u2028 is" in get_fault(b"\x8c\x03a\nb\x8c\x04c\xe2\x80\xa8\x93.")
 
 
 @pytest.mark.parametrize("method", ["__reduce__", "__reduce_ex__"])
@@ -174,69 +139,37 @@ REFUSED = {
         "numpy.ndarray cannot be called",
     ),
     "a text is called": (b"U\x01a)R.", "it calls an object that is not a name"),
-    "arguments are a list": (
-        b"ccollections\nOrderedDict\n]R.",
-        "it calls an object that is not a name",
-    ),
     "keywords": (b"ccollections\nOrderedDict\n)}U\x01aK\x01s\x92.", "it calls with keywords"),
     "a persistent id": (b"K\x01Q.", "it refers to objects outside of it"),
-    "a persistent line": (b"P1\n.", "it refers to objects outside of it"),
     "an extension": (b"\x82\x01.", r"the operation b'\x82' is unknown or not allowed"),
-    "a buffer": (b"\x97.", r"the operation b'\x97' is unknown or not allowed"),
-    "a set": (b"\x8f.", r"the operation b'\x8f' is unknown or not allowed"),
     "a protocol": (b"\x80\x06N.", "its protocol 6 is unknown"),
     "an empty stack": (b"a.", "it is damaged or not a pickle"),
-    "an empty stack for a tuple": (b"K\x01\x86.", "it is damaged or not a pickle"),
-    "a mark too few": (b"K\x01t.", "it is damaged or not a pickle"),
     "a memo without": (b"K\x01h\x07.", "it is damaged or not a pickle: its memo has no entry 7"),
-    "two objects": (b"K\x01K\x01.", "it does not end with one object"),
     "no object": (b".", "it does not end with one object"),
-    "an open mark": (b"K\x01(K\x01.", "it does not end with one object"),
     "more behind": (b"N.N", "it has data after its end"),
     "a key that is a list": (b"}]Ns.", "a key is of type list, not a string"),
-    "a key that is a number": (b"}K\x01Ns.", "a key is of type int, not a string"),
-    "a long key": (b"}X\x01\x10\x00\x00" + b"a" * 4097 + b"Ns.", "a key is longer than 4096"),
-    "a key without a value": (b"}(U\x01au.", "it is damaged or not a pickle"),
-    "an appended tuple": (b")Na.", "it appends to an object of type tuple"),
-    "a key of a list": (b"]U\x01aNs.", "it sets keys of an object of type list"),
     "attributes of a list": (b"]}b.", "it sets attributes of an object of type list"),
-    "no UTF-8": (b"\x8c\x01\xff.", "it is damaged or not a pickle"),
     "an escape": (b"S'\\q'\n.", "a string has an unknown escape"),
-    "half an escape": (b"S'\\x1'\n.", "a string has an unknown escape"),
-    "quotes": (b"S'a\n.", "a string has no quotes"),
-    "digits": (b"I1_0\n.", "b'1_0' is not a number"),
     "a long line": (b"I" + b"9" * 401 + b"\n.", "it has a number or a name of more than 400"),
-    "many bytes of a number": (
-        b"\x8b\x01\x01\x00\x00" + b"\x01" * 257 + b".",
-        "it has a number of more than 256 bytes",
-    ),
-    "a type with parts": (
-        b"cnumpy\ndtype\nU\x02i8\x85R(K\x03U\x01<)NNJ\xff\xff\xff\xfftb.",
-        "an array does not hold plain numbers",
-    ),
     "an unknown byte order": (
         b"cnumpy\ndtype\nU\x02i8\x85R(K\x03U\x01=NNNtb.",
         "an array has an unknown byte order",
     ),
-    "a long name": (b"c" + b"a" * 257 + b"\nb\n.", "it has a number or a name of more than 256"),
     "not latin1": (
         call("_codecs.encode", b"\x8c\x01a\x8c\x05utf-8\x86"),
         "bytes are not written as latin1",
     ),
-    "not in latin1": (
-        call("_codecs.encode", b"\x8c\x03\xe2\x82\xac\x8c\x06latin1\x86"),
-        "it is damaged or not",
-    ),
     "no pairs": (call("collections.OrderedDict", b"](K\x01K\x02e\x85"), "a dict is not made of"),
+    "a long key": (b"}X\x01\x10\x00\x00" + b"a" * 4097 + b"Ns.", "a key is longer than 4096"),
+    "quotes": (b"S'a\n.", "a string has no quotes"),
+    "digits": (b"I1_0\n.", "b'1_0' is not a number"),
+    "a name of numbers": (b"K\x01K\x02\x93.", "a name is not a string"),
+    "a type with parts": (
+        b"cnumpy\ndtype\nU\x02i8\x85R(K\x03U\x01<)NNJ\xff\xff\xff\xfftb.",
+        "an array does not hold plain numbers",
+    ),
     "a reconstructed number": (
         call("copy_reg._reconstructor", b"K\x01K\x02N\x87"),
-        "an object has no class",
-    ),
-    "itself reconstructed": (
-        call(
-            "copy_reg._reconstructor",
-            b"ccopy_reg\n_reconstructor\nc__builtin__\nobject\nN\x87",
-        ),
         "an object has no class",
     ),
 }
@@ -249,18 +182,14 @@ def test_what_plain_data_never_need_is_refused(data, reason):
 
 ODD_ARRAYS = {
     "objects": np.array([None]),
-    "texts": np.array(["a"]),
     "dates": np.array([0], "M8[s]"),
-    "complex numbers": np.array([1j]),
     "fields": np.zeros(2, [("a", "i4")]),
-    "void": np.zeros(2, "V8"),
 }
 
 
-@pytest.mark.parametrize("protocol", [2, 5])
 @pytest.mark.parametrize("array", ODD_ARRAYS.values(), ids=ODD_ARRAYS)
-def test_arrays_of_other_things_are_refused(array, protocol):
-    assert "an array does not hold plain numbers" in get_fault(pickle.dumps(array, protocol))
+def test_arrays_of_other_things_are_refused(array):
+    assert "an array does not hold plain numbers" in get_fault(pickle.dumps(array, 2))
 
 
 @pytest.mark.parametrize(
@@ -268,9 +197,7 @@ def test_arrays_of_other_things_are_refused(array, protocol):
     [
         (b"K\x04\x85", "an array has 24 bytes, which does not fit its shape"),
         (b"J\xfd\xff\xff\xff\x85", "the shape of an array is invalid"),
-        (b"(K\x00\x8a\x07\xff\xff\xff\xff\xff\xff\x7ft", "the shape of an array is invalid"),
         (b"(" + b"K\x01" * 9 + b"t", "the shape of an array is invalid"),
-        (b"K\x03", "the shape of an array is invalid"),
     ],
 )
 def test_an_array_has_the_bytes_of_its_shape(shape, reason):
@@ -279,30 +206,16 @@ def test_an_array_has_the_bytes_of_its_shape(shape, reason):
     assert reason in get_fault(data.replace(b"K\x03\x85", shape))
 
 
-def test_a_huge_shape_without_bytes_is_refused():
-    data = pickle.dumps(np.zeros((0, 3)), 3)
-    shape = b"K\x00" + b"\x8a\x06\xff\xff\xff\xff\xff\x7f" * 4
-    assert "it is damaged or not a pickle" in get_fault(
-        data.replace(b"K\x00K\x03\x86", b"(" + shape + b"t")
-    )
-
-
 HUGE = {
-    "bytes": b"B\xff\xff\xff\x7f.",
     "more bytes": b"\x8e" + struct.pack("<Q", 2**60) + b".",
-    "a bytearray": b"\x96" + struct.pack("<Q", 2**60) + b".",
-    "a string": b"T\xff\xff\xff\x7f.",
     "a negative string": b"T\xff\xff\xff\xff.",
-    "a text": b"X\xff\xff\xff\xff.",
-    "more text": b"\x8d" + struct.pack("<Q", 2**63) + b".",
     "a number": b"\x8b\xff\xff\xff\x7f.",
-    "a negative size": b"\x8b\xff\xff\xff\xff.",
     "a frame": b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"N.",
 }
 
 
 @pytest.mark.parametrize("data", HUGE.values(), ids=HUGE)
-def test_a_huge_count_takes_no_memory(data):
+def test_a_huge_count_is_refused_without_taking_memory(data):
     tracemalloc.start()
     with pytest.raises(PickleError, match=r"^(it is truncated|it has a number of more than)"):
         read_pickle(data, NAMES)
@@ -311,19 +224,8 @@ def test_a_huge_count_takes_no_memory(data):
     assert peak < 2**20
 
 
-@pytest.mark.parametrize("data", [b"Nr\xff\xff\xff\x7f0j\xff\xff\xff\x7f.", b"Np2147483647\n."])
-def test_a_huge_index_of_the_memo_takes_no_memory(data):
-    tracemalloc.start()
-    assert read_pickle(data, NAMES) is None
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 2**20
-
-
 DEEP = {
     "lists": b"]" * 50_000 + b"a" * 49_999,
-    "tuples": b")" + b"\x85" * 50_000,
-    "dicts": b"}" + b"U\x01a}" * 1000 + b"s" * 1000,
     "attributes": b"cx\nC\n)\x81}U\x01a" * 60 + b"N" + b"sb" * 60,
     "marks": b"(" * 2000,
 }
@@ -335,34 +237,16 @@ def test_deep_nesting_is_refused(data):
         read_pickle(data + b".", {("x", "C"): make_records_of("C")})
 
 
-def test_a_deep_tuple_is_no_key():
-    data = b"})" + b"\x85" * 50_000 + b"Ns."
-    assert "a key is of type tuple, not a string" in get_fault(data)
-
-
-def test_nesting_within_the_bound_is_read():
-    value = "a"
-    for _ in range(50):
-        value = [value]
-    assert read_pickle(pickle.dumps(value, 2), NAMES) == value
-
-
-def test_a_list_that_holds_itself_is_read():
-    read = read_pickle(b"]q\x00h\x00a.", NAMES)
-    assert read[0] is read
-
-
 def test_doubling_takes_no_time():
     # 2**3000 leaves, were they counted one by one.
     with pytest.raises(PickleError, match=r"nested deeper"):
         read_pickle(b")" + b"2\x86" * 3000 + b".", NAMES)
 
 
-@pytest.mark.parametrize("count", [100, 100_000])
-def test_a_long_argument_is_not_used_many_times(count):
+def test_a_long_argument_is_not_used_many_times():
     text = b"a" * 100_000
     start = b"](c_codecs\nencode\n(X" + struct.pack("<I", len(text)) + text + b"X\x06\x00\x00\x00"
-    data = start + b"latin1tq\x00Rc_codecs\nencode\nq\x010" + b"h\x01h\x00R0" * count + b"e."
+    data = start + b"latin1tq\x00Rc_codecs\nencode\nq\x010" + b"h\x01h\x00R0" * 100 + b"e."
     assert "it uses the same objects too often" in get_fault(data)
 
 
@@ -370,44 +254,15 @@ def test_a_stack_that_grows_and_grows_is_refused():
     assert "its stack holds more than 65,536 objects" in get_fault(b"N" * 100_000 + b".")
 
 
-# What a byte or a few can make, again and again. The memo holds what `SHARED` puts there.
-SHARED = (
-    b"cx\nC\nq\x000cnumpy\nndarray\nq\x010cnumpy.core.multiarray\n_reconstruct\nq\x020"
-    b"ccollections\nOrderedDict\nq\x030U\x02abq\x040cnumpy\ndtype\nq\x050U\x02i8q\x060"
-)
-REPEATED = {
-    "lists": b"]",
-    "lists of one": b"]Na",
-    "lists behind a mark": b"(l",
-    "dicts": b"}",
-    "dicts of one": b"}h\x04Ns",
-    "dicts behind a mark": b"(h\x04Nd",
-    "tuples": b"N\x85",
-    "tuples behind a mark": b"(Nt",
-    "records": b"h\x00)R",
-    "records with attributes": b"h\x00)\x81}h\x04Nsb",
-    "arrays": b"h\x02(h\x01tR",
-    "types of arrays": b"h\x05(h\x06tR",
-    "OrderedDicts": b"h\x03)R",
-    "what is remembered": b"N\x94\x94\x94\x94",
-    "lists that are remembered": b"]\x94",
-    "numbers": b"M\xff\xfe",
-    "texts": b"\x8c\x02ab",
-    "wide texts": b"\x8c\x04\xf0\x9f\x98\x80",
-    "names": b"cx\nC\n",
-    "as much as is allowed": b"}h\x04Ns2\x94\x94",
-}
-
-
-@pytest.mark.parametrize("unit", REPEATED.values(), ids=REPEATED)
-def test_memory_is_in_proportion_to_the_file(unit, monkeypatch):
+def test_memory_is_in_proportion_to_the_file(monkeypatch):
+    """Also with as many objects as its bytes allow."""
     monkeypatch.setattr(unpickling, "_FREE_OBJECTS", 1009)
+    unit = b"}h\x00Ns2\x94\x94"
     batch = b"(" + unit * (20_011 // len(unit)) + b"e"
-    data = SHARED + b"]" + batch * 19 + b"."
-    names = NAMES | {("x", "C"): make_records_of("C")}
+    data = b"U\x02abq\x000]" + batch * 19 + b"."
     tracemalloc.start()
     with contextlib.suppress(PickleError):
-        read_pickle(data, names)
+        read_pickle(data, NAMES)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 60 * len(data)
@@ -421,38 +276,13 @@ def test_more_objects_than_bytes_are_refused():
     assert "it stores more than one object for every 4 b" in get_fault(b"N" + b"\x94" * 90_000)
 
 
-def test_a_dict_is_not_made_of_the_same_pairs_many_times():
-    pairs = b"".join(b"](U\x03%cabNe" % (i % 251) for i in range(20_011))
-    data = b"ccollections\nOrderedDict\nq\x000](" + pairs + b"eq\x010](" + b"h\x00h\x01\x85R" * 17
-    assert "it uses the same objects too often" in get_fault(data)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_large_vocabulary_is_within_the_bounds(protocol, monkeypatch):
+def test_a_large_vocabulary_is_within_the_bounds(monkeypatch):
     monkeypatch.setattr(unpickling, "_FREE_OBJECTS", 101)
     symbols = [f"{i:x}" for i in range(20_011)]
     ids = OrderedDict((symbol, i) for i, symbol in enumerate(symbols))
     value = {"symbols": symbols, "ids": ids, "counter": Counter(symbols)}
-    read = read_pickle(pickle.dumps(value, protocol), NAMES)
+    read = read_pickle(pickle.dumps(value, 2), NAMES)
     assert list(read["ids"]) == read["symbols"] == symbols
-
-
-def test_a_large_vocabulary_of_python_2_is_within_the_bounds(monkeypatch):
-    """Python 2 writes an OrderedDict as a list of pairs, which are lists."""
-    monkeypatch.setattr(unpickling, "_FREE_OBJECTS", 101)
-    pairs = b"".join(b"](U\x02" + struct.pack("<H", i) + b"M\x07\x01e" for i in range(20_011))
-    data = b"\x80\x02ccollections\nOrderedDict\n](" + pairs + b"e\x85R."
-    assert len(read_pickle(data, NAMES)) == 20_011
-
-
-def test_the_memo_is_freed_at_once():
-    class Kept:
-        pass
-
-    alive = weakref.ref(kept := Kept())
-    assert read_pickle(b"K\x01Q\x940N.", {}, lambda _, kept=[kept]: kept.pop()) is None
-    del kept
-    assert alive() is None
 
 
 def test_a_pickle_without_end_is_refused(monkeypatch):
@@ -470,7 +300,6 @@ def test_a_persistent_id_goes_to_its_handler():
     ("content", "reason"),
     [
         (b"", "it is empty"),
-        (b"Just a text.\n", "it is damaged or not a pickle"),
         (b"<html>", "the operation b'<' is unknown"),
         (b"PK\x03\x04", "it is truncated"),
     ],
