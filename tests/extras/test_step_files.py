@@ -48,6 +48,22 @@ def test_a_file_has_the_log_probabilities_of_the_live_model(tmp_path, name, file
     np.testing.assert_allclose(read_steps(call, info, ids), expected, **SAME)
 
 
+def test_a_folder_keeps_its_files_inputs_and_outputs(tmp_path, file_format):
+    make_lm({"n_token": 256}, {"mem_len": 3}, BYTES).export(tmp_path / "out", format=file_format)
+    step = {"litert": "model.tflite", "onnx": "model.onnx"}[file_format]
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {step, "model.json", "vocabulary.json"}
+    info = json.loads((tmp_path / "out" / "model.json").read_text())
+    states = [2, 1, 3, 3, 5]  # layers, rows, memory, heads, head size
+    assert info["inputs"] == {"ids": [1, 1], "keys": states, "values": states, "length": [1]}
+    assert info["outputs"] == {
+        "log_probabilities": [1, 1, 256],
+        "new_keys": states,
+        "new_values": states,
+        "new_length": [1],
+    }
+
+
 def test_narrow_matrices_are_nearly_as_good(tmp_path, file_format):
     fields = {"n_token": 67, "d_model": 34, "d_embed": 34, "d_inner": 71, "cutoffs": (41,)}
     lm = make_lm(fields, {"mem_len": 11})

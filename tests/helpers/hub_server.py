@@ -9,6 +9,8 @@ import threading
 from contextlib import contextmanager
 from urllib.parse import unquote
 
+import pytest
+
 SMALL = 4096  # larger files are uploaded apart from the commit, as to the Hub
 
 
@@ -190,3 +192,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def _describe(path, content):
     oid = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
     return {"type": "file", "path": path, "size": len(content), "oid": oid}
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A hub, and the library of the real one set up for it: signed in, with its own cache."""
+    from huggingface_hub import constants
+
+    with serve_hub() as hub:
+        template = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_TOKEN", hub.token)
+        yield hub
