@@ -1,18 +1,6 @@
-import numpy as np
-import pytest
-
-from benchmarks.works import Shape, draw_ids, format_times, read_peers
+from benchmarks.works import Shape, format_times, read_peers
 
 WORDS = Shape(1, 8, 2, 8, 5, 5, 2, 23, (5, 11))
-
-
-@pytest.mark.parametrize("law", ["uniform", "zipf"])
-def test_bins_get_the_shares_that_are_counted(law):
-    ids = draw_ids(WORDS.n_token, law, 100_000)
-    found = np.bincount(np.digitize(ids, WORDS.cutoffs), minlength=3) / len(ids)
-    assert ids.dtype == np.int32
-    # 6 standard deviations of a share; the sums of Zipf's law are an expansion.
-    assert found == pytest.approx(WORDS.list_bin_shares(law), abs=0.01)
 
 
 def test_the_speeds_of_others_are_found_by_the_work(tmp_path):

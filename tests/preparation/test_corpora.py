@@ -1,6 +1,5 @@
 """The data sets as the 2019 release made them, from the files that it read."""
 
-import re
 import shutil
 
 import numpy as np
@@ -71,17 +70,6 @@ def test_the_splits_of_the_release_are_taken_where_no_sizes_are_given(tmp_path):
     assert len(read_ids(tmp_path / "records", "test")) == 5999
 
 
-def test_shuffles_of_lm1b_do_not_change_the_share_of_unknown_words(tmp_path, capsys):
-    raw, shares = tmp_path / "raw", []
-    shutil.copytree(DATA / "lm1b", raw)
-    path = raw / "1b_word_vocab.txt"
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:40]))
-    for number in (1, 3):
-        make("lm1b", raw, tmp_path / str(number), f"--num_shuffles={number}")
-        shares += re.findall(r"^train: .* unknown \((.*)%\)", capsys.readouterr().out, re.MULTILINE)
-    assert shares[0] == shares[1] != "0.00"
-
-
 def test_lm1b_holds_every_sentence_once_for_each_shuffle(tmp_path):
     make("lm1b", DATA / "lm1b", tmp_path, "--num_shuffles=3")
     records = open_records(tmp_path)
@@ -93,12 +81,6 @@ def test_lm1b_holds_every_sentence_once_for_each_shuffle(tmp_path):
     assert sorted(sentences) == sorted(lines * 3)
     third = len(lines) // 3
     assert sentences[:third] != sentences[third : 2 * third]
-
-
-def test_training_files_of_lm1b_that_are_missing_are_told(tmp_path, capsys):
-    make("lm1b", DATA / "lm1b", tmp_path)
-    line = "lm1b, training files: 3; the published set has 99."
-    assert line in capsys.readouterr().out
 
 
 def test_the_seed_alone_decides_the_order_of_lm1b(tmp_path):

@@ -57,19 +57,6 @@ def test_the_program_writes_to_data_and_the_name(tmp_path):
     np.testing.assert_array_equal(read_ids(tmp_path / "data/text8", "valid"), expected)
 
 
-def test_the_program_prints_what_it_made(text8, tmp_path, capsys):
-    assert call(*text8) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:-1] == [
-        "text8, vocabulary: 25; the published set has 27.",
-        "train: 39,999 tokens",
-        "valid: 5,999 tokens",
-        "test: 5,999 tokens",
-        "vocabulary: 25 chars",
-    ]
-    assert lines[-1].startswith(f"Wrote `{tmp_path}/records` in ")
-
-
 def test_bytes_and_characters_need_no_tensorflow(text8):
     code = (
         "import sys; from txl_tf import make_tfrecords; "

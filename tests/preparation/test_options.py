@@ -25,14 +25,6 @@ def test_every_option_is_a_flag():
     assert set(define_flags()) >= NAMES
 
 
-def test_lists_of_flags_become_tuples():
-    lists = ("--train=a,b*", "--special=<a>,<b>", "--cutoffs=3,7")
-    options = read("--dataset=text", "--level=word", *lists)
-    assert (options.train, options.valid) == (("a", "b*"), None)
-    assert options.special == ("<a>", "<b>")
-    assert options.cutoffs == (3, 7)
-
-
 @pytest.mark.parametrize(
     ("arguments", "described"),
     [

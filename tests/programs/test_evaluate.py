@@ -17,7 +17,6 @@ from txl_tf import evaluate, presets
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.presets import Preset
-from txl_tf.runs import data_place
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import VOCABULARY_NAME, read_run_config
 
@@ -137,14 +136,6 @@ def test_flags_change_the_span(run, preset, capsys):
     assert record["evaluation"] == config.to_json()
 
 
-@pytest.mark.slow
-def test_the_first_name_of_the_flag_is_still_accepted(run, preset, capsys):
-    records = [evaluate_as_json(capsys, run, f"--{name}=sota") for name in ("preset", "recipe")]
-    assert [record["evaluation"]["mem_len"] for record in records] == [
-        presets.get(preset).evaluation.mem_len
-    ] * 2
-
-
 def test_a_figure_that_was_measured_otherwise_says_how(run, preset, capsys):
     assert call(run, "--preset", preset, "--tgt_len=5", "--split=valid") == 0
     assert read_rows(capsys.readouterr().out)["published"] == (
@@ -206,7 +197,7 @@ def unknown_run(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_unknown_tokens_are_counted_in_the_table_and_warned_of(unknown_run, capsys):
+def test_unknown_tokens_are_counted_and_warned_of(unknown_run, capsys):
     assert call(unknown_run) == 0
     out, err = capsys.readouterr()
     rows = read_rows(out)
@@ -214,10 +205,6 @@ def test_unknown_tokens_are_counted_in_the_table_and_warned_of(unknown_run, caps
     (line,) = [line for line in err.splitlines() if line.startswith("warning: ")]
     assert line.startswith("warning: 25 (25.00%) of 100 scored tokens are ?: ")
     assert rows["bpc"] == "- (there are unknown characters)"
-
-
-@pytest.mark.slow
-def test_unknown_tokens_are_counted_in_the_object_and_in_evaluations(unknown_run, capsys):
     record = evaluate_as_json(capsys, unknown_run)
     for found in (record, read_last(unknown_run / "evaluations.jsonl")):
         assert (found["unknown_tokens"], found["unknown_share"]) == (25, 0.25)
@@ -237,11 +224,6 @@ def test_evaluations_are_kept_with_how_they_counted(run, capsys):
     assert (cold["warm_len"], cold["as_release"]) == (0, True)
 
 
-def test_a_checkpoint_can_be_named(run, capsys):
-    path = run / "checkpoints" / "ckpt-4"
-    assert evaluate_as_json(capsys, run, "--checkpoint", path)["step"] == 4
-
-
 @pytest.fixture
 def bare_run(run, tmp_path):
     """The run as it is without a vocabulary, as an import of weights alone."""
@@ -256,28 +238,6 @@ def test_records_of_another_size_are_refused_without_a_vocabulary(bare_run, tmp_
     line = capsys.readouterr().err.splitlines()[-1]
     data = tmp_path / "data"
     assert line.endswith(f"bare` has 11 symbols; the records in {data} have 13")
-
-
-@pytest.mark.slow
-def test_bytes_are_measured_in_bits(tmp_path, capsys):
-    write_words(tmp_path / "data", "byte", train=307, test=61)
-    assert run_main(tmp_path / "data", tmp_path / "run") == 0
-    capsys.readouterr()
-    assert call(tmp_path / "run", "--data_dir", tmp_path / "data") == 0
-    rows = read_rows(capsys.readouterr().out)
-    nats = float(rows["loss"].removesuffix(" nats"))
-    assert float(rows["bpc"]) == pytest.approx(nats / math.log(2), abs=2e-4)  # 4 digits
-    assert "published" not in rows  # no preset has a model of this shape
-
-
-@pytest.mark.slow
-def test_a_run_without_records_of_its_own_is_evaluated_on_those_it_was_trained_on(
-    run, monkeypatch, capsys
-):
-    monkeypatch.setattr(data_place, "RECORDS_NAME", "none")
-    record = evaluate_as_json(capsys, run)
-    assert (record["split"], record["tokens"]) == ("valid", 100)
-    assert txl_tf.load(run).evaluate("valid").tokens == 100
 
 
 @pytest.mark.slow

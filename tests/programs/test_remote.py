@@ -153,11 +153,6 @@ def test_an_address_that_cannot_be_reached_is_one_line(flag, no_network, tmp_pat
     assert line.endswith("`: Could not resolve host")
 
 
-def test_a_run_that_cannot_be_reached_is_an_error(no_network):
-    with pytest.raises(UserError, match=r"^`gs://bucket/a/config\.json`: Could not resolve host$"):
-        txl_tf.load("gs://bucket/a")
-
-
 def test_an_address_that_does_not_answer_is_given_up(monkeypatch, capsys):
     never = threading.Event()
     monkeypatch.setattr(tf.io.gfile, "exists", lambda path: never.wait())

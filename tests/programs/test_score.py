@@ -137,16 +137,6 @@ def test_a_memory_that_is_carried_makes_all_files_one_text(folder, capsys):
     assert len(found) == 3
 
 
-@pytest.mark.slow
-def test_chunks_of_a_file_do_not_change_its_scores(folder, capsys, monkeypatch):
-    expected = score_as_json(capsys, folder, "--by=line", "--context=file")[0]
-    monkeypatch.setattr(TextFile.iterate_blocks, "__defaults__", (13,))
-    found = score_as_json(capsys, folder, "--by=line", "--context=file")[0]
-    for text, other in zip(found, expected, strict=True):
-        assert text["total_nats"] == pytest.approx(other["total_nats"], **SAME)
-        assert [text[name] for name in ("bytes", "words")] == [other["bytes"], other["words"]]
-
-
 def test_flags_change_what_the_model_sees(folder, capsys):
     arguments = ["--tgt_len=3", "--mem_len=2", "--same_length", "--clamp_len=1"]
     (found,), _ = score_as_json(capsys, folder, *arguments, "--nomask_empty_memory", names=["one"])
@@ -293,19 +283,6 @@ def test_a_word_of_ten_megabytes_is_one_clear_line(folder, capsys):
     assert line.startswith(f"score.py: `{path}`, line 1, byte offset 4: 'z")
     assert len(line) < 300
     path.unlink()
-
-
-@pytest.mark.slow
-def test_a_line_of_ten_megabytes_is_scored(folder, capsys):
-    """White space is nothing at words; at characters fewer must do, for the time they take."""
-    path = folder.parent / "long.txt"
-    is_word = txl_tf.load(folder).vocabulary.level == "word"
-    n_spaces = 10**7 if is_word else 10**4
-    path.write_bytes(b"a" + b" " * n_spaces + b"b\n")
-    (text,), _ = score_as_json(capsys, folder, "--by=line", "--tgt_len=997", names=["long"])
-    path.unlink()
-    assert text["bytes"] == n_spaces + 2
-    assert text["tokens"] == (2 if is_word else n_spaces + 2)
 
 
 @pytest.mark.parametrize(

@@ -164,17 +164,6 @@ def test_a_dry_run_describes_a_resumed_run_and_changes_nothing(finished, capsys)
     assert list_all(finished) == before
 
 
-@pytest.fixture(scope="module")
-def sampling(tmp_path_factory):
-    """Runs with dropout that are evaluated in training, with samples and without."""
-    folder = tmp_path_factory.mktemp("sampling")
-    write_data(folder / "data")
-    for name, count in (("with", 7), ("without", 0)):
-        arguments = ("--eval_every=3", "--iterations=1", "--ema=0.9", f"--sample_tokens={count}")
-        assert run_main(folder / "data", folder / name, *arguments) == 0
-    return folder
-
-
 def read_samples(model_dir):
     events = EventAccumulator(str(model_dir / "events" / "validation"))
     events.Reload()
@@ -187,26 +176,20 @@ def read_samples(model_dir):
 
 
 @pytest.mark.slow
-def test_evaluations_in_training_show_a_sample(sampling):
-    samples = read_samples(sampling / "with")
-    assert set(samples) == {3, 6, 9, 12}
-    prompt = open_records(sampling / "data").split("valid").read(0, 32)
+def test_samples_are_shown_and_change_no_number_of_the_training(data_dir, tmp_path):
+    runs = tmp_path / "with", tmp_path / "without"
+    for run, count in zip(runs, (7, 0), strict=True):
+        flags = ("--eval_every=6", "--iterations=1", "--ema=0.9", f"--sample_tokens={count}")
+        assert run_main(data_dir, run, *flags) == 0
+    samples = read_samples(runs[0])
+    assert set(samples) == {6, 12}
+    prompt = open_records(data_dir).split("valid").read(0, 32)
     words = " ".join(f"w{index}" for index in prompt)
     assert all(text.startswith(f"Prompt:\n\n    {words}") for text in samples.values())
-    assert not read_samples(sampling / "without")
-
-
-@pytest.mark.slow
-def test_samples_change_no_number_of_the_training(sampling):
-    logs = [read_log(sampling / name) for name in ("with", "without")]
-    unequal = {"tokens_per_second", "peak_memory_bytes"}
-    found, expected = (
-        [{key: line[key] for key in line if key not in unequal} for line in log] for log in logs
-    )
-    assert found == expected
-    texts = [(sampling / name / "validation.jsonl").read_text() for name in ("with", "without")]
-    assert texts[0] == texts[1]
-    for one, other in zip(*(read_weights(sampling / n) for n in ("with", "without")), strict=True):
+    assert not read_samples(runs[1])
+    losses = [[line["loss_nats"] for line in read_log(run)] for run in runs]
+    assert losses[0] == losses[1]
+    for one, other in zip(*map(read_weights, runs), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
