@@ -9,8 +9,8 @@ import pytest
 from places import ROOT
 
 SCRIPT = ROOT / "tests" / "helpers" / "compilations.py"
-# Characters with Muon; words whose tables have several widths, with Lamb; random lengths.
-PRESETS = ("demo", "wt103_large_lamb", "ptb")
+# Characters with Muon; words whose tables have several widths, with Lamb.
+PRESETS = ("demo", "wt103_large_lamb")
 CHAINS = "lm1b_base:bfloat16"
 
 

@@ -12,7 +12,7 @@ from tables import slow_after
 
 from txl_tf.analysis.attention_average import AttentionAverages
 from txl_tf.analysis.attention_plots import choose_labels, draw_stretch, mark_top
-from txl_tf.analysis.attention_report import AttentionReport, find_widest_heads
+from txl_tf.analysis.attention_report import AttentionReport
 from txl_tf.analysis.attention_stretch import Stretch
 from txl_tf.data import Vocabulary
 from txl_tf.inference.attention_terms import TERMS
@@ -120,26 +120,6 @@ def test_the_numbers_are_written(tmp_path):
     np.testing.assert_array_equal(arrays["term_d"], averages.terms["d"])
     np.testing.assert_array_equal(arrays["stretch_b"], report.stretch.attention.terms[1])
     assert arrays["stretch_heads"].tolist() == [[1, 2], [0, 0]]
-
-
-def test_the_table_has_a_row_for_each_head():
-    report = make_report()
-    head, *rows = report.format_table()
-    assert head.split("  ")[0].strip() == "head"
-    for name in ("mean distance", "50% within", "90% within", "beyond 4", "empty"):
-        assert name in head
-    assert [row.split()[0] for row in rows] == ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
-    assert rows[4].split()[1] == f"{report.averages.mean_distance[1, 1]:.1f}"
-    assert len({len(row) for row in (head, *rows)}) == 1
-
-
-def test_the_widest_heads_come_first():
-    weights = np.zeros((2, 2, 4))
-    for place, distance in {(0, 0): 1, (0, 1): 3, (1, 0): 0, (1, 1): 2}.items():
-        weights[(*place, distance)] = 0.7
-    averages = AttentionAverages(1, 2, weights, {})
-    assert find_widest_heads(averages, 2) == [Head(0, 1), Head(1, 1)]
-    assert len(find_widest_heads(averages, 9)) == 4
 
 
 def test_a_fifth_of_the_visible_tokens_is_marked_rounded_up():

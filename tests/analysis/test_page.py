@@ -363,22 +363,6 @@ def test_mouse_and_keys_choose_tokens_and_heads(of_bytes, tmp_path):
 
 @pytest.mark.slow
 @needs_chromium
-def test_the_panel_of_a_narrow_page_opens_for_a_chosen_token(of_bytes, tmp_path):
-    write(of_bytes, tmp_path, "a line\n" * 99)
-    steps = """
-      const text = document.getElementById("text"), panel = document.getElementById("panel");
-      const covers = () =>
-        panel.getBoundingClientRect().top < text.getBoundingClientRect().bottom;
-      const seen = [covers()];
-      text.querySelector("span").click();
-      seen.push(covers());
-    """
-    seen = run_steps(tmp_path / "page.html", steps, "--window-size=390,800")
-    assert seen == [False, True]
-
-
-@pytest.mark.slow
-@needs_chromium
 def test_a_page_without_an_address_opens_with_its_choice(of_bytes, tmp_path):
     lm = txl_tf.load(of_bytes)
     ids, choice = BYTES.encode("the cat"), Choice(5, Head(1, 2))

@@ -43,7 +43,7 @@ def make_run(folder, vocabulary, **splits):
     return folder
 
 
-@pytest.fixture(scope="module", params=[MARKED, WIKITEXT, CHARACTERS], ids=lambda v: v.symbols[1])
+@pytest.fixture(scope="module", params=[MARKED, CHARACTERS], ids=lambda v: v.symbols[1])
 def run(request, tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("any") / "run", request.param)
 
@@ -89,26 +89,6 @@ def test_context_and_reference_are_the_text_of_the_split(marked, tmp_path):
         assert 0 <= start <= N_TEST - CONTEXT_LEN - LENGTH
         assert sample["context"] == MARKED.decode(read(marked, start, CONTEXT_LEN))
         assert sample["reference"] == MARKED.decode(read(marked, start + CONTEXT_LEN, LENGTH))
-
-
-@pytest.mark.slow
-def test_more_samples_begin_with_the_same_three(marked, tmp_path):
-    few, many = (
-        draw(marked, tmp_path, *arguments)["samples"] for arguments in ([], ["--samples=5"])
-    )
-    assert len(few) == 3
-    assert many[:3] == few
-    assert len({sample["start"] for sample in many}) > 2
-    assert draw(marked, tmp_path, "--seed=1")["samples"] != few
-
-
-@pytest.mark.slow
-def test_all_positions_with_room_for_what_follows_are_drawn(marked, tmp_path):
-    length = N_TEST - CONTEXT_LEN - 2
-    found = draw(marked, tmp_path, f"--length={length}", "--samples=12")["samples"]
-    assert {sample["start"] for sample in found} == {0, 1, 2}
-    found = draw(marked, tmp_path, f"--length={length + 2}", "--samples=2")["samples"]
-    assert [sample["start"] for sample in found] == [0, 0]
 
 
 @pytest.mark.slow
@@ -197,17 +177,6 @@ def make_job(**fields):
     settings |= {"precision": "int8", "draft_len": 5}
     job = Job("r<u>n", 1500, "tgt_len 5", "tiny", "byte", "test", 9000, 13, settings)
     return job._replace(**fields)
-
-
-def test_the_page_tells_settings_seed_and_position():
-    text = make_page(make_job(), [Sample(4321, 3, "a", "b", "c", [1, 2])])
-    assert "<dt>run</dt><dd>r&lt;u&gt;n, step 1,500</dd>" in text
-    assert "<dd>tiny, split test: 9,000 bytes</dd>" in text
-    assert "<dd>13 consecutive tokens, drawn at random with seed 3, not selected</dd>" in text
-    assert "<dd>7 tokens, all tokens, temperature 0.5, int8, draft_len 5</dd>" in text
-    assert "<small>from token 4,321 of 9,000 of split test, seed 3</small>" in text
-    assert "<small>13 tokens</small>" in text
-    assert text.count("<small>2 tokens</small>") == 2
 
 
 def test_the_page_loads_nothing_and_runs_nothing():

@@ -113,17 +113,6 @@ def test_a_text_is_named_by_its_symbols():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "tolerance"), slow_after(1, [("int8", 1e-5), ("bfloat16", 0.02)])
-)
-def test_quantized_models_show_their_attention(dtype, tolerance):
-    lm = make_lm("plain")
-    lm.quantize(dtype)
-    found = lm.attention(IDS)
-    weights = soften(found.scores, found.visible)
-    np.testing.assert_allclose(found.weights, weights, rtol=0, atol=tolerance)
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"layers": ()}, r"`layers` must be one or more numbers from 0 to 2. Received: \(\)"),

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from benchmarks import curves, optimizers
@@ -12,25 +11,6 @@ from benchmarks.optimizer_results import Found
 
 def call(*flags):
     return curves.main(["curves", *keep_last(flags)])
-
-
-@pytest.mark.parametrize(
-    ("best", "rates"),
-    [
-        (0.13, [0.0625, 0.125, 0.25, 0.5, 1, 2]),
-        (7.9, [0.5, 1, 2, 4, 8, 16]),
-    ],
-)
-def test_a_grid_is_extended_until_the_best_rate_is_at_no_edge(best, rates):
-    asked = []
-
-    def measure(rate):
-        asked.append(rate)
-        return abs(np.log(rate / best))
-
-    tuned = optimizers.tune(measure, start=1.0)
-    assert list(tuned) == rates
-    assert sorted(asked) == rates
 
 
 @pytest.mark.slow

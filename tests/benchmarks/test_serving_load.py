@@ -67,16 +67,3 @@ def test_clients_send_all_requests_in_turn_and_keep_their_connections(scorer):
     sent = [texts for _, texts in scorer.seen]
     assert [sent.count(texts) for texts in (["a", "b"], ["c", "d"], ["e"])] == [4, 4, 3]
     assert len({address for address, _ in scorer.seen}) <= 3
-
-
-def test_clients_count_other_answers_and_refusals(scorer):
-    """Of texts and of requests."""
-
-    def answer(number, texts):
-        if number == 5:
-            return 503, {"error": "busy"}
-        return 200, make_answer(*([2.0 if number == 8 else 1.0] for _ in texts))
-
-    scorer.answer = answer
-    load = run_clients(scorer, 11, 1)  # the eighth request has two texts
-    assert (len(load.durations), load.n_different, load.n_failed) == (11, 2, 1)

@@ -67,7 +67,7 @@ def test_a_list_given_again_collects_its_values():
         ),
     ],
 )
-def test_a_value_that_a_flag_does_not_take_is_answered_with_the_rule(kind, text, rules, message):
+def test_a_wrong_value_of_a_flag_is_answered_with_the_rule(kind, text, rules, message):
     with pytest.raises(flags.Error) as raised:
         read(f"--fruit={text}", kind=kind, **rules)
     assert str(raised.value) == f"--fruit must be {message}"

@@ -63,7 +63,7 @@ def test_every_flag_that_is_given_has_a_line_and_no_other(define, legacy):
         assert len(line) > 40
 
 
-def test_a_tpu_asked_of_the_program_for_gpus_is_not_passed_over_in_silence():
+def test_the_program_for_gpus_answers_the_flag_for_tpus():
     options = define_flags()
     parse_flags(options, ["x", "--data_dir=x", "--model_dir=x", "--use_tpu=True"])
     (line,) = describe_legacy_flags(options, TRAINING_FLAGS)

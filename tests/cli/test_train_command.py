@@ -185,18 +185,12 @@ def test_evaluation_flags_change_the_evaluation_alone(records):
     [
         (["--reset_at_documents"], None, (True, True)),
         (["--reset_at_documents"], "text8_base", (True, False)),
-        (["--eval_reset_at_documents"], None, (False, True)),
         (["--reset_at_documents", "--noeval_reset_at_documents"], None, (True, False)),
     ],
 )
 def test_documents_are_reset_as_their_flags_say(records, arguments, preset, expected):
     _, training, evaluation = configure(records, *arguments, preset=preset)
     assert (training.reset_at_documents, evaluation.reset_at_documents) == expected
-
-
-def test_without_training_the_flag_of_training_resets_the_evaluation():
-    options = read_flags("--do_train=false", "--reset_at_documents")
-    assert make_eval_config(options, EvalConfig()) == EvalConfig(reset_at_documents=True)
 
 
 def test_without_training_the_flags_of_training_are_for_the_evaluation():
@@ -287,12 +281,6 @@ def start_training(records, model_dir, monkeypatch):
     options = read_flags(f"--model_dir={model_dir}", data_dir=records.data_dir)
     run(options, lambda options: None)
     return seen == [True]
-
-
-def test_a_run_folder_is_locked_while_a_run_trains(records, tmp_path, monkeypatch):
-    assert start_training(records, tmp_path / "run", monkeypatch)
-    with lock_run(str(tmp_path / "run")):
-        pass
 
 
 @pytest.mark.parametrize("index", [0, 1])

@@ -9,7 +9,6 @@ from txl_tf.data.documents import DocumentFinder
 from txl_tf.data.text_files import Chunk
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.writing import TokenChunk
-from txl_tf.errors import UserError
 from txl_tf.preparation.encoding import check_unknown, encode_source, shuffle_documents
 
 TEXT = "文字 é\n\nzwölf 🜁 ja\nnein\n\n\né ja\n \n\nja zwölf"
@@ -131,49 +130,6 @@ def test_a_document_without_tokens_is_none():
     assert starts == [0, 1, 2]
 
 
-def test_ids_are_int32_and_starts_int64():
-    (chunk,) = encode_source(
-        Pieces(TEXT),
-        VOCABULARIES["char"],
-        finder=DocumentFinder("none"),
-        unknown=Counter(),
-    )
-    assert (chunk.ids.dtype, chunk.document_starts.dtype) == (np.int32, np.int64)
-
-
-def test_progress_is_in_bytes():
-    reported = []
-    source = Pieces(TEXT, TEXT, n_lines=3)
-    chunks = encode_source(
-        source,
-        VOCABULARIES["word"],
-        finder=DocumentFinder("none"),
-        unknown=Counter(),
-        report=reported.append,
-    )
-    assert len(list(chunks)) == len(reported)
-    assert sum(reported) == source.size
-
-
-@pytest.mark.parametrize(
-    ("level", "counts"),
-    [
-        ("char", {"b": 2, "🜁": 2}),
-        ("word", {"cat": 2, "hat": 2, "🜁🜁": 1}),
-    ],
-)
-def test_unknown_symbols_are_counted_over_all_chunks(level, counts):
-    texts = {
-        "char": ("c", "cb\nc🜁\n", "bc🜁"),
-        "word": ("c", "cat c\nhat 🜁🜁\n", "hat c cat"),
-    }
-    learnt, *files = texts[level]
-    vocabulary = Vocabulary.learn(level, [learnt + "\n"])
-    unknown = Counter()
-    encode(Pieces(*files, n_lines=1), vocabulary, unknown=unknown)
-    assert unknown == counts
-
-
 def test_unknown_symbols_become_the_one_for_them():
     vocabulary = Vocabulary("word", ("<unk>", "c"), unknown="<unk>")
     unknown = Counter()
@@ -181,17 +137,6 @@ def test_unknown_symbols_become_the_one_for_them():
     assert ids == [0, 1, 0, 1]
     assert unknown == {"cat": 1, "hat": 1}
     check_unknown(unknown, vocabulary, "valid")
-
-
-def test_unknown_symbols_are_told_by_count():
-    vocabulary = VOCABULARIES["word"]
-    unknown = Counter({"a": 3, "b": 1700, "c": 7, "d": 5})
-    with pytest.raises(
-        UserError,
-        match=r"^valid: 1,715 words, 4 different ones, are not in the vocabulary of \d+: "
-        r"'b' \(1,700x\), 'c' \(7x\), 'd' \(5x\)\. ",
-    ):
-        check_unknown(unknown, vocabulary, "valid")
 
 
 def make_documents(n_documents, seed):

@@ -106,16 +106,6 @@ def test_overwrite_replaces_the_records(text8, tmp_path):
     assert len(names) == 5  # three shards, vocab.txt, records.json
 
 
-def test_records_that_cannot_be_read_are_kept(text8, tmp_path, capsys):
-    folder, text = tmp_path / "records", '{"format_version": 1}'
-    folder.mkdir()
-    (folder / "records.json").write_text(text)
-    assert call(*text8) == 1
-    assert "--overwrite replaces it" in capsys.readouterr().err
-    assert (folder / "records.json").read_text() == text
-    assert call(*text8, "--overwrite") == 0
-
-
 @pytest.mark.slow
 def test_a_killed_run_leaves_no_records_and_the_next_cleans_up(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"some bytes\n" * 6_000_000)

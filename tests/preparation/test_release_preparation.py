@@ -26,7 +26,7 @@ def ptb(tmp_path):
     return tmp_path / "ptb"
 
 
-def test_texts_are_read_from_the_folder_of_the_data_and_records_go_beside_them(ptb, capsys):
+def test_records_are_written_beside_the_texts_of_the_data_folder(ptb, capsys):
     assert call("--dataset=ptb", f"--data_dir={ptb}/", *CUT, "--use_tpu=False") == 0
     with np.load(DATA / "ptb" / "ids.npz") as ids:
         for split in ("train", "valid", "test"):
@@ -48,7 +48,7 @@ def test_the_command_line_for_the_test_split_finds_the_work_done(ptb, capsys):
     )
 
 
-def test_with_a_folder_of_the_texts_records_go_to_that_of_the_data(ptb, tmp_path):
+def test_with_raw_dir_records_are_written_to_data_dir(ptb, tmp_path):
     places = (f"--raw_dir={ptb}", f"--data_dir={tmp_path / 'records'}")
     assert call("--dataset=ptb", *places, *CUT) == 0
     assert (tmp_path / "records" / "records.json").is_file()

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 
 import numpy as np
 import pytest
@@ -159,22 +158,6 @@ def test_the_vocabulary_of_a_run_can_be_brought(files):
     (folder / "v.json").write_text(json.dumps(data))
     assert call(folder, *flags, "--level=char", f"--vocab_file={folder}/v.json") == 0
     np.testing.assert_array_equal(read_ids(folder / "records", "valid"), [1, 0, 0, 0, 0, 0, 1, 0])
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a\nb\na 3\n", "`.*v.txt` is not a vocabulary: lines 1 and 3 both contain 'a'"),
-        ("a\n", "`line_end` must be one of the symbols"),
-    ],
-)
-def test_a_vocabulary_file_with_faults_is_refused(files, text, message, capsys):
-    folder, flags = files
-    (folder / "v.txt").write_text(text)
-    assert call(folder, *flags, "--level=word", f"--vocab_file={folder}/v.txt") == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert re.search(message, error)
 
 
 @pytest.mark.parametrize("level", ["byte", "word", "subword"])

@@ -52,16 +52,6 @@ def test_an_archive_is_unpacked(tmp_path):
         assert (tmp_path / "out" / name).read_bytes() == content
 
 
-def test_unpacking_adds_to_what_is_there(tmp_path):
-    archive = make_tar(tmp_path / "pie.tgz", FILES)
-    (tmp_path / "out" / "pie").mkdir(parents=True)
-    (tmp_path / "out" / "pie" / "README").write_text("old")
-    (tmp_path / "out" / "pie" / "own").write_text("mine")
-    unpack(archive, tmp_path / "out")
-    assert list_files(tmp_path / "out") == sorted([*UNPACKED, "pie/own"])
-    assert (tmp_path / "out" / "pie" / "README").read_bytes() == b"eat\n"
-
-
 def test_an_archive_without_files_is_refused(tmp_path):
     archive = make_tar(tmp_path / "pie.tgz", {})
     assert fail_to_unpack(archive, tmp_path) == f"`{archive}` holds no files"
@@ -92,14 +82,6 @@ def test_a_link_out_of_the_folder_or_a_device_is_refused(member, reason, tmp_pat
     assert message.startswith(f"`{archive}` is not safe to unpack: 'odd' ")
     assert reason in message
     assert not (tmp_path / "out").exists()
-
-
-def test_a_link_within_the_folder_is_unpacked(tmp_path):
-    archive = make_tar(
-        tmp_path / "pie.tgz", FILES, type=tarfile.SYMTYPE, linkname="pie/data/apple.txt"
-    )
-    unpack(archive, tmp_path / "out")
-    assert (tmp_path / "out" / "odd").read_bytes() == FILES["./pie/data/apple.txt"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "another"])

@@ -49,7 +49,7 @@ def test_a_run_shows_its_attention(run, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_by_default_the_folder_is_in_the_run_and_the_heads_look_farthest(run, tmp_path):
+def test_by_default_heads_look_farthest_and_files_are_in_the_run(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     assert call(tmp_path / "run", "--split=test") == 0
     folder = tmp_path / "run" / "attention"

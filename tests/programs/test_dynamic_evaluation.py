@@ -1,7 +1,6 @@
 """`python -m txl_tf.evaluate --dynamic` and its search."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -91,15 +90,6 @@ def test_a_search_is_kept_for_the_next_evaluation(run, capsys):
     assert "these rates for another evaluation: mem_len is 7 there and 11 here\n" in err
     other = call_json(capsys, run, "--dynamic", "--dynamic_rule=sgd", "--jit=none")
     assert other["dynamic"]["rule"] == "sgd"
-
-
-def test_a_run_that_cannot_be_written_is_refused_before_the_search(run, tmp_path, capsys):
-    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("dynamic"))
-    (tmp_path / "run" / "dynamic").touch()
-    assert call(tmp_path / "run", "--dynamic", "--tune", "--dynamic_rule=sgd") == 1
-    out, err = capsys.readouterr()
-    assert "--tune cannot keep what it finds" in err
-    assert "static" not in out
 
 
 @pytest.mark.slow

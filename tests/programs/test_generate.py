@@ -117,7 +117,7 @@ def test_bans_are_characters(lines, capsys, given, banned):
 
 
 @pytest.mark.slow
-def test_a_stop_with_a_comma_is_one_text_and_a_line_says_so(lines, capsys):
+def test_a_stop_with_a_comma_is_one_text_and_told(lines, capsys):
     assert call(lines, *DRAWN, "--stop=a,b") == 0
     out, error = capsys.readouterr()
     message = (

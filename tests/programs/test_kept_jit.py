@@ -1,6 +1,5 @@
 """What XLA compiles is decided when a run starts, and kept when it resumes."""
 
-import json
 import shutil
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 from small_commands import read_weights, run_main, write_data
 
 from txl_tf import train_gpu
-from txl_tf.compilation import choose_jit
 from txl_tf.runs.folder import read_run_config
 
 CHAINS = "XLA compiles the chains of operations between the matrix products.\n"
@@ -51,13 +49,6 @@ def read_jit(run):
 
 
 @pytest.mark.slow
-def test_a_run_stores_the_choice_and_not_auto(tmp_path):
-    arguments = ("--jit=auto", "--precision=bfloat16", "--train_steps=1")
-    assert run_main(write_data(tmp_path / "data"), tmp_path / "run", *arguments) == 0
-    assert read_jit(tmp_path / "run") == choose_jit("auto", "bfloat16")
-
-
-@pytest.mark.slow
 def test_a_resumed_run_keeps_the_choice_under_another_rule(whole, stopped, monkeypatch, capsys):
     set_rule(monkeypatch, "none")
     assert resume(stopped) == 0
@@ -85,20 +76,6 @@ def test_a_choice_changed_on_purpose_is_told_and_kept(stopped, monkeypatch, caps
     out = capsys.readouterr().out
     assert NOTHING in out
     assert "jit is now" not in out
-
-
-@pytest.mark.slow
-def test_a_run_of_an_older_version_chooses_when_it_resumes(stopped, monkeypatch, capsys):
-    path = stopped / "config.json"
-    content = json.loads(path.read_text())
-    del content["training"]["jit"]
-    path.write_text(json.dumps(content))
-    set_rule(monkeypatch, "none")
-    assert resume(stopped) == 0
-    out = capsys.readouterr().out
-    assert NOTHING in out
-    assert "jit is now" not in out
-    assert read_jit(stopped) == "none"
 
 
 def test_a_dry_run_tells_another_choice(stopped, capsys):

@@ -121,7 +121,7 @@ def test_an_unknown_scheme_is_one_line(flag, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["attention", "context", "evaluate"])
-def test_a_program_that_needs_a_run_folder_says_how_to_make_one_of_a_shared_model(name, capsys):
+def test_a_shared_model_in_place_of_a_run_folder_is_one_line(name, capsys):
     main = importlib.import_module(f"txl_tf.{name}").main
     assert main(["x", "--run=hf://user/model"]) == 1
     assert 'txl_tf.load("hf://user/model").save("FOLDER")' in read_error(capsys)

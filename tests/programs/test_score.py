@@ -148,13 +148,6 @@ def test_flags_change_what_the_model_sees(folder, capsys):
     assert masked["total_nats"] != pytest.approx(text.total_nats, **SAME)
 
 
-def test_after_a_prefix_every_token_of_a_line_is_scored(folder, capsys):
-    found, _ = score_as_json(capsys, folder, "--by=line", r"--prefix=\n", "--per_token")
-    assert all(None not in text["nats"] for text in found)
-    lines = [line for name in ("one", "two", "three") for _, line in read_lines(folder, name)]
-    assert [text["bytes"] for text in found] == [len(line) for line in lines]
-
-
 def test_the_table_has_a_row_for_each_text_and_one_for_all(folder, capsys):
     path = folder.parent / "one.txt"
     assert call("--run", folder, "--by", "line", path) == 0

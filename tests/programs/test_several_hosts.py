@@ -14,7 +14,6 @@ from small_commands import make_arguments, read_log, write_data
 
 from benchmarks.flag_texts import keep_last
 from benchmarks.several_workers import make_environments, start_workers
-from txl_tf.runs.folder import read_run_config
 
 PROGRAM = str(ROOT / "train_gpu.py")
 MINUTE = 60.0
@@ -105,17 +104,6 @@ def test_two_processes_make_the_losses_of_one(plain, replicas):
 
 
 @pytest.mark.slow
-def test_two_processes_come_to_the_score_of_one(plain):
-    for name in ("validation.jsonl", "evaluations.jsonl"):
-        texts = [(folder / name).read_text() for folder in (plain.two, plain.alone[1])]
-        two, one = ([json.loads(line) for line in text.splitlines()] for text in texts)
-        assert [line["step"] for line in two] == [line["step"] for line in one]
-        # As the losses.
-        scores = [[line["loss_nats"] for line in lines] for lines in (two, one)]
-        np.testing.assert_allclose(*scores, rtol=1e-5)
-
-
-@pytest.mark.slow
 def test_the_chief_alone_reports(plain):
     chief, worker = plain.outputs
     assert "Process 1 of 2, worker 0" in chief
@@ -200,22 +188,6 @@ def test_processes_with_different_flags_are_told(data_dir, tmp_path):
     assert end.statuses == [1, 1]
     for output in end.outputs:
         assert "was started with other flags, or on other records" in output.splitlines()[-1]
-
-
-@pytest.mark.slow
-def test_two_processes_extend_a_run(data_dir, tmp_path):
-    run = Run(data_dir, tmp_path, steps=3)
-    run.start()
-    assert run.finish().statuses == [0, 0]
-    # The other flags are those of the run.
-    arguments = [f"--model_dir={run.model_dir}", "--train_steps=5", "--jit=none"]
-    run.start(arguments, arguments)
-    end = run.finish()
-    assert end.statuses == [0, 0], end.outputs
-    said = ["train_steps is now 5 instead of 3" in output for output in end.outputs]
-    assert said == [True, False]
-    assert read_run_config(str(run.model_dir)).training.train_steps == 5
-    assert read_log(run.model_dir)[-1]["step"] == 5
 
 
 @pytest.mark.slow

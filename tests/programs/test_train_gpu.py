@@ -26,9 +26,7 @@ import txl_tf
 from tests.soak import kill_resume
 from txl_tf import train_gpu
 from txl_tf.data import open_records
-from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.runs.checkpoint_files import list_checkpoints
-from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import read_run_config
 
 
@@ -77,21 +75,6 @@ def test_a_finished_run_says_so_and_changes_nothing(run_copy, capsys):
     assert "All 12 steps are done." in capsys.readouterr().out
     assert [variable.tolist() for variable in read_weights(run_copy / "run")] == before
     assert [record["step"] for record in read_log(run_copy / "run")] == [4, 8, 12]
-
-
-def test_an_evaluation_alone_takes_its_own_spans(finished, capsys):
-    arguments = ("--do_train=false", "--do_eval", "--tgt_len=3", "--mem_len=17", "--same_length")
-    assert run_main(finished / "data", finished / "run", *arguments) == 0
-    ((step, loss),) = read_scores(out := capsys.readouterr().out)
-    assert "clamp_len -1, 2 lanes, warmed by 51 tokens.\n" in out
-    assert out.endswith("| 100 tokens | 2 lanes, warmed by 51 tokens\n")
-    config = read_run_config(str(finished / "run"))
-    model = txl_tf.TransformerXL(config.model)
-    load_weights(model, str(finished / "run" / "checkpoints" / "ckpt-12"))
-    evaluation = txl_tf.EvalConfig(3, 17, same_length=True, eval_batch_size=2)
-    score = Evaluator(model, evaluation).score(open_records(finished / "data").split("valid"))
-    assert step == 12
-    assert loss == pytest.approx(score.nats_per_token, abs=1e-4)  # printed with 4 digits
 
 
 def test_every_checkpoint_from_a_step_on_is_evaluated(finished, capsys):

@@ -12,7 +12,6 @@ from txl_tf.runs.folder import (
     RunConfig,
     check_config,
     check_run_folder,
-    has_run,
     make_run_folder,
     read_run_config,
     read_run_id,
@@ -48,7 +47,7 @@ def test_each_run_has_an_id_of_its_own(folder, tmp_path):
     assert read_run_id(str(tmp_path)) is None
 
 
-def test_a_run_of_an_older_version_is_given_an_id_and_keeps_the_rest(folder):
+def test_a_run_without_an_id_is_given_one_and_keeps_the_rest(folder):
     (folder / "run.json").unlink()
     before = read_files(folder)
     make_run_folder(str(folder), CONFIG, VOCABULARY, "00112233aabb")
@@ -61,11 +60,6 @@ def test_an_id_that_cannot_be_used_is_refused(text, folder):
     (folder / "run.json").write_text(text)
     with pytest.raises(UserError, match=r"run\.json` must hold the id of a run. Received: "):
         read_run_id(str(folder))
-
-
-def test_a_folder_holds_a_run_once_it_was_made(folder):
-    assert has_run(str(folder))
-    assert not has_run(str(folder.parent))
 
 
 def test_a_folder_of_others_is_told_how_to_become_a_run(tmp_path):
@@ -93,10 +87,12 @@ def test_a_run_is_not_made_over_another(folder):
     assert read_files(folder) == before
 
 
-def test_another_evaluation_reopens(folder):
+def test_another_evaluation_or_number_of_steps_reopens(folder):
     before = read_files(folder)
-    other = dataclasses.replace(CONFIG, evaluation=txl_tf.EvalConfig(mem_len=17))
-    check_run_folder(str(folder), other, VOCABULARY)
+    training = dataclasses.replace(TRAINING, train_steps=TRAINING.train_steps + 7)
+    evaluation = txl_tf.EvalConfig(mem_len=17)
+    other = dataclasses.replace(CONFIG, training=training, evaluation=evaluation)
+    assert check_run_folder(str(folder), other, VOCABULARY) == CONFIG
     assert read_files(folder) == before
 
 
@@ -120,14 +116,6 @@ def test_another_config_is_refused_and_every_difference_is_named(folder):
     }
     assert "dataset is 'text' there and 'words' here" in named
     assert "dropout is 0.0 there and 0.5 here" in named
-    assert read_files(folder) == before
-
-
-def test_another_number_of_steps_reopens(folder):
-    before = read_files(folder)
-    training = dataclasses.replace(TRAINING, train_steps=TRAINING.train_steps + 7)
-    other = dataclasses.replace(CONFIG, training=training)
-    assert check_run_folder(str(folder), other, VOCABULARY) == CONFIG
     assert read_files(folder) == before
 
 
