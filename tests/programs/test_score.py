@@ -233,11 +233,11 @@ def test_bytes_are_shown_as_characters_and_escapes(folder, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_packed_files_and_the_standard_input_are_read(folder):
-    text = read_text(folder, "two").encode()
-    packed = folder.parent / "packed.txt.gz"
+def test_packed_files_and_the_standard_input_are_read(run, tmp_path):
+    text = b"w1 w2 w10 w3\n" * 13
+    packed = tmp_path / "packed.txt.gz"
     packed.write_bytes(gzip.compress(text))
-    program = [sys.executable, "-m", "txl_tf.score", f"--run={folder}"]
+    program = [sys.executable, "-m", "txl_tf.score", f"--run={run}"]
     command = [*program, "-", packed, "--format=jsonl", "--jit=none"]
     ran = subprocess.run(command, input=text, capture_output=True, cwd=ROOT, check=True)
     first, second, _ = map(json.loads, ran.stdout.splitlines())
