@@ -72,6 +72,7 @@ def compute(models, lengths):
     ]
 
 
+@pytest.mark.slow
 def test_the_distance_is_found_by_the_model_that_reaches_it(models):
     lengths = [1, 6, 11, 12, 13, 18]
     long, short = compute(models, lengths)

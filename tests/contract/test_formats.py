@@ -16,6 +16,7 @@ def found(tmp_path_factory):
     return describe_formats(tmp_path_factory.mktemp("formats"))
 
 
+@pytest.mark.slow
 def test_every_format_is_kept(found):
     assert found.keys() == KEPT.keys()
 
@@ -37,6 +38,7 @@ def test_a_model_on_the_hub_keeps_its_files(hub):
 
 
 # After a deliberate change: python -m tests.contract.formats tests/contract/formats.json
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KEPT)
 def test_names_keys_and_variables_are_kept(found, name):
     assert found[name] == KEPT[name]

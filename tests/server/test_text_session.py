@@ -47,6 +47,7 @@ def generate(folder, text, length, temperature=0.0, top_k=0, seed=0):
     return folder.call("generate_text", arrays)["text"].item()
 
 
+@pytest.mark.slow
 def test_the_likeliest_text_is_that_of_the_signature(words, engine):
     for text in ("the cat sat on", "the"):
         session = TextSession(engine)
