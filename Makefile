@@ -28,23 +28,22 @@ demo: .venv/installed
 setup: .venv/installed-dev
 	@if [ -e .git ]; then $(BIN)/pre-commit install; fi
 
-# XLA keeps what it has compiled until its process ends. One process for all tests would take 20 GB.
 RESULTS := --junitxml=build/tests
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-MODEL_TESTS := $(addprefix tests/,architectures layers model training)
-USE_TESTS := $(addprefix tests/,analysis evaluation inference)
-PROGRAM_TESTS := $(addprefix tests/,benchmarks programs test_compilations.py)
+# The longest first: both workers end at the same time.
+MODEL_TESTS := $(addprefix tests/,training model inference architectures layers evaluation analysis)
 NO_TESTS := $(addprefix tests/,__pycache__ conftest.py extras golden helpers soak)
-OTHER_TESTS := txl_tf docs/site \
-	$(filter-out $(MODEL_TESTS) $(USE_TESTS) $(PROGRAM_TESTS) $(NO_TESTS),$(wildcard tests/*))
+OTHER_TESTS := $(addprefix tests/,programs contract release) docs/site txl_tf \
+	$(filter-out $(addprefix tests/,programs contract release) $(MODEL_TESTS) $(NO_TESTS),$(wildcard tests/*))
 
-test: SELECTION := -m "not slow"
-test test-all: .venv/installed-dev
+test: .venv/installed-dev
+	$(PYTEST) -m "not slow" $(RESULTS)/fast.xml $(MODEL_TESTS) $(OTHER_TESTS)
+
+# XLA keeps what it has compiled until its process ends: one process for all would take 20 GB.
+test-all: .venv/installed-dev
 	@status=0; \
-	$(PYTEST) $(SELECTION) $(RESULTS)/models.xml $(MODEL_TESTS) || status=1; \
-	$(PYTEST) $(SELECTION) $(RESULTS)/use.xml $(USE_TESTS) || status=1; \
-	$(PYTEST) $(SELECTION) $(RESULTS)/programs.xml $(PROGRAM_TESTS) || status=1; \
-	$(PYTEST) $(SELECTION) $(RESULTS)/others.xml $(OTHER_TESTS) || status=1; \
+	$(PYTEST) $(RESULTS)/models.xml $(MODEL_TESTS) || status=1; \
+	$(PYTEST) $(RESULTS)/others.xml $(OTHER_TESTS) || status=1; \
 	exit $$status
 
 # What only the extras can import.

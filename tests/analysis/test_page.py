@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from places import ROOT
 from small_language_model import WORDS, make_model
+from tables import slow_after
 
 import txl_tf
 from txl_tf.analysis import page
@@ -23,8 +24,6 @@ from txl_tf.analysis.text_reading import TextReader
 from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary, write_records
 from txl_tf.inference.text_attention import Head
-
-pytestmark = pytest.mark.slow
 
 BYTES = Vocabulary("byte", tuple(map(str, range(256))))
 TEXT = "the cat sat on the mat\na cat\n" * 3
@@ -103,6 +102,7 @@ def write(run, folder, text, *arguments):
     return Page(out.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_losses_ranks_and_alternatives_are_those_of_the_model(words, tmp_path):
     found = write(words, tmp_path, TEXT, "--alternatives=3")
     lm = txl_tf.load(words)
@@ -130,6 +130,7 @@ def compute_log_probs(lm, ids, **options):
     return np.array(rows)
 
 
+@pytest.mark.slow
 def test_an_adaptive_softmax_has_the_same_losses_and_alternatives(tmp_path):
     config = txl_tf.ModelConfig(
         **{"n_token": 23, "n_layer": 2, "d_model": 6, "d_embed": 6, "n_head": 3, "d_head": 5},
@@ -149,8 +150,11 @@ def test_an_adaptive_softmax_has_the_same_losses_and_alternatives(tmp_path):
     np.testing.assert_allclose(found.read("log_probs", 10, 23), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("masks", [True, False])
-@pytest.mark.parametrize("span", [{}, {"same_length": True}, {"mem_len": 0}], ids=str)
+@pytest.mark.parametrize(
+    ("span", "masks"),
+    slow_after(1, [({"same_length": True}, False), ({}, True), ({"mem_len": 0}, True)]),
+    ids=str,
+)
 def test_keys_and_weights_are_the_strongest_of_the_attention(span, masks, tmp_path):
     lm = make_model(len(WORDS), vocabulary=WORDS, **span)
     lm.save(tmp_path / "run")
@@ -182,6 +186,7 @@ def test_keys_and_weights_are_the_strongest_of_the_attention(span, masks, tmp_pa
     assert found.facts["tgt_len"] == TGT_LEN
 
 
+@pytest.mark.slow
 def test_heads_may_be_chosen_and_the_mean_is_still_of_all(words, tmp_path):
     everything = write(words, tmp_path, TEXT)
     found = write(words, tmp_path, TEXT, "--heads=1.2,0.1,1.2", "--keys=2")
@@ -191,15 +196,11 @@ def test_heads_may_be_chosen_and_the_mean_is_still_of_all(words, tmp_path):
     np.testing.assert_array_equal(found.read("weights", n, 3, 2), expected)
 
 
-def test_colours_are_steps_of_surprisal(words, tmp_path):
-    found = write(words, tmp_path, TEXT)
-    steps = [min(int(nats / math.log(2) / 2), 8) for nats in found.read("nats").tolist()]
-    assert found.classes == ["none", *(f"s{step}" for step in steps)]
-
-
-def test_every_token_is_shown_once_and_lines_break(words, tmp_path):
+def test_every_token_is_shown_in_the_color_of_its_surprisal(words, tmp_path):
     found = write(words, tmp_path, "the cat\na mat\n")
     assert found.tokens == ["the", "cat", "↵\n", "a", "mat", "↵\n"]
+    steps = [min(int(nats / math.log(2) / 2), 8) for nats in found.read("nats").tolist()]
+    assert found.classes == ["none", *(f"s{step}" for step in steps)]
 
 
 def test_bytes_show_characters_and_marks():
@@ -247,7 +248,8 @@ def test_the_page_runs_only_its_script_and_loads_nothing(tmp_path):
     assert not re.search(r"url\(|@import|https?://|innerHTML|eval\(", text)
 
 
-def test_a_stretch_of_a_split_or_of_a_file_is_read_with_an_empty_memory(words, tmp_path, capsys):
+@pytest.mark.slow
+def test_a_stretch_is_read_with_an_empty_memory(words, tmp_path, capsys):
     ids = np.random.default_rng(5).integers(0, len(WORDS), 61)
     write_records(
         tmp_path / "records",
@@ -270,6 +272,7 @@ def test_a_stretch_of_a_split_or_of_a_file_is_read_with_an_empty_memory(words, t
     assert "text.txt, tokens 3 to 9</dd>" in out.read_text()
 
 
+@pytest.mark.slow
 def test_standard_input_is_read(words, tmp_path):
     out = tmp_path / "page.html"
     command = [sys.executable, "-m", "txl_tf.analysis.page", f"--run={words}", f"--out={out}"]
@@ -277,15 +280,6 @@ def test_standard_input_is_read(words, tmp_path):
     (score,) = txl_tf.load(words).score([TEXT])
     found = Page(out.read_text())
     np.testing.assert_allclose(found.read("nats"), score.nats, rtol=1e-5, atol=1e-5)
-
-
-def test_a_text_that_cannot_be_encoded_is_named(words, of_bytes, tmp_path, capsys):
-    file = tmp_path / "text.txt"
-    file.write_text("the dog\n")
-    assert page.main(["page.py", f"--run={words}", f"--out={tmp_path}/p.html", str(file)]) == 1
-    assert "line 1, byte offset 4: 'dog' is not among" in capsys.readouterr().err
-    assert page.main(["page.py", f"--run={of_bytes}", f"--out={tmp_path}/p.html", "no.txt"]) == 1
-    assert "no file matches 'no.txt'" in capsys.readouterr().err
 
 
 def open_in_browser(path, fragment, *options):
@@ -306,6 +300,7 @@ def run_steps(path, steps, *options):
     return json.loads(html.unescape(title))
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_a_chosen_token_shows_alternatives_and_marks_its_keys(of_bytes, tmp_path):
     text = "Là-bas, the cat sat\n"
@@ -338,6 +333,7 @@ def test_a_chosen_token_shows_alternatives_and_marks_its_keys(of_bytes, tmp_path
     assert 'data-head="5" aria-pressed="true"' in panel
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_mouse_and_keys_choose_tokens_and_heads(of_bytes, tmp_path):
     found = write(of_bytes, tmp_path, "one line\nanother line\n")
@@ -365,31 +361,7 @@ def test_mouse_and_keys_choose_tokens_and_heads(of_bytes, tmp_path):
     assert re.sub(r"[\d.<%]", "", tip).endswith("".join(re.sub(r"[\d.<%]", "", n) for n in names))
 
 
-@needs_chromium
-def test_the_panel_of_a_narrow_page_covers_text_only_for_a_chosen_token(of_bytes, tmp_path):
-    write(of_bytes, tmp_path, "a line\n" * 99)
-    steps = """
-      const text = document.getElementById("text"), panel = document.getElementById("panel");
-      const covers = () =>
-        panel.getBoundingClientRect().top < text.getBoundingClientRect().bottom;
-      const seen = [covers()];
-      text.querySelector("span").click();
-      seen.push(covers());
-    """
-    seen = run_steps(tmp_path / "page.html", steps, "--window-size=390,800")
-    assert seen == [False, True]
-
-
-@needs_chromium
-def test_without_a_fragment_nothing_is_chosen(of_bytes, tmp_path):
-    write(of_bytes, tmp_path, "abc")
-    dom = open_in_browser(tmp_path / "page.html", "")
-    assert 'class="hint"' in dom
-    assert not re.findall(
-        r'<span class="[^"]*(?:current|key)[^"]*">', dom[dom.index('id="text"') :]
-    )
-
-
+@pytest.mark.slow
 @needs_chromium
 def test_a_page_without_an_address_opens_with_its_choice(of_bytes, tmp_path):
     lm = txl_tf.load(of_bytes)
@@ -403,6 +375,7 @@ def test_a_page_without_an_address_opens_with_its_choice(of_bytes, tmp_path):
     assert "<h2>Token 3</h2>" in open_in_browser(tmp_path / "page.html", "token=3&head=mean")
 
 
+@pytest.mark.slow
 def test_a_page_has_the_softmax_temperature_of_the_run():
     lm = make_model(len(WORDS), vocabulary=WORDS, temperature=1.7)
     ids = WORDS.encode("the cat sat on the mat\na cat")

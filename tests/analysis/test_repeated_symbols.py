@@ -72,6 +72,7 @@ def compute(models, lengths):
     ]
 
 
+@pytest.mark.slow
 def test_the_distance_is_found_by_the_model_that_reaches_it(models):
     lengths = [1, 6, 11, 12, 13, 18]
     long, short = compute(models, lengths)
@@ -79,6 +80,7 @@ def test_the_distance_is_found_by_the_model_that_reaches_it(models):
     assert find_effective_length(short, lengths).tokens < DISTANCE
 
 
+@pytest.mark.slow
 def test_the_relative_length_of_the_group_is_the_distance(models):
     lengths = [6, 12, 18, 24]
     for share in (0.1, 0.5, 1):
@@ -86,6 +88,7 @@ def test_the_relative_length_of_the_group_is_the_distance(models):
         assert [length.tokens for length in found] == [DISTANCE, 6]
 
 
+@pytest.mark.slow
 def test_the_best_attention_length_reaches_the_distance(models):
     (model, config), _ = models
     found = measure_attention_lengths(

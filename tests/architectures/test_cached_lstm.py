@@ -9,6 +9,7 @@ from numpy_lstm import compute_nats, read_weights
 from small_lstm import CONFIG, STARTS, make_ids, make_model
 from small_model import COMPILED
 from small_runs import Text
+from tables import slow_after
 
 import txl_tf
 from txl_tf.analysis.context_losses import ContextReader
@@ -18,8 +19,6 @@ from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.errors import UserError
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.inference.continuations import Continuation, ContinuationScorer
-
-pytestmark = pytest.mark.slow
 
 SPAN, TGT_LEN = AttentionSpan(0), 5
 EVALUATION = EvalConfig(tgt_len=TGT_LEN, mem_len=0, eval_batch_size=1)
@@ -42,37 +41,33 @@ def list_nats(model, ids, starts=None):
 
 
 @COMPILED
-@pytest.mark.parametrize("starts", [None, STARTS], ids=["text", "documents"])
-def test_segments_of_any_lengths_give_the_losses_of_one_pass(model, starts, jit):
-    reader, ids = make_reader(model), make_ids()
+def test_segments_of_any_lengths_give_the_losses_of_one_pass(model, jit):
+    reader, ids, starts = make_reader(model), make_ids(), STARTS
     score = tf.function(reader.score, jit_compile=jit, autograph=False)
     state, found = reader.initial_state(2), []
     for begin, end in ((0, 1), (1, 6), (6, 9), (9, 14)):
-        of_segment = None if starts is None else tf.constant(starts[:, begin:end])
         nats, state = score(
             tf.constant(ids[:, begin:end]),
             tf.constant(ids[:, begin + 1 : end + 1]),
             state,
-            document_starts=of_segment,
+            document_starts=tf.constant(starts[:, begin:end]),
         )
         found.append(nats)
     found = np.concatenate(found, axis=1)
     for row in range(2):
-        expected = list_nats(model, ids[row], None if starts is None else starts[row])
+        expected = list_nats(model, ids[row], starts[row])
         np.testing.assert_allclose(found[row], expected, **TOLERANCE)
 
 
-@COMPILED
-def test_padding_changes_nothing(model, jit):
+def test_padding_changes_nothing(model):
     reader, ids = make_reader(model), make_ids()
-    score = tf.function(reader.score_ids, jit_compile=jit, autograph=False)
     state, found = reader.initial_state(2), []
     for counts in ((5, 0), (2, 3), (0, 5)):
         padded = np.full((2, 5), 11, np.int32)
         for row, count in enumerate(counts):
             begin = sum(map(len, (part[row] for part in found)))
             padded[row, :count] = ids[row, begin : begin + count]
-        nats, state = score(tf.constant(padded), state, tf.constant(counts))
+        nats, state = reader.score_ids(tf.constant(padded), state, tf.constant(counts))
         found.append([nats[row, :count] for row, count in enumerate(counts)])
         assert not any(np.any(nats[row, count:]) for row, count in enumerate(counts))
     for row, length in enumerate((7, 8)):
@@ -101,12 +96,11 @@ def test_texts_of_any_lengths_are_scored(model):
         np.testing.assert_allclose(score.nats, list_nats(model, text), **TOLERANCE)
 
 
-@pytest.mark.parametrize("resets", [False, True])
-def test_an_evaluation_of_one_lane_is_one_pass(model, resets):
+def test_an_evaluation_of_one_lane_is_one_pass(model):
     ids, places = make_ids(67, batch=1)[0], [7, 8, 30]
-    config = dataclasses.replace(EVALUATION, reset_at_documents=resets)
+    config = dataclasses.replace(EVALUATION, reset_at_documents=True)
     score = Evaluator(model, config).score(Text(ids, places))
-    starts = np.isin(np.arange(67), places) if resets else None
+    starts = np.isin(np.arange(67), places)
     assert score.total_nats == pytest.approx(list_nats(model, ids, starts).sum(), rel=1e-6)
 
 
@@ -125,7 +119,7 @@ def test_sliding_windows_begin_with_an_empty_state(model):
     assert score.total_nats == pytest.approx(first.sum() + np.sum(windows), rel=1e-6)
 
 
-@pytest.mark.parametrize("context_len", [3, 5, 13])
+@pytest.mark.parametrize("context_len", slow_after(1, [13, 3]))
 def test_exact_contexts_are_windows(model, context_len):
     ids, positions = make_ids(40, batch=1)[0], np.array([13, 20, 39])
     found = ContextReader(model, EVALUATION, context_len).read(Text(ids), positions, context_len)
@@ -133,6 +127,7 @@ def test_exact_contexts_are_windows(model, context_len):
     np.testing.assert_allclose(found, expected, **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_continuations_are_scored(model):
     ids = make_ids(13, batch=1)[0]
     scorer = ContinuationScorer(make_reader(model), batch_size=2)
@@ -141,16 +136,8 @@ def test_continuations_are_scored(model):
     np.testing.assert_allclose([-score.log_prob for score in found], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"mem_len": 7}, r"`mem_len` must be 0 .* Received: mem_len=7"),
-        ({"same_length": True}, r"`same_length` must be false .* Received: same_length=True"),
-        ({"clamp_len": 5}, r"`clamp_len` must be -1 .* Received: clamp_len=5"),
-    ],
-)
-def test_a_span_of_attention_is_refused_by_all_that_read(model, change, message):
-    evaluation = dataclasses.replace(EVALUATION, **change)
+def test_a_span_of_attention_is_refused_by_all_that_read(model):
+    evaluation = dataclasses.replace(EVALUATION, clamp_len=5)
     lm = txl_tf.LanguageModel(model, None, evaluation)
     readings = [
         lambda: make_cached_model(model, evaluation.span, TGT_LEN),
@@ -159,7 +146,7 @@ def test_a_span_of_attention_is_refused_by_all_that_read(model, change, message)
         lambda: lm.score([make_ids()[0]]),
     ]
     for read in readings:
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(UserError, match=r"`clamp_len` must be -1 .* Received: clamp_len=5"):
             read()
 
 

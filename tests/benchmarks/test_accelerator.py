@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from places import ROOT
 
 CODE = """
@@ -14,6 +15,7 @@ import txl_tf.model
 """
 
 
+@pytest.mark.slow
 def test_benchmark_and_model_import_no_tensorflow():
     environment = os.environ | {"KERAS_BACKEND": "jax"}
     subprocess.run([sys.executable, "-c", CODE], cwd=ROOT, env=environment, check=True)

@@ -4,9 +4,6 @@ import sys
 import pytest
 
 from benchmarks import latency
-from txl_tf.errors import UserError
-
-pytestmark = pytest.mark.slow
 
 
 def test_a_program_is_timed_until_its_output_is_there():
@@ -14,15 +11,12 @@ def test_a_program_is_timed_until_its_output_is_there():
     assert 0 < latency.time_output(command, lambda text: "begun" in text) < 60
 
 
-def test_a_program_that_ends_too_early_is_an_error():
-    with pytest.raises(UserError, match=r"ended too early: no run"):
-        latency.time_output([sys.executable, "-c", "print('no run')"], lambda text: "step" in text)
-
-
+@pytest.mark.slow
 def test_all_parts_are_measured_and_written(monkeypatch, tmp_path):
     monkeypatch.setattr(latency, "measure_apart", lambda function, *arguments: function(*arguments))
-    monkeypatch.setattr(latency, "PROMPT_LENS", (3, 70))
+    monkeypatch.setattr(latency, "PROMPT_LENS", (3,))
     monkeypatch.setattr(latency, "N_TEXTS", 5)
+    monkeypatch.setattr(latency, "time_output", lambda command, is_reached: 1.0)  # starts nothing
     target = tmp_path / "found.json"
     assert latency.main(["latency", "--repetitions=1", f"--json={target}"]) == 0
     found = json.loads(target.read_text())
@@ -30,9 +24,7 @@ def test_all_parts_are_measured_and_written(monkeypatch, tmp_path):
     programs = found["programs"]
     assert {"txl_tf.generate, first token", "train_gpu.py, first step"} <= set(programs)
     assert all(len(durations) == 1 and durations[0] > 0 for durations in programs.values())
-    assert list(found["prompts"]) == ["3", "70"]
-    for seconds in found["prompts"].values():
-        assert set(seconds) == {"cold", "warm"}
+    assert set(found["prompts"]["3"]) == {"cold", "warm"}
     assert found["texts"]["texts"] == 5
     assert 5 * 25 <= found["texts"]["bytes"] <= 5 * 75
     assert set(found["texts"]["seconds"]) == {"cold", "warm", "txl_tf.score"}

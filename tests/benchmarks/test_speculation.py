@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 from benchmarks import speculation
 from benchmarks.compare import Work
 from benchmarks.works import Shape
@@ -12,6 +14,7 @@ def run(monkeypatch, tmp_path, *arguments):
     return speculation.main(arguments), target
 
 
+@pytest.mark.slow
 def test_a_model_is_measured_with_and_without_drafts(monkeypatch, tmp_path):
     work = Work("generate", Shape(1, 6, 3, 7, 1, 11, 1, 13))
     monkeypatch.setitem(speculation.WORKS, "generate-bytes", work)
@@ -24,10 +27,3 @@ def test_a_model_is_measured_with_and_without_drafts(monkeypatch, tmp_path):
     ]
     assert rows[0]["tokens_per_pass"] == 1 < rows[1]["tokens_per_pass"] <= 4
     assert all(row["same_text"] and row["tokens_per_second"] > 0 for row in rows)
-
-
-def test_a_run_needs_a_text(monkeypatch, tmp_path, capsys):
-    status, target = run(monkeypatch, tmp_path, "--run=runs/none")
-    assert status != 0
-    assert "--run and --prompt_file go together" in capsys.readouterr().err
-    assert not target.exists()

@@ -1,27 +1,6 @@
-import numpy as np
-import pytest
-
-from benchmarks.works import SHAPES, Shape, draw_ids, format_times, read_peers
-from txl_tf import presets
-from txl_tf.errors import UserError
+from benchmarks.works import Shape, format_times, read_peers
 
 WORDS = Shape(1, 8, 2, 8, 5, 5, 2, 23, (5, 11))
-
-
-@pytest.mark.parametrize("law", ["uniform", "zipf"])
-def test_bins_get_the_shares_that_are_counted(law):
-    ids = draw_ids(WORDS.n_token, law, 100_000)
-    found = np.bincount(np.digitize(ids, WORDS.cutoffs), minlength=3) / len(ids)
-    assert ids.dtype == np.int32
-    # 6 standard deviations of a share; the sums of Zipf's law are an expansion.
-    assert found == pytest.approx(WORDS.list_bin_shares(law), abs=0.01)
-
-
-def test_the_shape_of_a_preset_has_its_parameters():
-    model, training = SHAPES["wt103_base"].make_configs(dropout=0.0)
-    preset = presets.get("wt103_base")
-    assert model.count_parameters() == preset.model.count_parameters()
-    assert (training.train_batch_size, training.tgt_len, training.mem_len) == (60, 150, 150)
 
 
 def test_the_speeds_of_others_are_found_by_the_work(tmp_path):
@@ -38,12 +17,3 @@ def test_the_speeds_of_others_are_found_by_the_work(tmp_path):
     }
     assert read_peers(None) == {}
     assert format_times(4025.0, {"2019": 2012.5, "hub": 500.0}) == "2.00 x 2019, 8.05 x hub"
-
-
-@pytest.mark.parametrize("text", [None, "nothing\n"])
-def test_a_file_without_speeds_is_refused(text, tmp_path):
-    path = tmp_path / "peers.txt"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(UserError, match=r"peers\.txt"):
-        read_peers(str(path))

@@ -1,6 +1,5 @@
 """How flags are defined, checked and described; how programs answer, test_program.py tells."""
 
-import ast
 import subprocess
 import sys
 
@@ -45,41 +44,15 @@ def test_a_list_given_again_collects_its_values():
     assert read("--fruit=a,b", "--fruit=c", kind=list) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("second", ["pear", "plum"])
-def test_a_second_value_is_refused(second):
-    with pytest.raises(
-        flags.Error, match=f"--fruit must be given once. Received: pear and {second}"
-    ):
-        read("--fruit=pear", f"--fruit={second}")
-
-
-def test_a_positional_value_counts_as_the_first():
-    options = flags.FlagValues()
-    define_flag(options, "run", str, None, "Folder.")
-    with pytest.raises(flags.Error, match=r"--run must be given once\. Received: a and b"):
-        parse_flags(options, ["eat.py", "a", "--run=b"], positional="run")
-
-
-def test_second_name_and_original_exclude_each_other():
-    options = flags.FlagValues()
-    define_flag(options, "fruit", str, None, "Fruit to eat.")
-    define_second_name(options, "food", "fruit")
-    with pytest.raises(flags.Error, match="--fruit must be given once"):
-        parse_flags(options, ["eat.py", "--fruit=pear", "--food=plum"])
-
-
 @pytest.mark.parametrize(
     ("kind", "text", "rules", "message"),
     [
         (int, "2.5", {}, "an integer. Received: 2.5"),
-        (int, "", {}, "an integer. Received: ''"),
         (int, "6", {"lower_bound": 7}, "an integer >= 7. Received: 6"),
         (int, "8", {"upper_bound": 7}, "an integer <= 7. Received: 8"),
         (float, "nan", {}, "a finite number. Received: nan"),
         (float, "-0.1", {"lower_bound": 0}, "a finite number >= 0. Received: -0.1"),
         (bool, "maybe", {}, "true or false. Received: maybe"),
-        (str, "fig", {"choices": ("pear", "plum")}, "one of pear, plum. Received: fig"),
-        (str, "", {"choices": ("pear",)}, "one of pear. Received: ''"),
         (
             str,
             "plums",
@@ -92,10 +65,9 @@ def test_second_name_and_original_exclude_each_other():
             {"choices": ("pear", "plum")},
             "one or more of pear, plum. Received: pear,fig",
         ),
-        (list, "", {"choices": ("pear",)}, "one or more of pear. Received: ''"),
     ],
 )
-def test_a_value_that_a_flag_does_not_take_is_answered_with_the_rule(kind, text, rules, message):
+def test_a_wrong_value_of_a_flag_is_answered_with_the_rule(kind, text, rules, message):
     with pytest.raises(flags.Error) as raised:
         read(f"--fruit={text}", kind=kind, **rules)
     assert str(raised.value) == f"--fruit must be {message}"
@@ -111,12 +83,11 @@ def test_a_default_is_taken_without_a_check():
     assert read(kind=list, default=[], is_path=True) == []
 
 
-@pytest.mark.parametrize("name", ["fruit", "food"])
-def test_both_names_of_a_flag_set_one_value(name):
+def test_both_names_of_a_flag_set_one_value():
     options = flags.FlagValues()
     define_flag(options, "fruit", str, None, "Fruit to eat.", choices=("pear",))
     define_second_name(options, "food", "fruit")
-    parse_flags(options, ["eat.py", f"--{name}=pear"])
+    parse_flags(options, ["eat.py", "--food=pear"])
     assert (options.fruit, options.food, options["fruit"].present) == ("pear", "pear", 1)
 
 
@@ -138,6 +109,7 @@ def test_help_says_kind_choices_and_default_of_each_flag():
     ]
 
 
+@pytest.mark.slow
 def test_help_needs_no_docstrings():
     """Under -OO there are none; the help of configs' fields is in the fields."""
     done = subprocess.run(
@@ -153,26 +125,6 @@ def test_help_needs_no_docstrings():
     options = define_flags()
     missing = [name for name in options if not helps.get(name, "").startswith(options[name].help)]
     assert not missing
-
-
-def list_definitions(path):
-    """Returns the calls in a file that define flags by absl's own functions."""
-    return [
-        node.attr
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr.startswith("DEFINE_")
-    ]
-
-
-def test_flags_are_defined_in_one_way():
-    folders = ("txl_tf", "data_prep", "benchmarks", "examples", "tests/soak")
-    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    definitions = {
-        path.relative_to(ROOT).as_posix(): list_definitions(path)
-        for path in (*paths, ROOT / "train_gpu.py", ROOT / "train_tpu.py")
-    }
-    found = {path: names for path, names in definitions.items() if names}
-    assert found == {"txl_tf/cli/flags.py": ["DEFINE_flag", "DEFINE_alias"]}
 
 
 def test_the_models_that_can_be_downloaded_are_those_that_were_published():

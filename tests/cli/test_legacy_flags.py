@@ -1,16 +1,8 @@
 """The command lines of the 2019 release are understood."""
 
 import pytest
-from release_command_lines import (
-    SCRIPTS,
-    make_data_flags,
-    make_released_flags,
-    make_test_data_flags,
-    make_test_flags,
-    make_training_flags,
-)
 
-from txl_tf import make_tfrecords, train_gpu, train_tpu
+from txl_tf import make_tfrecords
 from txl_tf.cli.flags import parse_flags
 from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, TRAINING_FLAGS, describe_legacy_flags
 from txl_tf.cli.train_flags import define_flags
@@ -37,46 +29,6 @@ PREPARATION_DEFAULTS = {
     "debug": False,
     "use_tpu": True,
 }
-
-
-def write_arguments(given):
-    """Writes flags as the scripts do: --name=value, True and False."""
-    return [f"--{name}={value}" for name, value in given.items()]
-
-
-def parse_training(program, given, monkeypatch):
-    """Returns the flags that a program has read, instead of running it."""
-    parsed = []
-    monkeypatch.setattr(program, "run", lambda options, *_: parsed.append(options))
-    tpu = ["--tpu=name"] if program is train_tpu else []
-    assert program.main(["train.py", *write_arguments(given), *tpu]) == 0
-    return parsed[0]
-
-
-@pytest.mark.parametrize("make_flags", [make_training_flags, make_test_flags])
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_that_trains_or_evaluates_is_read(name, make_flags, monkeypatch):
-    given = make_flags(SCRIPTS[name])
-    program = train_tpu if SCRIPTS[name].hosts else train_gpu
-    options = parse_training(program, given, monkeypatch)
-    assert {flag: options[flag].value for flag in given} == given
-
-
-@pytest.mark.parametrize("name", ["enwik8", "text8", "wt103", "lm1b"])
-def test_a_script_for_released_weights_is_read(name, monkeypatch):
-    given = make_released_flags(name)
-    options = parse_training(train_gpu, given, monkeypatch)
-    assert {flag: options[flag].value for flag in given} == given
-
-
-@pytest.mark.parametrize("make_flags", [make_data_flags, make_test_data_flags])
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_that_prepares_data_is_read(name, make_flags):
-    given = make_flags(SCRIPTS[name])
-    options = make_tfrecords.define_flags()
-    parse_flags(options, ["make_tfrecords.py", *write_arguments(given)])
-    make_tfrecords.make_options(options)
-    assert {flag: options[flag].value for flag in given} == given
 
 
 @pytest.mark.parametrize(
@@ -111,7 +63,7 @@ def test_every_flag_that_is_given_has_a_line_and_no_other(define, legacy):
         assert len(line) > 40
 
 
-def test_a_tpu_asked_of_the_program_for_gpus_is_not_passed_over_in_silence():
+def test_the_program_for_gpus_answers_the_flag_for_tpus():
     options = define_flags()
     parse_flags(options, ["x", "--data_dir=x", "--model_dir=x", "--use_tpu=True"])
     (line,) = describe_legacy_flags(options, TRAINING_FLAGS)

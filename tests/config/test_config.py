@@ -22,7 +22,7 @@ BY_CLASS = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(co
 def test_a_config_comes_back_from_json(config):
     text = json.dumps(config.to_json())
     assert type(config).from_json(text) == config
-    assert type(config).from_json(json.loads(text)) == config
+    assert len({config, type(config).from_json(json.loads(text))}) == 1
 
 
 @pytest.mark.parametrize("cls", [ModelConfig, AttentionSpan, TrainConfig, EvalConfig, RunOptions])
@@ -33,21 +33,6 @@ def test_the_docstring_of_a_config_describes_each_field(cls):
     assert lines[: len(fields)] == [f"{field.name}: {field.metadata['help']}" for field in fields]
 
 
-@BY_CLASS
-def test_a_config_is_frozen(config):
-    with pytest.raises(dataclasses.FrozenInstanceError, match=r"mem_len|n_token"):
-        setattr(config, "n_token" if isinstance(config, ModelConfig) else "mem_len", 29)
-
-
-@BY_CLASS
-def test_equal_configs_are_one_key(config):
-    assert len({config, type(config).from_json(config.to_json())}) == 1
-
-
-def test_cutoffs_may_come_as_a_list():
-    assert ModelConfig(n_token=23, cutoffs=[5, 11]) == ModelConfig(n_token=23, cutoffs=(5, 11))
-
-
 def test_a_schedule_may_come_as_lists():
     config = TrainConfig(tgt_len=5, tgt_len_schedule=[[3, 2], [6, 3]])
     assert config == TrainConfig(tgt_len=5, tgt_len_schedule=((3, 2), (6, 3)))
@@ -55,14 +40,7 @@ def test_a_schedule_may_come_as_lists():
 
 @pytest.mark.parametrize(
     ("cls", "key", "nearest"),
-    [
-        (ModelConfig, "n_tokens", "n_token"),
-        (ModelConfig, "d_heads", "d_head"),
-        (ModelConfig, "drop_out", "dropout"),
-        (AttentionSpan, "memory_len", "mem_len"),
-        (TrainConfig, "warmup", "warmup_steps"),
-        (EvalConfig, "batch_size", "eval_batch_size"),
-    ],
+    [(ModelConfig, "drop_out", "dropout"), (EvalConfig, "batch_size", "eval_batch_size")],
 )
 def test_an_unknown_key_names_the_nearest(cls, key, nearest):
     with pytest.raises(UserError, match=rf"^{cls.__name__} has no field `{key}`.*`{nearest}`"):
@@ -73,55 +51,34 @@ def test_an_unknown_key_names_the_nearest(cls, key, nearest):
     ("fields", "message"),
     [
         ({"n_token": 0}, r"`n_token` must be an integer >= 1. Received: n_token=0"),
-        ({"n_layer": 0}, r"`n_layer` must be .* Received: n_layer=0"),
         (
             {"n_token": 2**31},
             r"`n_token` must be an integer <= 2147483647. Received: .*=2147483648",
         ),
-        ({"n_layer": 1001}, r"`n_layer` must be an integer <= 1000. Received: n_layer=1001"),
-        ({"d_model": 2**20 + 2}, r"`d_model` must be an integer <= 1048576"),
-        ({"d_inner": 10**20}, r"`d_inner` must be an integer <= 1048576. Received: .*=1000000000"),
         ({"d_model": 2.0}, r"`d_model` must be an integer >= 1. Received: d_model=2.0"),
-        ({"d_model": 511}, r"`d_model` must be divisible by 2. Received: d_model=511"),
-        ({"d_embed": -1}, r"`d_embed` must be .* Received: d_embed=-1"),
         ({"n_head": True}, r"`n_head` must be an integer >= 1. Received: n_head=True"),
         ({"d_head": "64"}, r"`d_head` must be .* Received: d_head='64'"),
-        ({"d_inner": None}, r"`d_inner` must be .* Received: d_inner=None"),
-        ({"div_val": 0}, r"`div_val` must be an integer >= 1. Received: div_val=0"),
         ({"cutoffs": (11, 5)}, r"`cutoffs` must be ascending .*cutoffs=\(11, 5\), n_token=23"),
-        ({"cutoffs": (5, 5)}, r"`cutoffs` must be ascending"),
         ({"cutoffs": (0, 5)}, r"`cutoffs` must be ascending"),
-        ({"cutoffs": (5, 23)}, r"`cutoffs` must be ascending"),
-        ({"cutoffs": (5.0,)}, r"`cutoffs` must be ascending"),
         (
             {"cutoffs": (5, 11), "div_val": 3, "d_embed": 8},
             r"`div_val` must leave .* div_val=3, cutoffs=\(5, 11\), d_embed=8",
         ),
         ({"untie_r": 1}, r"`untie_r` must be true or false. Received: untie_r=1"),
-        ({"proj_same_dim": "no"}, r"`proj_same_dim` must be true or false"),
-        ({"proj_share_all_but_first": None}, r"`proj_share_all_but_first` must be true or false"),
         ({"dropout": 1.0}, r"`dropout` must be in \[0, 1\). Received: dropout=1.0"),
-        ({"dropatt": -0.1}, r"`dropatt` must be in \[0, 1\). Received: dropatt=-0.1"),
         ({"dropout": float("nan")}, r"`dropout` must be a finite number. Received: dropout=nan"),
-        ({"dropatt": "0"}, r"`dropatt` must be a finite number"),
         ({"word_dropout": 1}, r"`word_dropout` must be in \[0, 1\). Received: word_dropout=1"),
-        ({"qkv_dropout": -1}, r"`qkv_dropout` must be in \[0, 1\). Received: qkv_dropout=-1"),
         (
             {"input_dropout": -0.5},
             r"`input_dropout` must be in \[0, 1\), or -1 for that of `dropout`. "
             r"Received: input_dropout=-0.5",
         ),
-        ({"output_dropout": 1.0}, r"`output_dropout` must be in \[0, 1\), or -1"),
         (
             {"locked_dropout": True, "dropout": 0.0},
             r"`locked_dropout` needs a rate above 0: .* Received: locked_dropout=True, dropout=0.0",
         ),
-        ({"init": "xavier"}, r"`init` must be one of .*normal.*uniform.* Received: init='xavier'"),
         ({"init_std": 0.0}, r"`init_std` must be positive. Received: init_std=0.0"),
-        ({"proj_init_std": -1}, r"`proj_init_std` must be positive"),
-        ({"init_range": float("inf")}, r"`init_range` must be a finite number"),
         ({"layer_norm_epsilon": 0.0}, r"`layer_norm_epsilon` must be positive. Received: .*=0.0"),
-        ({"layer_norm_epsilon": "0"}, r"`layer_norm_epsilon` must be a finite number"),
     ],
 )
 def test_a_model_that_cannot_be_is_an_error(fields, message):
@@ -134,37 +91,29 @@ def test_a_model_that_cannot_be_is_an_error(fields, message):
     [
         ({"mem_len": -1}, r"`mem_len` must be an integer >= 0. Received: mem_len=-1"),
         ({"same_length": 1}, r"`same_length` must be true or false. Received: same_length=1"),
-        ({"counts_self": 1}, r"`counts_self` must be true or false. Received: counts_self=1"),
         (
             {"mem_len": 0, "same_length": True, "counts_self": True},
             r"`mem_len` must be positive with `same_length` and `counts_self`. .*: mem_len=0,",
         ),
         ({"clamp_len": 0}, r"`clamp_len` must be -1 \(off\) or positive. Received: clamp_len=0"),
-        ({"clamp_len": -2}, r"`clamp_len` must be an integer >= -1. Received: clamp_len=-2"),
     ],
 )
-@pytest.mark.parametrize("cls", [AttentionSpan, TrainConfig, EvalConfig])
-def test_a_span_that_cannot_be_is_an_error(cls, fields, message):
-    with pytest.raises(UserError, match=message):
-        cls(**{"mem_len": 7} | fields)
+def test_a_span_that_cannot_be_is_an_error(fields, message):
+    for cls in (AttentionSpan, TrainConfig, EvalConfig):
+        with pytest.raises(UserError, match=message):
+            cls(**{"mem_len": 7} | fields)
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"learning_rate": 0.0}, r"`learning_rate` must be positive. Received: learning_rate=0.0"),
-        ({"learning_rate": float("nan")}, r"`learning_rate` must be a finite number"),
         ({"clip": -0.25}, r"`clip` must be positive. Received: clip=-0.25"),
         ({"min_lr_ratio": 1.5}, r"`min_lr_ratio` must be in \[0, 1\]. Received: min_lr_ratio=1.5"),
-        ({"warmup_steps": -1}, r"`warmup_steps` must be an integer >= 0"),
         ({"train_steps": 0}, r"`train_steps` must be an integer >= 1"),
         ({"warmup_steps": 11, "train_steps": 7}, r"`warmup_steps` .* warmup_steps=11, train_st"),
         ({"seed": 2**32}, r"`seed` must be an integer <= 4294967295. Received: seed=4294967296"),
-        ({"train_steps": 2**31}, r"`train_steps` must be an integer <= 2147483647"),
         ({"train_batch_size": 2**20 + 1}, r"`train_batch_size` must be an integer <= 1048576"),
-        ({"mem_len": 2**31}, r"`mem_len` must be an integer <= 2147483647"),
-        ({"tgt_len_schedule": ((10**20, 7),)}, r"pairs of .*, integers from 1 to 2147483647, with"),
-        ({"train_batch_size": 0}, r"`train_batch_size` must be an integer >= 1"),
         ({"tgt_len": 0}, r"`tgt_len` must be an integer >= 1. Received: tgt_len=0"),
         ({"seed": -1}, r"`seed` must be an integer >= 0. Received: seed=-1"),
         ({"optimizer": "sgd"}, r"`optimizer` must be one of .*lamb.* Received: optimizer='sgd'"),
@@ -188,10 +137,6 @@ def test_a_span_that_cannot_be_is_an_error(cls, fields, message):
         ({"ema": 1.0}, r"`ema` must be in \[0, 1\). Received: ema=1.0"),
         ({"ema": -0.1}, r"`ema` must be in \[0, 1\). Received: ema=-0.1"),
         ({"tgt_len_schedule": 3}, r"`tgt_len_schedule` must be pairs .* tgt_len_schedule=3"),
-        ({"tgt_len_schedule": [3]}, r"`tgt_len_schedule` must be pairs .*=\(3,\)"),
-        ({"tgt_len_schedule": ((3, 2, 1),)}, r"`tgt_len_schedule` must be pairs"),
-        ({"tgt_len_schedule": ((6, 2), (3, 2))}, r"`tgt_len_schedule` must .* ascending steps"),
-        ({"tgt_len_schedule": ((3, 2),), "tgt_len": 5}, r"nearest steps that fit: 5$"),
         (
             {"tgt_len_schedule": ((5, 7),), "train_steps": 5, "tgt_len": 7},
             r"at steps below `train_steps`\. .*=\(\(5, 7\),\), train_steps=5",
@@ -225,15 +170,6 @@ def test_a_config_holds_a_span(cls):
     assert counting.span == dataclasses.replace(config.span, counts_self=True)
 
 
-@pytest.mark.parametrize("cls", [AttentionSpan, TrainConfig, EvalConfig])
-def test_a_query_is_not_counted_unless_asked_otherwise(cls):
-    assert cls.from_json({"mem_len": 0, "same_length": True}).counts_self is False
-
-
-def test_a_model_has_the_epsilon_of_the_release_unless_told_otherwise():
-    assert ModelConfig.from_json({"n_token": 23}).layer_norm_epsilon == 1e-12
-
-
 def test_bins_lie_between_the_cutoffs():
     config = ModelConfig(n_token=23, cutoffs=(5, 11))
     assert config.bins == ((0, 5), (5, 11), (11, 23))
@@ -245,13 +181,7 @@ def test_bins_narrow_by_the_divisor():
     assert [config.bin_width(index) for index in range(3)] == [50, 16, 5]
 
 
-@pytest.mark.parametrize("cutoffs", [5, None, ("a",), (True, 5)])
-def test_cutoffs_of_a_wrong_type_are_refused(cutoffs):
-    with pytest.raises(UserError, match=r"`cutoffs` must be ascending"):
-        ModelConfig(n_token=23, cutoffs=cutoffs)
-
-
-@pytest.mark.parametrize("text", ["{", "[1]", "3", "{}"])
+@pytest.mark.parametrize("text", ["{", "[1]", "{}"])
 def test_a_text_that_is_no_config_is_refused(text):
     with pytest.raises(UserError, match=r"ModelConfig"):
         ModelConfig.from_json(text)

@@ -1,6 +1,5 @@
 """Stages of a run whose segments have different lengths."""
 
-import itertools
 import re
 
 import pytest
@@ -24,21 +23,7 @@ def test_stages_count_the_tokens_of_all_steps_before(schedule, tgt_len):
 
 @pytest.mark.parametrize(
     "schedule",
-    [
-        5,
-        [(3, 2)],
-        (3, 2),
-        ((3, 2, 1),),
-        ([3, 2],),
-        ((3,),),
-        ((3, 2.0),),
-        (("3", 2),),
-        ((True, 2),),
-        ((0, 2),),
-        ((3, 0),),
-        ((3, 2), (3, 3)),
-        ((6, 3), (3, 2)),
-    ],
+    [5, ((3, 2, 1),), ((3, 2.0),), ((True, 2),), ((0, 2),), ((3, 2), (3, 3)), ((6, 3), (3, 2))],
 )
 def test_what_is_no_schedule_is_refused(schedule):
     received = re.escape(f"Received: tgt_len_schedule={schedule!r}")
@@ -64,7 +49,7 @@ def fits(schedule, tgt_len):
 
 
 @pytest.mark.parametrize(
-    ("before", "length", "after"), list(itertools.product((1, 2, 6), (1, 4, 6), (1, 9)))
+    ("before", "length", "after"), [(2, 4, 9), (6, 4, 9), (2, 6, 1), (1, 6, 9)]
 )
 def test_the_steps_said_to_fit_are_the_nearest(before, length, after):
     """Compared with all steps up to twice the period, by trial."""

@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 from called_programs import call, write_texts
 
-# It has no doctests, and the module of tests/server has the same name.
-collect_ignore = ["conftest.py"]
-
 PREPARE = (
     "--dataset=text --train=texts/train.txt --valid=texts/valid.txt --test=texts/test.txt "
     "--level=char --data_dir=data --num_workers=1"

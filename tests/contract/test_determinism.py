@@ -67,6 +67,7 @@ def test_the_division_of_steps_into_calls_changes_no_bit(whole, here):
     assert list(log) == [2, 3, 4, 6]  # it saves at 2, 4 and 6
 
 
+@pytest.mark.slow
 def test_two_replicas_train_as_one(here, tmp_path):
     flags = make_flags("--dropout=0 --dropatt=0 --train_steps=6 --eval_every=0")
     assert call("txl_tf.train_gpu", *keep_last([*flags, "--model_dir=one"])).status == 0

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from places import GOLDEN
+from tables import slow_after
 
 import txl_tf
 from txl_tf.release import list_entries
@@ -29,7 +30,7 @@ def make_char_optimizer():
     )
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["uncompiled", "jit"])
+@pytest.fixture(scope="module", params=slow_after(1, [False, True]), ids=["uncompiled", "jit"])
 def run(request):
     """Losses, norms and rates of our 60 steps, and the model they leave; the golden numbers."""
     golden = dict(np.load(CHAR / "train.npz"))

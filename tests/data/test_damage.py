@@ -18,7 +18,7 @@ IDS = np.random.default_rng(3).integers(0, 311, 47)
 WORDS = Vocabulary("word", tuple(f"{i:x}" for i in range(311)))
 STARTS = {"train": [0, 5, 17, 18, 43], "valid": [2], "test": []}
 TOKENS = {"train": IDS, "valid": IDS[:7], "test": IDS[5:36]}
-FUZZ = settings(max_examples=701, deadline=None, derandomize=True)
+FUZZ = settings(max_examples=301, deadline=None, derandomize=True)
 
 
 @pytest.fixture(scope="module")
@@ -127,12 +127,6 @@ def test_documents_unpack_to_no_more_than_the_tokens(folder, tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2**22
-
-
-def test_json_that_is_nested_without_end_is_no_data_set(tmp_path):
-    (tmp_path / "records.json").write_text("[" * 100_000)
-    with pytest.raises(RecordError, match="this is not the JSON of a data set: maximum recursion"):
-        open_records(tmp_path)
 
 
 def test_shards_that_are_swapped_are_found_by_verify(folder, tmp_path):

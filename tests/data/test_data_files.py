@@ -14,26 +14,13 @@ def folder(request, tmp_path):
     return request.param.format(tmp_path)
 
 
-def test_a_path_has_one_slash_between_folder_and_file():
-    assert join_path("gs://bucket/a", "b") == join_path("gs://bucket/a/", "b") == "gs://bucket/a/b"
-
-
-def test_a_file_is_opened_at_any_byte(folder):
+def test_a_file_is_read_measured_and_hashed_wherever_it_is(folder):
+    assert get_size(join_path(folder, "a")) == 11
+    assert get_size(join_path(folder, "b")) is None
+    assert hash_file(join_path(f"{folder}/", "a")) == hashlib.sha256(b"hello there").hexdigest()
     with open_file(join_path(folder, "a")) as file:
         file.seek(6)
         assert file.read(3) == b"the"
-
-
-def test_the_size_of_a_file_is_its_bytes(folder):
-    assert get_size(join_path(folder, "a")) == 11
-
-
-def test_a_missing_file_has_no_size(folder):
-    assert get_size(join_path(folder, "b")) is None
-
-
-def test_a_file_is_hashed_wherever_it_is(folder):
-    assert hash_file(join_path(folder, "a")) == hashlib.sha256(b"hello there").hexdigest()
 
 
 def test_a_link_that_leads_nowhere_is_no_place_for_a_folder(tmp_path):

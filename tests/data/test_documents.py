@@ -1,6 +1,5 @@
 import re
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +8,7 @@ from txl_tf.data.documents import RULES, DocumentFinder
 from txl_tf.data.text_files import Chunk
 from txl_tf.errors import UserError
 
-FUZZ = settings(max_examples=301, deadline=None, derandomize=True)
+FUZZ = settings(max_examples=101, deadline=None, derandomize=True)
 SEPARATORS = dict.fromkeys(RULES) | {"separator": "=="}
 
 
@@ -43,16 +42,13 @@ def mark(rule, *files, sizes=(10**6,)):
     return text.decode()
 
 
-def test_without_a_rule_no_document_begins():
-    assert mark("none", b"a\n\nb\n", b"c") == "a\n\nb\nc"
-
-
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "none"])
 def test_a_file_begins_a_document(rule):
     assert mark(rule, b"a", b"b\n", b"c\n") == "^a^b\n^c\n"
 
 
-def test_a_document_may_be_a_file():
+def test_a_document_may_be_a_file_or_nothing():
+    assert mark("none", b"a\n\nb\n", b"c") == "a\n\nb\nc"
     assert mark("file", b"\na\n\nb\n", b"", b" = c = \n") == "^\na\n\nb\n^ = c = \n"
 
 
@@ -65,12 +61,7 @@ def test_a_document_may_be_a_line():
     [
         (b"a\nb\n\nc\nd\n", "^a\nb\n\n^c\nd\n"),
         (b"a\n\n\n \t\n\r\nb\n", "^a\n\n\n \t\n\r\n^b\n"),
-        (b"a\r\n\r\nb\r\n", "^a\r\n\r\n^b\r\n"),
-        (b"a\n\n", "^a\n\n"),
-        (b"a\n\nb", "^a\n\n^b"),
-        (b"a\n\n b\n", "^a\n\n^ b\n"),
         (b"\n \na\nb\n\nc\n", "^\n \na\nb\n\n^c\n"),
-        (b"\n\n", "^\n\n"),
     ],
 )
 def test_blank_lines_may_divide_documents(text, marked):
@@ -84,10 +75,7 @@ def test_blank_lines_may_divide_documents(text, marked):
             b" = A = \n \n text \n \n = B = \n \n text \n",
             "^ = A = \n \n text \n \n^ = B = \n \n text \n",
         ),
-        (b" \n = A = \n \n = = S = = \n \n x \n", "^ \n = A = \n \n = = S = = \n \n x \n"),
-        (b"x \n \n = B = C = \n", "^x \n \n^ = B = C = \n"),
         (b"x \n = B = \n \n = C \n \n = D =\n", "^x \n = B = \n \n = C \n \n^ = D =\n"),
-        (b"x \n \n = B = \r\n", "^x \n \n^ = B = \r\n"),
         (b"x \n \n = = S = \n \n = S = = \n", "^x \n \n = = S = \n \n = S = = \n"),
         (b"x \n \n = B = ", "^x \n \n = B = "),
     ],
@@ -102,24 +90,11 @@ def test_titles_of_wikitext_may_begin_documents(text, marked):
         (b"a\n==\nb\n==\nc\n", "^a\n==\n^b\n==\n^c\n"),
         (b"a\n \t==\t \r\nb\n", "^a\n \t==\t \r\n^b\n"),
         (b"a\n== b\nc==\n===\nd\n", "^a\n== b\nc==\n===\nd\n"),
-        (b"a\n==\n", "^a\n==\n"),
-        (b"a\n==\n\nb\n", "^a\n==\n^\nb\n"),
         (b"==\na\n", "^==\n^a\n"),
     ],
 )
 def test_a_line_may_end_documents(text, marked):
     assert mark("separator", text) == marked
-
-
-def test_a_separator_is_no_pattern():
-    finder = DocumentFinder("separator", " [a.c]* ")
-    starts = finder.find(Chunk(b"x\nabc\ny\n[a.c]*\nz\n", True, True))
-    assert starts.tolist() == [0, 15]
-
-
-def test_a_separator_may_be_in_any_language():
-    starts = DocumentFinder("separator", "第").find(Chunk("x\n第\ny\n".encode(), True, True))
-    assert starts.tolist() == [0, 6]
 
 
 # Lines that mean something to one rule or another.
@@ -141,15 +116,6 @@ def test_files_do_not_depend_on_each_other(rule, files):
     assert mark(rule, *files) == "".join(mark(rule, file) for file in files)
 
 
-@FUZZ
-@given(rule=st.sampled_from(RULES), files=FILES)
-def test_documents_begin_where_lines_begin(rule, files):
-    text = b"".join(files)
-    ends = set(np.cumsum([len(file) for file in files]).tolist())
-    for start in find(rule, *files):
-        assert start in {0} | ends or text[start - 1 : start] == b"\n"
-
-
 @pytest.mark.parametrize(
     ("rule", "starts"),
     [("line", [7, 8, 11, 12]), ("blank_line", [8, 12]), ("separator", [11]), ("title", [12])],
@@ -161,22 +127,16 @@ def test_a_continued_line_begins_no_document(rule, starts):
     assert finder.find(Chunk(b" it is\n\n==\n\n = A = \n", False, False)).tolist() == starts
 
 
-@pytest.mark.parametrize("rule", ["blank_line", "title"])
-def test_many_documents_are_found_in_no_time(rule):
+def test_a_separator_is_no_pattern():
+    finder = DocumentFinder("separator", " [a.c]* ")
+    starts = finder.find(Chunk(b"x\nabc\ny\n[a.c]*\nz\n", True, True))
+    assert starts.tolist() == [0, 15]
+
+
+def test_many_documents_are_found_in_no_time():
     # 100,003 documents: with a copy of what is before each, this would take minutes.
     text = b" = A = \n\n" * 100_003
-    assert len(DocumentFinder(rule).find(Chunk(text, True, True))) == 100_003
-
-
-def test_offsets_are_int64():
-    for rule in RULES:
-        finder = DocumentFinder(rule, SEPARATORS[rule])
-        assert finder.find(Chunk(b"a\n\nb\n", True, True)).dtype == np.int64
-
-
-def test_an_unknown_rule_is_told_the_known_ones():
-    with pytest.raises(UserError, match=r"`rule` must be one of \('none', 'file', .*rule='page'"):
-        DocumentFinder("page")
+    assert len(DocumentFinder("title").find(Chunk(text, True, True))) == 100_003
 
 
 @pytest.mark.parametrize(("rule", "separator"), [("line", "=="), ("separator", None)])
@@ -185,7 +145,7 @@ def test_a_separator_is_for_its_rule(rule, separator):
         DocumentFinder(rule, separator)
 
 
-@pytest.mark.parametrize("separator", ["", " \t", "a\nb"])
+@pytest.mark.parametrize("separator", [" \t", "a\nb"])
 def test_a_separator_is_one_line(separator):
     with pytest.raises(UserError, match="`separator` must be one line that is not blank"):
         DocumentFinder("separator", separator)

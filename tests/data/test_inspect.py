@@ -35,36 +35,19 @@ def list_row(text, split):
     return next(line.split() for line in text.splitlines() if line.startswith(f"{split} "))
 
 
-def test_a_data_set_is_described(folder, capsys):
-    status, text, _ = run(capsys, folder)
+def test_a_data_set_its_splits_and_its_first_lines_are_shown(folder, capsys):
+    status, text, _ = run(capsys, folder, "--lines=2")
     assert status == 0
     assert f"{folder}: cats\n" in text
     assert "made with dataset=text, level=word\n" in text
     assert "vocabulary: 8 words, unknown='<unk>', line_end='</s>'\n" in text
     assert "cutoffs: 2, 3\n" in text
-
-
-def test_each_split_has_a_row(folder, capsys):
-    _, text, _ = run(capsys, folder)
     names = ["split", "tokens", "documents", "file", "bytes", "symbols", "used", "unknown"]
     assert list_row(text, "split") == names
     assert list_row(text, "train") == ["train", "16", "2", "32", "8", "6.250%"]
     assert list_row(text, "valid") == ["valid", "5", "0", "21", "5", "0.000%"]
-
-
-def test_an_empty_split_has_a_row(folder, capsys):
-    _, text, _ = run(capsys, folder)
     assert list_row(text, "test") == ["test", "0", "0", "0", "0", "0.000%"]
-
-
-def test_the_first_lines_are_shown(folder, capsys):
-    _, text, _ = run(capsys, folder, "--lines=2")
     assert "train begins:\n  the cat sat\n  on the mat\n\nAll" in text
-
-
-def test_the_lines_are_those_of_the_split_that_is_named(folder, capsys):
-    _, text, _ = run(capsys, folder, "--split=valid")
-    assert "valid begins:\n  the cat sat\n  on\n" in text
 
 
 def test_checksums_are_verified_unless_told(folder, capsys):
@@ -77,6 +60,7 @@ def test_checksums_are_verified_unless_told(folder, capsys):
     status, text, _ = run(capsys, folder, "--verify=false", "--split=valid")
     assert status == 0
     assert "Tokens and checksums were not verified" in text
+    assert "valid begins:\n  the cat sat\n  on\n" in text
 
 
 def test_bytes_are_shown_as_bytes(tmp_path, capsys):

@@ -8,7 +8,7 @@ import pytest
 
 from txl_tf.data.text_files import TextError, TextFile, TextSource, find_files
 
-LEVELS = ["byte", "char", "word", "subword"]
+LEVELS = ["char", "word"]
 TEXT = "Zwölf Boxkämpfer\njagen Viktor 文字🜁 quer\n\nüber den großen\n".encode() * 3
 
 
@@ -65,13 +65,8 @@ def test_chunks_give_the_file(packed, level):
     assert b"".join(chunk.text for chunk in chunks) == TEXT
 
 
-def test_a_source_can_be_read_again(packed):
-    source = TextSource(find_files([str(packed)]), "char")
-    assert list(source.iterate_chunks()) == list(source.iterate_chunks())
-
-
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize(("start", "stop"), [(0, 0), (5, 37), (7, None), (61, 61), (0, len(TEXT))])
+@pytest.mark.parametrize(("start", "stop"), [(0, 0), (5, 37), (7, None)])
 def test_a_stretch_is_a_part_of_the_file(packed, start, stop):
     (file,) = find_files([str(packed)])
     stretch = TextFile(file.path, file.member, start, stop)
@@ -82,12 +77,8 @@ def test_the_size_is_known_where_no_reading_is_needed(packed):
     (file,) = find_files([str(packed)])
     known = None if packed.suffix in (".gz", ".xz") else len(TEXT)
     assert file.size == known
-    assert TextSource((file, file), "byte").size == (known and 2 * known)
-
-
-def test_the_size_of_a_stretch_is_known(packed):
-    (file,) = find_files([str(packed)])
     assert TextFile(file.path, file.member, 5, 37).size == 32
+    assert TextSource((file, file), "byte").size == (known and 2 * known)
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -97,7 +88,7 @@ def test_an_error_within_a_packed_file_is_named(tmp_path):
         read(tmp_path / "a.zip", "char")
 
 
-@pytest.mark.parametrize("kept", [0, 7, 60])
+@pytest.mark.parametrize("kept", [0, 60])
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zip"])
 def test_a_packed_file_that_is_cut_is_damaged(tmp_path, suffix, kept):
     path = tmp_path / f"a{suffix}"
@@ -107,7 +98,7 @@ def test_a_packed_file_that_is_cut_is_damaged(tmp_path, suffix, kept):
         read(path)
 
 
-@pytest.mark.parametrize("place", [0, 200, -6])
+@pytest.mark.parametrize("place", [200, -6])
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zip"])
 def test_a_packed_file_with_other_bytes_is_damaged(tmp_path, suffix, place):
     path = tmp_path / f"a{suffix}"
@@ -117,11 +108,6 @@ def test_a_packed_file_with_other_bytes_is_damaged(tmp_path, suffix, place):
     path.write_bytes(data)
     with pytest.raises(TextError, match=rf"`{path}.*` is damaged: "):
         read(path)
-
-
-def test_a_file_that_is_gone_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"No such file or directory: '.*gone\.gz'"):
-        next(TextFile(tmp_path / "gone.gz").iterate_blocks())
 
 
 def test_a_zip_with_a_password_cannot_be_unpacked(tmp_path):
@@ -145,28 +131,12 @@ def test_members_of_a_zip_come_in_the_order_of_their_names(tmp_path):
     assert read(tmp_path / "a.zip") == b"a b/1 b/2 c "
 
 
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_member_that_a_zip_holds_twice_is_read_once(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("a", b"old")
-        archive.writestr("a", b"new")
-    assert read(tmp_path / "a.zip") == b"new"
-
-
-@pytest.mark.parametrize("level", ["word", "subword"])
-def test_a_word_without_end_is_not_held_in_memory(tmp_path, monkeypatch, level):
+def test_a_word_without_end_is_not_held_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("txl_tf.data.text_files._MAX_UNCUT_BYTES", 2**23)
     with gzip.open(tmp_path / "a.gz", "wb", compresslevel=1) as file:
         file.write(b"some words\n" + b"a" * 2**24)
     with pytest.raises(TextError, match=r"`.*a\.gz` contains more than 8,388,608 bytes without a"):
-        read(tmp_path / "a.gz", level)
-
-
-def test_a_zip_must_hold_a_file(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("b/", b"")
-    with pytest.raises(TextError, match=r"a\.zip` contains no file"):
-        find_files([f"{tmp_path}/a.zip"])
+        read(tmp_path / "a.gz", "word")
 
 
 @pytest.fixture
@@ -181,14 +151,11 @@ def tree(tmp_path):
 @pytest.mark.parametrize(
     ("patterns", "names"),
     [
-        (["?.txt"], "a.txt b.txt"),
         (["**/*.txt"], "a.txt b.txt d/e/g.txt d/f.txt x1.txt x[1].txt"),
-        (["d/**"], "d/e/g.txt d/f.txt"),
         (["[bc].*", "a.txt"], "b.txt c.md a.txt"),
         (["b.txt", "?.txt", "b.txt"], "b.txt a.txt"),
         (["x[1].txt"], "x[1].txt"),
         (["x[[]1].txt"], "x[1].txt"),
-        (["x[12].txt"], "x1.txt"),
     ],
 )
 def test_patterns_name_files_in_order_each_once(tree, patterns, names):
@@ -203,27 +170,18 @@ def test_repeated_files_are_reported(tree, capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("pattern", ["nowhere.txt", "*.csv"])
-def test_a_pattern_must_match_a_file(tree, pattern):
-    with pytest.raises(TextError, match=r"no file matches '.*'\."):
-        find_files([f"{tree}/a.txt", f"{tree}/{pattern}"])
-
-
-@pytest.mark.parametrize("pattern", ["d", "d/", "?", ""])
+@pytest.mark.parametrize("pattern", ["d", "?"])
 def test_a_folder_is_no_file(tree, pattern):
     with pytest.raises(TextError, match=r"' is a folder; '.*/\*' matches the files in it\.$"):
         find_files([f"{tree}/{pattern}"])
 
 
-def test_a_pipe_is_no_file(tree):
+def test_a_pipe_or_an_empty_zip_is_no_file(tree):
     os.mkfifo(tree / "pipe")
-    with pytest.raises(TextError, match=r"pipe' is not a regular file\.$"):
-        find_files([f"{tree}/pipe"])
-
-
-def test_a_tilde_is_the_home_folder(tree, monkeypatch):
-    monkeypatch.setenv("HOME", str(tree))
-    assert find_files(["~/a.txt"]) == (TextFile(tree / "a.txt"),)
+    zipfile.ZipFile(tree / "a.zip", "w").close()
+    for name, fault in (("pipe", "is not a regular file"), ("a.zip", "contains no file")):
+        with pytest.raises(TextError, match=rf"{name}. {fault}\.$"):
+            find_files([f"{tree}/{name}"])
 
 
 def test_a_bracket_in_a_pattern_that_matches_nothing_is_explained(tree):

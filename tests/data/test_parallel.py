@@ -6,8 +6,8 @@ import pytest
 from txl_tf.data.parallel import map_ordered
 
 
-@pytest.mark.parametrize("n_threads", [1, 2, 7])
-@pytest.mark.parametrize("n_items", [0, 1, 5, 53])
+@pytest.mark.parametrize("n_threads", [1, 7])
+@pytest.mark.parametrize("n_items", [0, 53])
 def test_results_come_in_the_order_of_the_items(n_threads, n_items):
     def square_late(number):
         time.sleep((number % 3) / 1000)
@@ -43,14 +43,13 @@ def test_an_error_of_the_function_comes_in_order(n_threads):
         next(results)
 
 
-@pytest.mark.parametrize("n_threads", [1, 3])
-def test_an_error_of_the_items_is_passed_on(n_threads):
+def test_an_error_of_the_items_is_passed_on():
     def iterate_items():
         yield 5
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):
-        list(map_ordered(abs, iterate_items(), n_threads))
+        list(map_ordered(abs, iterate_items(), 3))
 
 
 def test_no_thread_is_left_when_the_results_are_not_wanted():

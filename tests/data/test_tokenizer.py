@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tables import slow_after
 
 from txl_tf.data.tokenizer import Detokenizer, Tokenizer
 from txl_tf.data.vocabulary import Vocabulary
@@ -46,7 +47,7 @@ def test_a_graph_gives_the_ids_of_encode(name):
     assert ids.to_list() == [vocabulary.encode(text).tolist() for text in TEXTS]
 
 
-@pytest.mark.parametrize("name", ["byte", "char", "marked words", "subword"])
+@pytest.mark.parametrize("name", slow_after(1, ["marked words", "subword", "char", "byte"]))
 def test_a_saved_model_gives_the_ids_of_encode(tmp_path, name):
     vocabulary = VOCABULARIES[name]
     loaded = save_and_load(Model(vocabulary), tmp_path)
@@ -66,14 +67,6 @@ def test_symbols_that_are_not_known_are_minus_one(level):
 def test_no_text_gives_no_row(level):
     ids = Tokenizer(VOCABULARIES[level]).tokenize(tf.constant([], tf.string))
     assert ids.shape[0] == 0
-
-
-@pytest.mark.parametrize("level", ["byte", "char", "word", "subword"])
-def test_texts_of_a_batch_do_not_touch(level):
-    vocabulary = VOCABULARIES[level]
-    rows = Tokenizer(vocabulary).tokenize(tf.constant(["the", "cät", "the\n"]))
-    for row, text in zip(rows, ["the", "cät", "the\n"], strict=True):
-        np.testing.assert_array_equal(row, vocabulary.encode(text))
 
 
 @pytest.mark.parametrize("name", VOCABULARIES)

@@ -1,9 +1,6 @@
-import os
 import re
 import resource
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -56,13 +53,6 @@ def repeat_slowly(data):
     return write
 
 
-def reset(handler):
-    handler.wfile.flush()
-    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    handler.connection.shutdown(socket.SHUT_RD)
-    os.close(handler.connection.detach())
-
-
 def get_fault(url, path, **options):
     with pytest.raises(TransferError) as caught:
         transfer(url, path, **options)
@@ -91,27 +81,18 @@ def test_chunks_say_where_they_end(serve, path):
     assert path.read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("parts", [[chunk(CONTENT)], [chunk(CONTENT)[:-101]], [b"x\r\n"]])
-def test_chunks_that_end_early_are_refused(serve, path, parts):
-    assert get_fault(serve("/fruit", answer(*parts, headers=CHUNKED)), path)
-
-
-@pytest.mark.parametrize("size", [SIZE, None])
-def test_a_body_shorter_than_its_length_is_refused(serve, path, size):
-    url = serve("/cut", CONTENT[:-1], Content_Length=str(SIZE))
-    message = get_fault(url, path, size=size)
-    assert "7062 bytes read, 1 more expected" in message
-
-
 def test_a_body_without_a_length_that_ends_early_is_refused(serve, path):
     message = get_fault(serve("/cut", answer(CONTENT[:-1])), path, size=SIZE)
     assert message == "it sent 7,062 bytes instead of 7,063"
 
 
-@pytest.mark.parametrize("headers", [b"", CHUNKED])
-def test_no_more_than_the_expected_bytes_are_written(serve, path, headers):
-    more = b"b" * 1009
-    url = serve("/endless", answer(headers=headers, then=repeat(chunk(more) if headers else more)))
+@pytest.mark.parametrize("parts", [[chunk(CONTENT)], [chunk(CONTENT)[:-101]]])
+def test_chunks_that_end_early_are_refused(serve, path, parts):
+    assert get_fault(serve("/fruit", answer(*parts, headers=CHUNKED)), path)
+
+
+def test_no_more_than_the_expected_bytes_are_written(serve, path):
+    url = serve("/endless", answer(headers=CHUNKED, then=repeat(chunk(b"b" * 1009))))
     message = get_fault(url, path, size=SIZE)
     assert message == "it sends more than 7,063 bytes"
     assert path.stat().st_size <= SIZE
@@ -130,7 +111,7 @@ def test_another_length_is_refused_before_the_body(serve, path):
     assert path.stat().st_size == 0
 
 
-@pytest.mark.parametrize("length", ["many", "-7", "7_063", ""])
+@pytest.mark.parametrize("length", ["many", "-7"])
 def test_a_senseless_length_is_refused(serve, path, length):
     url = serve("/odd", answer(CONTENT, headers=f"Content-Length: {length}\r\n".encode()))
     assert get_fault(url, path, size=SIZE)
@@ -145,10 +126,9 @@ def test_a_silent_body_is_given_up(serve, path, monkeypatch):
     assert get_fault(url, path, size=SIZE) == "it is too slow: 0 bytes in 0.1 seconds"
 
 
-@pytest.mark.parametrize("headers", [b"", CHUNKED])
-def test_a_body_that_trickles_is_given_up(serve, path, monkeypatch, headers):
+def test_a_body_that_trickles_is_given_up(serve, path, monkeypatch):
     monkeypatch.setattr(module, "_WINDOW", 0.1)
-    body = answer(headers=headers, then=repeat_slowly(chunk(b"a") if headers else b"a"))
+    body = answer(headers=CHUNKED, then=repeat_slowly(chunk(b"a")))
     assert "it is too slow" in get_fault(serve("/slow", body), path, size=SIZE)
 
 
@@ -167,14 +147,9 @@ def test_a_speed_below_the_least_average_is_given_up(serve, path, monkeypatch):
 # Answers that are no file
 
 
-@pytest.mark.parametrize("status", [206, 304, 404, 500])
+@pytest.mark.parametrize("status", [206, 404])
 def test_an_answer_that_is_no_whole_file_is_refused(serve, path, status):
     assert get_fault(serve("/odd", status=status), path).startswith(f"it answers {status} ")
-
-
-def test_redirections_in_a_circle_are_refused(serve, path):
-    url = serve("/circle", b"", status=302, Location="/circle")
-    assert get_fault(url, path) == "Exceeded 30 redirects."
 
 
 def test_the_body_of_a_redirection_is_not_read(serve, path):
@@ -190,15 +165,6 @@ def test_the_body_of_a_redirection_is_not_read(serve, path):
 def test_a_redirection_to_a_file_of_this_machine_is_refused(serve, path):
     url = serve("/old", b"", status=302, Location="file:///etc/hosts")
     assert "No connection adapters" in get_fault(url, path)
-
-
-def test_a_connection_that_is_reset_is_a_failure(serve, path):
-    message = get_fault(serve("/reset", answer(b"a" * 53, then=reset)), path, size=SIZE)
-    assert "Connection reset by peer" in message
-
-
-def test_what_is_no_http_is_a_failure(serve, path):
-    assert "SSH-2.0" in get_fault(serve("/ssh", lambda h: h.wfile.write(b"SSH-2.0\r\n")), path)
 
 
 # Interruptions and full disks, in a program of their own

@@ -1,16 +1,14 @@
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txl_tf.data.text_files import Chunk
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.data.words import WHITE_SPACE, convert_to_lower_case, split_words
-from txl_tf.errors import UserError
 from txl_tf.preparation.encoding import count_literal
 
-FUZZ = settings(max_examples=61, deadline=None, derandomize=True)
+FUZZ = settings(max_examples=17, deadline=None, derandomize=True)
 # Which symbols mark lines; the last is that of lm1b.
 MARKS = {
     "none": {},
@@ -21,24 +19,7 @@ MARKS = {
 }
 SYMBOLS = ("<unk>", "<s>", "</s>", "<S>", "a", "b", "ß", "文字", "🜁")
 # Words that are known, and not; white space of all kinds; and marks in the text itself.
-PIECES = (
-    "a",
-    "b",
-    "ß",
-    "文字",
-    "🜁",
-    "hat",
-    "</s>",
-    "<S>",
-    "<unk>",
-    " ",
-    "  ",
-    "\t",
-    "\r",
-    "\u2003",
-    "\n",
-    "\n",
-)
+PIECES = (*["a", "b", "ß", "文字", "🜁", "hat", "</s>", "<S>", "<unk>"], *" \t\r\u2003\n\n", "  ")
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=23).map("".join)
 
 
@@ -61,9 +42,7 @@ def encode_slowly(text, vocabulary):
 
 @FUZZ
 @given(text=TEXTS, marks=st.sampled_from(list(MARKS)), begins_line=st.booleans())
-def test_special_symbols_in_the_text_are_told_from_marks_and_unknown_words(
-    text, marks, begins_line
-):
+def test_special_symbols_in_the_text_are_told_from_marks(text, marks, begins_line):
     vocabulary = make(marks)
     chunk = Chunk(text.encode(), begins_line, True)
     encoded = vocabulary.codec.encode(chunk.text, begins_line=begins_line)
@@ -83,22 +62,6 @@ def test_words_are_split_on_the_white_space_of_unicode_alone():
     n_words = split_words([f"a{chr(code)}b" for code in codes]).row_lengths().numpy()
     found = {code for code, n in zip(codes, n_words, strict=True) if n == 2}
     assert found == {code for code in codes if WHITE_SPACE.match(chr(code))}
-
-
-def test_white_space_of_any_width_leaves_the_words_whole():
-    spaces = [chr(code) for code in range(0x10000) if WHITE_SPACE.match(chr(code))]
-    words = split_words([f"ab{space}文字{space}{space}c{space}" for space in spaces])
-    assert words.to_list() == [[b"ab", "文字".encode(), b"c"]] * 25
-
-
-def test_runs_of_white_space_are_one_gap():
-    words = split_words(["  a \t\u3000b\r", "", " ", "c"])
-    assert words.to_list() == [[b"a", b"b"], [], [], [b"c"]]
-
-
-def test_lower_case_is_that_of_unicode():
-    words = split_words(["Ärger ΣΟΦΙΑ", "A"], lower_case=True)
-    assert [word.decode() for word in words.flat_values.numpy()] == ["ärger", "σοφια", "a"]
 
 
 def test_lower_case_continues_after_a_nul():
@@ -121,21 +84,6 @@ def test_lines_that_are_finished_get_their_marks(marks, expected):
     vocabulary = make(marks)
     symbols = [SYMBOLS[i] for i in vocabulary.encode("a b\n\na")]
     assert " ".join(symbols) == expected
-
-
-@pytest.mark.parametrize("marks", MARKS)
-def test_a_finished_text_has_no_mark_behind_its_last_line(marks):
-    vocabulary = make(marks)
-    np.testing.assert_array_equal(
-        vocabulary.encode("a\nb\n"), [*vocabulary.encode("a\n"), *vocabulary.encode("b\n")]
-    )
-
-
-@pytest.mark.parametrize("marks", MARKS)
-def test_an_empty_text_has_no_mark(marks):
-    ids = make(marks).encode("")
-    assert ids.shape == (0,)
-    assert ids.dtype == np.int32
 
 
 @FUZZ
@@ -163,7 +111,7 @@ def test_pieces_of_whole_lines_give_the_ids_of_the_whole(marks, texts):
     words=st.lists(st.sampled_from(["a", "b", "ß", "\n"]), min_size=3, max_size=23),
     data=st.data(),
 )
-def test_a_line_that_is_cut_before_a_space_continues_without_a_mark(marks, words, data):
+def test_a_line_cut_before_a_space_continues_without_a_mark(marks, words, data):
     codec = make(marks).codec
     text = " ".join(words).encode()
     places = [place for place, byte in enumerate(text) if byte == 32 and text[place - 1] != 10]
@@ -176,7 +124,7 @@ def test_a_line_that_is_cut_before_a_space_continues_without_a_mark(marks, words
         np.testing.assert_array_equal(np.concatenate(parts), codec.encode(text).ids)
 
 
-@pytest.mark.parametrize("marks", MARKS)
+@pytest.mark.parametrize("marks", ["none", "same"])
 def test_positions_are_the_ids_before_lines(marks):
     codec = make(marks).codec
     text = "é b\n\n文字 🜁 a\nb\nb".encode()
@@ -196,18 +144,13 @@ def test_without_a_symbol_for_them_unknown_words_are_minus_one():
     np.testing.assert_array_equal(encoded.ids, [4, -1, 2])
 
 
-def test_the_offset_of_an_unknown_word_counts_the_marks():
-    with pytest.raises(UserError, match=r"1 unknown \('hat'\), the first at offset 6"):
-        make("both", unknown=None).encode("a b\na hat\n")
-
-
 def test_words_are_looked_up_in_lower_case():
     np.testing.assert_array_equal(make(lower_case=True).encode("A B Hat"), [4, 5, 0])
 
 
 @FUZZ
 @given(
-    marks=st.sampled_from(["end", "both"]),
+    marks=st.sampled_from(["end", "both", "same"]),
     text=st.text(alphabet=st.characters(exclude_categories=("Cs",)), max_size=29),
 )
 def test_decode_gives_the_words_and_lines_of_any_text(marks, text):
@@ -215,42 +158,7 @@ def test_decode_gives_the_words_and_lines_of_any_text(marks, text):
     assert list_words(learnt.decode(learnt.encode(text))) == list_words(text)
 
 
-@FUZZ
-@given(words=st.lists(st.lists(st.sampled_from(["a", "b", "ß"]), min_size=1), min_size=1))
-def test_decode_gives_lines_that_one_symbol_begins_and_ends(words):
-    text = "".join(" ".join(line) + "\n" for line in words)
-    vocabulary = make("same")
-    assert vocabulary.decode(vocabulary.encode(text)) == text
-
-
-@pytest.mark.parametrize("marks", ["none", "start"])
-def test_decode_does_not_join_words_of_neighbouring_lines(marks):
-    vocabulary = make(marks)
-    assert vocabulary.decode(vocabulary.encode("a b\nb\n")).split() == ["a", "b", "b"]
-
-
-@pytest.mark.parametrize("marks", ["both", "same"])
-def test_decode_takes_ids_from_within_a_line(marks):
-    vocabulary = make(marks)
-    assert vocabulary.decode(vocabulary.encode("a b\nb a\n")[2:]) == "b\nb a\n"
-
-
-def test_a_nul_is_a_part_of_a_word():
-    vocabulary = Vocabulary("word", ("a\0b", "a"))
-    np.testing.assert_array_equal(vocabulary.encode("a a\0b"), [1, 0])
-
-
-def test_words_of_a_graph_are_those_of_encode():
-    vocabulary = make("both")
-    texts = ["a b\nhat", "", "\n", "b\n"]
-    resource = vocabulary.codec.make_resource()
-    found = tf.function(lambda batch: vocabulary.codec.tokenize(batch, resource))(
-        tf.constant(texts)
-    )
-    assert found.to_list() == [vocabulary.encode(text).tolist() for text in texts]
-
-
-def test_a_long_text_is_encoded_by_a_graph_that_finds_its_table_filled():
+def test_a_long_text_is_encoded_by_a_graph_twice():
     codec = Vocabulary("word", ("b", "a")).codec
     text = b"a b " * 20_011  # long enough to be worth a graph
     for _ in range(2):

@@ -7,14 +7,13 @@ import pytest
 import tensorflow as tf
 from numpy_encodings import compute_nats, list_weights, read_segment
 from small_encodings import make_model
+from tables import slow_after
 
 from txl_tf.config import AttentionSpan
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.dynamic.adapting_model import AdaptingModel
 from txl_tf.dynamic.rules import average_means
 from txl_tf.dynamic.statistics import GradientStatistics
-
-pytestmark = pytest.mark.slow
 
 TINY = {"n_token": 7, "n_layer": 1, "d_model": 4, "d_embed": 4, "n_head": 2, "d_head": 3}
 TINY |= {"d_inner": 5}
@@ -93,8 +92,11 @@ def follow_text(config):
     return np.concatenate(losses), weights
 
 
-@pytest.mark.parametrize("config", RULES, ids=lambda config: config.rule)
-@pytest.mark.parametrize("jit", ["none", "whole"])
+@pytest.mark.parametrize(
+    ("config", "jit"),
+    slow_after(1, [*((config, "none") for config in RULES), (RULES[0], "whole")]),
+    ids=lambda value: getattr(value, "rule", value),
+)
 def test_losses_and_weights_are_those_of_numpy(config, jit):
     model = make_model("relative", **TINY)
     statistics = make_statistics(model)

@@ -45,7 +45,7 @@ def test_squares_of_consecutive_segments_in_ten_stretches_are_added():
     np.testing.assert_allclose(found.mean_roots[2], np.sqrt(found.sums[2] / 23), rtol=1e-6)
 
 
-def test_they_are_gathered_once(tmp_path, monkeypatch):
+def test_statistics_are_gathered_once_for_what_they_depend_on(tmp_path, monkeypatch):
     model = make_model()
     first = find_statistics(model, CONFIG, TEXT, 3, folder=str(tmp_path), jit="none")
     gathered = []

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from txl_tf.cli.dynamic_flags import choose_dynamic_config
-from txl_tf.config.dynamic import DYNAMIC_RECIPES, DynamicConfig
+from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.dynamic.adapting_model import DivergedError
 from txl_tf.dynamic.tuning import climb, tune
 from txl_tf.errors import UserError
@@ -47,8 +47,7 @@ class Valley:
         return Score(100 + abs(math.log(rate / 0.04)) + decay_loss, 1)
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.04, 0.15, 1e6])
-@pytest.mark.parametrize("decay", [0.003, 0.2])
+@pytest.mark.parametrize(("rate", "decay"), [(0.01, 0.003), (0.15, 0.2), (1e6, 0.2)])
 def test_the_best_rates_are_found(rate, decay):
     evaluator = Valley(DynamicConfig("sgd", rate, decay))
     trials = tune(evaluator, None)
@@ -118,12 +117,6 @@ def test_a_search_ends_at_the_last_value_in_its_direction():
     assert climb(lambda value: math.inf, 1.0, 2.0) == 1.0
 
 
-def test_fields_without_effect_are_refused():
-    for field in ({"epsilon": 1e-3}, {"n_batches": 7}):
-        with pytest.raises(UserError, match="has no effect with sgd"):
-            DynamicConfig("sgd", 0.1, **field)
-
-
 @pytest.mark.parametrize(
     ("rule", "rates"),
     [
@@ -148,19 +141,14 @@ def test_configs_that_were_stored_are_read():
     assert DynamicConfig("sgd").to_json() == stored | {"learning_rate": 0.1, "decay": 0.003}
 
 
-@pytest.mark.parametrize("rule", ["adam", ["sgd"]])
-def test_an_unknown_rule_is_refused(rule):
-    with pytest.raises(UserError, match="`rule` must be one of"):
-        DynamicConfig(rule)
-
-
-@pytest.mark.parametrize("field", ["learning_rate", "decay", "epsilon"])
-def test_negative_rates_are_refused(field):
-    with pytest.raises(UserError, match=f"`{field}` must"):
-        DynamicConfig(**{field: -0.1})
-
-
-def test_published_recipes_read_one_lane():
-    for recipe in DYNAMIC_RECIPES.values():
-        assert recipe.evaluation.eval_batch_size == 1
-        assert recipe.dynamic.rule == "rms2019"
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rule": "sgd", "epsilon": 1e-3}, "has no effect with sgd"),
+        ({"rule": ["sgd"]}, "`rule` must be one of"),
+        ({"learning_rate": -0.1}, "`learning_rate` must"),
+    ],
+)
+def test_fields_that_cannot_be_are_refused(fields, message):
+    with pytest.raises(UserError, match=message):
+        DynamicConfig(**fields)

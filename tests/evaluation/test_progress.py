@@ -36,7 +36,7 @@ def terminal(monkeypatch):
         ("word", "perplexity 8"),
     ],
 )
-def test_a_bar_shows_the_score_so_far_in_the_unit_of_the_data(terminal, capsys, level, measure):
+def test_a_bar_shows_the_score_in_the_unit_of_the_data(terminal, capsys, level, measure):
     show([(3, 7, Score(30 * BITS, 10))], level)
     assert f"{measure}, 5 tokens/s" in capsys.readouterr().err
 
@@ -51,7 +51,7 @@ def test_a_bar_counts_segments_that_warm_as_work_but_not_as_tokens(terminal, cap
     assert "bpc 3.0000, 50 tokens/s" in capsys.readouterr().err  # 200 in 2 reports of 2 seconds
 
 
-def test_what_an_interrupted_evaluation_had_scored_is_not_in_the_speed(terminal, capsys):
+def test_tokens_scored_before_an_interruption_are_not_in_the_speed(terminal, capsys):
     show([(5, 7, Score(30 * BITS, 10), 4)])
     assert "bpc 3.0000, 3 tokens/s" in capsys.readouterr().err
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from small_lstm import CONFIG as LSTM_CONFIG
 from small_lstm import make_model as make_lstm
 from small_model import make_ids, make_model
-from small_runs import MODEL, TEXT, TRAINING
+from small_runs import MODEL, TRAINING, Text
 
 import txl_tf
 from txl_tf.architectures.choice import make_cached_model
@@ -18,11 +18,10 @@ from txl_tf.inference.scoring import Scorer
 from txl_tf.layers import chunks
 from txl_tf.runs.folder import RunConfig
 
-pytestmark = pytest.mark.slow
-
 TEMPERATURE, SPAN = 1.7, AttentionSpan(7)
 EVALUATION = txl_tf.EvalConfig(5, 7, eval_batch_size=2)
 HOT = dataclasses.replace(EVALUATION, temperature=TEMPERATURE)
+TEXT = Text(make_ids(31)[0])
 # A projected embedding, and the plain one; the biases of the softmax are random in both.
 WIDTHS = pytest.mark.parametrize("d_embed", [6, 10])
 
@@ -53,20 +52,19 @@ def test_losses_are_those_of_the_flattened_distribution(d_embed, is_whole, monke
     np.testing.assert_allclose(found, expected, rtol=1e-5)  # float32
 
 
-def test_a_temperature_of_1_is_none():
+def test_a_temperature_of_1_changes_no_loss():
     model, ids = make_model(), make_ids()
     hidden = read(model, ids)
     np.testing.assert_array_equal(model.nll(hidden, ids, temperature=1.0), model.nll(hidden, ids))
 
 
-@pytest.mark.parametrize("jit", ["none", "whole"])
-def test_an_evaluation_has_it(jit):
+def test_an_evaluation_has_the_losses_of_the_flattened_distribution():
     model = make_model()
-    plain, hot = (Evaluator(model, config, jit=jit).score(TEXT) for config in (EVALUATION, HOT))
+    plain, hot = (Evaluator(model, config).score(TEXT) for config in (EVALUATION, HOT))
     assert plain.tokens == hot.tokens == len(TEXT) - 1
     assert abs(hot.total_nats / plain.total_nats - 1) > 0.05
     hidden, ids, targets = [], TEXT.ids[None, :-1], TEXT.ids[None, 1:]
-    lanes = Evaluator(model, dataclasses.replace(HOT, eval_batch_size=1), jit=jit)
+    lanes = Evaluator(model, dataclasses.replace(HOT, eval_batch_size=1))
     memory = model.initial_memory(1, SPAN.mem_len)
     for start in range(0, ids.shape[1], 5):
         of_segment, memory = model(ids[:, start : start + 5], memory, span=SPAN)
@@ -75,7 +73,7 @@ def test_an_evaluation_has_it(jit):
     assert lanes.score(TEXT).total_nats == pytest.approx(expected.sum(), rel=1e-5)
 
 
-def test_scores_of_texts_have_it():
+def test_scores_of_texts_have_the_temperature():
     model, ids = make_model(), make_ids(13)
     (piece,) = Scorer(
         model, AttentionSpan(31), 13, mask_empty_memory=False, jit="none", temperature=TEMPERATURE
@@ -85,7 +83,7 @@ def test_scores_of_texts_have_it():
     np.testing.assert_allclose(piece.nats, expected[0], rtol=1e-5)
 
 
-def test_an_lstm_has_it():
+def test_losses_of_an_lstm_have_the_temperature():
     config = dataclasses.replace(LSTM_CONFIG, cutoffs=(), div_val=1)
     model, ids = make_lstm(config), make_ids()
     cached = make_cached_model(model, AttentionSpan(0), 5, temperature=TEMPERATURE)

@@ -7,12 +7,13 @@ import pytest
 from golden_cases import EVALUATIONS, load_case, parse_evaluation
 from small_model import LOSS_TOLERANCE
 from small_runs import MODEL, N_TOKEN, TRAINING, Text, make_lanes, make_trainer, run_steps
+from tables import slow_after
 
 import txl_tf
 from txl_tf.evaluation.evaluator import Evaluator, choose_warm_len
 from txl_tf.release.checkpoint import load_model
 
-N_LANES = (2, 3, 7, 16)
+N_LANES = (3, 16)
 
 
 def make_text(n_token, n_tokens=401, seed=11):
@@ -43,28 +44,30 @@ def list_errors(model, text, config, n_lanes=N_LANES, **counting):
 
 
 @pytest.fixture(scope="module")
-def trained(one_replica):
-    """A model that learnt to copy, a text of the same kind, and how to evaluate it."""
+def golden():
+    """A golden model, a text, and how to evaluate it."""
+    case = load_case("char")
+    config = txl_tf.EvalConfig(tgt_len=5, mem_len=23, same_length=True, clamp_len=17)
+    return load_model(case.checkpoint, case.config), make_text(case.config.n_token), config
+
+
+@pytest.mark.slow
+def test_warm_lanes_of_a_trained_model_give_one_number(one_replica):
+    """A model that learnt to copy, on a text of the same kind."""
     training = dataclasses.replace(TRAINING, learning_rate=0.01, train_steps=400, mem_len=23)
     trainer = make_trainer(
         one_replica, dataclasses.replace(MODEL, n_layer=5, init_std=0.2), training, jit="whole"
     )
     run_steps(trainer, [400], make_lanes(training, make_text(N_TOKEN, 4999)))
+    model, text = trainer.model, make_text(N_TOKEN, 601, seed=13)
     config = txl_tf.EvalConfig(tgt_len=5, mem_len=23, same_length=True)
-    return trainer.model, make_text(N_TOKEN, 601, seed=13), config
-
-
-def test_warm_lanes_of_a_trained_model_give_one_number(trained):
-    model, text, config = trained
     warm_len = choose_warm_len(config.mem_len)
     assert max(list_errors(model, text, config, warm_len=warm_len)) < 1e-3
     assert max(list_errors(model, text, config, (16,))) > 0.01  # cold
 
 
-def test_warm_lanes_of_a_golden_model_give_one_number():
-    case = load_case("char")
-    model, text = load_model(case.checkpoint, case.config), make_text(case.config.n_token)
-    config = txl_tf.EvalConfig(tgt_len=5, mem_len=23, same_length=True, clamp_len=17)
+def test_warm_lanes_of_a_golden_model_give_one_number(golden):
+    model, text, config = golden
     warm_len = choose_warm_len(config.mem_len)
     assert max(list_errors(model, text, config, warm_len=warm_len)) < 1e-3
     assert max(list_errors(model, text, config, (16,))) > 1e-3  # cold
@@ -72,42 +75,27 @@ def test_warm_lanes_of_a_golden_model_give_one_number():
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {},
-        {"same_length": False},
-        {"reset_at_documents": True},
-        {"mem_len": 3},  # below tgt_len
-        {"mem_len": 0},
-    ],
+    slow_after(
+        2,
+        [
+            {"reset_at_documents": True},
+            {"mem_len": 3},  # below tgt_len
+            {"same_length": False},
+            {"mem_len": 0},
+        ],
+    ),
     ids=str,
 )
-def test_a_memory_a_layer_makes_warm_lanes_exact(trained, changes):
-    model, text, config = trained
+def test_a_memory_a_layer_makes_warm_lanes_exact(golden, changes):
+    model, text, config = golden
     config = dataclasses.replace(config, **changes)
     reach = -(-config.mem_len // config.tgt_len) * config.tgt_len  # in whole segments
     warm_len = model.config.n_layer * reach
     assert max(list_errors(model, text, config, (16,), warm_len=warm_len)) < 2e-6  # float32
 
 
-def test_with_same_length_a_partly_used_segment_needs_no_more_warming(trained):
-    model, text, config = trained
-    config = dataclasses.replace(config, tgt_len=16)
-    warm_len = model.config.n_layer * config.mem_len
-    assert max(list_errors(model, text, config, (7,), warm_len=warm_len)) < 2e-6  # float32
-
-
-def test_lanes_that_read_all_before_them_are_exact(trained):
-    model, text, config = trained
-    assert max(list_errors(model, text, config, (16,), warm_len=len(text))) < 2e-6  # float32
-
-
-def test_warm_lanes_count_every_token_once(trained):
-    model, text, config = trained
-    assert score(make_evaluator(model, config, 7), text, warm_len=46).tokens == len(text) - 1
-
-
-def test_segments_that_warm_are_no_part_of_some_segments(trained):
-    model, text, config = trained
+def test_segments_that_warm_are_no_part_of_some_segments(golden):
+    model, text, config = golden
     evaluator = make_evaluator(model, config, 7)
     lanes, reports = evaluator.cut_lanes(text, warm_len=13), []
     report = evaluator.score_lanes(
@@ -121,7 +109,7 @@ def test_segments_that_warm_are_no_part_of_some_segments(trained):
     assert report == reports[-1][2]
 
 
-@pytest.mark.parametrize(("name", "key"), EVALUATIONS)
+@pytest.mark.parametrize(("name", "key"), slow_after(1, reversed(EVALUATIONS[2:])))
 def test_counting_as_the_release_gives_the_means_of_the_2019_code(name, key):
     case, (tgt_len, span) = load_case(name), parse_evaluation(key)
     model, tokens = load_model(case.checkpoint, case.config), case.golden["tokens"]

@@ -21,9 +21,7 @@ def test_without_gradio_the_extra_is_named(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        ([], 2, "--run must be given"),
         (["--run=a", "--port=0"], 2, "--port must be an integer >= 1. Received: 0"),
-        (["--run=a", "--max_tokens=1"], 2, "--max_tokens must be an integer >= 2. Received: 1"),
         (
             ["--run=a", "--host=192.0.2.1"],
             1,
@@ -51,7 +49,7 @@ def test_the_texts_that_the_page_begins_with_end_at_a_word(tmp_path):
         assert set(text.split()) == set(words)
 
 
-@pytest.mark.parametrize("text", ["", "word", "\n", "\nword"])
+@pytest.mark.parametrize("text", ["", "\nword"])
 def test_a_text_without_a_boundary_between_words_is_kept(text):
     assert app.end_at_word(text) == text
 

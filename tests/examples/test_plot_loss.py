@@ -28,22 +28,16 @@ VALIDATION = [make_record(step, bits, split="valid") for step, bits in ((7, 3.25
 TEST = [make_record(11, 2.875, split="test")]
 
 
-def test_training_validation_and_evaluations_are_drawn():
-    assert draw(STEPS, VALIDATION, TEST) == {
+def test_training_validation_and_evaluations_of_each_kind_are_drawn():
+    dynamic = make_record(11, 2.5, split="test", dynamic={"rule": "rms"}, evaluation={})
+    hot = make_record(11, 2.75, split="test", dynamic=None, evaluation={"temperature": 1.08})
+    assert draw(STEPS, VALIDATION, [*TEST, dynamic, hot]) == {
         "train, mean since the previous log line": [(5, 3.0), (11, 2.5)],
         "valid during training, last: 2.750": [(7, 3.25), (11, 2.75)],
         "test, last: 2.875": [(11, 2.875)],
+        "test (dynamic), last: 2.500": [(11, 2.5)],
+        "test at temperature 1.08, last: 2.750": [(11, 2.75)],
     }
-
-
-def test_evaluations_of_another_kind_are_points_of_their_own():
-    dynamic = make_record(11, 2.5, split="test", dynamic={"rule": "rms"}, evaluation={})
-    hot = make_record(11, 2.75, split="test", dynamic=None, evaluation={"temperature": 1.08})
-    assert list(draw([], [], [*TEST, dynamic, hot]))[1:] == [
-        "test, last: 2.875",
-        "test (dynamic), last: 2.500",
-        "test at temperature 1.08, last: 2.750",
-    ]
 
 
 def write_run(folder, vocabulary=None, **logs):

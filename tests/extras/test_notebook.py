@@ -31,24 +31,18 @@ def test_every_cell_shows_something_and_none_fails(cells):
     assert all(cell.outputs for cell in cells)
     kinds = {output.output_type for cell in cells for output in cell.outputs}
     assert "error" not in kinds
-
-
-def test_the_commands_did_what_the_text_says(cells):
     texts = [get_text(cell) for cell in cells]
     assert "Wrote `data/pydoc`" in texts[1]
     assert "step 250/250" in texts[3]
+    assert any("image/png" in output.get("data", {}) for output in cells[-1].outputs)
 
 
-def test_text_like_that_of_the_corpus_costs_fewer_bits_and_memory_saves_some(cells):
+def test_known_text_and_memory_save_bits(cells):
     texts = [get_text(cell) for cell in cells]
     known, foreign = map(float, re.findall(r"([\d.]+) bits per byte", texts[5]))
     assert known < foreign
     none, *_, most = map(float, re.findall(r"([\d.]+) bits per byte", texts[6]))
     assert most < none
-
-
-def test_the_attention_is_drawn(cells):
-    assert any("image/png" in output.get("data", {}) for output in cells[-1].outputs)
 
 
 def test_the_file_holds_no_output_and_no_place():

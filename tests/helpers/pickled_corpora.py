@@ -39,14 +39,6 @@ def make_objects(vocab=None, corpus=None):
     return classes, vocabulary, data
 
 
-def list_attributes():
-    """Returns (of what, name) for every attribute of a corpus and of its vocabulary."""
-    _, vocabulary, data = make_objects()
-    return [("vocab", name) for name in (*vocabulary.__dict__, "unk_idx")] + [
-        ("corpus", name) for name in data.__dict__
-    ]
-
-
 def dump(top, classes, protocol):
     """Pickles an object of such classes."""
     modules = {}
@@ -63,9 +55,9 @@ def dump_corpus(protocol=2, vocab=None, corpus=None):
     return dump(data, classes, protocol)
 
 
-def dump_vocabulary(protocol=2, **changes):
+def dump_vocabulary(protocol=2):
     """Pickles a vocabulary alone."""
-    classes, vocabulary, _ = make_objects(changes)
+    classes, vocabulary, _ = make_objects()
     return dump(vocabulary, classes, protocol)
 
 

@@ -1,4 +1,4 @@
-"""An exported SavedModel in processes that have tensorflow alone, and behind a REST server."""
+"""An exported SavedModel in processes that have tensorflow alone, and the clients of examples/."""
 
 import http.server
 import importlib.util
@@ -10,11 +10,9 @@ import threading
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from places import ROOT
 from small_language_model import WORDS, make_model
-
-pytestmark = pytest.mark.slow
+from tables import slow_after
 
 EXAMPLES = ROOT / "examples"
 TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]
@@ -34,6 +32,12 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
+for name in ("txl_tf", "keras"):
+    try:
+        __import__(name)
+    except ImportError:
+        continue
+    raise AssertionError(name)
 folder, inputs, out = sys.argv[1:]
 model = tf.saved_model.load(folder)
 calls = [
@@ -95,6 +99,7 @@ def score_live(lm, text):
     return np.concatenate(parts)[: len(ids)]
 
 
+@pytest.mark.slow
 def test_tensorflow_alone_gives_what_the_live_model_does(lm, folder, tmp_path):
     """Every signature, once and then by 8 threads at once."""
     ids = [WORDS.encode(text).tolist() for text in ("the cat sat on", "a mat the cat")]
@@ -132,6 +137,7 @@ print(*model.signatures["score_ids"](ids=ids, lengths=tf.constant([7]))["nats"].
 """
 
 
+@pytest.mark.slow
 def test_ids_need_no_tensorflow_text(tmp_path):
     lm = make_model(7)
     lm.export(tmp_path / "out", mask_empty_memory=False)
@@ -141,76 +147,17 @@ def test_ids_need_no_tensorflow_text(tmp_path):
     np.testing.assert_allclose(found, expected, **SAME)
 
 
-REFUSED = """
-for name in ("txl_tf", "keras"):
-    try:
-        __import__(name)
-    except ImportError as error:
-        print(error)
-"""
-
-
-def test_a_process_with_tensorflow_alone_is_one(tmp_path):
-    first, second = run_alone(REFUSED, cwd=tmp_path).stdout.splitlines()
-    assert "import of txl_tf" in first
-    assert "import of keras" in second
-
-
-def test_the_example_scores_a_file_with_tensorflow_alone(lm, folder, tmp_path):
+@pytest.mark.slow
+def test_the_example_scores_a_file_without_the_package(lm, folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "txl_tf", None)
     lines = ["the cat sat on the mat", "a cat"]
     (tmp_path / "texts.txt").write_text("\n".join(lines))
-    program = f"exec(compile(open({str(EXAMPLES / 'score_exported.py')!r}).read(), 'a', 'exec'))"
-    ran = run_alone(program, folder, tmp_path / "texts.txt", cwd=tmp_path)
+    arguments = [str(folder), str(tmp_path / "texts.txt")]
+    assert not load_example("score_exported").main(["score_exported.py", *arguments])
     expected = [score_live(lm, line).sum() / np.log(2) / line.count(" ") for line in lines]
-    rows = [line.split(maxsplit=2) for line in ran.stdout.splitlines()]
+    rows = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
     np.testing.assert_allclose([float(row[0]) for row in rows], expected, atol=1e-4)
     assert [row[1:] for row in rows] == [["5", lines[0]], ["1", lines[1]]]
-
-
-class Served(http.server.BaseHTTPRequestHandler):
-    """Answers as TensorFlow Serving documents its REST form, from the signatures alone."""
-
-    model: tf.Module
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        try:
-            status, answer = 200, {"outputs": self.predict(**body)}
-        except (tf.errors.OpError, ValueError) as error:
-            status, answer = 400, {"error": str(error)}
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(json.dumps(answer).encode())
-
-    def predict(self, signature_name, inputs):
-        assert self.path == "/v1/models/mats:predict"
-        function = self.model.signatures[signature_name]
-        specs = function.structured_input_signature[1]
-        assert set(inputs) == set(specs)
-        tensors = {name: tf.constant(inputs[name], spec.dtype) for name, spec in specs.items()}
-        for name, spec in specs.items():
-            assert spec.shape.is_compatible_with(tensors[name].shape), name
-        found = {name: each.numpy() for name, each in function(**tensors).items()}
-        lists = {name: _decode(np.asarray(each).tolist()) for name, each in found.items()}
-        return lists if len(lists) > 1 else next(iter(lists.values()))
-
-    def log_message(self, *_):
-        pass
-
-
-def _decode(value):
-    if isinstance(value, list):
-        return [_decode(item) for item in value]
-    return value.decode() if isinstance(value, bytes) else value
-
-
-@pytest.fixture(scope="module")
-def url(folder):
-    Served.model = tf.saved_model.load(str(folder))
-    with http.server.ThreadingHTTPServer(("localhost", 0), Served) as server:
-        threading.Thread(target=server.serve_forever).start()
-        yield f"http://localhost:{server.server_port}/v1/models/mats"
-        server.shutdown()
 
 
 def load_example(name):
@@ -218,21 +165,6 @@ def load_example(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture(scope="module")
-def client():
-    return load_example("serving_client")
-
-
-def test_the_rest_client_scores_texts(lm, url, client, capsys):
-    client.main(["serving_client.py", url, "the cat sat", "a cat"])
-    rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
-    expected = [score_live(lm, "the cat sat").sum() / 2, score_live(lm, "a cat").sum()]
-    np.testing.assert_allclose(
-        [float(row[0]) for row in rows], np.array(expected) / np.log(2), 1e-4
-    )
-    assert [row[1] for row in rows] == ["the cat sat", "a cat"]
 
 
 def run_example(name, *arguments):
@@ -245,14 +177,10 @@ def run_example(name, *arguments):
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_an_example_tells_its_use(path):
+def test_an_example_tells_its_use_and_refuses_an_unknown_flag(path):
     ran = run_example(path.name, "--help")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.count("\n") > 5
-
-
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_an_example_refuses_an_unknown_flag(path):
     ran = run_example(path.name, "--nonsense")
     assert ran.returncode == 2
     assert "Traceback" not in ran.stderr
@@ -266,45 +194,22 @@ def test_the_demo_refuses_a_preset_that_there_is_not():
     assert ran.stderr.startswith("demo.py: --preset must be one of demo, small, medium, large, ")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["localhost:8501", "a text"], "URL must begin with http:// or https://. Received: local"),
-        (["http://localhost:1", "a text", "--timeout=0"], "--timeout must be positive"),
-        (["http://localhost:1"], "the following arguments are required: TEXT"),
-    ],
-)
-def test_a_wrong_command_line_of_the_rest_client_is_refused(arguments, message):
-    ran = run_example("serving_client.py", *arguments)
-    assert ran.returncode == 2
-    assert message in ran.stderr.splitlines()[-1]
-
-
-def test_a_server_that_is_not_there_is_one_line(client, capsys):
-    with http.server.HTTPServer(("localhost", 0), Served) as closed:
+def test_a_server_that_is_not_there_is_one_line(capsys):
+    with http.server.HTTPServer(("localhost", 0), Other) as closed:
         url = f"http://localhost:{closed.server_port}/v1/models/mats"
-    assert client.main(["serving_client.py", url, "the cat"]) == 1
+    assert load_example("serving_client").main(["serving_client.py", url, "the cat"]) == 1
     out, error = capsys.readouterr()
     assert out == ""
     assert error == f"serving_client.py: {url}: [Errno 111] Connection refused\n"
 
 
-def test_what_the_server_refuses_is_one_line(url, client, capsys):
-    assert client.main(["serving_client.py", url, "the dog"]) == 1
-    out, error = capsys.readouterr()
-    assert (out, error.count("\n")) == ("", 1)
-    assert "a symbol that the vocabulary does not know" in error
-
-
 class Other(http.server.BaseHTTPRequestHandler):
     """Serves no models."""
 
-    status, body = 404, b"<html>"
-
     def do_POST(self):
-        self.send_response(self.status)
+        self.send_response(self.server.status)
         self.end_headers()
-        self.wfile.write(self.body)
+        self.wfile.write(self.server.body)
 
     def log_message(self, *_):
         pass
@@ -314,17 +219,15 @@ class Other(http.server.BaseHTTPRequestHandler):
     ("status", "body", "message"),
     [
         (404, b"<html>", "status 404, Not Found"),
-        (200, b"<html>", "Expecting value"),
         (200, b"[3]", "the response is not that of a model server"),
     ],
 )
-def test_a_server_of_another_kind_is_one_line(status, body, message, client, capsys, monkeypatch):
-    monkeypatch.setattr(Other, "status", status)
-    monkeypatch.setattr(Other, "body", body)
+def test_a_server_of_another_kind_is_one_line(status, body, message, capsys):
     with http.server.ThreadingHTTPServer(("localhost", 0), Other) as server:
+        server.status, server.body = status, body
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()
         url = f"http://localhost:{server.server_port}/v1/models/mats"
-        assert client.main(["serving_client.py", url, "the cat"]) == 1
+        assert load_example("serving_client").main(["serving_client.py", url, "the cat"]) == 1
         server.shutdown()
     error = capsys.readouterr().err
     assert error.startswith(f"serving_client.py: {url}: {message}")
@@ -332,50 +235,23 @@ def test_a_server_of_another_kind_is_one_line(status, body, message, client, cap
 
 
 @pytest.mark.parametrize(
-    ("exported", "name", "message"),
-    [
-        ("words", "none.txt", "No such file or directory"),
-        ("none", "dogs.txt", "SavedModel file does not exist at"),
-        ("ids", "dogs.txt", "has no signature score_text: it takes only ids"),
-        ("words", "dogs.txt", "dogs.txt: .*a symbol that the vocabulary does not know"),
-        ("words", "latin.txt", "latin.txt: Invalid formatting on input string"),
-    ],
+    ("exported", "message"),
+    slow_after(
+        1,
+        [
+            ("none", "SavedModel file does not exist at"),
+            ("ids", "has no signature score_text: it takes only ids"),
+            ("words", "dogs.txt: .*a symbol that the vocabulary does not know"),
+        ],
+    ),
 )
-def test_bad_input_of_the_scoring_example_is_one_line(
-    exported, name, message, folder, tmp_path, capsys
-):
+def test_bad_input_of_the_scoring_example_is_one_line(exported, message, request, tmp_path, capsys):
     (tmp_path / "dogs.txt").write_text("the cat\nthe dog\n")
-    (tmp_path / "latin.txt").write_bytes(b"the \xff\n")
     if exported == "ids":
         make_model(7).export(tmp_path / "ids")
-    path = folder if exported == "words" else tmp_path / exported
+    path = request.getfixturevalue("folder") if exported == "words" else tmp_path / exported
     program = load_example("score_exported")
-    assert program.main(["score_exported.py", str(path), str(tmp_path / name)]) == 1
+    assert program.main(["score_exported.py", str(path), str(tmp_path / "dogs.txt")]) == 1
     out, error = capsys.readouterr()
     assert out == ""
     assert re.fullmatch(rf"score_exported.py: .*{message}.*\n", error)
-
-
-def test_the_rest_client_carries_the_memory(lm, url, client):
-    """A document in two requests, a batch of one row."""
-    ids, nats = WORDS.encode("the cat sat on the mat").tolist(), []
-    memory = client.predict(url, "initial_memory", batch_size=1)
-    for part in (ids[:5], ids[5:]):
-        state = {name: memory[name] for name in ("keys", "values", "last", "n_read")}
-        memory = client.predict(
-            url, "step", ids=[part], lengths=[len(part)], reset=[False], **state
-        )
-        nats += memory["nats"][0]
-    np.testing.assert_allclose(nats, score_live(lm, "the cat sat on the mat"), **SAME)
-
-
-def test_the_rest_client_generates(lm, url, client):
-    given = {"text": "the cat", "length": 13, "temperature": 0.0, "top_k": 0, "seed": 0}
-    found = client.predict(url, "generate_text", **given)
-    expected = lm.generate("the cat", max_new_tokens=13, temperature=0, mask_empty_memory=False)
-    assert found["output"] == expected
-
-
-def test_the_rest_client_says_what_was_wrong(url, client):
-    with pytest.raises(RuntimeError, match=r"a symbol that the vocabulary does not know"):
-        client.predict(url, "score_text", texts=["the dog"])

@@ -6,13 +6,12 @@ import shutil
 
 import numpy as np
 import pytest
+from small_language_model import WORDS
 
 import txl_tf
 from txl_tf.config import EvalConfig, TrainConfig
-from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 
-WORDS = Vocabulary("word", ("<eos>", "the", "cat", "sat", "on", "mat", "a"), line_end="<eos>")
 TEXT = "the cat sat on the mat\na cat"
 
 

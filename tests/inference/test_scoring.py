@@ -1,10 +1,11 @@
 import functools
 import math
-import re
 
 import numpy as np
 import pytest
 from small_cached_model import SPANS, make_model
+from small_language_model import WORDS
+from tables import slow_after
 
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan, EvalConfig
@@ -15,7 +16,6 @@ from txl_tf.inference.scoring import Scorer
 
 # Two ways to sum in float32, on a model with weights nine times as large as usual.
 SAME = {"rtol": 0, "atol": 1e-5}
-WORDS = Vocabulary("word", ("<eos>", "the", "cat", "sat", "on", "mat", "a"), line_end="<eos>")
 LENGTHS = (0, 1, 2, 23, 5, 6, 7, 47, 11, 3, 1, 0, 5)
 
 
@@ -34,10 +34,10 @@ def make_lm(vocabulary=None, n_token=13):
     return LanguageModel(make_model(n_token), vocabulary, EvalConfig(tgt_len=5, mem_len=11))
 
 
-def score_all(scorer, texts, **options):
+def score_all(scorer, texts):
     """Returns the losses of each text."""
     nats = {}
-    for piece in scorer.score([iter([text]) for text in texts], **options):
+    for piece in scorer.score([iter([text]) for text in texts]):
         nats.setdefault(piece.stream, []).append(piece.nats)
     return [np.concatenate(nats[index]) for index in range(len(texts))]
 
@@ -53,9 +53,10 @@ def read_in_one_row(span, text, tgt_len, *, is_masked):
     return np.concatenate(nats) if nats else np.zeros(0)
 
 
-@pytest.mark.parametrize("is_masked", [False, True])
-@pytest.mark.parametrize("span", SPANS[2:], ids=str)
-def test_what_shares_a_batch_with_a_text_does_not_change_its_score(span, is_masked):
+@pytest.mark.parametrize(
+    ("span", "is_masked"), slow_after(1, [(SPANS[3], False), (SPANS[4], True)]), ids=str
+)
+def test_what_shares_a_batch_changes_no_score(span, is_masked):
     texts = make_texts()
     found = score_all(make_scorer(span, batch_size=4, mask_empty_memory=is_masked), texts)
     for text, nats in zip(texts, found, strict=True):
@@ -63,7 +64,7 @@ def test_what_shares_a_batch_with_a_text_does_not_change_its_score(span, is_mask
         np.testing.assert_allclose(nats, expected, **SAME)
 
 
-@pytest.mark.parametrize("span", SPANS[1:], ids=str)
+@pytest.mark.parametrize("span", slow_after(1, [SPANS[4], SPANS[1]]), ids=str)
 def test_texts_no_longer_than_the_memory_are_read_at_once(span):
     scorer = make_scorer(span, tgt_len=3, batch_size=2)
     texts = make_texts((6, 4, span.mem_len, span.mem_len + 1))
@@ -75,7 +76,9 @@ def test_texts_no_longer_than_the_memory_are_read_at_once(span):
     assert lengths == ({3} if span.mem_len < 6 else {6})
 
 
-@pytest.mark.parametrize(("batch_size", "jit"), [(1, "chains"), (3, "whole"), (23, "none")])
+@pytest.mark.parametrize(
+    ("batch_size", "jit"), slow_after(1, [(23, "none"), (1, "chains"), (3, "whole")])
+)
 def test_the_batch_size_does_not_change_a_score(batch_size, jit):
     texts = make_texts()
     expected = score_all(make_scorer(), texts)
@@ -84,17 +87,16 @@ def test_the_batch_size_does_not_change_a_score(batch_size, jit):
         np.testing.assert_allclose(nats, others, **SAME)
 
 
-@pytest.mark.parametrize("span", [SPANS[2], SPANS[3], SPANS[4]], ids=str)
-def test_a_shorter_segment_for_short_texts_does_not_change_a_score(span):
+def test_a_shorter_segment_for_short_texts_does_not_change_a_score():
     """Alone they are read in 8 places, beside a long text in 37."""
     short, long = make_texts((7, 2, 5)), make_texts((97,))
-    alone = score_all(make_scorer(span, 37), short)
-    beside = score_all(make_scorer(span, 37), short + long)
+    alone = score_all(make_scorer(SPANS[3], 37), short)
+    beside = score_all(make_scorer(SPANS[3], 37), short + long)
     for nats, others in zip(alone, beside, strict=False):
         np.testing.assert_allclose(nats, others, **SAME)
 
 
-@pytest.mark.parametrize("tgt_len", [1, 5, 22, 113])
+@pytest.mark.parametrize("tgt_len", [1, 22])
 def test_the_segments_of_a_text_are_one_pass(tgt_len):
     """With `same_length` each token sees M + 1 states, however the text is cut."""
     span = AttentionSpan(29, same_length=True)
@@ -103,15 +105,14 @@ def test_the_segments_of_a_text_are_one_pass(tgt_len):
     np.testing.assert_allclose(nats, read_in_one_row(span, text, 96, is_masked=True), **SAME)
 
 
-@pytest.mark.parametrize("is_masked", [False, True])
-def test_few_texts_are_read_in_longer_segments(is_masked):
+def test_few_texts_are_read_in_longer_segments():
     """M is 66: 11 tokens at a time instead of 5, of up to 29 texts."""
     span = AttentionSpan(66, same_length=True)
-    scorer = make_scorer(span, batch_size=1, mask_empty_memory=is_masked)
+    scorer = make_scorer(span, batch_size=1)
     (text,) = make_texts((97,))
     pieces = list(scorer.score([iter([text])]))
     assert [len(piece.nats) for piece in pieces] == [11] * 8 + [8]
-    expected = read_in_one_row(span, text, 5, is_masked=is_masked)
+    expected = read_in_one_row(span, text, 5, is_masked=True)
     np.testing.assert_allclose(np.concatenate([piece.nats for piece in pieces]), expected, **SAME)
 
 
@@ -143,22 +144,7 @@ def test_a_text_without_end_is_taken_as_it_is_read(monkeypatch):
             return
 
 
-def test_texts_are_asked_for_when_a_row_is_free():
-    n_asked = 0
-
-    def iterate_texts():
-        nonlocal n_asked
-        for _ in range(100):
-            n_asked += 1
-            yield iter([np.zeros(4, np.int32)])
-
-    pieces = make_scorer(batch_size=3).score(iterate_texts())
-    assert n_asked == 0
-    next(pieces)
-    assert n_asked == 3
-
-
-def test_in_order_a_text_is_asked_for_once_the_last_one_was_taken(monkeypatch):
+def test_in_order_a_text_waits_until_the_last_was_taken(monkeypatch):
     monkeypatch.setattr(token_slots, "_N_AHEAD", 13)
     texts, taken = make_texts((97, 5, 3, 41, 2)), []
 
@@ -178,26 +164,19 @@ def test_in_order_a_text_is_asked_for_once_the_last_one_was_taken(monkeypatch):
         np.testing.assert_allclose(np.concatenate(nats[index]), expected, **SAME)
 
 
-@pytest.mark.parametrize("is_masked", [False, True])
-def test_the_mask_is_what_an_empty_memory_does_to_a_score(is_masked):
-    (text,) = make_texts((5,))
-    found = score_all(make_scorer(mask_empty_memory=is_masked), [text])[0]
-    masked = read_in_one_row(AttentionSpan(0, clamp_len=5), text, 5, is_masked=True)
-    assert np.allclose(found, masked, **SAME) is is_masked
-
-
 def test_scores_come_in_the_order_of_the_texts():
     texts = make_texts((97, 2, 41, 3, 2))
-    for score, text in zip(make_lm().score(texts, batch_size=2), texts, strict=True):
+    scores = make_lm().score(texts, batch_size=2, jit="none")
+    for score, text in zip(scores, texts, strict=True):
         np.testing.assert_array_equal(score.ids, text)
         assert score.tokens == len(score.nats) == len(text) - 1
 
 
-@pytest.mark.parametrize("lengths", [LENGTHS, (0, 0), (1, 1, 1), (7, 0, 3, 0)])
+@pytest.mark.parametrize("lengths", [LENGTHS, (0, 0), (1, 1, 1)])
 def test_texts_that_carry_the_memory_are_one_text(lengths):
     texts, lm = make_texts(lengths), make_lm()
-    (whole,) = lm.score([np.concatenate(texts)])
-    scores = lm.score(texts, carry_memory=True)
+    (whole,) = lm.score([np.concatenate(texts)], jit="none")
+    scores = lm.score(texts, carry_memory=True, jit="none")
     np.testing.assert_array_equal(np.concatenate([score.nats for score in scores]), whole.nats)
     for score, text in zip(scores, texts, strict=True):
         np.testing.assert_array_equal(score.ids, text)
@@ -206,18 +185,19 @@ def test_texts_that_carry_the_memory_are_one_text(lengths):
 def test_after_a_prefix_every_token_is_scored():
     lm = make_lm(WORDS, n_token=7)
     texts = ["the cat sat\n", "", "a", "on the mat a cat sat on the mat\n"]
-    alone = lm.score(["\n" + text for text in texts])
-    for score, whole, text in zip(lm.score(texts, prefix="\n"), alone, texts, strict=True):
+    alone = lm.score(["\n" + text for text in texts], jit="none")
+    scores = lm.score(texts, prefix="\n", jit="none")
+    for score, whole, text in zip(scores, alone, texts, strict=True):
         np.testing.assert_array_equal(score.ids, WORDS.encode(text))
         np.testing.assert_allclose(score.nats, whole.nats, **SAME)
         assert score.tokens == len(score.ids)
 
 
-@pytest.mark.parametrize("length", [2, 5, 6, 23])
+@pytest.mark.parametrize("length", [5, 23])
 def test_a_prefix_of_any_length_is_context_alone(length):
     lm, (prefix, text) = make_lm(), make_texts((length, 7))
-    (score,) = lm.score([text], prefix=prefix)
-    (whole,) = lm.score([np.concatenate([prefix, text])])
+    (score,) = lm.score([text], prefix=prefix, jit="none")
+    (whole,) = lm.score([np.concatenate([prefix, text])], jit="none")
     np.testing.assert_allclose(score.nats, whole.nats[-7:], **SAME)
 
 
@@ -225,7 +205,8 @@ def test_bytes_and_words_are_those_of_the_tokens_that_were_scored():
     """At words a token is a word or a line's end; the first word has no context."""
     lm = make_lm(WORDS, n_token=7)
     text = "  the cat\nsat  on\n"
-    (skipped,), (full,) = lm.score([text]), lm.score([text], prefix="\n")
+    (skipped,) = lm.score([text], jit="none")
+    (full,) = lm.score([text], prefix="\n", jit="none")
     assert (skipped.tokens, skipped.n_words, skipped.n_bytes) == (5, 5, len(text) - 3)
     assert (full.tokens, full.n_words, full.n_bytes) == (6, 6, len(text))
     assert full.bits_per_byte == pytest.approx(full.total_nats / math.log(2) / len(text))
@@ -234,31 +215,20 @@ def test_bytes_and_words_are_those_of_the_tokens_that_were_scored():
 
 @pytest.mark.parametrize(
     ("text", "n_bytes", "n_words"),
-    [("é de", 3, 1), ("éd e", 3, 2), (" d\nee", 4, 2), ("d", 0, 0), ("", 0, 0), ("é", 0, 0)],
+    [("é de", 3, 1), ("éd e", 3, 2), (" d\nee", 4, 2), ("é", 0, 0)],
 )
-def test_at_characters_the_first_one_and_a_word_of_it_alone_are_left_out(text, n_bytes, n_words):
+def test_the_first_character_and_a_word_of_it_are_left_out(text, n_bytes, n_words):
     vocabulary = Vocabulary("char", (*"abcd é\n_efgh",))
-    (score,) = make_lm(vocabulary).score([text])
+    (score,) = make_lm(vocabulary).score([text], jit="none")
     assert (score.n_bytes, score.n_words) == (n_bytes, n_words)
     if n_words:
         expected = math.exp(score.total_nats / n_words)
         assert score.word_perplexity == pytest.approx(expected)
 
 
-def test_ids_have_neither_bytes_nor_words():
-    (score,) = make_lm(WORDS, n_token=7).score([[1, 2, 3]])
-    assert (score.bits_per_byte, score.word_perplexity, score.tokens) == (None, None, 2)
-
-
-def test_a_printed_score_shows_losses_and_no_arrays():
-    (score,) = make_lm(WORDS, n_token=7).score(["the cat sat"])
-    losses = r"loss [\d.]+ nats \| bits per token [\d.]+ \| perplexity [\d.]+"
-    assert re.fullmatch(rf"<TextScore: {losses} \| 2 tokens>", repr(score))
-
-
-@pytest.mark.parametrize("text", ["", "the", b"", np.array([3]), []])
+@pytest.mark.parametrize("text", ["", "the", np.array([3])])
 def test_a_text_without_context_has_no_loss(text):
-    (score,) = make_lm(WORDS, n_token=7).score([text])
+    (score,) = make_lm(WORDS, n_token=7).score([text], jit="none")
     assert (score.tokens, score.total_nats) == (0, 0.0)
     means = [score.nats_per_token, score.bits_per_token, score.perplexity]
     np.testing.assert_array_equal(means, np.nan)
@@ -269,21 +239,16 @@ def test_a_text_without_context_has_no_loss(text):
     ("texts", "options", "message"),
     [
         ("the cat", {}, r"`texts` must be a list of texts. Received: one text"),
-        (b"the cat", {}, r"`texts` must be a list of texts. Received: one text"),
-        (3, {}, r"`texts` must be a list of texts. Received: 3"),
         (["the", "a dog"], {}, r"1 unknown \('dog'\), the first at offset 1"),
         (["x" * 10**7], {}, r"^.{,200}1 unknown \('xxx.*\.\.\..*xxx'\), the first at offset 0$"),
         ([b"the \xff"], {}, r"a text is not UTF-8: .* byte 0xff in position 4"),
-        (["the \ud800"], {}, r"a text is not UTF-8: .* surrogates not allowed"),
-        ([[1, 7]], {}, r"ids must be at least 0 and below 7. Received: id 7 at offset 1"),
         ([[1, -1]], {}, r"ids must be at least 0 and below 7. Received: id -1 at offset 1"),
         ([[[1]]], {}, r"a text must be a `str` or a one-dimensional array"),
-        ([[1.5]], {}, r"a text must be a `str` or a one-dimensional array"),
         (["the"], {"prefix": "dog"}, r"1 unknown \('dog'\)"),
         (["the"], {"batch_size": 0}, r"`batch_size` must be positive. Received: batch_size=0"),
     ],
-    ids=range(13),
+    ids=range(8),
 )
 def test_bad_texts_are_refused(texts, options, message):
     with pytest.raises(UserError, match=message):
-        make_lm(WORDS, n_token=7).score(texts, **options)
+        make_lm(WORDS, n_token=7).score(texts, jit="none", **options)

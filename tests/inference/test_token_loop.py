@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from golden_cases import load_case
+from tables import slow_after
 
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan
@@ -9,17 +10,15 @@ from txl_tf.inference.sampling import SamplingTensors
 from txl_tf.inference.token_loop import TokenLoop, take_positions
 from txl_tf.release import load_model
 
-SPANS = [
-    AttentionSpan(0),
-    AttentionSpan(3),
-    AttentionSpan(8, same_length=True, counts_self=True, clamp_len=4),
-    AttentionSpan(7, clamp_len=5),
+CASES = [
+    ("lm1b", AttentionSpan(8, same_length=True, counts_self=True, clamp_len=4), True),
+    ("char", AttentionSpan(7, clamp_len=5), False),
+    ("lm1b", AttentionSpan(3), False),
+    ("char", AttentionSpan(0), True),
 ]
 
 
-@pytest.mark.parametrize("is_masked", [False, True])
-@pytest.mark.parametrize("span", SPANS, ids=str)
-@pytest.mark.parametrize("name", ["char", "lm1b"])
+@pytest.mark.parametrize(("name", "span", "is_masked"), slow_after(1, CASES), ids=str)
 def test_the_ring_gives_what_segments_of_one_token_give(name, span, is_masked):
     """Longer than the ring, so that each of its places is written several times."""
     case = load_case(name)

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from txl_tf.config import ModelConfig
 from txl_tf.layers import AdaptiveEmbedding
@@ -45,45 +44,3 @@ def test_every_id_is_embedded_by_its_bin(name):
     expected = [[embed_by_hand(embedding, token) for token in row] for row in ids]
     # Sums of at most 19 terms of the order of 1, times 3.7, in float32.
     np.testing.assert_allclose(embedding(ids.astype("int32")), expected, rtol=0, atol=3e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "tables", "projections"),
-    [
-        ("one table", [(23, 14)], [None]),
-        ("one table, projected", [(23, 11)], [(11, 14)]),
-        ("one table, cutoffs", [(23, 14)], [None]),
-        ("tables", [(7, 14), (3, 7), (5, 3), (8, 1)], [(14, 14), (7, 14), (3, 14), (1, 14)]),
-        (
-            "tables, the first unprojected",
-            [(7, 14), (3, 7), (5, 3), (8, 1)],
-            [None, (7, 14), (3, 14), (1, 14)],
-        ),
-    ],
-)
-def test_tables_have_the_shapes_of_the_2019_code(name, tables, projections):
-    embedding = make_embedding(**CONFIGS[name])
-    assert [tuple(table.shape) for table in embedding.tables] == tables
-    shapes = [kernel if kernel is None else tuple(kernel.shape) for kernel in embedding.projections]
-    assert shapes == projections
-
-
-def test_gradients_reach_the_rows_of_the_ids_alone():
-    embedding, ids = make_embedding(cutoffs=CUTOFFS, div_val=2), tf.constant([[2, 9, 2]])
-    with tf.GradientTape() as tape:
-        embedded = embedding(ids)
-    gradients = tape.gradient(embedded, [table.value for table in embedding.tables])
-    rows = [
-        np.flatnonzero(np.abs(tf.convert_to_tensor(grad)).max(axis=1)).tolist()
-        for grad in gradients
-    ]
-    assert rows == [[2], [2], [], []]
-
-
-def test_a_layer_comes_back_from_its_config():
-    embedding = make_embedding(cutoffs=CUTOFFS, div_val=2)
-    again = AdaptiveEmbedding.from_config(embedding.get_config())
-    again.build()
-    again.set_weights(embedding.get_weights())
-    ids = np.arange(VOCABULARY, dtype="int32")[None]
-    np.testing.assert_array_equal(again(ids), embedding(ids))

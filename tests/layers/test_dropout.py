@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tables import slow_after
 
 from txl_tf.layers import Dropout
 from txl_tf.layers.dropout import make_keep_mask
@@ -12,15 +13,11 @@ ONES = np.ones((31, 37), "float32")
 # Masks of a layer of attention: rows, heads, queries, keys.
 SHAPE = (3, 5, 127, 257)
 RATES = (0.02, 0.1, 0.5)
-SEEDS = (0, 1, 12_345, 2**31 - 1)
-N_DRAWS = 7
+SEEDS = (0, 2**31 - 1)
+N_DRAWS = 3
 # In standard errors. The tests below look at up to 30,000 sums, the largest of which lies between 4
 # and 5 for truly random masks; at small rates, whose sums are skewed, slightly above.
 LARGEST_DEVIATION = 6.0
-
-
-def test_nothing_is_dropped_outside_training():
-    np.testing.assert_array_equal(Dropout(0.5, seed=1)(ONES, training=False), ONES)
 
 
 def test_a_rate_of_zero_drops_nothing_and_keeps_no_state():
@@ -35,24 +32,6 @@ def test_a_share_is_dropped_and_the_rest_scaled_up(rate):
     np.testing.assert_allclose(dropped[dropped != 0], 1 / (1 - rate), rtol=1e-6)
     # 1,147 draws: the share is known to 0.015 at one standard deviation.
     np.testing.assert_allclose(np.mean(dropped == 0), rate, rtol=0, atol=0.06)
-
-
-def test_a_seed_fixes_the_masks():
-    first, second = (Dropout(0.5, seed=3)(ONES, training=True) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-
-
-def test_layers_with_one_generator_draw_masks_of_their_own():
-    generator = keras.random.SeedGenerator(3)
-    first, second = (Dropout(0.5, seed=generator)(ONES, training=True) for _ in range(2))
-    assert np.abs(first - second).max() > 0
-    assert np.asarray(generator.state)[1] == 2
-
-
-def test_a_layer_comes_back_from_its_config():
-    config = Dropout(0.25).get_config()
-    assert Dropout.from_config(config).get_config() == config
-    assert config["rate"] == 0.25
 
 
 def draw(seed, draw_index, rate):
@@ -90,7 +69,7 @@ def test_neighbours_are_dropped_independently(seed, rate):
             assert abs(correlate(flat[lag:], flat[:-lag])) < LARGEST_DEVIATION, lag
 
 
-@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("rate", slow_after(1, RATES))
 def test_masks_of_steps_layers_and_replicas_are_independent(rate):
     """Every pair of masks that a model draws: two replicas, three steps, all its layers."""
     config = {"n_token": 11, "n_layer": 2, "d_model": 6, "d_embed": 6, "n_head": 2, "d_head": 3}

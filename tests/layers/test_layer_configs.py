@@ -1,4 +1,4 @@
-"""Every public layer comes back from its config, by itself and out of a model."""
+"""Every public layer comes back from its config."""
 
 import json
 
@@ -9,7 +9,6 @@ import pytest
 import txl_tf.layers
 from txl_tf.config import ModelConfig
 from txl_tf.layers import AdaptiveEmbedding, make_attention_mask, make_position_table
-from txl_tf.model import TransformerXL
 
 BATCH, QUERIES, MEMORY, WIDTH, HEADS, HEAD_SIZE, INNER = 2, 3, 5, 6, 7, 11, 13
 CONFIG = ModelConfig(
@@ -38,7 +37,7 @@ ARGUMENTS = {
     | {"dropatt": 0.5, "qkv_dropout": 0.25, "is_locked": True, "seed": 3},
     "WordDropout": {"rate": 0.25, "seed": 3},
 }
-POLICIES = pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+POLICIES = pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 
 
 def list_layers():
@@ -92,25 +91,14 @@ def test_every_public_layer_is_tested():
 
 @POLICIES
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_a_layer_comes_back_with_an_equal_config(name, policy):
+def test_a_layer_comes_back_with_its_config_and_results(name, policy):
     layer = make_layer(name, dtype=policy)
     again = come_back(layer)
     assert type(again) is type(layer)
     assert again.get_config() == layer.get_config()
     assert again.dtype_policy == layer.dtype_policy
-
-
-@POLICIES
-@pytest.mark.parametrize("name", ARGUMENTS)
-def test_a_layer_that_comes_back_gives_the_same(name, policy):
-    layer = make_layer(name, dtype=policy)
-    again = come_back(layer)
-    np.testing.assert_array_equal(
-        *(
-            keras.ops.convert_to_numpy(keras.ops.cast(call(each), "float32"))
-            for each in (layer, again)
-        )
-    )
+    found, expected = (keras.ops.cast(call(each), "float32") for each in (again, layer))
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("name", [name for name in ARGUMENTS if "seed" in ARGUMENTS[name]])
@@ -120,19 +108,3 @@ def test_a_layer_that_comes_back_drops_the_same(name):
     first, second = call(layer, training=True), call(again, training=True)
     np.testing.assert_array_equal(first, second)
     assert np.abs(first - call(layer)).max() > 0
-
-
-def list_parts(model):
-    layer = model.decoder_layers[0]
-    return [
-        *(model.embedding, model.softmax, model.dropout, model.word_dropout),
-        *(layer, layer.attention, layer.feed_forward),
-    ]
-
-
-@pytest.mark.parametrize("index", range(len(ARGUMENTS)))
-def test_a_layer_of_a_model_comes_back(index):
-    """Its initializers and its dropout draw from generators that it shares."""
-    layer = list_parts(TransformerXL(CONFIG, seed=17))[index]
-    again = come_back(layer)
-    assert again.get_config() == layer.get_config()

@@ -22,12 +22,6 @@ def test_all_positions_of_a_row_have_one_mask_and_rows_have_others(dtype):
     assert all((dropped[row] != dropped[row - 1]).any() for row in range(ROWS))
 
 
-def test_the_masks_of_two_draws_differ():
-    dropout = Dropout(0.5, is_locked=True, seed=1)
-    first, second = (np.asarray(dropout(ONES, training=True)) for _ in range(2))
-    assert (first != second).any()
-
-
 def test_the_gradient_has_the_mask_of_the_output():
     inputs, factors = tf.Variable(ONES), np.random.default_rng(7).normal(size=ONES.shape)
     with tf.GradientTape() as tape:
@@ -84,7 +78,7 @@ def project(memory_length, *, is_locked):
 
 
 @pytest.mark.parametrize("memory_length", [0, 5])
-def test_queries_keys_and_values_of_a_row_have_one_mask_each_with_the_memory(memory_length):
+def test_queries_keys_and_values_have_one_mask_each_with_the_memory(memory_length):
     parts = project(memory_length, is_locked=True)
     assert [part.shape[1] - POSITIONS for part in parts] == [0, memory_length, memory_length]
     for part in parts:

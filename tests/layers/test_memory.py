@@ -19,28 +19,6 @@ def test_a_query_sees_the_memory_and_the_segment_up_to_itself(tgt_len, mem_len, 
     np.testing.assert_array_equal(mask, expected)
 
 
-@pytest.mark.parametrize("mem_len", [0, 3, 11])
-def test_with_same_length_every_query_sees_one_key_more_than_the_memory(mem_len):
-    mask = make_attention_mask(LENGTH, mem_len, same_length=True)
-    np.testing.assert_array_equal(np.sum(mask, axis=1), [mem_len + 1] * LENGTH)
-
-
-@pytest.mark.parametrize("mem_len", [1, 3, 11])
-def test_with_its_own_key_counted_every_query_sees_as_many_keys_as_the_memory(mem_len):
-    mask = make_attention_mask(LENGTH, mem_len, same_length=True, counts_self=True)
-    expected = [
-        [i < j <= i + mem_len for j in range(mem_len + LENGTH)]  # i + M is its own
-        for i in range(LENGTH)
-    ]
-    np.testing.assert_array_equal(mask, expected)
-    np.testing.assert_array_equal(np.sum(mask, axis=1), [mem_len] * LENGTH)
-
-
-def test_without_the_same_length_nothing_is_counted():
-    mask = make_attention_mask(LENGTH, 3, counts_self=True)
-    np.testing.assert_array_equal(mask, make_attention_mask(LENGTH, 3))
-
-
 @pytest.mark.parametrize("mem_len", [0, 1, 3, 5, 7, 11])
 def test_memory_is_the_last_of_old_memory_and_segment(mem_len):
     rng = np.random.default_rng(3)
@@ -49,22 +27,6 @@ def test_memory_is_the_last_of_old_memory_and_segment(mem_len):
     updated = update_memory(tf.constant(memory), tf.constant(hidden))
     expected = np.concatenate([memory, hidden], axis=1)[:, LENGTH:]
     np.testing.assert_array_equal(updated, expected)
-
-
-@pytest.mark.parametrize("mem_len", [0, 3, 5, 7])
-def test_memory_carries_no_gradient(mem_len):
-    memory, hidden = tf.ones((BATCH, mem_len, WIDTH)), tf.ones((BATCH, LENGTH, WIDTH))
-    with tf.GradientTape() as tape:
-        tape.watch([memory, hidden])
-        updated = update_memory(memory, hidden)
-    assert tape.gradient(updated, [memory, hidden]) == [None, None]
-
-
-@pytest.mark.parametrize("mem_len", [3, 7])
-def test_memory_keeps_its_dtype(mem_len):
-    memory = tf.zeros((BATCH, mem_len, WIDTH), "float32")
-    updated = update_memory(memory, tf.ones((BATCH, LENGTH, WIDTH), "bfloat16"))
-    assert updated.dtype == tf.float32
 
 
 def number_documents(mem_len):
@@ -76,7 +38,7 @@ def number_documents(mem_len):
 
 
 @pytest.mark.parametrize("mem_len", [0, 3, 7])
-def test_keys_are_of_the_document_of_a_query_if_none_begins_between_them(mem_len):
+def test_keys_share_a_document_if_none_begins_between(mem_len):
     numbers = number_documents(mem_len)
     expected = numbers[:, mem_len:, None] == numbers[:, None, :]
     same_document = compare_documents(tf.constant(STARTS), mem_len)
@@ -98,16 +60,19 @@ def test_memory_holds_zeros_for_all_but_the_last_document(mem_len):
 
 
 @pytest.mark.parametrize("mem_len", [0, 3, 5, 7])
-def test_memory_of_documents_carries_no_gradient(mem_len):
+@pytest.mark.parametrize("has_documents", [False, True])
+def test_memory_carries_no_gradient(mem_len, has_documents):
     memory, hidden = tf.ones((BATCH, mem_len, WIDTH)), tf.ones((BATCH, LENGTH, WIDTH))
     with tf.GradientTape() as tape:
         tape.watch([memory, hidden])
-        updated = update_memory(memory, hidden, compare_documents(tf.constant(STARTS), mem_len))
+        same_document = compare_documents(tf.constant(STARTS), mem_len) if has_documents else None
+        updated = update_memory(memory, hidden, same_document)
     assert tape.gradient(updated, [memory, hidden]) == [None, None]
 
 
-def test_memory_of_documents_keeps_its_dtype():
-    same_document = compare_documents(tf.constant(STARTS), 7)
-    memory = tf.zeros((BATCH, 7, WIDTH), "bfloat16")
+@pytest.mark.parametrize("mem_len", [3, 7])
+def test_memory_keeps_its_dtype(mem_len):
+    memory = tf.zeros((BATCH, mem_len, WIDTH), "bfloat16")
     hidden = tf.ones((BATCH, LENGTH, WIDTH), "float32")
-    assert update_memory(memory, hidden, same_document).dtype == tf.bfloat16
+    for same_document in (None, compare_documents(tf.constant(STARTS), mem_len)):
+        assert update_memory(memory, hidden, same_document).dtype == tf.bfloat16

@@ -27,13 +27,3 @@ def test_far_distances_are_exact_enough():
     np.testing.assert_allclose(
         make_position_table(4001, 6), make_by_hand(4001, 6, -1), rtol=0, atol=5e-4
     )
-
-
-def test_distances_beyond_the_clamp_share_a_row():
-    table = np.asarray(make_position_table(13, 10, clamp_len=5))
-    assert (table[:8] == table[7]).all()  # distances 12 to 5
-    assert len(np.unique(table[7:], axis=0)) == 6
-
-
-def test_a_shorter_table_is_the_end_of_a_longer_one():
-    np.testing.assert_array_equal(make_position_table(13, 10)[-7:], make_position_table(7, 10))

@@ -14,8 +14,6 @@ from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import SCOPE, list_entries, load_model
 from txl_tf.training.step import compute_gradients
 
-pytestmark = pytest.mark.slow
-
 # float32, summed in another order; the golden numbers themselves hold 2e-5 and 1e-4.
 LOSS_TOLERANCE = 2e-5
 GRADIENT_TOLERANCE = 1e-4
@@ -37,6 +35,7 @@ def golden(tmp_path_factory):
     return run_on_jax("jax_golden.py", weights, tmp_path_factory.mktemp("golden"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_on_jax_are_those_of_the_2019_code(name, golden):
     """Losses, memories, gradients and evaluations."""
@@ -84,6 +83,7 @@ def dropping(tmp_path_factory):
     return model, run_on_jax("jax_remat.py", weights, tmp_path_factory.mktemp("remat"))
 
 
+@pytest.mark.slow
 def test_remat_on_jax_changes_no_loss_memory_mask_or_gradient(dropping):
     model, results = dropping
     results = {key: value for key, value in results.items() if not key.startswith("locked/")}
@@ -103,6 +103,7 @@ def test_remat_on_jax_changes_no_loss_memory_mask_or_gradient(dropping):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "config"), [("plain", DROPPING), ("locked", LOCKED)])
 def test_dropout_on_jax_drops_what_it_drops_on_tensorflow(name, config, dropping):
     """The loss and every gradient of a step in training."""
@@ -133,6 +134,7 @@ def lstm(tmp_path_factory):
     return model, run_on_jax("jax_lstm.py", weights, tmp_path_factory.mktemp("lstm"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", "remat"])
 def test_an_lstm_on_jax_is_that_on_tensorflow(name, lstm):
     """Loss, memory and every gradient of a step in training, with documents and dropout."""

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from places import ROOT
 from small_model import BATCH, make_ids, make_model
+from tables import slow_after
 
 BINS = {"cutoffs": (5, 12), "div_val": 2, "untie_r": True}
-POLICIES = ["float32", "mixed_bfloat16", "mixed_float16"]
+POLICIES = ["mixed_float16", "mixed_bfloat16", "float32"]
 FRESH = """
 import sys, numpy, keras, txl_tf
 txl_tf.TransformerXL  # the parts of the package are imported, and registered, when they are used
@@ -34,7 +35,7 @@ def compute_nll(model):
     return np.asarray(model.nll(hidden, make_ids()))
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", slow_after(1, POLICIES))
 def test_a_model_comes_back_from_its_file(tmp_path, policy):
     model = make_model(**BINS, dtype=policy)
     again = save_and_load(model, tmp_path)
@@ -43,22 +44,16 @@ def test_a_model_comes_back_from_its_file(tmp_path, policy):
     np.testing.assert_array_equal(compute_nll(again), compute_nll(model))
 
 
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory):
-    """A model of each policy, and the losses that a fresh process computes from their files."""
-    folder = tmp_path_factory.mktemp("fresh")
+@pytest.mark.slow
+def test_a_fresh_process_gives_the_same(tmp_path):
     models = {policy: make_model(**BINS, dtype=policy) for policy in POLICIES}
     for policy, model in models.items():
-        model.save(folder / f"{policy}.keras")
-    np.save(folder / "ids.npy", make_ids())
-    subprocess.run([sys.executable, "-c", FRESH, folder, *POLICIES], cwd=ROOT, check=True)
-    return {policy: (model, np.load(folder / f"{policy}.npy")) for policy, model in models.items()}
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_fresh_process_gives_the_same(fresh, policy):
-    model, nll = fresh[policy]
-    np.testing.assert_array_equal(nll, compute_nll(model))
+        model.save(tmp_path / f"{policy}.keras")
+    np.save(tmp_path / "ids.npy", make_ids())
+    subprocess.run([sys.executable, "-c", FRESH, tmp_path, *POLICIES], cwd=ROOT, check=True)
+    for policy, model in models.items():
+        found = np.load(tmp_path / f"{policy}.npy")
+        np.testing.assert_array_equal(found, compute_nll(model), err_msg=policy)
 
 
 def test_the_dropout_continues_where_it_was(tmp_path):
@@ -72,7 +67,3 @@ def test_the_dropout_continues_where_it_was(tmp_path):
     second = drop(model)
     np.testing.assert_array_equal(drop(again), second)
     assert np.abs(second - first).max() > 0
-
-
-def test_a_model_that_comes_back_keeps_remat(tmp_path):
-    assert save_and_load(make_model(remat=True), tmp_path).remat

@@ -15,6 +15,7 @@ from small_model import (
     make_model,
     read,
 )
+from tables import slow_after
 
 from txl_tf.config import AttentionSpan
 from txl_tf.layers import dropout, fused_attention
@@ -37,18 +38,6 @@ def test_segments_with_memory_equal_one_long_pass(mem_len):
     np.testing.assert_allclose(read(model, ids, 5, span), read(model, ids, 15, span), **SAME)
 
 
-def test_a_memory_of_all_the_text_equals_one_long_pass():
-    model, ids, zeros = make_model(), make_ids(15), 7
-    memory, parts = model.initial_memory(BATCH, zeros), []
-    for start in range(0, 15, 5):
-        hidden, memory = model(ids[:, start : start + 5], memory)
-        # 5 zeros fell off; put back, each query sees 7 zeros and all the text before it.
-        memory = tuple(tf.pad(states, [(0, 0), (5, 0), (0, 0)]) for states in memory)
-        parts.append(hidden)
-    whole, _ = model(ids, model.initial_memory(BATCH, zeros))
-    np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, **SAME)
-
-
 @pytest.mark.parametrize("same_length", [False, True])
 def test_a_future_token_changes_no_earlier_loss(same_length):
     model, ids = make_model(), make_ids(11)
@@ -64,28 +53,8 @@ def test_a_future_token_changes_no_earlier_loss(same_length):
     assert np.all(np.abs(before[:, 4] - after[:, 4]) > 1e-3)
 
 
-def test_a_token_that_left_the_memory_changes_nothing():
-    model, ids, span = make_model(n_layer=1), make_ids(15), AttentionSpan(3)
-    changed = ids.copy()
-    changed[:, 6] = (changed[:, 6] + 1) % VOCABULARY  # segments begin at 5 and 10
-    before, after = (read(model, tokens, 5, span) for tokens in (ids, changed))
-    np.testing.assert_array_equal(before[:, 10:], after[:, 10:])
-    changed[:, 7] = (changed[:, 7] + 1) % VOCABULARY  # the oldest that the memory keeps
-    after = read(model, changed, 5, span)
-    assert np.all(np.abs(before[:, 10] - after[:, 10]).max(axis=-1) > 1e-3)
-
-
-def test_rows_of_a_batch_know_nothing_of_each_other():
-    model, ids, span = make_model(), make_ids(15), AttentionSpan(7)
-    changed = ids.copy()
-    changed[1] = changed[1, ::-1]
-    before, after = (read(model, tokens, 5, span) for tokens in (ids, changed))
-    np.testing.assert_allclose(before[0], after[0], **SAME)
-    assert np.abs(before[1] - after[1]).max() > 1e-2
-
-
 @pytest.mark.parametrize("counts_self", [False, True])
-def test_same_length_sees_as_many_keys_as_the_memory_and_its_own_unless_that_counts(counts_self):
+def test_same_length_sees_the_memory_and_its_own_key_unless_counted(counts_self):
     model, ids = make_model(n_layer=1), make_ids(11)
     span, seen = AttentionSpan(3, same_length=True, counts_self=counts_self), []
     before = read(model, ids, 11, span)
@@ -95,22 +64,6 @@ def test_same_length_sees_as_many_keys_as_the_memory_and_its_own_unless_that_cou
         seen.append(np.abs(read(model, changed, 11, span) - before).max(axis=(0, 2)) > 1e-4)
     key, query = np.indices((11, 11))
     np.testing.assert_array_equal(seen, (key <= query) & (query <= key + 3 - counts_self))
-
-
-def test_clamping_beyond_the_span_changes_nothing():
-    model, ids = make_model(), make_ids()
-    free, at_edge, within = (
-        read(model, ids, LENGTH, AttentionSpan(7, clamp_len=clamp_len)) for clamp_len in (-1, 11, 3)
-    )
-    np.testing.assert_array_equal(free, at_edge)
-    assert np.abs(free - within).max() > 1e-2
-
-
-def test_an_empty_memory_stays_empty():
-    model, ids = make_model(), make_ids()
-    hidden, memory = model(ids, model.initial_memory(BATCH, 0), span=AttentionSpan(0))
-    assert hidden.shape == (BATCH, LENGTH, 10)
-    assert [states.shape for states in memory] == [(BATCH, 0, 10)] * 3
 
 
 def test_the_span_defaults_to_all_of_the_memory():
@@ -134,15 +87,6 @@ def test_no_gradient_flows_into_the_memory():
         tape.watch(memory)
         hidden, _ = model(ids, memory)
     assert tape.gradient(hidden, list(memory)) == [None] * 3
-
-
-@pytest.mark.parametrize("mem_len", [3, 7])
-def test_the_new_memory_carries_no_gradient(mem_len):
-    model = make_model()
-    with tf.GradientTape() as tape:
-        _, memory = model(make_ids(), model.initial_memory(BATCH, mem_len))
-    weights = [variable.value for variable in model.trainable_variables]
-    assert tape.gradient(list(memory), weights) == [None] * len(weights)
 
 
 def test_resetting_empties_the_rows_asked_and_no_others():
@@ -204,7 +148,7 @@ def test_the_memory_of_the_first_layer_is_the_embedding_after_dropout():
     np.testing.assert_allclose(kept[kept != 0], 2 * embedded[kept != 0], rtol=1e-6)
 
 
-def test_a_dropped_word_is_dropped_in_all_rows_and_the_softmax_keeps_it():
+def test_a_dropped_word_is_dropped_everywhere_but_in_the_softmax():
     model, ids = make_model(word_dropout=0.5), make_ids()
     _, memory = model(ids, model.initial_memory(BATCH, LENGTH), training=True)
     is_dropped = (np.asarray(memory[0]) == 0).all(axis=-1)
@@ -217,8 +161,9 @@ def test_a_dropped_word_is_dropped_in_all_rows_and_the_softmax_keeps_it():
     np.testing.assert_array_equal(model.log_probs(hidden), make_model().log_probs(hidden))
 
 
-@pytest.mark.parametrize("remat", [False, True])
-@pytest.mark.parametrize(("more", "count"), [({}, 4 * 3 + 3), (LOCKED, 5 * 3 + 4)])
+@pytest.mark.parametrize(
+    ("more", "count", "remat"), [({}, 4 * 3 + 3, False), (LOCKED, 5 * 3 + 4, True)]
+)
 def test_a_step_draws_as_many_masks_as_its_seed_reserves(more, count, remat):
     model = make_model(dropout=0.25, dropatt=0.5, remat=remat, **more)
     model.set_dropout_seed(5)
@@ -236,7 +181,7 @@ def test_dropout_masks_follow_step_and_stream_alone():
         model.set_dropout_seed(step, stream=stream)
         return np.asarray(model(ids, model.initial_memory(BATCH, 7), training=True)[0])
 
-    masks = [run(step, stream) for step in (0, 1, 2) for stream in (0, 1)]
+    masks = [run(step, stream) for step in (0, 1) for stream in (0, 1)]
     np.testing.assert_array_equal(run(1, 1), masks[3])
     for first, second in itertools.combinations(masks, 2):
         assert np.abs(first - second).max() > 1e-2
@@ -245,14 +190,15 @@ def test_dropout_masks_follow_step_and_stream_alone():
 # float16 with bins is not compiled: XLA takes minutes over it on some CPUs.
 @pytest.mark.parametrize(
     ("precision", "cutoffs", "jit"),
-    [
-        ("bfloat16", (), False),
-        ("bfloat16", (), True),
-        ("bfloat16", (5, 12), False),
-        ("bfloat16", (5, 12), True),
-        ("float16", (), True),
-        ("float16", (5, 12), False),
-    ],
+    slow_after(
+        1,
+        [
+            ("bfloat16", (5, 12), False),
+            ("bfloat16", (5, 12), True),
+            ("float16", (), True),
+            ("float16", (5, 12), False),
+        ],
+    ),
 )
 def test_half_precision_loses_no_more_than_rounding(precision, cutoffs, jit):
     ids, targets, runs = make_ids(), make_ids()[:, ::-1], {}
@@ -274,17 +220,3 @@ def test_half_precision_loses_no_more_than_rounding(precision, cutoffs, jit):
     expected = runs["float32"][2]
     assert np.mean(np.abs(nll - expected)) < 0.02 * np.mean(expected)
     assert np.abs(nll - expected).max() > 0
-
-
-def test_segments_share_one_trace():
-    model, span = make_model(cutoffs=(5, 12)), AttentionSpan(7, same_length=True)
-
-    @tf.function
-    def score(ids, memory):
-        hidden, memory = model(ids, memory, span=span)
-        return model.nll(hidden, ids), memory
-
-    memory = model.initial_memory(BATCH, 7)
-    for _ in range(3):
-        _, memory = score(tf.constant(make_ids()), memory)
-    assert score.experimental_get_tracing_count() == 1

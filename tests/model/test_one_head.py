@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from small_model import COMPILED, LOSS_TOLERANCE, VOCABULARY, make_config, make_model
+from tables import slow_after
 
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan, EvalConfig
-from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.inference.language_model import LanguageModel
-from txl_tf.inference.scoring import Scorer
 from txl_tf.release import reference
 from txl_tf.release.checkpoint import SCOPE, list_entries
 
@@ -17,7 +16,6 @@ from txl_tf.release.checkpoint import SCOPE, list_entries
 BATCH, TGT_LEN, MEM_LEN, D_HEAD, N_SEGMENTS = 4, 16, 17, 8, 2
 SHAPE = {"n_head": 1, "d_head": D_HEAD}
 SPAN = AttentionSpan(MEM_LEN)
-EVALUATION = EvalConfig(TGT_LEN, MEM_LEN, eval_batch_size=BATCH)
 IDS = np.random.default_rng(5).integers(
     VOCABULARY, size=(BATCH, N_SEGMENTS * TGT_LEN + 1), dtype="int32"
 )
@@ -52,11 +50,13 @@ def assert_close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=0, atol=LOSS_TOLERANCE)
 
 
-@COMPILED
-def test_the_model_has_the_losses_of_the_reference(model, expected, jit):
+@pytest.mark.parametrize(
+    ("training", "jit"), slow_after(2, [(True, False), (False, False), (True, True)])
+)
+def test_the_model_has_the_losses_of_the_reference(model, expected, training, jit):
     @tf.function(jit_compile=jit)
     def read(ids, targets, memory):
-        hidden, memory = model(ids, memory, span=SPAN, training=True)
+        hidden, memory = model(ids, memory, span=SPAN, training=training)
         return model.nll(hidden, targets), memory
 
     memory, parts = model.initial_memory(BATCH, MEM_LEN), []
@@ -66,12 +66,10 @@ def test_the_model_has_the_losses_of_the_reference(model, expected, jit):
     assert_close(np.concatenate(parts, axis=1), expected)
 
 
-@pytest.mark.parametrize("way", ["eager", "traced", "compiled"])
-def test_cached_keys_and_values_have_them(model, expected, way):
+@COMPILED
+def test_the_cached_model_has_the_losses_of_the_reference(model, expected, jit):
     cached = CachedModel(model, SPAN, TGT_LEN)
-    read = cached.read
-    if way != "eager":
-        read = tf.function(read, jit_compile=way == "compiled", autograph=False)
+    read = tf.function(cached.read, jit_compile=jit, autograph=False)
     state, parts = cached.initial_state(BATCH), []
     for ids, targets in cut():
         hidden, state = read(tf.constant(ids), state)
@@ -79,41 +77,7 @@ def test_cached_keys_and_values_have_them(model, expected, way):
     assert_close(np.concatenate(parts, axis=1), expected)
 
 
-@COMPILED
-def test_scoring_has_them(model, expected, jit):
-    scorer = Scorer(model, SPAN, TGT_LEN, batch_size=BATCH, mask_empty_memory=False, jit=jit)
-    found = [[] for _ in range(BATCH)]
-    for piece in scorer.score([[row] for row in IDS]):
-        found[piece.stream].append(piece.nats)
-    assert_close([np.concatenate(parts) for parts in found], expected)
-
-
-@COMPILED
-def test_evaluation_has_their_sum(model, expected, jit):
-    class Text:
-        document_starts = np.zeros(0, np.int64)
-
-        def __len__(self):
-            return IDS.shape[1]
-
-        def read(self, start, stop):
-            return IDS[0, start:stop]
-
-    evaluation = EvalConfig(TGT_LEN, MEM_LEN, eval_batch_size=1)
-    score = Evaluator(model, evaluation, jit=jit).score(Text())
-    assert score.tokens == N_SEGMENTS * TGT_LEN
-    assert score.nats_per_token == pytest.approx(expected[0].mean(), abs=LOSS_TOLERANCE)
-
-
-def test_an_exported_model_has_them(model, expected, tmp_path):
-    lm = LanguageModel(model, None, EVALUATION)
-    lm.export(tmp_path / "exported", mask_empty_memory=False)
-    loaded = tf.saved_model.load(str(tmp_path / "exported"))
-    lengths = tf.fill([BATCH], IDS.shape[1])
-    found = loaded.signatures["score_ids"](ids=tf.constant(IDS), lengths=lengths)["nats"]
-    assert_close(found[:, 1:], expected)
-
-
+@pytest.mark.slow
 def test_generation_takes_the_likeliest_tokens_of_the_reference(model):
     """Greedy, so that each token is the likeliest that the reference finds after those before."""
     lm = LanguageModel(model, None, EvalConfig(TGT_LEN, MEM_LEN, same_length=True))

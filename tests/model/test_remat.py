@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from small_model import BATCH, SAME, make_ids, make_model
+from tables import slow_after
 
 from txl_tf import model as model_module
 from txl_tf.config import AttentionSpan
 from txl_tf.training.step import compute_gradients
-
-pytestmark = pytest.mark.slow
 
 SPAN = AttentionSpan(7)
 DROPPING = {"n_layer": 2, "dropout": 0.25, "dropatt": 0.5}
@@ -32,12 +31,11 @@ WAYS = {
 # change every gradient by about its size.
 TOLERANCES = {"float32": 1e-5, "mixed_bfloat16": 0.02}
 CASES = {
-    "tied": ({}, "float32", False),
+    "locked": (LOCKED, "float32", True),
     "documents": ({"untie_r": True}, "float32", True),
     "bfloat16": ({}, "mixed_bfloat16", False),
     "no_dropatt": ({"dropatt": 0.0}, "float32", False),
     "dropatt_alone": ({"dropout": 0.0}, "float32", True),
-    "locked": (LOCKED, "float32", True),
 }
 
 
@@ -59,18 +57,20 @@ def read_text(model, compute, *, has_documents=False):
 
 @pytest.mark.parametrize(
     ("case", "way"),
-    [(case, way) for case in CASES for way in ("eager", "traced")]
-    + [("documents", "compiled"), ("bfloat16", "compiled")],
+    slow_after(
+        2,
+        [(case, "eager") for case in CASES] + [("locked", "traced"), ("documents", "compiled")],
+    ),
 )
 def test_losses_memories_and_every_gradient_are_those_without(case, way):
     changes, dtype, has_documents = CASES[case]
     expected, found = (
         read_text(
             make_model(dtype=dtype, remat=remat, **DROPPING | changes),
-            WAYS[way],
+            WAYS[each_way],
             has_documents=has_documents,
         )
-        for remat in (False, True)
+        for remat, each_way in ((False, "eager"), (True, way))
     )
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -108,6 +108,5 @@ def test_an_evaluation_draws_no_masks():
 
 
 def test_a_copy_of_a_model_computes_its_layers_again_too():
-    for remat in (False, True):
-        model = make_model(remat=remat)
-        assert type(model).from_config(model.get_config()).remat is remat
+    model = make_model(remat=True)
+    assert type(model).from_config(model.get_config()).remat

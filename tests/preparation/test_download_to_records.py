@@ -78,13 +78,6 @@ def test_lm1b_takes_its_vocabulary_and_heldout_file_from_the_network(serve, tmp_
     assert read_ids(tmp_path / "data", "valid").tolist() == [0, 3, 2, 0]
 
 
-def test_an_archive_of_something_else_is_named(serve, tmp_path, monkeypatch, capsys):
-    url = serve("/x", make_zip({"other": "text"}))
-    monkeypatch.setitem(PUBLISHED_FILES, "wt2", (PublishedFile("wikitext-2-v1.zip", (url,)),))
-    assert call("wt2", tmp_path) == 1
-    assert f"`{tmp_path / 'raw'}` does not hold the files of wt2" in capsys.readouterr().err
-
-
 def test_a_damaged_archive_is_named(tmp_path, capsys):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "wikitext-2-v1.zip").write_bytes(b"no archive")

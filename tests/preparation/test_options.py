@@ -5,7 +5,7 @@ import pytest
 
 from txl_tf.cli.program import parse_flags
 from txl_tf.make_tfrecords import define_flags, make_options
-from txl_tf.preparation.options import DATASETS, DATASETS_OF_OPTION, PrepareOptions
+from txl_tf.preparation.options import PrepareOptions
 
 NAMES = {field.name for field in dataclasses.fields(PrepareOptions)}
 
@@ -23,24 +23,6 @@ def test_flags_that_are_not_given_are_the_defaults_of_the_options():
 
 def test_every_option_is_a_flag():
     assert set(define_flags()) >= NAMES
-
-
-def test_options_for_some_data_sets_are_options_for_known_ones():
-    assert set(DATASETS_OF_OPTION) <= NAMES
-    assert {name for names in DATASETS_OF_OPTION.values() for name in names} <= set(DATASETS)
-
-
-def test_lists_of_flags_become_tuples():
-    lists = ("--train=a,b*", "--special=<a>,<b>", "--cutoffs=3,7")
-    options = read("--dataset=text", "--level=word", *lists)
-    assert (options.train, options.valid) == (("a", "b*"), None)
-    assert options.special == ("<a>", "<b>")
-    assert options.cutoffs == (3, 7)
-
-
-def test_options_are_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        read("--dataset=pydoc").seed = 3
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def ptb(tmp_path):
     return tmp_path / "ptb"
 
 
-def test_texts_are_read_from_the_folder_of_the_data_and_records_go_beside_them(ptb, capsys):
+def test_records_are_written_beside_the_texts_of_the_data_folder(ptb, capsys):
     assert call("--dataset=ptb", f"--data_dir={ptb}/", *CUT, "--use_tpu=False") == 0
     with np.load(DATA / "ptb" / "ids.npz") as ids:
         for split in ("train", "valid", "test"):
@@ -48,35 +48,17 @@ def test_the_command_line_for_the_test_split_finds_the_work_done(ptb, capsys):
     )
 
 
-def test_with_a_folder_of_the_texts_records_go_to_that_of_the_data(ptb, tmp_path):
+def test_with_raw_dir_records_are_written_to_data_dir(ptb, tmp_path):
     places = (f"--raw_dir={ptb}", f"--data_dir={tmp_path / 'records'}")
     assert call("--dataset=ptb", *places, *CUT) == 0
     assert (tmp_path / "records" / "records.json").is_file()
     assert not (ptb / "tfrecords").exists()
 
 
-def test_flags_that_are_not_needed_change_no_record(ptb, tmp_path):
-    for name, more in (("1", ()), ("2", (*CUT, "--num_procs=3", "--num_passes=7", "--debug"))):
-        places = (f"--raw_dir={ptb}", f"--data_dir={tmp_path / name}")
-        assert call("--dataset=ptb", *places, *more) == 0
-    first, second = (
-        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "12"
-    )
-    assert first == second
-
-
-@pytest.mark.parametrize(
-    ("arguments", "same"),
-    [
-        (("--num_shuffle=2",), ("--num_shuffles=2",)),
-        (("--num_shuffle=3", "--num_shuffles=2"), ("--num_shuffles=2",)),
-        (("--tgt_len=32",), ("--num_shuffles=4",)),
-    ],
-)
-def test_the_number_of_orders_has_two_names(tmp_path, arguments, same):
-    for name, more in (("1", arguments), ("2", same)):
+def test_the_number_of_orders_has_two_names(tmp_path):
+    for name, flag in (("1", "--num_shuffle=2"), ("2", "--num_shuffles=2")):
         places = (f"--raw_dir={DATA / 'lm1b'}", f"--data_dir={tmp_path / name}")
-        assert call("--dataset=lm1b", *places, *more) == 0
+        assert call("--dataset=lm1b", *places, flag) == 0
     ids = [read_ids(tmp_path / name, "train") for name in "12"]
     np.testing.assert_array_equal(*ids)
 

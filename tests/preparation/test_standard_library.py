@@ -39,18 +39,6 @@ else:
 '''
 
 
-@pytest.fixture(scope="module")
-def documents():
-    root = standard_library.find_standard_library()
-    return standard_library.split_documents(standard_library.iterate_documents(root))
-
-
-@pytest.fixture(scope="module")
-def texts(documents):
-    encoded = standard_library.encode_splits(documents)
-    return {name: b"".join(parts) for name, parts in encoded.items()}
-
-
 def test_docstrings_come_in_source_order_without_indentation():
     assert standard_library.read_docstrings(SOURCE.encode()) == [
         "The module.",
@@ -108,35 +96,23 @@ def test_half_a_surrogate_pair_is_replaced():
     assert standard_library.encode_splits({"train": ["\ud800"]}) == {"train": [b"?\n\n"]}
 
 
-def test_no_document_is_in_two_splits(documents):
-    sets = [set(split) for split in documents.values()]
-    assert sum(map(len, sets)) == len(set.union(*sets))
-
-
-def test_the_corpus_is_about_two_megabytes(texts):
-    assert 1.5e6 < sum(map(len, texts.values())) < 4e6
-
-
-def test_a_twentieth_is_held_out_for_each_of_valid_and_test(texts):
-    total = sum(map(len, texts.values()))
-    assert 0.02 < len(texts["valid"]) / total < 0.1
-    assert 0.02 < len(texts["test"]) / total < 0.1
-
-
-def test_the_corpus_holds_docstrings_and_topics(texts):
-    text = b"".join(texts.values())
-    assert b"Return a shallow copy" in text
-    assert b'The "try" statement' in text
-
-
-def test_another_process_reads_the_same_bytes(texts):
+@pytest.mark.slow
+def test_two_processes_read_the_same_two_megabytes():
+    corpus = standard_library.read_standard_library()
+    texts = {name: b"".join(parts) for name, parts in corpus.items()}
+    sizes = {name: len(text) for name, text in texts.items()}
+    total = sum(sizes.values())
+    assert 1.5e6 < total < 4e6
+    assert all(0.02 < sizes[name] / total < 0.1 for name in ("valid", "test"))
+    whole = b"".join(texts.values())
+    assert b"Return a shallow copy" in whole
+    assert b'The "try" statement' in whole
     code = (
         "import hashlib; from txl_tf.preparation import standard_library as s; "
         "text = b''.join(map(b''.join, s.read_standard_library().values())); "
         "print(hashlib.sha256(text).hexdigest())"
     )
-    expected = hashlib.sha256(b"".join(texts.values())).hexdigest()
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    assert run.stdout.strip() == expected
+    assert run.stdout.strip() == hashlib.sha256(whole).hexdigest()

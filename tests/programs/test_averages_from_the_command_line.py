@@ -33,7 +33,7 @@ def evaluate(folder, capsys, *arguments):
     return score
 
 
-def test_the_flag_of_the_averages_chooses_the_weights_that_are_evaluated(finished, capsys):
+def test_evaluations_use_averages_or_weights_as_the_flag_says(finished, capsys):
     averaged, raw = (
         evaluate(finished, capsys, *arguments) for arguments in ((), ("--use_ema=false",))
     )
@@ -42,13 +42,14 @@ def test_the_flag_of_the_averages_chooses_the_weights_that_are_evaluated(finishe
     assert averaged[1] != raw[1]
 
 
-def test_the_flag_of_the_averages_chooses_those_that_a_run_is_judged_by(finished, tmp_path, capsys):
+@pytest.mark.slow
+def test_evaluations_in_training_use_the_weights_when_asked(finished, tmp_path, capsys):
     arguments = ("--ema=0.9", "--eval_every=6", "--use_ema=false", "--train_steps=6")
     assert run_main(finished / "data", tmp_path / "run", *arguments) == 0
     assert "Evaluations use the weights (ema 0.9)." in capsys.readouterr().out
 
 
-def test_an_average_of_checkpoints_is_evaluated_by_the_command_that_is_printed(finished, capsys):
+def test_the_printed_command_evaluates_an_average_of_checkpoints(finished, capsys):
     assert average.main(["average.py", str(finished / "run"), "--steps=4,12"]) == 0
     command = capsys.readouterr().out.splitlines()[-1]
     command = command.replace("DATA_DIR", str(finished / "data"))

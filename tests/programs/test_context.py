@@ -7,7 +7,6 @@ import pytest
 from small_commands import run_main
 
 import txl_tf
-from benchmarks.flag_texts import keep_last
 from txl_tf import context
 from txl_tf.analysis import context_losses
 
@@ -26,6 +25,7 @@ def other(run, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_group_of_runs_is_measured_drawn_and_stored(run, other, tmp_path, capsys, monkeypatch):
     arguments = [f"--run={run}", f"--run={other}", *CONTEXTS, f"--out={tmp_path}"]
     assert call(*arguments, "--eval_tokens=60", "--attention_lengths=9", "--share=0.5,1") == 0
@@ -62,10 +62,3 @@ def test_the_loss_is_that_of_the_model_after_each_context(run, tmp_path):
     for length, mean in zip(found["contexts"], found["losses"]["run"]["mean"], strict=True):
         scores = lm.score([ids[at - length : at + 1] for at in positions], jit="none")
         assert mean == pytest.approx(np.exp(np.mean([s.nats[-1] for s in scores])), rel=1e-5)
-
-
-def test_a_split_shorter_than_the_contexts_is_one_line(run, tmp_path, capsys):
-    arguments = keep_last([*CONTEXTS, f"--out={tmp_path / 'out'}", "--max_context=150"])
-    assert call(f"--run={run}", *arguments) == 1
-    *_, line = capsys.readouterr().err.splitlines()
-    assert "longer than the longest context, 149. Received: 101 tokens" in line

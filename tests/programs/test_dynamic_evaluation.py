@@ -1,7 +1,6 @@
 """`python -m txl_tf.evaluate --dynamic` and its search."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -66,14 +65,6 @@ def test_a_split_is_scored_and_the_run_is_not_changed(run, capsys):
     assert again["loss_nats"] != dynamic["loss_nats"]
 
 
-def test_a_learning_rate_of_0_is_the_static_evaluation(run, capsys):
-    static = call_json(capsys, run, "--lanes=1", "--jit=none")
-    assert call(run, *STEPS, "--dynamic_learning_rate=0", "--json") == 0
-    out, err = capsys.readouterr()
-    assert json.loads(out)["loss_nats"] == static["loss_nats"]
-    assert "With a learning rate of 0 the evaluation is static." in err
-
-
 def test_the_table_names_rule_and_lanes(run, capsys):
     assert call(run, *keep_last([*STEPS, "--dynamic_rule=sgd", "--dynamic_n_batches=200"])) == 0
     out = capsys.readouterr().out
@@ -81,6 +72,7 @@ def test_the_table_names_rule_and_lanes(run, capsys):
     assert "lanes       1\n" in out
 
 
+@pytest.mark.slow
 def test_a_search_is_kept_for_the_next_evaluation(run, capsys):
     assert call(run, *STEPS, "--tune", "--max_segments=5", "--dynamic_learning_rate=1e-3") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -100,33 +92,7 @@ def test_a_search_is_kept_for_the_next_evaluation(run, capsys):
     assert other["dynamic"]["rule"] == "sgd"
 
 
-def test_a_search_begins_far_above_the_rates_that_gain(run, tmp_path, capsys):
-    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("dynamic"))
-    flags = ("--tune", "--dynamic_rule=sgd", "--dynamic_learning_rate=1e6", "--max_segments=5")
-    assert call(tmp_path / "run", "--dynamic", "--jit=none", *flags) == 0
-    out = capsys.readouterr().out
-    assert "learning_rate 1e+06, decay 0.003" in out
-    kept = json.loads((tmp_path / "run" / "dynamic" / "tuned.json").read_text())
-    assert kept["dynamic_nats"] < kept["static_nats"]
-
-
-def test_a_search_that_gains_nothing_keeps_nothing(run, tmp_path, capsys):
-    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("dynamic"))
-    flags = ("--tune", "--dynamic_rule=sgd", "--max_segments=1")  # scored before the first step
-    assert call(tmp_path / "run", "--dynamic", "--jit=none", *flags) == 1
-    assert "no rates that were tried give a lower loss" in capsys.readouterr().err
-    assert not list((tmp_path / "run" / "dynamic").iterdir())
-
-
-def test_a_run_that_cannot_be_written_is_refused_before_the_search(run, tmp_path, capsys):
-    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("dynamic"))
-    (tmp_path / "run" / "dynamic").touch()
-    assert call(tmp_path / "run", "--dynamic", "--tune", "--dynamic_rule=sgd") == 1
-    out, err = capsys.readouterr()
-    assert "--tune cannot keep what it finds" in err
-    assert "static" not in out
-
-
+@pytest.mark.slow
 def test_a_recipe_has_its_own_span(run, capsys):
     recipe = DYNAMIC_RECIPES["wt103"]
     flags = ("--dynamic_recipe=wt103", "--dynamic_n_batches=2", "--jit=none")

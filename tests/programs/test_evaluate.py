@@ -14,15 +14,11 @@ from small_commands import N_TEST, run_main, write_data, write_words
 
 import txl_tf
 from txl_tf import evaluate, presets
-from txl_tf.config import ModelConfig
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.presets import Preset
-from txl_tf.runs import data_place
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import VOCABULARY_NAME, read_run_config
-
-pytestmark = pytest.mark.slow
 
 SPAN = {"tgt_len": 3, "mem_len": 13, "same_length": True, "clamp_len": 9}
 
@@ -63,6 +59,7 @@ def score(run, config, split="test", **counting):
     return evaluator.score_lanes(evaluator.cut_lanes(tokens, **{"warm_len": 0, **counting}))
 
 
+@pytest.mark.slow
 def test_precision_scores_the_quantized_model(run, capsys):
     records = [
         evaluate_as_json(capsys, "--run", run, "--precision", p) for p in ("float32", "int8")
@@ -73,26 +70,6 @@ def test_precision_scores_the_quantized_model(run, capsys):
     assert [record["precision"] for record in records] == ["float32", "int8"]
     assert call("--run", run, "--precision=int8", "--dynamic") == 2
     assert "--dynamic needs --precision=float32" in capsys.readouterr().err
-
-
-def test_a_run_is_evaluated_with_the_span_of_its_preset_beside_its_figure(run, preset, capsys):
-    assert call("--run", run, "--preset", "sota") == 0
-    out = capsys.readouterr().out
-    rows = read_rows(out)
-    expected = score(run, presets.get(preset).evaluation, warm_len=52)
-    assert out.startswith(
-        "Scoring test with tgt_len 3, mem_len 13, same_length true, clamp_len 9, 4 lanes, "
-        "warmed by 54 tokens.\n"
-    )
-    assert rows["data"] == "words, split test"
-    assert rows["checkpoint"] == str(run / "checkpoints" / "ckpt-12")
-    assert rows["span"] == "tgt_len 3, mem_len 13, same_length true, clamp_len 9"
-    assert rows["lanes"] == "4, warmed by 54 tokens"
-    assert rows["tokens"] == f"{N_TEST - 1}"
-    assert rows["loss"] == f"{expected.nats_per_token:.4f} nats"
-    assert rows["perplexity"] == f"{expected.perplexity:.2f}"
-    assert rows["published"] == "7.5 perplexity (words_tiny)"
-    assert " tokens/s: " in rows["speed"]
 
 
 def test_the_object_holds_what_the_table_says(run, preset, capsys):
@@ -135,19 +112,7 @@ def test_the_object_holds_what_the_table_says(run, preset, capsys):
     }
 
 
-def test_without_a_preset_the_runs_own_config_decides(run, capsys):
-    record = evaluate_as_json(capsys, run)
-    assert record["evaluation"] == read_run_config(str(run)).evaluation.to_json()
-    assert (record["recipe"], record["published"], record["published_split"]) == (None, "", "")
-
-
-def test_the_number_is_the_same_in_any_lanes(run, capsys):
-    nats = [
-        evaluate_as_json(capsys, run, f"--lanes={n_lanes}")["loss_nats"] for n_lanes in (1, 3, 16)
-    ]
-    assert nats == [pytest.approx(nats[0], abs=1e-3)] * 3
-
-
+@pytest.mark.slow
 def test_cold_lanes_are_those_of_the_release(run, capsys):
     capsys.readouterr()
     assert call(run, "--warm_lanes=false", "--lanes=4") == 0
@@ -164,25 +129,11 @@ def test_cold_lanes_are_those_of_the_release(run, capsys):
     assert rows["loss"] == f"{expected.nats_per_token:.4f} nats"
 
 
-def test_lanes_can_be_cold_and_count_every_token(run, capsys):
-    record = evaluate_as_json(capsys, run, "--warm_len=0", "--lanes=4")
-    config = dataclasses.replace(read_run_config(str(run)).evaluation, eval_batch_size=4)
-    assert record["tokens"] == N_TEST - 1
-    assert record["loss_nats"] == pytest.approx(score(run, config).nats_per_token, rel=1e-6)
-
-
 def test_flags_change_the_span(run, preset, capsys):
     flags = ["--tgt_len=5", "--mem_len=17", "--nosame_length", "--clamp_len=-1", "--lanes=2"]
     record = evaluate_as_json(capsys, run, f"--preset={preset}", *flags)
     config = txl_tf.EvalConfig(5, 17, same_length=False, clamp_len=-1, eval_batch_size=2)
     assert record["evaluation"] == config.to_json()
-
-
-def test_the_first_name_of_the_flag_is_still_accepted(run, preset, capsys):
-    records = [evaluate_as_json(capsys, run, f"--{name}=sota") for name in ("preset", "recipe")]
-    assert [record["evaluation"]["mem_len"] for record in records] == [
-        presets.get(preset).evaluation.mem_len
-    ] * 2
 
 
 def test_a_figure_that_was_measured_otherwise_says_how(run, preset, capsys):
@@ -203,6 +154,7 @@ def test_the_split_valid_is_shown_beside_its_own_figure(run, preset, monkeypatch
     assert (record["published"], record["published_split"]) == ("6.5 perplexity", "valid")
 
 
+@pytest.mark.slow
 def test_all_ways_to_evaluate_give_one_number(tmp_path, capsys):
     data, folder = write_data(tmp_path / "data"), tmp_path / "run"
     flags = ("--eval_every=12", "--do_eval", "--eval_batch_size=7")
@@ -228,63 +180,39 @@ def read_last(path):
     return json.loads(path.read_text().splitlines()[-1])
 
 
-@pytest.fixture(scope="module", params=["word", "char"])
-def unknown_run(request, tmp_path_factory):
-    """A run on records of which a symbol, number 3, stands for unknown ones; and the level."""
+@pytest.fixture(scope="module")
+def unknown_run(tmp_path_factory):
+    """A run on records of characters of which number 3 stands for unknown ones."""
     folder = tmp_path_factory.mktemp("unknown")
     symbols = ("a", "b", "c", "?", *"defghij")
     rng = np.random.default_rng(11)
     write_records(
         folder / "run" / "records",
         dataset="words",
-        vocabulary=Vocabulary(request.param, symbols, unknown="?"),
+        vocabulary=Vocabulary("char", symbols, unknown="?"),
         splits={"train": [rng.integers(0, 11, 307)], "valid": [np.arange(101) % 4]},
     )
     assert run_main(folder / "run" / "records", folder / "run") == 0
-    return folder / "run", request.param
+    return folder / "run"
 
 
-def test_unknown_tokens_are_counted_in_the_table_and_warned_of(unknown_run, capsys):
-    run, level = unknown_run
-    assert call(run) == 0
+@pytest.mark.slow
+def test_unknown_tokens_are_counted_and_warned_of(unknown_run, capsys):
+    assert call(unknown_run) == 0
     out, err = capsys.readouterr()
     rows = read_rows(out)
     assert rows["unknown"] == "25 (25.00%)"
     (line,) = [line for line in err.splitlines() if line.startswith("warning: ")]
     assert line.startswith("warning: 25 (25.00%) of 100 scored tokens are ?: ")
-    if level == "char":
-        assert rows["bpc"] == "- (there are unknown characters)"
-
-
-def test_unknown_tokens_are_counted_in_the_object_and_in_evaluations(unknown_run, capsys):
-    run, level = unknown_run
-    record = evaluate_as_json(capsys, run)
-    for found in (record, read_last(run / "evaluations.jsonl")):
+    assert rows["bpc"] == "- (there are unknown characters)"
+    record = evaluate_as_json(capsys, unknown_run)
+    for found in (record, read_last(unknown_run / "evaluations.jsonl")):
         assert (found["unknown_tokens"], found["unknown_share"]) == (25, 0.25)
         assert found["bits_per_token"] == pytest.approx(found["loss_nats"] / math.log(2))
-        assert found.get("bpc", "missing") == (None if level == "char" else "missing")
+        assert found["bpc"] is None
 
 
-def test_an_evaluation_after_training_warns_of_unknown_tokens(unknown_run, capsys):
-    run, _ = unknown_run
-    assert run_main(run / "records", run, "--do_train=false", "--do_eval") == 0
-    out, err = capsys.readouterr()
-    assert "| 100 tokens, 25 (25.00%) unknown | 2 lanes, warmed by 30 tokens\n" in out
-    assert "warning: 25 (25.00%) of 100 scored tokens are ?: " in err
-
-
-def test_a_lane_alone_is_neither_warm_nor_cold(run, capsys):
-    assert call(run, "--lanes=1") == 0
-    assert read_rows(capsys.readouterr().out)["lanes"] == "1"
-
-
-def test_a_part_of_a_split_says_so(run, capsys):
-    assert call(run, "--max_segments=3", "--lanes=2") == 0
-    assert read_rows(capsys.readouterr().out)["tokens"] == f"30 of {N_TEST - 1}"
-    last = (run / "evaluations.jsonl").read_text().splitlines()[-1]
-    assert not json.loads(last)["is_whole"]
-
-
+@pytest.mark.slow
 def test_evaluations_are_kept_with_how_they_counted(run, capsys):
     warm = evaluate_as_json(capsys, run, "--warm_len=4", "--split=valid")
     cold = evaluate_as_json(capsys, run, "--warm_lanes=false")
@@ -296,30 +224,12 @@ def test_evaluations_are_kept_with_how_they_counted(run, capsys):
     assert (cold["warm_len"], cold["as_release"]) == (0, True)
 
 
-def test_a_checkpoint_can_be_named(run, capsys):
-    path = run / "checkpoints" / "ckpt-4"
-    assert evaluate_as_json(capsys, run, "--checkpoint", path)["step"] == 4
-
-
-def test_the_split_valid_serves_where_there_is_no_test(run, tmp_path, capsys):
-    write_words(tmp_path / "data", valid=61)
-    record = evaluate_as_json(capsys, run, "--data_dir", tmp_path / "data")
-    assert (record["split"], record["tokens"]) == ("valid", 60)
-
-
 @pytest.fixture
 def bare_run(run, tmp_path):
     """The run as it is without a vocabulary, as an import of weights alone."""
     shutil.copytree(run, tmp_path / "bare")
     (tmp_path / "bare" / VOCABULARY_NAME).unlink()
     return tmp_path / "bare"
-
-
-def test_a_run_without_a_vocabulary_takes_the_records_ids(bare_run, capsys):
-    assert call(bare_run) == 0
-    assert "has no vocabulary: its ids are assumed to be those of the records.\n" in (
-        capsys.readouterr().out
-    )
 
 
 def test_records_of_another_size_are_refused_without_a_vocabulary(bare_run, tmp_path, capsys):
@@ -330,53 +240,7 @@ def test_records_of_another_size_are_refused_without_a_vocabulary(bare_run, tmp_
     assert line.endswith(f"bare` has 11 symbols; the records in {data} have 13")
 
 
-def test_bytes_are_measured_in_bits(tmp_path, capsys):
-    write_words(tmp_path / "data", "byte", train=307, test=61)
-    assert run_main(tmp_path / "data", tmp_path / "run") == 0
-    capsys.readouterr()
-    assert call(tmp_path / "run", "--data_dir", tmp_path / "data") == 0
-    rows = read_rows(capsys.readouterr().out)
-    nats = float(rows["loss"].removesuffix(" nats"))
-    assert float(rows["bpc"]) == pytest.approx(nats / math.log(2), abs=2e-4)  # 4 digits
-    assert "published" not in rows  # no preset has a model of this shape
-
-
-def test_a_run_without_records_of_its_own_is_evaluated_on_those_it_was_trained_on(
-    run, monkeypatch, capsys
-):
-    monkeypatch.setattr(data_place, "RECORDS_NAME", "none")
-    record = evaluate_as_json(capsys, run)
-    assert (record["split"], record["tokens"]) == ("valid", 100)
-    assert txl_tf.load(run).evaluate("valid").tokens == 100
-
-
-def test_the_program_runs_compiled_from_the_command_line(run):
-    command = [sys.executable, "-m", "txl_tf.evaluate", "--run", run, "--json"]
-    root = ROOT
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["tokens"] == N_TEST - 1
-    assert "Scoring test with tgt_len 5, mem_len 7, " in done.stderr
-
-
-@pytest.mark.parametrize("name", presets.names())
-def test_the_preset_of_a_model_is_found_by_its_shape(name):
-    model = dataclasses.replace(
-        presets.model(name), n_token=800_011, dropout=0.5, dropatt=0.5, init_std=0.5, cutoffs=(7,)
-    )
-    assert presets.find(model, name.partition("_")[0]) == name
-
-
-def test_no_preset_is_found_for_another_shape():
-    assert presets.find(ModelConfig(n_token=27), "text8") is None
-
-
-def test_more_lanes_than_segments_are_not_made(run, capsys):
-    many = evaluate_as_json(capsys, run, "--lanes=100000", "--tgt_len=10")
-    assert many["evaluation"]["eval_batch_size"] == 15
-    assert many["tokens"] == N_TEST - 1
-
-
+@pytest.mark.slow
 def test_sliding_windows_read_no_memory(run, capsys):
     arguments = [run, "--stride=2", "--tgt_len=5"]
     found = evaluate_as_json(capsys, *arguments)
@@ -387,3 +251,13 @@ def test_sliding_windows_read_no_memory(run, capsys):
     out = capsys.readouterr().out
     assert "in windows of 5 tokens that move by 2, without memory." in out
     assert "sliding windows with a stride of 2" in read_rows(out)["lanes"]
+
+
+@pytest.mark.slow
+def test_the_program_runs_compiled_from_the_command_line(run):
+    command = [sys.executable, "-m", "txl_tf.evaluate", "--run", run, "--json"]
+    root = ROOT
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["tokens"] == N_TEST - 1
+    assert "Scoring test with tgt_len 5, mem_len 7, " in done.stderr

@@ -1,15 +1,12 @@
 """What XLA compiles is decided when a run starts, and kept when it resumes."""
 
-import json
 import shutil
 
 import numpy as np
 import pytest
 from small_commands import read_weights, run_main, write_data
-from small_runs import stop_after
 
 from txl_tf import train_gpu
-from txl_tf.compilation import choose_jit
 from txl_tf.runs.folder import read_run_config
 
 CHAINS = "XLA compiles the chains of operations between the matrix products.\n"
@@ -23,21 +20,23 @@ def set_rule(monkeypatch, choice):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Records, a whole run of 12 steps, and one that was stopped; `auto` chose chains for both."""
+def whole(tmp_path_factory):
+    """A run of 12 steps for which `auto` chose chains, with a checkpoint of 8."""
     folder = tmp_path_factory.mktemp("begun")
     write_data(folder / "data")
     with pytest.MonkeyPatch.context() as patch:
         set_rule(patch, "chains")
-        assert run_main(folder / "data", folder / "whole", "--jit=auto") == 0
-        with stop_after(8):
-            run_main(folder / "data", folder / "stopped", "--jit=auto")
-    return folder
+        assert run_main(folder / "data", folder / "run", "--jit=auto") == 0
+    return folder / "run"
 
 
 @pytest.fixture
-def stopped(folder, tmp_path):
-    return shutil.copytree(folder / "stopped", tmp_path / "run")
+def stopped(whole, tmp_path):
+    """The run as it was after 8 steps."""
+    run = shutil.copytree(whole, tmp_path / "run")
+    for path in (run / "checkpoints").glob("ckpt-12.*"):
+        path.unlink()
+    return run
 
 
 def resume(run, *flags):
@@ -49,34 +48,27 @@ def read_jit(run):
     return read_run_config(str(run)).training.jit
 
 
-def test_a_run_stores_the_choice_and_not_auto(tmp_path):
-    arguments = ("--jit=auto", "--precision=bfloat16", "--train_steps=1")
-    assert run_main(write_data(tmp_path / "data"), tmp_path / "run", *arguments) == 0
-    assert read_jit(tmp_path / "run") == choose_jit("auto", "bfloat16")
-
-
-def test_a_resumed_run_repeats_the_choice_bit_for_bit_under_another_rule(
-    folder, stopped, monkeypatch, capsys
-):
+@pytest.mark.slow
+def test_a_resumed_run_keeps_the_choice_under_another_rule(whole, stopped, monkeypatch, capsys):
     set_rule(monkeypatch, "none")
     assert resume(stopped) == 0
     out = capsys.readouterr().out
-    assert "Resuming from step 4." in out
+    assert "Resuming from step 8." in out
     assert CHAINS in out
     assert "jit is now" not in out
     assert read_jit(stopped) == "chains"
-    for found, expected in zip(*map(read_weights, (stopped, folder / "whole")), strict=True):
+    for found, expected in zip(*map(read_weights, (stopped, whole)), strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize(("flag", "rule"), [("--jit=none", "chains"), ("--jit=auto", "none")])
-def test_a_choice_changed_on_purpose_is_told_and_kept(flag, rule, stopped, monkeypatch, capsys):
-    set_rule(monkeypatch, rule)
-    assert resume(stopped, flag) == 0
+@pytest.mark.slow
+def test_a_choice_changed_on_purpose_is_told_and_kept(stopped, monkeypatch, capsys):
+    set_rule(monkeypatch, "none")
+    assert resume(stopped, "--jit=auto") == 0
     out = capsys.readouterr().out
     assert NOTHING in out
     assert (
-        "jit is now none instead of chains: from step 4 on, numbers may be rounded differently.\n"
+        "jit is now none instead of chains: from step 8 on, numbers may be rounded differently.\n"
     ) in out
     assert read_jit(stopped) == "none"
     set_rule(monkeypatch, "chains")
@@ -86,23 +78,10 @@ def test_a_choice_changed_on_purpose_is_told_and_kept(flag, rule, stopped, monke
     assert "jit is now" not in out
 
 
-def test_a_run_of_an_older_version_chooses_when_it_resumes(stopped, monkeypatch, capsys):
-    path = stopped / "config.json"
-    content = json.loads(path.read_text())
-    del content["training"]["jit"]
-    path.write_text(json.dumps(content))
-    set_rule(monkeypatch, "none")
-    assert resume(stopped) == 0
-    out = capsys.readouterr().out
-    assert NOTHING in out
-    assert "jit is now" not in out
-    assert read_jit(stopped) == "none"
-
-
 def test_a_dry_run_tells_another_choice(stopped, capsys):
     assert resume(stopped, "--dry_run", "--jit=none") == 0
     out = capsys.readouterr().out
-    assert "\njit         jit is now none instead of chains: from step 4 on, " in out
+    assert "\njit         jit is now none instead of chains: from step 8 on, " in out
     assert "train_steps is now" not in out
     assert read_jit(stopped) == "chains"
 

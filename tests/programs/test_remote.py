@@ -41,14 +41,11 @@ def test_a_data_set_at_an_address_is_that_of_a_folder(address, tmp_path):
         there = read_ids(f"{address}/data", split)
         np.testing.assert_array_equal(there, read_ids(tmp_path / "here", split))
     assert not list(tmp_path.glob("ram:*"))
-
-
-def test_a_data_set_at_an_address_is_not_overwritten_unasked(address):
-    write_data(f"{address}/data")
     with pytest.raises(RecordError, match=f"`{address}/data` already holds a data set"):
         write_data(f"{address}/data")
 
 
+@pytest.mark.slow
 def test_a_run_at_an_address_trains_resumes_and_is_averaged(address, tmp_path, capsys):
     data_dir, model_dir = write_data(tmp_path / "data"), f"{address}/run"
     more = ("--save_steps=4", "--eval_every=6", "--do_eval", "--keep_checkpoints=2")
@@ -124,7 +121,7 @@ def test_an_unknown_scheme_is_one_line(flag, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["attention", "context", "evaluate"])
-def test_a_program_that_needs_a_run_folder_says_how_to_make_one_of_a_shared_model(name, capsys):
+def test_a_shared_model_in_place_of_a_run_folder_is_one_line(name, capsys):
     main = importlib.import_module(f"txl_tf.{name}").main
     assert main(["x", "--run=hf://user/model"]) == 1
     assert 'txl_tf.load("hf://user/model").save("FOLDER")' in read_error(capsys)
@@ -136,11 +133,6 @@ def test_an_unknown_scheme_of_a_run_is_one_line(name, tmp_path, capsys):
     more = {"score": [__file__], "generate": ["--prompt=a"], "export": [f"--out={tmp_path / 'a'}"]}
     assert main(["x", "--run=s3://bucket/a", *more.get(name, [])]) == 1
     assert read_error(capsys).endswith("Received: s3://")
-
-
-def test_an_unknown_scheme_is_no_run():
-    with pytest.raises(UserError, match=r"`s3://bucket/a/config.json` must be .*Received: s3://"):
-        txl_tf.load("s3://bucket/a")
 
 
 @pytest.fixture
@@ -159,11 +151,6 @@ def test_an_address_that_cannot_be_reached_is_one_line(flag, no_network, tmp_pat
     line = read_error(capsys)
     assert line.startswith("train_gpu.py: `gs://bucket/a")
     assert line.endswith("`: Could not resolve host")
-
-
-def test_a_run_that_cannot_be_reached_is_an_error(no_network):
-    with pytest.raises(UserError, match=r"^`gs://bucket/a/config\.json`: Could not resolve host$"):
-        txl_tf.load("gs://bucket/a")
 
 
 def test_an_address_that_does_not_answer_is_given_up(monkeypatch, capsys):

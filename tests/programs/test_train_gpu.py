@@ -1,7 +1,6 @@
 """The training program from its command line to its files, on tiny records."""
 
 import dataclasses
-import json
 import shlex
 import shutil
 import subprocess
@@ -10,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from forked_programs import run_forked
 from small_commands import (
     N_TOKEN,
     N_VALID,
@@ -28,9 +26,7 @@ import txl_tf
 from tests.soak import kill_resume
 from txl_tf import train_gpu
 from txl_tf.data import open_records
-from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.runs.checkpoint_files import list_checkpoints
-from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import read_run_config
 
 
@@ -55,6 +51,7 @@ def run_copy(finished, tmp_path):
     return tmp_path / "copy"
 
 
+@pytest.mark.slow
 def test_the_program_trains_and_evaluates_from_the_command_line(data_dir, tmp_path):
     arguments = make_arguments(data_dir, tmp_path / "run", "--do_eval", "--jit=whole")
     done = subprocess.run(
@@ -66,46 +63,10 @@ def test_the_program_trains_and_evaluates_from_the_command_line(data_dir, tmp_pa
     assert [record["step"] for record in read_log(tmp_path / "run")] == [4, 8, 12]
 
 
-def test_replicas_on_the_cpu_train_as_one(data_dir, tmp_path):
-    arguments = ("--dropout=0", "--dropatt=0", "--train_batch_size=6", "--tgt_len=3")
-    assert run_main(data_dir, tmp_path / "1", *arguments) == 0
-    # In a process of its own: two strategies over the same devices disturb each other.
-    command = make_arguments(data_dir, tmp_path / "2", *arguments, "--cpu_replicas=2")
-    run_forked(command, tmp_path / "output")
-    losses = [[line["loss_nats"] for line in read_log(tmp_path / count)] for count in ("1", "2")]
-    np.testing.assert_allclose(*losses, rtol=1e-5)  # their sums are made in another order
-
-
+@pytest.mark.slow
 def test_a_killed_run_resumes_bit_for_bit(capsys):
     assert kill_resume.main(["kill_resume.py", "--kills=1", "--kinds=plain", "--steps=60"]) == 0
     assert "1 kills" in capsys.readouterr().out
-
-
-def test_segments_get_longer_on_the_command_line(data_dir, tmp_path, capsys):
-    arguments = ("--tgt_len_schedule=2:5,6:2", "--tgt_len=3", "--remat")
-    assert run_main(data_dir, tmp_path / "run", *arguments) == 0
-    assert ", 30 steps with segments of 3\n" in capsys.readouterr().out
-    training = read_run_config(str(tmp_path / "run")).training
-    assert (training.tgt_len_schedule, training.remat) == (((2, 5), (6, 2)), True)
-
-
-def test_a_wrong_flag_is_answered_without_tensorflow():
-    code = (
-        "import sys; from txl_tf import train_gpu; "
-        "status = train_gpu.main(['train_gpu.py', '--n_layers=3']); "
-        "sys.exit('tensorflow was imported' if 'tensorflow' in sys.modules else status)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=PROGRAM.parent,
-    )
-    assert (done.returncode, done.stderr) == (
-        2,
-        "train_gpu.py: unknown flag --n_layers. Did you mean --n_layer?\n",
-    )
 
 
 def test_a_finished_run_says_so_and_changes_nothing(run_copy, capsys):
@@ -116,27 +77,6 @@ def test_a_finished_run_says_so_and_changes_nothing(run_copy, capsys):
     assert [record["step"] for record in read_log(run_copy / "run")] == [4, 8, 12]
 
 
-def test_an_evaluation_alone_takes_its_own_spans(finished, capsys):
-    arguments = ("--do_train=false", "--do_eval", "--tgt_len=3", "--mem_len=17", "--same_length")
-    assert run_main(finished / "data", finished / "run", *arguments) == 0
-    ((step, loss),) = read_scores(out := capsys.readouterr().out)
-    assert "clamp_len -1, 2 lanes, warmed by 51 tokens.\n" in out
-    assert out.endswith("| 100 tokens | 2 lanes, warmed by 51 tokens\n")
-    config = read_run_config(str(finished / "run"))
-    model = txl_tf.TransformerXL(config.model)
-    load_weights(model, str(finished / "run" / "checkpoints" / "ckpt-12"))
-    evaluation = txl_tf.EvalConfig(3, 17, same_length=True, eval_batch_size=2)
-    score = Evaluator(model, evaluation).score(open_records(finished / "data").split("valid"))
-    assert step == 12
-    assert loss == pytest.approx(score.nats_per_token, abs=1e-4)  # printed with 4 digits
-
-
-def test_an_evaluation_needs_no_flags_of_the_model(finished, capsys):
-    places = [f"--data_dir={finished / 'data'}", f"--model_dir={finished / 'run'}"]
-    assert train_gpu.main(["x", *places, "--do_train=false", "--do_eval", "--jit=none"]) == 0
-    assert [step for step, _ in read_scores(capsys.readouterr().out)] == [12]
-
-
 def test_every_checkpoint_from_a_step_on_is_evaluated(finished, capsys):
     arguments = ("--do_eval_only", "--start_eval_steps=8")
     assert run_main(finished / "data", finished / "run", *arguments) == 0
@@ -145,60 +85,21 @@ def test_every_checkpoint_from_a_step_on_is_evaluated(finished, capsys):
     assert scores[0][1] != scores[1][1]
 
 
-def test_a_checkpoint_by_its_path_is_evaluated(finished, capsys):
-    path = finished / "run" / "checkpoints" / "ckpt-4"
-    arguments = ("--do_train=false", "--do_eval", f"--eval_ckpt_path={path}")
-    assert run_main(finished / "data", finished / "run", *arguments) == 0
-    assert [step for step, _ in read_scores(capsys.readouterr().out)] == [4]
-
-
 def test_an_evaluation_of_some_batches_says_that_it_is_not_whole(finished, capsys):
     arguments = ("--do_train=false", "--do_eval", "--max_eval_batch=3")
     assert run_main(finished / "data", finished / "run", *arguments) == 0
     assert "| 30 tokens of " in capsys.readouterr().out
 
 
-def test_a_run_whose_newest_checkpoint_was_deleted_resumes_from_the_one_before(run_copy, capsys):
+def test_a_run_without_its_newest_checkpoint_resumes_from_the_one_before(run_copy, capsys):
     for path in (run_copy / "run" / "checkpoints").glob("ckpt-12.*"):
         path.unlink()
-    assert run_main(run_copy / "data", run_copy / "run") == 0
-    assert "Resuming from step 8" in capsys.readouterr().out
+    warm_start = "--warm_start_path=none/ckpt-3"  # need not be there any more
+    assert run_main(run_copy / "data", run_copy / "run", warm_start) == 0
+    message = "Resuming from step 8. --warm_start_path is ignored: it is for new runs"
+    assert message in capsys.readouterr().out
     assert [record["step"] for record in read_log(run_copy / "run")] == [4, 8, 12]
     assert [step for step, _ in list_checkpoints(str(run_copy / "run"))] == [4, 8, 12]
-
-
-def find_shard(folder):
-    (path,) = folder.glob("train-*")
-    return path
-
-
-def flip_byte(folder):
-    path = find_shard(folder)
-    data = bytearray(path.read_bytes())
-    data[3 * (53 + 16) + 12 + 20] ^= 1  # in the payload of record 3
-    path.write_bytes(data)
-
-
-def drop_symbols(folder):
-    path = folder / "records.json"
-    content = json.loads(path.read_text())
-    del content["vocabulary"]["symbols"][7:]
-    path.write_text(json.dumps(content))
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (flip_byte, "record 3: corrupt, its checksum or length is wrong"),
-        (drop_symbols, "but the vocabulary has 7 symbols"),
-    ],
-)
-def test_damaged_records_are_one_line(data_dir, tmp_path, capsys, damage, message):
-    damage(data_dir)
-    assert run_main(data_dir, tmp_path / "run") == 1
-    *_, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("train_gpu.py: ")
-    assert message in line
 
 
 def test_a_training_that_diverges_is_one_line(data_dir, tmp_path, capsys):
@@ -213,7 +114,7 @@ def read_dry_run(out):
     return dict(line.split(maxsplit=1) for line in out.splitlines()[1:] if line[0] != " ")
 
 
-def test_a_dry_run_tells_what_a_new_run_takes_and_makes_nothing(data_dir, tmp_path, capsys):
+def test_a_dry_run_describes_a_new_run_and_makes_nothing(data_dir, tmp_path, capsys):
     arguments = ("--dry_run", "--do_eval", "--eval_every=5", "--cpu_replicas=3")
     assert run_main(data_dir, tmp_path / "run", *arguments) == 0
     out = capsys.readouterr().out
@@ -235,7 +136,7 @@ def list_all(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-def test_a_dry_run_tells_how_a_run_would_go_on_and_changes_nothing(finished, capsys):
+def test_a_dry_run_describes_a_resumed_run_and_changes_nothing(finished, capsys):
     before = list_all(finished)
     assert run_main(finished / "data", finished / "run", "--train_steps=17", "--dry_run") == 0
     found = read_dry_run(capsys.readouterr().out)
@@ -244,17 +145,6 @@ def test_a_dry_run_tells_how_a_run_would_go_on_and_changes_nothing(finished, cap
     assert found["schedule"].startswith("train_steps is now 17 instead of 12: ")
     assert found["evaluation"] == "none"
     assert list_all(finished) == before
-
-
-@pytest.fixture(scope="module")
-def sampling(tmp_path_factory):
-    """Runs with dropout that are evaluated in training, with samples and without."""
-    folder = tmp_path_factory.mktemp("sampling")
-    write_data(folder / "data")
-    for name, count in (("with", 7), ("without", 0)):
-        arguments = ("--eval_every=3", "--iterations=1", "--ema=0.9", f"--sample_tokens={count}")
-        assert run_main(folder / "data", folder / name, *arguments) == 0
-    return folder
 
 
 def read_samples(model_dir):
@@ -268,43 +158,22 @@ def read_samples(model_dir):
     }
 
 
-def test_evaluations_in_training_show_a_sample(sampling):
-    samples = read_samples(sampling / "with")
-    assert set(samples) == {3, 6, 9, 12}
-    prompt = open_records(sampling / "data").split("valid").read(0, 32)
+@pytest.mark.slow
+def test_samples_are_shown_and_change_no_number_of_the_training(data_dir, tmp_path):
+    runs = tmp_path / "with", tmp_path / "without"
+    for run, count in zip(runs, (7, 0), strict=True):
+        flags = ("--eval_every=6", "--iterations=1", "--ema=0.9", f"--sample_tokens={count}")
+        assert run_main(data_dir, run, *flags) == 0
+    samples = read_samples(runs[0])
+    assert set(samples) == {6, 12}
+    prompt = open_records(data_dir).split("valid").read(0, 32)
     words = " ".join(f"w{index}" for index in prompt)
     assert all(text.startswith(f"Prompt:\n\n    {words}") for text in samples.values())
-    assert not read_samples(sampling / "without")
-
-
-def test_samples_change_no_number_of_the_training(sampling):
-    logs = [read_log(sampling / name) for name in ("with", "without")]
-    unequal = {"tokens_per_second", "peak_memory_bytes"}
-    found, expected = (
-        [{key: line[key] for key in line if key not in unequal} for line in log] for log in logs
-    )
-    assert found == expected
-    texts = [(sampling / name / "validation.jsonl").read_text() for name in ("with", "without")]
-    assert texts[0] == texts[1]
-    for one, other in zip(*(read_weights(sampling / n) for n in ("with", "without")), strict=True):
+    assert not read_samples(runs[1])
+    losses = [[line["loss_nats"] for line in read_log(run)] for run in runs]
+    assert losses[0] == losses[1]
+    for one, other in zip(*map(read_weights, runs), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_a_run_knows_its_flags_and_its_data(run_copy, capsys):
-    assert train_gpu.main(["x", f"--model_dir={run_copy / 'run'}", "--jit=none"]) == 0
-    assert "All 12 steps are done." in capsys.readouterr().out
-
-
-def test_a_run_is_extended_by_the_flag_of_its_steps_alone(run_copy):
-    place = f"--model_dir={run_copy / 'run'}"
-    assert train_gpu.main(["x", place, "--train_steps=17", "--save_steps=5", "--jit=none"]) == 0
-    assert [step for step, _ in list_checkpoints(str(run_copy / "run"))] == [4, 8, 12, 15, 17]
-
-
-def test_a_run_is_evaluated_on_the_data_that_it_knows(finished, capsys):
-    arguments = [f"--model_dir={finished / 'run'}", "--do_train=false", "--do_eval", "--jit=none"]
-    assert train_gpu.main(["x", *arguments]) == 0
-    assert [step for step, _ in read_scores(capsys.readouterr().out)] == [12]
 
 
 def test_the_command_of_a_warm_start_that_is_printed_runs(run_copy, capsys):
@@ -334,39 +203,7 @@ def test_a_warm_start_takes_the_model_of_its_checkpoint(finished, tmp_path, caps
     assert read_run_config(str(tmp_path / "new")).model == dataclasses.replace(model, dropatt=0.3)
 
 
-def test_a_resumed_run_does_not_need_its_warm_start(run_copy, capsys):
-    for path in (run_copy / "run" / "checkpoints").glob("ckpt-12.*"):
-        path.unlink()
-    assert run_main(run_copy / "data", run_copy / "run", "--warm_start_path=none/ckpt-3") == 0
-    assert (
-        "Resuming from step 8. --warm_start_path is ignored: it is for new runs"
-        in capsys.readouterr().out
-    )
-
-
 def test_a_checkpoint_that_training_will_make_can_be_evaluated(data_dir, tmp_path, capsys):
     path = f"--eval_ckpt_path={tmp_path / 'run' / 'checkpoints' / 'ckpt-8'}"
     assert run_main(data_dir, tmp_path / "run", "--do_eval", path) == 0
     assert [step for step, _ in read_scores(capsys.readouterr().out)] == [8]
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--model_dir=FILE"],
-        ["--model_dir=FILE/run"],
-        ["--warm_start_path=/nope/ckpt-3"],
-        ["--do_train=false", "--do_eval", "--eval_ckpt_path=/nope/ckpt-3"],
-    ],
-)
-def test_places_that_cannot_be_used_are_told_without_tensorflow(flags, data_dir, tmp_path):
-    (tmp_path / "file").write_text("")
-    flags = [flag.replace("FILE", str(tmp_path / "file")) for flag in flags]
-    arguments = ["x", *make_arguments(data_dir, tmp_path / "run", *flags)]
-    code = (
-        f"import sys; from txl_tf import train_gpu; status = train_gpu.main({arguments!r}); "
-        "sys.exit('tensorflow was imported' if 'tensorflow' in sys.modules else status)"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROGRAM.parent)
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr

@@ -50,7 +50,7 @@ def test_a_tpu_trains_as_a_gpu_does(data_dir, tmp_path, monkeypatch, two_replica
     ],
     ids=["resolver", "no cloud"],
 )
-def test_a_tpu_that_is_not_there_is_one_line_that_says_what_was_tried(
+def test_a_missing_tpu_is_one_line_with_what_was_tried(
     data_dir, tmp_path, capsys, monkeypatch, error, reason
 ):
     def fail(*_):

@@ -1,5 +1,4 @@
 import dataclasses
-import shutil
 
 import numpy as np
 import pickled_corpora
@@ -81,24 +80,16 @@ def test_texts_have_the_ids_of_the_release(golden):
     assert set(corpus.splits) == ({"valid", "test"} | ({"train"} if name != "lm1b" else set()))
     for split, ids in corpus.splits.items():
         np.testing.assert_array_equal(corpus.vocabulary.encode(read_text(name, split)), ids)
+        assert ids.dtype == np.int32
 
 
-def test_ids_are_int32(golden):
-    _, _, corpus = golden
-    assert {ids.dtype for ids in corpus.splits.values()} == {np.dtype(np.int32)}
-
-
-def test_the_symbols_of_python_3_are_in_the_order_of_ours(golden, vocabularies):
+def test_the_name_and_the_order_of_symbols_are_those_of_ours(golden, vocabularies):
     name, path, corpus = golden
+    assert corpus.dataset == name
     listed = (DATA / name / "vocab.txt").read_text().splitlines()
     assert (list(corpus.vocabulary.symbols) == listed) == (
         "py3" in path.name or name == "text8"  # the one set without equal counts
     )
-
-
-def test_the_data_set_is_named(golden):
-    name, _, corpus = golden
-    assert corpus.dataset == name
 
 
 def test_the_vocabulary_is_read_alone(golden):
@@ -107,50 +98,28 @@ def test_the_vocabulary_is_read_alone(golden):
     assert load_vocabulary(str(path)) == corpus.vocabulary
 
 
-def test_every_97th_byte_of_a_pickle_is_needed(tmp_path):
-    data = (DATA / "wt103" / "cache.py2.pkl").read_bytes()
-    for size in range(97, len(data), 97):
-        assert "it is truncated" in get_fault(write(tmp_path, data[:size]))
-
-
-@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("protocol", [*range(6), "Python 2"])
 def test_protocols_agree(protocol, tmp_path):
-    expected = read_corpus(write(tmp_path, pickled_corpora.dump_corpus(2)))
-    corpus = read_corpus(write(tmp_path, pickled_corpora.dump_corpus(protocol)))
+    if protocol == "Python 2":
+        data = pickled_corpora.dump_python2_corpus()
+    else:
+        data = pickled_corpora.dump_corpus(protocol)
+    corpus = read_corpus(write(tmp_path, data))
     assert (corpus.dataset, corpus.cutoffs) == ("wt103", (2, 5))
-    assert (
-        corpus.vocabulary
-        == expected.vocabulary
-        == Vocabulary("word", pickled_corpora.SYMBOLS, unknown="<unk>", line_end="<eos>")
-    )
-    assert {split: list(ids) for split, ids in corpus.splits.items()} == pickled_corpora.IDS
-
-
-def test_python_2_agrees(tmp_path):
-    corpus = read_corpus(write(tmp_path, pickled_corpora.dump_python2_corpus()))
     assert corpus.vocabulary == Vocabulary(
         "word", pickled_corpora.SYMBOLS, unknown="<unk>", line_end="<eos>"
     )
-    assert (corpus.dataset, corpus.cutoffs) == ("wt103", (2, 5))
     assert {split: list(ids) for split, ids in corpus.splits.items()} == pickled_corpora.IDS
 
 
-@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("protocol", [0, 5])
 def test_a_vocabulary_alone_is_read(protocol, tmp_path):
     path = write(tmp_path, pickled_corpora.dump_vocabulary(protocol))
     assert load_vocabulary(path).symbols == pickled_corpora.SYMBOLS
     assert get_fault(path) == "it does not hold a Corpus of the 2019 release"
 
 
-@pytest.mark.parametrize("dtype", ["<i4", ">i8", "<u2"])
-def test_ids_of_any_integers_are_read(dtype, tmp_path):
-    path = write(tmp_path, pickled_corpora.dump_corpus(corpus={"test": np.array([3, 1], dtype)}))
-    np.testing.assert_array_equal(
-        read_corpus(path).splits["test"], np.array([3, 1], np.int32), strict=True
-    )
-
-
-@pytest.mark.parametrize("value", [[], ["a.txt", "b.txt"], [b"a.txt"], None])
+@pytest.mark.parametrize("value", [["a.txt", "b.txt"], None])
 def test_a_split_in_files_is_left_out(value, tmp_path):
     path = write(tmp_path, pickled_corpora.dump_corpus(corpus={"train": value}))
     assert list(read_corpus(path).splits) == ["valid", "test"]
@@ -173,18 +142,13 @@ def read_with(tmp_path, vocab, dataset=None, label=None, **corpus):
     return read_corpus(write(tmp_path, data), dataset)
 
 
-@pytest.mark.parametrize("label", [None, "mine"])
 @pytest.mark.parametrize(
     ("symbols", "changes", "fields"),
     [
         (("32", "7", "255"), {}, {"level": "byte"}),
         (("a", "_", "é"), {}, {"level": "char", "space": "_"}),
-        (("a", "b"), {}, {"level": "char"}),
-        (("a", "_", " "), {"delimiter": ""}, {"level": "char"}),
         (("a", "_"), {"delimiter": b"", "unk_idx": 1}, {"level": "char", "unknown": "_"}),
-        (("256", "7"), {}, {"level": "word"}),
         (("the", "a"), {"lower_case": True}, {"level": "word", "lower_case": True}),
-        (("<eos>", "a"), {"special": ["<eos>"]}, {"level": "word", "line_end": "<eos>"}),
         (
             ("<eos>", "<S>", "<UNK>", "<unk>"),
             {"special": ["<eos>"]},
@@ -197,10 +161,10 @@ def read_with(tmp_path, vocab, dataset=None, label=None, **corpus):
         ),
     ],
 )
-def test_the_symbols_tell_the_kind(symbols, changes, fields, label, tmp_path):
-    corpus = read_with(tmp_path, with_symbols(*symbols, **changes), label=label)
+def test_the_symbols_tell_the_kind(symbols, changes, fields, tmp_path):
+    corpus = read_with(tmp_path, with_symbols(*symbols, **changes))
     assert corpus.vocabulary == Vocabulary(symbols=symbols, **fields)
-    assert corpus.dataset == label
+    assert corpus.dataset is None
 
 
 @pytest.mark.parametrize(("dataset", "level"), [("text8", "char"), ("enwik8", "byte")])
@@ -224,56 +188,20 @@ def test_a_name_that_is_given_goes_before_the_pickles(tmp_path):
     assert read_corpus(path, dataset="wt2").dataset == "wt2"
 
 
-def test_a_pickle_without_a_name_is_read(tmp_path):
-    assert (
-        read_corpus(write(tmp_path, pickled_corpora.dump_corpus(corpus={"dataset": None}))).dataset
-        is None
-    )
-
-
 IDS = {symbol: i for i, symbol in enumerate(pickled_corpora.SYMBOLS)}
 BAD_VOCABULARIES = {
     "no symbols": ({"idx2sym": [], "sym2idx": {}}, "its vocabulary has no symbols"),
-    "a tuple of symbols": (
-        {"idx2sym": pickled_corpora.SYMBOLS},
-        "its vocabulary has no symbols",
-    ),
-    "fewer ids": ({"sym2idx": {"a": 0}}, "its vocabulary has 7 symbols, but 1 with an id"),
     "other ids": (
         {"sym2idx": IDS | {"of": 6, "été": 5}},
         "symbol 5 of its vocabulary, 'of', has another id",
-    ),
-    "a missing id": (
-        {"idx2sym": ["<eos>", "the", "the", "<unk>", "<S>", "of", "été"]},
-        "symbol 2 of its vocabulary, 'the', has another id",
-    ),
-    "an id that is not a number": (
-        {"sym2idx": IDS | {"<eos>": False}},
-        "symbol 0 of its vocabulary, '<eos>', has another id",
-    ),
-    "a number for a symbol": (
-        {"idx2sym": [*pickled_corpora.SYMBOLS[:6], 6]},
-        "symbol 6 of its vocabulary is not a short text",
     ),
     "a symbol of another encoding": (
         with_symbols("the", b"\xe9t\xe9"),
         r"symbol 1 of its vocabulary, b'\xe9t\xe9', is not UTF-8",
     ),
-    "half a character": (
-        with_symbols("the", "\ud800x"),
-        r"symbol 1 of its vocabulary, '\ud800x', is not UTF-8",
-    ),
     "white space": (
         with_symbols("the", "New\nYork"),
         r"Each of `symbols` must be a word without white space. Received: 'New\nYork' as symbol 1",
-    ),
-    "one symbol in two types": (
-        with_symbols("the", b"the"),
-        "`symbols` must all differ. Received twice: 'the'",
-    ),
-    "an empty symbol": (
-        with_symbols("the", ""),
-        "Each of `symbols` must be a word without white space. Received: '' as symbol 1",
     ),
     "another delimiter": (
         {"delimiter": "\t"},
@@ -283,11 +211,16 @@ BAD_VOCABULARIES = {
         {"delimiter": ""},
         "its vocabulary splits texts into characters, but has other symbols",
     ),
+    "an unknown beyond": ({"unk_idx": 7}, "`unk_idx` of its vocabulary is not an id"),
+    "fewer ids": ({"sym2idx": {"a": 0}}, "its vocabulary has 7 symbols, but 1 with an id"),
+    "a number for a symbol": (
+        {"idx2sym": [*pickled_corpora.SYMBOLS[:6], 6]},
+        "symbol 6 of its vocabulary is not a short text",
+    ),
     "no case": (
         {"lower_case": None},
         "its vocabulary does not say whether texts are in lower case",
     ),
-    "an unknown beyond": ({"unk_idx": 7}, "`unk_idx` of its vocabulary is not an id"),
     "special symbols": ({"special": "<eos>"}, "`special` of its vocabulary is not a list"),
 }
 
@@ -300,20 +233,16 @@ def test_a_vocabulary_that_is_none_is_refused(changes, reason, tmp_path):
 
 BAD_CORPORA = {
     "no vocabulary": ({"vocab": None}, "it does not hold a Vocab of the 2019 release"),
-    "a number for a name": ({"dataset": 3}, "a text was expected, not an object of type int"),
     "ids beyond": ({"train": np.array([0, 7])}, "`train` holds ids outside of its 7 symbols"),
-    "ids below": ({"valid": np.array([-1])}, "`valid` holds ids outside of its 7 symbols"),
     "a table of ids": ({"test": np.zeros((2, 3), int)}, "`test` is not a row of ids"),
-    "parts for ids": ({"test": np.zeros(3)}, "`test` is not a row of ids"),
     "a list of ids": ({"test": [1, 2]}, "`test` is neither an array of ids nor a list of files"),
     "no last cutoff": (
         {"cutoffs": [0, 5]},
         "its cutoffs do not go from 0 to 7, the vocabulary size",
     ),
-    "one cutoff": ({"cutoffs": [0]}, "its cutoffs do not go from 0 to 7, the vocabulary size"),
     "falling cutoffs": ({"cutoffs": [0, 5, 3, 7]}, "its cutoffs are not ascending"),
-    "a cutoff of none": ({"cutoffs": [0, 0, 7]}, "its cutoffs are not ascending"),
     "parts for cutoffs": ({"cutoffs": [0, 2.5, 7]}, "its cutoffs are not integers"),
+    "a number for a name": ({"dataset": 3}, "a text was expected, not an object of type int"),
 }
 
 
@@ -322,23 +251,14 @@ def test_a_corpus_that_is_none_is_refused(changes, reason, tmp_path):
     assert get_fault(write(tmp_path, pickled_corpora.dump_corpus(corpus=changes))) == reason
 
 
+def test_a_pickle_that_ends_early_is_refused(tmp_path):
+    data = pickled_corpora.dump_python2_corpus()
+    for size in range(1, len(data), 13):
+        assert "it is truncated" in get_fault(write(tmp_path, data[:size]))
+
+
 @pytest.mark.parametrize("reader", [read_corpus, load_vocabulary])
-def test_a_missing_file_is_one_line(reader, tmp_path):
+def test_what_is_no_file_of_the_release_is_one_line(reader, tmp_path):
     assert get_fault(tmp_path / "absent.pkl", reader) == "No such file or directory"
-
-
-@pytest.mark.parametrize("reader", [read_corpus, load_vocabulary])
-def test_a_folder_is_one_line(reader, tmp_path):
     assert get_fault(tmp_path, reader) == "it is not a regular file"
-
-
-@pytest.mark.parametrize("reader", [read_corpus, load_vocabulary])
-def test_another_object_is_one_line(reader, tmp_path):
     assert "of the 2019 release" in get_fault(write(tmp_path, b"]."), reader)
-
-
-def test_the_file_is_left_as_it_is(tmp_path):
-    shutil.copy(DATA / "ptb" / "cache.py2.pkl", tmp_path)
-    read_corpus(tmp_path / "cache.py2.pkl").splits["train"][:] = 0
-    read = (tmp_path / "cache.py2.pkl").read_bytes()
-    assert read == (DATA / "ptb" / "cache.py2.pkl").read_bytes()

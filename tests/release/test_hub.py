@@ -1,7 +1,6 @@
 """Models of Hugging Face transformers beside what its code computed, and beside plain NumPy."""
 
 import json
-import os
 import shutil
 import struct
 import sys
@@ -14,7 +13,8 @@ import tensorflow as tf
 from hub_reference import SMALL, compute_losses, make_tensors
 from places import GOLDEN
 from safetensors.numpy import load_file, save_file
-from small_model import COMPILED, LOSS_TOLERANCE
+from small_model import LOSS_TOLERANCE
+from tables import slow_after
 
 from txl_tf.errors import UserError
 from txl_tf.release import load_hub_model
@@ -25,21 +25,16 @@ LENGTH, N_SEGMENTS = 3, 4
 ONE_TABLE = {"div_val": 1, "tie_projs": [False, False, False]}
 NARROW = {"d_embed": 10}
 VARIANTS = {
-    "divided": {},
-    "divided, projections of its own": {"tie_projs": [False, False, False]},
-    "divided, one cutoff": {"cutoffs": [11], "tie_projs": [False, True]},
-    "divided, no cutoffs": {"cutoffs": [], "tie_projs": [True]},
-    "one table": ONE_TABLE,
-    "one table, projections shared": NARROW | {"div_val": 1},
-    "one table, projections of its own": NARROW | ONE_TABLE,
+    "divided, projections of its own, causal mask": {
+        **{"tie_projs": [False, False, False], "same_length": False, "clamp_len": -1}
+    },
+    "one table, projections shared, one pair of biases": NARROW | {"div_val": 1, "untie_r": False},
+    "one table, projections of its own, another epsilon": {
+        **(NARROW | ONE_TABLE | {"layer_norm_epsilon": 0.1})
+    },
+    "one table, no memory": ONE_TABLE | {"mem_len": 0, "same_length": False},
+    "divided, no cutoffs, short memory": {"cutoffs": [], "tie_projs": [True], "mem_len": 2},
     "one table, no cutoffs": {"div_val": 1, "cutoffs": [], "tie_projs": [False]},
-    "one table, no cutoffs, projected": {"div_val": 1, "cutoffs": [], "tie_projs": [True]} | NARROW,
-    "one pair of biases": {"untie_r": False},
-    "causal mask": {"same_length": False},
-    "no clamping": {"clamp_len": -1},
-    "short memory": {"mem_len": 2},
-    "no memory": {"mem_len": 0, "same_length": False},
-    "another epsilon": {"layer_norm_epsilon": 0.1},
 }
 
 
@@ -66,10 +61,10 @@ def make_tokens():
     return np.random.default_rng(3).integers(SMALL["vocab_size"], size=shape, dtype="int32")
 
 
-def run_segments(model, span, tokens, tgt_len, *, jit=False):
+def run_segments(model, span, tokens, tgt_len):
     """Returns losses and memory of each segment under the keys of the golden file."""
 
-    @tf.function(jit_compile=jit)
+    @tf.function
     def step(ids, targets, memory):
         hidden, memory = model(ids, memory, span=span)
         return model.nll(hidden, targets), memory
@@ -96,12 +91,11 @@ def use_torch_file(monkeypatch, tensors):
     monkeypatch.setitem(sys.modules, stub.__name__, stub)
 
 
-@COMPILED
-def test_segments_are_those_of_hugging_face_transformers(jit):
+def test_segments_are_those_of_hugging_face_transformers():
     golden, tgt_len = read_golden()
     model, evaluation = load_hub_model(str(FOLDER))
     tokens = golden.pop("tokens")
-    computed = run_segments(model, evaluation.span, tokens, tgt_len, jit=jit)
+    computed = run_segments(model, evaluation.span, tokens, tgt_len)
     assert computed.keys() == golden.keys()
     for key, expected in golden.items():
         np.testing.assert_allclose(
@@ -115,40 +109,16 @@ def test_the_reference_of_these_tests_is_hugging_face_transformers():
         np.testing.assert_allclose(nll, golden[f"nll_{index}"], rtol=0, atol=LOSS_TOLERANCE)
 
 
-@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
-def test_every_kind_of_model_has_the_losses_of_the_reference(changes, tmp_path):
-    settings = SMALL | changes
+@pytest.mark.parametrize("variant", slow_after(2, VARIANTS))
+def test_every_kind_of_model_has_the_losses_of_the_reference(variant, tmp_path):
+    settings = SMALL | VARIANTS[variant]
     tensors, tokens = make_tensors(settings), make_tokens()
     model, evaluation = load_hub_model(write_folder(tmp_path, settings, tensors))
     computed = run_segments(model, evaluation.span, tokens, LENGTH)
     for index, expected in enumerate(compute_losses(settings, tensors, tokens, LENGTH)):
         np.testing.assert_allclose(computed[f"nll_{index}"], expected, rtol=0, atol=LOSS_TOLERANCE)
-
-
-@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
-def test_every_variable_has_one_place_in_the_mapping(changes, tmp_path):
-    settings = SMALL | changes
-    model, _ = load_hub_model(write_folder(tmp_path, settings, make_tensors(settings)))
     targets = [id(weight.target) for weight in list_weights(model)]
-    assert sorted(targets) == sorted(map(id, model.trainable_variables))
-
-
-def test_shared_biases_are_those_of_every_layer(tmp_path):
-    settings, tensors = read_golden_folder()
-    for name in ("r_w_bias", "r_r_bias"):
-        scopes = [f"transformer.layers.{index}.dec_attn" for index in range(2)]
-        tensors[f"transformer.{name}"] = tensors[f"{scopes[0]}.{name}"]
-        tensors[f"{scopes[1]}.{name}"] = tensors[f"{scopes[0]}.{name}"]
-    golden, tgt_len = read_golden()
-    shared, _ = load_hub_model(write_folder(tmp_path / "1", settings | {"untie_r": False}, tensors))
-    del tensors["transformer.r_w_bias"], tensors["transformer.r_r_bias"]
-    untied, evaluation = load_hub_model(write_folder(tmp_path / "2", settings, tensors))
-    first, second = (
-        run_segments(model, evaluation.span, golden["tokens"], tgt_len)
-        for model in (shared, untied)
-    )
-    for key, expected in first.items():
-        np.testing.assert_allclose(second[key], expected, rtol=0, atol=1e-6, err_msg=key)
+    assert sorted(targets) == sorted(map(id, model.trainable_variables))  # each has one place
 
 
 def list_twins(tensors):
@@ -174,17 +144,11 @@ def assert_same_weights(folder, expected):
         np.testing.assert_array_equal(computed, variable)
 
 
-def test_tensors_that_are_there_under_two_names_are_taken_once(tmp_path):
+def test_a_tensor_may_have_either_name_or_both(tmp_path):
     tensors = make_tensors(TWINNED)
     expected, _ = load_hub_model(write_folder(tmp_path / "1", TWINNED, tensors))
     twins = list_twins(tensors)
-    assert_same_weights(write_folder(tmp_path / "2", TWINNED, tensors | twins), expected)
-
-
-def test_either_name_of_a_tensor_will_do(tmp_path):
-    tensors = make_tensors(TWINNED)
-    expected, _ = load_hub_model(write_folder(tmp_path / "1", TWINNED, tensors))
-    twins = list_twins(tensors)
+    assert_same_weights(write_folder(tmp_path / "both", TWINNED, tensors | twins), expected)
     kept = {
         name: array
         for name, array in tensors.items()
@@ -194,15 +158,8 @@ def test_either_name_of_a_tensor_will_do(tmp_path):
     assert_same_weights(write_folder(tmp_path / "2", TWINNED, kept | twins), expected)
 
 
-@pytest.mark.parametrize(
-    ("twin", "name"),
-    [
-        ("crit.out_layers.1.weight", "transformer.word_emb.emb_layers.1.weight"),
-        ("crit.out_projs.2", "transformer.word_emb.emb_projs.2"),
-        ("transformer.layers.1.dec_attn.r_r_bias", "transformer.r_r_bias"),
-    ],
-)
-def test_two_names_of_a_tensor_with_other_values_are_refused(twin, name, tmp_path):
+def test_two_names_of_a_tensor_with_other_values_are_refused(tmp_path):
+    twin, name = "transformer.layers.1.dec_attn.r_r_bias", "transformer.r_r_bias"
     tensors = make_tensors(TWINNED)
     tensors |= list_twins(tensors)
     tensors[twin] = tensors[twin] + 1
@@ -218,8 +175,8 @@ def test_the_frequencies_of_the_sinusoids_are_passed_over(tmp_path):
     assert_same_weights(write_folder(tmp_path, settings, tensors), expected)
 
 
-@pytest.mark.parametrize("name", ["crit.cluster_bias", "transformer.layers.1.dec_attn.r_w_bias"])
-def test_a_missing_tensor_is_named(name, tmp_path):
+def test_a_missing_tensor_is_named(tmp_path):
+    name = "transformer.layers.1.dec_attn.r_w_bias"
     tensors = make_tensors(SMALL)
     del tensors[name]
     folder = write_folder(tmp_path, SMALL, tensors)
@@ -235,15 +192,18 @@ def test_a_tensor_without_a_place_is_named(tmp_path):
         load_hub_model(folder)
 
 
-def test_a_tensor_of_another_shape_is_named(tmp_path):
+def test_a_tensor_of_another_shape_or_of_integers_is_named(tmp_path):
     tensors, name = make_tensors(SMALL), "transformer.layers.0.dec_attn.o_net.weight"
     tensors[name] = np.ascontiguousarray(tensors[name].T)
     folder = write_folder(tmp_path, SMALL, tensors)
     with pytest.raises(UserError, match=rf": {name} is \[15, 6\], the model needs \[6, 15\]$"):
         load_hub_model(folder)
+    folder = write_folder(tmp_path, SMALL, tensors | {name: tensors[name].astype("int8")})
+    with pytest.raises(UserError, match=rf"cannot be read: {name} has the dtype int8$"):
+        load_hub_model(folder)
 
 
-@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float64"])
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, "float64"])
 def test_tensors_of_other_floating_numbers_become_float32(dtype, tmp_path):
     tensors = {name: array.astype(dtype) for name, array in make_tensors(SMALL).items()}
     model, _ = load_hub_model(write_folder(tmp_path, SMALL, tensors))
@@ -253,28 +213,15 @@ def test_tensors_of_other_floating_numbers_become_float32(dtype, tmp_path):
     np.testing.assert_array_equal(table, expected)
 
 
-def test_a_tensor_of_integers_is_named(tmp_path):
-    tensors = make_tensors(SMALL)
-    tensors["crit.cluster_bias"] = tensors["crit.cluster_bias"].astype("int8")
-    folder = write_folder(tmp_path, SMALL, tensors)
-    with pytest.raises(UserError, match=r"cannot be read: crit.cluster_bias has the dtype int8$"):
-        load_hub_model(folder)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
         {"n_layer": 10**3},
-        {"vocab_size": 10**9},
-        {"d_model": 10**6},
-        {"d_inner": 10**6},
         {"vocab_size": 10**4, "div_val": 1, "cutoffs": list(range(1, 10**4))},
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_a_config_of_a_far_larger_model_is_refused_before_the_model_is_made(
-    changes, tmp_path, monkeypatch
-):
+def test_a_config_of_a_far_larger_model_is_refused_before_making_it(changes, tmp_path, monkeypatch):
     monkeypatch.setattr("txl_tf.release.hub.TransformerXL", lambda *_: pytest.fail("made"))
     settings = {name: value for name, value in SMALL.items() if name != "tie_projs"}
     folder = write_folder(tmp_path, settings | changes, make_tensors(SMALL))
@@ -282,25 +229,12 @@ def test_a_config_of_a_far_larger_model_is_refused_before_the_model_is_made(
         load_hub_model(folder)
 
 
-@pytest.mark.parametrize("value", [10**20, 10**4000])
-@pytest.mark.parametrize("name", ["n_layer", "vocab_size", "d_inner"])
-def test_a_size_that_no_model_has_is_one_short_line(name, value, tmp_path):
-    settings = {key: value for key, value in SMALL.items() if key != "tie_projs"}
-    folder = write_folder(tmp_path, settings | {name: value}, make_tensors(SMALL))
-    with pytest.raises(UserError, match=r"must be an integer <= \d+\. Received: ") as caught:
-        load_hub_model(folder)
-    assert len(str(caught.value)) < 400
-
-
 @pytest.mark.parametrize(
     ("dtype", "shape", "size"),
     [
         ("F8_E4M3", [8], 8),
-        ("F4", [16], 8),
-        ("F32", [1] * 100, 4),
         ("F32", [0] + [2**30] * 20, 0),
         ("F32", [10**12], 8),
-        ("F32", [2**62, 4], 8),
     ],
 )
 def test_a_header_that_numpy_cannot_follow_is_one_line(dtype, shape, size, tmp_path):
@@ -354,26 +288,7 @@ def test_a_missing_shard_is_named(tmp_path):
     get_line(error)
 
 
-@pytest.mark.parametrize("name", ["pipe", ".."])
-def test_a_shard_that_is_no_file_is_named(name, tmp_path):
-    copy_golden_folder(tmp_path)
-    os.mkfifo(tmp_path / "pipe")
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": name}}))
-    with pytest.raises(UserError, match=rf"{name}` cannot be read: it is missing or not a regular"):
-        load_hub_model(str(tmp_path))
-
-
-def test_a_config_that_is_nested_without_end_is_one_line(tmp_path):
-    copy_golden_folder(tmp_path, "model.safetensors")
-    (tmp_path / "config.json").write_text('{"a":' * 100_000)
-    with pytest.raises(UserError, match=r"config\.json` cannot be read: maximum recursion depth"):
-        load_hub_model(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "text", ["{", "[" * 100_000, "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": "../b"}}']
-)
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", '{"weight_map": {"a": "../b"}}'])
 def test_an_index_that_names_no_files_is_refused(text, tmp_path):
     copy_golden_folder(tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text(text)
@@ -388,27 +303,11 @@ def test_a_bin_is_read_where_there_is_nothing_else(tmp_path, monkeypatch):
     assert_same_weights(str(tmp_path), expected)
 
 
-def test_a_safetensors_is_taken_before_a_bin(tmp_path, monkeypatch):
-    expected, _ = load_hub_model(str(FOLDER))
-    copy_golden_folder(tmp_path, "pytorch_model.bin", "model.safetensors")
-    use_torch_file(monkeypatch, {})
-    assert_same_weights(str(tmp_path), expected)
-
-
 def test_a_folder_without_weights_is_one_line(tmp_path):
     copy_golden_folder(tmp_path)
     message = r"` holds no weights: it has neither model.safetensors nor pytorch_model.bin$"
     with pytest.raises(UserError, match=message):
         load_hub_model(str(tmp_path))
-
-
-def test_a_file_that_is_cut_is_one_line(tmp_path):
-    copy_golden_folder(tmp_path)
-    whole = (FOLDER / "model.safetensors").read_bytes()
-    (tmp_path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match=r"model.safetensors` cannot be read: ") as error:
-        load_hub_model(str(tmp_path))
-    get_line(error)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):

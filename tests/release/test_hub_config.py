@@ -11,7 +11,6 @@ from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.release import is_hub_folder, read_hub_config, read_hub_vocabulary
-from txl_tf.release.importing import read_release
 
 FOLDER = GOLDEN / "hub" / "word"
 
@@ -75,9 +74,8 @@ def test_second_names_of_settings_are_known(tmp_path):
     assert (model.n_token, model.n_layer) == (29, 3)
 
 
-@pytest.mark.parametrize("clamp_len", [-2, -1, 0])
-def test_all_lengths_for_no_clamping_are_known(clamp_len, tmp_path):
-    folder = write_config(tmp_path, SMALL | {"clamp_len": clamp_len})
+def test_a_length_of_0_is_no_clamping(tmp_path):
+    folder = write_config(tmp_path, SMALL | {"clamp_len": 0})
     assert read_hub_config(folder).evaluation.clamp_len == -1
 
 
@@ -87,8 +85,6 @@ def test_all_lengths_for_no_clamping_are_known(clamp_len, tmp_path):
         ({}, True),
         ({"tie_projs": [False, False, False]}, False),
         ({"tie_projs": [True, False, True], "div_val": 1}, False),  # there are no projections
-        ({"tie_projs": [False], "cutoffs": [], "div_val": 1}, False),
-        ({"tie_projs": [True], "cutoffs": []}, False),
     ],
 )
 def test_projections_are_shared_as_they_are_tied(changes, shares, tmp_path):
@@ -96,11 +92,10 @@ def test_projections_are_shared_as_they_are_tied(changes, shares, tmp_path):
     assert model.proj_share_all_but_first is shares
 
 
-@pytest.mark.parametrize("shares", [True, False])
-def test_without_ties_the_setting_of_the_release_decides(shares, tmp_path):
+def test_without_ties_the_setting_of_the_release_decides(tmp_path):
     settings = {key: value for key, value in SMALL.items() if key != "tie_projs"}
-    folder = write_config(tmp_path, settings | {"proj_share_all_but_first": shares})
-    assert read_hub_config(folder).model.proj_share_all_but_first is shares
+    folder = write_config(tmp_path, settings | {"proj_share_all_but_first": False})
+    assert read_hub_config(folder).model.proj_share_all_but_first is False
 
 
 @pytest.mark.parametrize(
@@ -108,30 +103,16 @@ def test_without_ties_the_setting_of_the_release_decides(shares, tmp_path):
     [
         ({"model_type": "gpt2"}, r'`model_type` must be "transfo-xl"\. Received: "gpt2"$'),
         ({"pre_lnorm": True}, r"`pre_lnorm` must be false\. Received: true$"),
-        ({"attn_type": 2}, r"`attn_type` must be 0\. Received: 2$"),
-        ({"adaptive": False}, r"`adaptive` must be true\. Received: false$"),
-        ({"ext_len": 5}, r"`ext_len` must be 0\. Received: 5$"),
         ({"tie_word_embeddings": False}, r"`tie_word_embeddings` must be true\. Received: false$"),
-        ({"sample_softmax": 7}, r"`sample_softmax` must be -1\. Received: 7$"),
         ({"sample_softmax": "7"}, r"`sample_softmax` must be -1\. Received: \"7\"$"),
         (
             {"tie_projs": [False, True, False]},
             r"`tie_projs` must be \[false, true, true, \.\.\.\] or all false, with an entry for "
             r"each bin\. Received: \[false, true, false\], cutoffs=\[5, 11\]$",
         ),
-        ({"tie_projs": [True, True, True]}, r"`tie_projs` must be .*Received: \[true, true, true"),
-        ({"tie_projs": [False, True]}, r"`tie_projs` must be .*, with an entry for each bin"),
         ({"tie_projs": None}, r"`tie_projs` must be .*Received: null"),
-        (
-            {"tie_projs": [False], "cutoffs": []},
-            r"`tie_projs` must be \[true\], with an entry for each bin\. Received: \[false\], "
-            r"cutoffs=\[\]$",
-        ),
         ({"mem_len": 0}, r"`mem_len` must be positive with `same_length` and `counts_self`"),
-        ({"d_model": 511}, r"`d_model` must be divisible by 2\. Received: d_model=511$"),
-        ({"cutoffs": 5}, r"`cutoffs` must be ascending"),
         ({"clamp_len": "5"}, r"`clamp_len` must be an integer"),
-        ({"init": "xavier"}, r"`init` must be one of"),
     ],
 )
 def test_a_config_that_cannot_be_expressed_is_one_line(changes, message, tmp_path):
@@ -141,7 +122,7 @@ def test_a_config_that_cannot_be_expressed_is_one_line(changes, message, tmp_pat
     assert get_line(error).startswith(f"`{folder}/config.json` cannot be read: ")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "\xff"])
+@pytest.mark.parametrize("text", ["{", "[]", "\xff", '{"a":' * 100_000])
 def test_a_config_that_is_no_object_is_one_line(text, tmp_path):
     (tmp_path / "config.json").write_text(text, "latin1")
     with pytest.raises(UserError, match=r"config.json` cannot be read: ") as error:
@@ -149,30 +130,12 @@ def test_a_config_that_is_no_object_is_one_line(text, tmp_path):
     get_line(error)
 
 
-def test_a_missing_config_is_one_line(tmp_path):
-    with pytest.raises(UserError, match=r"config.json` cannot be read: ") as error:
-        read_hub_config(str(tmp_path))
-    get_line(error)
-
-
-def test_a_folder_of_a_transformer_xl_is_known():
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"model_type": "gpt2"}'])
+def test_only_the_folder_of_a_transformer_xl_is_known(text, tmp_path):
     assert is_hub_folder(str(FOLDER))
-
-
-@pytest.mark.parametrize("text", [None, "{", "[]", "{}", '{"model_type": "gpt2"}'])
-def test_other_folders_are_not(text, tmp_path):
     if text is not None:
         (tmp_path / "config.json").write_text(text)
     assert not is_hub_folder(str(tmp_path))
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_a_damaged_config_beside_weights_is_named(name, tmp_path):
-    (tmp_path / name).touch()
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UserError, match=r"config.json` cannot be read: ") as error:
-        read_release(str(tmp_path))
-    get_line(error)
 
 
 WORDS = ("<eos>", "the", "<unk>", "Café", ",")
@@ -197,11 +160,6 @@ def test_the_unknown_word_of_lm1b_is_known(tmp_path):
     assert read_hub_vocabulary(write_vocabulary(tmp_path, words)) == expected
 
 
-def test_words_without_special_ones_are_read(tmp_path):
-    words = ("a", "b", "c", "d", "e")
-    assert read_hub_vocabulary(write_vocabulary(tmp_path, words)) == Vocabulary("word", words)
-
-
 def test_words_in_lower_case_are_known(tmp_path):
     folder = write_vocabulary(tmp_path, tokenizer_class="TransfoXLTokenizer", lower_case=True)
     vocabulary = read_hub_vocabulary(folder)
@@ -212,14 +170,6 @@ def test_words_in_lower_case_are_known(tmp_path):
 def test_words_of_another_number_than_the_model_has_are_refused(tmp_path):
     folder = write_vocabulary(tmp_path, WORDS[:3])
     with pytest.raises(UserError, match=r"vocab.txt` holds 3 symbols, but the model has 5$"):
-        read_hub_vocabulary(folder)
-
-
-def test_a_word_twice_is_refused(tmp_path):
-    folder = write_vocabulary(tmp_path, ("a", "b", "a", "c", "d"))
-    with pytest.raises(
-        UserError, match=r"vocab.txt` is not a vocabulary: lines 1 and 3 both contain"
-    ):
         read_hub_vocabulary(folder)
 
 

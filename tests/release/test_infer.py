@@ -1,4 +1,3 @@
-import itertools
 import json
 import shutil
 
@@ -7,6 +6,7 @@ import pytest
 import tensorflow as tf
 from places import GOLDEN
 from small_release import write_checkpoint
+from tables import slow_after
 
 from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError
@@ -46,20 +46,20 @@ def test_the_shapes_of_a_golden_checkpoint_tell_its_config(name):
     assert {"n_layer", "d_inner", "div_val", "untie_r", "proj_same_dim"} <= known.keys()
 
 
-# d_embed above d_model with div_val 2: the second bin has the width of the model.
 CONFIGS = [
-    {"d_model": d_model, "d_embed": d_embed, "cutoffs": cutoffs, "div_val": div_val}
-    | {"proj_share_all_but_first": share, "proj_same_dim": same_dim, "untie_r": share}
-    for (d_model, d_embed), (cutoffs, div_val), share, same_dim in itertools.product(
-        [(8, 8), (8, 16), (16, 8)],
-        [((), 1), ((11,), 1), ((11,), 2), ((3, 5, 11), 2), ((5,), 4)],
-        [False, True],
-        [False, True],
-    )
+    # d_embed above d_model with div_val 2: the second bin has the width of the model.
+    {"d_model": 8, "d_embed": 16, "cutoffs": (3, 5, 11), "div_val": 2, "untie_r": True}
+    | {"proj_share_all_but_first": True, "proj_same_dim": True},
+    {"d_model": 8, "d_embed": 16, "cutoffs": (11,), "div_val": 2, "proj_same_dim": False},
+    {"d_model": 16, "d_embed": 8, "cutoffs": (5,), "div_val": 4, "proj_same_dim": False},
+    {"d_model": 16, "d_embed": 8, "cutoffs": (11,), "proj_share_all_but_first": True},
+    {"d_model": 8, "d_embed": 8, "cutoffs": (3, 5, 11), "div_val": 2},
+    {"d_model": 8, "d_embed": 8, "cutoffs": (11,), "proj_same_dim": True, "untie_r": True},
+    {"d_model": 8, "d_embed": 16},
 ]
 
 
-@pytest.mark.parametrize("fields", CONFIGS)
+@pytest.mark.parametrize("fields", slow_after(3, CONFIGS))
 def test_the_inferred_config_has_the_shapes_of_the_checkpoint(fields, tmp_path):
     """Names and shapes of all weights decide what is computed: equal ones are the same model."""
     config = ModelConfig(**SIZES | fields)
@@ -80,8 +80,6 @@ def test_slots_of_the_optimizer_are_no_weights(tmp_path):
     ("removed", "added", "message"),
     [
         ("r_w_bias", {}, r"transformer/r_w_bias is missing"),
-        ("adaptive_embed/lookup_table", {}, r"transformer/adaptive_embed/lookup_table is missing"),
-        ("adaptive_softmax/bias", {}, r"transformer/adaptive_softmax/bias is missing"),
         ("r_w_bias", {"r_w_bias": (15,)}, r"transformer/r_w_bias has the shape \[15\], not 2 axes"),
         (
             "adaptive_embed/lookup_table",
@@ -91,7 +89,6 @@ def test_slots_of_the_optimizer_are_no_weights(tmp_path):
             },
             r"no `div_val` gives embeddings of the widths \[8, 7\]",
         ),
-        ("r_w_bias", {"r_w_bias": (0, 5)}, r"`n_head` must be"),
     ],
 )
 def test_what_is_no_transformer_xl_is_refused(removed, added, message, tmp_path):
@@ -104,7 +101,7 @@ def test_what_is_no_transformer_xl_is_refused(removed, added, message, tmp_path)
     assert str(error.value).startswith(f"{path} is not a checkpoint of the 2019 release: ")
 
 
-@pytest.mark.parametrize("place", ["", "model", "model/model.ckpt-0"])
+@pytest.mark.parametrize("place", ["", "model", "model/model.ckpt-0", "model/model.ckpt-0.index"])
 def test_a_checkpoint_is_found_from_any_of_its_folders(place, tmp_path):
     shutil.copytree(FOLDER / "char", tmp_path / "model")
     assert find_release_checkpoint(str(tmp_path / place)) == str(
@@ -122,7 +119,7 @@ def test_the_file_called_checkpoint_decides_wherever_the_folder_was(tmp_path):
     assert find_release_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-30")
 
 
-@pytest.mark.parametrize("text", [None, "", 'model_checkpoint_path: "model.ckpt-8"', "\xff"])
+@pytest.mark.parametrize("text", [None, 'model_checkpoint_path: "model.ckpt-8"'])
 def test_without_it_the_newest_step_does(text, tmp_path):
     for step in (7, 30, 200):
         (tmp_path / f"model.ckpt-{step}.index").touch()
@@ -131,17 +128,9 @@ def test_without_it_the_newest_step_does(text, tmp_path):
     assert find_release_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-200")
 
 
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [
-        ("adaptive_embed/lookup_table", "1000000000000 5"),
-        ("adaptive_embed/lookup_table", "29 1000000000000"),
-        ("adaptive_softmax/bias", "1000000000000"),
-        ("layer_0/ff/layer_1/bias", "1000000000000"),
-    ],
-)
-def test_an_index_that_lists_more_than_the_files_hold_is_refused(name, shape, tmp_path):
+def test_an_index_that_lists_more_than_the_files_hold_is_refused(tmp_path):
     config = ModelConfig(**SIZES, d_model=8, d_embed=8)
+    name, shape = "adaptive_embed/lookup_table", "29 1000000000000"
     shapes = {SCOPE + name: shape for name, shape in list_shapes(config).items()}
     names = sorted(shapes)
     # A slice of the stated shape is all that is written.
@@ -161,13 +150,6 @@ def test_an_index_that_lists_more_than_the_files_hold_is_refused(name, shape, tm
         infer_config(str(tmp_path / "model.ckpt-0"))
 
 
-def test_a_folder_without_a_checkpoint_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"holds no TensorFlow checkpoint"):
-        find_release_checkpoint(str(tmp_path))
-    with pytest.raises(UserError, match=r"absent` does not exist"):
-        find_release_checkpoint(str(tmp_path / "absent"))
-
-
 def test_a_checkpoint_of_the_first_format_is_found_and_read(tmp_path):
     config = ModelConfig(**SIZES | {"d_model": 8, "d_embed": 8})
     entries = list(list_entries(TransformerXL(config, seed=1)))
@@ -181,8 +163,3 @@ def test_a_checkpoint_of_the_first_format_is_found_and_read(tmp_path):
     assert found == find_release_checkpoint(found) == str(tmp_path / "model.ckpt-7")
     assert infer_config(found) == config
     np.testing.assert_array_equal(load_model(found, config).softmax.biases[0], entries[-1].target)
-
-
-def test_the_name_of_an_index_will_do():
-    path = str(FOLDER / "char" / "model.ckpt-0")
-    assert find_release_checkpoint(f"{path}.index") == path

@@ -3,7 +3,7 @@ import pickle
 import struct
 import sys
 import zipfile
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -14,12 +14,9 @@ from txl_tf.release.torch_file import read_torch_file
 
 WORD = GOLDEN / "hub" / "word"
 DTYPES = {
-    "FloatStorage": np.float32,
     "DoubleStorage": np.float64,
     "HalfStorage": np.float16,
     "LongStorage": np.int64,
-    "IntStorage": np.int32,
-    "ByteStorage": np.uint8,
 }
 NUMBERS = np.arange(30, dtype=np.float32)
 
@@ -129,18 +126,9 @@ def test_bfloat16_becomes_float32(tmp_path):
     np.testing.assert_array_equal(read, expected, strict=True)
 
 
-def test_bools_are_bools(tmp_path):
-    numbers = np.array([0, 1, 2], np.uint8)
-    read = read_one(tmp_path, write_tensor((3,), (1,), kind="BoolStorage", count=3), numbers)
-    np.testing.assert_array_equal(read, np.array([False, True, True]), strict=True)
-
-
 TENSORS = {
     "a part": (write_tensor((2, 3), (3, 1), offset=7), NUMBERS[7:13].reshape(2, 3)),
-    "transposed": (write_tensor((6, 5), (1, 6)), NUMBERS.reshape(5, 6).T),
-    "every third": (write_tensor((10,), (3,)), NUMBERS[::3]),
     "up to the end": (write_tensor((2, 5), (15, 3), offset=2), NUMBERS.reshape(2, 15)[:, 2::3]),
-    "repeated": (write_tensor((2, 3), (0, 1)), np.stack([NUMBERS[:3]] * 2)),
     "a number": (write_tensor((), (), offset=11), NUMBERS[11]),
     "empty": (write_tensor((3, 0), (1, 1), offset=30), np.zeros((3, 0), np.float32)),
     "a parameter": (
@@ -154,44 +142,21 @@ TENSORS = {
 
 @pytest.mark.parametrize(("tensor", "expected"), TENSORS.values(), ids=TENSORS)
 def test_strides_and_offsets_are_kept(tensor, expected, tmp_path):
-    read = read_one(tmp_path, tensor)
+    read = read_one(tmp_path, tensor, folder="any name", byteorder=b"little")
     np.testing.assert_array_equal(read, np.asarray(expected), strict=True)
     assert read.flags.c_contiguous
-
-
-@pytest.mark.parametrize("folder", ["archive", "pytorch_model", "a b.c"])
-def test_the_folder_may_have_any_name(folder, tmp_path):
-    read = read_one(tmp_path, write_tensor((30,), (1,)), folder=folder, byteorder=b"little")
-    np.testing.assert_array_equal(read, NUMBERS)
 
 
 BAD_TENSORS = {
     "too large": (write_tensor((31,), (1,)), "a tensor reaches beyond its storage"),
     "too far": (write_tensor((3,), (1,), offset=28), "a tensor reaches beyond its storage"),
-    "too wide": (write_tensor((2, 3), (28, 1)), "a tensor reaches beyond its storage"),
-    "far beyond": (write_tensor((2,), (2**47,)), "a tensor reaches beyond its storage"),
-    "a number beyond": (write_tensor((), (), offset=30), "a tensor reaches beyond its storage"),
     "backwards": (write_tensor((3,), (-1,), offset=7), "the shape of an array is invalid"),
     "before": (write_tensor((3,), (1,), offset=-1), "the shape of an array is invalid"),
-    "negative": (write_tensor((-3,), (1,)), "the shape of an array is invalid"),
     "huge": (write_tensor((2**62,), (0,)), "the shape of an array is invalid"),
     "repeated": (write_tensor((2**20, 30), (0, 1)), "its tensors are much larger than the file"),
-    "uneven": (write_tensor((3, 2), (1,)), "it is damaged or not a pickle"),
-    "empty and huge": (
-        write_tensor((0,) + (2**47,) * 4, (1,) * 5),
-        "it is damaged or not a pickle",
-    ),
     "of many axes": (write_tensor((1,) * 9, (1,) * 9), "the shape of an array is invalid"),
     "short": (write_tensor((3,), (1,), count=29), "its storage '0' does not have the size that it"),
-    "of another size": (
-        write_tensor((3,), (1,), kind="HalfStorage"),
-        "its storage '0' does not have the size that it states",
-    ),
     "missing": (write_tensor((3,), (1,), key="1"), "its member 'data/1' is missing"),
-    "outside": (
-        write_tensor((3,), (1,), key="../../etc/passwd"),
-        "its member 'data/../../etc/passwd' is missing",
-    ),
     "of another kind": (
         write_tensor((3,), (1,), kind="ComplexFloatStorage"),
         "the name torch.ComplexFloatStorage is not allowed in such a file",
@@ -200,10 +165,8 @@ BAD_TENSORS = {
         b"ctorch._utils\n_rebuild_tensor_v2\n(K\x01K\x00))tR",
         "a tensor has no storage",
     ),
-    "no id": (b"K\x01Q", "it refers to an object that is not a storage"),
     "a number": (b"K\x07", "it holds 'a', which is not a tensor"),
     "code": (b"cos\nsystem\n(X\x04\x00\x00\x00truetR", "the name os.system is not allowed in"),
-    "called": (b"ctorch\nFloatStorage\n)R", "torch.FloatStorage cannot be called"),
 }
 
 
@@ -213,24 +176,11 @@ def test_a_tensor_that_is_none_is_refused(tensor, reason, tmp_path):
     assert get_fault(path).startswith(reason)
 
 
-def test_many_tensors_of_one_storage_are_refused(tmp_path):
-    numbers = np.zeros(30_000, np.float32)
-    tensors = {str(i): write_tensor((30_000,), (1,), count=30_000) for i in range(7)}
-    path = write_file(tmp_path, tensors, {"0": numbers})
-    assert "its tensors are much larger than the file" in get_fault(path)
-
-
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         ({"stored": False}, "its member 'data.pkl' is not stored as torch does"),
         ({"byteorder": b"big"}, "its numbers are not little-endian"),
-        ({"data.pkl": b"]."}, "it does not hold a dict of tensors"),
-        ({"data.pkl": b""}, "it is truncated"),
-        (
-            {"folder": "a/b"},
-            "it is not a zip file of torch 1.6 or newer; older formats",
-        ),
     ],
 )
 def test_an_archive_that_torch_does_not_write_is_refused(options, reason, tmp_path):
@@ -238,42 +188,18 @@ def test_an_archive_that_torch_does_not_write_is_refused(options, reason, tmp_pa
     assert get_fault(path).startswith(reason)
 
 
-def test_a_member_of_two_sizes_is_refused(tmp_path):
-    """A reader takes the packed size from the file, however often members state it."""
-    path = write_file(tmp_path, {"a": write_tensor((30,), (1,))}, {"0": NUMBERS})
-    data = bytearray(path.read_bytes())
-    entry = data.rindex(b"PK\x01\x02", 0, data.index(b"archive/data/0", data.index(b"PK\x01\x02")))
-    data[entry + 20 : entry + 24] = struct.pack("<I", 119)  # the packed size, of 120
-    path.write_bytes(data)
-    assert get_fault(path).startswith("its member 'data/0' is not stored as torch does")
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"weights", pickle.dumps(0x1950A86A20F9469CFC6C, 2), b"PK\x05\x06" + bytes(18)]
-)
+@pytest.mark.parametrize("content", [b"", pickle.dumps(0x1950A86A20F9469CFC6C, 2)])
 def test_an_older_format_is_refused(content, tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(content)
     reason = "it is not a zip file of torch 1.6 or newer; older formats are not supported"
     assert get_fault(tmp_path / "pytorch_model.bin") == reason
 
 
-def flip_bits(data, rng, first=0):
+def flip_bits(data, rng):
     changed = bytearray(data)
-    for at in rng.integers(first, len(data), 3):
+    for at in rng.integers(0, len(data), 3):
         changed[at] ^= 1 << rng.integers(8)
     return bytes(changed)
-
-
-def test_a_changed_archive_is_refused_in_a_line(tmp_path):
-    path, rng = tmp_path / "pytorch_model.bin", np.random.default_rng(7)
-    data = (WORD / "pytorch_model.bin").read_bytes()
-    for i in range(150):
-        first = (0, len(data) - 6000)[i % 2]  # the directory of a zip lies at its end
-        size = len(data) if i % 3 else int(rng.integers(len(data)))
-        path.write_bytes(flip_bits(data, rng, first)[:size])
-        result = read(path)
-        assert isinstance(result, dict) or result.startswith(f"`{path}` cannot be read: ")
-        assert "\n" not in result
 
 
 def test_a_changed_pickle_of_tensors_is_read_or_refused_in_a_line(tmp_path):
@@ -282,18 +208,15 @@ def test_a_changed_pickle_of_tensors_is_read_or_refused_in_a_line(tmp_path):
         pickled = archive.read("pytorch_model/data.pkl")
         contents = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
     results = []
-    for _ in range(150):
+    for _ in range(60):
         changed = contents | {"data.pkl": flip_bits(pickled, rng)}
         results.append(read(write_file(tmp_path, {}, {}, **changed)))
     assert {type(result) for result in results} == {dict, str}
     assert not any("\n" in result for result in results)
 
 
-def test_a_missing_file_is_one_line(tmp_path):
+def test_what_is_no_file_is_one_line(tmp_path):
     assert get_fault(tmp_path / "absent.bin") == "No such file or directory"
-
-
-def test_a_folder_is_one_line(tmp_path):
     assert get_fault(tmp_path) == "Is a directory"
 
 
@@ -333,7 +256,7 @@ def torch(monkeypatch):
     return module
 
 
-def test_a_zip_that_unpacks_to_more_than_its_size_is_not_given_to_torch(torch, tmp_path):
+def test_a_zip_that_unpacks_to_more_is_not_given_to_torch(torch, tmp_path):
     path = tmp_path / "pytorch_model.bin"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(2**20))
@@ -341,21 +264,11 @@ def test_a_zip_that_unpacks_to_more_than_its_size_is_not_given_to_torch(torch, t
     assert torch.calls == []
 
 
-def test_the_golden_file_is_given_to_torch(torch):
-    read_torch_file(WORD / "pytorch_model.bin")
-    assert len(torch.calls) == 1
-
-
-def test_torch_reads_weights_only(torch, tmp_path):
-    read_torch_file(tmp_path / "a.bin")
-    options = {"map_location": "cpu", "weights_only": True}
-    assert torch.calls == [(tmp_path / "a.bin", options)]
-
-
 def test_the_tensors_of_torch_become_arrays(torch):
     numbers = NUMBERS.reshape(5, 6)
     torch.tensors = {"a": Tensor(numbers.T), "b": Tensor(np.float64([1.5]), "bfloat16")}
     read = read_torch_file("a.bin")
+    assert torch.calls == [("a.bin", {"map_location": "cpu", "weights_only": True})]
     assert list(read) == ["a", "b"]
     np.testing.assert_array_equal(read["a"], numbers.T, strict=True)
     assert read["a"].flags.c_contiguous
@@ -366,12 +279,7 @@ def test_the_tensors_of_torch_become_arrays(torch):
     ("tensors", "reason"),
     [
         (RuntimeError("bad magic\nmore"), "torch reports: bad magic"),
-        (ValueError(), "torch reports: ValueError"),
-        (FileNotFoundError(2, "No such file or directory"), "No such file or directory"),
-        ([], "it does not hold a dict of tensors"),
         ({"epoch": 3}, "it holds 'epoch', which is not a tensor"),
-        ({3: Tensor(NUMBERS)}, "it holds 3, which is not a tensor"),
-        (SimpleNamespace(), "it does not hold a dict of tensors"),
     ],
 )
 def test_what_torch_refuses_is_one_line(tensors, reason, torch):

@@ -26,21 +26,13 @@ def test_settings_are_those_of_generation():
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({}, "`length` must be an integer. Received: None"),
         ({"length": True}, "`length` must be an integer"),
-        ({"length": 2.0}, "`length` must be an integer"),
         ({"length": -1}, "`length` must be from 0 to 13. Received: -1"),
-        ({"length": 14}, "`length` must be from 0 to 13. Received: 14"),
         ({"length": 1, "text": 3}, "a text must be a string"),
         ({"length": 1, "temperature": "1"}, "`temperature` must be a number"),
-        ({"length": 1, "temperature": -1}, "`temperature` must be 0 or more"),
-        ({"length": 1, "temperature": float("nan")}, "`temperature` must be 0 or more"),
-        ({"length": 1, "temperature": 10**400}, "`temperature` must be smaller"),
         ({"length": 1, "top_k": -1}, "`top_k` must be positive"),
-        ({"length": 1, "top_p": 0}, "`top_p` must be in"),
-        ({"length": 1, "top_p": None}, "`top_p` must be a number"),
-        ({"length": 1, "repetition_penalty": 0.5}, "`repetition_penalty` must be 1 or more"),
         ({"length": 1, "seed": 3}, "the body may hold `text`, `length`, .* Received: seed"),
+        ({"length": 1, "temperature": 10**400}, "`temperature` must be smaller"),
     ],
 )
 def test_a_wrong_request_is_refused(body, message):

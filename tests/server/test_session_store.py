@@ -25,14 +25,9 @@ def refuses(status):
     return pytest.raises(RefusedError, check=lambda error: error.status == status)
 
 
-def test_each_session_has_an_id_of_its_own(store):
-    ids = [store.add(name) for name in "abc"]
-    assert [store.get(key).text for key in ids] == ["a", "b", "c"]
-    assert all(len(key) >= 20 for key in ids)
-
-
 def test_a_session_too_many_is_refused(store):
     ids = [store.add(name) for name in "abc"]
+    assert [store.get(key).text for key in ids] == ["a", "b", "c"]
     with refuses(429):
         store.add("d")
     store.delete(ids[1])
@@ -80,8 +75,3 @@ def test_a_session_that_is_deleted_is_gone_and_says_so(store):
             store.get(key)
     with refuses(404):
         store.delete(key)
-
-
-def test_an_unknown_id_is_refused(store):
-    with refuses(404):
-        store.get("a")

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from txl_tf.errors import UserError
 from txl_tf.server.tensors import (
-    check_keys,
     parse_json,
     read_columns,
     read_protos,
@@ -20,15 +19,10 @@ TEMPERATURE = {"temperature": tf.TensorSpec((), tf.float32)}
 RESET = {"reset": tf.TensorSpec((None,), tf.bool)}
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b"[3]", b"NaN"])
+@pytest.mark.parametrize("body", [b"\xff", b"[" * 100_000, b"[3]"])
 def test_a_body_that_is_no_object_is_refused(body):
     with pytest.raises(UserError, match="the body must be"):
         parse_json(body)
-
-
-def test_an_unknown_key_is_refused():
-    with pytest.raises(UserError, match=r"the body may hold `a`, `b`\. Received: c"):
-        check_keys({"a": 1, "c": 2}, ("a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +30,6 @@ def test_an_unknown_key_is_refused():
     [
         ([[3, 1, 4], [1, 5, 9]], IDS, np.array([[3, 1, 4], [1, 5, 9]], np.int32)),
         ([[], []], IDS, np.zeros((2, 0), np.int32)),
-        (0.5, TEMPERATURE, np.float32(0.5)),
         (2, TEMPERATURE, np.float32(2)),
         ([True, False], RESET, np.array([True, False])),
     ],
@@ -47,36 +40,23 @@ def test_numbers_have_the_dtype_of_the_signature(value, specs, expected):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_a_single_tensor_needs_no_name():
-    for inputs in (["a", "b"], {"texts": ["a", "b"]}):
-        assert read_columns(inputs, TEXTS)["texts"].tolist() == [b"a", b"b"]
-
-
 def test_texts_may_be_any_bytes():
     data = b"a\xff\0"
-    inputs = {"texts": ["é", {"b64": base64.b64encode(data).decode()}]}
-    assert read_columns(inputs, TEXTS)["texts"].tolist() == ["é".encode(), data]
+    texts = ["é", {"b64": base64.b64encode(data).decode()}]
+    for inputs in ({"texts": texts}, texts):  # a single tensor needs no name
+        assert read_columns(inputs, TEXTS)["texts"].tolist() == ["é".encode(), data]
 
 
 @pytest.mark.parametrize(
     ("value", "specs", "message"),
     [
         ([[1.5]], IDS, "`ids` must be int32 .* other values"),
-        ([["1"]], IDS, "`ids` must be int32 .* other values"),
-        ([[True]], IDS, "`ids` must be int32 .* other values"),
-        ([[None]], IDS, "`ids` must be int32 .* other values"),
         ([[1], [2, 3]], IDS, "`ids` must be int32"),
         ([[2**31]], IDS, "`ids` must be int32 .* too large"),
-        ([[2**200]], IDS, "`ids` must be int32 .* other values"),
         ([1], IDS, r"`ids` must have the shape \(None, None\)\. Received: \[1\]"),
         (1e39, TEMPERATURE, "`temperature` must be float32 .* too large"),
-        ([1], RESET, "`reset` must be bool"),
-        ([3], TEXTS, "a text must be a string"),
-        ([None], TEXTS, "a text must be a string"),
-        ([["a"], ["b", "c"]], TEXTS, "`texts` must be string"),
         ([["a"]], TEXTS, "`texts` must have the shape"),
         (["\ud800"], TEXTS, "a text must be Unicode or base64"),
-        ([{"b64": "?"}], TEXTS, "a text must be Unicode or base64"),
         ([{"b64": "", "a": 1}], TEXTS, "a text must be a string"),
     ],
 )
@@ -86,11 +66,13 @@ def test_a_tensor_that_does_not_fit_is_refused(value, specs, message):
     assert len(str(raised.value)) < 500
 
 
-@pytest.mark.parametrize("inputs", [None, [], "a", {}, {"ids": [[1]]}, {"ids": [[1]], "a": 1}])
+@pytest.mark.parametrize("inputs", [[], {"ids": [[1]]}, {"ids": [[1]], "a": 1}])
 def test_all_tensors_and_no_others_are_given(inputs):
     specs = {**IDS, "lengths": tf.TensorSpec((None,), tf.int32)}
     with pytest.raises(UserError, match=r"`inputs` must be \['ids', 'lengths'\]\. Received: "):
         read_columns(inputs, specs)
+    with pytest.raises(UserError, match=r"`inputs` must be \['ids', 'lengths'\]\. Received: \[\]"):
+        read_protos({}, specs, 1000)
 
 
 def test_floats_are_written_without_rounding():
@@ -98,11 +80,6 @@ def test_floats_are_written_without_rounding():
     found = json.loads(write_columns({"nats": nats, "tokens": np.int32([1])}))["outputs"]
     np.testing.assert_array_equal(np.array(found["nats"], np.float32), nats)
     assert found["tokens"] == [1]
-
-
-def test_a_single_output_has_no_name():
-    text = np.array(b"a\xc3\xa9", object)
-    assert json.loads(write_columns({"text": text})) == {"outputs": "aé"}
 
 
 def test_bytes_that_are_no_text_are_written_as_base64():
@@ -143,7 +120,6 @@ INT32, STRING = tf.int32.as_datatype_enum, tf.string.as_datatype_enum
         (make_proto((3,), dtype=STRING, string_val=[b"a"]), TEXTS, "as many texts"),
         (make_proto((1, 1), dtype=STRING, string_val=[b"a"]), IDS, "`ids` must be int32"),
         (make_proto((2, 2), dtype=INT32, tensor_content=b"abc"), IDS, "`ids` must be a tensor"),
-        (make_proto((3,), dtype=INT32, int_val=[1]), IDS, "`ids` must have the shape"),
     ],
 )
 def test_a_protocol_buffer_that_does_not_fit_is_refused(proto, specs, message):

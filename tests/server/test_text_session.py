@@ -47,6 +47,7 @@ def generate(folder, text, length, temperature=0.0, top_k=0, seed=0):
     return folder.call("generate_text", arrays)["text"].item()
 
 
+@pytest.mark.slow
 def test_the_likeliest_text_is_that_of_the_signature(words, engine):
     for text in ("the cat sat on", "the"):
         session = TextSession(engine)
@@ -54,7 +55,7 @@ def test_the_likeliest_text_is_that_of_the_signature(words, engine):
         assert join(draw(session, 37)).encode() == generate(words, text, 37)
 
 
-@pytest.mark.parametrize("top_k", [None, 3, 7, 99])
+@pytest.mark.parametrize("top_k", [None, 3])
 def test_a_seed_gives_the_text_of_the_signature(words, engine, top_k):
     """However it is cut into requests, and over more than one block of random numbers."""
     for seed in (0, 5):
@@ -66,6 +67,7 @@ def test_a_seed_gives_the_text_of_the_signature(words, engine, top_k):
         assert (session.n_drawn, session.n_read) == (71, 73)
 
 
+@pytest.mark.slow
 def test_settings_of_the_nucleus_are_those_of_the_package(words, engine):
     lm = make_model(7, vocabulary=WORDS, same_length=True)
     settings = {"top_p": 0.7, "repetition_penalty": 1.3, "temperature": 0.8}
@@ -85,15 +87,6 @@ def test_a_text_may_be_given_in_parts(engine):
     assert draw(parts, 19) == draw(whole, 19)
 
 
-def test_a_text_may_go_on_after_what_was_drawn(engine):
-    first, second = TextSession(engine), TextSession(engine)
-    read(first, "the cat")
-    drawn = join(draw(first, 3))
-    read(first, "on a mat")
-    read(second, "the cat" + drawn + " on a mat")
-    assert draw(first, 11) == draw(second, 11)
-
-
 def test_a_text_that_is_not_read_to_its_end_is_not_added(engine):
     session, other = TextSession(engine), TextSession(engine)
     for each in (session, other):
@@ -111,26 +104,17 @@ def test_an_unknown_word_leaves_the_session_as_it_is(engine):
     assert session.n_read == 2
 
 
-@pytest.mark.parametrize("text", [b"\xff", b"the \xc3"])
-def test_bytes_that_are_no_text_are_refused(engine, text):
-    with pytest.raises(UserError, match="`text` must be a text in Unicode"):
-        next(TextSession(engine).read(text))
-
-
 def test_an_empty_text_has_no_next_token(engine):
-    session = TextSession(engine)
     with pytest.raises(UserError, match="`text` must hold at least one token"):
-        session.check_begun()
-    read(session, "a")
-    session.check_begun()
+        TextSession(engine).check_begun()
 
 
-@pytest.mark.parametrize("seed", [-1, 2**63])
-def test_a_seed_out_of_range_is_refused(engine, seed):
-    with pytest.raises(UserError, match="`seed` must be from 0 to 9,223,372"):
-        TextSession(engine, seed)
+def test_bytes_that_are_no_text_are_refused(engine):
+    with pytest.raises(UserError, match="`text` must be a text in Unicode"):
+        next(TextSession(engine).read(b"the \xc3"))
 
 
+@pytest.mark.slow
 def test_characters_are_shown_when_they_are_complete(binary):
     session = TextSession(SessionEngine(binary), 1)
     read(session, "a")
@@ -143,6 +127,7 @@ def test_characters_are_shown_when_they_are_complete(binary):
     assert any(not token.text for token in tokens)
 
 
+@pytest.mark.slow
 def test_a_character_that_given_text_cuts_off_is_replaced(binary):
     """At the start of what is drawn next."""
     session = TextSession(SessionEngine(binary), 1)
@@ -152,12 +137,6 @@ def test_a_character_that_given_text_cuts_off_is_replaced(binary):
     read(session, "b")
     config = SamplingConfig(banned=tuple(range(1, 8)))
     assert join(draw(session, 2, config)) == "\ufffdaa"
-
-
-def test_the_size_of_a_session_is_that_of_what_it_keeps(words, engine):
-    memory = words.call("initial_memory", {"batch_size": np.array(1)})
-    assert words.memory_bytes == sum(array.nbytes for array in memory.values())
-    assert engine.session_bytes == words.memory_bytes + 7 * 4 + 7
 
 
 def test_memory_does_not_grow_with_the_text(engine):

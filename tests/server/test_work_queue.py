@@ -21,14 +21,6 @@ def test_a_place_too_many_is_refused_and_places_come_back():
     queue.close()
 
 
-def test_a_place_comes_back_after_an_error():
-    queue = WorkQueue(1, 0)
-    for _ in range(2):
-        with pytest.raises(KeyError), queue.hold_place():
-            raise KeyError
-    queue.close()
-
-
 def test_no_more_functions_run_at_once_than_there_are_threads():
     running, most, lock = 0, 0, threading.Lock()
     barrier = threading.Barrier(2)
@@ -68,15 +60,3 @@ def test_work_that_is_not_wanted_any_more_is_not_done():
 
     asyncio.run(run())
     assert done == [2]
-
-
-def test_work_is_done_in_the_order_in_which_it_was_asked_for():
-    done = []
-
-    async def run():
-        queue = WorkQueue(1, 9)
-        await asyncio.gather(*(queue.run(want, done.append, index) for index in range(7)))
-        queue.close()
-
-    asyncio.run(run())
-    assert done == list(range(7))

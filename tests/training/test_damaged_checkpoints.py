@@ -25,19 +25,20 @@ from txl_tf.runs.checkpoint_reader import Origin
 from txl_tf.training import checkpoint
 
 
-@pytest.mark.parametrize("damage", [cut, flip, os.remove])
 @pytest.mark.parametrize(
-    "part",
+    ("damage", "part"),
     [
-        "ckpt-5.data-00000-of-00001",
-        "ckpt-5.memory-00000-of-00001.data-00000-of-00001",
-        "ckpt-5.memory-00000-of-00001.index",
+        (flip, "data-00000-of-00001"),
+        (os.remove, "data-00000-of-00001"),
+        (cut, "index"),
+        (flip, "memory-00000-of-00001.data-00000-of-00001"),
+        (os.remove, "memory-00000-of-00001.index"),
     ],
 )
-def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(saved, damage, part):
+def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(saved, damage, part):
     model_dir, _, _ = saved
     folder = model_dir / "checkpoints"
-    damage(folder / part)
+    damage(folder / f"ckpt-5.{part}")
     lines = []
     run = Bare()
     perturb(run)
@@ -46,21 +47,6 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_is_used(saved, dam
     assert len(lines) == 1
     assert lines[0].startswith(f"Checkpoint {folder}/ckpt-5 is damaged and was set aside: ")
     assert (folder / "damaged-ckpt-5.index").exists()
-
-
-@pytest.mark.parametrize("damage", [cut, flip])
-def test_a_damaged_index_is_set_aside(saved, damage):
-    model_dir, _, _ = saved
-    damage(model_dir / "checkpoints" / "ckpt-5.index")
-    assert make_checkpointer(model_dir, Bare(), warn=lambda line: None).restore() == 2
-
-
-def test_a_run_all_of_whose_checkpoints_are_damaged_is_refused(saved):
-    model_dir, _, _ = saved
-    for step in (2, 5):
-        cut(model_dir / "checkpoints" / f"ckpt-{step}.data-00000-of-00001")
-    with pytest.raises(UserError, match="holds no checkpoint that can be read"):
-        make_checkpointer(model_dir, Bare(), warn=lambda line: None).restore()
 
 
 RUN_ID, OTHER_ID = "00112233aabb", "aabbccddeeff"
@@ -91,15 +77,6 @@ def test_the_memory_of_another_step_is_set_aside(tmp_path):
     ]
 
 
-def test_the_memory_of_another_run_is_set_aside(tmp_path):
-    folder = save_named(tmp_path, [2, 5])
-    other = save_named(tmp_path / "other", [5], OTHER_ID)
-    copy_checkpoint(other / "ckpt-5", folder / "ckpt-5", "memory-*")
-    step, (line,) = restore(tmp_path)
-    assert step == 2
-    assert f"names step 5 of run {OTHER_ID}, the weights name step 5 of run {RUN_ID}" in line
-
-
 def test_an_old_memory_beside_new_weights_is_set_aside(tmp_path):
     folder = save_named(tmp_path, [2, 5])
     save_old_steps(tmp_path / "old", Bare(), [5])
@@ -109,13 +86,9 @@ def test_an_old_memory_beside_new_weights_is_set_aside(tmp_path):
     assert "names neither step nor run, the weights name step 5" in line
 
 
-@pytest.mark.parametrize("is_old", [False, True])
-def test_a_checkpoint_under_the_name_of_another_step_is_set_aside(is_old, tmp_path):
+def test_a_checkpoint_under_the_name_of_another_step_is_set_aside(tmp_path):
     folder = tmp_path / "checkpoints"
-    if is_old:
-        save_old_steps(tmp_path, Bare(), [3, 5])
-    else:
-        save_named(tmp_path, [3, 5])
+    save_old_steps(tmp_path, Bare(), [3, 5])  # the count of the optimizer tells it
     copy_checkpoint(folder / "ckpt-3", folder / "ckpt-160")
     step, lines = restore(tmp_path)
     assert step == 5
@@ -147,14 +120,7 @@ def test_a_checkpoint_that_has_lost_its_index_is_set_aside(name, tmp_path):
         assert (folder / file).read_bytes() == before[file.removeprefix("damaged-")]
 
 
-def test_a_run_whose_only_checkpoint_has_lost_its_index_is_refused(tmp_path):
-    folder = save_named(tmp_path, [5])
-    (folder / "ckpt-5.index").unlink()
-    with pytest.raises(UserError, match="holds no checkpoint that can be read"):
-        restore(tmp_path)
-
-
-@pytest.mark.parametrize("n_removed", range(4))
+@pytest.mark.parametrize("n_removed", [0, 2])
 def test_an_interrupted_removal_is_completed(n_removed, tmp_path, monkeypatch):
     folder = save_named(tmp_path, [2, 5])
     remove, left = tf.io.gfile.remove, iter(range(n_removed))
@@ -175,6 +141,7 @@ def test_an_interrupted_removal_is_completed(n_removed, tmp_path, monkeypatch):
 
 
 def test_what_killed_saves_left_is_removed_by_the_next_one(saved):
+    """The index is written last: without it there is no checkpoint."""
     model_dir, run, checkpointer = saved
     lines = []
     checkpointer.warn = lines.append
@@ -182,6 +149,7 @@ def test_what_killed_saves_left_is_removed_by_the_next_one(saved):
     for name in ("ckpt-7.memory-00000-of-00001.index", "ckpt-7.data-00000-of-00001"):
         (folder / name).write_bytes(b"half")
     (folder / "ckpt-7_temp").mkdir()
+    assert [step for step, _ in list_checkpoints(str(model_dir))] == [2, 5]
     save_steps(checkpointer, run, [11])
     assert not list(folder.glob("*ckpt-7*"))
     assert lines == [
@@ -207,60 +175,30 @@ def write_half(path):
     return write
 
 
-@pytest.fixture
-def failed(saved, monkeypatch):
-    """The folder after a third save that failed halfway, its files before, and the message."""
+def test_a_failed_save_leaves_the_older_checkpoints_and_can_be_repeated(saved, monkeypatch):
     model_dir, run, checkpointer = saved
     folder = model_dir / "checkpoints"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    monkeypatch.setattr(checkpoint, "write_checkpoint", write_half(folder / "ckpt-7"))
     run.set_step(7)
-    with pytest.raises(UserError, match="could not be saved") as error:
-        checkpointer.save()
-    return model_dir, before, str(error.value)
-
-
-def test_a_failed_save_names_the_newest_whole_checkpoint(failed):
-    model_dir, _, message = failed
-    folder = model_dir / "checkpoints"
-    assert message == (
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_checkpoint", write_half(folder / "ckpt-7"))
+        with pytest.raises(UserError) as error:
+            checkpointer.save()
+    assert str(error.value) == (
         f"checkpoint {folder}/ckpt-7 could not be saved: No space left on device; "
         f"the newest checkpoint is {folder}/ckpt-5"
     )
-
-
-def test_a_failed_save_leaves_the_older_checkpoints_alone_in_the_folder(failed):
-    model_dir, before, _ = failed
-    found = list((model_dir / "checkpoints").rglob("*"))
-    assert {path.name: path.read_bytes() for path in found if path.is_file()} == before
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    assert {path.name: path.read_bytes() for path in found} == before
+    checkpointer.save()
+    assert make_checkpointer(model_dir, Bare()).restore() == 7
 
 
 def test_a_failed_first_save_says_that_there_is_no_older_one(tmp_path, monkeypatch):
-    run = Bare()
-    checkpointer = make_checkpointer(tmp_path, run)
+    checkpointer = make_checkpointer(tmp_path, Bare())
     monkeypatch.setattr(checkpoint, "write_checkpoint", fill_disk)
     with pytest.raises(UserError, match="No space left on device; there is no older one"):
         checkpointer.save()
-
-
-def test_after_a_failed_save_the_next_one_succeeds(saved, monkeypatch):
-    model_dir, run, checkpointer = saved
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write_checkpoint", write_half(model_dir / "checkpoints/ckpt-7"))
-        run.set_step(7)
-        with pytest.raises(UserError, match="could not be saved"):
-            checkpointer.save()
-    checkpointer.save()
-    fresh = Bare()
-    assert make_checkpointer(model_dir, fresh).restore() == 7
-
-
-def test_a_save_that_was_killed_is_no_checkpoint(saved):
-    model_dir, _, _ = saved
-    # The index is written last: without it the data are not whole.
-    (model_dir / "checkpoints" / "ckpt-7.data-00000-of-00001").write_bytes(b"half")
-    (model_dir / "checkpoints" / "ckpt-7_temp").mkdir()
-    assert make_checkpointer(model_dir, Bare()).restore() == 5
 
 
 def test_an_old_checkpoint_loses_its_index_first(saved, monkeypatch):
@@ -310,7 +248,7 @@ def test_a_folder_of_damaged_checkpoints_starts_nothing_anew(saved):
             checkpointer.restore()
 
 
-def test_parts_of_a_killed_first_save_do_not_mix_with_those_of_fewer_processes(tmp_path):
+def test_parts_of_a_killed_first_save_are_not_mixed_in(tmp_path):
     run = Bare()
     run.set_step(5)
     checkpointer = make_checkpointer(tmp_path, run)
@@ -322,11 +260,3 @@ def test_parts_of_a_killed_first_save_do_not_mix_with_those_of_fewer_processes(t
     assert checkpointer.restore() == 0
     checkpointer.save()
     assert make_checkpointer(tmp_path, Bare()).restore() == 5
-
-
-def test_parts_of_another_number_of_processes_are_not_counted(saved, monkeypatch):
-    prefix = str(saved[0] / "checkpoints" / "ckpt-5")
-    monkeypatch.setattr(memory_files, "PATIENCE", 0.0)
-    with pytest.raises(memory_files.MemoryFileError, match="only 0 of 2 processes"):
-        memory_files.check_parts(prefix, 2)
-    memory_files.check_parts(prefix, 1)

@@ -1,19 +1,18 @@
 """Moving averages of the weights: in a run, in its checkpoints, in evaluations."""
 
+import contextlib
 import dataclasses
+import io
 import json
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from small_checkpoints import make_checkpointer
 from small_jobs import CONFIG, make_records, train
-from small_runs import (
-    AVERAGING,
-    make_trainer,
-    read_variables,
-    run_steps,
-)
+from small_runs import AVERAGING, make_trainer, perturb
+from tables import slow_after
 
 import txl_tf
 from txl_tf.errors import UserError
@@ -23,17 +22,17 @@ from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.training.averaged_weights import use_averaged_weights
 
-pytestmark = pytest.mark.slow
-
 # Few steps at a high rate: averages and weights then have other losses.
 RUN = dataclasses.replace(CONFIG, training=dataclasses.replace(AVERAGING, train_steps=7))
 
 
 @pytest.fixture(scope="module")
-def trained(two_replicas):
-    """Two replicas after a few steps: no average is its weight."""
-    trainer = make_trainer(two_replicas, config=AVERAGING)
-    run_steps(trainer, [5])
+def trainer(two_replicas):
+    """Two replicas on which no average is its weight."""
+    trainer = make_trainer(two_replicas, RUN.model, AVERAGING)
+    perturb(trainer)
+    for weight, _ in trainer.optimizer.averaged_weights:
+        weight.assign(weight.numpy() / 3)
     return trainer
 
 
@@ -46,50 +45,29 @@ def read_locals(trainer):
     ]
 
 
-def test_averages_take_the_place_of_the_weights_and_leave_them_as_they_were(trained):
-    before = read_locals(trained)
+def test_averages_take_the_place_of_the_weights_even_in_an_error(trainer):
+    before = read_locals(trainer)
     assert all(weight != average for weight, average in before)
-    with use_averaged_weights(trained.optimizer):
-        inside = read_locals(trained)
+    inside = []
+
+    def fail():
+        with use_averaged_weights(trainer.optimizer):
+            inside.extend(read_locals(trainer))
+            raise UserError("damaged")
+
+    with pytest.raises(UserError, match="damaged"):
+        fail()
     assert [weight for weight, _ in inside] == [average for _, average in before]
-    assert read_locals(trained) == before
-
-
-def test_weights_are_as_they_were_after_an_error(trained):
-    before = read_locals(trained)
-    with pytest.raises(UserError, match="damaged"), use_averaged_weights(trained.optimizer):
-        raise UserError("damaged")
-    assert read_locals(trained) == before
-
-
-def test_without_averages_weights_stay(one_replica):
-    trainer = make_trainer(one_replica)
-    before = read_variables(trainer)
-    with use_averaged_weights(trainer.optimizer):
-        for path, value in read_variables(trainer).items():
-            np.testing.assert_array_equal(value, before[path], err_msg=path)
-
-
-def test_a_checkpoint_holds_each_average_once_under_the_path_of_its_weight(tmp_path, trained):
-    path = make_checkpointer(tmp_path, trained).save()
-    names = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-    groups = {
-        group: {name.removeprefix(group) for name in names if name.startswith(f"{group}/")}
-        for group in ("weights", "averages", "optimizer")
-    }
-    assert groups["averages"] == groups["weights"]
-    n_weights = len(trained.model.weights)
-    assert len(groups["averages"]) == n_weights
-    assert len(groups["optimizer"]) == 1 + 2 * n_weights  # the count, and two moments of each
+    assert read_locals(trainer) == before
 
 
 @pytest.mark.parametrize("is_ema", [True, False])
-def test_weights_are_loaded_as_averages_or_raw(tmp_path, trained, is_ema):
-    path = make_checkpointer(tmp_path, trained).save()
-    model = txl_tf.TransformerXL(trained.model.config, seed=11)
+def test_weights_are_loaded_as_averages_or_raw(tmp_path, trainer, is_ema):
+    path = make_checkpointer(tmp_path, trainer).save()
+    model = txl_tf.TransformerXL(trainer.model.config, seed=11)
     assert load_weights(model, path, use_ema=is_ema) is is_ema
     for loaded, pair in zip(
-        model.trainable_variables, trained.optimizer.averaged_weights, strict=True
+        model.trainable_variables, trainer.optimizer.averaged_weights, strict=True
     ):
         np.testing.assert_array_equal(loaded.numpy(), pair[is_ema].numpy(), err_msg=loaded.path)
 
@@ -102,9 +80,23 @@ def test_of_a_checkpoint_without_averages_the_weights_are_loaded(saved):
         np.testing.assert_array_equal(loaded.numpy(), weight.numpy(), err_msg=weight.path)
 
 
-@pytest.fixture
-def records(tmp_path):
-    return make_records(tmp_path / "data")
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    return make_records(tmp_path_factory.mktemp("data") / "data")
+
+
+@pytest.fixture(scope="module", params=slow_after(1, [True, False]))
+def use_ema(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def trained(use_ema, one_replica, records, tmp_path_factory):
+    """The folder of a run that was evaluated on its way, and what it printed."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        train(one_replica, records, folder, RUN, eval_every=3, use_ema=use_ema)
+    return folder, out.getvalue()
 
 
 def read_lines(path):
@@ -117,28 +109,41 @@ def score_checkpoint(records, path, *, use_ema):
     return Evaluator(model, RUN.evaluation).score(records.split("valid")).nats_per_token
 
 
-@pytest.mark.parametrize("use_ema", [True, False])
-def test_evaluations_in_training_use_the_averages(use_ema, one_replica, records, tmp_path, capsys):
-    train(one_replica, records, tmp_path / "run", RUN, eval_every=3, use_ema=use_ema)
-    found = [line["loss_nats"] for line in read_lines(tmp_path / "run" / "validation.jsonl")]
-    paths = [path for _, path in list_checkpoints(str(tmp_path / "run"))]
-    scores = {
-        kind: [score_checkpoint(records, path, use_ema=kind) for path in paths]
-        for kind in (True, False)
-    }
+def test_evaluations_in_training_use_the_averages(use_ema, trained, records):
+    folder, out = trained
+    found = read_lines(folder / "validation.jsonl")[-1]
+    assert found["step"] == 7
+    same, other = (
+        score_checkpoint(records, find_checkpoint(str(folder)), use_ema=kind)
+        for kind in (use_ema, not use_ema)
+    )
     # The same operations on the same weights; those of the others differ in the second digit.
-    assert found == pytest.approx(scores[use_ema], rel=1e-6)
-    assert found != pytest.approx(scores[not use_ema], rel=1e-3)
+    assert found["loss_nats"] == pytest.approx(same, rel=1e-6)
+    assert found["loss_nats"] != pytest.approx(other, rel=1e-3)
     kind = "averaged weights" if use_ema else "weights"
-    assert f"\nEvaluations use the {kind} (ema 0.8).\n" in capsys.readouterr().out
+    assert f"\nEvaluations use the {kind} (ema 0.8).\n" in out
 
 
-def test_evaluations_of_averages_change_nothing_of_the_training(one_replica, records, tmp_path):
-    for name, every in (("with", 2), ("without", 0)):
-        train(one_replica, records, tmp_path / name, RUN, eval_every=every, iterations=1)
+def test_a_checkpoint_is_evaluated_by_its_averages(use_ema, trained, records, tmp_path, capsys):
+    run = shutil.copytree(trained[0], tmp_path / "run")
+    settings = {"model_dir": str(run), "split": "valid", "jit": "none"}
+    (score,) = evaluate_checkpoints(records, RUN, use_ema=use_ema, **settings)
+    # The steps of training and this evaluation may be fused otherwise.
+    expected = read_lines(run / "validation.jsonl")[-1]["loss_nats"]
+    assert score.nats_per_token == pytest.approx(expected, rel=1e-6)
+    averaged = ", averaged weights" if use_ema else ""
+    assert f"\nvalid at step 7{averaged}: loss " in capsys.readouterr().out
+    (line,) = read_lines(run / "evaluations.jsonl")
+    assert line["is_averaged"] is use_ema
+
+
+def test_evaluations_of_averages_change_nothing_of_the_training(
+    trained, one_replica, records, tmp_path
+):
+    train(one_replica, records, tmp_path / "run", RUN)
     readers = [
-        tf.train.load_checkpoint(str(tmp_path / name / "checkpoints" / "ckpt-7"))
-        for name in ("with", "without")
+        tf.train.load_checkpoint(find_checkpoint(str(folder)))
+        for folder in (trained[0], tmp_path / "run")
     ]
     for name in readers[0].get_variable_to_shape_map():
         if "VARIABLE_VALUE" in name and "run_id" not in name:
@@ -146,34 +151,22 @@ def test_evaluations_of_averages_change_nothing_of_the_training(one_replica, rec
             np.testing.assert_array_equal(one, other, err_msg=name)
 
 
-@pytest.mark.parametrize("use_ema", [True, False])
-def test_a_checkpoint_is_evaluated_by_its_averages(use_ema, one_replica, records, tmp_path, capsys):
-    train(one_replica, records, tmp_path / "run", RUN)
-    settings = {"model_dir": str(tmp_path / "run"), "split": "valid", "jit": "none"}
-    (score,) = evaluate_checkpoints(records, RUN, use_ema=use_ema, **settings)
-    path = find_checkpoint(str(tmp_path / "run"))
-    expected = score_checkpoint(records, path, use_ema=use_ema)
-    assert score.nats_per_token == pytest.approx(expected, rel=1e-6)  # as above
-    averaged = ", averaged weights" if use_ema else ""
-    assert f"\nvalid at step 7{averaged}: loss " in capsys.readouterr().out
-    (line,) = read_lines(tmp_path / "run" / "evaluations.jsonl")
-    assert line["is_averaged"] is use_ema
-
-
-@pytest.mark.parametrize("use_ema", [True, False])
-def test_a_warm_start_takes_the_averages_and_begins_new_ones_there(
-    use_ema, one_replica, records, tmp_path, capsys
+@pytest.mark.slow
+def test_a_warm_start_takes_the_averages_and_begins_new_ones(
+    use_ema, trained, one_replica, records, tmp_path, capsys
 ):
-    train(one_replica, records, tmp_path / "one", RUN)
-    path = find_checkpoint(str(tmp_path / "one"))
+    path = find_checkpoint(str(trained[0]))
     # One step at rate 0 leaves the weights that it began with.
-    config = dataclasses.replace(RUN, training=dataclasses.replace(AVERAGING, train_steps=5))
-    settings = {"save_steps": 1, "warm_start_path": path, "use_ema": use_ema}
-    train(one_replica, records, tmp_path / "two", config, **settings)
+    config = dataclasses.replace(
+        RUN, training=dataclasses.replace(AVERAGING, warmup_steps=1, train_steps=1)
+    )
+    train(one_replica, records, tmp_path / "two", config, warm_start_path=path, use_ema=use_ema)
     kind = "averaged weights" if use_ema else "weights"
     assert f"Warm start from the {kind} of {path}." in capsys.readouterr().out
-    old = score_checkpoint(records, path, use_ema=use_ema)
-    first = str(tmp_path / "two" / "checkpoints" / "ckpt-1")
+    old, new = (txl_tf.TransformerXL(RUN.model, seed=seed) for seed in (5, 7))
+    load_weights(old, path, use_ema=use_ema)
+    ((_, first),) = list_checkpoints(str(tmp_path / "two"))
     for kind in (True, False):
-        found = score_checkpoint(records, first, use_ema=kind)
-        assert found == pytest.approx(old, rel=1e-6)  # as above
+        load_weights(new, first, use_ema=kind)
+        for one, other in zip(new.weights, old.weights, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7, err_msg=one.path)

@@ -8,9 +8,8 @@ import shutil
 
 import pytest
 from small_jobs import CONFIG, make_records, train
-from small_runs import DROPPING, stop_after
+from small_runs import DROPPING
 
-from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.folder import read_run_config
 from txl_tf.training.schedule import make_schedule
@@ -50,11 +49,6 @@ def longer(one_replica, records, begun, tmp_path_factory):
 
 
 @pytest.fixture
-def finished(begun, tmp_path):
-    return shutil.copytree(begun, tmp_path / "run")
-
-
-@pytest.fixture
 def extended(longer, tmp_path):
     return shutil.copytree(longer[0], tmp_path / "run")
 
@@ -65,14 +59,12 @@ def read_lines(model_dir):
     return {line["step"]: (line["loss_nats"], line["learning_rate"]) for line in lines}
 
 
-def test_an_extended_run_ends_at_the_new_step(extended):
-    assert [step for step, _ in list_checkpoints(str(extended))][-1] == 17
-    assert read_run_config(str(extended)) == EXTENDED
-
-
-def test_an_extended_run_follows_the_schedule_of_its_new_end(extended):
+def test_an_extended_run_follows_the_schedule_to_its_new_end(longer):
+    folder, _ = longer
+    assert [step for step, _ in list_checkpoints(str(folder))][-1] == 17
+    assert read_run_config(str(folder)) == EXTENDED
     schedule = make_schedule(EXTENDED.training)
-    rates = {step: rate for step, (_, rate) in read_lines(extended).items() if step > 7}
+    rates = {step: rate for step, (_, rate) in read_lines(folder).items() if step > 7}
     assert rates == {
         step: pytest.approx(float(schedule(step - 1)), rel=1e-4) for step in rates
     }  # float32 near its end
@@ -88,29 +80,6 @@ def test_an_extension_says_what_the_schedule_becomes(
     ) in longer[1]
     train(one_replica, records, extended, EXTENDED)
     assert "train_steps is now" not in capsys.readouterr().out
-
-
-def test_an_extended_run_that_is_interrupted_resumes_bit_for_bit(
-    one_replica, records, longer, finished
-):
-    with stop_after(13):
-        train(one_replica, records, finished, EXTENDED, iterations=1)
-    train(one_replica, records, finished, EXTENDED, iterations=1)
-    expected = read_lines(longer[0])
-    # Lines of two steps hold a mean: those of one step alone can be compared.
-    found = read_lines(finished)
-    alone = [step for step in expected if step - 1 in expected and step > 7]
-    assert alone
-    assert {step: found[step] for step in alone} == {step: expected[step] for step in alone}
-
-
-@pytest.mark.parametrize("train_steps", [5, 6])
-def test_fewer_steps_than_were_made_are_refused(train_steps, one_replica, records, finished):
-    before = (finished / "config.json").read_bytes()
-    message = rf"has made 7 steps: .* Received: train_steps={train_steps}$"
-    with pytest.raises(UserError, match=message):
-        train(one_replica, records, finished, change_steps(train_steps))
-    assert (finished / "config.json").read_bytes() == before
 
 
 def test_a_run_may_be_shortened_to_what_it_has_made(one_replica, records, extended, capsys):

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_runs import MODEL, TRAINING, make_trainer, read_variables, run_steps
+from small_runs import MODEL, TRAINING
 
 import txl_tf
 from txl_tf.architectures.choice import make_model
@@ -19,7 +19,6 @@ ADAPTIVE = dataclasses.replace(MODEL, cutoffs=(7, 13), div_val=2, untie_r=True)
 MODELS = {
     "adaptive": ADAPTIVE,
     "shaw_biased": dataclasses.replace(MODEL, encoding="shaw_biased", n_positions=12),
-    "learned": dataclasses.replace(MODEL, encoding="learned", n_positions=12),
     "lstm": txl_tf.ModelConfig(23, n_layer=2, d_model=6, d_embed=6, model_type="lstm"),
 }
 ATTENTION = {"attention/qkv_kernel", "attention/o_kernel"}
@@ -28,7 +27,6 @@ KERNELS |= {"feed_forward/outer/kernel"}
 OF_LAYER = {
     "adaptive": KERNELS,
     "shaw_biased": KERNELS - {"attention/r_kernel"},
-    "learned": KERNELS - {"attention/r_kernel"},
     "lstm": {"kernel", "recurrent_kernel"},
 }
 SHAPES = [(3, 5), (7, 2), (11, 11), (1, 13)]
@@ -54,10 +52,9 @@ def test_muon_changes_the_kernels_of_the_layers_alone(name):
     assert found == {f"{root}/layer_{index}/{path}" for index in layers for path in OF_LAYER[name]}
 
 
-@pytest.mark.parametrize("average", [{}, {"average_from": 5}])
-@pytest.mark.parametrize("name", MODELS)
-def test_the_estimate_of_the_memory_is_that_of_the_variables(name, average):
-    training = dataclasses.replace(MUON, mem_len=0, **average)
+@pytest.mark.parametrize("name", ["adaptive", "lstm"])
+def test_the_estimate_of_the_memory_is_that_of_the_variables(name):
+    training = dataclasses.replace(MUON, mem_len=0, average_from=5)
     _, optimizer = build(MODELS[name], training)
     slots = [variable.numpy() for variable in optimizer.variables if len(variable.shape)]
     n_bytes = sum(slot.nbytes for slot in slots)
@@ -68,7 +65,6 @@ def test_the_estimate_of_the_memory_is_that_of_the_variables(name, average):
     ("name", "path", "n_joint"),
     [
         ("adaptive", "layer_1/attention/qkv_kernel", 3),
-        ("lstm", "layer_1/kernel", 4),
         ("lstm", "layer_1/recurrent_kernel", 4),
     ],
 )
@@ -88,26 +84,16 @@ def test_a_joint_kernel_changes_as_its_matrices_would_alone(name, path, n_joint)
     np.testing.assert_allclose(kernel.numpy(), expected, rtol=1e-5, atol=1e-6)  # float32
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(("dtype", "error"), [("float32", 0.1), ("bfloat16", 0.15)])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_singular_values_become_about_1(shape, jit_compile):
+def test_singular_values_become_about_1(shape, dtype, error):
     matrix = make_matrix(shape)
-    compute = tf.function(orthogonalize, jit_compile=jit_compile, autograph=False)
-    u, _, v = np.linalg.svd(matrix, full_matrices=False)
-    moved = np.diag(u.T @ compute(matrix).numpy() @ v.T)
-    assert moved.min() > 0.9
-    assert moved.max() < 1.1
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_products_in_bfloat16_move_singular_values_to_about_1(shape):
-    matrix = make_matrix(shape)
-    found = orthogonalize(matrix, product_dtype="bfloat16")
+    found = orthogonalize(matrix, product_dtype=dtype)
     assert found.dtype == tf.float32
     u, _, v = np.linalg.svd(matrix, full_matrices=False)
     moved = np.diag(u.T @ found.numpy() @ v.T)
-    assert moved.min() > 0.85
-    assert moved.max() < 1.15
+    assert moved.min() > 1 - error
+    assert moved.max() < 1 + error
 
 
 @pytest.mark.parametrize(("precision", "is_rounded"), [("float32", False), ("bfloat16", True)])
@@ -136,25 +122,3 @@ def test_the_scale_of_a_matrix_does_not_matter(scale):
 
 def test_a_matrix_of_zeros_stays_as_it_is():
     assert not orthogonalize(tf.zeros((3, 10)), 2).numpy().any()
-
-
-def test_a_step_of_muon_is_as_large_as_one_of_adam_usually_is():
-    weight = keras.Variable(np.zeros((13, 29)), name="kernel", dtype="float32")
-    optimizer = make_optimizer(dataclasses.replace(MUON, warmup_steps=0))
-    optimizer.apply([make_matrix(weight.shape)], [weight])
-    size = np.sqrt(np.mean(weight.numpy() ** 2)) / MUON.learning_rate
-    assert size == pytest.approx(0.2, rel=0.2)  # the singular values are only about 1
-
-
-@pytest.mark.parametrize("changes", [{"accumulate_steps": 3}, {"jit": "whole"}])
-def test_steps_are_the_same_however_they_are_computed(changes, one_replica):
-    trainers = [
-        make_trainer(one_replica, config=dataclasses.replace(MUON, **fields), jit=jit)
-        for fields, jit in [({}, "none"), (changes, changes.get("jit", "none"))]
-    ]
-    for trainer in trainers:
-        run_steps(trainer, [7])
-    expected, found = map(read_variables, trainers)
-    for path, value in expected.items():
-        # Sums in another order, float32, of which the iterations enlarge the smallest parts.
-        np.testing.assert_allclose(found[path], value, rtol=1e-3, atol=1e-4, err_msg=path)

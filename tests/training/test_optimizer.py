@@ -5,7 +5,6 @@ import tensorflow as tf
 
 import txl_tf
 from txl_tf.errors import UserError
-from txl_tf.training.optimizers.base import read_step_count
 from txl_tf.training.optimizers.choice import make_optimizer
 from txl_tf.training.schedule import WarmupCosine, make_schedule
 
@@ -14,19 +13,10 @@ def make_rate(*, warmup_steps=7, train_steps=31):
     return WarmupCosine(0.3, warmup_steps, train_steps, 0.05)
 
 
-def test_step_0_of_a_warm_up_has_rate_0():
-    assert float(make_rate()(0)) == 0
-
-
-def test_warm_up_is_linear():
-    rates = [float(make_rate()(step)) for step in range(8)]
-    np.testing.assert_allclose(np.diff(rates), 0.3 / 7, rtol=1e-5)  # float32
-
-
-def test_the_peak_is_at_the_end_of_the_warm_up():
+def test_warm_up_is_linear_from_0_to_the_peak():
     rates = [float(make_rate()(step)) for step in range(32)]
+    np.testing.assert_allclose(rates[:8], np.linspace(0, 0.3, 8), rtol=1e-5)  # float32
     assert np.argmax(rates) == 7
-    assert rates[7] == pytest.approx(0.3, rel=1e-6)  # float32
 
 
 def test_without_warm_up_step_0_has_the_peak():
@@ -37,7 +27,7 @@ def test_halfway_the_cosine_is_halfway():
     assert float(make_rate()(7 + 12)) == pytest.approx(0.3 * (1 + 0.05) / 2, rel=1e-6)  # float32
 
 
-@pytest.mark.parametrize("step", [31, 32, 997])
+@pytest.mark.parametrize("step", [31, 997])
 def test_the_rate_ends_at_its_share_of_the_peak_and_stays(step):
     assert float(make_rate()(step)) == pytest.approx(0.3 * 0.05, rel=1e-5)  # float32
 
@@ -75,11 +65,6 @@ def test_wsd_stays_at_the_peak_and_falls_at_the_end():
     assert rates[32] == rates[31]
 
 
-def test_wsd_that_decays_from_the_warm_up_on_is_linear():
-    rates = make_rates(schedule="wsd", warmup_steps=7, decay_steps=24)
-    np.testing.assert_array_equal(rates, make_rates(schedule="linear", warmup_steps=7))
-
-
 def make_constant_adam(*, clip):
     """Adam with a rate that does not change."""
     return make_optimizer(txl_tf.TrainConfig(learning_rate=0.1, min_lr_ratio=1.0, clip=clip))
@@ -88,20 +73,6 @@ def make_constant_adam(*, clip):
 def apply(optimizer, weight, gradients):
     for gradient in gradients:
         optimizer.apply([tf.constant(gradient, tf.float32)], [weight])
-
-
-def test_adam_is_that_of_the_release():
-    # Gradients near the epsilon: another epsilon, or another place for it, shows.
-    gradients = np.array([[1e-8, -3e-8, 2e-7], [-2e-8, 5e-8, 1e-7], [4e-8, 1e-8, -7e-8]])
-    expected, m, v = np.zeros(3), np.zeros(3), np.zeros(3)
-    for t, gradient in enumerate(gradients, 1):
-        m = 0.9 * m + 0.1 * gradient
-        v = 0.999 * v + 0.001 * gradient**2
-        rate = 0.1 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
-        expected -= rate * m / (np.sqrt(v) + 1e-8)
-    weight = keras.Variable(np.zeros(3), dtype="float32")
-    apply(make_constant_adam(clip=1.0), weight, gradients)
-    np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-4)  # float32
 
 
 def read_first_moment(optimizer):
@@ -128,12 +99,6 @@ def test_gradients_that_replicas_agree_on_are_not_added_up(two_replicas):
     local = two_replicas.experimental_local_results(read_first_moment(optimizer).value)
     for moment in local:
         np.testing.assert_allclose(moment.numpy(), [0.03, -0.04], rtol=1e-6)  # float32
-
-
-def test_the_step_count_is_the_number_of_updates():
-    weight, optimizer = keras.Variable([0.0]), make_constant_adam(clip=1.0)
-    apply(optimizer, weight, [[0.1]] * 3)
-    assert read_step_count(optimizer) == 3
 
 
 def test_an_optimizer_refuses_other_weights_than_those_it_was_built_for():

@@ -1,4 +1,4 @@
-"""All optimizers against their formulas; decay, skipped steps and averages."""
+"""All optimizers against their formulas: decay, penalty, rates, skipped steps and averages."""
 
 import dataclasses
 
@@ -13,9 +13,11 @@ from txl_tf.training.optimizers.choice import make_optimizer
 
 KINDS = pytest.mark.parametrize("kind", ["adam", "adamw", "lamb", "muon"])
 DECAYING = pytest.mark.parametrize("kind", ["adamw", "lamb", "muon"])
-SHAPES = {"kernel": (3, 5), "table": (7, 2), "bias": (11,), "gamma": (2,), "content_bias": (2, 3)}
-DECAYED = {"kernel", "table"}
+SHAPES = {"kernel": (3, 5), "table_0": (7, 2), "bias": (11,), "gamma": (2,), "content_bias": (2, 3)}
+DECAYED = {"kernel", "table_0"}
 RATE, DECAY, CLIP, EMA = 0.1, 0.3, 13.0, 0.7
+# The penalty, and rates of their own for the tables and for a step.
+PENALTY, TABLE_RATIO, STEP_RATIO = 0.2, 2.0, 0.5
 
 
 def make_config(kind, **changes):
@@ -43,7 +45,7 @@ def make_gradients(n_steps):
 def make_start():
     """Weights with a norm of 0 (the bias), above 10 (the table) and between."""
     values = make_values()
-    return values | {"bias": 0 * values["bias"], "table": 7 * values["table"]}
+    return values | {"bias": 0 * values["bias"], "table_0": 7 * values["table_0"]}
 
 
 def make_weights(values):
@@ -81,17 +83,21 @@ def move_singular_values(matrix):
     return u @ np.diag(s) @ v
 
 
-def simulate(kind, values, all_gradients, schedule):
+def simulate(kind, values, all_gradients, schedule, *, is_penalized=False):
     """Returns weights, and their averages, after each of the steps, in float64."""
     m, v = ({name: np.zeros(shape) for name, shape in SHAPES.items()} for _ in range(2))
     weights, averages, history = dict(values), dict(values), []
     for step, gradients in enumerate(all_gradients):
         for name, gradient in clip(gradients)[0].items():
+            rate = float(schedule(step))
+            if is_penalized:
+                gradient = gradient + PENALTY * weights[name]
+                rate *= STEP_RATIO * (TABLE_RATIO if name == "table_0" else 1.0)
             beta = 0.95 if kind == "muon" and name == "kernel" else 0.9
             m[name] = beta * m[name] + (1 - beta) * gradient
             v[name] = 0.999 * v[name] + 0.001 * gradient**2
             moment = 0.95 * m[name] + 0.05 * gradient if beta == 0.95 else m[name]  # Nesterov
-            weight, rate = weights[name], float(schedule(step))
+            weight = weights[name]
             weights[name] = weight - compute_update(
                 kind, name, weight, moment, v[name], step + 1, rate
             )
@@ -100,10 +106,10 @@ def simulate(kind, values, all_gradients, schedule):
     return history
 
 
-def take_steps(optimizer, weights, all_gradients, is_good=None):
+def take_steps(optimizer, weights, all_gradients, is_good=None, **options):
     for step in all_gradients:
         gradients = [tf.constant(step[weight.name], tf.float32) for weight in weights]
-        optimizer.apply(gradients, weights, is_good=is_good)
+        optimizer.apply(gradients, weights, is_good=is_good, **options)
 
 
 def compare(variable, expected):
@@ -114,66 +120,52 @@ def compare(variable, expected):
 
 
 @KINDS
-def test_steps_are_those_of_the_papers(kind):
+@pytest.mark.parametrize("is_penalized", [False, True])
+def test_steps_are_those_of_the_papers_and_averages_follow(kind, is_penalized):
+    fields, options = {}, {}
+    if is_penalized:
+        fields = {"l2": PENALTY, "embed_lr_ratio": TABLE_RATIO}
+        options = {"rate_factor": tf.constant(STEP_RATIO)}
     values, gradients = make_start(), make_gradients(7)
     norms = [clip(step)[1] for step in gradients]
     assert min(norms) < CLIP < max(norms)
-    weights, optimizer = make_weights(values), make_optimizer(make_config(kind))
-    expected = simulate(kind, values, gradients, optimizer.schedule)
+    weights, optimizer = make_weights(values), make_optimizer(make_config(kind, ema=EMA, **fields))
+    expected = simulate(kind, values, gradients, optimizer.schedule, is_penalized=is_penalized)
     for step in range(7):
-        take_steps(optimizer, weights, gradients[step : step + 1])
+        take_steps(optimizer, weights, gradients[step : step + 1], **options)
         for weight in weights:
             compare(weight, expected[step][0][weight.name])
-
-
-@KINDS
-def test_averages_follow_their_recursion_from_the_first_weights_on(kind):
-    values, gradients = make_start(), make_gradients(7)
-    weights, optimizer = make_weights(values), make_optimizer(make_config(kind, ema=EMA))
-    take_steps(optimizer, weights, gradients)
-    expected = simulate(kind, values, gradients, optimizer.schedule)[-1][1]
     assert [weight for weight, _ in optimizer.averaged_weights] == weights
     for weight, average in optimizer.averaged_weights:
-        compare(average, expected[weight.name])
+        compare(average, expected[-1][1][weight.name])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"l2": -0.1}, r"`l2` must not be negative. Received: l2=-0.1"),
+        ({"embed_lr_ratio": 0}, r"`embed_lr_ratio` must be positive. Received: embed_lr_ratio=0"),
+    ],
+)
+def test_a_penalty_or_rate_that_cannot_be_is_an_error(fields, message):
+    with pytest.raises(txl_tf.UserError, match=message):
+        txl_tf.TrainConfig(**fields)
 
 
 @KINDS
-@pytest.mark.parametrize("n_steps", [0, 3])
-def test_a_skipped_step_changes_nothing_but_the_count(kind, n_steps):
-    weights, optimizer = make_weights(make_start()), make_optimizer(make_config(kind, ema=EMA))
-    optimizer.build(weights)
-    take_steps(optimizer, weights, make_gradients(n_steps))
-    before = {variable.path: variable.numpy() for variable in optimizer.variables + weights}
-    take_steps(optimizer, weights, make_gradients(1), is_good=tf.constant(False))
-    after = {variable.path: variable.numpy() for variable in optimizer.variables + weights}
-    assert after.pop(f"{kind}/iteration") == before.pop(f"{kind}/iteration") + 1
-    for path, value in before.items():
-        np.testing.assert_array_equal(after[path], value, err_msg=path)
-
-
-@KINDS
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_step_whose_gradients_are_not_finite_is_skipped(kind, value):
-    weights, optimizer = make_weights(make_start()), make_optimizer(make_config(kind, ema=EMA))
-    take_steps(optimizer, weights, make_gradients(3))
+@pytest.mark.parametrize("reason", ["told", "infinite"])
+def test_a_skipped_step_changes_nothing_but_the_count(kind, reason):
+    config = make_config(kind, ema=EMA, l2=PENALTY)
+    weights, optimizer = make_weights(make_start()), make_optimizer(config)
+    take_steps(optimizer, weights, make_gradients(3), is_good=tf.constant(True))
     before = {variable.path: variable.numpy() for variable in optimizer.variables + weights}
     (gradients,) = make_gradients(1)
-    gradients["kernel"][1, 2] = value
-    take_steps(optimizer, weights, [gradients])
+    if reason == "infinite":
+        gradients["kernel"][1, 2] = np.inf
+    take_steps(optimizer, weights, [gradients], tf.constant(False) if reason == "told" else None)
     after = {variable.path: variable.numpy() for variable in optimizer.variables + weights}
     changed = {path for path in before if not np.array_equal(before[path], after[path])}
     assert changed == {f"{kind}/iteration"}
-
-
-@KINDS
-def test_a_step_that_is_good_is_made(kind):
-    runs = []
-    for is_good in (None, tf.constant(True)):
-        weights, optimizer = make_weights(make_start()), make_optimizer(make_config(kind, ema=EMA))
-        take_steps(optimizer, weights, make_gradients(3), is_good)
-        runs.append([variable.numpy() for variable in optimizer.variables + weights])
-    for one, other in zip(*runs, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @DECAYING
@@ -192,18 +184,10 @@ def test_matrices_of_the_model_decay_alone(kind):
     assert kept == biases | {"gamma", "beta"}
 
 
-def test_variables_of_adam_have_the_names_that_they_always_had():
-    weights, optimizer = make_weights(make_start()), make_optimizer(make_config("adam"))
-    optimizer.build(weights)
-    slots = [f"adam/{name}_{slot}" for name in SHAPES for slot in ("momentum", "velocity")]
-    assert [variable.path for variable in optimizer.variables] == ["adam/iteration", *slots]
-
-
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_averages_begin_once_where_a_function_builds_the_optimizer(jit_compile):
+def test_averages_begin_once_where_a_function_builds_the_optimizer():
     weight, optimizer = keras.Variable([2.0]), make_optimizer(make_config("adamw", ema=EMA))
 
-    @tf.function(jit_compile=jit_compile, autograph=False)
+    @tf.function(autograph=False)
     def step():
         optimizer.apply([tf.constant([0.5])], [weight])
 
@@ -221,3 +205,17 @@ def test_averages_begin_again_at_the_weights():
     optimizer.restart_averages()
     for weight, average in optimizer.averaged_weights:
         np.testing.assert_array_equal(average.numpy(), weight.numpy(), err_msg=weight.name)
+
+
+@pytest.mark.parametrize("skipped", [(), (5,), (6, 9)])
+def test_a_mean_is_that_of_the_weights_after_later_steps(skipped):
+    """From step 4 on, without those that are skipped; until then it is the weight."""
+    weights = make_weights({"kernel": make_start()["kernel"]})
+    optimizer, made = make_optimizer(make_config("adam", average_from=4)), []
+    for step, gradients in enumerate(make_gradients(11), 1):
+        take_steps(optimizer, weights, [gradients], tf.constant(step not in skipped))
+        ((weight, average),) = optimizer.averaged_weights
+        if step > 4 and step not in skipped:
+            made.append(weight.numpy())
+        expected = np.mean(made or [weight.numpy()], axis=0, dtype=np.float64)
+        np.testing.assert_allclose(average.numpy(), expected, rtol=1e-5, atol=1e-6)  # float32

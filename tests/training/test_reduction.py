@@ -7,20 +7,19 @@ import numpy as np
 import pytest
 from small_runs import MODEL, TRAINING, make_lanes, make_trainer, read_variables, run_steps
 
-from txl_tf.errors import UserError
-
+SHALLOW = dataclasses.replace(MODEL, n_layer=1)
 HALF = dataclasses.replace(TRAINING, reduce_dtype="bfloat16")
 
 
 @pytest.fixture(scope="module")
 def float_run(two_replicas):
-    trainer = make_trainer(two_replicas)
+    trainer = make_trainer(two_replicas, SHALLOW)
     return run_steps(trainer, [5]), trainer
 
 
 @pytest.fixture(scope="module")
 def half_run(two_replicas):
-    trainer = make_trainer(two_replicas, config=HALF)
+    trainer = make_trainer(two_replicas, SHALLOW, HALF)
     return run_steps(trainer, [5]), trainer
 
 
@@ -34,7 +33,8 @@ def count_reductions(trainer):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "run_steps", run_steps)
-        list(trainer.train(make_lanes(trainer.config), [6]))  # five steps are made
+        # Five steps again, which need no other trace.
+        list(trainer.train(make_lanes(trainer.config), [10]))
     graph = step.get_concrete_function(*arguments[0]).graph.as_graph_def()
     nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
     found = collections.Counter(
@@ -43,12 +43,9 @@ def count_reductions(trainer):
     return sorted(count / 2 for count in found.values())
 
 
-def test_a_step_makes_one_reduction(float_run):
+def test_a_step_makes_one_reduction_and_one_of_each_type(float_run, half_run):
     assert count_reductions(float_run[1]) == [1]
-
-
-def test_in_half_the_bytes_the_loss_is_reduced_apart(half_run):
-    assert count_reductions(half_run[1]) == [1, 1]
+    assert count_reductions(half_run[1]) == [1, 1]  # the loss is not rounded
 
 
 def test_half_the_bytes_give_nearly_the_same_steps(float_run, half_run):
@@ -60,12 +57,6 @@ def test_half_the_bytes_give_nearly_the_same_steps(float_run, half_run):
     assert half.nats[0] == whole.nats[0]  # the loss itself is not rounded
 
 
-def test_weights_and_moments_stay_in_float32(half_run):
-    variables = half_run[1].model.weights + half_run[1].optimizer.variables
-    floats = {variable.dtype for variable in variables} - {"int32", "int64"}
-    assert floats == {"float32"}
-
-
 def test_replicas_agree_after_a_rounded_reduction(half_run):
     trainer = half_run[1]
     for weight in trainer.model.weights:
@@ -73,15 +64,11 @@ def test_replicas_agree_after_a_rounded_reduction(half_run):
         np.testing.assert_array_equal(first.numpy(), second.numpy(), err_msg=weight.path)
 
 
+@pytest.mark.slow
 def test_one_replica_rounds_nothing(one_replica):
-    runs = [make_trainer(one_replica, MODEL, config) for config in (TRAINING, HALF)]
+    runs = [make_trainer(one_replica, SHALLOW, config) for config in (TRAINING, HALF)]
     losses = [run_steps(trainer, [3]).nats for trainer in runs]
     np.testing.assert_array_equal(*losses)
     whole, half = map(read_variables, runs)
     for path in whole:
         np.testing.assert_array_equal(half[path], whole[path], err_msg=path)
-
-
-def test_another_type_is_refused():
-    with pytest.raises(UserError, match=r"`reduce_dtype` must be one of .* reduce_dtype='float16'"):
-        dataclasses.replace(TRAINING, reduce_dtype="float16")

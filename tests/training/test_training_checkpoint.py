@@ -1,5 +1,4 @@
 import dataclasses
-import os
 import shutil
 
 import numpy as np
@@ -13,7 +12,6 @@ from small_checkpoints import (
     save_steps,
 )
 from small_runs import (
-    DROPPING,
     MODEL,
     make_trainer,
     perturb,
@@ -27,7 +25,6 @@ from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
 from txl_tf.runs.checkpoint_mean import save_mean
 from txl_tf.runs.checkpoint_reader import load_weights
-from txl_tf.training import checkpoint
 
 MODELS = GOLDEN / "model"  # of the 2019 release
 # Every kind of weight: several bins, projections, biases of each layer.
@@ -36,9 +33,8 @@ ADAPTIVE = dataclasses.replace(
 )
 
 
-@pytest.mark.parametrize("config", [MODEL, ADAPTIVE], ids=["one_bin", "adaptive"])
-def test_every_weight_and_slot_is_restored(tmp_path, config):
-    run, fresh = Bare(config), Bare(config)
+def test_every_weight_and_slot_is_restored(tmp_path):
+    run, fresh = Bare(ADAPTIVE), Bare(ADAPTIVE)
     perturb(run)  # no slot is zero
     run.set_step(11)
     expected = read_variables(run)
@@ -54,17 +50,14 @@ def test_a_run_without_checkpoints_restores_to_step_0(tmp_path):
     assert make_checkpointer(tmp_path, Bare()).restore() == 0
 
 
-def test_a_checkpoint_that_names_nothing_resumes_bit_for_bit(tmp_path, one_replica):
+def test_a_checkpoint_that_names_nothing_is_restored(tmp_path):
     """Those of older versions name neither their step nor their run."""
-    whole, first, second = (make_trainer(one_replica, DROPPING) for _ in range(3))
-    expected = run_steps(whole, [3, 6])
-    run_steps(first, [3])
-    save_old_steps(tmp_path, first, [3])
-    perturb(second)
-    assert make_checkpointer(tmp_path, second, run_id="00112233aabb").restore() == 3
-    found = run_steps(second, [6])
-    np.testing.assert_array_equal(found.nats, expected.nats[3:])
-    np.testing.assert_array_equal(read_memory(second), read_memory(whole))
+    run, fresh = Bare(), Bare()
+    perturb(fresh)
+    save_old_steps(tmp_path, run, [3])
+    assert make_checkpointer(tmp_path, fresh, run_id="00112233aabb").restore() == 3
+    for path, value in read_variables(fresh).items():
+        np.testing.assert_array_equal(value, read_variables(run)[path], err_msg=path)
 
 
 def test_two_replicas_restore_what_one_saved(tmp_path, two_replicas):
@@ -80,12 +73,11 @@ def test_two_replicas_restore_what_one_saved(tmp_path, two_replicas):
             np.testing.assert_array_equal(local.numpy(), expected[variable.path])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["one, then two", "two, then one"])
 def test_a_run_resumes_with_another_number_of_replicas(order, tmp_path, one_replica, two_replicas):
     strategies = [one_replica, two_replicas] if order[:3] == "one" else [two_replicas, one_replica]
-    whole, first = (make_trainer(strategies[0]) for _ in range(2))
-    second = make_trainer(strategies[1])
-    expected = run_steps(whole, [7])
+    first, second = (make_trainer(strategy) for strategy in strategies)
     run_steps(first, [3])
     make_checkpointer(tmp_path, first).save()
     make_checkpointer(tmp_path, second).restore()
@@ -93,21 +85,11 @@ def test_a_run_resumes_with_another_number_of_replicas(order, tmp_path, one_repl
         np.concatenate(read_memory(second)[1]), np.concatenate(read_memory(first)[1])
     )
     # The order in which two replicas add up is another one.
-    np.testing.assert_allclose(run_steps(second, [7]).nats, expected.nats[3:], rtol=1e-5)
+    found, expected = (run_steps(trainer, [7]).nats for trainer in (second, first))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_weights_alone_are_loaded(saved):
-    model_dir, run, _ = saved
-    fresh = Bare()
-    perturb(fresh)
-    load_weights(fresh.model, find_checkpoint(str(model_dir)))
-    for weight, expected in zip(fresh.model.weights, run.model.weights, strict=True):
-        np.testing.assert_array_equal(weight.numpy(), expected.numpy(), err_msg=weight.path)
-
-
-@pytest.mark.parametrize(
-    "change", [{"d_inner": 13}, {"n_layer": 3}, {"n_layer": 1}, {"n_token": 29}, {"untie_r": True}]
-)
+@pytest.mark.parametrize("change", [{"n_layer": 3}, {"n_layer": 1}, {"n_token": 29}])
 def test_a_checkpoint_of_another_model_is_refused(saved, change):
     model_dir, _, _ = saved
     model = txl_tf.TransformerXL(dataclasses.replace(MODEL, **change))
@@ -117,39 +99,22 @@ def test_a_checkpoint_of_another_model_is_refused(saved, change):
         load_weights(model, find_checkpoint(str(model_dir)))
 
 
-@pytest.mark.parametrize(
-    ("place", "source"), [("tf_text8/model", "tf_text8"), ("runs/one", "runs/one")]
-)
-def test_a_checkpoint_of_the_2019_release_is_named_with_what_to_do(tmp_path, place, source):
-    shutil.copytree(MODELS / "char", tmp_path / place)
-    path = tmp_path / place / "model.ckpt-0"
-    command = f"python -m txl_tf.import_release --source {tmp_path / source} --out MODEL_DIR"
+def test_a_checkpoint_of_the_2019_release_is_named_with_what_to_do(tmp_path):
+    shutil.copytree(MODELS / "char", tmp_path / "tf_text8" / "model")
+    path = tmp_path / "tf_text8" / "model" / "model.ckpt-0"
+    command = f"python -m txl_tf.import_release --source {tmp_path / 'tf_text8'} --out MODEL_DIR"
     with pytest.raises(UserError, match=rf"is a checkpoint of the 2019 release\..*: {command}$"):
         load_weights(txl_tf.TransformerXL(MODEL), str(path))
 
 
-def test_fields_that_shape_no_weight_are_not_named(saved):
+def test_fields_that_shape_no_weight_are_not_compared(saved):
     model_dir, _, _ = saved
+    path = find_checkpoint(str(model_dir))
     shapeless = {"dropout": 0.5, "dropatt": 0.5, "init_std": 0.1, "layer_norm_epsilon": 1e-5}
+    load_weights(txl_tf.TransformerXL(dataclasses.replace(MODEL, **shapeless)), path)
     other = dataclasses.replace(MODEL, n_layer=3, **shapeless)
     with pytest.raises(UserError, match=r"another model: n_layer is 2 there and 3 here$"):
-        load_weights(txl_tf.TransformerXL(other), find_checkpoint(str(model_dir)))
-
-
-def test_a_checkpoint_without_a_config_is_restored(tmp_path, monkeypatch):
-    """Those of older versions have none."""
-    monkeypatch.setattr(checkpoint, "make_config_group", lambda _: {})
-    run = Bare()
-    save_steps(make_checkpointer(tmp_path, run), run, [2])
-    monkeypatch.undo()
-    assert make_checkpointer(tmp_path, Bare()).restore() == 2
-
-
-@pytest.mark.parametrize("change", [{"dropout": 0.5}, {"layer_norm_epsilon": 1e-5}])
-def test_a_model_that_differs_in_no_shape_takes_the_weights(saved, change):
-    model_dir, _, _ = saved
-    model = txl_tf.TransformerXL(dataclasses.replace(MODEL, **change))
-    load_weights(model, find_checkpoint(str(model_dir)))
+        load_weights(txl_tf.TransformerXL(other), path)
 
 
 def test_weights_without_a_config_are_compared_by_their_shapes(tmp_path):
@@ -162,19 +127,9 @@ def test_weights_without_a_config_are_compared_by_their_shapes(tmp_path):
         load_weights(deeper, path)
 
 
-def test_a_run_is_not_restored_from_a_checkpoint_of_another_model(saved):
-    model_dir, _, _ = saved
-    deeper = Bare(dataclasses.replace(MODEL, n_layer=3))
-    with pytest.raises(
-        UserError, match="ckpt-5 belongs to another model: n_layer is 2 there and 3 here"
-    ):
-        make_checkpointer(model_dir, deeper).restore()
-
-
-@pytest.mark.parametrize("save", [save_steps, save_old_steps], ids=["named", "old"])
-def test_weights_under_the_name_of_another_step_are_refused(save, tmp_path):
+def test_weights_under_the_name_of_another_step_are_refused(tmp_path):
     run, folder = Bare(), tmp_path / "checkpoints"
-    save(make_checkpointer(tmp_path, run) if save is save_steps else tmp_path, run, [3])
+    save_steps(make_checkpointer(tmp_path, run), run, [3])
     copy_checkpoint(folder / "ckpt-3", folder / "ckpt-160")
     with pytest.raises(
         UserError, match=r"ckpt-160 does not match.*: it holds the weights of step 3"
@@ -194,19 +149,6 @@ def test_weights_in_the_folder_of_another_run_are_refused(tmp_path):
     load_weights(run.model, str(tmp_path / "elsewhere" / "ckpt-3"))
 
 
-def test_a_checkpoint_that_is_missing_is_refused(tmp_path):
-    with pytest.raises(UserError, match="ckpt-3 cannot be restored: "):
-        load_weights(Bare().model, str(tmp_path / "ckpt-3"))
-
-
-def test_a_damaged_checkpoint_is_refused(saved):
-    model_dir, _, _ = saved
-    path = find_checkpoint(str(model_dir))
-    os.truncate(f"{path}.data-00000-of-00001", 97)
-    with pytest.raises(UserError, match="ckpt-5 cannot be restored: "):
-        load_weights(Bare().model, path)
-
-
 def test_checkpoints_are_listed_oldest_first(tmp_path):
     run = Bare()
     save_steps(make_checkpointer(tmp_path, run), run, [9, 10, 101])  # not in order of the letters
@@ -216,10 +158,6 @@ def test_checkpoints_are_listed_oldest_first(tmp_path):
     ]
 
 
-def test_a_folder_without_checkpoints_lists_none(tmp_path):
-    assert list_checkpoints(str(tmp_path)) == []
-
-
 def test_a_folder_without_checkpoints_has_no_newest(tmp_path):
     with pytest.raises(UserError, match="holds no checkpoint"):
         find_checkpoint(str(tmp_path))
@@ -227,24 +165,13 @@ def test_a_folder_without_checkpoints_has_no_newest(tmp_path):
 
 def test_only_the_newest_checkpoints_are_kept(tmp_path):
     run = Bare()
-    save_steps(make_checkpointer(tmp_path, run, keep=2), run, [2, 3, 5])
-    assert [step for step, _ in list_checkpoints(str(tmp_path))] == [3, 5]
-    assert not list((tmp_path / "checkpoints").glob("ckpt-2.*"))
-
-
-def test_a_resumed_run_keeps_as_many_checkpoints(tmp_path):
-    run = Bare()
     save_steps(make_checkpointer(tmp_path, run, keep=2), run, [2, 3])
     save_steps(make_checkpointer(tmp_path, run, keep=2), run, [5, 7])
     assert [step for step, _ in list_checkpoints(str(tmp_path))] == [5, 7]
     assert len(list((tmp_path / "checkpoints").glob("ckpt-?.index"))) == 2
 
 
-@pytest.mark.parametrize(("path", "step"), [("runs/a-3/ckpt-17", 17), ("ckpt-0", 0)])
-def test_the_step_is_read_from_the_name(path, step):
-    assert read_step(path) == step
-
-
-def test_a_name_without_a_step_is_refused():
+def test_the_step_is_read_from_the_name():
+    assert read_step("runs/a-3/ckpt-17") == 17
     with pytest.raises(UserError, match="'model-5/weights' does not end in a step"):
         read_step("model-5/weights")

@@ -32,11 +32,6 @@ def test_one_process_hears_itself(alone):
     alone.wait()
 
 
-def test_one_process_keeps_its_errors(alone):
-    with pytest.raises(tf.errors.UnavailableError), alone.explain_losses():
-        raise tf.errors.UnavailableError(None, None, "not ours")
-
-
 def test_a_process_knows_its_place(second_of_three):
     assert (second_of_three.index, second_of_three.count) == (1, 3)
     assert not second_of_three.is_chief
