@@ -261,8 +261,8 @@ def test_what_takes_the_place_of_flags_that_are_not_needed_is_printed(records, c
         run(options, fail_to_make_strategy)
     assert capsys.readouterr().out.splitlines() == [
         "--num_core_per_host=4: all GPUs or cores are used; --num_gpus limits them.",
-        "--record_info_dir: ignored, because it is for --data_format=release2019.",
-        "--corpus_info_path: ignored, because it is for --data_format=release2019.",
+        "--record_info_dir=x: not needed, as the records describe themselves.",
+        "--corpus_info_path=y: not needed, as the records describe themselves.",
     ]
 
 

@@ -139,7 +139,7 @@ LINES = {
     ],
 }
 # The first words of the lines of a dry run.
-DRY_RUN = "parameters memory step run start schedule saves evaluation token"
+DRY_RUN = "parameters memory step run start schedule saves evaluation"
 
 # The keys of the objects that commands print, and write.
 SCORE = (

@@ -2,6 +2,7 @@ import errno
 import gzip
 import hashlib
 import re
+import threading
 
 import pytest
 
@@ -139,3 +140,88 @@ def test_a_file_can_be_used_where_nothing_can_be_recorded(tmp_path, monkeypatch,
     (tmp_path / NAME).write_bytes(CONTENT)
     assert fetch(make_archive(sha256=None), tmp_path)
     assert "is not recorded: [Errno 13] Permission denied" in capsys.readouterr().err
+
+
+# Transfers that are no whole file
+
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+
+
+def answer(*parts, headers=b"", then=lambda handler: None):
+    """Returns what answers without a length, then continues in another way."""
+
+    def write(handler):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + headers + b"\r\n")
+        for part in parts:
+            handler.wfile.write(part)
+        then(handler)
+
+    return write
+
+
+def chunk(data):
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def repeat(data, pause=0.0):
+    def write(handler):
+        while True:
+            handler.wfile.write(data)
+            threading.Event().wait(pause)
+
+    return write
+
+
+def get_fault(url, raw_dir, size=SIZE, sha256=None):
+    message = fail_to_fetch(make_archive(url, size=size, sha256=sha256), raw_dir)
+    assert list_files(raw_dir) == []
+    return message.partition(f"{url} (")[2].partition("). Download it")[0]
+
+
+def test_a_body_without_a_length_is_taken_where_it_can_be_compared(serve, tmp_path):
+    url = serve("/fruit", answer(CONTENT))
+    assert fetch(make_archive(url, size=None), tmp_path / "hash").read_bytes() == CONTENT
+    assert fetch(make_archive(url, sha256=None), tmp_path / "size").read_bytes() == CONTENT
+    fault = get_fault(url, tmp_path / "none", size=None)
+    assert fault == "its response has no length: it may be incomplete"
+
+
+def test_chunks_say_where_they_end(serve, tmp_path):
+    parts = [chunk(CONTENT[:53]), chunk(CONTENT[53:])]
+    url = serve("/fruit", answer(*parts, b"0\r\n\r\n", headers=CHUNKED))
+    path = fetch(make_archive(url, size=None, sha256=None), tmp_path / "raw")
+    assert path.read_bytes() == CONTENT
+    assert get_fault(serve("/cut", answer(*parts, headers=CHUNKED)), tmp_path / "cut", size=None)
+
+
+def test_short_and_endless_bodies_are_refused(serve, tmp_path, monkeypatch):
+    fault = get_fault(serve("/cut", answer(CONTENT[:-1])), tmp_path / "cut")
+    assert fault == "it sent 7,062 bytes instead of 7,063"
+    url = serve("/endless", answer(headers=CHUNKED, then=repeat(chunk(b"b" * 1009))))
+    assert get_fault(url, tmp_path / "endless") == "it sends more than 7,063 bytes"
+    monkeypatch.setattr(download, "_LARGEST", SIZE - 1)
+    assert get_fault(url, tmp_path / "large", size=None) == "it sends more than 7,062 bytes"
+
+
+def test_a_body_that_trickles_is_given_up(serve, tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "_GRACE", 0.1)
+    body = answer(headers=CHUNKED, then=repeat(chunk(b"a"), pause=0.02))
+    assert get_fault(serve("/slow", body), tmp_path / "raw").startswith("it is too slow: ")
+
+
+def test_a_silent_body_is_given_up(serve, tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "_TIMEOUT", 0.1)
+    body = answer(b"a" * 53, then=lambda handler: handler.rfile.read())
+    assert "timed out" in get_fault(serve("/silent", body), tmp_path / "raw")
+
+
+@pytest.mark.parametrize("status", [206, 404])
+def test_an_answer_that_is_no_whole_file_is_refused(serve, tmp_path, status):
+    assert get_fault(serve("/odd", status=status), tmp_path / "raw").startswith(
+        f"it answers {status} "
+    )
+
+
+def test_a_redirection_to_a_file_of_this_machine_is_refused(serve, tmp_path):
+    url = serve("/old", b"", status=302, Location="file:///etc/hosts")
+    assert "No connection adapters" in get_fault(url, tmp_path / "raw")

@@ -12,6 +12,7 @@ import txl_tf
 from txl_tf import evaluate, export_release, import_release
 from txl_tf.data import read_ids
 from txl_tf.release import load_model
+from txl_tf.release.records import convert_records
 from txl_tf.runs.checkpoint_reader import name_variables
 
 WORDS = {"cutoffs": (50, 200), "div_val": 2, "untie_r": True, "proj_share_all_but_first": True}
@@ -217,9 +218,9 @@ def test_an_import_is_evaluated_on_the_records_of_2019(tmp_path, capsys):
     assert run("--source", tmp_path / "source", "--out", tmp_path / "run") == 0
     shutil.copytree(DATA / "wt103" / "tfrecords", tmp_path / "source" / "data" / "tfrecords")
     spans = ["--tgt_len=7", "--mem_len=5", "--lanes=2", "--json", "--split=valid", "--jit=none"]
-    records = [f"--data_dir={tmp_path}/source/data/tfrecords", "--data_format=release2019"]
+    convert_records(tmp_path / "source" / "data", str(tmp_path / "new"))
     found = []
-    for arguments in ([], records):
+    for arguments in ([], [f"--data_dir={tmp_path / 'new'}"]):
         capsys.readouterr()
         assert evaluate.main(["evaluate", f"--run={tmp_path}/run", *spans, *arguments]) == 0
         found.append(json.loads(capsys.readouterr().out))

@@ -123,8 +123,9 @@ def test_a_dry_run_describes_a_new_run_and_makes_nothing(data_dir, tmp_path, cap
         n_token=N_TOKEN, n_layer=1, d_model=8, d_embed=8, n_head=3, d_head=5, d_inner=13
     )
     assert found["parameters"].startswith(f"{config.count_parameters():,}: embedding 88, layers ")
-    assert "the activations are an estimate" in found["memory"]
-    assert "on each of 3 replicas with 1 lane\n" in out
+    weights = f"{4 * config.count_parameters() / 2**10:.1f} KiB"
+    assert found["memory"].startswith(f"on each of 3 replicas with 1 lane: weights {weights}, ")
+    assert "KiB by XLA's account, for --jit=whole, not for --jit=none\n" in out
     assert found["step"].startswith("15 tokens, 3 lanes of 5; ")
     assert found["run"].startswith("step 0 to 12: 180 tokens, 0.60 epochs, 20 steps an epoch; ")
     assert found["start"] == "new weights, seed 0"

@@ -3,7 +3,6 @@ import pickle
 import struct
 import sys
 import zipfile
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -218,70 +217,3 @@ def test_a_changed_pickle_of_tensors_is_read_or_refused_in_a_line(tmp_path):
 def test_what_is_no_file_is_one_line(tmp_path):
     assert get_fault(tmp_path / "absent.bin") == "No such file or directory"
     assert get_fault(tmp_path) == "Is a directory"
-
-
-class Tensor:
-    """Stands for torch's."""
-
-    def __init__(self, array, dtype="float32"):
-        self.array = array
-        self.dtype = dtype
-
-    def detach(self):
-        return self
-
-    def float(self):
-        return Tensor(self.array.astype(np.float32))
-
-    def numpy(self):
-        assert self.dtype != "bfloat16"
-        return self.array
-
-
-@pytest.fixture
-def torch(monkeypatch):
-    """Puts a module in torch's place, which loads what `tensors` holds."""
-    module = ModuleType("torch")
-    module.calls, module.tensors = [], {}
-    module.Tensor, module.bfloat16 = Tensor, "bfloat16"
-
-    def load(path, **options):
-        module.calls.append((path, options))
-        if isinstance(module.tensors, Exception):
-            raise module.tensors
-        return module.tensors
-
-    module.load = load
-    monkeypatch.setitem(sys.modules, "torch", module)
-    return module
-
-
-def test_a_zip_that_unpacks_to_more_is_not_given_to_torch(torch, tmp_path):
-    path = tmp_path / "pytorch_model.bin"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/data.pkl", bytes(2**20))
-    assert get_fault(path) == "its members are larger than the file: torch does not compress them"
-    assert torch.calls == []
-
-
-def test_the_tensors_of_torch_become_arrays(torch):
-    numbers = NUMBERS.reshape(5, 6)
-    torch.tensors = {"a": Tensor(numbers.T), "b": Tensor(np.float64([1.5]), "bfloat16")}
-    read = read_torch_file("a.bin")
-    assert torch.calls == [("a.bin", {"map_location": "cpu", "weights_only": True})]
-    assert list(read) == ["a", "b"]
-    np.testing.assert_array_equal(read["a"], numbers.T, strict=True)
-    assert read["a"].flags.c_contiguous
-    np.testing.assert_array_equal(read["b"], np.float32([1.5]), strict=True)
-
-
-@pytest.mark.parametrize(
-    ("tensors", "reason"),
-    [
-        (RuntimeError("bad magic\nmore"), "torch reports: bad magic"),
-        ({"epoch": 3}, "it holds 'epoch', which is not a tensor"),
-    ],
-)
-def test_what_torch_refuses_is_one_line(tensors, reason, torch):
-    torch.tensors = tensors
-    assert get_fault("a.bin") == reason

@@ -61,14 +61,14 @@ def test_the_port_of_the_chief_is_free_for_tensorflow_afterwards():
     socket.create_server(("127.0.0.1", port)).close()
 
 
-@pytest.mark.slow
-def test_others_name_those_that_the_chief_waits_for():
-    clusters = make_clusters(3)
-    Waiting(clusters[0])
+def test_the_chief_names_those_that_did_not_come():
+    clusters = make_clusters(4)
+    worker = Waiting(clusters[2])
     with pytest.raises(UserError, match="gave up after") as error:
-        wait_for_processes(clusters[1], 3.0)
-    names = [f"worker {index} ({clusters[index].address})" for index in (0, 2)]
-    assert str(error.value).startswith(f"{names[0]} is still waiting for {names[1]}: ")
+        wait_for_processes(clusters[0], 2.0)
+    names = ", ".join(f"worker {index} ({clusters[index].address})" for index in (1, 3))
+    assert str(error.value).startswith(f"no connection from {names}: ")
+    assert worker.outcome == "waits"  # for a chief that starts again
 
 
 def test_others_name_a_chief_that_does_not_answer():
@@ -82,7 +82,7 @@ def test_what_is_no_process_of_the_run_is_left_aside():
     chief = Waiting(clusters[0])
     host, _, port = clusters[0].address.rpartition(":")
     chief.join(timeout=0.5)
-    for line in (b"GET / HTTP/1.1\r\n\r\n", b'{"index": 97}\n', b'{"index": "a"}\n', b"[]\n", b""):
+    for line in (b"GET / HTTP/1.1\r\n\r\n", b"a\n", b""):
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(line)
     assert Waiting(clusters[1]).finish() == "goes on"
@@ -117,25 +117,3 @@ def test_signals_are_obeyed_while_a_process_waits(index):
         _, errors = process.communicate(timeout=MINUTE / 2)
     name = signal.Signals(number).name
     assert errors.endswith(f"StoppedError: stopped by {name} while it waited\n")
-
-
-STUCK = """
-import ctypes, sys
-from txl_tf.training.rendezvous import end_when_stuck
-with end_when_stuck(float(sys.argv[1]), "is stuck"):
-    ctypes.PyDLL(None).sleep(int(sys.argv[2]))  # no other Python code runs meanwhile
-print("is done")
-"""
-
-
-def test_a_process_that_lets_no_python_run_is_ended():
-    command = [sys.executable, "-c", STUCK, "0.5", "600"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MINUTE)
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, "", "is stuck\n")
-
-
-@pytest.mark.slow
-def test_a_process_that_is_in_time_continues():
-    command = [sys.executable, "-c", STUCK, "inf", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MINUTE)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "is done\n", "")

@@ -175,8 +175,9 @@ def parse_flags(
         others = options(argv)[1:]
     except flags.UnrecognizedFlagError as error:
         name = error.flagname.replace("-", "_")
-        close = difflib.get_close_matches(name, list(options), n=1)
-        hint = f" Did you mean --{close[0]}?" if close else ""
+        # Typing errors only: names that are less alike mean something else.
+        close = difflib.get_close_matches(name, list(options), n=2, cutoff=0.76)
+        hint = f" Did you mean {' or '.join(f'--{name}' for name in close)}?" if close else ""
         raise flags.Error(f"unknown flag --{error.flagname}.{hint}") from error
     missing = [name for name in options if _is_missing(options[name])]
     if missing:

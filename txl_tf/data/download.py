@@ -119,7 +119,8 @@ def _transfer(url: str, path: Path, file: PublishedFile) -> None:
         path.open("wb") as target,
         tqdm(desc=path.name, unit="B", unit_scale=True, leave=False, disable=None) as bar,
     ):
-        response.raise_for_status()
+        if response.status_code != requests.codes.ok:
+            raise requests.RequestException(f"it answers {response.status_code} {response.reason}")
         stated = response.headers.get("Content-Length", "")
         size = file.size or (int(stated) if stated.isdecimal() else None)
         is_chunked = "chunked" in response.headers.get("Transfer-Encoding", "")

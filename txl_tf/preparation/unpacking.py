@@ -31,6 +31,8 @@ def unpack(archive_path: Path, folder: Path) -> None:
             work_aside(folder, f"{archive_path.name}.part-") as aside,
         ):
             archive.extractall(aside, filter="data")
+            if not any(path.is_file() for path in aside.rglob("*")):
+                raise DownloadError(f"`{archive_path}` holds no files")
             _move_files(aside, folder)
     except tarfile.FilterError as error:
         raise DownloadError(f"`{archive_path}` is not safe to unpack: {error}") from error
@@ -45,10 +47,7 @@ def unpack(archive_path: Path, folder: Path) -> None:
 
 def _move_files(source: Path, folder: Path) -> None:
     """Moves all files below one folder to the same relative paths below another."""
-    paths = sorted(source.rglob("*"))
-    if not any(path.is_file() for path in paths):
-        raise DownloadError("the archive holds no files")
-    for path in paths:
+    for path in sorted(source.rglob("*")):
         target = folder / path.relative_to(source)
         if path.is_dir() and not path.is_symlink():
             target.mkdir(exist_ok=True)
