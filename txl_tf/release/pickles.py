@@ -267,6 +267,8 @@ def _make_empty_bytes() -> bytes:
 class ElementType:
     """Stands for `numpy.dtype`, as in `numpy.dtype("i8", False, True)`."""
 
+    dtype = np.dtype("i8")
+
     def __init__(self, kind: Any, *_: Any) -> None:
         self.dtype = np.dtype(_check_type(decode_text(kind)))
 
@@ -283,8 +285,7 @@ class ElementType:
 class Array:
     """Stands for `numpy.ndarray`; empty until it is filled."""
 
-    def __init__(self) -> None:
-        self.values = np.zeros(0, np.int64)
+    values: np.ndarray = np.zeros(0, np.int64)
 
     def __setstate__(self, state: Any) -> None:
         """Takes (version, shape, type, whether it is in Fortran order, its bytes)."""
