@@ -31,18 +31,20 @@ setup: .venv/installed-dev
 RESULTS := --junitxml=build/tests
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # The longest first: both workers end at the same time.
-MODEL_TESTS := $(addprefix tests/,training model inference architectures layers evaluation analysis)
+MODEL_TESTS := $(addprefix tests/,training model architectures layers)
+USE_TESTS := $(addprefix tests/,inference evaluation analysis programs)
 NO_TESTS := $(addprefix tests/,__pycache__ conftest.py extras golden helpers soak)
-OTHER_TESTS := $(addprefix tests/,programs contract release) docs/site txl_tf \
-	$(filter-out $(addprefix tests/,programs contract release) $(MODEL_TESTS) $(NO_TESTS),$(wildcard tests/*))
+OTHER_TESTS := tests/contract tests/release docs/site txl_tf \
+	$(filter-out tests/contract tests/release $(MODEL_TESTS) $(USE_TESTS) $(NO_TESTS),$(wildcard tests/*))
 
 test: .venv/installed-dev
-	$(PYTEST) -m "not slow" $(RESULTS)/fast.xml $(MODEL_TESTS) $(OTHER_TESTS)
+	$(PYTEST) -m "not slow" $(RESULTS)/fast.xml $(MODEL_TESTS) $(USE_TESTS) $(OTHER_TESTS)
 
 # XLA keeps what it has compiled until its process ends: one process for all would take 20 GB.
 test-all: .venv/installed-dev
 	@status=0; \
 	$(PYTEST) $(RESULTS)/models.xml $(MODEL_TESTS) || status=1; \
+	$(PYTEST) $(RESULTS)/use.xml $(USE_TESTS) || status=1; \
 	$(PYTEST) $(RESULTS)/others.xml $(OTHER_TESTS) || status=1; \
 	exit $$status
 

@@ -23,14 +23,14 @@ CONFIG = RunConfig(
 )
 
 
-def make_records(folder, vocabulary=WORDS, n_tokens=199, document_starts=()):
-    ids = np.random.default_rng(7).integers(0, N_TOKEN, n_tokens)
+def make_records(folder, document_starts=()):
+    ids = np.random.default_rng(7).integers(0, N_TOKEN, 199)
     starts = np.array(document_starts, np.int64)
     chunks = TokenChunk(ids, starts), TokenChunk(ids[:61], starts[starts < 61])
     write_records(
         folder,
         dataset="words",
-        vocabulary=vocabulary,
+        vocabulary=WORDS,
         splits={"train": chunks[:1], "valid": chunks[1:]},
         tokens_per_record=31,
     )

@@ -1,14 +1,11 @@
 """Tiny models, texts and loops that the tests of training share."""
 
-import contextlib
 import dataclasses
 
 import numpy as np
-import pytest
 
 import txl_tf
 from txl_tf.data import TrainingLanes
-from txl_tf.training.log import TrainingLog
 from txl_tf.training.trainer import Interval, Trainer
 from txl_tf.training.workers import Workers
 
@@ -101,24 +98,3 @@ def perturb(trainer):
     """Changes every weight and every variable of the optimizer."""
     for variable in trainer.model.weights + trainer.optimizer.variables:
         variable.assign(variable.numpy() * 2 + 1)
-
-
-class StoppedError(Exception):
-    """Stands for what ends a run from outside."""
-
-
-@contextlib.contextmanager
-def stop_after(step):
-    """Has runs within end from outside once they have logged a step; one must."""
-    write = TrainingLog.write_training
-
-    def stop(log, interval, gauges):
-        line = write(log, interval, gauges)
-        if interval.step == step:
-            raise StoppedError
-        return line
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingLog, "write_training", stop)
-        with pytest.raises(StoppedError):
-            yield

@@ -85,7 +85,7 @@ def plain(data_dir, tmp_path_factory):
     two = Run(data_dir, folder, *flags, steps=20)
     two.start()
     end = two.finish()
-    assert end.statuses == [0, 0], end.outputs
+    assert end.statuses == [0, 0], "\n".join(end.outputs)
     alone = {}
     for replicas in (1, 2):
         alone[replicas] = folder / str(replicas)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from small_checkpoints import make_checkpointer
-from small_jobs import CONFIG, make_records, train
+from small_jobs import CONFIG, train
 from small_runs import AVERAGING, make_trainer, perturb
 from tables import slow_after
 
@@ -78,11 +78,6 @@ def test_of_a_checkpoint_without_averages_the_weights_are_loaded(saved):
     assert load_weights(model, find_checkpoint(str(model_dir))) is False
     for loaded, weight in zip(model.weights, run.model.weights, strict=True):
         np.testing.assert_array_equal(loaded.numpy(), weight.numpy(), err_msg=weight.path)
-
-
-@pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    return make_records(tmp_path_factory.mktemp("data") / "data")
 
 
 @pytest.fixture(scope="module", params=slow_after(1, [True, False]))

@@ -7,7 +7,7 @@ import json
 import shutil
 
 import pytest
-from small_jobs import CONFIG, make_records, train
+from small_jobs import CONFIG, train
 from small_runs import DROPPING
 
 from txl_tf.runs.checkpoint_files import list_checkpoints
@@ -24,11 +24,6 @@ def change_steps(train_steps):
 
 
 EXTENDED = change_steps(17)
-
-
-@pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    return make_records(tmp_path_factory.mktemp("data") / "data")
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,6 @@ RESETTING = dataclasses.replace(
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    return make_records(tmp_path_factory.mktemp("data") / "data")
-
-
-@pytest.fixture(scope="module")
 def trained(one_replica, records, tmp_path_factory):
     """The folder of a finished run; tests change a copy."""
     folder = tmp_path_factory.mktemp("trained") / "run"

@@ -6,7 +6,7 @@ import signal
 
 import numpy as np
 import pytest
-from small_jobs import make_records, read_log_steps, train
+from small_jobs import read_log_steps, train
 from tables import slow_after
 
 from txl_tf.errors import StoppedError, UserError
@@ -14,11 +14,6 @@ from txl_tf.evaluation.score import Score
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.training import loop
 from txl_tf.training.trainer import Trainer
-
-
-@pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    return make_records(tmp_path_factory.mktemp("data") / "data")
 
 
 def list_steps(model_dir):
