@@ -32,8 +32,8 @@ DATASETS_OF_OPTION: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("min_count", "max_symbols", "special", "unknown", "lower_case"), (TEXT,)),
     **dict.fromkeys(("line_end", "vocab_file", "cutoffs"), (TEXT,)),
 }
-# Options that only locate files. The records list the files themselves, by name and size.
-_PLACES = ("raw_dir", "vocab_file", *SPLITS)
+# Options that change no record: the records list the files themselves, by name and size.
+_WITHOUT_EFFECT = ("raw_dir", "vocab_file", "num_workers", *SPLITS)
 
 
 def _define_size(split: str) -> Any:
@@ -121,7 +121,7 @@ class PrepareOptions:
         names = (
             name
             for name, datasets in DATASETS_OF_OPTION.items()
-            if self.dataset in datasets and name not in _PLACES
+            if self.dataset in datasets and name not in _WITHOUT_EFFECT
         )
         described = {name: getattr(self, name) for name in sorted(["dataset", *names])}
         # Lists are stored as lists of strings, as on the command line.
