@@ -31,8 +31,8 @@ setup: .venv/installed-dev
 RESULTS := --junitxml=build/tests
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # The longest first: both workers end at the same time.
-MODEL_TESTS := $(addprefix tests/,training model architectures layers)
-USE_TESTS := $(addprefix tests/,inference evaluation analysis programs)
+MODEL_TESTS := $(addprefix tests/,training model baselines layers)
+USE_TESTS := $(addprefix tests/,language_model scoring generation exports experiments programs)
 NO_TESTS := $(addprefix tests/,__pycache__ conftest.py extras golden helpers soak)
 OTHER_TESTS := tests/contract tests/release docs/site txl_tf \
 	$(filter-out tests/contract tests/release $(MODEL_TESTS) $(USE_TESTS) $(NO_TESTS),$(wildcard tests/*))
@@ -49,7 +49,7 @@ test-all: .venv/installed-dev
 	exit $$status
 
 # What only the extras can import.
-EXTRA_MODULES := $(addprefix txl_tf/,inference/onnx_graph.py pipelines server)
+EXTRA_MODULES := $(addprefix txl_tf/,exports/onnx_graph.py apps)
 # The extras have an environment of their own: what they need may be older than what others need.
 test-extras: .venv-extras/installed
 	.venv-extras/bin/python -m pytest $(RESULTS)/extras.xml tests/extras $(EXTRA_MODULES)

@@ -3,9 +3,9 @@
 import importlib.util
 
 _NEEDED = {
-    "txl_tf/inference/onnx_graph.py": "onnx",
-    "txl_tf/pipelines/*": "apache_beam",
-    "txl_tf/server/*": "starlette",
+    "txl_tf/exports/onnx_graph.py": "onnx",
+    "txl_tf/apps/beam/*": "apache_beam",
+    "txl_tf/apps/server/*": "starlette",
 }
 collect_ignore_glob = [
     modules for modules, package in _NEEDED.items() if importlib.util.find_spec(package) is None

@@ -28,8 +28,8 @@ from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
-    from txl_tf.data.lanes import Tokens
-    from txl_tf.inference import LanguageModel
+    from txl_tf.data.lanes.training_lanes import Tokens
+    from txl_tf.language_model import LanguageModel
 
 ROOT = Path(__file__).parents[1]
 TGT_LEN = 64
@@ -208,9 +208,9 @@ def train(variant: Variant, seed: str, data_dir: Path, folder: Path, steps: int)
 
 def measure_lengths(lm: "LanguageModel", split: "Tokens", n_tokens: int) -> Outcome:
     """Returns the scores of a model by attention length; an LSTM has none, and one score."""
-    from txl_tf.analysis.attention_lengths import measure_attention_lengths, score_segments
     from txl_tf.config import EvalConfig
-    from txl_tf.evaluation.evaluator import Evaluator
+    from txl_tf.experiments.attention_lengths import measure_attention_lengths, score_segments
+    from txl_tf.scoring.evaluator import Evaluator
 
     mem_len = lm.training.mem_len
     config = EvalConfig(
@@ -236,7 +236,7 @@ def measure_contexts(
     lm: "LanguageModel", split: "Tokens", options: flags.FlagValues, folder: Path
 ) -> np.ndarray:
     """Returns the losses of a model after contexts of `list_contexts`, (C, n) in nats."""
-    from txl_tf.analysis.context_losses import (
+    from txl_tf.experiments.context_losses import (
         ContextReader,
         compute_losses,
         draw_positions,
@@ -265,7 +265,7 @@ def find_relative_lengths(
         losses: (C, n) of each model, by its name.
         lengths: The C context lengths.
     """
-    from txl_tf.analysis.effective_length import compare_models
+    from txl_tf.experiments.effective_length import compare_models
 
     found = {}
     for group, names in GROUPS.items():
@@ -339,7 +339,7 @@ def keep_outcome(path: Path, measure: Callable[[], Outcome]) -> Outcome:
 def _load(run: Path, data_dir: Path) -> tuple["LanguageModel", "Tokens"]:
     """Returns a trained model, and the split that it is measured on."""
     from txl_tf.data import open_records
-    from txl_tf.inference import LanguageModel
+    from txl_tf.language_model import LanguageModel
 
     return LanguageModel.load(run), open_records(data_dir).split("test")
 

@@ -42,7 +42,7 @@ from benchmarks.works import (
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.config import JIT_MODES, KERNEL_DTYPES, AttentionSpan
-from txl_tf.data.aside import work_aside
+from txl_tf.data.temporary_folders import work_aside
 from txl_tf.errors import UserError
 from txl_tf.quiet_start import quiet_start
 
@@ -120,7 +120,7 @@ def measure(work: Work, way: Way, seconds: float) -> float:
     with quiet_start():
         import tensorflow  # noqa: F401
     from benchmarks.inference_calls import TokenDrawer, make_cached_reader, make_model
-    from txl_tf.inference.scoring import join_segments
+    from txl_tf.scoring.scorer import join_segments
 
     shape = work.shape
     model = make_model(shape, way.precision)

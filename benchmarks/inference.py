@@ -68,7 +68,7 @@ N_DRAWN = 320  # after each of these prompts
 
 def measure_work(shape: Shape, seconds: float) -> list[dict[str, Any]]:
     """Measures a work in each way; returns a record for each, with its method and its speed."""
-    from txl_tf.inference.scoring import join_segments
+    from txl_tf.scoring.scorer import join_segments
 
     model = make_model(shape)
     records = []

@@ -37,8 +37,8 @@ class Speed(NamedTuple):
 
 def make_model(shape: Shape, precision: str = "float32") -> Any:
     """Returns a model with random weights, whose kernels have one of `KERNEL_DTYPES`."""
-    from txl_tf.inference.quantization import quantize
     from txl_tf.model import TransformerXL
+    from txl_tf.quantization import quantize
 
     config, _ = shape.make_configs(dropout=0.0)
     model = TransformerXL(config, seed=0)
@@ -108,7 +108,7 @@ def make_text_scorer(
 ) -> Call:
     """Returns a call that scores texts of `text_len` tokens by `LanguageModel.score`."""
     from txl_tf.config import EvalConfig
-    from txl_tf.inference.language_model import LanguageModel
+    from txl_tf.language_model import LanguageModel
 
     evaluation = EvalConfig(tgt_len=shape.tgt_len, mem_len=shape.mem_len, same_length=True)
     lm = LanguageModel(model, None, evaluation)
@@ -142,7 +142,7 @@ class TokenDrawer:
 
     def __init__(self, model: Any, mem_len: int, *, jit: bool, n_texts: int = 1):
         from txl_tf.cached_model import CachedModel
-        from txl_tf.inference.generation import Generator
+        from txl_tf.generation.generator import Generator
 
         cached = CachedModel(model, AttentionSpan(mem_len, same_length=True), PROMPT_LEN)
         self._n_texts = n_texts
@@ -156,7 +156,7 @@ class TokenDrawer:
             prompt_len: Tokens before the first one that is drawn; reading them is not counted.
             n_new: Number of tokens to draw.
         """
-        from txl_tf.inference.sampling import SamplingConfig
+        from txl_tf.generation.sampling import SamplingConfig
 
         prompts = [np.zeros(prompt_len, np.int32)] * self._n_texts
         session = self._generator.start(prompts, SamplingConfig(), range(self._n_texts))

@@ -43,7 +43,7 @@ def export_model(folder: str, shape: Shape, file_format: str, precision: str) ->
         import tensorflow  # noqa: F401
     from benchmarks.inference_calls import make_model
     from txl_tf.config import EvalConfig
-    from txl_tf.inference import LanguageModel
+    from txl_tf.language_model import LanguageModel
 
     evaluation = EvalConfig(mem_len=shape.mem_len, same_length=True)
     lm = LanguageModel(make_model(shape), None, evaluation)

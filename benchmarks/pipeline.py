@@ -17,7 +17,7 @@ from absl import flags
 from benchmarks.prepare import PROGRAM, make_words, measure_process
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.data.reading import read_info
+from txl_tf.data.records.reading import read_info
 
 LOCAL = "direct_running_mode=multi_processing"
 

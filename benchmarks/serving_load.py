@@ -30,7 +30,7 @@ from benchmarks.compare import measure_apart
 from benchmarks.served_process import ServedProcess, start_server
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.quiet_start import quiet_start
 
@@ -312,7 +312,7 @@ def _export_small(folder: Path) -> None:
     with quiet_start():
         import tensorflow  # noqa: F401
     from txl_tf.config import EvalConfig, ModelConfig
-    from txl_tf.inference import LanguageModel
+    from txl_tf.language_model import LanguageModel
     from txl_tf.model import TransformerXL
 
     vocabulary = Vocabulary("char", ("_", *string.ascii_lowercase), space="_")

@@ -78,8 +78,8 @@ def _measure(
         draft_lens: The draft lengths.
         n_new: The number of tokens to draw.
     """
-    from txl_tf.inference.generation import Generator
-    from txl_tf.inference.sampling import SamplingConfig
+    from txl_tf.generation.generator import Generator
+    from txl_tf.generation.sampling import SamplingConfig
 
     generator, rows = Generator(cached), []
     for text, temperature in TEMPERATURES.items():

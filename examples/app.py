@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import gradio
 
     from txl_tf import LanguageModel
-    from txl_tf.analysis.model_views import ModelViews
+    from txl_tf.apps.pages.model_views import ModelViews
 
 MAX_PORT = 65_535
 MAX_SESSIONS, SESSION_SECONDS = 100, 3600  # texts with their memory that are kept, and how long
@@ -239,7 +239,7 @@ def serve_app(options: flags.FlagValues) -> None:
         import gradio as gr
 
     import txl_tf
-    from txl_tf.analysis.model_views import ModelViews
+    from txl_tf.apps.pages.model_views import ModelViews
 
     lm = txl_tf.load(options.run, checkpoint=options.checkpoint, precision=options.precision)
     views = ModelViews(

@@ -13,15 +13,15 @@ _PLACES = {
     "AttentionSpan": "txl_tf.config",
     "DynamicConfig": "txl_tf.config",
     "EvalConfig": "txl_tf.config",
-    "LanguageModel": "txl_tf.inference",
+    "LanguageModel": "txl_tf.language_model",
     "ModelConfig": "txl_tf.config",
     "TrainConfig": "txl_tf.config",
     "TransformerXL": "txl_tf.model",
     "UserError": "txl_tf.errors",
-    "extend_vocabulary": "txl_tf.inference",
-    "load": "txl_tf.inference",
+    "extend_vocabulary": "txl_tf.vocabulary_extension",
+    "load": "txl_tf.language_model",
 }
-_SUBMODULES = ("data", "inference", "layers", "presets", "release", "training")
+_SUBMODULES = ("data", "layers", "presets", "release", "training")
 
 __all__ = ["__version__", *_PLACES, *_SUBMODULES]
 

@@ -64,17 +64,17 @@ def show_attention(options: flags.FlagValues) -> None:
     check_run(options.run)
     records = open_run_records(options.run, options.data_dir)
 
-    from txl_tf.analysis.attention_average import average_attention, cut_attention_lanes
-    from txl_tf.analysis.attention_report import AttentionReport, find_widest_heads
-    from txl_tf.analysis.attention_stretch import parse_heads, place_stretch, read_stretch
-    from txl_tf.architectures.choice import check_transformer
+    from txl_tf.architecture import check_transformer
     from txl_tf.data.files import check_folder, is_remote
-    from txl_tf.evaluation.checkpoints import check_data, describe_evaluation
-    from txl_tf.evaluation.progress import Bar
+    from txl_tf.experiments.attention_average import average_attention, cut_attention_lanes
+    from txl_tf.experiments.attention_report import AttentionReport, find_widest_heads
+    from txl_tf.experiments.attention_stretch import parse_heads, place_stretch, read_stretch
     from txl_tf.model import TransformerXL
     from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
     from txl_tf.runs.checkpoint_reader import load_weights
     from txl_tf.runs.folder import read_run_config
+    from txl_tf.scoring.checkpoints import check_data, describe_evaluation
+    from txl_tf.scoring.progress import Bar
 
     found = read_run_config(options.run)
     config = dataclasses.replace(found, evaluation=override_evaluation(found.evaluation, options))

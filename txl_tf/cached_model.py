@@ -10,9 +10,9 @@ from keras import ops
 
 from txl_tf.config import AttentionSpan
 from txl_tf.layers import compare_documents, make_attention_mask
-from txl_tf.layers.fused_attention import Heads, Visibility, append_heads, sum_values, weigh
-from txl_tf.layers.fused_layer import finish_layer, project_distances
-from txl_tf.layers.products import matmul_rows
+from txl_tf.layers.fused.fused_attention import Heads, Visibility, append_heads, sum_values, weigh
+from txl_tf.layers.fused.fused_layer import finish_layer, project_distances
+from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.model import SegmentModel, TransformerXL
 
 # Returns the weights of heads for the products of the distances; `weigh` is such a function.

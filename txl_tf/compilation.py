@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.layers.fusion import Engine, use_engine
+from txl_tf.layers.fused.fusion import Engine, use_engine
 
 # What XLA compiles in each mode, in words.
 COMPILED = {
@@ -42,8 +42,8 @@ def compile_function(function: Callable[..., Any], jit: str, dtype: str = "float
     Args:
         function: A function of tensors.
         jit: One of `JIT_MODES`. "whole" lets XLA compile the function as a whole, "chains" only the
-            chains of element-wise operations between the products (see `txl_tf.layers.fusion`),
-            "none" nothing; "auto" is `choose_jit`.
+            chains of element-wise operations between the products (see
+            `txl_tf.layers.fused.fusion`), "none" nothing; "auto" is `choose_jit`.
         dtype: The compute dtype of the model.
     """
     jit = choose_jit(jit, dtype)

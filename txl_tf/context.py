@@ -22,10 +22,10 @@ from txl_tf.config import LSTM
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
-    from txl_tf.analysis.attention_lengths import AttentionLengths
-    from txl_tf.data.lanes import Tokens
-    from txl_tf.data.reading import Records
-    from txl_tf.inference import LanguageModel
+    from txl_tf.data.lanes.training_lanes import Tokens
+    from txl_tf.data.records.reading import Records
+    from txl_tf.experiments.attention_lengths import AttentionLengths
+    from txl_tf.language_model import LanguageModel
 
 _LOSSES_NAME = "context_losses"
 
@@ -99,9 +99,9 @@ def measure_contexts(options: flags.FlagValues) -> None:
         check_run(run)
     records = open_run_records(options.run[0], options.data_dir)
 
-    from txl_tf.analysis.context_losses import draw_positions
-    from txl_tf.analysis.context_report import ContextReport
-    from txl_tf.evaluation.score import name_measure
+    from txl_tf.experiments.context_losses import draw_positions
+    from txl_tf.experiments.context_report import ContextReport
+    from txl_tf.scoring.metrics import name_measure
 
     _check_group(options.run, records, options.split)
     out = options.out or os.path.join(options.run[0], "context")
@@ -162,13 +162,13 @@ def _compute_losses(
     lengths: Sequence[int],
 ) -> dict[str, np.ndarray]:
     """Returns the losses of each run, (C, n) float32 in nats."""
-    from txl_tf.analysis.context_losses import (
+    from txl_tf.experiments.context_losses import (
         ContextReader,
         compute_losses,
         hash_texts,
     )
-    from txl_tf.evaluation.progress import Bar
     from txl_tf.runs.array_store import ArrayStore, find_folder, hash_weights
+    from txl_tf.scoring.progress import Bar
 
     texts = hash_texts(split, positions, lengths[-1])
     total = len(runs) * len(positions) * sum(lengths)
@@ -201,8 +201,8 @@ def _measure_attention_lengths(
     lengths: Sequence[int] | None,
 ) -> "AttentionLengths":
     """Returns the scores of a run with memories, or in windows, of several lengths."""
-    from txl_tf.analysis.attention_lengths import choose_lengths, measure_attention_lengths
-    from txl_tf.evaluation.progress import Bar
+    from txl_tf.experiments.attention_lengths import choose_lengths, measure_attention_lengths
+    from txl_tf.scoring.progress import Bar
 
     config, training = run.lm.evaluation, run.lm.training
     has_windows = not training.mem_len
@@ -248,7 +248,7 @@ def _name_runs(paths: Sequence[str]) -> list[str]:
 
 
 def _load_run(path: str, options: flags.FlagValues) -> _Run:
-    from txl_tf.inference import load
+    from txl_tf.language_model import load
     from txl_tf.runs.checkpoint_files import find_checkpoint
 
     checkpoint = find_checkpoint(path, options.checkpoint)
@@ -261,8 +261,8 @@ def _check_group(paths: Sequence[str], records: "Records", split: str) -> None:
     Raises:
         UserError: If their vocabularies differ, or a run cannot be evaluated on the split.
     """
-    from txl_tf.evaluation.checkpoints import check_data
     from txl_tf.runs.folder import read_run_config, read_run_vocabulary
+    from txl_tf.scoring.checkpoints import check_data
 
     if len(set(paths)) < len(paths):
         raise UserError(f"each `run` may be given once. Received: {', '.join(paths)}")

@@ -38,12 +38,12 @@ from txl_tf.config import EvalConfig
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
-    from txl_tf.data.reading import Records
-    from txl_tf.evaluation.checkpoints import Checkpoint
-    from txl_tf.evaluation.evaluator import Evaluator
-    from txl_tf.evaluation.report import Job
+    from txl_tf.data.records.reading import Records
     from txl_tf.model import SegmentModel
     from txl_tf.runs.folder import RunConfig
+    from txl_tf.scoring.checkpoints import Checkpoint
+    from txl_tf.scoring.evaluator import Evaluator
+    from txl_tf.scoring.run_report import Job
 
 SOTA = "sota"
 _OTHERWISE = "the preset's, or the run's without --preset"
@@ -111,18 +111,18 @@ def evaluate_run(options: flags.FlagValues) -> None:
     check_run(options.run)
     records = open_run_records(options.run, options.data_dir)
 
-    from txl_tf.architectures.choice import check_transformer, make_model
-    from txl_tf.evaluation.checkpoints import (
+    from txl_tf.architecture import check_transformer, make_model
+    from txl_tf.quantization import quantize
+    from txl_tf.runs.checkpoint_files import find_checkpoint
+    from txl_tf.runs.folder import read_run_config, read_run_vocabulary
+    from txl_tf.scoring.checkpoints import (
         check_data,
         describe_evaluation,
         load_checkpoint,
         score_checkpoint,
         warn_of_unknown,
     )
-    from txl_tf.evaluation.report import Job
-    from txl_tf.inference.quantization import quantize
-    from txl_tf.runs.checkpoint_files import find_checkpoint
-    from txl_tf.runs.folder import read_run_config, read_run_vocabulary
+    from txl_tf.scoring.run_report import Job
 
     found = read_run_config(options.run)
     preset, base = choose_preset(options.preset, found)
@@ -197,12 +197,12 @@ def _make_evaluator(
     options: flags.FlagValues, model: "SegmentModel", config: EvalConfig, records: "Records"
 ) -> "Evaluator":
     """Returns the evaluator of a model with its weights, dynamic if the flags say so."""
-    from txl_tf.evaluation.evaluator import Evaluator
+    from txl_tf.scoring.evaluator import Evaluator
 
     if not options.dynamic:
         return Evaluator(model, config, vocabulary=records.vocabulary, jit=options.jit)
-    from txl_tf.dynamic.of_run import make_evaluator
-    from txl_tf.dynamic.tuned import check_tuned_place, read_tuned
+    from txl_tf.scoring.dynamic_runs import make_evaluator
+    from txl_tf.scoring.kept_rates import check_tuned_place, read_tuned
 
     tuned = read_tuned(options.run)
     dynamic = choose_dynamic_config(options, tuned and tuned.dynamic)
@@ -217,9 +217,9 @@ def _tune(
     options: flags.FlagValues, evaluator: "Evaluator", job: "Job", checkpoint: "Checkpoint"
 ) -> None:
     """Searches the rates of dynamic evaluation, prints the search, and keeps what it found."""
-    from txl_tf.dynamic.evaluator import DynamicEvaluator
-    from txl_tf.dynamic.tuned import write_tuned
-    from txl_tf.dynamic.tuning import Trial, tune
+    from txl_tf.scoring.dynamic_evaluator import DynamicEvaluator
+    from txl_tf.scoring.dynamic_search import Trial, tune
+    from txl_tf.scoring.kept_rates import write_tuned
 
     def show(trial: Trial) -> None:
         name = f"learning_rate {trial.learning_rate:.3g}, decay {trial.decay:.3g}"

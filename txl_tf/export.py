@@ -71,7 +71,7 @@ def export_run(options: flags.FlagValues) -> None:
         )
     check_run(options.run)
 
-    from txl_tf.inference import LanguageModel
+    from txl_tf.language_model import LanguageModel
 
     lm = LanguageModel.load(
         options.run,

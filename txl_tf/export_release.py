@@ -36,7 +36,7 @@ def export_release(options: flags.FlagValues) -> None:
     """
     check_run(options.run)
 
-    from txl_tf.architectures.choice import check_transformer
+    from txl_tf.architecture import check_transformer
     from txl_tf.model import TransformerXL
     from txl_tf.release.exporting import export_data, export_model
     from txl_tf.runs.checkpoint_files import find_checkpoint, read_step

@@ -28,7 +28,7 @@ from txl_tf.cli.run_flags import (
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
-    from txl_tf.inference.text_encoder import TextEncoder
+    from txl_tf.generation.text_encoder import TextEncoder
 
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
 
@@ -82,13 +82,13 @@ def generate_text(options: flags.FlagValues) -> None:
     prompt = _read_prompt(options)
 
     import txl_tf
-    from txl_tf.data.wikitext import (
+    from txl_tf.data.text.wikitext import (
         check_wikitext,
         is_wikitext,
         stream_wikitext,
         tokenize_wikitext,
     )
-    from txl_tf.inference.text_encoder import TextEncoder
+    from txl_tf.generation.text_encoder import TextEncoder
 
     lm = txl_tf.load(options.run, checkpoint=options.checkpoint, precision=options.precision)
     if lm.vocabulary is None:

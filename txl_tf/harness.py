@@ -35,7 +35,7 @@ def main(argv: list[str] = sys.argv) -> int:
         with quiet_start(), require_extra("harness", "the harness"):
             from lm_eval.__main__ import cli_evaluate
 
-            import txl_tf.inference.harness  # noqa: F401  registers the model
+            import txl_tf.apps.lm_eval  # noqa: F401  registers the model
         cli_evaluate()
     except ValueError as error:  # a `UserError`, or an error of the harness itself
         return _fail(error)

@@ -23,8 +23,8 @@ from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, desc
 from txl_tf.cli.pipeline_flags import check_pipeline_flags, define_pipeline_flags, make_runner
 from txl_tf.cli.program import run_program
 from txl_tf.data.files import is_remote, join_path
-from txl_tf.data.learning import LEVELS_OF_OPTION
-from txl_tf.data.subwords import DEFAULT_SYMBOLS
+from txl_tf.data.text.learning import LEVELS_OF_OPTION
+from txl_tf.data.text.subwords import DEFAULT_SYMBOLS
 from txl_tf.preparation.corpora import SPLITS
 from txl_tf.preparation.options import (
     DATASETS,
@@ -75,7 +75,7 @@ def make_records(options: flags.FlagValues) -> None:
         prepare(made)
         return
     runner = make_runner(options)
-    from txl_tf.pipelines.prepare import PipelineSettings, prepare_with_workers
+    from txl_tf.apps.beam.prepare import PipelineSettings, prepare_with_workers
 
     prepare_with_workers(made, PipelineSettings(runner, options.temp_dir, options.piece_bytes))
 

@@ -19,8 +19,8 @@ from txl_tf.layers import (
     make_encoding,
     update_memory,
 )
-from txl_tf.layers.fused_attention import Visibility
-from txl_tf.layers.fused_layer import run_layer
+from txl_tf.layers.fused.fused_attention import Visibility
+from txl_tf.layers.fused.fused_layer import run_layer
 
 SEED_STATE = "dropout_seed"  # name of the state of the generator in a `.keras` file
 

@@ -27,13 +27,13 @@ from txl_tf.cli.run_flags import (
     define_run_flags,
 )
 from txl_tf.config import EvalConfig
-from txl_tf.data.documents import RULES
-from txl_tf.data.text_files import EncodingErrors, StandardInput, TextFile, find_files
+from txl_tf.data.text.documents import RULES
+from txl_tf.data.text.text_files import EncodingErrors, StandardInput, TextFile, find_files
 
 if TYPE_CHECKING:
-    from txl_tf.data.vocabulary import Vocabulary
-    from txl_tf.inference.file_scores import ScoringSettings
-    from txl_tf.inference.text_scores import TextTotals
+    from txl_tf.apps.file_scores import ScoringSettings
+    from txl_tf.data.text.vocabulary import Vocabulary
+    from txl_tf.scoring.text_scores import TextTotals
 
 _FIXED_IN_SAVED_MODELS = (
     *("checkpoint", "precision", "jit", "mask_empty_memory", "temperature"),
@@ -105,9 +105,9 @@ def score_files(options: flags.FlagValues) -> None:
         return
     files = [file for name in options.files or ["-"] for file in _find_texts(name)]
 
-    from txl_tf.inference.file_scores import FileScorer, ScoredFile, load_model
-    from txl_tf.inference.score_report import JsonLines, Table, TextBar
-    from txl_tf.inference.text_scores import TextTotals
+    from txl_tf.apps.file_scores import FileScorer, ScoredFile, load_model
+    from txl_tf.scoring.text_report import JsonLines, Table, TextBar
+    from txl_tf.scoring.text_scores import TextTotals
 
     settings = _make_settings(options)
     scorer = FileScorer(settings, load_model(settings))
@@ -128,9 +128,9 @@ def score_files(options: flags.FlagValues) -> None:
 def _score_with_workers(options: flags.FlagValues) -> None:
     """Scores texts with a pipeline, which writes the scores, and prints the total."""
     runner = make_runner(options)
-    from txl_tf.inference.file_scores import FileScorer, load_model
-    from txl_tf.inference.score_report import JsonLines
-    from txl_tf.pipelines.scoring import score_with_workers, write_total
+    from txl_tf.apps.beam.scoring import score_with_workers, write_total
+    from txl_tf.apps.file_scores import FileScorer, load_model
+    from txl_tf.scoring.text_report import JsonLines
 
     settings = _make_settings(options)
     # What is wrong with the model or the prefix is found here, not by all workers.
@@ -151,11 +151,11 @@ def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
         flags.Error: If a flag of the span is wrong, or fixed in a SavedModel.
         UserError: If there is no run.
     """
-    from txl_tf.inference.file_scores import ScoringSettings
-    from txl_tf.inference.served_scorer import is_saved_model
+    from txl_tf.apps.file_scores import ScoringSettings
+    from txl_tf.exports.hub_folder import fetch_model, is_hub_address
+    from txl_tf.exports.saved_model_scorer import is_saved_model
     from txl_tf.runs.checkpoint_files import find_checkpoint
     from txl_tf.runs.folder import read_run_config
-    from txl_tf.sharing.hub import fetch_model, is_hub_address
 
     evaluation, checkpoint = None, options.checkpoint
     if is_saved_model(options.run):
@@ -190,7 +190,7 @@ def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
 
 
 def _warn(total: "TextTotals", vocabulary: "Vocabulary") -> None:
-    from txl_tf.evaluation.score import describe_unknown
+    from txl_tf.scoring.metrics import describe_unknown
 
     if total.n_unknown:
         print(f"warning: {describe_unknown(total, vocabulary.unknown)}", file=sys.stderr)

@@ -74,9 +74,9 @@ def serve_model(options: flags.FlagValues) -> None:
             "missing"
         )
     with require_extra("serve", "the server"):
-        from txl_tf.server.running import run_server
-    from txl_tf.server.served_folder import ServedFolder
-    from txl_tf.server.settings import ServerSettings
+        from txl_tf.apps.server.running import run_server
+    from txl_tf.apps.server.served_folder import ServedFolder
+    from txl_tf.apps.server.settings import ServerSettings
 
     settings = ServerSettings(
         host=options.host,

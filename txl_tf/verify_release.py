@@ -132,7 +132,7 @@ def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
     Raises:
         UserError: If the folder holds no run or no checkpoint, or the run has another model.
     """
-    from txl_tf.architectures.choice import check_transformer
+    from txl_tf.architecture import check_transformer
     from txl_tf.model import TransformerXL
     from txl_tf.runs.checkpoint_files import find_checkpoint
     from txl_tf.runs.checkpoint_reader import load_weights

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks import markov_words
 from benchmarks.markov_words import N_WORDS, SIZES, Chain
-from txl_tf.data.reading import open_records
+from txl_tf.data.records.reading import open_records
 from txl_tf.preparation.corpora import CORPORA
 
 

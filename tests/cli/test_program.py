@@ -122,11 +122,11 @@ def test_a_flag_that_names_files_takes_their_names(arguments):
 
 MISSING = {
     "txl_tf.train_gpu": "--model_dir=x/run --data_dir=x/data",
-    "txl_tf.analysis.page": "--run=x --out=page.html",
-    "txl_tf.analysis.samples": "--run=x",
+    "txl_tf.page": "--run=x --out=page.html",
+    "txl_tf.samples": "--run=x",
     "txl_tf.attention": "--run=x",
     "txl_tf.context": "--run=x",
-    "txl_tf.data.inspect": "x",
+    "txl_tf.inspect": "x",
     "txl_tf.evaluate": "--run=x",
     "txl_tf.export": "--run=x --out=y",
     "txl_tf.export_release": "--run=x --out=y",
@@ -134,7 +134,7 @@ MISSING = {
     "txl_tf.import_release": "--source=x --out=y",
     "txl_tf.score": f"--run=x {__file__}",
     "txl_tf.serve": "x",
-    "txl_tf.training.average": "x",
+    "txl_tf.average": "x",
     "txl_tf.verify_release": "x",
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from txl_tf.data.aside import work_aside
+from txl_tf.data.temporary_folders import work_aside
 from txl_tf.errors import StorageError
 
 HOST = socket.gethostname()

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txl_tf.data.characters import CharacterCodec
-from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.text.characters import CharacterCodec
+from txl_tf.data.text.vocabulary import Vocabulary
 
 FUZZ = settings(max_examples=61, deadline=None, derandomize=True)
 BYTES = Vocabulary.learn("byte", [b"abracadabra"], every_byte=True)

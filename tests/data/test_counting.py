@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txl_tf.data import learning
-from txl_tf.data.learning import count_symbols
+from txl_tf.data.text import learning
+from txl_tf.data.text.learning import count_symbols
 
 FUZZ = settings(max_examples=15, deadline=None, derandomize=True)
 WORDS = ["a", "b", "the", "é", "文字", "\n", "\t", "\u3000"]

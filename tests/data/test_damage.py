@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txl_tf.data.reading import open_records, verify_records
-from txl_tf.data.records import RecordError
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.writing import TokenChunk, write_records
+from txl_tf.data.records.format import RecordError
+from txl_tf.data.records.reading import open_records, verify_records
+from txl_tf.data.records.writing import TokenChunk, write_records
+from txl_tf.data.text.vocabulary import Vocabulary
 
 IDS = np.random.default_rng(3).integers(0, 311, 47)
 WORDS = Vocabulary("word", tuple(f"{i:x}" for i in range(311)))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txl_tf.data.documents import RULES, DocumentFinder
-from txl_tf.data.text_files import Chunk
+from txl_tf.data.text.documents import RULES, DocumentFinder
+from txl_tf.data.text.text_files import Chunk
 from txl_tf.errors import UserError
 
 FUZZ = settings(max_examples=101, deadline=None, derandomize=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from positions import Positions
 
-from txl_tf.data.evaluation_lanes import EvaluationLanes
+from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 
 
 @pytest.mark.parametrize("warm_len", [0, 11, 997])

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from txl_tf import make_tfrecords
-from txl_tf.data.inspect import main
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.writing import TokenChunk, write_records
+from txl_tf.data.records.writing import TokenChunk, write_records
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.inspect import main
 
 TEXT = "the cat sat\non the mat\n\nthe <unk> sat on the dog\n"
 WORDS = Vocabulary.learn("word", [TEXT], line_end="</s>", unknown="<unk>")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from places import ROOT
 
-from txl_tf.data.reading import read_ids, verify_records
-from txl_tf.data.records import RecordError
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.writing import write_records
+from txl_tf.data.records.format import RecordError
+from txl_tf.data.records.reading import read_ids, verify_records
+from txl_tf.data.records.writing import write_records
+from txl_tf.data.text.vocabulary import Vocabulary
 
 LETTERS = Vocabulary("char", tuple("abcdefg"))
 IDS = np.random.default_rng(5).integers(0, 7, 101)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from positions import STARTS, Positions
 
-from txl_tf.data.lanes import TrainingLanes
+from txl_tf.data.lanes.training_lanes import TrainingLanes
 
 
 def make_lanes(n_tokens=211, n_lanes=3, tgt_len=7, seed=0, document_starts=()):

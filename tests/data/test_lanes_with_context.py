@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from positions import STARTS, Positions
 
-from txl_tf.data.lanes import TrainingLanes
+from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import UserError
 
 EXTRA_LEN, TGT_LEN, N_LANES, N_TOKENS = 11, 5, 3, 229

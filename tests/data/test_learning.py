@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from txl_tf.data.learning import (
+from txl_tf.data.text.learning import (
     LearningOptions,
     choose_fields,
     choose_symbols,
     learn_fields,
     select_candidates,
 )
-from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 
 # In order of first appearance; "c" and "a" are equally frequent, as are "d", "e" and "<unk>".

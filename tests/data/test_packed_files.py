@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from txl_tf.data.text_files import TextError, TextFile, TextSource, find_files
+from txl_tf.data.text.text_files import TextError, TextFile, TextSource, find_files
 
 LEVELS = ["char", "word"]
 TEXT = "Zwölf Boxkämpfer\njagen Viktor 文字🜁 quer\n\nüber den großen\n".encode() * 3
@@ -132,7 +132,7 @@ def test_members_of_a_zip_come_in_the_order_of_their_names(tmp_path):
 
 
 def test_a_word_without_end_is_not_held_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("txl_tf.data.text_files._MAX_UNCUT_BYTES", 2**23)
+    monkeypatch.setattr("txl_tf.data.text.text_files._MAX_UNCUT_BYTES", 2**23)
     with gzip.open(tmp_path / "a.gz", "wb", compresslevel=1) as file:
         file.write(b"some words\n" + b"a" * 2**24)
     with pytest.raises(TextError, match=r"`.*a\.gz` contains more than 8,388,608 bytes without a"):

@@ -4,15 +4,15 @@ import itertools
 
 import pytest
 
-from txl_tf.data.documents import RULES, DocumentFinder
-from txl_tf.data.pieces import (
+from txl_tf.data.text.documents import RULES, DocumentFinder
+from txl_tf.data.text.file_ranges import (
     describe_file,
     divide_files,
     find_range,
     restore_file,
     resume_documents,
 )
-from txl_tf.data.text_files import TextError, TextFile, TextSource
+from txl_tf.data.text.text_files import TextError, TextFile, TextSource
 
 TEXTS = {
     "blank": b"\n \n\t\nja\n\n",

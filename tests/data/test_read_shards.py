@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from txl_tf.data.reading import read_shards
+from txl_tf.data.records.reading import read_shards
 
 SHARDS = [np.arange(0, 5), np.arange(5, 5), np.arange(5, 16), np.arange(16, 17)]  # one is empty
 ENDS = [5, 5, 16, 17]

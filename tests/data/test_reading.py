@@ -3,10 +3,10 @@ import json
 import numpy as np
 import pytest
 
-from txl_tf.data.reading import open_records, read_ids, verify_records
-from txl_tf.data.records import RecordError
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.writing import write_records
+from txl_tf.data.records.format import RecordError
+from txl_tf.data.records.reading import open_records, read_ids, verify_records
+from txl_tf.data.records.writing import write_records
+from txl_tf.data.text.vocabulary import Vocabulary
 
 N_SYMBOLS = 311
 RECORD_TOKENS = 13

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.data.records import (
+from txl_tf.data.records.format import (
     DocumentsFile,
     RecordError,
     RecordsInfo,
@@ -15,7 +15,7 @@ from txl_tf.data.records import (
     unpack_ids,
     unpack_record,
 )
-from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 
 LETTERS = Vocabulary("char", tuple("abcde"))

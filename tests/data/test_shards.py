@@ -3,10 +3,10 @@ import hashlib
 import numpy as np
 import pytest
 
-from txl_tf.data.reading import open_records
-from txl_tf.data.records import RecordError
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.writing import TokenChunk, write_records
+from txl_tf.data.records.format import RecordError
+from txl_tf.data.records.reading import open_records
+from txl_tf.data.records.writing import TokenChunk, write_records
+from txl_tf.data.text.vocabulary import Vocabulary
 
 LETTERS = Vocabulary("char", tuple("abcdefg"))
 N_TOKENS = 1009

@@ -3,11 +3,11 @@ import pytest
 from small_cached_model import make_model
 from small_runs import Text
 
-from txl_tf.analysis.context_losses import ContextReader
 from txl_tf.config import AttentionSpan, EvalConfig
-from txl_tf.data.sliding_windows import SlidingWindows
+from txl_tf.data.lanes.sliding_windows import SlidingWindows
 from txl_tf.errors import UserError
-from txl_tf.evaluation.evaluator import Evaluator
+from txl_tf.experiments.context_losses import ContextReader
+from txl_tf.scoring.evaluator import Evaluator
 
 TEXT = Text(np.random.default_rng(3).integers(0, 13, 53), [0, 17, 40])
 

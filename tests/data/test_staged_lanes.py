@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from positions import STARTS, Positions
 
-from txl_tf.data.lanes import TrainingLanes
+from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import UserError
 
 # The length changes within an epoch, at its end, and from long to short.

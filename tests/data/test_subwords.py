@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txl_tf.data import subwords
-from txl_tf.data.learning import LearningOptions, learn_fields
-from txl_tf.data.subwords import BYTES, NEWLINE, UNKNOWN, learn_subwords, sample_lines
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.words import WHITE_SPACE
+from txl_tf.data.text import subwords
+from txl_tf.data.text.learning import LearningOptions, learn_fields
+from txl_tf.data.text.subwords import BYTES, NEWLINE, UNKNOWN, learn_subwords, sample_lines
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.words import WHITE_SPACE
 from txl_tf.errors import UserError
 
 FUZZ = settings(max_examples=61, deadline=None, derandomize=True)

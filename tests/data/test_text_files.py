@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txl_tf.data.text_files import (
+from txl_tf.data.text.text_files import (
     TextError,
     TextFile,
     TextSource,

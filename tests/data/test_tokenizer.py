@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 from tables import slow_after
 
-from txl_tf.data.tokenizer import Detokenizer, Tokenizer
-from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.text.tokenizer import Detokenizer, Tokenizer
+from txl_tf.data.text.vocabulary import Vocabulary
 
 TEXTS = ["the cät\n\nsat", "", "\n", " on\u3000the  文字 🜁\n", "THE\r\ncat\0!"]
 VOCABULARIES = {

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 
 BYTES = Vocabulary.learn("byte", [b"abracadabra"], every_byte=True)

@@ -3,9 +3,9 @@ import json
 import numpy as np
 import pytest
 
-from txl_tf.data.learning import LearningOptions
-from txl_tf.data.vocabulary import Vocabulary, read_vocabulary_file
-from txl_tf.data.writing import write_records
+from txl_tf.data.records.writing import write_records
+from txl_tf.data.text.learning import LearningOptions
+from txl_tf.data.text.vocabulary import Vocabulary, read_vocabulary_file
 from txl_tf.errors import UserError
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txl_tf.data.wikitext import (
+from txl_tf.data.text.wikitext import (
     detokenize_continuation,
     detokenize_wikitext,
     is_wikitext,

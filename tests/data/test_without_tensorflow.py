@@ -10,7 +10,7 @@ PREPARE = """
 import sys
 from pathlib import Path
 from txl_tf.data import Vocabulary, read_ids, verify_records, write_records
-from txl_tf.data.text_files import TextSource, find_files
+from txl_tf.data.text.text_files import TextSource, find_files
 
 folder, level = Path(sys.argv[1]), "char"
 (folder / "a.txt").write_text("naïve\\ntext", encoding="utf-8")

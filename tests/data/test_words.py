@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txl_tf.data.text_files import Chunk
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.words import WHITE_SPACE, convert_to_lower_case, split_words
+from txl_tf.data.text.text_files import Chunk
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.words import WHITE_SPACE, convert_to_lower_case, split_words
 from txl_tf.preparation.encoding import count_literal
 
 FUZZ = settings(max_examples=17, deadline=None, derandomize=True)

@@ -17,9 +17,9 @@ from places import ROOT
 from small_language_model import make_model
 
 import txl_tf
-from txl_tf.analysis.html_page import show_controls
 from txl_tf.data import Vocabulary
-from txl_tf.evaluation.score import format_score
+from txl_tf.experiments.shown_tokens import show_controls
+from txl_tf.scoring.metrics import format_score
 
 pytest.importorskip("gradio", reason="pip install -e '.[app]'")
 

@@ -20,9 +20,9 @@ from apache_beam.io.localfilesystem import LocalFileSystem
 
 from data_prep import make_tfrecords
 from txl_tf import score
-from txl_tf.data.writing import write_records
-from txl_tf.pipelines.prepare import PipelineSettings
-from txl_tf.pipelines.runner import Runner
+from txl_tf.apps.beam.prepare import PipelineSettings
+from txl_tf.apps.beam.runner import Runner
+from txl_tf.data.records.writing import write_records
 
 TWO = ("direct_num_workers=2",)
 THREADS = (*TWO, "direct_running_mode=multi_threading")
@@ -176,7 +176,7 @@ def test_wrong_texts_have_the_same_message(tmp_path, capsys):
 
 @pytest.mark.usefixtures("small_shards")
 def test_what_is_done_is_not_done_again(tmp_path, monkeypatch, capsys):
-    from txl_tf.pipelines.encoding import AssemblyStage, EncodingStage
+    from txl_tf.apps.beam.encoding import AssemblyStage, EncodingStage
 
     flags = [*write_texts(tmp_path), "--level=word", "--unknown=<unk>"]
     assert prepare(tmp_path, flags, "one") == 0

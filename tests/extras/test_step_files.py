@@ -14,7 +14,7 @@ from benchmarks.works import Shape
 
 RUNTIMES = {"litert": "ai_edge_litert", "onnx": "onnxruntime"}
 SAME = {"rtol": 0, "atol": 1e-4}
-# tests/inference runs the steps of all cases in TensorFlow.
+# tests/exports runs the steps of all cases in TensorFlow.
 NAMES = ["segments", "clamped", "divided_words", "shared_projections", "shaw_biased", "temperature"]
 
 

@@ -10,7 +10,7 @@ from small_language_model import make_model
 
 from txl_tf import generate, score
 from txl_tf.data import Vocabulary
-from txl_tf.data.wikitext import (
+from txl_tf.data.text.wikitext import (
     tokenize_wikitext,
 )
 

@@ -83,7 +83,7 @@ class Text:
 
 def evaluate(model, evaluation, jit="whole"):
     """Returns what evaluates a split."""
-    from txl_tf.evaluation.evaluator import Evaluator
+    from txl_tf.scoring.evaluator import Evaluator
 
     evaluator = Evaluator(model, evaluation, jit=jit)
     return lambda seed: evaluator.score(Text(draw_ids(seed, 100)))
@@ -93,7 +93,7 @@ def continue_contexts(model):
     """Returns what scores continuations, as the evaluation harness asks for."""
     from txl_tf.cached_model import CachedModel
     from txl_tf.config import AttentionSpan
-    from txl_tf.inference.continuations import Continuation, ContinuationScorer
+    from txl_tf.scoring.continuations import Continuation, ContinuationScorer
 
     scorer = ContinuationScorer(CachedModel(model, AttentionSpan(MEM_LEN), TGT_LEN), 2)
     return lambda seed: scorer.score([Continuation(draw_ids(seed, 9), draw_ids(seed + 1, 5))])

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from small_lstm import CONFIG, STARTS, make_ids
 
-from txl_tf.architectures.lstm import LSTMModel
+from txl_tf.baselines.lstm import LSTMModel
 
 DROPPING = dataclasses.replace(CONFIG, dropout=0.3)
 IDS = make_ids()

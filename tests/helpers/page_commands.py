@@ -13,7 +13,7 @@ FILES = {
 }
 SCRIPTS = {
     "txl-attention": "txl_tf.attention",
-    "txl-average": "txl_tf.training.average",
+    "txl-average": "txl_tf.average",
     "txl-context": "txl_tf.context",
     "txl-evaluate": "txl_tf.evaluate",
     "txl-export": "txl_tf.export",
@@ -21,10 +21,10 @@ SCRIPTS = {
     "txl-generate": "txl_tf.generate",
     "txl-harness": "txl_tf.harness",
     "txl-import-release": "txl_tf.import_release",
-    "txl-inspect": "txl_tf.data.inspect",
-    "txl-page": "txl_tf.analysis.page",
+    "txl-inspect": "txl_tf.inspect",
+    "txl-page": "txl_tf.page",
     "txl-prepare": "txl_tf.make_tfrecords",
-    "txl-samples": "txl_tf.analysis.samples",
+    "txl-samples": "txl_tf.samples",
     "txl-score": "txl_tf.score",
     "txl-serve": "txl_tf.serve",
     "txl-train": "txl_tf.train_gpu",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from txl_tf.architectures.lstm import LSTMModel
+from txl_tf.baselines.lstm import LSTMModel
 from txl_tf.config import ModelConfig
 
 VOCABULARY = 23

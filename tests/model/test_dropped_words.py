@@ -8,7 +8,7 @@ from small_model import make_config
 from tables import slow_after
 
 from txl_tf.config import AttentionSpan
-from txl_tf.layers.fused_dense import add_and_normalize
+from txl_tf.layers.fused.fused_dense import add_and_normalize
 from txl_tf.model import TransformerXL
 from txl_tf.training.step import compute_gradients
 

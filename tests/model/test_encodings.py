@@ -21,9 +21,9 @@ from txl_tf.cached_model import CachedModel
 from txl_tf.compilation import compile_function
 from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
-from txl_tf.inference.generation import Generator
-from txl_tf.inference.sampling import SamplingConfig
-from txl_tf.inference.text_attention import read_text_attention
+from txl_tf.experiments.text_attention import read_text_attention
+from txl_tf.generation.generator import Generator
+from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.training.step import compute_gradients
 
 IDS, TARGETS = TEXT[:, :-1], TEXT[:, 1:]

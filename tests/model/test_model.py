@@ -18,7 +18,8 @@ from small_model import (
 from tables import slow_after
 
 from txl_tf.config import AttentionSpan
-from txl_tf.layers import dropout, fused_attention
+from txl_tf.layers import dropout
+from txl_tf.layers.fused import fused_attention
 from txl_tf.model import TransformerXL
 
 LOCKED = {

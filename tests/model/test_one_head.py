@@ -8,7 +8,7 @@ from tables import slow_after
 
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan, EvalConfig
-from txl_tf.inference.language_model import LanguageModel
+from txl_tf.language_model import LanguageModel
 from txl_tf.release import reference
 from txl_tf.release.checkpoint import SCOPE, list_entries
 

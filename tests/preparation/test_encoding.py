@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from txl_tf.data.documents import DocumentFinder
-from txl_tf.data.text_files import Chunk
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.writing import TokenChunk
+from txl_tf.data.records.writing import TokenChunk
+from txl_tf.data.text.documents import DocumentFinder
+from txl_tf.data.text.text_files import Chunk
+from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.preparation.encoding import check_unknown, encode_source, shuffle_documents
 
 TEXT = "文字 é\n\nzwölf 🜁 ja\nnein\n\n\né ja\n \n\nja zwölf"

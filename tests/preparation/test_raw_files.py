@@ -2,7 +2,7 @@ import zipfile
 
 import pytest
 
-from txl_tf.data.text_files import TextFile
+from txl_tf.data.text.text_files import TextFile
 from txl_tf.preparation.corpora import CORPORA, SPLITS
 from txl_tf.preparation.raw_files import CorpusError, cut_raw, find_layout, find_raw
 from txl_tf.preparation.sources import make_source, parse_enwik8, parse_text8

@@ -163,7 +163,7 @@ def test_the_vocabulary_of_a_run_can_be_brought(files):
 @pytest.mark.parametrize("level", ["byte", "word", "subword"])
 def test_the_number_of_workers_changes_nothing(files, level, monkeypatch):
     folder, flags = files
-    monkeypatch.setattr("txl_tf.data.text_files.CHUNK_BYTES", 17)
+    monkeypatch.setattr("txl_tf.data.text.text_files.CHUNK_BYTES", 17)
     (folder / "a.txt").write_text("".join(f"w{i % 97} und Üb{i % 7}\n" for i in range(997)))
     (folder / "b.txt").write_text("w5 und\n")
     contents = []

@@ -6,8 +6,7 @@ import shlex
 import pytest
 from small_commands import run_main, write_data
 
-from txl_tf import train_gpu
-from txl_tf.training import average
+from txl_tf import average, train_gpu
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from small_commands import run_main
 
 import txl_tf
 from txl_tf import context
-from txl_tf.analysis import context_losses
+from txl_tf.experiments import context_losses
 
 CONTEXTS = ["--first_context=2", "--delta=3", "--max_context=11", "--positions=40"]
 

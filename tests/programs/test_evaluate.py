@@ -15,10 +15,10 @@ from small_commands import N_TEST, run_main, write_data, write_words
 import txl_tf
 from txl_tf import evaluate, presets
 from txl_tf.data import Vocabulary, open_records, write_records
-from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.presets import Preset
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import VOCABULARY_NAME, read_run_config
+from txl_tf.scoring.evaluator import Evaluator
 
 SPAN = {"tgt_len": 3, "mem_len": 13, "same_length": True, "clamp_len": 9}
 

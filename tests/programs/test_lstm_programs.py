@@ -9,8 +9,18 @@ from small_commands import read_log, read_scores, write_data, write_words
 from tables import slow_after
 
 from benchmarks.flag_texts import keep_last
-from txl_tf import attention, context, evaluate, export, export_release, generate, score, train_gpu
-from txl_tf.analysis import page, samples
+from txl_tf import (
+    attention,
+    context,
+    evaluate,
+    export,
+    export_release,
+    generate,
+    page,
+    samples,
+    score,
+    train_gpu,
+)
 from txl_tf.config import ModelConfig
 from txl_tf.runs.folder import read_run_config
 

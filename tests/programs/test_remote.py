@@ -10,12 +10,11 @@ import tensorflow as tf
 from small_commands import run_main, write_data
 
 import txl_tf
-from txl_tf import make_tfrecords
+from txl_tf import average, make_tfrecords
 from txl_tf.data import files, open_records, read_ids
-from txl_tf.data.records import RecordError
-from txl_tf.data.writing import holds_records
+from txl_tf.data.records.format import RecordError
+from txl_tf.data.records.writing import holds_records
 from txl_tf.errors import UserError
-from txl_tf.training import average
 
 
 @pytest.fixture

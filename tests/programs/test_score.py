@@ -14,10 +14,10 @@ from tables import slow_after
 import txl_tf
 from txl_tf import score
 from txl_tf.data import Vocabulary
-from txl_tf.data.text_files import TextFile
-from txl_tf.evaluation.score import name_bits
+from txl_tf.data.text.text_files import TextFile
 from txl_tf.runs.checkpoint_mean import compute_mean, save_mean
 from txl_tf.runs.folder import CONFIG_NAME, VOCABULARY_NAME, read_run_vocabulary
+from txl_tf.scoring.metrics import name_bits
 
 SAME = {"rel": 1e-5, "abs": 1e-5}  # float32
 

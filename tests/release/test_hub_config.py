@@ -8,7 +8,7 @@ from places import GOLDEN
 
 from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig
-from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.release import is_hub_folder, read_hub_config, read_hub_vocabulary
 

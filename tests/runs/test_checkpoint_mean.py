@@ -12,9 +12,9 @@ from small_jobs import CONFIG, WORDS
 from small_runs import AVERAGING
 
 import txl_tf
+from txl_tf import average
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import make_run_folder
-from txl_tf.training import average
 from txl_tf.training.optimizers.choice import make_optimizer
 
 STEPS = (2, 3, 5, 7)

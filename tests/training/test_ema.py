@@ -16,10 +16,10 @@ from tables import slow_after
 
 import txl_tf
 from txl_tf.errors import UserError
-from txl_tf.evaluation.checkpoints import evaluate_checkpoints
-from txl_tf.evaluation.evaluator import Evaluator
 from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints
 from txl_tf.runs.checkpoint_reader import load_weights
+from txl_tf.scoring.checkpoints import evaluate_checkpoints
+from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.training.averaged_weights import use_averaged_weights
 
 # Few steps at a high rate: averages and weights then have other losses.

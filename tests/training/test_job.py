@@ -8,10 +8,10 @@ import pytest
 from small_jobs import CONFIG, make_records, read_log_steps, train
 from small_runs import TRAINING
 
-from txl_tf.evaluation.checkpoints import evaluate_checkpoints
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.checkpoint_reader import CheckpointReader
 from txl_tf.runs.folder import read_run_id
+from txl_tf.scoring.checkpoints import evaluate_checkpoints
 
 RESETTING = dataclasses.replace(
     CONFIG,

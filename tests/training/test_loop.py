@@ -10,8 +10,8 @@ from small_jobs import read_log_steps, train
 from tables import slow_after
 
 from txl_tf.errors import StoppedError, UserError
-from txl_tf.evaluation.score import Score
 from txl_tf.runs.checkpoint_files import list_checkpoints
+from txl_tf.scoring.metrics import Score
 from txl_tf.training import loop
 from txl_tf.training.trainer import Trainer
 
@@ -72,7 +72,7 @@ def scores(monkeypatch):
     """Lets evaluations give the losses that a test puts into the list, in order."""
     losses = []
     monkeypatch.setattr(
-        "txl_tf.evaluation.evaluator.Evaluator.score_lanes",
+        "txl_tf.scoring.evaluator.Evaluator.score_lanes",
         lambda *_: Score(11 * losses.pop(0), 11),
     )
     return losses

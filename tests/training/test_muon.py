@@ -9,7 +9,7 @@ import tensorflow as tf
 from small_runs import MODEL, TRAINING
 
 import txl_tf
-from txl_tf.architectures.choice import make_model
+from txl_tf.architecture import make_model
 from txl_tf.training import step_memory
 from txl_tf.training.optimizers.choice import make_optimizer
 from txl_tf.training.optimizers.muon import orthogonalize

@@ -9,8 +9,8 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import txl_tf
 from txl_tf.config.run_options import RunOptions
-from txl_tf.evaluation.score import Score, format_score, make_bits_record
 from txl_tf.runs.folder import RunConfig
+from txl_tf.scoring.metrics import Score, format_score, make_bits_record
 from txl_tf.training.log import TimeLeft, TrainingLog
 from txl_tf.training.trainer import Interval
 

@@ -8,7 +8,7 @@ from absl import flags
 
 from txl_tf.config import ModelConfig
 from txl_tf.data.files import get_size, join_path
-from txl_tf.data.reading import Records
+from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, name_program
 
 if TYPE_CHECKING:

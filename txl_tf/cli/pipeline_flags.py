@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from txl_tf.cli.flags import define_flag
-from txl_tf.data.pieces import PIECE_BYTES
+from txl_tf.data.text.file_ranges import PIECE_BYTES
 from txl_tf.errors import require_extra
 
 if TYPE_CHECKING:
-    from txl_tf.pipelines.runner import Runner
+    from txl_tf.apps.beam.runner import Runner
 
 _NAMES = ("beam_options", "piece_bytes")
 
@@ -54,7 +54,7 @@ def make_runner(options: flags.FlagValues) -> "Runner":
     logging.disable(logging.WARNING)  # Beam warns of clients of storages that are not installed
     try:
         with require_extra("beam", "--runner"):
-            from txl_tf.pipelines.runner import Runner
+            from txl_tf.apps.beam.runner import Runner
     finally:
         logging.disable(level)
     return Runner(options.runner, tuple(options.beam_options))

@@ -7,12 +7,12 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.data.files import is_remote
-from txl_tf.data.reading import open_records
-from txl_tf.data.writing import holds_records
+from txl_tf.data.records.reading import open_records
+from txl_tf.data.records.writing import holds_records
 from txl_tf.errors import UserError, name_program
 
 if TYPE_CHECKING:
-    from txl_tf.data.reading import Records
+    from txl_tf.data.records.reading import Records
 
 
 def open_data_set(data_dir: str) -> "Records":

@@ -11,7 +11,7 @@ from txl_tf.cli.config_flags import name_flags, override
 from txl_tf.cli.flags import reraise_as_flag_error, write_value
 from txl_tf.cli.train_flags import trains
 from txl_tf.config import SHAPELESS, EvalConfig, ModelConfig, TrainConfig
-from txl_tf.data.reading import Records
+from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, name_program
 
 if TYPE_CHECKING:

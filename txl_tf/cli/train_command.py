@@ -24,7 +24,7 @@ from txl_tf.cli.run_configs import explain_other_config, make_configs, read_conf
 from txl_tf.cli.train_flags import check_flags, evaluates, trains
 from txl_tf.config.run_options import RunOptions
 from txl_tf.data.files import check_folder
-from txl_tf.data.reading import Records
+from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import check_exists, find_checkpoint
 from txl_tf.runs.folder import read_run_options
@@ -152,8 +152,8 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
     configs = reraise_as_flag_error(make_configs, options, records, preset, found, start)
     with _lock_folder(options):
         from txl_tf.cli.dry_run import describe_dry_run
-        from txl_tf.evaluation.checkpoints import check_documents
         from txl_tf.runs.folder import OtherConfigError, RunConfig
+        from txl_tf.scoring.checkpoints import check_documents
         from txl_tf.training import job
         from txl_tf.training.workers import Workers
 
@@ -223,7 +223,7 @@ def _choose_sampler(inputs: Inputs, config: "RunConfig") -> "SamplerMaker | None
         if is_chief():
             print("No samples: generation needs a memory of keys and values.")
         return None
-    from txl_tf.inference.live_sample import PROMPT_TOKENS, LiveSample
+    from txl_tf.generation.live_sample import PROMPT_TOKENS, LiveSample
 
     split = records.split(options.eval_split)
     return functools.partial(
@@ -237,7 +237,7 @@ def _choose_sampler(inputs: Inputs, config: "RunConfig") -> "SamplerMaker | None
 
 def _evaluate(inputs: Inputs, config: "RunConfig") -> None:
     """Evaluates the checkpoints that the flags name."""
-    from txl_tf.evaluation.checkpoints import evaluate_checkpoints
+    from txl_tf.scoring.checkpoints import evaluate_checkpoints
 
     options, run_options = inputs.options, inputs.run_options
     evaluate_checkpoints(

@@ -9,8 +9,8 @@ from pathlib import Path
 import requests
 from tqdm import tqdm
 
-from txl_tf.data.aside import work_aside
 from txl_tf.data.files import hash_file
+from txl_tf.data.temporary_folders import work_aside
 from txl_tf.errors import UserError, explain
 
 SUMS_FILE = "SHA256SUMS"

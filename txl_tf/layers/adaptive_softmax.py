@@ -7,7 +7,7 @@ from txl_tf.config import ModelConfig
 from txl_tf.layers import bin_loss
 from txl_tf.layers.chunks import is_taken_at_once
 from txl_tf.layers.cross_entropy import compute_nll
-from txl_tf.layers.products import matmul_rows_transposed
+from txl_tf.layers.fused.matrix_products import matmul_rows_transposed
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

@@ -3,7 +3,7 @@
 from keras import ops
 
 from txl_tf.layers.custom_gradient import custom_gradient
-from txl_tf.layers.fusion import chain
+from txl_tf.layers.fused.fusion import chain
 
 
 @custom_gradient

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from txl_tf.layers.custom_gradient import custom_gradient
-from txl_tf.layers.fusion import chain
+from txl_tf.layers.fused.fusion import chain
 
 _WEYL_STEP = 0x9E3779B9  # 2**32 over the golden ratio
 _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)

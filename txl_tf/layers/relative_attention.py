@@ -5,8 +5,8 @@ from keras import ops
 
 from txl_tf.layers.dropout import Dropout, as_seed_generator, read_seed
 from txl_tf.layers.encodings import fit_width
+from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.layers.packed_kernel import add_kernel
-from txl_tf.layers.products import matmul_rows
 
 MASKED_SCORE = -1e30  # in float32, where softmax makes it an exact 0
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from txl_tf.data.learning import LearningOptions
-from txl_tf.data.levels import Level
+from txl_tf.data.text.learning import LearningOptions
+from txl_tf.data.text.token_levels import Level
 
 SPLITS = ("train", "valid", "test")
 
@@ -26,7 +26,7 @@ class CorpusSpec:
         learning: How the vocabulary is learnt.
         unknown: The symbol for unknown words, if the vocabulary has it.
         vocabulary_file: The file in `--raw_dir` from which the vocabulary is read instead.
-        documents: The rule for document boundaries, see `txl_tf.data.documents`.
+        documents: The rule for document boundaries, see `txl_tf.data.text.documents`.
         separator: The line that ends a document, if `documents` is "separator".
         cutoffs: The first ids of the second and later bins of the adaptive softmax.
         tokens: The published number of tokens of each split, where known.

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from txl_tf.data.codec import Encoded
-from txl_tf.data.documents import DocumentFinder
 from txl_tf.data.parallel import map_ordered
-from txl_tf.data.text_files import Chunk
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.words import WordCodec
-from txl_tf.data.writing import TokenChunk
+from txl_tf.data.records.writing import TokenChunk
+from txl_tf.data.text.codec import Encoded
+from txl_tf.data.text.documents import DocumentFinder
+from txl_tf.data.text.text_files import Chunk
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.words import WordCodec
 from txl_tf.errors import UserError
 from txl_tf.preparation.sources import Source
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from txl_tf.data.learning import LearningOptions
-from txl_tf.data.vocabulary import Vocabulary, read_vocabulary_file
+from txl_tf.data.text.learning import LearningOptions
+from txl_tf.data.text.vocabulary import Vocabulary, read_vocabulary_file
 from txl_tf.preparation.corpora import CORPORA, CorpusSpec
 from txl_tf.preparation.options import TEXT, PrepareOptions
 from txl_tf.preparation.raw_files import RawFiles

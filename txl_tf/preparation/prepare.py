@@ -8,14 +8,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-from txl_tf.data.documents import DocumentFinder
 from txl_tf.data.files import check_folder
-from txl_tf.data.learning import learn_fields
-from txl_tf.data.reading import open_records
-from txl_tf.data.records import RecordError, RecordsInfo
-from txl_tf.data.text_files import TextSource
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.writing import TokenChunk, holds_records, write_records
+from txl_tf.data.records.format import RecordError, RecordsInfo
+from txl_tf.data.records.reading import open_records
+from txl_tf.data.records.writing import TokenChunk, holds_records, write_records
+from txl_tf.data.text.documents import DocumentFinder
+from txl_tf.data.text.learning import learn_fields
+from txl_tf.data.text.text_files import TextSource
+from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.preparation.corpora import CorpusSpec
 from txl_tf.preparation.encoding import check_unknown, encode_source, shuffle_documents
 from txl_tf.preparation.options import PrepareOptions

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from txl_tf.data.download import fetch
-from txl_tf.data.text_files import TextFile, describe_overlap, find_files
+from txl_tf.data.text.text_files import TextFile, describe_overlap, find_files
 from txl_tf.errors import UserError
 from txl_tf.preparation.corpora import CORPORA, SPLITS, CorpusSpec
 from txl_tf.preparation.options import TEXT, PrepareOptions

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from txl_tf.data.text_files import Chunk, EncodingErrors, TextFile, TextSource
+from txl_tf.data.text.text_files import Chunk, EncodingErrors, TextFile, TextSource
 from txl_tf.preparation.corpora import CorpusSpec
 from txl_tf.preparation.raw_files import CorpusError
 

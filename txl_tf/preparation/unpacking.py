@@ -1,14 +1,14 @@
 """Unpacking the published .tar.gz and .tgz archives.
 
-A .zip is read without unpacking (see `txl_tf.data.text_files`), but a compressed tar archive cannot
-be read from the middle.
+A .zip is read without unpacking (see `txl_tf.data.text.text_files`), but a compressed tar archive
+cannot be read from the middle.
 """
 
 import tarfile
 from pathlib import Path
 
-from txl_tf.data.aside import work_aside
 from txl_tf.data.download import DownloadError
+from txl_tf.data.temporary_folders import work_aside
 from txl_tf.errors import explain
 
 

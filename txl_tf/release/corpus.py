@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.data.levels import Level, are_symbols
-from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.text.token_levels import Level, are_symbols
+from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.release.pickles import (
     MAX_KEY_LENGTH,

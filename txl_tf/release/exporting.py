@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from txl_tf.config import ModelConfig
 from txl_tf.data.files import access_path
-from txl_tf.data.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import GLOBAL_STEP, SCOPE, list_entries

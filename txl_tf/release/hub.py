@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from txl_tf.config import EvalConfig, ModelConfig
-from txl_tf.data.learning import LearningOptions
-from txl_tf.data.vocabulary import Vocabulary, read_vocabulary_file
+from txl_tf.data.text.learning import LearningOptions
+from txl_tf.data.text.vocabulary import Vocabulary, read_vocabulary_file
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.release.hub_weights import FILE_NAMES, assign_tensors, check_model_size, read_tensors

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import EvalConfig, ModelConfig
-from txl_tf.data.vocabulary import Vocabulary
-from txl_tf.data.writing import write_records
+from txl_tf.data.records.writing import write_records
+from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import (

@@ -22,8 +22,8 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.files import check_folder
-from txl_tf.data.records import RecordError, RecordsInfo
-from txl_tf.data.writing import check_replaceable, write_records
+from txl_tf.data.records.format import RecordError, RecordsInfo
+from txl_tf.data.records.writing import check_replaceable, write_records
 from txl_tf.release.corpus import load_vocabulary
 
 _INFO_NAME = re.compile(r"record_info-(\w+)\.bsz-(\d+)\.tlen-(\d+)(?:\.core-(\d+))?\.json")

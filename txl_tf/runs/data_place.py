@@ -7,7 +7,7 @@ import contextlib
 import os
 
 from txl_tf.data.files import get_size, is_remote, join_path
-from txl_tf.data.records import JSON_NAME
+from txl_tf.data.records.format import JSON_NAME
 from txl_tf.errors import UserError
 from txl_tf.runs.files import exists, read_json, write_json
 from txl_tf.runs.folder import DATA_NAME, RECORDS_NAME

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 
-from txl_tf.data.aside import work_aside
 from txl_tf.data.files import access_path, check_folder, is_remote, remove_file
+from txl_tf.data.temporary_folders import work_aside
 from txl_tf.errors import UserError, explain
 
 

@@ -13,13 +13,10 @@ import tensorflow as tf
 from txl_tf.compilation import COMPILED, choose_jit
 from txl_tf.config import TrainConfig
 from txl_tf.config.run_options import RunOptions
-from txl_tf.data.lanes import TrainingLanes
-from txl_tf.data.reading import Records
-from txl_tf.data.sliding_windows import AnyLanes
+from txl_tf.data.lanes.sliding_windows import AnyLanes
+from txl_tf.data.lanes.training_lanes import TrainingLanes
+from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, explain
-from txl_tf.evaluation.checkpoints import check_documents
-from txl_tf.evaluation.evaluator import Evaluator
-from txl_tf.evaluation.score import Score
 from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.data_place import remember_data
@@ -31,6 +28,9 @@ from txl_tf.runs.folder import (
     update_training,
     write_run_options,
 )
+from txl_tf.scoring.checkpoints import check_documents
+from txl_tf.scoring.evaluator import Evaluator
+from txl_tf.scoring.metrics import Score
 from txl_tf.training.averaged_weights import use_averaged_weights
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
 from txl_tf.training.log import TimeLeft, TrainingLog

@@ -9,9 +9,9 @@ import numpy as np
 from tqdm import tqdm
 
 from txl_tf.config.run_options import RunOptions
-from txl_tf.data.lanes import TrainingLanes
+from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import StoppedError, UserError
-from txl_tf.evaluation.score import Score
+from txl_tf.scoring.metrics import Score
 from txl_tf.training.checkpoint import Checkpointer
 from txl_tf.training.log import TimeLeft, TrainingLog
 from txl_tf.training.signals import note_stop_signals

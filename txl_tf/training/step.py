@@ -1,7 +1,6 @@
 """One training step on one replica."""
 
 import functools
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.config import AttentionSpan
+from txl_tf.gradients import take_gradients
 from txl_tf.model import SegmentModel
 from txl_tf.training.activation_penalty import compute_penalty
 from txl_tf.training.optimizers.base import Optimizer
@@ -249,13 +249,3 @@ def compute_gradients(
         if loss_scale is not None:
             loss *= loss_scale
     return tf.reduce_sum(nats), take_gradients(tape, loss, model), memory
-
-
-def take_gradients(tape: tf.GradientTape, loss: tf.Tensor, model: SegmentModel) -> list[tf.Tensor]:
-    """Returns the dense gradients of a loss, in the order of `model.trainable_variables`."""
-    with warnings.catch_warnings():
-        # Embedding and softmax share weights: their gradients are added, which makes them dense.
-        warnings.filterwarnings("ignore", "Converting sparse IndexedSlices", UserWarning)
-        gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
-        # The norm of the embedding's IndexedSlices would count repeated tokens separately.
-        return [tf.convert_to_tensor(gradient) for gradient in gradients]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from txl_tf.architectures.choice import make_model
+from txl_tf.architecture import make_model
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.training.optimizers.costs import count_matrix_parameters
 from txl_tf.training.step import compute_gradients

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.generation.bin_sampling import choose_tokens_by_bins
+from txl_tf.generation.sampling import SamplingConfig, choose_tokens, penalize
+
+BINS = ((0, 5), (5, 12), (12, 40))
+N_ROWS = 400
+
+
+def make_log_probs(seed):
+    """Returns the log-probabilities of the head (B, 7) and within each further bin."""
+    generator = np.random.default_rng(seed)
+    sizes = (7, *(high - low for low, high in BINS[1:]))
+    logits = (generator.normal(0, 2, (N_ROWS, size)) for size in sizes)
+    head, *tails = (tf.nn.log_softmax(tf.constant(rows, tf.float32)) for rows in logits)
+    return head, dict(enumerate(tails, 1))
+
+
+def join(head, tails):
+    """Returns the log-probabilities of all tokens, (B, V)."""
+    parts = [head[:, :5], *(head[:, 4 + index, None] + tails[index] for index in tails)]
+    return tf.concat(parts, axis=1)
+
+
+@pytest.mark.parametrize("banned", [(), (2,), (6, 7, 39), tuple(range(5, 12))], ids=str)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_bins_give_the_tokens_that_all_probabilities_give(temperature, banned):
+    config = SamplingConfig(temperature=temperature, banned=banned)
+    sampling = config.make_tensors(40)
+    head, tails = make_log_probs(seed=0)
+    uniforms = tf.constant(np.linspace(0, 1, N_ROWS, endpoint=False), tf.float32)
+    logits = penalize(join(head, tails), tf.zeros((N_ROWS, 40), bool), sampling)
+    expected = choose_tokens(logits, uniforms, sampling)
+    found = choose_tokens_by_bins(head, BINS, tails.__getitem__, uniforms, sampling)
+    np.testing.assert_array_equal(found, expected)
+    n_drawn = [np.sum((found >= low) & (found < high)) for low, high in BINS]
+    assert [count > 0 for count in n_drawn] == [True, len(banned) < 7, True]
+
+
+def choose_and_list_bins(temperature, uniform, head):
+    """Returns the token of one row, and the bins that were computed for it."""
+    computed = []
+
+    def compute_inside(index):
+        computed.append(index)
+        n_tokens = BINS[index][1] - BINS[index][0]
+        return tf.fill((1, n_tokens), -np.float32(np.log(n_tokens)))
+
+    head = tf.math.log(tf.constant([head], tf.float32))
+    sampling = SamplingConfig(temperature=temperature).make_tensors(40)
+    uniforms = tf.constant([uniform], tf.float32)
+    tokens = choose_tokens_by_bins(head, BINS, compute_inside, uniforms, sampling)
+    return int(tokens[0]), computed
+
+
+@pytest.mark.parametrize(
+    ("uniform", "token", "bins"), [(0.25, 1, []), (0.56, 6, [1]), (0.999, 39, [2])]
+)
+def test_sampling_computes_only_the_bin_that_is_drawn(uniform, token, bins):
+    head = [0.1, 0.2, 0.1, 0.05, 0.05, 0.35, 0.15]
+    assert choose_and_list_bins(1.0, uniform, head) == (token, bins)
+
+
+def test_greedy_decoding_computes_only_bins_that_could_hold_the_best_token():
+    assert choose_and_list_bins(0.0, 0.9, [0.1, 0.4, 0.1, 0.05, 0.05, 0.2, 0.1]) == (1, [])
+    assert choose_and_list_bins(0.0, 0.9, [0.02, 0.02, 0.03, 0.01, 0.02, 0.5, 0.4]) == (5, [1, 2])

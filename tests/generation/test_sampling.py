@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.generation.sampling import SamplingTensors, choose_tokens, penalize
+
+PROBABILITIES = np.array([0.1, 0.4, 0.2, 0.3], np.float32)
+
+
+def make_tensors(*, temperature=1.0, top_p=1.0, penalty=1.0, is_allowed=(True,) * 4):
+    numbers = [tf.constant(value, tf.float32) for value in (temperature, top_p, penalty)]
+    return SamplingTensors(*numbers, tf.constant(is_allowed), tf.constant([], tf.int32))
+
+
+def draw(uniforms, n_candidates=None, **settings):
+    logits = tf.repeat(tf.math.log(PROBABILITIES)[None], len(uniforms), axis=0)
+    uniforms = tf.constant(uniforms, tf.float32)
+    return choose_tokens(logits, uniforms, make_tensors(**settings), n_candidates).numpy()
+
+
+def count(n_candidates=None, **settings):
+    """Returns how many of 1,000 equal parts of [0, 1) fall to each token."""
+    tokens = draw((np.arange(1000) + 0.5) / 1000, n_candidates, **settings)
+    return np.bincount(tokens, minlength=4).tolist()
+
+
+def test_each_token_has_its_share():
+    assert count() == [100, 400, 200, 300]
+    assert count(4) == [100, 400, 200, 300]
+
+
+def test_top_k_keeps_the_likeliest():
+    np.testing.assert_allclose(count(2), [0, 571, 0, 429], atol=1)
+    assert count(1) == [0, 1000, 0, 0]
+
+
+def test_top_p_keeps_the_likeliest_that_reach_it():
+    np.testing.assert_allclose(count(4, top_p=0.69), [0, 571, 0, 429], atol=1)
+    np.testing.assert_allclose(count(4, top_p=0.71), [0, 444, 222, 333], atol=1)
+    assert count(4, top_p=0.39) == [0, 1000, 0, 0]
+
+
+@pytest.mark.parametrize("spread", [0.5, 3.0])
+def test_the_nucleus_of_a_large_vocabulary_is_that_of_a_full_sort(spread):
+    """With the larger spread, the first 1,024 tokens hold the nucleus; with the other, not."""
+    generator = np.random.default_rng(0)
+    logits = generator.normal(0, spread, (3, 5000)).astype("float32")
+    weights = np.sort(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))[:, ::-1]
+    assert (weights[:, :1024].sum(axis=1) >= 0.9).all() == (spread == 3.0)
+    for uniform in (0.0, 0.3, 0.6, 0.99):
+        sampling = make_tensors(top_p=0.9, is_allowed=(True,) * 5000)
+        tokens = choose_tokens(tf.constant(logits), tf.fill(3, uniform), sampling, 5000).numpy()
+        sizes = (np.cumsum(weights, axis=1) - weights < 0.9).sum(axis=1)
+        for row, size in enumerate(sizes):
+            nucleus = np.argsort(-logits[row])[:size]
+            ends = np.cumsum(weights[row, :size])
+            assert tokens[row] == nucleus[np.searchsorted(ends, uniform * ends[-1], "right")]
+
+
+def test_the_temperature_sharpens_and_flattens():
+    def share(temperature):
+        weights = PROBABILITIES.astype("float64") ** (1 / temperature)
+        return 1000 * weights / weights.sum()
+
+    for temperature in (0.25, 4.0):
+        np.testing.assert_allclose(count(temperature=temperature), share(temperature), atol=1)
+
+
+def test_no_temperature_takes_the_likeliest():
+    assert count(temperature=0.0) == [0, 1000, 0, 0]
+
+
+@pytest.mark.parametrize("n_candidates", [None, 4])
+def test_the_ends_of_the_interval_are_tokens_that_may_come(n_candidates):
+    """The largest number below 1 must not point behind the last token, nor at a banned one."""
+    uniforms = [0.0, np.nextafter(np.float32(1), np.float32(0))]
+    logits = tf.constant([[-1e30, -0.1, -3.0, -1e30]] * 2)
+    tokens = choose_tokens(logits, tf.constant(uniforms), make_tensors(), n_candidates)
+    assert tokens.numpy().tolist() == [1, 2]
+
+
+def test_what_is_seen_costs_and_what_is_banned_cannot_come():
+    log_probs = tf.constant([[-1.0, -2.0, -3.0, -4.0]])
+    sampling = make_tensors(penalty=2.0, is_allowed=(True, True, False, True))
+    logits = penalize(log_probs, tf.constant([[True, False, True, False]]), sampling)
+    assert logits.numpy()[0].tolist() == [-2.0, -2.0, pytest.approx(-1e30), -4.0]

@@ -1,0 +1,45 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from golden_cases import load_case
+from tables import slow_after
+
+from txl_tf.cached_model import CachedModel
+from txl_tf.config import AttentionSpan
+from txl_tf.generation.sampling import SamplingTensors
+from txl_tf.generation.token_loop import TokenLoop, take_positions
+from txl_tf.release import load_model
+
+CASES = [
+    ("lm1b", AttentionSpan(8, same_length=True, counts_self=True, clamp_len=4), True),
+    ("char", AttentionSpan(7, clamp_len=5), False),
+    ("lm1b", AttentionSpan(3), False),
+    ("char", AttentionSpan(0), True),
+]
+
+
+@pytest.mark.parametrize(("name", "span", "is_masked"), slow_after(1, CASES), ids=str)
+def test_the_ring_gives_what_segments_of_one_token_give(name, span, is_masked):
+    """Longer than the ring, so that each of its places is written several times."""
+    case = load_case(name)
+    model = load_model(case.checkpoint, case.config)
+    cached = CachedModel(model, span, 1, mask_empty_memory=is_masked)
+    loop, positions = TokenLoop(cached), take_positions(cached)
+    ids = case.golden["tokens"].astype("int32")[:, :20]
+    n_rows, n_token = len(ids), case.config.n_token
+    kept = cached.initial_state(n_rows)
+    none = SamplingTensors(
+        *map(tf.constant, (1.0, 1.0, 1.0)), tf.ones(n_token, bool), tf.constant([5])
+    )
+    state = loop.begin(kept, tf.zeros((n_rows, n_token), bool))
+    read = tf.function(loop.read, autograph=False)
+    for step in range(ids.shape[1]):
+        tokens = tf.constant(ids[:, step])
+        state = read(tokens, state, positions, none)
+        hidden, kept = cached.read(tokens[:, None], kept)
+        expected = model.log_probs(hidden)[:, 0]
+        found = model.log_probs(state.hidden[:, None])[:, 0]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5, err_msg=step)
+    seen = [np.isin(np.arange(n_token), row) for row in ids]
+    np.testing.assert_array_equal(state.seen, seen)
+    np.testing.assert_array_equal(state.is_done, (ids == 5).any(1))

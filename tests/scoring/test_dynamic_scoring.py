@@ -1,0 +1,140 @@
+"""`lm.score` and `lm.evaluate` with weights that learn from the text."""
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+from small_cached_model import SPANS, make_model
+from small_runs import Text
+from tables import slow_after
+
+from txl_tf.config import EvalConfig
+from txl_tf.config.dynamic import DynamicConfig
+from txl_tf.data import Vocabulary, open_records, write_records
+from txl_tf.errors import UserError
+from txl_tf.language_model import LanguageModel, load
+from txl_tf.scoring.adapting_model import DivergedError
+from txl_tf.scoring.dynamic_evaluator import DynamicEvaluator
+from txl_tf.scoring.gradient_statistics import find_statistics
+from txl_tf.scoring.kept_rates import write_tuned
+
+STILL = DynamicConfig("sgd", 1e-30, 0.0)
+SGD = DynamicConfig("sgd", 0.05, 0.01)
+VOCABULARY = Vocabulary("word", tuple(f"w{index}" for index in range(13)))
+LENGTHS = (0, 1, 2, 23, 5, 6, 7, 47, 3)
+
+
+def make_texts():
+    rng = np.random.default_rng(3)
+    return [rng.integers(0, 13, length, np.int32) for length in LENGTHS]
+
+
+def make_lm(span=SPANS[4], **options):
+    names = ("mem_len", "same_length", "counts_self", "clamp_len")
+    config = EvalConfig(tgt_len=5, **{name: getattr(span, name) for name in names})
+    return LanguageModel(make_model(), VOCABULARY, config, **options)
+
+
+@pytest.mark.parametrize(
+    ("span", "mask_empty_memory"), slow_after(1, [(SPANS[3], True), (SPANS[4], False)]), ids=str
+)
+def test_steps_of_nothing_give_the_static_scores(span, mask_empty_memory):
+    lm = make_lm(span)
+    options = {"mask_empty_memory": mask_empty_memory, "jit": "none"}
+    static = lm.score(make_texts(), **options)
+    dynamic = lm.score(make_texts(), dynamic=STILL, **options)
+    for one, other in zip(static, dynamic, strict=True):
+        np.testing.assert_array_equal(one.ids, other.ids)
+        np.testing.assert_allclose(one.nats, other.nats, rtol=0, atol=1e-5)
+        assert one.n_unknown == other.n_unknown
+
+
+def test_a_text_is_scored_as_a_split_of_its_own():
+    lm, text = make_lm(), make_texts()[7]
+    (found,) = lm.score([text], dynamic=SGD, mask_empty_memory=False, jit="none")
+    one_lane = dataclasses.replace(lm.evaluation, eval_batch_size=1)
+    expected = DynamicEvaluator(lm.model, one_lane, SGD).score(Text(text))
+    assert found.tokens == expected.tokens == 46
+    assert found.total_nats == pytest.approx(expected.total_nats, rel=1e-6)
+    (static,) = lm.score([text], mask_empty_memory=False, jit="none")
+    assert found.total_nats != pytest.approx(static.total_nats, rel=1e-3)
+
+
+def test_texts_do_not_learn_from_each_other_unless_they_are_one():
+    lm, texts = make_lm(), make_texts()
+    together = lm.score(texts, dynamic=SGD, jit="none")
+    (alone,) = lm.score([texts[7]], dynamic=SGD, jit="none")
+    np.testing.assert_array_equal(together[7].nats, alone.nats)
+    carried = lm.score(texts, dynamic=SGD, carry_memory=True, jit="none")
+    (joined,) = lm.score([np.concatenate(texts)], dynamic=SGD, jit="none")
+    nats = np.concatenate([score.nats for score in carried])
+    np.testing.assert_array_equal(nats, joined.nats)
+
+
+@pytest.mark.slow
+def test_weights_that_diverge_are_an_error():
+    lm = make_lm()
+    with pytest.raises(DivergedError, match=r"the weights diverge. Received: learning_rate=1e\+30"):
+        lm.score(make_texts(), dynamic=DynamicConfig("sgd", 1e30, 0.0), jit="none")
+    (expected,) = make_lm().score(make_texts()[7:8], dynamic=SGD, jit="none")
+    (found,) = lm.score(make_texts()[7:8], dynamic=SGD, jit="none")
+    np.testing.assert_array_equal(found.nats, expected.nats)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run with records of its own."""
+    folder = tmp_path_factory.mktemp("dynamic") / "run"
+    make_lm().save(folder)
+    rng = np.random.default_rng(5)
+    splits = {"train": [rng.integers(0, 13, 307)], "test": [rng.integers(0, 13, 97)]}
+    write_records(folder / "records", dataset="words", vocabulary=VOCABULARY, splits=splits)
+    return folder
+
+
+@pytest.mark.slow
+def test_dynamic_true_scores_with_the_tuned_rates(run):
+    lm, text = load(run), make_texts()[7]
+    config = DynamicConfig("rms", 0.01, 0.1, 1e-3, 7)
+    one_lane = dataclasses.replace(lm.evaluation, eval_batch_size=1)
+    write_tuned(str(run), config, one_lane)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        (expected,), (found,) = (
+            lm.score([text], dynamic=dynamic, jit="none") for dynamic in (config, True)
+        )
+    np.testing.assert_array_equal(found.nats, expected.nats)
+    write_tuned(str(run), config, dataclasses.replace(one_lane, tgt_len=3))
+    with pytest.warns(
+        UserWarning, match="another evaluation: tgt_len is 3 there and 5 here"
+    ) as got:
+        lm.score([text], dynamic=True, jit="none")
+    assert got[0].filename == __file__
+    (run / "dynamic" / "tuned.json").unlink()
+    (default,) = lm.score([text], dynamic=True, jit="none")
+    assert (default.nats != expected.nats).any()
+
+
+@pytest.mark.slow
+def test_a_split_is_evaluated_with_the_statistics_of_the_run(run):
+    lm, records = load(run), open_records(run / "records")
+    config = DynamicConfig("rms", 0.01, 0.1, 1e-3, 5)  # of no other test: computed in one way
+    one_lane = dataclasses.replace(lm.evaluation, eval_batch_size=1)
+    statistics = find_statistics(lm.model, one_lane, records.split("train"), 5)
+    evaluator = DynamicEvaluator(lm.model, one_lane, config, statistics, jit="auto")
+    expected = evaluator.score(records.split("test"))
+    found = lm.evaluate("test", dynamic=config)
+    assert found.total_nats == pytest.approx(expected.total_nats, rel=1e-5)
+    assert found.total_nats != pytest.approx(lm.evaluate("test").total_nats, rel=1e-3)
+
+
+def test_what_it_cannot_do_is_refused(run):
+    with pytest.raises(UserError, match=r"records"):
+        make_lm().score(make_texts(), dynamic=True)
+    with pytest.raises(UserError, match="`dynamic` needs float32 weights"):
+        load(run, precision="int8").score(make_texts(), dynamic=True)
+    lm = make_lm()
+    lm.evaluation = dataclasses.replace(lm.evaluation, temperature=1.1)
+    with pytest.raises(UserError, match="`temperature` must be 1"):
+        lm.score(make_texts(), dynamic=SGD)

@@ -1,0 +1,129 @@
+"""Steps of dynamic evaluation beside a NumPy model whose gradients are finite differences."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy_encodings import compute_nats, list_weights, read_segment
+from small_encodings import make_model
+from tables import slow_after
+
+from txl_tf.config import AttentionSpan
+from txl_tf.config.dynamic import DynamicConfig
+from txl_tf.scoring.adapting_model import AdaptingModel
+from txl_tf.scoring.dynamic_rules import average_means
+from txl_tf.scoring.gradient_statistics import GradientStatistics
+
+TINY = {"n_token": 7, "n_layer": 1, "d_model": 4, "d_embed": 4, "n_head": 2, "d_head": 3}
+TINY |= {"d_inner": 5}
+TGT_LEN, SPAN = 5, AttentionSpan(3)
+IDS = np.random.default_rng(3).integers(7, size=3 * TGT_LEN + 1).astype(np.int32)
+N_COUNTED = 3  # targets of the last segment; the others are masked
+RULES = [
+    DynamicConfig("rms", 0.01, 0.3, 0.02, 7),
+    DynamicConfig("rms2019", 0.01, 0.3, 0.02, 7),
+    DynamicConfig("sgd", 0.05, 0.3),
+]
+
+
+def make_statistics(model):
+    rng = np.random.default_rng(5)
+    sums = [rng.random(weight.shape).astype(np.float32) for weight in model.trainable_variables]
+    return GradientStatistics(sums, 7)
+
+
+def differentiate(function, weights, step=1e-5):
+    """Returns the gradient of a function of weights, by central differences."""
+    gradients = {}
+    for name, weight in weights.items():
+        gradients[name] = np.zeros_like(weight)
+        for place in np.ndindex(weight.shape):
+            ends = []
+            for change in (step, -step):
+                changed = weight.copy()
+                changed[place] += change
+                ends.append(function(weights | {name: changed}))
+            gradients[name][place] = (ends[0] - ends[1]) / (2 * step)
+    return gradients
+
+
+def change(config, weight, start, gradient, total, mean):
+    """Returns a weight after a step, by the formulas of the papers."""
+    eta, decay, epsilon = config.learning_rate, config.decay, config.epsilon
+    if config.rule == "sgd":
+        return weight + decay * (start - weight) - eta * gradient
+    if config.rule == "rms2019":
+        root = np.sqrt(total)
+        return weight - (eta * gradient / (root + epsilon) + decay * root * (weight - start))
+    root = np.sqrt(total / config.n_batches)
+    rate = np.minimum(root / mean, 1 / decay)
+    return weight + decay * rate * (start - weight) - eta * gradient / (root + epsilon)
+
+
+@functools.cache
+def follow_text(config):
+    """Returns the losses of three segments, and the weights after them."""
+    model = make_model("relative", **TINY)
+    statistics = make_statistics(model)
+    weights = starts = list_weights(model)
+    totals = dict(zip(weights, (np.float64(total) for total in statistics.sums), strict=True))
+    roots = [np.sqrt(total / config.n_batches) for total in totals.values()]
+    mean = np.mean([root.mean() for root in roots])
+    memory, losses = [np.zeros((SPAN.mem_len, 4))], []
+    for start in range(0, 3 * TGT_LEN, TGT_LEN):
+        inputs, targets = (IDS[start + shift : start + shift + TGT_LEN] for shift in (0, 1))
+        count = N_COUNTED if start == 2 * TGT_LEN else TGT_LEN
+
+        def read(weights, inputs=inputs, targets=targets, memory=memory):
+            hidden, new_memory = read_segment(weights, model.config, inputs, memory, SPAN)
+            return compute_nats(weights, hidden, targets), new_memory
+
+        nats, new_memory = read(weights)
+        gradients = differentiate(
+            lambda changed, count=count: read(changed)[0][:count].mean(), weights
+        )
+        weights = {
+            name: change(config, weights[name], starts[name], gradients[name], totals[name], mean)
+            for name in weights
+        }
+        losses.append(nats[:count])
+        memory = new_memory
+    return np.concatenate(losses), weights
+
+
+@pytest.mark.parametrize(
+    ("config", "jit"),
+    slow_after(1, [*((config, "none") for config in RULES), (RULES[0], "whole")]),
+    ids=lambda value: getattr(value, "rule", value),
+)
+def test_losses_and_weights_are_those_of_numpy(config, jit):
+    model = make_model("relative", **TINY)
+    statistics = make_statistics(model)
+    losses, weights = follow_text(config)
+    adapting = AdaptingModel(model, SPAN, config, statistics, jit=jit)
+    state, found = adapting.initial_state(1), []
+    for start in range(0, 3 * TGT_LEN, TGT_LEN):
+        count = N_COUNTED if start == 2 * TGT_LEN else TGT_LEN
+        inputs, targets = (IDS[None, start + shift : start + shift + TGT_LEN] for shift in (0, 1))
+        mask = tf.constant(np.arange(TGT_LEN)[None] < count)
+        nats, state = adapting.read(tf.constant(inputs), tf.constant(targets), mask, state)
+        assert not nats[0, count:].numpy().any()
+        found.extend(nats[0, :count].numpy())
+    np.testing.assert_allclose(found, losses, rtol=0, atol=2e-5)
+    for name, weight in list_weights(adapting.model).items():
+        np.testing.assert_allclose(weight, weights[name], rtol=0, atol=2e-5, err_msg=name)
+
+
+def test_the_mean_is_that_of_the_tensors_means():
+    assert average_means([np.full((2, 3), 4.0), np.full(1, 1.0)]) == 2.5
+
+
+def test_a_masked_segment_only_returns_the_weights():
+    model = make_model("relative", **TINY)
+    adapting = AdaptingModel(model, SPAN, RULES[2], jit="none")
+    weight, source = adapting.model.trainable_variables[3], model.trainable_variables[3]
+    weight.assign_add(0.1 * np.ones(weight.shape))
+    inputs, targets = (tf.constant(IDS[None, shift : shift + TGT_LEN]) for shift in (0, 1))
+    adapting.read(inputs, targets, tf.zeros((1, TGT_LEN), bool), adapting.initial_state(1))
+    np.testing.assert_allclose(weight, source + 0.7 * 0.1, rtol=0, atol=1e-6)

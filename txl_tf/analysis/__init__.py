@@ -1,1 +1,0 @@
-"""Analyses of a trained model, as in the paper's experiments."""

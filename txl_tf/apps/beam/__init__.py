@@ -1,0 +1,1 @@
+"""Preparation and scoring as Apache Beam pipelines."""

@@ -1,0 +1,132 @@
+"""Samples as one page that needs no network: context, generated text and reference in columns."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from txl_tf.apps.pages.html_page import escape, make_html, name_text_class
+
+_STYLE = """
+h2 { font-size: 1.125rem; margin: 2.5rem 0 0.75rem; }
+h2 small { color: var(--quiet); font-size: 0.875rem; font-weight: normal; margin-left: 0.5rem; }
+h2 small { text-wrap: balance; }
+h3 { font-size: 0.875rem; margin: 0; padding: 0.5rem 0.875rem; }
+h3 { border-bottom: 1px solid var(--line); }
+h3 small { color: var(--quiet); font-size: 0.8125rem; font-weight: normal; }
+.columns { display: grid; gap: 1rem; grid-template-columns: repeat(3, minmax(0, 1fr)); }
+article { background: var(--card); border: 1px solid var(--line); border-radius: 0.375rem; }
+.generated { border-color: var(--accent); }
+.generated h3 { background: var(--accent-ground); color: var(--accent); }
+.generated h3 { border-radius: 0.3125rem 0.3125rem 0 0; }
+@media (max-width: 56rem) {
+  .columns { grid-template-columns: minmax(0, 1fr); }
+  h2 small { display: block; margin-left: 0; }
+}
+"""
+
+
+class Sample(NamedTuple):
+    """A context of a split, its continuation by the model and what really followed.
+
+    Args:
+        start: The position of the context in the split, in tokens.
+        seed: The seed of the generation.
+        context: The context.
+        generated: The generated text.
+        reference: The text that really followed, of as many tokens as were generated.
+        generated_ids: The ids of the generated text.
+    """
+
+    start: int
+    seed: int
+    context: str
+    generated: str
+    reference: str
+    generated_ids: list[int]
+
+
+class Job(NamedTuple):
+    """What samples are drawn from, and how.
+
+    Args:
+        run: The run folder.
+        step: The number of training steps.
+        span: The segment length and the attention span, as text.
+        dataset: The name of the data set.
+        level: The level of the vocabulary.
+        split: The name of the split.
+        split_tokens: The number of tokens of the split.
+        context_len: The number of tokens of a context.
+        settings: The values of the other flags, by name.
+    """
+
+    run: str
+    step: int
+    span: str
+    dataset: str
+    level: str
+    split: str
+    split_tokens: int
+    context_len: int
+    settings: dict[str, Any]
+
+    def describe(self) -> Iterator[tuple[str, str]]:
+        """Yields the names and the values of the facts that people read."""
+        settings = self.settings
+        top_k = f"top_k {settings['top_k']}" if settings["top_k"] else "all tokens"
+        draft = f", draft_len {settings['draft_len']}" if settings["draft_len"] else ""
+        yield "run", f"{self.run}, step {self.step:,}"
+        yield "span", self.span
+        yield "data", f"{self.dataset}, split {self.split}: {self.split_tokens:,} {self.level}s"
+        yield (
+            "contexts",
+            (
+                f"{self.context_len:,} consecutive tokens, drawn at random with seed "
+                f"{settings['seed']}, not selected"
+            ),
+        )
+        yield (
+            "generation",
+            (
+                f"{settings['length']:,} tokens, {top_k}, temperature {settings['temperature']:g}, "
+                f"{settings['precision']}{draft}"
+            ),
+        )
+
+    def list_texts(self, sample: Sample) -> Iterator[tuple[str, str, str]]:
+        """Yields name, length and text of the three parts of a sample."""
+        length = f"{len(sample.generated_ids):,} tokens"
+        yield "Context", f"{self.context_len:,} tokens", sample.context
+        yield "Generated", length, sample.generated
+        yield "What really followed", length, sample.reference
+
+    def locate(self, sample: Sample) -> str:
+        """Returns the position of a sample in its split, and its seed, as text."""
+        return (
+            f"from token {sample.start:,} of {self.split_tokens:,} of split {self.split}, "
+            f"seed {sample.seed}"
+        )
+
+
+def make_page(job: Job, samples: Sequence[Sample]) -> str:
+    """Returns a page of HTML with the settings and the samples. It loads nothing and runs nothing.
+
+    Args:
+        job: What the samples are drawn from, and how.
+        samples: The samples.
+    """
+    sections = "\n".join(
+        _make_section(job, sample, number) for number, sample in enumerate(samples, 1)
+    )
+    return make_html(f"Samples of {job.run}", job.describe(), sections, style=_STYLE)
+
+
+def _make_section(job: Job, sample: Sample, number: int) -> str:
+    kind = name_text_class(job.level)
+    articles = "\n".join(
+        f'<article class="{name.split()[0].lower()}">'
+        f"<h3>{name} <small>{length}</small></h3>"
+        f'<div class="text {kind}" lang="" dir="auto">{escape(text)}</div></article>'
+        for name, length, text in job.list_texts(sample)
+    )
+    head = f"<h2>Sample {number} <small>{escape(job.locate(sample))}</small></h2>"
+    return f'<section>\n{head}\n<div class="columns">\n{articles}\n</div>\n</section>'

@@ -1,0 +1,53 @@
+"""The choice of the model by `ModelConfig.model_type`; the only place that makes it."""
+
+from typing import Any
+
+from txl_tf.baselines.cached_lstm import CachedLSTM
+from txl_tf.baselines.lstm import LSTMModel
+from txl_tf.cached_model import CachedModel, SegmentReader
+from txl_tf.config import LSTM, TRANSFORMER_XL, AttentionSpan, ModelConfig
+from txl_tf.errors import UserError
+from txl_tf.model import SegmentModel, TransformerXL
+
+# The tasks that need a Transformer-XL, and why.
+_REASONS = {
+    "generation": "its loop keeps keys and values",
+    "an export": "its graphs keep keys and values",
+    "an analysis of attention": "an LSTM has no attention",
+    "quantization": "an LSTM has no layers with narrow kernels",
+    "the 2019 release": "its code has no LSTM",
+}
+
+
+def make_model(config: ModelConfig, **kwargs: Any) -> SegmentModel:
+    """Returns a new model of a config; the other arguments are those of its class."""
+    return (LSTMModel if config.model_type == LSTM else TransformerXL)(config, **kwargs)
+
+
+def make_cached_model(
+    model: SegmentModel, span: AttentionSpan, tgt_len: int, **kwargs: Any
+) -> SegmentReader:
+    """Returns the reader of a model with frozen weights; the arguments are those of its class.
+
+    Raises:
+        UserError: If the model cannot read with the span.
+    """
+    reader = CachedLSTM if isinstance(model, LSTMModel) else CachedModel
+    return reader(model, span, tgt_len, **kwargs)
+
+
+def check_transformer(config: ModelConfig, task: str) -> None:
+    """Checks that a model is a Transformer-XL.
+
+    Args:
+        config: The config of the model.
+        task: The task that needs one, a key of `_REASONS`.
+
+    Raises:
+        UserError: If the model is another one.
+    """
+    if config.model_type != TRANSFORMER_XL:
+        raise UserError(
+            f"{task} needs model_type={TRANSFORMER_XL}: {_REASONS[task]}. "
+            f"Received: model_type={config.model_type}"
+        )

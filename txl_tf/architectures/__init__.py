@@ -1,1 +1,0 @@
-"""The architectures beside Transformer-XL, and the choice by `ModelConfig.model_type`."""

@@ -1,0 +1,67 @@
+"""Averages the weights of several checkpoints of a run into a new checkpoint.
+
+python -m txl_tf.average --model_dir runs/wt103 --last 5
+"""
+
+import shlex
+import sys
+
+from absl import flags
+
+from txl_tf.cli.flags import define_flag, parse_integers
+from txl_tf.cli.program import run_program
+from txl_tf.cli.run_flags import check_run
+from txl_tf.errors import name_program
+
+
+def main(argv: list[str] = sys.argv) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(__doc__, define_flags(), average_run, argv, positional="model_dir")
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, before parsing."""
+    options = flags.FlagValues()
+    define_flag(options, "model_dir", str, None, "Folder of the run.", required=True, is_path=True)
+    define_flag(options, "last", int, 5, "Number of newest checkpoints to average.", lower_bound=2)
+    define_flag(
+        options, "steps", list, None, "Steps of the checkpoints to average, instead of --last."
+    )
+    define_flag(options, "overwrite", bool, False, "Replace an existing average.")
+    return options
+
+
+def average_run(options: flags.FlagValues) -> None:
+    """Averages checkpoints and prints how to evaluate the mean.
+
+    Raises:
+        flags.Error: If flags contradict each other, or steps are not integers.
+        UserError: If there is no run, it has too few checkpoints, or one cannot be read or written.
+    """
+    if options.steps is not None and options["last"].present:
+        raise flags.Error("--last and --steps cannot be used together")
+    steps = None if options.steps is None else parse_integers("steps", options.steps)
+
+    check_run(options.model_dir)
+
+    from txl_tf.runs import checkpoint_mean
+    from txl_tf.runs.data_place import knows_data
+
+    model_dir = options.model_dir
+    chosen = checkpoint_mean.choose_checkpoints(model_dir, last=options.last, steps=steps)
+    paths = [path for _, path in chosen]
+    listed = ", ".join(str(step) for step, _ in chosen)
+    print(f"Averaging the weights of {len(chosen)} checkpoints of {model_dir}: steps {listed}.")
+    path = checkpoint_mean.make_mean_path(model_dir, chosen[-1][0], overwrite=options.overwrite)
+    weights = checkpoint_mean.compute_mean(paths)
+    if checkpoint_mean.has_averages(paths):
+        print("Their averaged weights (--ema, --average_from) are left out.")
+    checkpoint_mean.save_mean(path, weights)
+    arguments = [] if knows_data(model_dir) else ["--data_dir=DATA_DIR"]
+    arguments += [f"--model_dir={shlex.quote(model_dir)}", f"--eval_ckpt_path={shlex.quote(path)}"]
+    print(f"Saved {path}. To evaluate it:")
+    print(f"{name_program('train_gpu')} {' '.join(arguments)} --do_train=false --do_eval")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

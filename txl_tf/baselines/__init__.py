@@ -1,0 +1,1 @@
+"""Baselines with the interface of `TransformerXL`."""

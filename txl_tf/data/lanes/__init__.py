@@ -1,0 +1,1 @@
+"""Lanes: the order in which records are read."""

@@ -1,0 +1,292 @@
+"""Cutting a split into lanes: batch rows whose text continues from one segment to the next.
+
+Letters: B lanes, T tokens in a segment, n tokens in the split.
+"""
+
+import bisect
+import math
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from txl_tf.config.stages import Stage, find_longest, find_stage, make_stages
+from txl_tf.data.lanes.random_lengths import RandomLengths
+from txl_tf.errors import UserError
+
+
+class Tokens(Protocol):
+    """The tokens of a split, which can be read at any position, such as a `Split`."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Returns the ids from `start` up to `stop`, (stop - start,) int32."""
+
+    @property
+    def document_starts(self) -> np.ndarray:
+        """The ascending positions at which documents begin, (k,) int64; empty if not known."""
+
+
+def iterate_chunks(split: Tokens, chunk_len: int = 2**20) -> Iterator[np.ndarray]:
+    """Yields all tokens of a split, in chunks of `chunk_len`, the last of which may be shorter."""
+    for start in range(0, len(split), chunk_len):
+        yield split.read(start, min(start + chunk_len, len(split)))
+
+
+class _Stretch(NamedTuple):
+    """Consecutive segments of one lane in one epoch.
+
+    Attributes:
+        steps: The steps that read them, counted from the first step of the call.
+        row: The row of the lane among the rows of the call.
+        start: The position of the first token, which may be one of the extra context.
+        stop: The position after the last input, which is that of the last target.
+        offsets: The beginnings of the segments, (steps,) int64, counted from `start`.
+        is_first: Whether an epoch begins with the first segment.
+    """
+
+    steps: slice
+    row: int
+    start: int
+    stop: int
+    offsets: np.ndarray
+    is_first: bool
+
+
+class TrainingLanes:
+    """Training batches: B contiguous stretches of a split, read T tokens per step.
+
+    Row b of a step continues where row b of the previous step ended, so memory carries over. An
+    epoch reads B lanes of Lc = T * ((n - 1) // (B * T)) tokens each, and one token after them. It
+    starts at an offset drawn for the epoch, so the few tokens that fill no segment are different
+    ones in every epoch. Positions are a function of the step: reading can start at any step
+    immediately, and only the step needs to be saved.
+
+    With a schedule, T changes and the text continues over the change. Lc is then computed with the
+    least common multiple of all lengths in place of T, so that an epoch ends with a complete
+    segment of any length.
+
+    With extra context, a segment is read after the `extra_len` tokens before it, which other
+    segments have as their own. No lane begins before that many tokens of the split.
+
+    Segments of random lengths are read with the text behind them, up to the length of the longest,
+    so that all arrays have one shape; `read_lengths` tells how long they are. An epoch then reads
+    Lc = (n - 1) // B tokens of each lane, the last of which may be a short segment.
+
+    Args:
+        split: The tokens.
+        n_lanes: B, the rows of a batch over all replicas.
+        tgt_len: T, the tokens in a segment.
+        tgt_len_schedule: Pairs of a step and the segment length up to that step. After the last of
+            these steps, the length is `tgt_len`.
+        seed: The seed of the epochs' offsets.
+        extra_len: The number of tokens that are read before each segment.
+        tgt_len_std: The standard deviation of random lengths; see `RandomLengths`.
+        half_len_rate: The share of random lengths that are drawn around half of `tgt_len`.
+
+    Raises:
+        UserError: If the split is too short to give each lane one segment of each length, or
+            `make_stages` refuses the schedule.
+    """
+
+    def __init__(
+        self,
+        split: Tokens,
+        *,
+        n_lanes: int,
+        tgt_len: int,
+        tgt_len_schedule: tuple[tuple[int, int], ...] = (),
+        seed: int = 0,
+        extra_len: int = 0,
+        tgt_len_std: float = 0.0,
+        half_len_rate: float = 0.0,
+    ) -> None:
+        check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
+        is_random = tgt_len_std > 0 or half_len_rate > 0
+        n_targets = max(len(split) - 1 - extra_len, 0)
+        self.extra_len = extra_len
+        self.n_lanes = n_lanes
+        self.tgt_len = tgt_len
+        self.seed = seed
+        self.stages = make_stages(tgt_len_schedule, tgt_len)
+        unit = 1 if is_random else math.lcm(*(stage.tgt_len for stage in self.stages))
+        self.lane_len = n_targets // (n_lanes * unit) * unit
+        if self.lane_len < (tgt_len if is_random else 1):
+            if tgt_len_schedule:
+                raise UserError(
+                    f"`n_lanes` * {unit} must be below the number of tokens in the split; {unit} "
+                    "is the least common multiple of `tgt_len` and the lengths in "
+                    "`tgt_len_schedule`. "
+                    f"Received: n_lanes={n_lanes}, tgt_len={tgt_len}, "
+                    f"tgt_len_schedule={tgt_len_schedule}, {len(split)} tokens."
+                )
+            raise UserError(
+                "`n_lanes` * `tgt_len` must be below the number of tokens in the split. "
+                f"Received: n_lanes={n_lanes}, tgt_len={tgt_len}, {len(split)} tokens. "
+                f"With {n_lanes} lanes, tgt_len can be at most {n_targets // n_lanes}."
+            )
+        self.steps_per_epoch = self.lane_len // tgt_len
+        self.random_lengths: RandomLengths | None = None
+        if is_random:
+            self.random_lengths = RandomLengths(
+                tgt_len, tgt_len_std, half_len_rate, lane_len=self.lane_len, seed=seed
+            )
+            self.steps_per_epoch = self.random_lengths.count_segments(0)
+        self._n_behind = find_longest(tgt_len, tgt_len_std) - tgt_len
+        self._split = split
+        self._n_spare = n_targets - n_lanes * self.lane_len
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """The steps at which the segment length changes, ascending."""
+        return tuple(stage.first_step for stage in self.stages[1:])
+
+    def read(self, step: int, n_steps: int = 1, rows: slice = slice(None)) -> np.ndarray:
+        """Reads the segments of consecutive steps.
+
+        Args:
+            step: The first step, counted from the beginning of training over all epochs.
+            n_steps: The number of steps, which must all have the same segment length.
+            rows: The lanes to read; a worker reads only its own.
+
+        Returns:
+            The ids, (n_steps, rows, extra_len + T + 1) int32: inputs are `[..., :-1]`, targets
+            `[..., 1:]`.
+
+        Raises:
+            ValueError: If `step` is negative, `n_steps` is not positive, or the segment length
+                changes within the steps.
+            RecordError: If a record is damaged.
+        """
+        stage = self._find_stage(step, n_steps)
+        lanes = range(*rows.indices(self.n_lanes))
+        width = self._find_width(stage) + 1
+        segments = np.empty((n_steps, len(lanes), width), np.int32)  # (steps, B, T + 1)
+        for stretch in self._find_stretches(stage, step, n_steps, lanes):
+            ids = self._read_ids(stretch.start, stretch.stop + 1)
+            # Neighbouring segments share a token: the last target is the next input.
+            windows = sliding_window_view(ids, width)
+            segments[stretch.steps, stretch.row] = windows[stretch.offsets]
+        return segments
+
+    def read_lengths(self, step: int, n_steps: int = 1) -> np.ndarray:
+        """Returns the lengths of the segments of consecutive steps, (n_steps,) int32.
+
+        The arguments and errors are those of `read`.
+        """
+        located = self._locate(self._find_stage(step, n_steps), step, n_steps)
+        return np.concatenate([np.diff(bounds) for _, bounds in located]).astype(np.int32)
+
+    def count_tokens(self, step: int) -> int:
+        """Returns the number of tokens that a lane has read before a step, in all epochs."""
+        if self.random_lengths:
+            return self.random_lengths.count_tokens(step)
+        return find_stage(self.stages, step).count_tokens(step)
+
+    def read_document_starts(
+        self, step: int, n_steps: int = 1, rows: slice = slice(None)
+    ) -> np.ndarray:
+        """Tells which inputs do not continue the text that their lane read before.
+
+        Args:
+            step: As in `read`.
+            n_steps: As in `read`.
+            rows: As in `read`.
+
+        Returns:
+            (n_steps, rows, extra_len + T) bool: true where a document begins and, without extra
+            context, at the first input of an epoch, which is elsewhere in the text.
+
+        Raises:
+            ValueError: As in `read`.
+        """
+        stage = self._find_stage(step, n_steps)
+        lanes = range(*rows.indices(self.n_lanes))
+        width = self._find_width(stage)
+        starts = np.empty((n_steps, len(lanes), width), bool)
+        for stretch in self._find_stretches(stage, step, n_steps, lanes):
+            found = find_document_starts(self._split, stretch.start, stretch.stop)
+            found[0] |= stretch.is_first and not self.extra_len
+            windows = sliding_window_view(found, width)
+            starts[stretch.steps, stretch.row] = windows[stretch.offsets]
+        return starts
+
+    def _find_stage(self, step: int, n_steps: int) -> Stage:
+        """Returns the stage of the steps, and checks that there is only one."""
+        if step < 0:
+            raise ValueError(f"`step` must not be negative. Received: step={step}")
+        check_positive(n_steps=n_steps)
+        first, last = (bisect.bisect(self.changes, each) for each in (step, step + n_steps - 1))
+        if first != last:
+            raise ValueError(
+                "The steps of a call must have the same segment length, which changes at step "
+                f"{self.changes[first]}. Received: step={step}, n_steps={n_steps}"
+            )
+        return self.stages[first]
+
+    def _find_width(self, stage: Stage) -> int:
+        """Returns the number of inputs that a step of a stage reads."""
+        return self.extra_len + stage.tgt_len + self._n_behind
+
+    def _read_ids(self, start: int, stop: int) -> np.ndarray:
+        """Reads tokens, and zeros behind the end of the split, where no segment is."""
+        ids = self._split.read(start, min(stop, len(self._split)))
+        return np.pad(ids, (0, stop - start - len(ids)))
+
+    def _find_stretches(
+        self, stage: Stage, step: int, n_steps: int, lanes: range
+    ) -> Iterator[_Stretch]:
+        """Yields the stretches of the split that the given steps of a stage read."""
+        done = 0
+        for epoch, bounds in self._locate(stage, step, n_steps):
+            # The extra context of the first segment begins here.
+            offset = self._draw_offset(epoch) + int(bounds[0])
+            offsets = bounds[:-1] - bounds[0]
+            steps = slice(done, done + len(offsets))
+            length = int(offsets[-1]) + self._find_width(stage)
+            for row, lane in enumerate(lanes):
+                start = offset + lane * self.lane_len
+                yield _Stretch(steps, row, start, start + length, offsets, bounds[0] == 0)
+            done += len(offsets)
+
+    def _locate(self, stage: Stage, step: int, n_steps: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields each epoch of the given steps of a stage, and the bounds of their segments.
+
+        The bounds, (n + 1,) int64, are counted in the tokens of a lane.
+        """
+        if self.random_lengths:
+            yield from self.random_lengths.locate(step, n_steps)
+            return
+        stop = step + n_steps
+        while step < stop:
+            epoch, first = divmod(stage.count_tokens(step), self.lane_len)
+            count = min(stop - step, (self.lane_len - first) // stage.tgt_len)
+            yield epoch, first + stage.tgt_len * np.arange(count + 1)
+            step += count
+
+    def _draw_offset(self, epoch: int) -> int:
+        """Returns the random position at which the first lane of an epoch starts."""
+        generator = np.random.default_rng([self.seed, epoch])
+        return int(generator.integers(0, self._n_spare, endpoint=True))
+
+
+def find_document_starts(split: Tokens, start: int, stop: int) -> np.ndarray:
+    """Tells which tokens from `start` up to `stop` begin a document, (stop - start,) bool."""
+    positions = split.document_starts
+    low, high = np.searchsorted(positions, (start, stop))
+    is_start = np.zeros(stop - start, bool)
+    is_start[positions[low:high] - start] = True
+    return is_start
+
+
+def check_positive(**values: int) -> None:
+    """Checks that sizes are positive.
+
+    Raises:
+        ValueError: If a size is not positive.
+    """
+    for name, value in values.items():
+        if value < 1:
+            raise ValueError(f"`{name}` must be positive. Received: {name}={value}")

@@ -1,0 +1,271 @@
+"""The format of a data set folder: `records.json`, `vocab.txt` and shards of token ids.
+
+A shard is a TFRecord file. The payload of a record consists of `tokens_per_record` consecutive
+ids, raw and little-endian, in as many bytes as the vocabulary needs; only the last record of a
+split is shorter. All other records have the same length, so the position of record k can be
+computed. Records are independent of batch size and segment length:
+`txl_tf.data.lanes.training_lanes` cuts the tokens into batches while reading.
+
+The document boundaries of a split are in a separate file: zlib-compressed little-endian uint64,
+the number of tokens from the beginning of each document to the beginning of the next one, where
+the first number counts from the beginning of the split.
+
+A shard's name ends with the beginning of its SHA-256. A new version of a data set therefore never
+reuses the name of an older shard, and becomes current at the moment `records.json` is replaced.
+"""
+
+import itertools
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Self
+
+import google_crc32c
+import numpy as np
+
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.errors import UserError
+from txl_tf.version import __version__
+
+FORMAT_VERSION = 2
+JSON_NAME = "records.json"
+SYMBOLS_NAME = "vocab.txt"
+
+# A TFRecord: length (8 bytes), its checksum (4), payload, the payload's checksum (4).
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
+
+_KEYS = (
+    "format_version",
+    "created_by",
+    "dataset",
+    "made_from",
+    "level",
+    "cutoffs",
+    "bytes_per_token",
+    "tokens_per_record",
+    "splits",
+    "vocabulary",
+)
+_SPLIT_KEYS = {"tokens", "shards", "documents"}
+
+
+class RecordError(UserError):
+    """A data set is missing, damaged, or not the requested one."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file of token ids: name in the folder, number of tokens, size in bytes, SHA-256."""
+
+    file: str
+    tokens: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class DocumentsFile:
+    """The file of a split's document boundaries: name, number of documents, size, SHA-256."""
+
+    file: str
+    count: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class RecordsInfo:
+    """The content of `records.json`.
+
+    Args:
+        dataset: The name of the data set.
+        vocabulary: The vocabulary.
+        cutoffs: The first ids of the second and later bins of the adaptive softmax; may be empty.
+        tokens_per_record: The number of ids in every record except the last of a split.
+        splits: The shards of each split, in order.
+        documents: The document boundaries of each split for which they are known.
+        made_from: The files and the arguments that the data set was made from.
+
+    Raises:
+        UserError: If `cutoffs` are not ascending ids of the vocabulary, or `tokens_per_record` is
+            not positive.
+    """
+
+    dataset: str
+    vocabulary: Vocabulary
+    cutoffs: tuple[int, ...]
+    tokens_per_record: int
+    splits: Mapping[str, tuple[Shard, ...]]
+    documents: Mapping[str, DocumentsFile] = field(default_factory=dict)
+    made_from: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        bounds = (0, *self.cutoffs, len(self.vocabulary))
+        if any(low >= high for low, high in itertools.pairwise(bounds)):
+            raise UserError(
+                "`cutoffs` must be ascending, above 0 and below the size of the vocabulary. "
+                f"Received: cutoffs={self.cutoffs}, {len(self.vocabulary)} symbols"
+            )
+        if self.tokens_per_record < 1:
+            raise UserError(
+                "`tokens_per_record` must be positive. "
+                f"Received: tokens_per_record={self.tokens_per_record}"
+            )
+
+    @property
+    def bytes_per_token(self) -> int:
+        """The size of a stored id in bytes."""
+        return count_id_bytes(len(self.vocabulary))
+
+    @property
+    def record_bytes(self) -> int:
+        """The size of a full record with its frame, in bytes."""
+        return self.tokens_per_record * self.bytes_per_token + FRAME_BYTES
+
+    def iterate_files(self) -> Iterator[Shard | DocumentsFile]:
+        """Yields the files of all splits."""
+        for shards in self.splits.values():
+            yield from shards
+        yield from self.documents.values()
+
+    def count_tokens(self, split: str) -> int:
+        """Returns the number of tokens of a split."""
+        return sum(shard.tokens for shard in self.splits[split])
+
+    def dumps(self) -> str:
+        """Returns the text of `records.json`."""
+        splits: dict[str, dict[str, Any]] = {
+            name: {"tokens": self.count_tokens(name), "shards": [vars(shard) for shard in shards]}
+            for name, shards in self.splits.items()
+        }
+        for name, documents in self.documents.items():
+            splits[name]["documents"] = vars(documents)
+        data = {
+            "format_version": FORMAT_VERSION,
+            "created_by": f"txl_tf {__version__}",
+            "dataset": self.dataset,
+            "made_from": dict(self.made_from),
+            "level": self.vocabulary.level,
+            "cutoffs": list(self.cutoffs),
+            "bytes_per_token": self.bytes_per_token,
+            "tokens_per_record": self.tokens_per_record,
+            "splits": splits,
+            "vocabulary": self.vocabulary.to_json(),
+        }
+        return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def loads(cls, text: str | bytes) -> Self:
+        """Parses the text of `records.json`.
+
+        Raises:
+            RecordError: If the text has a different format version, or is not a result of `dumps`.
+        """
+        try:
+            data = json.loads(text)
+            if data["format_version"] != FORMAT_VERSION:
+                raise RecordError(
+                    f"the records have format version {data['format_version']}; this version of "
+                    f"txl_tf reads format version {FORMAT_VERSION}. Make the records again."
+                )
+            return cls._from_json(data)
+        except RecordError:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            reason = f"no key {error}" if isinstance(error, KeyError) else error
+            raise RecordError(f"this is not the JSON of a data set: {reason}") from error
+
+    @classmethod
+    def _from_json(cls, data: Mapping[str, Any]) -> Self:
+        if set(data) != set(_KEYS):
+            raise ValueError(f"expected the keys {sorted(_KEYS)}, received {sorted(data)}")
+        splits = {
+            name: tuple(Shard(**shard) for shard in split["shards"])
+            for name, split in data["splits"].items()
+        }
+        info = cls(
+            dataset=data["dataset"],
+            vocabulary=Vocabulary.from_json(data["vocabulary"]),
+            cutoffs=tuple(data["cutoffs"]),
+            tokens_per_record=data["tokens_per_record"],
+            splits=splits,
+            documents={
+                name: DocumentsFile(**split["documents"])
+                for name, split in data["splits"].items()
+                if "documents" in split
+            },
+            made_from=data["made_from"],
+        )
+        _check_numbers(info)
+        for file in info.iterate_files():
+            if PurePath(file.file).name != file.file:
+                raise ValueError(f"a file must be in the folder itself, received {file.file!r}")
+        if data["bytes_per_token"] != info.bytes_per_token:
+            raise ValueError(
+                f"ids of {len(info.vocabulary)} symbols need {info.bytes_per_token} bytes, "
+                f"received {data['bytes_per_token']}"
+            )
+        for name, split in data["splits"].items():
+            if not set(split) <= _SPLIT_KEYS:
+                raise ValueError(f"{name!r} has the keys {sorted(split)}")
+            if split["tokens"] != info.count_tokens(name):
+                raise ValueError(f"the shards of {name!r} do not contain {split['tokens']} tokens")
+        return info
+
+
+def _check_numbers(info: RecordsInfo) -> None:
+    sizes = (
+        value
+        for file in info.iterate_files()
+        for key, value in vars(file).items()
+        if key not in ("file", "sha256")
+    )
+    for number in (info.tokens_per_record, *info.cutoffs, *sizes):
+        if type(number) is not int or number < 0:
+            raise ValueError(f"{number!r} is not a number of tokens or bytes")
+
+
+def count_id_bytes(n_symbols: int) -> int:
+    """Returns the number of bytes that can store every id below `n_symbols`: 1, 2, 3 or 4.
+
+    >>> count_id_bytes(256), count_id_bytes(257), count_id_bytes(267735)
+    (1, 2, 3)
+    """
+    return max(1, -(-(n_symbols - 1).bit_length() // 8))
+
+
+def pack_ids(ids: np.ndarray, n_bytes: int) -> np.ndarray:
+    """Returns ids, (n,) of integers, in their stored form, (n, n_bytes) uint8."""
+    return ids.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :n_bytes]
+
+
+def unpack_ids(payload: bytes, n_bytes: int) -> np.ndarray:
+    """Returns the ids that `pack_ids` packed, (n,) int32."""
+    packed = np.frombuffer(payload, np.uint8).reshape(-1, n_bytes)
+    ids = np.zeros((len(packed), 4), np.uint8)
+    ids[:, :n_bytes] = packed
+    return ids.view("<i4")[:, 0]
+
+
+def pack_record(payload: bytes) -> bytes:
+    """Returns a payload in the frame of a TFRecord."""
+    length = struct.pack("<Q", len(payload))
+    return b"".join((length, _pack_crc(length), payload, _pack_crc(payload)))
+
+
+def unpack_record(frame: bytes, n_bytes: int) -> bytes | None:
+    """Returns the payload, `n_bytes` long, of a TFRecord; `None` if the record is damaged."""
+    if len(frame) != n_bytes + FRAME_BYTES:
+        return None
+    payload = frame[HEADER_BYTES:-FOOTER_BYTES]
+    return payload if frame == pack_record(payload) else None
+
+
+def _pack_crc(data: bytes) -> bytes:
+    """Returns the checksum of data, masked as in TFRecords: data may contain checksums itself."""
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)

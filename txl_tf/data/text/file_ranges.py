@@ -1,0 +1,135 @@
+"""Pieces of a text: groups of small files and ranges of large ones, to be read by many workers.
+
+The ranges of a file are numbered by a grid of equal steps. Whoever reads a range moves both of its
+ends to the next beginning of a line, so nobody has to read a file in order to divide it.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from txl_tf.data.files import is_remote
+from txl_tf.data.text.documents import DocumentFinder
+from txl_tf.data.text.text_files import Chunk, TextFile
+
+PIECE_BYTES = 2**25
+# A document's end is recognised by its last line, of which no more than this is read again.
+_MAX_LINE_BYTES = 2**26
+_BLOCK_BYTES = 2**16
+_WHITE_SPACE = b" \t\r\f\v\n"
+
+
+def divide_files(
+    files: Iterable[TextFile], piece_bytes: int = PIECE_BYTES, *, ranges: bool = True
+) -> Iterator[tuple[TextFile, ...]]:
+    """Divides files into pieces of about equal size.
+
+    Args:
+        files: Whole files, in order.
+        piece_bytes: The size of a piece in bytes, as the files are stored.
+        ranges: Whether to divide a file that is larger. Packed files are never divided.
+
+    Yields:
+        The files of each piece, in order: as many whole ones as fit, or one step of the grid of a
+        large file, see `find_range`.
+    """
+    group: list[TextFile] = []
+    n_bytes = 0
+    for file in files:
+        size = file.stored_size
+        is_divided = ranges and file.is_plain and size > piece_bytes
+        if group and (is_divided or n_bytes + size > piece_bytes):
+            yield tuple(group)
+            group, n_bytes = [], 0
+        if is_divided:
+            for start in range(0, size, piece_bytes):
+                stop = min(start + piece_bytes, size)
+                yield (replace(file, start=start, stop=stop, continues=start > 0),)
+        else:
+            group.append(file)
+            n_bytes += size
+    if group:
+        yield tuple(group)
+
+
+def find_range(step: TextFile, piece_bytes: int = PIECE_BYTES) -> TextFile:
+    """Returns the lines that belong to a step of the grid of a file.
+
+    Both ends move to the next beginning of a line. If a line begins nowhere in a step, the step is
+    empty, and its bytes belong to the last step before it that is not.
+
+    Args:
+        step: A step of `divide_files`; a whole file is returned as it is.
+        piece_bytes: The size of the other steps.
+
+    Raises:
+        OSError: If the file cannot be read.
+    """
+    if step.stop is None:
+        return step
+    size = step.stored_size
+    start = _find_line(step, step.start, piece_bytes) if step.continues else 0
+    if start is None:
+        return replace(step, start=step.stop, stop=step.stop)
+    stop, place = None, step.stop
+    while stop is None and place < size:
+        stop = _find_line(step, place, piece_bytes)
+        place += piece_bytes
+    return replace(step, start=start, stop=size if stop is None else stop)
+
+
+def _find_line(file: TextFile, offset: int, limit: int) -> int | None:
+    """Returns the first beginning of a line in the `limit` bytes from an offset on."""
+    place = offset - 1  # the line break before the line
+    for block in replace(file, start=place, stop=place + limit).iterate_blocks(_BLOCK_BYTES):
+        found = block.find(b"\n")
+        if found >= 0:
+            return place + found + 1
+        place += len(block)
+    return None
+
+
+def resume_documents(finder: DocumentFinder, file: TextFile) -> None:
+    """Brings a finder into the state that it has at the beginning of a range of a file.
+
+    The state depends on the text from the last line on that is not blank: that text is shown to
+    the finder.
+
+    Args:
+        finder: A new finder.
+        file: The range, which begins a line. Nothing happens if it begins a text.
+    """
+    if not file.continues or not file.start:
+        return
+    text, start = b"", file.start
+    while start and not _holds_line(text):
+        n_bytes = min(start, max(_BLOCK_BYTES, len(text)))
+        if text.strip() and len(text) + n_bytes > _MAX_LINE_BYTES:
+            break
+        before = replace(file, start=start - n_bytes, stop=start)
+        text, start = b"".join(before.iterate_blocks()) + text, start - n_bytes
+    last = _find_last_line(text)
+    is_whole = not start  # whether nothing stands before `text`
+    finder.find(Chunk(text[last:], is_whole and not last, is_whole or last > 0))
+
+
+def _find_last_line(text: bytes) -> int:
+    """Returns the offset at which the last line that is not blank begins; 0 if it begins before."""
+    return text.rfind(b"\n", 0, len(text.rstrip(_WHITE_SPACE))) + 1
+
+
+def _holds_line(text: bytes) -> bool:
+    """Returns whether a text holds the beginning of a line that is not blank."""
+    return bool(text.strip(_WHITE_SPACE)) and _find_last_line(text) > 0
+
+
+def describe_file(file: TextFile) -> dict[str, Any]:
+    """Returns a file or a range in a form that JSON can represent; see `restore_file`."""
+    return {**vars(file), "path": str(file.path)}
+
+
+def restore_file(described: dict[str, Any]) -> TextFile:
+    """Returns the file that `describe_file` described."""
+    path = described["path"]
+    return TextFile(**{**described, "path": path if is_remote(path) else Path(path)})

@@ -1,0 +1,323 @@
+"""Learning a vocabulary from texts: counting their symbols and choosing among them."""
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from txl_tf.data.parallel import map_ordered
+from txl_tf.data.text.characters import read_codes
+from txl_tf.data.text.subwords import DEFAULT_SYMBOLS, learn_subwords
+from txl_tf.data.text.token_levels import LEVELS_OF_FIELD
+from txl_tf.data.text.words import convert_to_lower_case, is_worth_tracing, make_table, split_words
+from txl_tf.errors import UserError
+
+# The levels at which each option is allowed.
+LEVELS_OF_OPTION: dict[str, tuple[str, ...]] = {
+    "special": ("word",),
+    "min_count": ("char", "word"),
+    "max_symbols": ("char", "word", "subword"),
+    "every_byte": ("byte",),
+    **LEVELS_OF_FIELD,
+}
+_N_CODES = {"byte": 256, "char": 0x110000}
+
+
+@dataclass(frozen=True)
+class LearningOptions:
+    """How a vocabulary is learnt.
+
+    Args:
+        special: At level "word", symbols that come first, whether they occur or not.
+        min_count: At levels "char" and "word", how often a symbol must occur.
+        max_symbols: The largest size of the vocabulary, including the special symbols and
+            `unknown`. At level "subword", the exact size, 8,192 by default.
+        space: As in `Vocabulary`. It must not occur in the texts, and becomes a symbol only if
+            they contain a space.
+        every_byte: At level "byte", also add the bytes that do not occur, last and in byte order,
+            so that every text can be encoded.
+        unknown: As in `Vocabulary`. If it does not occur, it follows the special symbols.
+        lower_case: As in `Vocabulary`.
+        line_start: As in `Vocabulary`; it is one of the special symbols.
+        line_end: As in `Vocabulary`; it is one of the special symbols.
+    """
+
+    special: tuple[str, ...] = ()
+    min_count: int = 1
+    max_symbols: int | None = None
+    space: str | None = None
+    every_byte: bool = False
+    unknown: str | None = None
+    lower_case: bool = False
+    line_start: str | None = None
+    line_end: str | None = None
+
+
+def learn_fields(
+    level: str,
+    texts: Iterable[bytes],
+    options: LearningOptions,
+    *,
+    n_threads: int = 1,
+    report: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Learns the arguments of a `Vocabulary` from texts.
+
+    Args:
+        level: "byte", "char", "word" or "subword".
+        texts: The texts, in order; UTF-8 unless the level is "byte".
+        options: How to choose the symbols.
+        n_threads: The number of texts to count in parallel; it does not affect the result.
+        report: Called with each line that the user should see.
+
+    Returns:
+        All arguments of `Vocabulary` except its level.
+
+    Raises:
+        ValueError: If an option is not allowed at this level.
+        UserError: If `space` occurs, `max_symbols` leaves no room for the special symbols, or
+            subwords cannot be learnt from the texts.
+    """
+    _check_options(level, options)
+    if level == "subword":
+        if options.lower_case:
+            texts = (convert_to_lower_case([text]).numpy()[0] for text in texts)
+        learnt = learn_subwords(texts, options.max_symbols or DEFAULT_SYMBOLS)
+        if learnt.stride > 1:
+            report(f"The subwords were learnt from 1 of every {learnt.stride} lines.")
+        return {
+            "symbols": learnt.symbols,
+            "sentencepiece": learnt.model,
+            "lower_case": options.lower_case,
+        }
+    counts = count_symbols(level, texts, lower_case=options.lower_case, n_threads=n_threads)
+    return choose_fields(counts, options, report=report)
+
+
+def choose_fields(
+    counts: dict[str, int],
+    options: LearningOptions,
+    *,
+    n_symbols: int | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Chooses the arguments of a `Vocabulary` for symbols that were counted.
+
+    Args:
+        counts: The number of occurrences of each symbol, in order of first appearance: of all, or
+            of those that `select_candidates` has left.
+        options: How to choose the symbols.
+        n_symbols: The number of symbols that were counted; by default those in `counts`.
+        report: As in `learn_fields`.
+
+    Returns:
+        As in `learn_fields`.
+
+    Raises:
+        UserError: As in `learn_fields`.
+    """
+    n_counted = len(counts) if n_symbols is None else n_symbols
+    space = options.space
+    if space is not None:
+        if space in counts:
+            raise UserError(f"`space` must not occur in `texts`. Received: space={space!r}")
+        counts = {space if symbol == " " else symbol: n for symbol, n in counts.items()}
+    symbols = choose_symbols(counts, options)
+    if options.every_byte:
+        symbols += [byte for byte in map(str, range(256)) if byte not in counts]
+    n_left_out = n_counted - len(counts.keys() & set(symbols))
+    if n_left_out:
+        report(f"Symbols left out of the vocabulary: {n_left_out:,}")
+    return {
+        "symbols": tuple(symbols),
+        "space": space if space in symbols else None,
+        "unknown": options.unknown,
+        "lower_case": options.lower_case,
+        "line_start": options.line_start,
+        "line_end": options.line_end,
+    }
+
+
+def select_candidates(
+    counts: dict[str, tuple[int, tuple[int, int]]], options: LearningOptions
+) -> dict[str, tuple[int, tuple[int, int]]]:
+    """Leaves out symbols that `choose_fields` would not choose, whatever the others are.
+
+    The candidates of several groups of symbols are therefore all that must be compared. Nothing is
+    left out at level "byte", whose options ask for nothing.
+
+    Args:
+        counts: The number of occurrences and the place of the first one, for each symbol.
+        options: `min_count`, `max_symbols` and the special symbols.
+
+    Returns:
+        The candidates.
+    """
+    named = (options.unknown, options.line_start, options.line_end, options.space, " ")
+    special = {name for name in (*options.special, *named) if name is not None and name in counts}
+    frequent: Iterator[str] = (
+        symbol
+        for symbol, (count, _) in counts.items()
+        if count >= options.min_count and symbol not in special
+    )
+    if options.max_symbols is not None and len(counts) > options.max_symbols:
+        frequent = iter(
+            heapq.nsmallest(
+                options.max_symbols, frequent, key=lambda name: (-counts[name][0], counts[name][1])
+            )
+        )
+    return {symbol: counts[symbol] for symbol in itertools.chain(special, frequent)}
+
+
+def choose_symbols(counts: dict[str, int], options: LearningOptions) -> list[str]:
+    """Orders symbols and leaves out rare ones.
+
+    Args:
+        counts: The number of occurrences of each symbol, in order of first appearance.
+        options: `special`, `line_start`, `line_end`, `unknown`, `min_count` and `max_symbols`.
+
+    Returns:
+        The special symbols; then `unknown`, if it does not occur; then the others by descending
+        count, those with equal counts in order of first appearance.
+
+    Raises:
+        UserError: If `max_symbols` leaves no room for the special symbols and `unknown`.
+    """
+    first = [*options.special, options.line_start, options.line_end]
+    if options.unknown is not None and options.unknown not in counts:
+        first.append(options.unknown)
+    symbols = list(dict.fromkeys(symbol for symbol in first if symbol is not None))
+    taken = set(symbols)
+    room = len(counts) if options.max_symbols is None else options.max_symbols - len(symbols)
+    needed = len({*symbols, options.unknown} - {None})
+    if options.max_symbols is not None and options.max_symbols < needed:
+        raise UserError(
+            f"`max_symbols` must be at least {needed}, the number of special symbols. "
+            f"Received: max_symbols={options.max_symbols}"
+        )
+    ordered = sorted(counts, key=counts.__getitem__, reverse=True)  # a stable sort
+    frequent = [
+        symbol
+        for symbol in ordered
+        if symbol not in taken
+        and (counts[symbol] >= options.min_count or symbol == options.unknown)
+    ]
+    kept = frequent[:room]
+    if options.unknown in frequent and options.unknown not in kept:
+        kept = [*kept[:-1], str(options.unknown)]
+    return symbols + kept
+
+
+def count_symbols(
+    level: str, texts: Iterable[bytes], *, lower_case: bool = False, n_threads: int = 1
+) -> dict[str, int]:
+    """Counts the symbols of texts.
+
+    Args:
+        level: "byte", "char" or "word".
+        texts: The texts, in order; UTF-8 unless the level is "byte". They are read once, a few at
+            a time.
+        lower_case: At level "word", whether to convert the texts to lower case.
+        n_threads: The number of texts to count in parallel; it does not affect the result.
+
+    Returns:
+        The number of occurrences of each symbol, in order of first appearance.
+    """
+    if level == "word":
+        counter = _WordCounter(lower_case=lower_case)
+        for counts, others in map_ordered(counter.look_up, texts, n_threads):
+            counter.add(counts, others)
+        return counter.finish()
+    return _count_codes(texts, is_bytes=level == "byte", n_threads=n_threads)
+
+
+def _count_codes(texts: Iterable[bytes], *, is_bytes: bool, n_threads: int) -> dict[str, int]:
+    totals = np.zeros(_N_CODES["byte" if is_bytes else "char"], np.int64)
+    order: list[int] = []
+
+    def count(text: bytes) -> tuple[np.ndarray, np.ndarray]:
+        codes = read_codes(text, is_bytes=is_bytes)
+        return codes, np.bincount(codes)
+
+    for codes, counts in map_ordered(count, texts, n_threads):
+        is_new = (counts > 0) & (totals[: len(counts)] == 0)
+        if is_new.any():
+            order += dict.fromkeys(codes[is_new[codes]].tolist())  # by first appearance
+        totals[: len(counts)] += counts
+    return {str(code) if is_bytes else chr(code): int(totals[code]) for code in order}
+
+
+class _WordCounter:
+    """Counts words: those in a lookup table by their ids, the others one by one.
+
+    The table is rebuilt whenever the number of words has doubled, so it soon knows most words of
+    a text. Words are kept in order of first appearance.
+    """
+
+    def __init__(self, *, lower_case: bool) -> None:
+        self._lower_case = lower_case
+        self._index: dict[bytes, int] = {}
+        self._counts = np.zeros(1024, np.int64)
+        self._n_in_table = 0
+        self._table = make_table([])
+
+    def look_up(self, text: bytes) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the counts of the words in the table, and the other words."""
+        split = self._split_in_graph if is_worth_tracing(text) else self._split
+        words = split(text)
+        found = self._table.lookup(words).numpy()
+        is_known = found >= 0
+        # Only the other words become Python objects.
+        return np.bincount(found[is_known]), words[~is_known].numpy()
+
+    def add(self, counts: np.ndarray, others: np.ndarray) -> None:
+        """Adds the result of `look_up`."""
+        self._counts[: len(counts)] += counts
+        index = self._index
+        ids = np.fromiter(
+            (index.setdefault(word, len(index)) for word in others.tolist()), np.int64, len(others)
+        )
+        if len(index) > len(self._counts):
+            self._counts = np.concatenate([self._counts, np.zeros(len(index), np.int64)])
+        if len(ids):
+            more = np.bincount(ids)
+            self._counts[: len(more)] += more
+        if len(index) > 2 * self._n_in_table:
+            self._n_in_table = len(index)
+            self._table = make_table(list(index))
+
+    def finish(self) -> dict[str, int]:
+        """Returns the words and their counts."""
+        words = (word.decode("utf-8") for word in self._index)
+        return dict(zip(words, self._counts.tolist(), strict=False))
+
+    def _split(self, text: Any) -> Any:
+        import tensorflow as tf
+
+        return split_words(tf.reshape(text, [1]), lower_case=self._lower_case).flat_values
+
+    @cached_property
+    def _split_in_graph(self) -> Any:
+        import tensorflow as tf
+
+        signature = [tf.TensorSpec([], tf.string)]
+        return tf.function(self._split, input_signature=signature, autograph=False)
+
+
+def _check_options(level: str, options: LearningOptions) -> None:
+    for name, value in vars(options).items():
+        levels = LEVELS_OF_OPTION[name]
+        if value != getattr(LearningOptions, name) and level not in levels:
+            raise ValueError(
+                f"`{name}` needs level={' or '.join(map(repr, levels))}. Received: level={level!r}"
+            )
+    if options.min_count < 1:
+        raise ValueError(f"`min_count` must be positive. Received: min_count={options.min_count}")
+    if options.max_symbols is not None and options.max_symbols < 1:
+        raise UserError(
+            f"`max_symbols` must be positive. Received: max_symbols={options.max_symbols}"
+        )

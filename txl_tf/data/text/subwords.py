@@ -1,0 +1,183 @@
+"""Level "subword": byte-pair encoding, learnt by SentencePiece and applied by tensorflow-text.
+
+A symbol is a piece of a word, with the space before it. A line break is a symbol of its own, and
+characters that the training text lacks fall back to bytes. Nothing is normalised, so decoding
+restores every text exactly.
+"""
+
+import base64
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from txl_tf.data.text.codec import NO_OFFSETS, Encoded, Tensor
+from txl_tf.data.text.words import convert_to_lower_case, locate_lines
+from txl_tf.errors import UserError, require_extra
+from txl_tf.quiet_start import filter_lines
+
+DEFAULT_SYMBOLS = 8192
+# The symbols of ids 0 and 1. The 256 bytes follow, then the learnt pieces.
+UNKNOWN, NEWLINE = "<unk>", "\n"
+FIRST_BYTE = 2
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+
+# SentencePiece says this of every model that does not change its texts.
+_REMARK = r"normalizer\.cc\(\d+\) LOG\(INFO\) precompiled_charsmap is empty"
+_SPACE_PIECE = "\u2581"  # SentencePiece's escape for a space
+# The largest text to learn from. From a larger one, every second, fourth, ... line is taken.
+_SAMPLE_BYTES = 2**25
+
+
+class LearntSubwords(NamedTuple):
+    """The result of `learn_subwords`.
+
+    Attributes:
+        symbols: The pieces in the order of their ids.
+        model: The SentencePiece model, base64.
+        stride: Line sampling stride.
+    """
+
+    symbols: tuple[str, ...]
+    model: str
+    stride: int
+
+
+class SubwordCodec:
+    """Encodes subwords.
+
+    Args:
+        symbols: The pieces in the order of their ids.
+        model: The SentencePiece model, base64.
+        lower_case: Whether to convert texts to lower case.
+    """
+
+    def __init__(self, symbols: Sequence[str], model: str, *, lower_case: bool = False) -> None:
+        self._pieces = [symbol.encode("utf-8") for symbol in symbols]
+        self._pieces[FIRST_BYTE : FIRST_BYTE + 256] = [bytes([byte]) for byte in range(256)]
+        self._model = base64.b64decode(model)
+        self._lower_case = lower_case
+
+    def encode(
+        self, text: bytes, offsets: np.ndarray = NO_OFFSETS, *, begins_line: bool = True
+    ) -> Encoded:
+        """See `Codec.encode`."""
+        # No piece crosses a line break, so each line can be encoded by itself.
+        *lines, rest = text.split(b"\n")
+        encoded = self.tokenize([line + b"\n" for line in lines] + [rest], self._tokenizer)
+        positions = locate_lines(text, offsets, encoded.row_splits)
+        return Encoded(encoded.flat_values.numpy(), positions, Counter())
+
+    def make_resource(self) -> Any:
+        """See `Codec.make_resource`: the SentencePiece model."""
+        import tensorflow as tf
+        import tensorflow_text as tf_text
+
+        with filter_lines([_REMARK]):
+            return tf_text.SentencepieceTokenizer(model=self._model, out_type=tf.int32)
+
+    def tokenize(self, texts: Tensor, resource: Any) -> Tensor:
+        """See `Codec.tokenize`."""
+        return resource.tokenize(convert_to_lower_case(texts) if self._lower_case else texts)
+
+    def decode(self, ids: np.ndarray) -> bytes:
+        """See `Codec.decode`."""
+        return b"".join(self._pieces[i] for i in ids)
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return self.make_resource()
+
+
+def learn_subwords(texts: Iterable[bytes], n_symbols: int) -> LearntSubwords:
+    """Learns pieces of words by byte-pair encoding.
+
+    The same texts give the same pieces. From more than 32 MiB, equally spaced lines are taken.
+
+    Args:
+        texts: The texts, UTF-8, each consisting of whole lines.
+        n_symbols: The size of the vocabulary, at least 258 plus the number of different
+            characters in the texts.
+
+    Returns:
+        The pieces, the model and the line sampling stride.
+
+    Raises:
+        UserError: If the texts are too small or too varied for `n_symbols`, or the package
+            sentencepiece is not installed.
+    """
+    with require_extra("subword", "learning at level 'subword'"):
+        import sentencepiece
+    lines, stride = sample_lines(texts, _SAMPLE_BYTES)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=n_symbols,
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            add_dummy_prefix=False,
+            remove_extra_whitespaces=False,
+            user_defined_symbols=[NEWLINE],
+            unk_id=0,
+            bos_id=-1,
+            eos_id=-1,
+            pad_id=-1,
+            max_sentence_length=2**30,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        reason = str(error).rpartition("] ")[2] or "the text is empty"
+        raise UserError(
+            f"{n_symbols} subwords cannot be learnt from this training text: {reason}"
+        ) from error
+    symbols, patched = _keep_spaces(model.getvalue())
+    return LearntSubwords(symbols, base64.b64encode(patched).decode("ascii"), stride)
+
+
+def sample_lines(texts: Iterable[bytes], n_bytes: int) -> tuple[list[str], int]:
+    """Returns equally spaced lines of texts, at most `n_bytes`, and the stride between them."""
+    lines: list[bytes] = []
+    stride, size = 1, 0
+    for index, line in enumerate(_iterate_lines(texts)):
+        if index % stride == 0:
+            lines.append(line)
+            size += len(line)
+        while size > n_bytes and len(lines) > 1:
+            lines, stride = lines[::2], stride * 2
+            size = sum(map(len, lines))
+    return [line.decode("utf-8") for line in lines], stride
+
+
+def _iterate_lines(texts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields the lines that contain more than white space and NUL."""
+    for text in texts:
+        for line in text.split(b"\n"):
+            # SentencePiece stops at a NUL. It will be encoded as a byte.
+            cleaned = line.replace(b"\0", b" ")
+            if cleaned.strip():
+                yield cleaned
+
+
+def _keep_spaces(model: bytes) -> tuple[tuple[str, ...], bytes]:
+    """Changes a model so that it does not escape spaces.
+
+    SentencePiece writes spaces as U+2581 while it learns, and would decode every U+2581 of a text
+    as a space. With spaces in the pieces themselves, nothing is replaced.
+
+    Returns:
+        The pieces, and the changed model.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)  # type: ignore[attr-defined]
+    for piece in proto.pieces:
+        piece.piece = piece.piece.replace(_SPACE_PIECE, " ")
+    proto.normalizer_spec.escape_whitespaces = False
+    return tuple(piece.piece for piece in proto.pieces), proto.SerializeToString()

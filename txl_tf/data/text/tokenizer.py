@@ -1,0 +1,73 @@
+"""Tokenization inside a graph, for SavedModels that take texts."""
+
+import tensorflow as tf
+
+from txl_tf.data.text.token_texts import TextPieces
+from txl_tf.data.text.vocabulary import Vocabulary
+
+
+class Tokenizer(tf.Module):
+    """Encodes texts in a graph, with the same ids as `Vocabulary.encode`.
+
+    tensorflow-text splits the texts; at levels "word" and "subword", preparation uses the very
+    same functions. The resources that they need are saved with a SavedModel.
+
+    >>> tokenize = Tokenizer(Vocabulary("char", ("_", "e", "s"), space="_")).tokenize
+    >>> tokenize(tf.constant(["see es", "", "e"])).to_list()
+    [[2, 1, 1, 0, 1, 2], [], [1]]
+
+    Args:
+        vocabulary: The vocabulary.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__(name="tokenizer")
+        self._codec = vocabulary.codec
+        # An attribute, so that it is saved with the object that holds the tokenizer.
+        self._resource = self._codec.make_resource()
+
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Encodes texts.
+
+        Args:
+            texts: (n,) string; UTF-8 unless the level is "byte".
+
+        Returns:
+            The ids, ragged (n, ids) int32; -1 for an unknown symbol if the vocabulary has no id
+            for unknown symbols.
+        """
+        return self._codec.tokenize(texts, self._resource)
+
+
+class Detokenizer:
+    """Decodes ids in a graph, to the same text as `Vocabulary.decode`.
+
+    >>> detokenize = Detokenizer(Vocabulary("word", ("a", "cat"))).detokenize
+    >>> detokenize(tf.constant([0, 1]), before=tf.constant(1)).numpy()
+    b' a cat'
+
+    Args:
+        vocabulary: The vocabulary.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._pieces = TextPieces(vocabulary)
+
+    def detokenize(self, ids: tf.Tensor, *, before: tf.Tensor) -> tf.Tensor:
+        """Decodes ids that continue a text.
+
+        Args:
+            ids: (n,) int32.
+            before: () int32, the id before them.
+
+        Returns:
+            The text that they add, () string; UTF-8 unless the level is "byte". At level
+            "subword" it may end inside a character.
+        """
+        previous = tf.concat([before[None], ids], axis=0)[:-1]
+        texts = tf.where(
+            tf.gather(self._pieces.is_word, previous),
+            tf.gather(self._pieces.texts_after_word, ids),
+            tf.gather(self._pieces.texts, ids),
+        )
+        return tf.strings.reduce_join(texts)

@@ -1,0 +1,336 @@
+"""The symbols of a data set and their ids."""
+
+import json
+import reprlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from txl_tf.data.text.characters import CharacterCodec
+from txl_tf.data.text.codec import Codec, Encoded
+from txl_tf.data.text.learning import LearningOptions, learn_fields
+from txl_tf.data.text.subwords import BYTES, FIRST_BYTE, NEWLINE, UNKNOWN, SubwordCodec
+from txl_tf.data.text.token_levels import LEVELS, LEVELS_OF_FIELD, SYMBOL_RULES, Level
+from txl_tf.data.text.words import WHITE_SPACE, WordCodec
+from txl_tf.errors import UserError
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The symbols of a text in the order of their ids, and how a text is split into them.
+
+    >>> vocabulary = Vocabulary("char", ("_", "e", "s"), space="_")
+    >>> vocabulary.encode("see es")
+    array([2, 1, 1, 0, 1, 2], dtype=int32)
+    >>> vocabulary.decode([2, 1, 1, 0, 1, 2])
+    'see es'
+
+    Levels "byte", "char" and "subword" are lossless: `decode` restores the text that `encode` was
+    given, except for `lower_case` and unknown symbols. Level "word" keeps no white space except
+    line breaks, and these only with a `line_end`.
+
+    Args:
+        level: The kind of symbols. "byte": the decimal number of a byte, such as "10". "char": a
+            character (a Unicode code point). "word": a word; texts are split on white space.
+            "subword": a piece of a word; a SentencePiece model splits texts.
+        symbols: The symbols; the index of a symbol is its id.
+        space: At level "char", the symbol for the space (U+0020); text8 uses "_". The character
+            "_" itself is then unknown. With `None`, the space is a symbol like any other.
+        unknown: At levels "char" and "word", the symbol for all unknown ones. With `None`, an
+            unknown symbol is an error.
+        lower_case: At levels "word" and "subword", whether texts are converted to lower case.
+        line_start: At level "word", the symbol before each line.
+        line_end: At level "word", the symbol for a line break.
+        sentencepiece: At level "subword", the SentencePiece model, base64.
+
+    Raises:
+        UserError: If the level is unknown; a symbol is empty, repeated or not allowed at the level;
+            or another argument breaks its rule.
+    """
+
+    level: Level
+    symbols: tuple[str, ...]
+    space: str | None = None
+    unknown: str | None = None
+    lower_case: bool = False
+    line_start: str | None = None
+    line_end: str | None = None
+    sentencepiece: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise UserError(f"`level` must be one of {LEVELS}. Received: level={self.level!r}")
+        for name, levels in LEVELS_OF_FIELD.items():
+            value = getattr(self, name)
+            if value and self.level not in levels:
+                raise UserError(
+                    f"`{name}` needs level {' or '.join(map(repr, levels))}. "
+                    f"Received: {name}={value!r}, level={self.level!r}"
+                )
+        if (self.level == "subword") != (self.sentencepiece is not None):
+            raise UserError(
+                "`sentencepiece` must be given at level 'subword', and only there. "
+                f"Received: sentencepiece={self.sentencepiece!r}, level={self.level!r}"
+            )
+        _check_symbols(self.level, self.symbols)
+        for name in ("space", "unknown", "line_start", "line_end"):
+            value = getattr(self, name)
+            if value is not None and value not in self._id_of_symbol:
+                raise UserError(f"`{name}` must be one of the symbols. Received: {name}={value!r}")
+        if self.space not in (None, " ") and " " in self.symbols:
+            raise UserError(
+                "`symbols` must not contain ' ' if `space` stands for it. "
+                f"Received: space={self.space!r}"
+            )
+
+    @classmethod
+    def learn(cls, level: Level, texts: Iterable[str | bytes], **options: Any) -> Self:
+        """Learns a vocabulary from texts; ids are in the order of descending counts.
+
+        Symbols with equal counts are in the order of their first appearance.
+
+        >>> Vocabulary.learn("word", ["b a b", "c a"]).symbols
+        ('b', 'a', 'c')
+
+        Args:
+            level: "byte", "char", "word" or "subword".
+            texts: The texts, in order; `bytes` are UTF-8 unless the level is "byte". No word
+                continues in the next text, and at level "subword" a text consists of whole lines.
+            **options: The fields of `txl_tf.data.text.learning.LearningOptions`.
+
+        Returns:
+            The vocabulary of all symbols that occur.
+
+        Raises:
+            ValueError: If an option is not allowed at this level.
+            UserError: If `space` occurs, `max_symbols` leaves no room for the special symbols, or
+                subwords cannot be learnt from the texts.
+        """
+        encoded = (_to_bytes(level, text) for text in texts)
+        return cls(level, **learn_fields(level, encoded, LearningOptions(**options)))
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    @property
+    def unknown_id(self) -> int | None:
+        """The id of `unknown`; `None` if there is no such symbol."""
+        return None if self.unknown is None else self._id_of_symbol[self.unknown]
+
+    def find_id(self, symbol: str) -> int | None:
+        """Returns the id of a symbol; `None` if the vocabulary does not contain it."""
+        return self._id_of_symbol.get(symbol)
+
+    def encode(self, text: str | bytes) -> np.ndarray:
+        """Encodes a text.
+
+        Args:
+            text: The text. A `str` is encoded as UTF-8; `bytes` must be UTF-8 unless the level is
+                "byte".
+
+        Returns:
+            The ids, (n,) int32.
+
+        Raises:
+            UserError: If a symbol is unknown and the vocabulary has no `unknown`. The message
+                gives its offset, counted in symbols: bytes, characters or words.
+            UnicodeError: If the text cannot be decoded or encoded as UTF-8.
+        """
+        encoded = self.codec.encode(_to_bytes(self.level, text))
+        if encoded.unknown and self.unknown is None:
+            raise UserError(self._describe_unknown(encoded))
+        return encoded.ids
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """Decodes ids.
+
+        Args:
+            ids: The ids, (n,) of integers.
+
+        Returns:
+            The text. At levels "byte" and "subword", bytes that are not UTF-8 become U+FFFD. At
+            level "word", words are joined with spaces, and a line ends at `line_end` or, if there
+            is none, at a `line_start` that follows a word.
+
+        Raises:
+            ValueError: If an id is out of range, or `ids` is not a row of integers.
+        """
+        errors = "surrogatepass" if self.level in ("char", "word") else "replace"
+        return self.codec.decode(self._check_ids(ids)).decode("utf-8", errors=errors)
+
+    def decode_bytes(self, ids: Sequence[int] | np.ndarray) -> bytes:
+        """Decodes ids to bytes.
+
+        Args:
+            ids: The ids, (n,) of integers.
+
+        Returns:
+            The bytes. At level "byte" they are exactly those that were encoded; at the other
+            levels they are UTF-8, but a sequence of subwords may begin or end inside a character.
+
+        Raises:
+            ValueError: If an id is out of range, or `ids` is not a row of integers.
+        """
+        return self.codec.decode(self._check_ids(ids))
+
+    @cached_property
+    def codec(self) -> Codec:
+        """The codec of this level."""
+        unknown_id = -1 if self.unknown_id is None else self.unknown_id
+        if self.level == "byte":
+            return CharacterCodec([int(symbol) for symbol in self.symbols], is_bytes=True)
+        if self.level == "char":
+            characters = (" " if symbol == self.space else symbol for symbol in self.symbols)
+            codes = [ord(character) for character in characters]
+            return CharacterCodec(codes, is_bytes=False, unknown_id=unknown_id)
+        if self.level == "word":
+            return WordCodec(
+                self.symbols,
+                lower_case=self.lower_case,
+                unknown_id=unknown_id,
+                line_start=self.line_start,
+                line_end=self.line_end,
+            )
+        assert self.sentencepiece is not None
+        return SubwordCodec(self.symbols, self.sentencepiece, lower_case=self.lower_case)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the vocabulary as a JSON object."""
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        data["symbols"] = list(data.pop("symbols"))  # last, because there are many
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Makes a vocabulary from the result of `to_json`.
+
+        Args:
+            data: An object whose keys are arguments of the class; only "level" and "symbols" are
+                required.
+
+        Returns:
+            The vocabulary.
+
+        Raises:
+            ValueError: If a required key is missing, a key is unknown, or a value breaks a rule of
+                the class.
+        """
+        known = {field.name for field in fields(cls)}
+        if not {"level", "symbols"} <= set(data) <= known:
+            raise ValueError(
+                "A vocabulary must have the keys 'level' and 'symbols', and only keys of "
+                f"{sorted(known)}. Received: {sorted(data)}"
+            )
+        return cls(**{**data, "symbols": tuple(data["symbols"])})
+
+    @cached_property
+    def _id_of_symbol(self) -> dict[str, int]:
+        return {symbol: i for i, symbol in enumerate(self.symbols)}
+
+    def _describe_unknown(self, encoded: Encoded) -> str:
+        # A word may be megabytes long.
+        examples = ", ".join(map(reprlib.repr, list(encoded.unknown)[:3]))
+        return (
+            f"`text` must hold known symbols only ({len(self)} {self.level}s are known). "
+            f"Received: {encoded.unknown.total()} unknown ({examples}), the first at offset "
+            f"{int(encoded.ids.argmin())}"
+        )
+
+    def _check_ids(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        array = np.asarray(ids)
+        if array.size == 0:
+            return np.zeros(0, np.int32)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise ValueError(
+                "`ids` must be a row of integers. "
+                f"Received: shape={array.shape}, dtype={array.dtype}"
+            )
+        wrong = (array < 0) | (array >= len(self))
+        if wrong.any():
+            offset = int(wrong.argmax())
+            raise ValueError(
+                f"`ids` must be at least 0 and below {len(self)}. "
+                f"Received: id {array[offset]} at offset {offset}"
+            )
+        return array
+
+
+def _to_bytes(level: str, text: str | bytes) -> bytes:
+    """Returns a text as bytes, and checks that they are UTF-8 unless the level is "byte"."""
+    if isinstance(text, str):
+        # A lone surrogate is a character, but TensorFlow accepts none.
+        return text.encode("utf-8", errors="surrogatepass" if level == "char" else "strict")
+    if level != "byte":
+        text.decode("utf-8")
+    return text
+
+
+def _check_symbols(level: str, symbols: tuple[str, ...]) -> None:
+    if len(set(symbols)) < len(symbols):
+        repeated = next(symbol for symbol, count in Counter(symbols).items() if count > 1)
+        raise UserError(f"`symbols` must all differ. Received twice: {repeated!r}")
+    rule, is_of_level = SYMBOL_RULES[level]
+    for i, symbol in enumerate(symbols):
+        if not is_of_level(symbol):
+            raise UserError(f"Each of `symbols` must be {rule}. Received: {symbol!r} as symbol {i}")
+    if level == "subword" and symbols[: FIRST_BYTE + 256] != (UNKNOWN, NEWLINE, *BYTES):
+        raise UserError(
+            f"`symbols` of subwords must begin with {UNKNOWN!r}, {NEWLINE!r} and the 256 bytes. "
+            f"Received: {symbols[:3]}, ..."
+        )
+
+
+def read_vocabulary_file(
+    path: Path, level: Level, options: LearningOptions, unknown: str | None = None
+) -> Vocabulary:
+    """Reads a vocabulary from a file of the user.
+
+    Args:
+        path: A text file with one symbol per line in the order of their ids, of which only the
+            first word counts (a count may follow it); or a .json file as in a run folder.
+        level: The level; "word" unless the file is a .json.
+        options: `lower_case`, `line_start` and `line_end`. A .json file has its own.
+        unknown: The symbol for unknown words; `None` for none.
+
+    Returns:
+        The vocabulary.
+
+    Raises:
+        UserError: If a line is blank, a symbol is repeated, or the file does not hold a vocabulary
+            of this level.
+    """
+    try:
+        if path.suffix == ".json":
+            vocabulary = Vocabulary.from_json(json.loads(path.read_bytes()))
+            if vocabulary.level != level:
+                raise UserError(f"it has {vocabulary.level}s, not {level}s")
+            return vocabulary
+        if level != "word":
+            raise UserError("a file with one symbol per line needs level 'word', others a .json")
+        return Vocabulary(
+            level,
+            _read_words(path.read_bytes()),
+            unknown=unknown,
+            lower_case=options.lower_case,
+            line_start=options.line_start,
+            line_end=options.line_end,
+        )
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"`{path}` is not a vocabulary: {error}") from error
+
+
+def _read_words(text: bytes) -> tuple[str, ...]:
+    line_of_word: dict[str, int] = {}
+    for number, line in enumerate(text.decode("utf-8").removesuffix("\n").split("\n"), start=1):
+        word = next(filter(None, WHITE_SPACE.split(line)), None)
+        if word is None:
+            raise UserError(f"line {number} is blank")
+        if word in line_of_word:
+            raise UserError(f"lines {line_of_word[word]} and {number} both contain {word!r}")
+        line_of_word[word] = number
+    return tuple(line_of_word)

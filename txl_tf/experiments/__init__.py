@@ -1,0 +1,1 @@
+"""The paper's experiments on a trained model: context lengths and attention."""

@@ -1,0 +1,132 @@
+"""The loss of an evaluation by the attention length at test time (table 6 of the paper).
+
+The attention length of a model that was trained with a memory is that of its memory. A model that
+was trained without one is evaluated in sliding windows of that length (section 3.1).
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from txl_tf.config import EvalConfig
+from txl_tf.data.lanes.training_lanes import Tokens
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.model import SegmentModel
+from txl_tf.scoring.evaluator import Evaluator
+from txl_tf.scoring.metrics import Score
+
+
+class AttentionLengths(NamedTuple):
+    """Scores of the same tokens with memories, or in windows, of several lengths.
+
+    Args:
+        lengths: The memory lengths, ascending. With `same_length` they are the attention lengths;
+            otherwise a token attends to up to `tgt_len` tokens more. Or the lengths of sliding
+            windows, of which the last half of the targets count.
+        scores: The score with each.
+        initial: The length used in training ("PPL init" of table 6), one of `lengths`.
+    """
+
+    lengths: list[int]
+    scores: list[Score]
+    initial: int
+
+    @property
+    def best(self) -> int:
+        """The shortest length whose perplexity is the lowest, to two decimals ("Attn Len")."""
+        perplexities = [round(score.perplexity, 2) for score in self.scores]
+        return self.lengths[perplexities.index(min(perplexities))]
+
+
+class _FirstTokens:
+    """The first tokens of a split, so that windows of all lengths have the same targets."""
+
+    def __init__(self, split: Tokens, n_tokens: int):
+        self._split = split
+        self._n_tokens = min(n_tokens, len(split))
+
+    def __len__(self) -> int:
+        return self._n_tokens
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return self._split.read(start, stop)
+
+    @property
+    def document_starts(self) -> np.ndarray:
+        starts = self._split.document_starts
+        return starts[starts < self._n_tokens]
+
+
+def choose_lengths(initial: int, evaluated: int, limit: int | None = None) -> list[int]:
+    """Returns lengths around that of training, with that of the run's evaluation.
+
+    >>> choose_lengths(128, 640)
+    [64, 128, 256, 384, 512, 640, 768]
+
+    Args:
+        initial: The length used in training.
+        evaluated: The length of the run's evaluation; 0 for none.
+        limit: The largest possible length; `None` for no limit.
+    """
+    multiples = {round(initial * factor) for factor in (0.5, 1, 2, 3, 4, 6)}
+    lengths = multiples | {evaluated}
+    return sorted(n for n in lengths if n > 0 and (limit is None or n <= limit))
+
+
+def measure_attention_lengths(
+    model: SegmentModel,
+    config: EvalConfig,
+    split: Tokens,
+    lengths: Sequence[int],
+    *,
+    initial: int,
+    max_tokens: int,
+    has_windows: bool = False,
+    vocabulary: Vocabulary | None = None,
+    jit: str = "auto",
+    report: Callable[[], object] | None = None,
+) -> AttentionLengths:
+    """Evaluates a model with memories, or in windows, of several lengths, on the same tokens.
+
+    Args:
+        model: The model.
+        config: Lanes, segment and span of the evaluation; only `mem_len` is changed, or `tgt_len`
+            for windows, which have no memory.
+        split: The tokens of the split.
+        lengths: The lengths.
+        initial: The length used in training, which is added to `lengths`.
+        max_tokens: The number of tokens to score, at most, rounded up to whole segments of all
+            lanes.
+        has_windows: Whether the lengths are those of sliding windows.
+        vocabulary: The vocabulary, which determines the unit of the scores.
+        jit: How much of the model XLA compiles; one of `JIT_MODES`.
+        report: Called after each length.
+    """
+    lengths = sorted({*lengths, initial})
+    scores = []
+    for length in lengths:
+        of_length = dataclasses.replace(config, mem_len=length)
+        if has_windows:
+            of_length = dataclasses.replace(config, tgt_len=length, mem_len=0, same_length=False)
+        evaluator = Evaluator(model, of_length, vocabulary=vocabulary, jit=jit)
+        score = _score_windows if has_windows else score_segments
+        scores.append(score(evaluator, split, max_tokens))
+        if report:
+            report()
+    return AttentionLengths(lengths, scores, initial)
+
+
+def score_segments(evaluator: Evaluator, split: Tokens, max_tokens: int) -> Score:
+    """Returns the score of at most `max_tokens`, rounded up to whole segments of all lanes."""
+    lanes = evaluator.cut_lanes(split)
+    n_segments = -(-max_tokens // (lanes.n_lanes * evaluator.config.tgt_len))
+    return evaluator.score_lanes(lanes, max_segments=n_segments)
+
+
+def _score_windows(evaluator: Evaluator, split: Tokens, max_tokens: int) -> Score:
+    """Returns the score of the first tokens in windows, of which the last half counts."""
+    first = _FirstTokens(split, max_tokens + 1)
+    stride = max(1, evaluator.config.tgt_len // 2)
+    return evaluator.score_lanes(evaluator.cut_lanes(first, stride=stride))

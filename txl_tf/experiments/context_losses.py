@@ -1,0 +1,203 @@
+"""Exact losses after contexts of given lengths."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.architecture import make_cached_model
+from txl_tf.cached_model import State
+from txl_tf.compilation import compile_function
+from txl_tf.config import EvalConfig
+from txl_tf.data.lanes.training_lanes import Tokens
+from txl_tf.errors import UserError
+from txl_tf.model import SegmentModel
+from txl_tf.runs.array_store import ArrayStore, hash_arrays
+
+# Limits of a batch: scores of one head, and tokens.
+_MAX_SCORES, _MAX_TOKENS = 16 * 512**2, 2**14
+_N_HASHED = 1024  # positions whose texts identify a split
+
+
+def draw_positions(n_tokens: int, max_context: int, count: int, seed: int) -> np.ndarray:
+    """Draws the positions of targets, each with `max_context` tokens before it.
+
+    Args:
+        n_tokens: The number of tokens of the split.
+        max_context: The longest context.
+        count: The number of positions; all that there are if it is 0 or there are fewer.
+        seed: The seed of the draw.
+
+    Returns:
+        (n,) int64, ascending and without repetition.
+
+    Raises:
+        UserError: If the split is too short for the context.
+    """
+    n_targets = n_tokens - max_context
+    if n_targets < 1:
+        raise UserError(
+            f"the split must be longer than the longest context, {max_context:,}. "
+            f"Received: {n_tokens:,} tokens"
+        )
+    if not 0 < count < n_targets:
+        return np.arange(max_context, n_tokens)
+    generator = np.random.default_rng(seed)
+    drawn = generator.choice(n_targets, count, replace=False, shuffle=False)
+    return np.sort(drawn) + max_context
+
+
+class ContextReader:
+    """Computes the loss of tokens after exactly c tokens each (figure 4 of Dai et al. 2019).
+
+    Each context is read from an empty, hidden memory, in the segments and with the span of the
+    config: `LanguageModel.score` of a context and its target gives the same loss of the target.
+    Without a memory, the whole context is a single window, as long as the context. Only where the
+    model has a learned row for each place, longer contexts are cut off at the number of rows.
+
+    Args:
+        model: The model.
+        config: The segment length and the span.
+        max_context: The longest context to read.
+        jit: How much of the model XLA compiles; one of `JIT_MODES`.
+    """
+
+    def __init__(
+        self, model: SegmentModel, config: EvalConfig, max_context: int, *, jit: str = "auto"
+    ):
+        tgt_len, self._max_context = config.tgt_len, max_context
+        if not config.mem_len:
+            tgt_len = self._max_context = min(max_context, model.config.max_places or max_context)
+        self._cached = make_cached_model(
+            model,
+            config.span,
+            tgt_len,
+            mask_empty_memory=True,
+            temperature=config.temperature,
+        )
+        self._memoryless = self._cached.without_memory()
+        longest = min(self._cached.max_len_without_memory, math.isqrt(_MAX_SCORES))
+        self._longest_whole = longest if config.mem_len else self._max_context
+        dtype = model.compute_dtype
+        self._jit = jit
+        self._read_segment = compile_function(self._compute_segment, jit, dtype)
+        self._score_last = compile_function(self._compute_last, jit, dtype)
+
+    def read(
+        self,
+        split: Tokens,
+        positions: np.ndarray,
+        context_len: int,
+        *,
+        report: Callable[[int], object] | None = None,
+    ) -> np.ndarray:
+        """Returns the losses of targets after contexts of one length, (n,) float32 in nats.
+
+        Args:
+            split: The tokens of the split.
+            positions: (n,) the positions of the targets, at least `context_len`.
+            context_len: The number of tokens c before each target.
+            report: Called after each batch with the number of its targets.
+        """
+        context_len = min(context_len, self._max_context)
+        is_whole = context_len <= self._longest_whole
+        seg_len = context_len if is_whole else self._cached.tgt_len
+        n_keys = seg_len if is_whole else seg_len + self._cached.span.mem_len
+        n_fitting = min(_MAX_SCORES // (seg_len * n_keys), _MAX_TOKENS // seg_len)
+        n_rows = min(len(positions), max(1, n_fitting))
+        score = self._score_segments
+        if is_whole:  # each length has a shape of its own
+            dtype = self._cached.model.compute_dtype
+            score = compile_function(self._compute_whole, self._jit, dtype)
+        losses = np.zeros(len(positions), np.float32)
+        for start in range(0, len(positions), n_rows):
+            batch = positions[start : start + n_rows]
+            padded = np.resize(batch, n_rows)  # one shape for all batches
+            windows = np.stack([split.read(at - context_len, at + 1) for at in padded.tolist()])
+            nats = score(tf.constant(windows[:, :-1]), tf.constant(windows[:, -1]))
+            losses[start : start + len(batch)] = nats.numpy()[: len(batch)]
+            if report:
+                report(len(batch))
+        return losses
+
+    def _compute_whole(self, contexts: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Returns the losses of the targets (B,) after contexts (B, c), read in one segment."""
+        state = self._memoryless.initial_state(contexts.shape[0])
+        hidden, _ = self._memoryless.read(contexts, state)
+        return self._compute_last(hidden[:, -1], targets)
+
+    def _score_segments(self, contexts: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Returns the losses of the targets (B,) after contexts (B, c), read in segments."""
+        tgt_len = self._cached.tgt_len
+        n_rows, context_len = contexts.shape
+        state = self._cached.initial_state(n_rows)
+        for start in range(0, context_len, tgt_len):
+            segment = contexts[:, start : start + tgt_len]
+            count = segment.shape[1]
+            segment = tf.pad(segment, [(0, 0), (0, tgt_len - count)])
+            state = self._read_segment(segment, state, tf.fill([n_rows], count))
+        return self._score_last(state.last, targets)
+
+    def _compute_segment(self, ids: tf.Tensor, state: State, counts: tf.Tensor) -> State:
+        return self._cached.read(ids, state, counts)[1]
+
+    def _compute_last(self, last: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        nats = self._cached.model.nll(
+            last[:, None], targets[:, None], temperature=self._cached.temperature
+        )
+        return nats[:, 0]
+
+
+def hash_texts(split: Tokens, positions: np.ndarray, max_context: int) -> str:
+    """Returns a hash of the positions, and of the texts before the first of them."""
+    step = max(1, len(positions) // _N_HASHED)
+    texts = (split.read(at - max_context, at + 1) for at in positions[::step].tolist())
+    return hash_arrays([positions, *texts])
+
+
+def compute_losses(
+    reader: ContextReader,
+    split: Tokens,
+    positions: np.ndarray,
+    lengths: Sequence[int],
+    store: ArrayStore,
+    *,
+    report: Callable[[int], object] | None = None,
+) -> np.ndarray:
+    """Returns the losses after contexts of several lengths, (C, n) float32 in nats.
+
+    Each length is stored as soon as it is computed, so an interrupted call can go on.
+
+    Args:
+        reader: The reader of the model.
+        split: The tokens of the split.
+        positions: (n,) the positions of the targets.
+        lengths: The C lengths.
+        store: Where losses are kept.
+        report: Called with the number of tokens that have been read or found since the last call.
+    """
+    rows = []
+    for context_len in lengths:
+
+        def count(n_targets: int, context_len: int = context_len) -> None:
+            if report:
+                report(n_targets * context_len)
+
+        losses = _load_losses(store, context_len, len(positions))
+        if losses is None:
+            losses = reader.read(split, positions, context_len, report=count)
+            store.save(str(context_len), {"losses": losses})
+        else:
+            count(len(positions))
+        rows.append(losses)
+    return np.stack(rows)
+
+
+def _load_losses(store: ArrayStore, context_len: int, n_positions: int) -> np.ndarray | None:
+    """Returns the losses that are kept for a length, (n,) float32; `None` without any."""
+    arrays = store.load(str(context_len))
+    losses = None if arrays is None else arrays.get("losses")
+    if losses is None or losses.dtype != np.float32 or losses.shape != (n_positions,):
+        return None
+    return losses

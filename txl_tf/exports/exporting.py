@@ -1,0 +1,165 @@
+"""Exports a SavedModel, which scores and generates in a process without txl_tf."""
+
+import os
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.cached_model import CachedModel
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.errors import UserError, explain_errors
+from txl_tf.exports.saved_model import ServedModel
+from txl_tf.quantization import get_kernel_dtype
+from txl_tf.runs.files import write_aside, write_json, write_text
+from txl_tf.version import __version__
+
+EXPORT_BATCH_SIZE = 8
+_FORMAT_VERSION = 1
+_INFO_NAME, _ASSET_NAME, _CARD_NAME = "txl_tf.json", "vocabulary.json", "README.md"
+
+
+def export_saved_model(
+    out: str,
+    cached: CachedModel,
+    vocabulary: Vocabulary | None,
+    *,
+    batch_size: int = EXPORT_BATCH_SIZE,
+    origin: dict[str, Any] | None = None,
+) -> tuple[str, ...]:
+    """Writes a SavedModel, completely or not at all; docs/serving.md describes its signatures.
+
+    Args:
+        out: The folder, which must be new or empty.
+        cached: The model.
+        vocabulary: The vocabulary; `None` for only the signatures that take ids.
+        batch_size: Number of texts to read at once; more texts need more memory.
+        origin: Further facts about the model to store, as JSON.
+
+    Returns:
+        The names of the signatures.
+
+    Raises:
+        UserError: If `batch_size` is not positive, the folder is not empty or cannot be written, or
+            the model's position encoding allows no memory.
+    """
+    if batch_size < 1:
+        raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
+    cached.model.config.check_memory("a SavedModel")
+    with write_aside(out) as aside:
+        served = ServedModel(cached, vocabulary, batch_size)
+        signatures = {
+            name: function.get_concrete_function()
+            for name, function in served.make_signatures().items()
+        }
+        if vocabulary is not None:
+            asset = os.path.join(aside, _ASSET_NAME)
+            write_json(asset, vocabulary.to_json())
+            served.vocabulary = tf.saved_model.Asset(asset)
+        # The custom gradient of the loss is only for training.
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        with explain_errors(f"`{out}` could not be written", tf.errors.OpError, OSError):
+            tf.saved_model.save(served, aside, signatures=signatures, options=options)
+        info = {
+            **describe_model(cached, vocabulary, origin),
+            "batch_size": batch_size,
+            "signatures": {name: _describe(signature) for name, signature in signatures.items()},
+        }
+        write_json(os.path.join(aside, _INFO_NAME), info)
+        write_text(os.path.join(aside, _CARD_NAME), _make_card(info))
+        if vocabulary is not None:
+            os.remove(asset)  # TensorFlow has copied it to `assets/`
+    return tuple(signatures)
+
+
+def describe_model(
+    cached: CachedModel, vocabulary: Vocabulary | None, origin: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Returns the facts about a model that every export stores, as JSON."""
+    model = cached.model
+    return {
+        "format_version": _FORMAT_VERSION,
+        "versions": _read_versions(),
+        "git_revision": _read_revision(),
+        **(origin or {}),
+        "model": model.config.to_json(),
+        "parameters": model.config.count_parameters(),
+        "dtype_policy": model.dtype_policy.name,
+        "kernel_dtype": get_kernel_dtype(model),
+        "vocabulary": vocabulary and {"level": vocabulary.level, "symbols": len(vocabulary)},
+        "span": cached.span.to_json(),
+        "tgt_len": cached.tgt_len,
+        "mask_empty_memory": cached.mask_empty_memory,
+    }
+
+
+def _describe(function: Any) -> dict[str, Any]:
+    """Returns the dtypes and shapes of a signature's inputs and outputs; -1 stands for any size."""
+
+    def list_tensors(specs: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: {
+                "dtype": spec.dtype.name,
+                "shape": [-1 if size is None else size for size in spec.shape],
+            }
+            for name, spec in specs.items()
+        }
+
+    inputs = {spec.name: spec for spec in function.structured_input_signature[0]}
+    return {"inputs": list_tensors(inputs), "outputs": list_tensors(function.structured_outputs)}
+
+
+def _make_card(info: dict[str, Any]) -> str:
+    """Returns the model card of the folder."""
+    span, vocabulary = info["span"], info["vocabulary"]
+    symbols = f"{vocabulary['symbols']:,} {vocabulary['level']}s" if vocabulary else "none"
+    lines = [
+        "# Transformer-XL as a SavedModel",
+        "",
+        f"- Made by txl_tf {info['versions']['txl_tf']}; {_INFO_NAME} contains all settings.",
+        f"- Data set: {info.get('dataset', 'unknown')}; step {info.get('step', 0):,}; "
+        f"{info['parameters']:,} parameters, kernels in {info['kernel_dtype']}; "
+        f"vocabulary: {symbols}.",
+        f"- Segment length {info['tgt_len']}, memory length {span['mem_len']}, "
+        f"same_length {str(span['same_length']).lower()}, clamp_len {span['clamp_len']}.",
+        f"- An empty memory is {'hidden' if info['mask_empty_memory'] else 'attended to'}.",
+        "- The model imitates its training data. Its text may be wrong or offensive.",
+        "",
+        "| signature | takes | returns |",
+        "|---|---|---|",
+    ]
+    for name, tensors in info["signatures"].items():
+        cells = (
+            "; ".join(
+                f"`{key}` {tensor['dtype']} {_format_shape(tensor['shape'])}"
+                for key, tensor in tensors[side].items()
+            )
+            for side in ("inputs", "outputs")
+        )
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _format_shape(shape: list[int]) -> str:
+    return f"({', '.join('any' if size < 0 else str(size) for size in shape)})"
+
+
+def _read_versions() -> dict[str, str]:
+    names = ("tensorflow", "keras", "tensorflow-text")
+    return {"txl_tf": __version__, **{name: version(name) for name in names}}
+
+
+def _read_revision() -> str | None:
+    """Returns the git revision of the package's source tree; `None` if it is not in one."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        ran = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True
+        )
+    except OSError:  # git is not installed
+        return None
+    return ran.stdout.strip() or None

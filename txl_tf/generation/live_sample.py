@@ -1,0 +1,67 @@
+"""Samples of a model in training."""
+
+import dataclasses
+
+import numpy as np
+
+from txl_tf.cached_model import CachedModel
+from txl_tf.config import DEFAULT_TEMPERATURE, DEFAULT_TOP_K, EvalConfig
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.generation.generator import Generator
+from txl_tf.generation.sampling import SamplingConfig
+from txl_tf.model import TransformerXL
+
+PROMPT_TOKENS = 32
+SEED = 0
+
+
+class LiveSample:
+    """Continues a prompt with the current weights at every call.
+
+    The seed is fixed, so equal weights give equal text, and the state of training is neither read
+    nor changed. To keep a sample cheap, the memory holds only the prompt and the new tokens, and
+    nothing is compiled by XLA, which would take longer than the sample itself.
+
+    Args:
+        model: The model.
+        vocabulary: The model's vocabulary.
+        evaluation: The segment length and the attention span.
+        prompt: (n,) int32, not empty.
+        n_new: Number of tokens to generate.
+    """
+
+    def __init__(
+        self,
+        model: TransformerXL,
+        vocabulary: Vocabulary,
+        evaluation: EvalConfig,
+        prompt: np.ndarray,
+        n_new: int,
+    ):
+        self._vocabulary = vocabulary
+        self._prompt = prompt
+        self._n_new = n_new
+        mem_len = min(evaluation.mem_len, len(prompt) + n_new)
+        span = dataclasses.replace(evaluation.span, mem_len=mem_len)
+        tgt_len = min(evaluation.tgt_len, len(prompt))
+        cached = CachedModel(model, span, tgt_len, mask_empty_memory=True)
+        self._generator = Generator(cached, jit_compile=False)
+        banned = () if vocabulary.unknown_id is None else (vocabulary.unknown_id,)
+        self._sampling = SamplingConfig(DEFAULT_TEMPERATURE, DEFAULT_TOP_K, banned=banned)
+
+    def __call__(self) -> str:
+        """Returns the prompt and its continuation in Markdown."""
+        self._generator.follow_weights()
+        session = self._generator.start([self._prompt], self._sampling, [SEED])
+        drawn = np.concatenate([tokens[0] for tokens in session.draw(self._n_new)])
+        prompt, text = map(self._vocabulary.decode, (self._prompt, drawn))
+        return (
+            f"Prompt:\n\n{_indent(prompt)}\n\n"
+            f"Sample (temperature {DEFAULT_TEMPERATURE}, top_k {DEFAULT_TOP_K}, seed {SEED}):\n\n"
+            f"{_indent(text)}\n"
+        )
+
+
+def _indent(text: str) -> str:
+    """Returns a text as a Markdown code block."""
+    return "\n".join(f"    {line}" for line in text.split("\n"))

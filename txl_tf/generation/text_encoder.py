@@ -1,0 +1,100 @@
+"""Encoding and validation of the texts and symbols that users pass."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.errors import UserError
+from txl_tf.generation.stops import Stops, find_token
+from txl_tf.scoring.text_chunks import TextChunk, TextName, make_text_chunk
+
+
+class TextEncoder:
+    """Encodes texts and validates ids.
+
+    Args:
+        vocabulary: The vocabulary; `None` if only ids can be used.
+        n_token: The size of the vocabulary V.
+    """
+
+    def __init__(self, vocabulary: Vocabulary | None, n_token: int):
+        self._vocabulary = vocabulary
+        self._n_token = n_token
+
+    def encode(self, text: str | bytes | np.ndarray) -> np.ndarray:
+        """Returns the ids of a text, (n,) int32.
+
+        Args:
+            text: A text, or its ids, (n,) integers.
+
+        Raises:
+            UserError: If the text contains a symbol that the vocabulary cannot encode or is not
+                UTF-8, if an id is out of range, or if there is no vocabulary.
+        """
+        if isinstance(text, str | bytes):
+            try:
+                return self._get_vocabulary().encode(text)
+            except UnicodeError as error:
+                raise UserError(f"a text is not UTF-8: {error}") from error
+        ids = np.asarray(text)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise UserError(
+                "a text must be a `str` or a one-dimensional array of ids. "
+                f"Received: shape={ids.shape}, dtype={ids.dtype}"
+            )
+        wrong = np.flatnonzero((ids < 0) | (ids >= self._n_token))
+        if wrong.size:
+            raise UserError(
+                f"ids must be at least 0 and below {self._n_token}. "
+                f"Received: id {ids[wrong[0]]} at offset {wrong[0]}"
+            )
+        return ids.astype(np.int32)
+
+    def make_chunk(self, text: str | bytes | np.ndarray, number: int) -> TextChunk:
+        """Returns a whole text as one chunk, with its number among the texts."""
+        ids, name = self.encode(text), TextName("", number)
+        if not isinstance(text, str | bytes):
+            return TextChunk(ids, None, None, (0, 0), name)
+        encoded = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        return make_text_chunk(self._get_vocabulary(), ids, encoded, name)
+
+    def find_ids(self, symbols: Iterable[str]) -> tuple[int, ...]:
+        r"""Returns the ids of symbols, or of texts that are one token each.
+
+        Args:
+            symbols: Symbols of the vocabulary, such as "<unk>", or texts such as "\n" and ".". At
+                level "byte", whose symbols are numbers, "4" is the digit.
+
+        Raises:
+            UserError: If a symbol is not in the vocabulary.
+        """
+        return tuple(map(self._find_id, symbols))
+
+    def make_stops(self, stops: str | Iterable[str]) -> Stops | None:
+        """Returns the stops; `None` if there are none.
+
+        Args:
+            stops: Symbols and texts; see `Stops`.
+
+        Raises:
+            UserError: If a stop is invalid, or there is no vocabulary.
+        """
+        listed = [stops] if isinstance(stops, str) else list(stops)
+        return Stops(self._get_vocabulary(), listed) if listed else None
+
+    def _find_id(self, symbol: str) -> int:
+        vocabulary = self._get_vocabulary()
+        token = find_token(vocabulary, symbol)
+        if token is not None and (vocabulary.level == "byte" or symbol not in vocabulary.symbols):
+            return token
+        if symbol not in vocabulary.symbols:
+            raise UserError(
+                f"{symbol!r} is neither a symbol of the vocabulary nor a text of one token"
+            )
+        return vocabulary.symbols.index(symbol)
+
+    def _get_vocabulary(self) -> Vocabulary:
+        if self._vocabulary is None:
+            raise UserError("the run has no vocabulary: pass ids, not text")
+        return self._vocabulary

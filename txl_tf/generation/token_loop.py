@@ -1,0 +1,353 @@
+"""The compiled generation loop: one token at a time, at a constant cost per token."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+from keras import ops
+
+from txl_tf.cached_model import CachedModel, CachedState
+from txl_tf.compilation import has_accelerator
+from txl_tf.generation.bin_sampling import choose_tokens_by_bins
+from txl_tf.generation.loop_state import LoopState
+from txl_tf.generation.sampling import SamplingTensors, choose_tokens, penalize
+from txl_tf.layers.fused.fused_layer import finish_layer
+from txl_tf.layers.fused.matrix_products import matmul_rows
+from txl_tf.layers.packed_kernel import restore_kernels, use_product
+from txl_tf.quantization import make_row_product
+
+MAX_SINGLE_ROWS = 4  # for more rows, products with restored kernels are faster
+
+
+class ReadTokens(NamedTuple):
+    """The result of a pass over S tokens.
+
+    Args:
+        hidden: (B, S, D), the hidden states.
+        keys: The ring buffers of the state, with the tokens in the next S slots.
+        values: Likewise.
+    """
+
+    hidden: tf.Tensor
+    keys: tuple[tf.Tensor, ...]
+    values: tuple[tf.Tensor, ...]
+
+
+class TokenLoop:
+    """Draws tokens one at a time, in a TensorFlow graph that XLA can compile.
+
+    Args:
+        cached: The model.
+        n_candidates: Number of most likely tokens to draw from, V to sort all; `None` to draw from
+            all without sorting.
+        by_bins: Whether to compute only the bins of the softmax that are needed; for models with
+            cutoffs, and sampling settings that allow it.
+        is_compiled: Whether XLA compiles the loop.
+        max_new: The largest number S of tokens to read at once.
+    """
+
+    def __init__(
+        self,
+        cached: CachedModel,
+        n_candidates: int | None = None,
+        *,
+        by_bins: bool = False,
+        is_compiled: bool = False,
+        max_new: int = 1,
+    ):
+        self.cached = cached
+        self.n_candidates = n_candidates
+        self.by_bins = by_bins
+        self.is_compiled = is_compiled
+        self.dtype = get_loop_dtype(cached)
+        self.max_new = max_new
+        self._ring_len = cached.span.mem_len + max_new
+
+    @property
+    def history_len(self) -> int:
+        """The number W of tokens in the state's history."""
+        return 0
+
+    def begin(
+        self, state: CachedState, seen: tf.Tensor, history: tf.Tensor | None = None
+    ) -> LoopState:
+        """Returns the loop's state after prompts that were read in segments.
+
+        Args:
+            state: The state after the last segment.
+            seen: (B, V) bool, whether each prompt contains each token.
+            history: See `LoopState`; `None` for W = 0.
+        """
+        if history is None:
+            history = tf.zeros((tf.shape(seen)[0], 0), tf.int32)
+
+        def make_rings(
+            states: Sequence[tf.Tensor], order: tuple[int, ...]
+        ) -> tuple[tf.Tensor, ...]:
+            new_slots = [(0, 0), (0, 0), (0, self.max_new), (0, 0)]
+            padded = (tf.pad(state, new_slots) for state in states)
+            transposed = (tf.cast(tf.transpose(state, order), self.dtype) for state in padded)
+            return tuple(tf.reshape(state, [-1, *state.shape[2:]]) for state in transposed)
+
+        return LoopState(
+            make_rings(state.keys, (0, 1, 3, 2)),
+            make_rings(state.values, (0, 1, 2, 3)),
+            tf.constant(self.cached.span.mem_len, tf.int32),
+            tf.constant(0),
+            state.filled,
+            tf.cast(state.last, self.dtype),
+            seen,
+            tf.zeros(tf.shape(state.filled), tf.bool),
+            history,
+        )
+
+    def run(
+        self,
+        state: LoopState,
+        positions: Sequence[tf.Tensor],
+        uniforms: tf.Tensor,
+        n_new: tf.Tensor,
+        sampling: SamplingTensors,
+    ) -> tuple[tf.Tensor, LoopState]:
+        """Draws tokens and reads each of them.
+
+        Args:
+            state: The current state.
+            positions: The value of `take_positions`.
+            uniforms: (C, B) float32 in [0, 1), a random number for each token.
+            n_new: () int32, the number of tokens to draw, at most C.
+            sampling: The sampling settings.
+
+        Returns:
+            The tokens, (C, B) int32, with -1 after the end of a text and from index `n_new` on;
+            and the new state.
+        """
+        tokens = tf.fill(tf.shape(uniforms), -1)
+        tokens.set_shape(uniforms.shape)
+
+        def continues(step: tf.Tensor, _: tf.Tensor, state: LoopState) -> tf.Tensor:
+            return tf.logical_and(step < n_new, tf.logical_not(tf.reduce_all(state.is_done)))
+
+        def draw(
+            step: tf.Tensor, tokens: tf.Tensor, state: LoopState
+        ) -> tuple[tf.Tensor, tf.Tensor, LoopState]:
+            with self.multiply_by_rows(state):
+                drawn = choose(state, uniforms[step], sampling)
+            kept = tf.where(state.is_done, -1, drawn)
+            tokens = tf.tensor_scatter_nd_update(tokens, [[step]], [kept])
+            return step + 1, tokens, self.read(drawn, state, positions, sampling)
+
+        with self.restore_kernels(state):
+            choose = self.make_choice()
+            _, tokens, state = tf.while_loop(continues, draw, (tf.constant(0), tokens, state))
+        return tokens, state
+
+    def make_choice(self) -> Callable[[LoopState, tf.Tensor, SamplingTensors], tf.Tensor]:
+        """Returns a function that draws the next tokens, (B,) int32.
+
+        Its arguments are the state, a random number for each text, (B,), and the sampling settings.
+        It reads only `hidden` and `seen` of the state. It must be made outside of the loop.
+        """
+        return self._choose_by_bins() if self.by_bins else self._choose
+
+    def _choose(
+        self, state: LoopState, uniforms: tf.Tensor, sampling: SamplingTensors
+    ) -> tf.Tensor:
+        """Returns the next tokens, (B,) int32, drawn from the probabilities of all tokens."""
+        log_probs = self.cached.model.log_probs(state.hidden[:, None])[:, 0]
+        logits = penalize(log_probs, state.seen, sampling)
+        return choose_tokens(logits, uniforms, sampling, self.n_candidates)
+
+    def _choose_by_bins(self) -> Callable[[LoopState, tf.Tensor, SamplingTensors], tf.Tensor]:
+        """Returns a function like `_choose` that computes only the bins that it needs."""
+        softmax, embedding = self.cached.model.softmax, self.cached.model.embedding
+        head_weights = softmax.get_bin_weights(embedding)[0]  # outside of the loop: it is a copy
+
+        def choose(state: LoopState, uniforms: tf.Tensor, sampling: SamplingTensors) -> tf.Tensor:
+            def compute_inside(index: int) -> tf.Tensor:
+                return softmax.bin_log_probs(
+                    state.hidden, softmax.get_bin_weights(embedding)[index]
+                )
+
+            head = softmax.head_log_probs(state.hidden, head_weights)
+            return choose_tokens_by_bins(
+                head, self.cached.model.config.bins, compute_inside, uniforms, sampling
+            )
+
+        return choose
+
+    def read(
+        self,
+        tokens: tf.Tensor,
+        state: LoopState,
+        positions: Sequence[tf.Tensor],
+        sampling: SamplingTensors,
+    ) -> LoopState:
+        """Reads one token of each text, (B,) int32, and returns the new state."""
+        result = self.read_tokens(tokens[:, None], state, positions)
+        return self.advance(state, result, tokens[:, None], 1, sampling)
+
+    def read_tokens(
+        self, tokens: tf.Tensor, state: LoopState, positions: Sequence[tf.Tensor]
+    ) -> ReadTokens:
+        """Reads S tokens of each text, (B, S) int32, in one pass over the weights."""
+        n_new = tokens.shape[1]
+        mask = self._make_mask(state, n_new)
+        hidden = tf.cast(self.cached.model.embedding(tokens), self.dtype)
+        keys, values = list(state.keys), list(state.values)
+        with self.multiply_by_rows(state):
+            for index in range(len(keys)):
+                hidden, keys[index], values[index] = self._read_layer(
+                    index, hidden, state, positions[index], mask
+                )
+        return ReadTokens(hidden, tuple(keys), tuple(values))
+
+    def _read_layer(
+        self,
+        index: int,
+        hidden: tf.Tensor,
+        state: LoopState,
+        positions: tf.Tensor,
+        mask: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the output of a layer, (B, S, D), and its ring buffers with the new tokens."""
+        layer, n_new = self.cached.model.decoder_layers[index], hidden.shape[1]
+        projected = matmul_rows(hidden, layer.attention.qkv_kernel)
+        query, key, value = (self._split_heads(part) for part in tf.split(projected, 3, axis=-1))
+        keys, values = state.keys[index], state.values[index]
+        for token in range(n_new):
+            # Write before reading, so that the ring buffer is updated in place.
+            slot = (state.next_slot + token) % self._ring_len
+            keys = ops.slice_update(keys, [0, 0, slot], _merge(key[:, token])[:, :, None])
+            values = ops.slice_update(values, [0, slot, 0], _merge(value[:, token])[:, None])
+        content_query, position_query = (
+            layer.attention.add_bias(query, tf.cast(bias, self.dtype))
+            for bias in self.cached.model.get_biases(index)
+        )
+        n_heads, d_head = query.shape[2:]
+        content = tf.transpose(content_query, [0, 2, 1, 3])
+        content = tf.reshape(content, [-1, n_new, d_head]) @ keys
+        content = tf.reshape(content, [-1, n_heads, n_new, self._ring_len])
+        position = self._rotate(self._score_distances(position_query, positions), state.next_slot)
+        weights = layer.attention.compute_attention_weights(content, position, mask)
+        weights = tf.cast(tf.reshape(weights, [-1, n_new, self._ring_len]), self.dtype)
+        attended = tf.reshape(weights @ values, [-1, n_heads, n_new, d_head])
+        attended = tf.reshape(tf.transpose(attended, [0, 2, 1, 3]), [-1, n_new, n_heads * d_head])
+        return finish_layer(layer, hidden, attended), keys, values
+
+    def advance(
+        self,
+        state: LoopState,
+        result: ReadTokens,
+        tokens: tf.Tensor,
+        n_kept: int | tf.Tensor,
+        sampling: SamplingTensors,
+    ) -> LoopState:
+        """Returns the state after the first `n_kept` of S tokens, (B, S) int32.
+
+        The next tokens overwrite the rest, which no token sees: they lie further back than M.
+        """
+        kept = tf.where(tf.range(tokens.shape[1]) < n_kept, tokens, -1)
+        is_token = tf.one_hot(
+            kept, self.cached.model.config.n_token, on_value=True, off_value=False
+        )
+        is_stop = tf.reduce_any(kept[..., None] == sampling.stops, axis=(1, 2))
+        history = tf.concat([state.history, tokens], axis=1)
+        history = tf.gather(history, n_kept + tf.range(state.history.shape[1]), axis=1)
+        return LoopState(
+            result.keys,
+            result.values,
+            (state.next_slot + n_kept) % self._ring_len,
+            state.n_passes + 1,
+            tf.minimum(state.filled + n_kept, self.cached.span.mem_len),
+            tf.gather(result.hidden, n_kept - 1, axis=1),
+            tf.logical_or(state.seen, tf.reduce_any(is_token, axis=1)),
+            tf.logical_or(state.is_done, is_stop),
+            history,
+        )
+
+    def _make_mask(self, state: LoopState, n_new: int) -> tf.Tensor:
+        """Returns the slots that each new token sees, (S, R) bool or (B, 1, S, R)."""
+        span, news = self.cached.span, tf.range(n_new)
+        slots = tf.range(self._ring_len)
+        distances = (state.next_slot + news[:, None] - slots) % self._ring_len
+        furthest = span.mem_len - int(span.same_length and span.counts_self)
+        mask = distances <= furthest
+        if not self.cached.mask_empty_memory:
+            return mask
+        n_filled = state.filled[:, None] + news
+        return tf.logical_and(mask, distances <= n_filled[..., None])[:, None]
+
+    def _score_distances(self, query: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        """Returns the scores (B, N, S, R) of the distances R - 1, ..., 0, of queries (B, S, N, H).
+
+        The distances beyond `clamp_len` share the score of the first of `positions`.
+        """
+        n_new, n_heads, d_head = query.shape[1:]
+        rows = tf.reshape(tf.transpose(query, [2, 0, 1, 3]), [n_heads, -1, d_head])
+        scores = tf.reshape(rows @ positions, [n_heads, -1, n_new, positions.shape[2]])
+        scores = tf.transpose(scores, [1, 0, 2, 3])
+        n_shared = self._ring_len - positions.shape[2]
+        if n_shared:
+            scores = tf.concat([tf.repeat(scores[..., :1], n_shared, axis=-1), scores], axis=-1)
+        return scores
+
+    def _rotate(self, scores: tf.Tensor, slot: tf.Tensor) -> tf.Tensor:
+        """Moves scores (B, N, S, R) of the distances R - 1, ..., 0 to the slots of the ring buffer.
+
+        Args:
+            scores: The scores.
+            slot: () int32, the slot of the first of the S tokens.
+        """
+        # Slicing a doubled tensor would work too, but XLA pads the operand of such a slice.
+        rows = [
+            tf.roll(row, slot + 1 + index, axis=-1)
+            for index, row in enumerate(tf.unstack(scores, axis=2))
+        ]
+        return tf.stack(rows, axis=2)
+
+    def _split_heads(self, states: tf.Tensor) -> tf.Tensor:
+        """Returns states (B, S, N H) as (B, S, N, H)."""
+        config = self.cached.model.config
+        return tf.reshape(states, [-1, states.shape[1], config.n_head, config.d_head])
+
+    def restore_kernels(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
+        """Returns the context of the loop."""
+        if self._has_few_rows(state):
+            return contextlib.nullcontext()
+        return restore_kernels(self.cached.model.kernels, self.dtype)
+
+    def multiply_by_rows(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
+        """Returns the context of one step."""
+        if not self._has_few_rows(state):
+            return contextlib.nullcontext()
+        return use_product(make_row_product(state.next_slot >= 0))
+
+    def _has_few_rows(self, state: LoopState) -> bool:
+        n_rows = state.filled.shape[0]
+        return self.is_compiled and n_rows is not None and n_rows <= MAX_SINGLE_ROWS
+
+
+def take_positions(cached: CachedModel) -> tuple[tf.Tensor, ...]:
+    """Returns the position products of the distances P - 1, ..., 0, (N, H, P) for each layer.
+
+    P is R, or `clamp_len` + 1 if that is less: further distances have the products of the first.
+    """
+    n_distances = cached.span.mem_len + 1
+    if cached.span.clamp_len > 0:
+        n_distances = min(n_distances, cached.span.clamp_len + 1)
+    return tuple(
+        tf.transpose(tf.cast(products[:, -n_distances:], get_loop_dtype(cached)), [0, 2, 1])
+        for products in cached.positions
+    )
+
+
+def get_loop_dtype(cached: CachedModel) -> str:
+    """Returns the dtype of the loop's activations: float32 on CPUs, where XLA is slow at others."""
+    return cached.model.compute_dtype if has_accelerator() else "float32"
+
+
+def _merge(states: tf.Tensor) -> tf.Tensor:
+    """Returns states (B, N, H) as (B N, H)."""
+    return tf.reshape(states, [-1, states.shape[-1]])

@@ -1,0 +1,150 @@
+"""Shows the contents of a data set and verifies every byte of it.
+
+python -m txl_tf.inspect data/wt103
+"""
+
+import itertools
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from absl import flags
+from tqdm import tqdm
+
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
+from txl_tf.data.records.reading import Records, Split, open_records, verify_records
+
+_N_TOKENS = 2**22  # read at a time
+_N_SYMBOLS = 8
+_WIDTH = 96
+
+
+def main(argv: list[str] = sys.argv) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(__doc__, define_flags(), inspect_records, argv, positional="data_dir")
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, before parsing."""
+    options = flags.FlagValues()
+    define_flag(
+        options, "data_dir", str, None, "Folder of the records.", required=True, is_path=True
+    )
+    define_flag(options, "split", str, None, "Split to show the beginning of. [default: the first]")
+    define_flag(options, "lines", int, 5, "Number of lines to show.", lower_bound=0)
+    define_flag(options, "verify", bool, True, "Read all tokens and verify all checksums.")
+    return options
+
+
+def inspect_records(options: flags.FlagValues) -> None:
+    """Prints the contents of the data set.
+
+    Raises:
+        RecordError: If the data set is missing or damaged, or has no such split.
+    """
+    records = open_records(options.data_dir)
+    sample = records.split(options.split or records.splits[0])
+    if options.verify:
+        verify_records(options.data_dir)
+    for line in describe_records(records):
+        print(line)
+    print()
+    rows = [describe_split(records, name, count=options.verify) for name in records.splits]
+    for line in format_table(rows):
+        print(line)
+    if options.lines:
+        print(f"\n{sample.name} begins:")
+        for line in decode_lines(records, sample, options.lines):
+            print(f"  {line}")
+    print()
+    if options.verify:
+        print("All checksums are correct.")
+    else:
+        print("Tokens and checksums were not verified (--verify=false).")
+
+
+def describe_records(records: Records) -> Iterator[str]:
+    """Yields lines that describe the data set as a whole."""
+    vocabulary = records.vocabulary
+    yield f"{records.data_dir}: {records.dataset}"
+    arguments = records.made_from.get("arguments", {})
+    yield from textwrap.wrap(
+        "made with " + ", ".join(f"{name}={value}" for name, value in arguments.items() if value),
+        _WIDTH,
+        subsequent_indent="  ",
+    )
+    options = {
+        name: getattr(vocabulary, name)
+        for name in ("space", "unknown", "lower_case", "line_start", "line_end")
+    }
+    notes = "".join(f", {name}={value!r}" for name, value in options.items() if value)
+    yield f"vocabulary: {len(vocabulary):,} {vocabulary.level}s{notes}"
+    symbols: Sequence[str | bytes] = vocabulary.symbols
+    if vocabulary.level == "byte":
+        symbols = [bytes([int(symbol)]) for symbol in vocabulary.symbols]
+    head = [repr(symbol) for symbol in symbols[:_N_SYMBOLS]]
+    tail = [repr(symbol) for symbol in symbols[_N_SYMBOLS:][-_N_SYMBOLS:]]
+    yield from textwrap.wrap(
+        f"symbols: {' '.join(head)} ... {' '.join(tail)}", _WIDTH, subsequent_indent="  "
+    )
+    if records.cutoffs:
+        yield f"cutoffs: {', '.join(f'{cutoff:,}' for cutoff in records.cutoffs)}"
+
+
+def describe_split(records: Records, name: str, *, count: bool) -> dict[str, str]:
+    """Returns the table row of a split; with `count`, all tokens are read to count symbols."""
+    split = records.split(name)
+    row = {
+        "split": name,
+        "tokens": f"{len(split):,}",
+        "documents": f"{records.n_documents(name):,}",
+        "file bytes": f"{records.n_bytes(name):,}",
+    }
+    if count:
+        counts = count_ids(split, len(records.vocabulary))
+        row["symbols used"] = f"{np.count_nonzero(counts):,}"
+        unknown = records.vocabulary.unknown
+        if unknown is not None:
+            share = counts[records.vocabulary.symbols.index(unknown)] / max(len(split), 1)
+            row["unknown"] = f"{share:.3%}"
+    return row
+
+
+def count_ids(split: Split, n_symbols: int) -> np.ndarray:
+    """Returns the number of occurrences of each id in a split, (n_symbols,) int64."""
+    counts = np.zeros(n_symbols, np.int64)
+    with tqdm(total=len(split), desc=split.name, unit_scale=True, disable=None, leave=False) as bar:
+        for start in range(0, len(split), _N_TOKENS):
+            ids = split.read(start, min(start + _N_TOKENS, len(split)))
+            counts += np.bincount(ids, minlength=n_symbols)
+            bar.update(len(ids))
+    return counts
+
+
+def format_table(rows: list[dict[str, str]]) -> Iterator[str]:
+    """Yields the lines of a table; the first column is left-aligned, the others right-aligned."""
+    names = list(rows[0])
+    cells = [names, *(list(row.values()) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        first, *others = (
+            cell.ljust(width) if index == 0 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        yield "  ".join([first, *others])
+
+
+def decode_lines(records: Records, split: Split, n_lines: int) -> list[str]:
+    """Returns the first `n_lines` lines of a split as text; long lines are wrapped."""
+    ids = split.read(0, min(len(split), n_lines * _WIDTH))
+    text = records.vocabulary.decode(ids)
+    lines = itertools.chain.from_iterable(
+        textwrap.wrap(line, _WIDTH - 2, drop_whitespace=False) or [""] for line in text.split("\n")
+    )
+    return list(itertools.islice(lines, n_lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Chains of element-wise operations, which a compiler can fuse one by one.
+
+XLA fuses a chain of element-wise operations into a few loops, but on CPUs it multiplies matrices
+slower than TensorFlow's own kernels (oneDNN), most of all in bfloat16. So an engine can take over:
+it compiles the chains, and computes the products between them by its own kernels. A chain is
+compiled once for all layers, so this also starts sooner than the compilation of a whole step.
+"""
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Engine(NamedTuple):
+    """The functions that compute chains and products.
+
+    Args:
+        compile: Takes a function of tensors and its tensors, and returns its compiled form for
+            tensors of these shapes and dtypes.
+        multiply: The product of two batches of matrices; see
+            `txl_tf.layers.fused.matrix_products.multiply`.
+    """
+
+    compile: Callable[..., Callable[..., Any]]
+    multiply: Callable[..., Any]
+
+
+_engine: contextvars.ContextVar[Engine | None] = contextvars.ContextVar("engine", default=None)
+
+
+def get_engine() -> Engine | None:
+    """Returns the engine in use; `None` if chains and products are ordinary operations."""
+    return _engine.get()
+
+
+@contextlib.contextmanager
+def use_engine(engine: Engine):
+    """Lets an engine compute what is called within a `with` block."""
+    token = _engine.set(engine)
+    try:
+        yield
+    finally:
+        _engine.reset(token)
+
+
+def chain(function):
+    """Marks a function of tensors as a chain. With an engine, no gradient flows through it.
+
+    Args:
+        function: Takes tensors or `None` by position and hashable settings by name. Returns one or
+            several tensors. It must not close over tensors.
+
+    Returns:
+        A function with the same arguments and values.
+    """
+    compiled = {}
+
+    @functools.wraps(function)
+    def call(*tensors, **settings):
+        engine = get_engine()
+        if engine is None:
+            return function(*tensors, **settings)
+        is_given = [tensor is not None for tensor in tensors]
+        given = [tensor for tensor in tensors if tensor is not None]
+        shapes = [(tensor.dtype, *tensor.shape) for tensor in given]
+        key = (engine, *is_given, *shapes, *sorted(settings.items()))
+        if key not in compiled:
+
+            def compute(*given):
+                remaining = iter(given)
+                return function(*(next(remaining) if x else None for x in is_given), **settings)
+
+            compiled[key] = engine.compile(compute, given)
+        return compiled[key](*given)
+
+    return call

@@ -1,0 +1,104 @@
+"""Matrix products in the forms that are fast on CPUs."""
+
+import math
+
+from keras import ops
+
+from txl_tf.layers.fused.fusion import get_engine
+
+_MAX_PARTS = 4
+_LOWEST = -3e38  # below every product, and finite, so that compilers keep the maximum
+_MIN_SIZE = 2**18  # entries of a kernel; below, the synchronisation of threads costs more
+
+
+def multiply(left, right, *, transpose_left=False, transpose_right=False):
+    """Returns the product of two batches of matrices.
+
+    Args:
+        left: (..., K, L), or (..., L, K) to transpose.
+        right: (..., L, P), or (..., P, L) to transpose; the same batch axes and dtype.
+        transpose_left: Whether to transpose the matrices of `left`.
+        transpose_right: Whether to transpose the matrices of `right`.
+
+    Returns:
+        (..., K, P).
+
+    >>> left, right = ops.ones((2, 5, 3)), ops.ones((2, 5, 7))
+    >>> multiply(left, right, transpose_left=True).shape == (2, 3, 7)
+    True
+    """
+    if engine := get_engine():
+        return engine.multiply(left, right, transpose_left, transpose_right)
+    left, right = (
+        ops.swapaxes(matrices, -1, -2) if transposes else matrices
+        for matrices, transposes in ((left, transpose_left), (right, transpose_right))
+    )
+    return ops.matmul(left, right)
+
+
+def matmul_rows(rows, kernel):
+    """Returns `rows @ kernel`; for a single row, the sum over K is split into a batch of sums.
+
+    XLA for CPU computes a product of a vector and a matrix on one thread if an addition follows,
+    so it uses the memory bandwidth of one core. It gives batched products to all threads.
+
+    Args:
+        rows: (..., K).
+        kernel: (K, L), a weight or tensor of any dtype, or a `PackedKernel`.
+
+    Returns:
+        (..., L) of the dtype of `rows`.
+
+    >>> matmul_rows(ops.ones((2, 3, 5)), ops.ones((5, 7))).shape == (2, 3, 7)
+    True
+    """
+    if hasattr(kernel, "multiply"):  # packed
+        return kernel.multiply(rows)
+    kernel = ops.cast(kernel, rows.dtype)
+    *batch, width = ops.shape(rows)
+    n_columns = kernel.shape[-1]
+    n_parts = math.gcd(kernel.shape[0], _MAX_PARTS)
+    if not _is_single(rows) or n_parts == 1 or kernel.shape[0] * n_columns < _MIN_SIZE:
+        products = ops.matmul(ops.reshape(rows, (-1, width)), kernel)
+        return ops.reshape(products, (*batch, n_columns))
+    rows = ops.reshape(rows, (n_parts, 1, width // n_parts))
+    kernel = ops.reshape(kernel, (n_parts, width // n_parts, n_columns))
+    return ops.reshape(ops.sum(ops.matmul(rows, kernel), axis=0), (*batch, n_columns))
+
+
+def matmul_rows_transposed(rows, kernel):
+    """Returns `rows @ kernel^T`; for a single row, `kernel @ row^T`.
+
+    Otherwise XLA for CPU first copies the kernel into another layout, 16 times the work.
+
+    Args:
+        rows: (..., K).
+        kernel: (L, K), a weight or tensor of any dtype, or a `PackedKernel`.
+
+    Returns:
+        (..., L) of the dtype of `rows`.
+
+    >>> matmul_rows_transposed(ops.ones((2, 3, 5)), ops.ones((7, 5))).shape == (2, 3, 7)
+    True
+    """
+    if hasattr(kernel, "multiply"):  # packed
+        return kernel.multiply(rows)
+    kernel = ops.cast(kernel, rows.dtype)
+    if not _is_single(rows):
+        return ops.matmul(rows, ops.transpose(kernel))
+    *batch, width = rows.shape
+    products = ops.matmul(kernel, ops.reshape(rows, (width, 1)))
+    return keep_apart(ops.reshape(products, (*batch, kernel.shape[0])))
+
+
+def keep_apart(products):
+    """Returns products unchanged, by an operation that XLA does not fuse with them.
+
+    XLA for CPU would fuse an addition that follows with a product of a vector and a matrix, and
+    compute both on one thread.
+    """
+    return ops.maximum(products, _LOWEST)
+
+
+def _is_single(rows):
+    return all(size == 1 for size in rows.shape[:-1])

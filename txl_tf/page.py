@@ -1,0 +1,209 @@
+"""Writes a text as a page: surprisal of each token, likely alternatives, and where heads look.
+
+python -m txl_tf.page --run runs/text8 a.txt --out page.html
+python -m txl_tf.page --run runs/text8 --split test --start 5000 --out page.html
+"""
+
+import functools
+import sys
+from typing import TYPE_CHECKING, NamedTuple, get_args
+
+import numpy as np
+from absl import flags
+
+from txl_tf.cli.config_flags import define_span_flags, override_evaluation
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
+from txl_tf.cli.records_flags import define_records_flag, open_run_records
+from txl_tf.cli.run_flags import (
+    check_out_files,
+    check_run,
+    define_mask_flag,
+    define_precision_flag,
+    define_run_flags,
+)
+from txl_tf.data.text.text_files import EncodingErrors, StandardInput, TextSource, find_files
+from txl_tf.errors import UserError
+
+if TYPE_CHECKING:
+    from txl_tf.data.text.vocabulary import Vocabulary
+    from txl_tf.language_model import LanguageModel
+
+_MAX_BYTES = 2**28
+
+
+class _Text(NamedTuple):
+    """The text of a page: where it comes from, and its ids (n,) int32."""
+
+    source: str
+    ids: np.ndarray
+
+
+def main(argv: list[str] = sys.argv) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(__doc__, define_flags(), write_page, argv, rest="file")
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, before parsing."""
+    options = flags.FlagValues()
+    define = functools.partial(define_flag, options)
+    define_run_flags(options)
+    text = "Text file; the name of the flag may be omitted. A dash is standard input."
+    define("file", str, [], f"{text} [default: -]", is_path=True, multiple=True)
+    text = "Treatment of bytes that are not UTF-8: an error, or a replacement character."
+    define("encoding_errors", str, "strict", text, choices=get_args(EncodingErrors))
+    define("split", str, None, "Split to read instead of a file.")
+    define_records_flag(options)
+    text = "Position of the first token to read. The memory is empty there."
+    define("start", int, 0, text, lower_bound=0)
+    define("tokens", int, 10_000, "Largest number of tokens to read.", lower_bound=2)
+    text = "Number of likeliest alternatives for each token."
+    define("alternatives", int, 5, text, lower_bound=1)
+    text = "Heads whose attention the page holds, as LAYER.HEAD from 0. [default: all]"
+    define("heads", list, None, text)
+    text = "Number of tokens with the largest weights that the page holds for each head."
+    define("keys", int, 8, text, lower_bound=1)
+    define_span_flags(options, "as the run is evaluated")
+    define_mask_flag(options)
+    define_precision_flag(options)
+    define("out", str, None, "File for the page.", required=True, is_path=True)
+    return options
+
+
+def write_page(options: flags.FlagValues) -> None:
+    """Reads a text with a run and writes the page.
+
+    Raises:
+        flags.Error: If flags contradict each other.
+        UserError: If there is no run, or the text cannot be read or is too short.
+    """
+    _check_flags(options)
+
+    check_run(options.run)
+
+    from txl_tf.apps.pages.text_page import estimate_size
+    from txl_tf.apps.pages.text_reading import TextReader
+    from txl_tf.architecture import check_transformer
+    from txl_tf.experiments.attention_stretch import parse_heads
+    from txl_tf.experiments.text_attention import Head
+    from txl_tf.language_model import load
+    from txl_tf.runs.files import write_text
+    from txl_tf.scoring.metrics import format_score
+    from txl_tf.scoring.progress import Bar
+
+    lm = load(options.run, checkpoint=options.checkpoint, precision=options.precision)
+    check_transformer(lm.config, "an analysis of attention")
+    config, evaluation = lm.config, override_evaluation(lm.evaluation, options)
+    heads = sorted(set(parse_heads(options.heads or [], config)))
+    if options.heads is None:
+        heads = [Head(*index) for index in np.ndindex(config.n_layer, config.n_head)]
+    vocabulary, text = _read_split(options) if options.split else _read_text(options, lm)
+    size = estimate_size(len(text.ids), len(heads), options.keys)
+    if size > _MAX_BYTES:
+        raise UserError(
+            f"the attention of {len(text.ids):,} tokens in {len(heads)} heads would take "
+            f"{size / 2**20:,.0f} MiB in the page, and at most {_MAX_BYTES / 2**20:.0f} MiB are "
+            "allowed: choose fewer --heads, --keys or --tokens"
+        )
+    reader = TextReader(
+        lm,
+        heads,
+        run=options.run,
+        vocabulary=vocabulary,
+        evaluation=evaluation,
+        n_alternatives=options.alternatives,
+        n_keys=options.keys,
+        mask_empty_memory=options.mask_empty_memory,
+    )
+    with Bar("reading", total=len(text.ids) - 1, unit="token", leave=False) as bar:
+        score, page = reader.read(text.ids, text.source, report=bar.update)
+    write_text(options.out, page)
+    print(f"{text.source}: {format_score(score)}")
+    print(f"Wrote {options.out}, {len(page.encode()) / 1e6:,.1f} MB")
+
+
+def _check_flags(options: flags.FlagValues) -> None:
+    """Checks the flags that do not depend on the run.
+
+    Raises:
+        flags.Error: If flags contradict each other.
+        UserError: If the page cannot be written.
+    """
+    if options.split and options.file:
+        raise flags.Error("--split and a file exclude each other")
+    if len(options.file) > 1:
+        raise flags.Error(f"one file is expected. Received: {' '.join(options.file)}")
+    if options["data_dir"].present and not options.split:
+        raise flags.Error("--data_dir needs --split")
+    check_out_files(options, "out")
+
+
+def _read_split(options: flags.FlagValues) -> tuple["Vocabulary", _Text]:
+    """Returns the stretch of a split, and the vocabulary of the split.
+
+    Raises:
+        UserError: If there is no such split, or it does not fit the run.
+    """
+    from txl_tf.runs.folder import read_run_config
+    from txl_tf.scoring.checkpoints import check_data
+
+    records = open_run_records(options.run, options.data_dir)
+    check_data(records, read_run_config(options.run), model_dir=options.run, split=options.split)
+    tokens = records.split(options.split)
+    _check_start(options.start, len(tokens), f"split {options.split}")
+    start = options.start
+    stop = min(start + options.tokens, len(tokens))
+    source = f"{records.dataset}, split {options.split}"
+    text = _Text(
+        f"{source}, tokens {start:,} to {stop - 1:,} of {len(tokens):,}", tokens.read(start, stop)
+    )
+    return records.vocabulary, text
+
+
+def _read_text(options: flags.FlagValues, lm: "LanguageModel") -> tuple["Vocabulary", _Text]:
+    """Returns the stretch of a file, and the vocabulary of the run.
+
+    Raises:
+        UserError: If the file cannot be read or encoded.
+    """
+    from txl_tf.scoring.text_chunks import read_file
+
+    if lm.vocabulary is None:
+        raise UserError(f"`{options.run}` has no vocabulary: it cannot encode texts")
+    name = (options.file or ["-"])[0]
+    files = (StandardInput(),) if name == "-" else find_files([name])
+    if len(files) > 1:
+        raise UserError(f"a page shows one text. Received: {name}, {len(files)} texts")
+    source = TextSource(files, lm.vocabulary.level, options.encoding_errors)
+    stop = options.start + options.tokens
+    taken, n_taken, is_cut = [], 0, False
+    for chunk in read_file(source, lm.vocabulary):
+        taken.append(chunk.ids)
+        n_taken += len(chunk.ids)
+        if n_taken > stop:
+            is_cut = True
+            break
+    _check_start(options.start, n_taken, str(files[0]))
+    ids = np.concatenate([np.zeros(0, np.int32), *taken])[options.start : stop]
+    part = f", {len(ids):,} tokens"
+    if options.start or is_cut:
+        part = f", tokens {options.start:,} to {options.start + len(ids) - 1:,}"
+    return lm.vocabulary, _Text(f"{files[0]}{part}", ids)
+
+
+def _check_start(start: int, n_tokens: int, name: str) -> None:
+    """Checks that a page would show at least two tokens, which it needs.
+
+    Raises:
+        UserError: If it would not.
+    """
+    if start > n_tokens - 2:
+        raise UserError(
+            f"{name} has {n_tokens:,} tokens, and a page needs 2 of them from --start on. "
+            f"Received: --start={start}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

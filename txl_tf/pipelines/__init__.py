@@ -1,1 +1,0 @@
-"""Preparing and scoring as Apache Beam pipelines; the only part that knows Beam."""

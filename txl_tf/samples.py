@@ -1,0 +1,240 @@
+"""Continues contexts drawn from a split and shows them beside what really followed (appendix E).
+
+python -m txl_tf.samples --run runs/wt103 --html samples.html
+"""
+
+import io
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from absl import flags
+
+from txl_tf.apps.pages.samples_page import Job, Sample, make_page
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
+from txl_tf.cli.records_flags import define_records_flag, open_run_records
+from txl_tf.cli.run_flags import (
+    check_out_files,
+    check_run,
+    check_seeds,
+    define_candidate_flags,
+    define_draft_flag,
+    define_precision_flag,
+    define_run_flags,
+    define_seed_flags,
+)
+from txl_tf.data.lanes.training_lanes import Tokens
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.wikitext import detokenize_continuation, detokenize_wikitext, is_wikitext
+from txl_tf.errors import UserError
+
+if TYPE_CHECKING:
+    from txl_tf.language_model import LanguageModel
+
+_SETTINGS = ("length", "samples", "temperature", "top_k", "seed", "precision", "draft_len")
+
+
+def main(argv: list[str] = sys.argv) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    return run_program(__doc__, define_flags(), show_samples, argv, positional="run")
+
+
+def define_flags() -> flags.FlagValues:
+    """Returns the flags of the program, before parsing."""
+    options = flags.FlagValues()
+    define_run_flags(options)
+    define_records_flag(options)
+    define_flag(options, "split", str, "test", "Split to draw the contexts from.")
+    context_help = "Number of tokens of each context."
+    define_flag(options, "context_len", int, 512, context_help, lower_bound=1)
+    length_help = "Number of tokens to generate, and of the text that really followed."
+    define_flag(options, "length", int, 500, length_help, lower_bound=1)
+    define_candidate_flags(options, temperature=1.0)  # as in the paper
+    define_seed_flags(options, samples=3)
+    define_draft_flag(options)
+    define_precision_flag(options)
+    html_help = "File for a page with the three texts of each sample beside each other."
+    define_flag(options, "html", str, None, html_help, is_path=True)
+    json_help = "File for the samples as a JSON object."
+    define_flag(options, "json", str, None, json_help, is_path=True)
+    return options
+
+
+def show_samples(options: flags.FlagValues) -> None:
+    """Prints samples one by one, and adds each to the files that the flags name.
+
+    Raises:
+        flags.Error: If flags contradict each other.
+        UserError: If there is no run, it has no such split, or the split is too short.
+    """
+    _check_flags(options)
+
+    check_run(options.run)
+    records = open_run_records(options.run, options.data_dir)
+
+    from txl_tf.architecture import check_transformer
+    from txl_tf.language_model import load
+    from txl_tf.runs.files import write_json, write_text
+    from txl_tf.runs.folder import read_run_config
+    from txl_tf.scoring.checkpoints import check_data, describe_span
+
+    config = read_run_config(options.run)
+    check_transformer(config.model, "generation")
+    check_data(records, config, model_dir=options.run, split=options.split)
+    tokens = records.split(options.split)
+    starts = draw_starts(len(tokens), options)
+    lm = load(options.run, checkpoint=options.checkpoint, precision=options.precision)
+    job = Job(
+        run=options.run,
+        step=lm.step,
+        span=describe_span(lm.evaluation),
+        dataset=records.dataset,
+        level=records.vocabulary.level,
+        split=options.split,
+        split_tokens=len(tokens),
+        context_len=options.context_len,
+        settings={name: options[name].value for name in _SETTINGS},
+    )
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # the terminal may lack some characters
+    for name, value in job.describe():
+        print(f"{name:<10}  {value}")
+    samples: list[Sample] = []
+    for sample in draw_samples(lm, tokens, records.vocabulary, starts, options):
+        samples.append(sample)
+        print(format_sample(job, sample, len(samples)))
+        if options.json:
+            listed = [item._asdict() for item in samples]
+            write_json(options.json, {**job._asdict(), "samples": listed})
+        if options.html:
+            write_text(options.html, make_page(job, samples))
+
+
+def draw_starts(n_tokens: int, options: flags.FlagValues) -> list[int]:
+    """Returns the position at which each context begins.
+
+    All positions that leave room for the context and the text after it are equally likely. With
+    more samples, the first positions stay the same.
+
+    Args:
+        n_tokens: The number of tokens of the split.
+        options: The flags.
+
+    Raises:
+        UserError: If the split is too short.
+    """
+    n_needed = options.context_len + options.length
+    if n_tokens < n_needed:
+        raise UserError(
+            f"split {options.split} must hold at least --context_len + --length tokens. Received: "
+            f"{n_tokens:,} tokens, --context_len={options.context_len} --length={options.length}"
+        )
+    rng = np.random.default_rng(options.seed)
+    return [int(rng.integers(n_tokens - n_needed + 1)) for _ in range(options.samples)]
+
+
+def draw_samples(
+    lm: "LanguageModel",
+    tokens: Tokens,
+    vocabulary: Vocabulary,
+    starts: list[int],
+    options: flags.FlagValues,
+) -> Iterator[Sample]:
+    """Yields a sample for each context.
+
+    The model reads the ids of the context, not its text: encoding a text again could give others.
+    After Ctrl-C, the sample in progress is yielded with the tokens that have been drawn.
+
+    Args:
+        lm: The model.
+        tokens: The split.
+        vocabulary: The vocabulary of the split.
+        starts: The position at which each context begins.
+        options: The flags.
+
+    Raises:
+        KeyboardInterrupt: After the last sample, if the user has interrupted it.
+    """
+    from txl_tf.scoring.progress import Bar
+
+    is_interrupted = False
+    for index, start in enumerate(starts):
+        seed, stop = options.seed + index, start + options.context_len
+        context = tokens.read(start, stop)
+        drawn = context[:0]
+        with Bar("generating", total=options.length, unit="token", leave=False) as bar:
+            try:
+                session = lm.start(
+                    [context],
+                    seed=seed,
+                    temperature=options.temperature,
+                    top_k=options.top_k or None,
+                    draft_len=options.draft_len,
+                )
+                for _ in session.draw_pieces(options.length):
+                    drawn = np.asarray(session.added[0])
+                    bar.update(len(drawn) - bar.n)
+            except KeyboardInterrupt:
+                is_interrupted = True
+        if len(drawn):
+            reference = tokens.read(stop, stop + len(drawn))
+            yield make_sample(vocabulary, start, seed, context, drawn, reference)
+        if is_interrupted:
+            raise KeyboardInterrupt
+
+
+def make_sample(
+    vocabulary: Vocabulary,
+    start: int,
+    seed: int,
+    context: np.ndarray,
+    generated: np.ndarray,
+    reference: np.ndarray,
+) -> Sample:
+    """Returns a sample with readable texts.
+
+    Args:
+        vocabulary: The vocabulary.
+        start: The position of the context.
+        seed: The seed of the generation.
+        context: (n,) int32, the ids of the context.
+        generated: (k,) int32, the generated ids.
+        reference: (k,) int32, the ids that really followed.
+    """
+    before, drawn, followed = (
+        # A lone surrogate, which level char allows, cannot be written to a file.
+        vocabulary.decode(ids).encode("utf-8", errors="replace").decode("utf-8")
+        for ids in (context, generated, reference)
+    )
+    if is_wikitext(vocabulary.symbols):
+        drawn, followed = (
+            detokenize_continuation(before, text, keep_headings=True).lstrip(" ")
+            for text in (drawn, followed)
+        )
+        before = detokenize_wikitext(before, keep_headings=True)
+    return Sample(start, seed, before, drawn, followed, generated.tolist())
+
+
+def format_sample(job: Job, sample: Sample, number: int) -> str:
+    """Returns a sample as text, its three parts one after the other."""
+    parts = [f"--- {name}, {length}\n{text}" for name, length, text in job.list_texts(sample)]
+    return "\n".join([f"\n=== Sample {number}: {job.locate(sample)}", *parts])
+
+
+def _check_flags(options: flags.FlagValues) -> None:
+    """Checks the flags that do not depend on the run.
+
+    Raises:
+        flags.Error: If the last seed is too large, or two files are the same.
+        UserError: If a file cannot be written.
+    """
+    check_seeds(options)
+    if options.html and options.html == options.json:
+        raise flags.Error(f"--html and --json must name two files. Received: {options.html}")
+    check_out_files(options, "html", "json")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,285 @@
+"""The evaluation of a run's checkpoints."""
+
+import os
+import sys
+from typing import Any, NamedTuple
+
+from txl_tf.architecture import make_model
+from txl_tf.config import EvalConfig
+from txl_tf.config.dynamic import DynamicConfig
+from txl_tf.data.lanes.sliding_windows import AnyLanes
+from txl_tf.data.records.reading import Records
+from txl_tf.errors import UserError
+from txl_tf.model import SegmentModel
+from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
+from txl_tf.runs.checkpoint_reader import load_weights
+from txl_tf.runs.files import append_json_line
+from txl_tf.runs.folder import EVALUATIONS_NAME, RunConfig, check_vocabulary, read_run_vocabulary
+from txl_tf.scoring.evaluator import Evaluator
+from txl_tf.scoring.metrics import Score, describe_unknown, format_score, make_score_record
+from txl_tf.scoring.progress import ScoreBar
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint whose weights were loaded.
+
+    Args:
+        path: Its path.
+        step: Its step.
+        is_averaged: Whether the averaged weights were loaded.
+        precision: The dtype of the kernels, one of `KERNEL_DTYPES`.
+    """
+
+    path: str
+    step: int
+    is_averaged: bool
+    precision: str = "float32"
+
+
+def load_checkpoint(model: SegmentModel, path: str, *, use_ema: bool = True) -> Checkpoint:
+    """Loads the weights of a checkpoint into a model of its shape.
+
+    Args:
+        model: The model.
+        path: The path of the checkpoint.
+        use_ema: Whether to use the averaged weights if the checkpoint has them.
+
+    Raises:
+        UserError: If the checkpoint cannot be read or belongs to another model.
+    """
+    return Checkpoint(path, read_step(path), load_weights(model, path, use_ema=use_ema))
+
+
+class Outcome(NamedTuple):
+    """The result of an evaluation of a checkpoint.
+
+    Args:
+        score: The score.
+        split: The name of the split.
+        checkpoint: The checkpoint.
+        lanes: The lanes of the split.
+        config: The config of the evaluation.
+        dynamic: The rule of a dynamic evaluation; `None` for an ordinary one.
+        seconds: The duration, including compilation.
+        n_resumed_tokens: The number of tokens that an interrupted evaluation had scored before.
+    """
+
+    score: Score
+    split: str
+    checkpoint: Checkpoint
+    lanes: AnyLanes
+    config: EvalConfig
+    dynamic: DynamicConfig | None
+    seconds: float
+    n_resumed_tokens: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every token of the split but the first was scored."""
+        return self.score.tokens == self.lanes.n_targets + self.lanes.n_left_out
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The number of tokens scored per second of the duration."""
+        return (self.score.tokens - self.n_resumed_tokens) / self.seconds
+
+    def make_record(self) -> dict[str, Any]:
+        """Returns the score and the settings of the evaluation, for `evaluations.jsonl`."""
+        return {
+            "split": self.split,
+            "is_whole": self.is_whole,
+            "checkpoint": self.checkpoint.path,
+            "is_averaged": self.checkpoint.is_averaged,
+            "precision": self.checkpoint.precision,
+            "step": self.checkpoint.step,
+            **make_score_record(self.score),
+            "evaluation": self.config.to_json(),
+            "lanes": self.lanes.n_lanes,
+            "warm_len": self.lanes.warm_len,  # tokens that warm each lane
+            "as_release": self.lanes.drop_rest,  # counted as the 2019 release does
+            "stride": self.lanes.stride,  # of sliding windows
+            "dynamic": self.dynamic and self.dynamic.to_json(),
+        }
+
+
+def evaluate_checkpoints(
+    records: Records,
+    config: RunConfig,
+    *,
+    model_dir: str,
+    split: str,
+    checkpoint: str | None = None,
+    first_step: int | None = None,
+    max_segments: int | None = None,
+    use_ema: bool = True,
+    jit: str = "auto",
+) -> list[Score]:
+    """Evaluates checkpoints of a run, prints their scores and appends them to `evaluations.jsonl`.
+
+    Args:
+        records: The data set.
+        config: The config of the run.
+        model_dir: The run folder.
+        split: The split to score.
+        checkpoint: The checkpoint, as in `find_checkpoint`; `None` for the newest.
+        first_step: Evaluate every checkpoint from this step on.
+        max_segments: The number of segments of each lane to score; `None` for all.
+        use_ema: Whether to use the averaged weights of checkpoints that have them.
+        jit: How much of the model XLA compiles; one of `JIT_MODES`.
+
+    Returns:
+        The scores, in the order of the steps.
+
+    Raises:
+        UserError: If the run has another vocabulary or model, there is no such checkpoint, the
+            split has no document boundaries but needs them, or a record is damaged.
+    """
+    check_data(records, config, model_dir=model_dir, split=split)
+    if first_step is None:
+        checkpoints = [find_checkpoint(model_dir, checkpoint)]
+    else:
+        checkpoints = [path for step, path in list_checkpoints(model_dir) if step >= first_step]
+        if not checkpoints:
+            raise UserError(f"`{model_dir}` holds no checkpoint from step {first_step} on")
+    evaluator = Evaluator(
+        make_model(config.model),
+        config.evaluation,
+        vocabulary=records.vocabulary,
+        jit=jit,
+    )
+    lanes = evaluator.cut_lanes(records.split(split))
+    print(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
+    scores = []
+    for path in checkpoints:
+        outcome = score_checkpoint(
+            evaluator,
+            lanes,
+            load_checkpoint(evaluator.model, path, use_ema=use_ema),
+            model_dir=model_dir,
+            split=split,
+            max_segments=max_segments,
+        )
+        n_tokens = None if outcome.is_whole else lanes.n_targets
+        weights = ", averaged weights" if outcome.checkpoint.is_averaged else ""
+        found = f"{format_score(outcome.score, n_tokens)} | {lanes.describe()}"
+        print(f"{split} at step {outcome.checkpoint.step}{weights}: {found}")
+        warn_of_unknown(outcome.score, records)
+        scores.append(outcome.score)
+    return scores
+
+
+def score_checkpoint(
+    evaluator: Evaluator,
+    lanes: AnyLanes,
+    checkpoint: Checkpoint,
+    *,
+    model_dir: str,
+    split: str,
+    max_segments: int | None = None,
+) -> Outcome:
+    """Scores lanes with the weights of a checkpoint and appends the score to `evaluations.jsonl`.
+
+    Args:
+        evaluator: An evaluator of a model with the weights of the checkpoint.
+        lanes: The lanes of the split, cut by the evaluator.
+        checkpoint: The checkpoint, from `load_checkpoint`.
+        model_dir: The run folder.
+        split: The name of the split.
+        max_segments: The number of segments of each lane to score; `None` for all.
+
+    Raises:
+        UserError: If a record is damaged.
+    """
+    level = evaluator.vocabulary.level if evaluator.vocabulary else None
+    with ScoreBar(split, level) as bar:
+
+        def report(done: int, total: int, score: Score) -> None:
+            bar.show(done, total, score, evaluator.n_resumed_tokens)
+
+        score = evaluator.score_lanes(lanes, max_segments=max_segments, report=report)
+    outcome = Outcome(
+        score,
+        split,
+        checkpoint,
+        lanes,
+        evaluator.config,
+        evaluator.dynamic,
+        bar.seconds,
+        evaluator.n_resumed_tokens,
+    )
+    append_json_line(os.path.join(model_dir, EVALUATIONS_NAME), outcome.make_record())
+    return outcome
+
+
+def check_data(records: Records, config: RunConfig, *, model_dir: str, split: str) -> None:
+    """Checks that a run can be evaluated on a split.
+
+    Raises:
+        UserError: If the run has another vocabulary, there is no such split, or the split has no
+            document boundaries but needs them.
+    """
+    if read_run_vocabulary(model_dir) is not None:  # an import may know only ids
+        check_vocabulary(model_dir, records.vocabulary)
+    if records.n_token != config.model.n_token:
+        raise UserError(
+            f"the model of `{model_dir}` has {config.model.n_token} symbols; the records in "
+            f"{records.data_dir} have {records.n_token}"
+        )
+    records.split(split)  # raises if there is none
+    if config.evaluation.reset_at_documents:
+        check_documents(records, split)
+
+
+def check_documents(records: Records, split: str) -> None:
+    """Checks that a split has document boundaries.
+
+    Raises:
+        UserError: If it has none, or there is no such split.
+    """
+    records.split(split)  # raises if there is none
+    if not records.n_documents(split):
+        raise UserError(
+            "`reset_at_documents` needs a data set with document boundaries; "
+            f"{records.data_dir} has none in split {split}"
+        )
+
+
+def warn_of_unknown(score: Score, records: Records) -> None:
+    """Prints a warning to the standard error if any scored token is unknown."""
+    if score.n_unknown:
+        print(f"warning: {describe_unknown(score, records.vocabulary.unknown)}", file=sys.stderr)
+
+
+def describe_evaluation(config: EvalConfig, lanes: AnyLanes | None = None) -> str:
+    """Returns the settings of an evaluation as text.
+
+    Args:
+        config: Lanes, segment and span.
+        lanes: The lanes of the split, if they are known: the text then says how they start.
+
+    >>> describe_evaluation(EvalConfig(80, 2100, clamp_len=820, eval_batch_size=2))
+    'tgt_len 80, mem_len 2100, same_length false, clamp_len 820, 2 lanes'
+    """
+    reset = ", reset_at_documents true" if config.reset_at_documents else ""
+    n_lanes = config.eval_batch_size
+    counting = lanes.describe() if lanes is not None else f"{n_lanes} lane{'s' * (n_lanes > 1)}"
+    return f"{describe_span(config)}, {counting}{reset}"
+
+
+def describe_span(config: EvalConfig) -> str:
+    """Returns segment, span and temperature of an evaluation as text.
+
+    >>> describe_span(EvalConfig(80, 2100, clamp_len=820))
+    'tgt_len 80, mem_len 2100, same_length false, clamp_len 820'
+    >>> describe_span(EvalConfig(128, 1600, same_length=True, counts_self=True))
+    'tgt_len 128, mem_len 1600, same_length true, counts_self true, clamp_len -1'
+    >>> describe_span(EvalConfig(10, 0, temperature=1.08))
+    'tgt_len 10, mem_len 0, same_length false, clamp_len -1, temperature 1.08'
+    """
+    temperature = "" if config.temperature == 1 else f", temperature {config.temperature:g}"
+    own = ", counts_self true" if config.same_length and config.counts_self else ""
+    return (
+        f"tgt_len {config.tgt_len}, mem_len {config.mem_len}, "
+        f"same_length {str(config.same_length).lower()}{own}, clamp_len {config.clamp_len}"
+        f"{temperature}"
+    )

@@ -1,0 +1,177 @@
+"""The loss of a text in the published units, and the number of its unknown tokens."""
+
+import math
+from dataclasses import dataclass, replace
+
+from txl_tf.data.text.token_levels import CHARACTER_LEVELS
+
+
+@dataclass(frozen=True, repr=False)
+class Score:
+    """The loss of a split, of a text, or of several texts.
+
+    Args:
+        total_nats: The sum of -log p over the tokens.
+        tokens: The number of scored tokens.
+        level: The level of the vocabulary; `None` if it is not known.
+        n_unknown: The number of tokens that are the symbol for unknown tokens; `None` if the
+            vocabulary is not known.
+    """
+
+    total_nats: float
+    tokens: int
+    level: str | None = None
+    n_unknown: int | None = None
+
+    @property
+    def nats_per_token(self) -> float:
+        """The mean loss; NaN if no token was scored."""
+        return self.total_nats / self.tokens if self.tokens else math.nan
+
+    @property
+    def bits_per_token(self) -> float:
+        """The mean loss in bits, at any level."""
+        return self.nats_per_token / math.log(2)
+
+    @property
+    def bpc(self) -> float | None:
+        """Bits per character; at level "byte", bits per byte.
+
+        It is `None` if tokens are not characters, or if a token stands for an unknown character,
+        because the prediction of that character was not scored.
+        """
+        is_known = self.level in CHARACTER_LEVELS and not self.n_unknown
+        return self.bits_per_token if is_known else None
+
+    @property
+    def unknown_share(self) -> float | None:
+        """The share of unknown tokens; `None` if it is not known or no token was scored."""
+        if self.n_unknown is None or not self.tokens:
+            return None
+        return self.n_unknown / self.tokens
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of the mean loss; NaN if no token was scored."""
+        return compute_perplexity(self.nats_per_token)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {format_score(self)}>"
+
+    def add(self, nats: float, tokens: int, n_unknown: int) -> "Score":
+        """Returns the score with more tokens added, `n_unknown` of them unknown."""
+        return replace(
+            self,
+            total_nats=self.total_nats + nats,
+            tokens=self.tokens + tokens,
+            n_unknown=add_known(self.n_unknown, n_unknown),
+        )
+
+
+def add_known(a: int | None, b: int | None) -> int | None:
+    """Returns the sum of two counts; `None` if one of them is not known."""
+    return None if a is None or b is None else a + b
+
+
+def compute_perplexity(nats: float) -> float:
+    """Returns the exponential of a mean loss, capped at 700: `math.exp` raises from 710 on.
+
+    >>> compute_perplexity(0.0)
+    1.0
+    """
+    return math.exp(min(nats, 700.0))
+
+
+def name_measure(level: str | None) -> str:
+    """Returns the unit in which results at a vocabulary level are published."""
+    units = {"word": "perplexity", "byte": "bpc", "char": "bpc"}
+    return units.get(level or "", "bits per token")
+
+
+def name_bits(level: str | None) -> str:
+    """Returns the name of the bits per token in records.
+
+    >>> name_bits("byte"), name_bits("word"), name_bits(None)
+    ('bpc', 'bits_per_token', 'bits_per_token')
+    """
+    return "bpc" if level in CHARACTER_LEVELS else "bits_per_token"
+
+
+def make_bits_record(score: Score) -> dict[str, float | None]:
+    """Returns the bits of a score by name, for records.
+
+    The name is `bpc` for bytes and characters and `bits_per_token` for other tokens. If a
+    character was unknown, `bpc` is `None` and `bits_per_token` is added.
+    """
+    if name_bits(score.level) == "bpc":
+        rest = {"bits_per_token": score.bits_per_token} if score.bpc is None else {}
+        return {"bpc": score.bpc, **rest}
+    return {"bits_per_token": score.bits_per_token}
+
+
+def make_unknown_record(score: Score) -> dict[str, float | None]:
+    """Returns the number and the share of unknown tokens, for records."""
+    return {"unknown_tokens": score.n_unknown, "unknown_share": score.unknown_share}
+
+
+def format_unknown(score: Score) -> str:
+    """Returns the number and the share of unknown tokens as text."""
+    if score.unknown_share is None:
+        return "-"
+    return f"{score.n_unknown:,} ({score.unknown_share:.2%})"
+
+
+def describe_unknown(score: Score, symbol: str | None) -> str:
+    """Returns the warning about a score with unknown tokens.
+
+    Args:
+        score: The score.
+        symbol: The symbol for unknown tokens.
+    """
+    return (
+        f"{format_unknown(score)} of {score.tokens:,} scored tokens are {symbol}: their loss says "
+        "how well the model predicts that a token is unknown, not which token it is, so it is "
+        "lower than with a larger vocabulary; bits per byte and bits per character are left out"
+    )
+
+
+def name_losses(score: Score) -> dict[str, float | None]:
+    """Returns the mean loss in all units, by their names in logs and TensorBoard."""
+    return {
+        "loss_nats": score.nats_per_token,
+        **make_bits_record(score),
+        "perplexity": score.perplexity,
+    }
+
+
+def make_score_record(score: Score) -> dict[str, float | None]:
+    """Returns losses, tokens and unknown tokens of a score, for records."""
+    return {**name_losses(score), "tokens": score.tokens, **make_unknown_record(score)}
+
+
+def format_score(score: Score, n_tokens: int | None = None) -> str:
+    """Returns a score as one line of text.
+
+    Args:
+        score: The score.
+        n_tokens: The number of tokens of the split, if not all were scored.
+    """
+    cut = "" if n_tokens is None else f" of {n_tokens:,}"
+    bits = "bits per token" if score.bpc is None else "bpc"
+    unknown = f", {format_unknown(score)} unknown" if score.n_unknown else ""
+    return (
+        f"loss {score.nats_per_token:.4f} nats | {bits} {score.bits_per_token:.4f} | "
+        f"perplexity {score.perplexity:.5g} | {score.tokens:,.0f} tokens{cut}{unknown}"
+    )
+
+
+def format_measure(score: Score, level: str | None) -> str:
+    """Returns a score in the unit in which results at a vocabulary level are published.
+
+    >>> format_measure(Score(total_nats=30.0, tokens=10), "word")
+    'perplexity 20.086'
+    """
+    name = name_measure(level)
+    if name == "perplexity":
+        return f"{name} {score.perplexity:.5g}"
+    return f"{'bits per token' if score.n_unknown else name} {score.bits_per_token:.4f}"

@@ -1,0 +1,198 @@
+"""Texts in chunks of tokens, with the numbers of bytes and words that these stand for."""
+
+import re
+import reprlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from txl_tf.data.text.codec import Encoded
+from txl_tf.data.text.documents import DocumentFinder
+from txl_tf.data.text.text_files import Chunk, TextError, TextSource
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.words import WHITE_SPACE
+
+_SPACES = b" \t\n\r\v\f"
+_MAX_SEARCHED = 64  # characters of an unknown word that are searched for
+
+
+class TextName(NamedTuple):
+    """The name of a text.
+
+    Args:
+        source: The file of the text; empty if there is none.
+        number: The number of the line, document or text, from 1.
+    """
+
+    source: str
+    number: int
+
+
+class TextChunk(NamedTuple):
+    """Consecutive tokens of a text.
+
+    Args:
+        ids: (n,) int32.
+        n_bytes: The number of bytes that were encoded; `None` if only the ids are known.
+        n_words: The number of words that begin in the chunk, at level "word" that of the tokens;
+            `None` if only the ids are known.
+        first: The number of bytes of the first token, and the number of words within it.
+        begins: The name of the text that begins here; `None` if the chunk continues a text.
+    """
+
+    ids: np.ndarray
+    n_bytes: int | None
+    n_words: int | None
+    first: tuple[int, int]
+    begins: TextName | None
+
+
+def make_text_chunk(
+    vocabulary: Vocabulary,
+    ids: np.ndarray,
+    text: bytes,
+    begins: TextName | None,
+    *,
+    is_in_word: bool = False,
+) -> TextChunk:
+    """Returns a chunk of a text.
+
+    Args:
+        vocabulary: The vocabulary.
+        ids: (n,) int32, the encoded `text`.
+        text: UTF-8; any bytes at level "byte".
+        begins: See `TextChunk`.
+        is_in_word: Whether the text before the chunk ended inside a word.
+    """
+    continues_word = is_in_word and text[:1] not in _SPACES
+    n_words = len(ids) if vocabulary.level == "word" else len(text.split()) - continues_word
+    first = _measure_first(vocabulary, ids, text)
+    return TextChunk(ids, len(text), n_words, first, begins)
+
+
+def read_file(
+    source: TextSource,
+    vocabulary: Vocabulary,
+    finder: DocumentFinder | None = None,
+    *,
+    n_before: int = 0,
+) -> Iterator[TextChunk]:
+    """Yields the texts in a file, a few megabytes at a time.
+
+    Args:
+        source: The file.
+        vocabulary: The vocabulary.
+        finder: The rule for where texts begin; `None` if the whole file is one text, even an empty
+            one.
+        n_before: The number of texts in the file that begin before this range of it.
+
+    Raises:
+        UserError: If the file cannot be read, or contains a symbol that the vocabulary cannot
+            encode. The message names the line and the offset.
+    """
+    (file,) = source.files
+    number, n_bytes, n_lines = n_before, 0, 0
+    if finder is None:
+        yield make_text_chunk(vocabulary, np.zeros(0, np.int32), b"", TextName(str(file), 1))
+    is_in_word = False
+    for chunk in source.iterate_chunks():
+        offsets = np.zeros(0, np.int64) if finder is None else finder.find(chunk)
+        codec, text = vocabulary.codec, chunk.text
+        encoded = codec.encode(text, offsets, begins_line=chunk.begins_line)
+        if encoded.unknown and vocabulary.unknown is None:
+            line, offset, symbol = _find_unknown(vocabulary, encoded, chunk)
+            line += n_lines + file.count_lines_before()
+            offset += n_bytes + (file.start if file.continues else 0)
+            raise TextError(
+                f"`{file}`, line {line}, byte offset {offset}: {symbol} is "
+                f"not among the {len(vocabulary):,} {vocabulary.level}s of the vocabulary, which "
+                "has no symbol for unknown ones"
+            )
+        bounds = [0, *offsets.tolist(), len(text)]
+        first_ids = [0, *encoded.positions.tolist(), len(encoded.ids)]
+        for index in range(len(bounds) - 1):
+            begins = None
+            if index:
+                number += 1
+                begins = TextName(str(file), number)
+            start, stop = bounds[index : index + 2]
+            if index or stop:
+                ids = encoded.ids[first_ids[index] : first_ids[index + 1]]
+                piece = text[start:stop]
+                yield make_text_chunk(vocabulary, ids, piece, begins, is_in_word=is_in_word)
+                is_in_word = piece[-1:] not in _SPACES
+        n_bytes += len(text)
+        n_lines += text.count(b"\n")
+
+
+def split_texts(chunks: Iterable[TextChunk]) -> Iterator[Iterator[TextChunk]]:
+    """Yields the chunks of each text. Each text must be consumed before the next one.
+
+    Args:
+        chunks: The chunks of all texts, of which the first begins a text.
+    """
+    rest = iter(chunks)
+    following = next(rest, None)
+
+    def take_text(first: TextChunk) -> Iterator[TextChunk]:
+        nonlocal following
+        yield first
+        while (following := next(rest, None)) is not None and following.begins is None:
+            yield following
+
+    while following is not None:
+        yield take_text(following)
+
+
+def _measure_first(vocabulary: Vocabulary, ids: np.ndarray, text: bytes) -> tuple[int, int]:
+    """Returns the number of bytes of a text's first token, and of the words within it."""
+    if not len(ids):
+        return 0, 0
+    if vocabulary.level == "word":
+        return _measure_first_word(vocabulary, text), 1
+    if vocabulary.level == "subword":
+        n_bytes = len(vocabulary.decode_bytes(ids[:1]))
+    elif vocabulary.level == "char":
+        n_bytes = len(text[:4].decode("utf-8", errors="ignore")[:1].encode("utf-8"))
+    else:
+        n_bytes = 1
+    token, following = text[:n_bytes], text[n_bytes : n_bytes + 1]
+    is_cut = following not in _SPACES and token[-1:] not in _SPACES
+    return n_bytes, len(token.split()) - is_cut
+
+
+def _measure_first_word(vocabulary: Vocabulary, text: bytes) -> int:
+    """Returns the number of bytes of a text's first word, without the space around it."""
+    if vocabulary.line_start is not None:
+        return 0
+    if vocabulary.line_end is not None and text.lstrip(b" \t\r\v\f")[:1] == b"\n":
+        return 1
+    begin = text.split(None, 1)[0].decode("utf-8")
+    return len(next(filter(None, WHITE_SPACE.split(begin)), "").encode("utf-8"))
+
+
+def _find_unknown(vocabulary: Vocabulary, encoded: Encoded, chunk: Chunk) -> tuple[int, int, str]:
+    """Returns the line (from 1), the byte offset and the name of the first unknown symbol."""
+    text = chunk.text
+    index = int(encoded.ids.argmin())
+    if vocabulary.level == "byte":
+        return text.count(b"\n", 0, index) + 1, index, f"byte {text[index]}"
+    if vocabulary.level == "char":
+        characters = text.decode("utf-8")
+        offset = len(characters[:index].encode("utf-8"))
+        symbol = characters[index]
+        return text.count(b"\n", 0, offset) + 1, offset, f"{symbol!r} (U+{ord(symbol):04X})"
+    word = next(iter(encoded.unknown))
+    # The line is the last one whose first id does not come after the unknown one.
+    starts = np.array([0, *(np.flatnonzero(np.frombuffer(text, np.uint8) == 10) + 1)], np.int64)
+    starts = starts[starts < max(len(text), 1)]
+    positions = vocabulary.codec.encode(text, starts, begins_line=chunk.begins_line).positions
+    line = int(np.searchsorted(positions, index, side="right")) - 1
+    offset = int(starts[line])
+    begin = word[:_MAX_SEARCHED]  # a word may be megabytes long
+    end = rb"(?!\S)" if begin == word else rb""
+    pattern = rb"(?<!\S)" + re.escape(begin.encode("utf-8")) + end
+    # The vocabulary may convert texts to lower case.
+    found = re.compile(pattern, re.IGNORECASE).search(text, offset)
+    return line + 1, found.start() if found else offset, reprlib.repr(word)

@@ -1,1 +1,0 @@
-"""A server of SavedModels over HTTP and gRPC, with generation in sessions."""

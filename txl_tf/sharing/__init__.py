@@ -1,1 +1,0 @@
-"""Sharing models on the Hugging Face Hub."""
