@@ -41,12 +41,12 @@ def count_replicas(options: flags.FlagValues) -> int:
 def define_gpu_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing: those of training, and of its devices."""
     options = define_flags()
-    define = functools.partial(define_flag, options)
+    define = functools.partial(define_flag, options, section="Devices")
     define("num_gpus", int, None, "Number of GPUs to use. [default: all]", lower_bound=0)
     text = "Number of replicas on the CPU, to try out several replicas."
-    define("cpu_replicas", int, 1, text, lower_bound=1, upper_bound=MAX_CPU_REPLICAS)
+    define("cpu_replicas", int, 1, text, lower_bound=1, upper_bound=MAX_CPU_REPLICAS, rare=True)
     text = "Minutes to wait for the other hosts of the run; 0 for no limit."
-    define("connect_minutes", float, CONNECT_MINUTES, text, lower_bound=0)
+    define("connect_minutes", float, CONNECT_MINUTES, text, lower_bound=0, rare=True)
     return options
 
 

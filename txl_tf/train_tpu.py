@@ -25,7 +25,7 @@ def make_strategy(options: flags.FlagValues) -> Any:
 def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = define_flags()
-    define = functools.partial(define_flag, options)
+    define = functools.partial(define_flag, options, section="Devices")
     text = 'Name of the TPU, its grpc:// address, or "local" on a TPU VM.'
     define("tpu", str, None, text, required=True)
     define("tpu_zone", str, None, "Cloud zone of the TPU. [default: that of this machine]")

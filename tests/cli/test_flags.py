@@ -99,13 +99,23 @@ def test_help_says_kind_choices_and_default_of_each_flag():
     define_flag(options, "n", int, None, "How many. [default: all]")
     define_flag(options, "ripe", bool, False, "Is it ripe?")
     define_flag(options, "note", str, [], "Note.", multiple=True)
-    assert format_help(options).splitlines() == [
+    define_flag(options, "peel", bool, True, "Peel it.", section="Kitchen")
+    define_flag(options, "knife", str, None, "Knife.", section="Kitchen", rare=True)
+    *short, rest = format_help(options).splitlines()
+    assert rest == "--helpfull lists 1 more flags."
+    assert format_help(options, full=True).splitlines() == [*short[:-1], "  --knife=TEXT: Knife."]
+    assert short == [
+        "Flags:",
         "  --folder=PATH: Where. [required]",
         "  --fruit=LIST: Fruit. One or more of pear, plum. [default: pear]",
         "  --food: Second name of --fruit.",
         "  --n=INTEGER: How many. [default: all]",
         "  --[no]ripe: Is it ripe? [default: false]",
         "  --note=TEXT: Note. May be given more than once.",
+        "",
+        "Kitchen:",
+        "  --[no]peel: Peel it. [default: true]",
+        "",
     ]
 
 

@@ -18,15 +18,15 @@ COMMANDS = {
     "score files": "score --run=run --format=jsonl --jit=none texts/letter.txt",
     "score by SavedModel": "score --run=exported --format=jsonl texts/letter.txt",
     "generate": "generate --run=run --prompt=once --length=5 --samples=2",
-    "inspect": "data.inspect data",
-    "average": "training.average --model_dir=run --last=2",
+    "inspect": "inspect data",
+    "average": "average --model_dir=run --last=2",
     "evaluate average": "train_gpu --model_dir=run --eval_ckpt_path=run/averaged/ckpt-6 "
     "--do_train=false --do_eval",
     "attention": "attention --run=run --length=10 --tokens=40 --jit=none",
     "context": "context --run=run --first_context=2 --delta=3 --max_context=5 --positions=20 "
     "--eval_tokens=50 --attention_lengths=4",
-    "page": "analysis.page --run=run texts/letter.txt --out=page.html",
-    "samples": "analysis.samples --run=run --html=samples.html --json=samples.json --samples=1 "
+    "page": "page --run=run texts/letter.txt --out=page.html",
+    "samples": "samples --run=run --html=samples.html --json=samples.json --samples=1 "
     "--length=5 --context_len=20",
     "export release": "export_release --run=run --out=release",
     "import release": "import_release --source=release --out=imported",

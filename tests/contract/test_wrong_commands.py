@@ -55,10 +55,10 @@ PATHS = {
     "serve": "model",
     "attention": "run data_dir checkpoint out",
     "context": "run data_dir checkpoint out",
-    "analysis.page": "run file checkpoint data_dir out",
-    "analysis.samples": "run checkpoint data_dir html json",
-    "data.inspect": "data_dir",
-    "training.average": "model_dir",
+    "page": "run file checkpoint data_dir out",
+    "samples": "run checkpoint data_dir html json",
+    "inspect": "data_dir",
+    "average": "model_dir",
     "import_release": "source raw_dir out",
     "export_release": "run out checkpoint",
     "verify_release": "source run",
@@ -175,7 +175,7 @@ def test_in_the_repository_messages_name_its_files(tmp_path, monkeypatch):
     line = (
         "inspect: `none` holds no records. Make them with: python data_prep/make_tfrecords.py ..."
     )
-    check(["data.inspect", "none"], 1, line, monkeypatch)
+    check(["inspect", "none"], 1, line, monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -84,10 +84,3 @@ def test_a_dry_run_tells_another_choice(stopped, capsys):
     assert "\njit         jit is now none instead of chains: from step 8 on, " in out
     assert "train_steps is now" not in out
     assert read_jit(stopped) == "chains"
-
-
-def test_the_command_of_a_new_run_does_not_repeat_the_choice(stopped, capsys):
-    assert resume(stopped, "--clip=0.5") == 1
-    command = capsys.readouterr().err.partition("A new run can start with its weights: ")[2]
-    assert "--clip=0.5" in command
-    assert "--jit" not in command

@@ -177,15 +177,14 @@ def test_samples_are_shown_and_change_no_number_of_the_training(data_dir, tmp_pa
         np.testing.assert_array_equal(one, other)
 
 
-def test_the_command_of_a_warm_start_that_is_printed_runs(run_copy, capsys):
+def test_other_settings_start_a_new_run_from_the_weights(run_copy, capsys):
     flags = ("--learning_rate=0.02", "--dropout=0", "--eval_every=5")
     assert run_main(run_copy / "data", run_copy / "run", *flags) == 1
     line = capsys.readouterr().err.strip()
     assert "learning_rate is 0.01 there and 0.02 here. Choose another --model_dir. " in line
-    command = line.partition("A new run can start with its weights: ")[2]
-    program, *arguments = shlex.split(command.replace("NEW_DIR", str(run_copy / "new")))[1:]
-    assert program == "train_gpu.py"
-    assert train_gpu.main([program, *arguments]) == 0
+    folder, start = shlex.split(line.partition("A new run can start with its weights: ")[2])
+    new = folder.removeprefix("--model_dir=").replace("NEW_DIR", str(run_copy / "new"))
+    assert run_main(run_copy / "data", new, *flags, start) == 0
     checkpoint = run_copy / "run" / "checkpoints" / "ckpt-12"
     assert f"Warm start from the weights of {checkpoint}." in capsys.readouterr().out
     old, new = (read_run_config(str(run_copy / name)) for name in ("run", "new"))

@@ -31,6 +31,7 @@ def define_config_flags(
     *,
     prefix: str | None = None,
     otherwise: str | None = None,
+    section: str = "Flags",
 ) -> None:
     """Defines a flag for each field of a config, with the field's default and description.
 
@@ -41,15 +42,16 @@ def define_config_flags(
         prefix: As in `name_flags`.
         otherwise: A description of the value of a flag that is not given, if that is not the
             field's default.
+        section: The heading of the flags in `--help`.
     """
     for field in dataclasses.fields(config):
         flag = name_flags(config, prefix).get(field.name)
         if flag is None or (names is not None and field.name not in names):
             continue
         note = _EVAL_NOTE if otherwise is None and flag != field.name else otherwise
-        rules: dict[str, Any] = {}
+        rules: dict[str, Any] = {"section": section}
         if note is not None:
-            rules = {"default": None, "after": f" [default: {note}]"}
+            rules |= {"default": None, "after": f" [default: {note}]"}
         define_field_flag(options, flag, field, **rules)
 
 

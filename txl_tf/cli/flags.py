@@ -40,8 +40,12 @@ def define_flag(
     required: bool = False,
     is_path: bool = False,
     multiple: bool = False,
+    section: str = "Flags",
+    rare: bool = False,
 ) -> None:
     """Defines a flag, whose value is checked when the command line is parsed.
+
+    A flag that is given again adds to its value if that is a list; otherwise it is an error.
 
     Args:
         options: The flags of the program, to which this one is added.
@@ -57,14 +61,14 @@ def define_flag(
         is_path: Whether the flag names files or folders. An empty text is then an error: it is
             usually an unset shell variable, and would mean the current folder.
         multiple: Whether the value is a list of the texts of all its occurrences, each unsplit.
-
-    A flag that is given again adds to its value if that is a list; otherwise it is an error.
+        section: The heading under which `--help` lists the flag.
+        rare: Whether only `--helpfull` lists the flag.
     """
     if kind is int:
         lower_bound = -MAX_INTEGER if lower_bound is None else lower_bound
         upper_bound = MAX_INTEGER if upper_bound is None else upper_bound
     parser = FlagParser(
-        name, kind, tuple(choices or ()), lower_bound, upper_bound, required, is_path
+        name, kind, tuple(choices or ()), lower_bound, upper_bound, required, is_path, section, rare
     )
     flag_class: Any = flags.MultiFlag if multiple else _OnceFlag
     flag = flag_class(parser, None, name, default, help_text, boolean=kind is bool)
@@ -107,6 +111,8 @@ class FlagParser(flags.ArgumentParser):
     upper_bound: float | None
     required: bool
     is_path: bool
+    section: str
+    rare: bool
 
     def parse(self, argument: Any) -> Any:
         """Returns the value of a text. A default that is not a text is returned unchanged.
@@ -216,20 +222,35 @@ def reraise_as_flag_error(call: Callable[..., Result], *arguments: Any, **keywor
         raise flags.Error(str(error)) from error
 
 
-def format_help(options: flags.FlagValues) -> str:
-    """Returns the description of all flags for `--help`, in the order of their definition."""
+def format_help(options: flags.FlagValues, *, full: bool = False) -> str:
+    """Returns the description of the flags by section, in the order of their definition.
+
+    Args:
+        options: The flags.
+        full: Whether to include the rare flags; otherwise a line at the end counts them.
+    """
+    sections: dict[str, list[str]] = {}
+    n_rare = 0
+    for name in options:
+        parser: Any = options[name].parser
+        if parser.rare and not full:
+            n_rare += 1
+        else:
+            sections.setdefault(parser.section, []).append(_describe_flag(options[name]))
+    lines = []
+    for section, texts in sections.items():
+        lines += [f"{section}:", *map(_wrap, texts), ""]
+    if n_rare:
+        lines.append(f"--helpfull lists {n_rare} more flags.")
+    return "\n".join(lines).rstrip()
+
+
+def _wrap(text: str) -> str:
     width = min(shutil.get_terminal_size().columns, 100)
-    lines = [
-        textwrap.fill(
-            _describe_flag(options[name]),
-            width,
-            initial_indent="  ",
-            subsequent_indent="      ",
-            break_on_hyphens=False,
-        )
-        for name in options
-    ]
-    return "\n".join(lines).replace(_UNBROKEN_SPACE, " ")
+    wrapper = textwrap.TextWrapper(
+        width, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False
+    )
+    return wrapper.fill(text).replace(_UNBROKEN_SPACE, " ")
 
 
 def _describe_flag(flag: flags.Flag) -> str:

@@ -65,7 +65,7 @@ PREPARATION_FLAGS = (
 def define_legacy_flags(options: flags.FlagValues, legacy: tuple[LegacyFlag, ...]) -> None:
     """Defines the flags of a table."""
     for flag in legacy:
-        define_flag(options, flag.name, flag.kind, flag.default, _HELP)
+        define_flag(options, flag.name, flag.kind, flag.default, _HELP, rare=True)
 
 
 def describe_legacy_flags(

@@ -1,22 +1,25 @@
 """Runs a command-line program: parses its flags, and reports errors as one line and a status."""
 
+import importlib.metadata
 import io
 import os
+import platform
 import sys
 from collections.abc import Callable
 
 from absl import flags
 
 from txl_tf.cli.flags import format_help, parse_flags
-from txl_tf.cli.versions import describe_versions
 from txl_tf.errors import StoppedError, UserError, explain
 from txl_tf.quiet_start import quiet_start
+from txl_tf.version import __version__
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 _VERSION_HELP = (
-    "  --version: Print the versions of the packages and the devices, as a fault report needs."
+    "--version prints the versions of the packages and the devices, as a fault report needs."
 )
 EXIT_BROKEN_PIPE = 141  # the status that a shell gives to a program ended by SIGPIPE
+_PACKAGES = ("tensorflow", "tensorflow-text", "tensorflow-tpu", "keras", "jax", "numpy", "protobuf")
 
 
 def run_program(
@@ -49,11 +52,12 @@ def run_program(
         sys.stdout.reconfigure(line_buffering=True)  # also when writing to a pipe
     try:
         if {"--help", "-h", "--helpfull", "--helpshort"} & set(argv[1:]):
-            print(f"{description or name}\n\n{format_help(options)}\n{_VERSION_HELP}")
+            listed = format_help(options, full="--helpfull" in argv)
+            print(f"{description or name}\n\n{listed}\n\n{_VERSION_HELP}")
             return 0
         if "--version" in argv[1:]:
             with quiet_start():
-                print("\n".join(describe_versions()))
+                print("\n".join(_describe_versions()))
             return 0
         parse_flags(options, argv, positional=positional, rest=rest)
         # TensorFlow's messages about the machine would bury the program's own lines.
@@ -79,3 +83,32 @@ def run_program(
 def _fail(name: str, error: object, status: int) -> int:
     print(f"{name}: " + " ".join(str(error).split()), file=sys.stderr)
     return status
+
+
+def _describe_versions() -> list[str]:
+    """Returns lines with the versions of the packages, Keras' backend and the devices."""
+    import keras
+    import tensorflow as tf
+
+    gpus = [
+        tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
+        for gpu in tf.config.list_physical_devices("GPU")
+    ]
+    return [
+        f"txl_tf {__version__}",
+        f"Python {platform.python_version()}, {platform.platform()}",
+        ", ".join(f"{name} {version}" for name, version in _find_versions().items()),
+        f"backend of Keras: {keras.backend.backend()}",
+        f"devices: {os.cpu_count()} CPU cores, {', '.join(gpus) or 'no GPU'}",
+    ]
+
+
+def _find_versions() -> dict[str, str]:
+    """Returns the versions of the packages that are installed."""
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

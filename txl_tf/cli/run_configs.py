@@ -1,23 +1,26 @@
-"""Makes the configs of a run from flags, over a preset, an older run, or defaults; and back."""
+"""Makes the configs of a run from flags, over a preset, an older run, or defaults.
+
+An existing run also states its data and, for a new run, the initial model.
+"""
 
 import dataclasses
+import os
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from txl_tf import presets
-from txl_tf.cli.config_flags import name_flags, override
+from txl_tf.cli.config_flags import override
 from txl_tf.cli.flags import reraise_as_flag_error, write_value
 from txl_tf.cli.train_flags import trains
 from txl_tf.config import SHAPELESS, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.data.files import get_size, join_path
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, name_program
 
 if TYPE_CHECKING:
     from txl_tf.runs.folder import OtherConfigError, RunConfig
-
-_NOT_REPEATED = ("data_dir", "model_dir", "preset", "warm_start_path", "dry_run")
 
 
 def make_configs(
@@ -133,53 +136,82 @@ def read_config_to_evaluate(
     )
 
 
-def explain_other_config(
-    options: flags.FlagValues,
-    error: "OtherConfigError",
-    preset: presets.Preset | None,
-    config: "RunConfig",
-    data_dir: str,
-) -> str:
-    """Returns the message of an error, and the command of a new run with the requested config.
-
-    The command starts from the weights of the existing run, if their shapes fit; otherwise there
-    is no command.
-
-    Args:
-        options: The flags.
-        error: The differences of the requested config from that of the existing run.
-        preset: The preset that the flags name; `None` for none.
-        config: The requested config.
-        data_dir: The folder of the data.
-    """
+def explain_other_config(model_dir: str, error: "OtherConfigError") -> str:
+    """Returns the message of an error, and how a new run starts from the weights of the run."""
     from txl_tf.runs.checkpoint_files import list_checkpoints
 
-    checkpoints = list_checkpoints(options.model_dir)
+    checkpoints = list_checkpoints(model_dir)
     shapes = {field.name for field in dataclasses.fields(ModelConfig)} - set(SHAPELESS)
     if not checkpoints or error.names & shapes:
         return str(error)
-    values = {"data_dir": data_dir, "model_dir": "NEW_DIR", "warm_start_path": checkpoints[-1][1]}
-    values |= _list_new_flags(options, preset, config)
-    program = name_program("train_tpu" if "tpu" in options else "train_gpu")
-    given = (f"--{name}={write_value(value)}" for name, value in values.items())
-    return f"{error}. A new run can start with its weights: {program} {shlex.join(given)}"
+    start = f"--warm_start_path={checkpoints[-1][1]}"
+    return f"{error}. A new run can start with its weights: --model_dir=NEW_DIR {start}"
 
 
-def _list_new_flags(
-    options: flags.FlagValues, preset: presets.Preset | None, config: "RunConfig"
-) -> dict[str, Any]:
-    """Returns the flags that make a config without an existing run, except those of places."""
-    values: dict[str, Any] = {"preset": options.preset} if preset else {}
-    model = preset.model if preset else ModelConfig(n_token=config.model.n_token)
-    training = preset.training if preset else TrainConfig()
-    requested = dataclasses.replace(config.training, jit=options.jit)  # a new run chooses anew
-    known = set(_NOT_REPEATED)
-    for base, part in ((model, config.model), (training, requested)):
-        names = name_flags(type(part))
-        known |= set(names.values())
-        for name, flag in names.items():
-            if getattr(base, name) != getattr(part, name):
-                values[flag] = getattr(part, name)
-    return values | {
-        name: options[name].value for name in options if options[name].present and name not in known
-    }
+def find_run(model_dir: str) -> "RunConfig | None":
+    """Returns the config of a run folder; `None` if there is no run.
+
+    Raises:
+        UserError: If the config cannot be read.
+    """
+    if get_size(join_path(model_dir, "config.json")) is None:
+        return None
+
+    from txl_tf.runs.folder import read_run_config  # a new run needs no TensorFlow yet
+
+    return read_run_config(model_dir)
+
+
+def find_data(options: flags.FlagValues, found: "RunConfig | None") -> str:
+    """Returns the folder of the data, from the flag or from the run.
+
+    Args:
+        options: The flags.
+        found: The config of the run; `None` for a new run.
+
+    Raises:
+        flags.Error: If neither the flag nor the run states it.
+        UserError: If the folder that the run states no longer exists.
+    """
+    if options.data_dir is not None:
+        return str(options.data_dir)
+    if found is None:
+        raise flags.Error("--data_dir must be given: this is a new run")
+
+    from txl_tf.runs.data_place import find_run_data, recall_data
+
+    # The data of its training, or for an imported run the data that came with it.
+    data_dir = recall_data(options.model_dir) or find_run_data(options.model_dir)
+    if data_dir is None:
+        raise flags.Error(
+            f"--data_dir must be given: `{options.model_dir}` does not state where its data are"
+        )
+    return data_dir
+
+
+def find_start(options: flags.FlagValues, records: Records) -> ModelConfig | None:
+    """Returns the config of the model that --warm_start_path is a checkpoint of, if it is known.
+
+    Raises:
+        UserError: If that run has another vocabulary than the records.
+    """
+    if options.warm_start_path is None:
+        return None
+    folder = os.path.dirname(os.path.dirname(options.warm_start_path)) or "."
+    start = find_run(folder)
+    if start is None:
+        return None
+    from txl_tf.runs.folder import VOCABULARY_NAME, read_run_vocabulary
+
+    vocabulary = read_run_vocabulary(folder)
+    if vocabulary not in (None, records.vocabulary):
+        path = shlex.quote(join_path(folder, VOCABULARY_NAME))
+        raise UserError(
+            f"`{records.data_dir}` has another vocabulary than `{folder}`, so the weights of that "
+            "run cannot be used. To make records with the vocabulary of the run: "
+            f"{name_program('make_tfrecords')} --dataset text --level {vocabulary.level} "
+            f"--vocab_file {path} --train FILES --valid FILES --data_dir NEW_DATA_DIR"
+        )
+    if not options.preset:
+        print(f"The model is that of {folder}, except for flags given here.")
+    return start.model

@@ -17,10 +17,16 @@ from absl import flags
 from txl_tf import presets
 from txl_tf.cli.config_flags import override
 from txl_tf.cli.flags import reraise_as_flag_error
-from txl_tf.cli.known_runs import find_data, find_run, find_start
 from txl_tf.cli.legacy_flags import TRAINING_FLAGS, describe_legacy_flags
 from txl_tf.cli.records_flags import open_data_set
-from txl_tf.cli.run_configs import explain_other_config, make_configs, read_config_to_evaluate
+from txl_tf.cli.run_configs import (
+    explain_other_config,
+    find_data,
+    find_run,
+    find_start,
+    make_configs,
+    read_config_to_evaluate,
+)
 from txl_tf.cli.train_flags import check_flags, evaluates, trains
 from txl_tf.config.run_options import RunOptions
 from txl_tf.data.files import check_folder
@@ -180,8 +186,7 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
                 make_sampler=_choose_sampler(inputs, config),
             )
         except OtherConfigError as error:
-            message = explain_other_config(options, error, preset, config, data_dir)
-            raise UserError(message) from error
+            raise UserError(explain_other_config(options.model_dir, error)) from error
         if options.do_eval:
             if workers.is_chief:
                 _evaluate(inputs, config)

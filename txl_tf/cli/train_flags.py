@@ -16,49 +16,31 @@ from txl_tf.config.run_options import RunOptions
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the training command, before parsing."""
     options = flags.FlagValues()
-    define = functools.partial(define_flag, options)
-    define("data_dir", str, None, "Folder of the records. [default: that of the run]", is_path=True)
+    define = functools.partial(define_flag, options, section="Run")
+    text = "Folder of the records. [default: that of the run]"
+    define("data_dir", str, None, text, is_path=True)
     define("model_dir", str, None, "Folder of the run.", required=True, is_path=True)
-    define(
-        "preset",
-        str,
-        None,
-        "Preset whose settings replace the defaults of the flags.",
-        choices=presets.names(),
-    )
+    text = "Preset whose settings replace the defaults of the flags."
+    define("preset", str, None, text, choices=presets.names())
+    text = "Path of the checkpoint whose weights a new run starts from (fine-tuning)."
+    define("warm_start_path", str, None, text, is_path=True)
+    text = "Print what the command would do and the resources that it would need, and stop."
+    define("dry_run", bool, False, text)
     define("do_train", bool, True, "Train.")
     define("do_eval", bool, False, "Evaluate, after training if --do_train is set.")
-    define("do_eval_only", bool, False, "Evaluate all checkpoints of the run instead of training.")
-    define("eval_ckpt_path", str, None, CHECKPOINT_HELP, is_path=True)
-    define(
-        "start_eval_steps",
-        int,
-        10_000,
-        "Step of the first checkpoint that --do_eval_only evaluates.",
-    )
-    define("max_eval_batch", int, -1, "Number of batches to evaluate; -1 for all.", lower_bound=-1)
-    define(
-        "warm_start_path",
-        str,
-        None,
-        "Path of the checkpoint whose weights a new run starts from (fine-tuning).",
-        is_path=True,
-    )
-    define(
-        "tie_weight",
-        bool,
-        True,
-        "Share the weights of embedding and softmax; false is not supported.",
-    )
-    define(
-        "dry_run",
-        bool,
-        False,
-        "Print what the command would do and the resources that it would need, and stop.",
-    )
-    define_config_flags(options, RunOptions)
-    for config in (ModelConfig, TrainConfig, EvalConfig):
-        define_config_flags(options, config)
+    text = "Evaluate all checkpoints of the run instead of training."
+    define("do_eval_only", bool, False, text, rare=True)
+    define("eval_ckpt_path", str, None, CHECKPOINT_HELP, is_path=True, rare=True)
+    text = "Step of the first checkpoint that --do_eval_only evaluates."
+    define("start_eval_steps", int, 10_000, text, rare=True)
+    text = "Number of batches to evaluate; -1 for all."
+    define("max_eval_batch", int, -1, text, lower_bound=-1, rare=True)
+    text = "Share the weights of embedding and softmax; false is not supported."
+    define("tie_weight", bool, True, text, rare=True)
+    define_config_flags(options, RunOptions, section="Run")
+    define_config_flags(options, ModelConfig, section="Model")
+    define_config_flags(options, TrainConfig, section="Training")
+    define_config_flags(options, EvalConfig, section="Evaluation")
     define_legacy_flags(options, TRAINING_FLAGS)
     return options
 

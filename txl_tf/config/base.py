@@ -41,6 +41,7 @@ def describe(
     upper_bound: int | None = None,
     kind: type | None = None,
     is_path: bool | None = None,
+    rare: bool | None = None,
 ) -> dict[str, Any]:
     """Returns the metadata of a config's field: its meaning, and its possible values.
 
@@ -54,6 +55,7 @@ def describe(
         upper_bound: The largest value of an integer; `None` for `MAX_INTEGER`.
         kind: The kind of the flag, if the default does not show it.
         is_path: Whether the value names files or folders.
+        rare: Whether only `--helpfull` lists the flag.
     """
     rules = {
         "choices": choices,
@@ -61,6 +63,7 @@ def describe(
         "upper_bound": upper_bound,
         "kind": kind,
         "is_path": is_path,
+        "rare": rare,
     }
     given = {name: rule for name, rule in rules.items() if rule is not None}
     return {"help": help_text, **given}

@@ -80,6 +80,7 @@ class ModelConfig(Config):
     untie_r: bool = define_field(
         False,
         "Give each layer its own attention biases u and v; otherwise all layers share one pair.",
+        rare=True,
     )
     encoding: str = define_field(
         "relative",
@@ -87,6 +88,7 @@ class ModelConfig(Config):
         "text, shaw_biased, as in the PyTorch code of 2019, and without memory sinusoid (Vaswani "
         "et al. 2017) and learned (Al-Rfou et al. 2018).",
         choices=ENCODINGS,
+        rare=True,
     )
     n_positions: int = define_field(
         0,
@@ -95,29 +97,39 @@ class ModelConfig(Config):
         "other encodings.",
         lower_bound=0,
         upper_bound=MAX_WIDTH,
+        rare=True,
     )
     proj_share_all_but_first: bool = define_field(
-        False, "Let the softmax use the embedding's projections for all bins but the first."
+        False,
+        "Let the softmax use the embedding's projections for all bins but the first.",
+        rare=True,
     )
     proj_same_dim: bool = define_field(
-        True, "Project bins of width D too; matters only with div_val > 1."
+        True, "Project bins of width D too; matters only with div_val > 1.", rare=True
     )
     dropout: float = define_field(
         0.1, "Rate of all dropout for which no field below has another rate."
     )
     dropatt: float = define_field(0.1, "Rate of the dropout of the attention weights.")
-    init: str = define_field("normal", "Distribution of the initial weights.", choices=INITIALIZERS)
-    init_std: float = define_field(0.02, "Standard deviation of the weights with init=normal.")
+    init: str = define_field(
+        "normal", "Distribution of the initial weights.", choices=INITIALIZERS, rare=True
+    )
+    init_std: float = define_field(
+        0.02, "Standard deviation of the weights with init=normal.", rare=True
+    )
     proj_init_std: float = define_field(
-        0.01, "Standard deviation of the projections of embedding and softmax with init=normal."
+        0.01,
+        "Standard deviation of the projections of embedding and softmax with init=normal.",
+        rare=True,
     )
     init_range: float = define_field(
-        0.1, "With init=uniform, weights lie in (-init_range, init_range)."
+        0.1, "With init=uniform, weights lie in (-init_range, init_range).", rare=True
     )
     layer_norm_epsilon: float = define_field(
         1e-12,
         "Constant that LayerNorm adds to the variance: 1e-12 in the 2019 release, 1e-5 in "
         "Hugging Face transformers.",
+        rare=True,
     )
     model_type: str = define_field(
         TRANSFORMER_XL,
@@ -129,22 +141,27 @@ class ModelConfig(Config):
         0.0,
         "Rate at which words are dropped: rows of the embedding's tables, with one mask for all "
         "lanes that are computed at once. The softmax keeps its rows.",
+        rare=True,
     )
     input_dropout: float = define_field(
-        -1.0, "Rate of the dropout of the embeddings and of the positions; -1 for that of dropout."
+        -1.0,
+        "Rate of the dropout of the embeddings and of the positions; -1 for that of dropout.",
+        rare=True,
     )
     qkv_dropout: float = define_field(
-        0.0, "Rate of the dropout of queries, keys and values, memory included."
+        0.0, "Rate of the dropout of queries, keys and values, memory included.", rare=True
     )
     output_dropout: float = define_field(
         -1.0,
         "Rate of the dropout of the last hidden states, before the softmax; -1 for that of "
         "dropout.",
+        rare=True,
     )
     locked_dropout: bool = define_field(
         False,
         "Drop the same entries at all positions of a row (locked or variational dropout), except "
         "of the attention weights. Each row, layer and step has other masks.",
+        rare=True,
     )
 
     def __post_init__(self) -> None:

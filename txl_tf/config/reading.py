@@ -19,7 +19,8 @@ _CLAMP_LEN = describe(
 )
 _COUNTS_SELF = describe(
     "With same_length, let every query see M keys including its own, as in Hugging Face "
-    "transformers, instead of M + 1."
+    "transformers, instead of M + 1.",
+    rare=True,
 )
 
 KERNEL_DTYPES = ("float32", "bfloat16", "int8")  # of the weights in inference
@@ -76,7 +77,8 @@ class ReadingConfig(Config):
         kw_only=True,
         metadata=describe(
             "Empty the memory where a document begins, so that no document sees the previous "
-            "one. The paper does not."
+            "one. The paper does not.",
+            rare=True,
         ),
     )
     counts_self: bool = field(default=False, kw_only=True, metadata=_COUNTS_SELF)
@@ -112,6 +114,7 @@ class EvalConfig(ReadingConfig):
         1.0,
         "Temperature of the softmax in evaluation and scoring, by which logits are divided; above "
         "1 it suits a model that is surer than it should be. Needs a softmax without cutoffs.",
+        rare=True,
     )
 
     def __post_init__(self) -> None:

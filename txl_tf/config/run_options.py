@@ -26,6 +26,7 @@ class RunOptions(Config):
         5,
         "Number of newest checkpoints to keep, besides the one with the best evaluation.",
         lower_bound=1,
+        rare=True,
     )
     eval_every: int = define_field(
         0, "Steps between evaluations in training; 0 for none.", lower_bound=0
@@ -35,6 +36,7 @@ class RunOptions(Config):
         "Tokens to generate at each evaluation in training, shown in TensorBoard; 0 for none. "
         "Ignored on TPUs.",
         lower_bound=0,
+        rare=True,
     )
     patience: int = define_field(
         0,
@@ -44,15 +46,18 @@ class RunOptions(Config):
     )
     eval_split: str = define_field("valid", "Split to evaluate on.")
     use_ema: bool = define_field(
-        True, "Use the averaged weights if a checkpoint has them (see --ema and --average_from)."
+        True,
+        "Use the averaged weights if a checkpoint has them (see --ema and --average_from).",
+        rare=True,
     )
     deterministic: bool = define_field(
-        False, "Use only operations with bitwise reproducible results."
+        False, "Use only operations with bitwise reproducible results.", rare=True
     )
     max_bad_steps: int = define_field(
         10,
         "Number of consecutive steps whose gradients may be infinite or NaN; they are skipped.",
         lower_bound=0,
+        rare=True,
     )
     max_hours: float = define_field(
         0.0, "Hours after which a run saves and stops; started again, it continues. 0 for no limit."

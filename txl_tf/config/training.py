@@ -34,7 +34,9 @@ class TrainConfig(ReadingConfig):
         "Total number of steps to train; the schedule ends with the last.",
         lower_bound=1,
     )
-    min_lr_ratio: float = define_field(0.004, "Last learning rate as a fraction of the peak.")
+    min_lr_ratio: float = define_field(
+        0.004, "Last learning rate as a fraction of the peak.", rare=True
+    )
     clip: float = define_field(0.25, "Global norm to which gradients are clipped.")
     train_batch_size: int = define_field(
         60,
@@ -63,6 +65,7 @@ class TrainConfig(ReadingConfig):
         "float32",
         "Type of the gradients while replicas average them; bfloat16 halves the traffic.",
         choices=REDUCE_DTYPES,
+        rare=True,
     )
     optimizer: str = define_field(
         "adam",
@@ -88,24 +91,30 @@ class TrainConfig(ReadingConfig):
         False,
         "Compute the loss of the last half of each segment's positions only, as in table 6 of the "
         "paper. Such a model is evaluated with a stride of half a segment.",
+        rare=True,
     )
     ar: float = define_field(
         0.0,
         "Activation regularisation: this times the mean square of the last hidden states, before "
         "their dropout, is added to the loss that is minimised, not to the reported one.",
+        rare=True,
     )
     tar: float = define_field(
         0.0,
         "Temporal activation regularisation: the same for the differences of the last hidden "
         "states from one position to the next.",
+        rare=True,
     )
     l2: float = define_field(
         0.0,
         "L2 regularisation: this times each weight is added to its clipped gradient. Unlike "
         "weight_decay it applies to all weights, and Adam scales it like gradients.",
+        rare=True,
     )
     embed_lr_ratio: float = define_field(
-        1.0, "Learning rate of the embedding's tables as a fraction of that of the other weights."
+        1.0,
+        "Learning rate of the embedding's tables as a fraction of that of the other weights.",
+        rare=True,
     )
     extra_len: int = define_field(
         0,
@@ -113,20 +122,25 @@ class TrainConfig(ReadingConfig):
         "without a loss. Their hidden states have gradients, unlike a memory, so mem_len must be "
         "0; such a model is evaluated with --stride.",
         lower_bound=0,
+        rare=True,
     )
     tgt_len_schedule: tuple[tuple[int, int], ...] = define_field(
         (),
         "Initial segment lengths, as pairs of a step and the length before it "
         "(2000:32,6000:64 on the command line); empty for one length throughout.",
+        rare=True,
     )
     tgt_len_std: float = define_field(
         0.0,
         "Standard deviation of random segment lengths around tgt_len, at most three of which they "
         "are away. The learning rate of a step is multiplied by length / tgt_len. Needs a mem_len "
         "of 0; 0 for one length.",
+        rare=True,
     )
     half_len_rate: float = define_field(
-        0.0, "Share of the segments whose random lengths are drawn around half of tgt_len."
+        0.0,
+        "Share of the segments whose random lengths are drawn around half of tgt_len.",
+        rare=True,
     )
     jit: str = define_field(
         "auto", f"{JIT_HELP} A resumed run keeps the choice.", choices=JIT_MODES
@@ -138,13 +152,14 @@ class TrainConfig(ReadingConfig):
         choices=SCHEDULES,
     )
     decay_steps: int = define_field(
-        0, "Steps of the decay at the end of the schedule wsd.", lower_bound=0
+        0, "Steps of the decay at the end of the schedule wsd.", lower_bound=0, rare=True
     )
     average_from: int = define_field(
         0,
         "Keep the uniform mean of the weights of all steps after this one, which evaluations then "
         "use; 0 for none.",
         lower_bound=0,
+        rare=True,
     )
 
     @property

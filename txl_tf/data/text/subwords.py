@@ -17,7 +17,7 @@ import numpy as np
 from txl_tf.data.text.codec import NO_OFFSETS, Encoded, Tensor
 from txl_tf.data.text.words import convert_to_lower_case, locate_lines
 from txl_tf.errors import UserError, require_extra
-from txl_tf.quiet_start import filter_lines
+from txl_tf.quiet_start import drop_lines
 
 DEFAULT_SYMBOLS = 8192
 # The symbols of ids 0 and 1. The 256 bytes follow, then the learnt pieces.
@@ -76,7 +76,7 @@ class SubwordCodec:
         import tensorflow as tf
         import tensorflow_text as tf_text
 
-        with filter_lines([_REMARK]):
+        with drop_lines(_REMARK):
             return tf_text.SentencepieceTokenizer(model=self._model, out_type=tf.int32)
 
     def tokenize(self, texts: Tensor, resource: Any) -> Tensor:
