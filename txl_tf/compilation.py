@@ -17,15 +17,7 @@ COMPILED = {
 
 
 def choose_jit(jit: str, dtype: str) -> str:
-    """Returns "whole", "chains" or "none".
-
-    On CPUs, XLA multiplies 16-bit numbers no faster than float32. TensorFlow's own products do,
-    where the CPU has instructions for them, so only the chains between them are compiled.
-
-    Args:
-        jit: One of `JIT_MODES`.
-        dtype: The compute dtype of the model.
-    """
+    """Returns the mode that "auto" stands for with a compute dtype."""
     if jit != "auto":
         return jit
     return "whole" if has_accelerator() or dtype == "float32" else "chains"

@@ -48,10 +48,6 @@ def name_program(name: str) -> str:
 
     >>> name_program("train_gpu")
     'python train_gpu.py'
-
-    Args:
-        name: "train_gpu", "train_tpu" or "make_tfrecords", which are also files of the project:
-            people who only installed the package have the modules of these names.
     """
     folder = "data_prep/" if name == "make_tfrecords" else ""
     script = f"{folder}{name}.py"
@@ -69,15 +65,7 @@ def name_install_command(extra: str) -> str:
 
 @contextlib.contextmanager
 def require_extra(extra: str, feature: str) -> Iterator[None]:
-    """Re-raises the error of an import of a missing package as a `UserError` that names the extra.
-
-    Args:
-        extra: The extra that installs the package.
-        feature: The feature that needs the package.
-
-    Raises:
-        UserError: If a package of others is not installed.
-    """
+    """Re-raises the error of importing a missing package as a `UserError` that names the extra."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -95,14 +83,7 @@ def explain_errors(
 ) -> Iterator[None]:
     """Re-raises errors of some kinds as a `UserError` that names the fault and its reason.
 
-    Args:
-        fault: The operation that has failed.
-        *kinds: The classes of errors to re-raise. A `UserError` has its own message: it passes
-            unless its class is one of these.
-        raised: The class of the error to raise instead.
-
-    Raises:
-        UserError: If such an error was raised within.
+    A `UserError` passes unless its class is one of these kinds.
     """
     try:
         yield

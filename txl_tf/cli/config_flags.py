@@ -33,16 +33,9 @@ def define_config_flags(
     otherwise: str | None = None,
     section: str = "Flags",
 ) -> None:
-    """Defines a flag for each field of a config, with the field's default and description.
+    """Defines a flag for each field of a config, or for those in `names`.
 
-    Args:
-        options: The flags of the program, to which these are added.
-        config: The class of the config.
-        names: The fields that get a flag; `None` for all.
-        prefix: As in `name_flags`.
-        otherwise: A description of the value of a flag that is not given, if that is not the
-            field's default.
-        section: The heading of the flags in `--help`.
+    `otherwise` describes the value of a flag that is not given, if it is not the field's default.
     """
     for field in dataclasses.fields(config):
         flag = name_flags(config, prefix).get(field.name)
@@ -64,16 +57,7 @@ def define_field_flag(
     after: str = "",
     **rules: Any,
 ) -> None:
-    """Defines a flag from the description of a field; see `txl_tf.config.base.describe`.
-
-    Args:
-        options: The flags of the program, to which this one is added.
-        name: The name of the flag.
-        field: The field.
-        before: The beginning of the help, before the description.
-        after: The end of the help.
-        **rules: Arguments of `define_flag` that replace those of the field.
-    """
+    """Defines a flag from the description of a field; `rules` replace those of the field."""
     default: Any = None if field.default is dataclasses.MISSING else field.default
     kind = str if default is None else type(default)
     if kind is tuple:
@@ -85,18 +69,7 @@ def define_field_flag(
 def override(
     config: Config, options: flags.FlagValues, *, prefix: str | None = None, **others: Any
 ) -> Config:
-    """Returns a config with the values of the flags that were given on the command line.
-
-    Args:
-        config: The config, which has the values of all other fields.
-        options: The flags.
-        prefix: As in `name_flags`.
-        **others: Values of fields that have no flag.
-
-    Raises:
-        flags.Error: If the text of a flag cannot be read.
-        UserError: If a value is out of its range.
-    """
+    """Returns a config with the values of the flags on the command line, and of `others`."""
     given = dict(others)
     for name, flag in name_flags(type(config), prefix).items():
         if flag in options and options[flag].present:
@@ -108,10 +81,7 @@ def override(
 def name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
     """Returns the name of the flag of each field except `n_token`, which the records decide.
 
-    Args:
-        config: The class of the config.
-        prefix: The prefix that makes the name of a flag from the name of a field; `None` for
-            "eval_" with `EvalConfig`, and for no prefix otherwise.
+    The prefix is by default "eval_" with `EvalConfig`, and empty otherwise.
     """
     if prefix is None:
         prefix = _EVAL_PREFIX if config is EvalConfig else ""
@@ -120,23 +90,12 @@ def name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
 
 
 def define_span_flags(options: flags.FlagValues, otherwise: str) -> None:
-    """Defines the flags of segment and span, which override the config of a run.
-
-    Args:
-        options: The flags of the program, to which these are added.
-        otherwise: A description of the value of a flag that is not given.
-    """
+    """Defines the flags of segment and span, which override the config of a run."""
     define_config_flags(options, EvalConfig, _SPAN_FIELDS, prefix="", otherwise=otherwise)
 
 
 def override_evaluation(config: EvalConfig, options: flags.FlagValues) -> EvalConfig:
-    """Returns a config with the values of the flags that were given on the command line.
-
-    The flag of `eval_batch_size` is `--lanes`; the others have the names of their fields.
-
-    Raises:
-        flags.Error: If a value is out of its range.
-    """
+    """Returns a config with the values of the flags; that of `eval_batch_size` is `--lanes`."""
     has_lanes = "lanes" in options and options["lanes"].present
     others = {"eval_batch_size": options.lanes} if has_lanes else {}
     return reraise_as_flag_error(override, config, options, prefix="", **others)
@@ -147,9 +106,6 @@ def parse_cutoffs(texts: list[str]) -> tuple[int, ...]:
 
     >>> parse_cutoffs(["20000", "40000"])
     (20000, 40000)
-
-    Raises:
-        flags.Error: If a text is not an integer.
     """
     return parse_integers("cutoffs", texts)
 
@@ -159,9 +115,6 @@ def parse_schedule(texts: list[str]) -> tuple[tuple[int, int], ...]:
 
     >>> parse_schedule(["2000:32", "6000:64"])
     ((2000, 32), (6000, 64))
-
-    Raises:
-        flags.Error: If a text is not such a pair.
     """
     try:
         pairs = [text.split(":") for text in texts]

@@ -26,18 +26,7 @@ def describe_dry_run(
     config: RunConfig,
     n_replicas: int | None,
 ) -> Iterator[str]:
-    """Yields lines about what the training would do and need.
-
-    Args:
-        options: The flags of the training command.
-        run_options: When the run logs, saves, evaluates and stops.
-        records: The data set.
-        config: The config of the run.
-        n_replicas: The number of replicas; `None` if it is known only when training starts.
-
-    Raises:
-        UserError: If the training would be refused.
-    """
+    """Yields lines about what the training would do and need."""
     training, model_dir = config.training, options.model_dir
     found = check_run_folder(model_dir, config, records.vocabulary)
     lanes = make_lanes(records, training)

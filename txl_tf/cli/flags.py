@@ -115,11 +115,7 @@ class FlagParser(flags.ArgumentParser):
     rare: bool
 
     def parse(self, argument: Any) -> Any:
-        """Returns the value of a text. A default that is not a text is returned unchanged.
-
-        Raises:
-            flags.Error: If the value is not allowed. The message states the rule.
-        """
+        """Returns the value of a text. A default that is not a text is returned unchanged."""
         if not isinstance(argument, str):
             return argument
         try:
@@ -199,9 +195,6 @@ def parse_integers(name: str, texts: list[str]) -> tuple[int, ...]:
 
     >>> parse_integers("steps", ["1000", "2000"])
     (1000, 2000)
-
-    Raises:
-        flags.Error: If a text is not an integer, or exceeds `MAX_INTEGER`; the flag is named.
     """
     try:
         values = tuple(int(text) for text in texts)
@@ -225,9 +218,7 @@ def reraise_as_flag_error(call: Callable[..., Result], *arguments: Any, **keywor
 def format_help(options: flags.FlagValues, *, full: bool = False) -> str:
     """Returns the description of the flags by section, in the order of their definition.
 
-    Args:
-        options: The flags.
-        full: Whether to include the rare flags; otherwise a line at the end counts them.
+    Rare flags are left out unless `full`.
     """
     sections: dict[str, list[str]] = {}
     n_rare = 0

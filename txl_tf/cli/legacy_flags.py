@@ -14,14 +14,7 @@ _HELP = "Accepted so that command lines of the 2019 release run; has no effect."
 
 
 class LegacyFlag(NamedTuple):
-    """A flag that is accepted, and its replacement.
-
-    Args:
-        name: The name of the flag, without dashes.
-        kind: The type of the flag.
-        default: The default in the release.
-        instead: What to use instead, or why nothing is needed; the end of a printed line.
-    """
+    """A flag that is accepted, its default in the release, and its replacement."""
 
     name: str
     kind: type

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_data_set(data_dir: str) -> "Records":
-    """Opens a data set.
-
-    Raises:
-        UserError: If it is missing or damaged, or of the 2019 release.
-    """
+    """Opens a data set; says how to convert one of the 2019 release."""
     if not is_remote(data_dir) and not holds_records(data_dir):
         for place in (Path(data_dir), Path(data_dir, "tfrecords")):
             if any(place.glob("record_info-*.json")):
@@ -39,15 +35,7 @@ def define_records_flag(options: flags.FlagValues) -> None:
 
 
 def open_run_records(run: str, data_dir: str | None) -> "Records":
-    """Opens the records that a flag names, or else those in a run's folder or of its training.
-
-    Args:
-        run: The run folder.
-        data_dir: The folder of the records; `None` for those of the run.
-
-    Raises:
-        UserError: If there are none, or they no longer exist.
-    """
+    """Opens the records that a flag names, or else those in a run's folder or of its training."""
     from txl_tf.runs.data_place import find_run_data
 
     data_dir = data_dir or find_run_data(run)

@@ -33,19 +33,8 @@ def make_configs(
     """Returns the configs of a run that is trained.
 
     Flags on the command line come first. Other fields are those of the preset; without one, those
-    of the existing run; otherwise the defaults, with an evaluation as in training.
-
-    Args:
-        options: The flags.
-        records: The data set, which decides the number of tokens, and the default of the cutoffs.
-        preset: The preset that the flags name; `None` for none.
-        found: The config of an existing run; `None` for a new run.
-        start: The model whose weights a new run starts from; `None` if there is none.
-
-    Raises:
-        flags.Error: If the text of a flag cannot be parsed.
-        UserError: If a value is out of its range, or the preset's cutoffs do not fit the records;
-            the message then suggests cutoffs that do.
+    of the existing run (`found`), or of the model that a new run starts from; otherwise the
+    defaults, with an evaluation as in training.
     """
     model = _make_model_config(options, records, preset, found.model if found else start)
     base = preset or found
@@ -113,10 +102,6 @@ def read_config_to_evaluate(
     """Returns the config of an existing run, with the evaluation that the flags describe.
 
     If the flags change the model, loading the weights fails later.
-
-    Raises:
-        flags.Error: If a value is out of its range.
-        UserError: If there is no run.
     """
     from txl_tf.runs.folder import read_run_config
 
@@ -149,11 +134,7 @@ def explain_other_config(model_dir: str, error: "OtherConfigError") -> str:
 
 
 def find_run(model_dir: str) -> "RunConfig | None":
-    """Returns the config of a run folder; `None` if there is no run.
-
-    Raises:
-        UserError: If the config cannot be read.
-    """
+    """Returns the config of a run folder; `None` if there is no run."""
     if get_size(join_path(model_dir, "config.json")) is None:
         return None
 
@@ -163,16 +144,7 @@ def find_run(model_dir: str) -> "RunConfig | None":
 
 
 def find_data(options: flags.FlagValues, found: "RunConfig | None") -> str:
-    """Returns the folder of the data, from the flag or from the run.
-
-    Args:
-        options: The flags.
-        found: The config of the run; `None` for a new run.
-
-    Raises:
-        flags.Error: If neither the flag nor the run states it.
-        UserError: If the folder that the run states no longer exists.
-    """
+    """Returns the folder of the data, from the flag or from the run."""
     if options.data_dir is not None:
         return str(options.data_dir)
     if found is None:
@@ -190,11 +162,7 @@ def find_data(options: flags.FlagValues, found: "RunConfig | None") -> str:
 
 
 def find_start(options: flags.FlagValues, records: Records) -> ModelConfig | None:
-    """Returns the config of the model that --warm_start_path is a checkpoint of, if it is known.
-
-    Raises:
-        UserError: If that run has another vocabulary than the records.
-    """
+    """Returns the config of the model that --warm_start_path is a checkpoint of, if it is known."""
     if options.warm_start_path is None:
         return None
     folder = os.path.dirname(os.path.dirname(options.warm_start_path)) or "."

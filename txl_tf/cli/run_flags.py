@@ -34,22 +34,14 @@ def define_checkpoint_flag(options: flags.FlagValues) -> None:
 
 
 def check_run(path: str, *, or_saved_model: bool = False) -> None:
-    """Checks that a local path is a run folder, before TensorFlow is loaded.
-
-    Raises:
-        UserError: If it is none.
-    """
+    """Checks that a local path is a run folder, before TensorFlow is loaded."""
     is_saved_model = or_saved_model and os.path.exists(os.path.join(path, "saved_model.pb"))
     if not is_remote(path) and not is_saved_model:
         read_run_config(path)
 
 
 def check_source(path: str) -> None:
-    """Checks that a local path of the 2019 release exists, before TensorFlow is loaded.
-
-    Raises:
-        UserError: If it is missing.
-    """
+    """Checks that a local path of the 2019 release exists, before TensorFlow is loaded."""
     if not is_remote(path) and not os.path.exists(path) and not os.path.exists(f"{path}.index"):
         raise UserError(f"`{path}` does not exist")
 
@@ -97,11 +89,7 @@ def define_seed_flags(options: flags.FlagValues, *, samples: int) -> None:
 
 
 def check_seeds(options: flags.FlagValues) -> None:
-    """Checks the flags of `define_seed_flags`.
-
-    Raises:
-        flags.Error: If the last seed is too large.
-    """
+    """Checks that the last seed of `define_seed_flags` is not too large."""
     if options.seed + options.samples - 1 > MAX_SAMPLING_SEED:
         raise flags.Error(
             f"the last seed, --seed + --samples - 1, must be an integer <= {MAX_SAMPLING_SEED}. "
@@ -119,15 +107,7 @@ def define_draft_flag(options: flags.FlagValues) -> None:
 
 
 def check_out_files(options: flags.FlagValues, *names: str) -> None:
-    """Checks that the local files that flags name can be written.
-
-    Args:
-        options: The flags.
-        names: The names of the flags; those without a value are left out.
-
-    Raises:
-        UserError: If a flag names a folder, or a file in a folder that does not exist.
-    """
+    """Checks that the local files that flags name can be written."""
     for name in names:
         path = options[name].value
         if path is None or is_remote(path):

@@ -49,16 +49,7 @@ _PLACES = ("data_dir", "model_dir")
 
 
 class Inputs(NamedTuple):
-    """The flags of a command, and the objects that they name.
-
-    Args:
-        options: The flags.
-        preset: The preset of --preset; `None` if it is not given.
-        found: The config of the run in --model_dir; `None` for a new run.
-        run_options: When the run logs, saves, evaluates and stops.
-        data_dir: The folder of the data.
-        records: The data set.
-    """
+    """The flags of a command, and the objects that they name; `found` is the run, if it exists."""
 
     options: flags.FlagValues
     preset: presets.Preset | None
@@ -75,15 +66,7 @@ def run(
 ) -> None:
     """Trains and evaluates as the flags say.
 
-    Args:
-        options: The flags, parsed.
-        make_strategy: Makes the strategy of the training from the flags.
-        count_replicas: Returns, for a dry run, the number of replicas of that strategy; `None` if
-            it is not known in advance.
-
-    Raises:
-        flags.Error: If flags contradict each other.
-        UserError: If an input cannot be used.
+    `count_replicas` returns, for a dry run, the replicas of the strategy; `None` if unknown.
     """
     check_flags(options)
     for line in describe_legacy_flags(options, TRAINING_FLAGS):
@@ -100,12 +83,7 @@ def run(
 
 
 def _check_paths(options: flags.FlagValues) -> None:
-    """Checks the run folder and the checkpoints before anything slow.
-
-    Raises:
-        UserError: If the run folder is a file, or if a required checkpoint is missing or is a
-            checkpoint of the 2019 release.
-    """
+    """Checks the run folder and the checkpoints before anything slow."""
     check_folder(options.model_dir)
     folder = os.path.join(options.model_dir, "checkpoints")
     # A run that continues needs no warm start.
@@ -122,12 +100,7 @@ def _check_paths(options: flags.FlagValues) -> None:
 
 
 def _open_inputs(options: flags.FlagValues) -> Inputs:
-    """Opens the objects that the flags name, with every split that the command needs.
-
-    Raises:
-        flags.Error: If the folder of the data is not known.
-        UserError: If the run or the data cannot be read, or a split is missing.
-    """
+    """Opens the objects that the flags name, with every split that the command needs."""
     preset = presets.get(options.preset) if options.preset else None
     found = find_run(options.model_dir)
     data_dir = find_data(options, found)

@@ -56,11 +56,7 @@ def evaluates(options: flags.FlagValues) -> bool:
 
 
 def check_flags(options: flags.FlagValues) -> None:
-    """Checks the flags that are in no config.
-
-    Raises:
-        flags.Error: If they contradict each other, or one is not supported.
-    """
+    """Checks that the flags that are in no config do not contradict each other."""
     if not options.tie_weight:
         raise flags.Error("--tie_weight=false: the softmax always has the embedding's weights")
     if not trains(options) and not evaluates(options):

@@ -95,13 +95,7 @@ class DynamicConfig(Config):
 
 
 class DynamicRecipe(NamedTuple):
-    """The settings of a published dynamic evaluation.
-
-    Args:
-        dynamic: The rule of the steps.
-        evaluation: Lanes, segment and span.
-        published: The results, static and dynamic.
-    """
+    """A published dynamic evaluation, and its results."""
 
     dynamic: DynamicConfig
     evaluation: EvalConfig

@@ -287,14 +287,7 @@ class ModelConfig(Config):
         return self.n_positions if self.encoding == "learned" else None
 
     def check_memory(self, purpose: str) -> None:
-        """Checks that the model can have a memory.
-
-        Args:
-            purpose: What needs the memory, the beginning of the message.
-
-        Raises:
-            UserError: If it cannot.
-        """
+        """Raises `UserError` if the model cannot have a memory, which the purpose needs."""
         if not self.can_have_memory:
             raise UserError(
                 f"{purpose} needs a memory, which a model with encoding={self.encoding} cannot have"

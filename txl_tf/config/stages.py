@@ -9,13 +9,7 @@ from txl_tf.errors import UserError
 
 
 class Stage(NamedTuple):
-    """A range of steps with one segment length, up to the next stage.
-
-    Args:
-        first_step: The first step.
-        first_token: The number of tokens that a lane has read before the first step.
-        tgt_len: The segment length T.
-    """
+    """A range of steps with one segment length T, before which a lane has read `first_token` tokens."""
 
     first_step: int
     first_token: int
@@ -90,9 +84,6 @@ def _check_start(stage: Stage, before: Stage) -> None:
     """Checks that the text before a stage is a whole number of segments of its length.
 
     Its segments then end where an epoch ends, like those of all other lengths.
-
-    Raises:
-        UserError: If it is not. The message names the nearest steps that fit.
     """
     if stage.first_token % stage.tgt_len == 0:
         return

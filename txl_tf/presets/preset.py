@@ -7,16 +7,7 @@ from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """The settings of a model, its training and its evaluation.
-
-    Args:
-        model: The shapes of the weights, dropout and initialisation.
-        training: Schedule, batch size, segment and span.
-        evaluation: Lanes, segment and span of the published result.
-        published: The result on the test split in the paper, or in another source that the text
-            names; empty for none.
-        published_valid: The same on the validation split.
-    """
+    """Settings under a name, and the published result of the model that was trained with them."""
 
     model: ModelConfig
     training: TrainConfig
