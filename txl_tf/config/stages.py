@@ -9,7 +9,7 @@ from txl_tf.errors import UserError
 
 
 class Stage(NamedTuple):
-    """A range of steps with one segment length T, before which a lane has read `first_token` tokens."""
+    """A range of steps with one segment length T; a lane has read `first_token` tokens before."""
 
     first_step: int
     first_token: int
