@@ -33,8 +33,14 @@ def quantize(model: SegmentModel, dtype: str) -> TransformerXL:
         raise UserError(f"`dtype` must be {rule}. Received: {dtype!r}")
     if get_kernel_dtype(model) != "float32":
         raise UserError(f"the model is quantized already, to {get_kernel_dtype(model)}")
-    name = "mixed_bfloat16" if dtype == "bfloat16" else model.dtype_policy.name
-    packed = TransformerXL(model.config, seed=model.seed, dtype=PackedPolicy(name, dtype))
+    return pack_kernels(
+        model, "mixed_bfloat16" if dtype == "bfloat16" else model.dtype_policy.name, dtype
+    )
+
+
+def pack_kernels(model: SegmentModel, policy: str, dtype: str) -> TransformerXL:
+    """Returns a copy of a model whose kernels are stored by rows in a dtype, as `PackedKernel`."""
+    packed = TransformerXL(model.config, seed=model.seed, dtype=PackedPolicy(policy, dtype))
     for kernel, weight in zip(packed.kernels, model.kernels, strict=True):
         kernel.assign(weight)
     others = {weight.path: weight for weight in model.weights}

@@ -1,23 +1,21 @@
-"""The stateless step as an ONNX file, for servers in other languages and for browsers."""
+"""A traced step as an ONNX file, for servers in other languages and for browsers."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import ArrayLike
+import tf2onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from txl_tf.exports.stateless_step import StatelessStep, StepInputs, StepOutputs
-from txl_tf.exports.step_operations import MIN_INT8_SIZE, Matrix, Norm
+from txl_tf.exports.traced_step import STEP_OUTPUTS, TracedStep
 from txl_tf.layers.packed_kernel import quantize_rows
 from txl_tf.version import __version__
 
-OPSET = 17  # the first with LayerNormalization
-IR_VERSION = 8  # of the same time
+OPSET = 17
+_MIN_INT8_SIZE = 1024  # matrices with fewer entries stay float32, as LiteRT's converter decides
 
 
-def make_onnx(step: StatelessStep, precision: str) -> bytes:
+def make_onnx(step: TracedStep, precision: str) -> bytes:
     """Returns the content of an ONNX file.
 
     With "int8" the inputs of each product are rounded to 8 bits, too, with one scale for all rows.
@@ -26,156 +24,80 @@ def make_onnx(step: StatelessStep, precision: str) -> bytes:
         step: The step.
         precision: The dtype in which matrices are stored: "float32", "float16" or "int8".
     """
-    operations = OnnxOperations(precision)
-    outputs = step.build(operations, StepInputs(*StepInputs._fields))
-    for name, tensor in zip(StepOutputs._fields, outputs, strict=True):
-        operations.add_node("Identity", [tensor], output=name)
-
-    graph = helper.make_graph(
-        operations.nodes,
-        "step",
-        _describe_tensors(step.inputs),
-        _describe_tensors(step.outputs),
-        operations.initializers,
-    )
-    model = helper.make_model(
-        graph,
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-        producer_name="txl_tf",
-        producer_version=__version__,
-    )
+    signature = step.function.input_signature
+    model, _ = tf2onnx.convert.from_function(step.function, input_signature=signature, opset=OPSET)
+    outputs = {output.name: output for output in model.graph.output}
+    del model.graph.output[:]
+    model.graph.output.extend(outputs[name] for name in STEP_OUTPUTS)
+    _Matrices(precision).replace(model.graph)
+    model.producer_name, model.producer_version = "txl_tf", __version__
     onnx.checker.check_model(model)
     return model.SerializeToString()
 
 
-def _describe_tensors(shapes: StepInputs | StepOutputs) -> list[Any]:
-    dtypes = dict.fromkeys(("ids", "length", "new_length"), TensorProto.INT32)
-    return [
-        helper.make_tensor_value_info(name, dtypes.get(name, TensorProto.FLOAT), shape)
-        for name, shape in shapes._asdict().items()
-    ]
+class _Matrices:
+    """The matrices of a graph, each stored once, by rows.
 
-
-class OnnxOperations:
-    """The operations of a step, as nodes of an ONNX graph; tensors are their names.
-
-    Args:
-        precision: The dtype of the matrices.
-
-    Attributes:
-        nodes: The nodes, in order.
-        initializers: The constants.
+    With tied weights a table is taken from and multiplied with. Runtimes transpose and widen
+    constants once, when they load the file.
     """
 
     def __init__(self, precision: str):
-        self.precision = precision
-        self.nodes: list[Any] = []
-        self.initializers: list[Any] = []
-        self._matrices: dict[str, tuple[str, ...]] = {}
+        self._precision = precision
+        self._nodes: list[Any] = []
+        self._stored: dict[tuple[Any, ...], Any] = {}  # by content
 
-    def add_node(
-        self, kind: str, inputs: Sequence[str], *, output: str | None = None, **attributes: Any
-    ) -> str:
+    def replace(self, graph: Any) -> None:
+        """Replaces the matrices that the nodes of a graph multiply with or take rows of."""
+        arrays = {
+            tensor.name: numpy_helper.to_array(tensor)
+            for tensor in graph.initializer
+            if len(tensor.dims) > 1 and tensor.data_type in (TensorProto.FLOAT, TensorProto.INT8)
+        }
+        for node in graph.node:
+            kind = node.op_type
+            if kind == "MatMul" and node.input[1] in arrays:
+                self._multiply(node, np.swapaxes(arrays[node.input[1]], -1, -2))
+                continue
+            if kind in ("MatMul", "Gather") and node.input[0] in arrays:
+                node.input[0] = self._store(arrays[node.input[0]])
+            self._nodes.append(node)
+        used = {name for node in self._nodes for name in node.input}
+        others = [tensor for tensor in graph.initializer if tensor.name in used]
+        del graph.node[:], graph.initializer[:]
+        graph.node.extend(self._nodes)
+        graph.initializer.extend([*others, *self._stored.values()])
+
+    def _multiply(self, node: Any, rows: np.ndarray) -> None:
+        """Adds the product with rows (..., L, K) that a node stands for."""
+        (inputs, _), (output,) = node.input, node.output
+        axes = (*range(rows.ndim - 2), rows.ndim - 1, rows.ndim - 2)
+        if self._precision != "int8" or rows.size < _MIN_INT8_SIZE:
+            columns = self._add("Transpose", [self._store(rows)], perm=axes)
+            self._add("MatMul", [inputs, columns], output)
+            return
+        rows, scales = map(np.asarray, quantize_rows(rows))
+        columns = self._add("Transpose", [self._store(rows)], perm=axes)
+        factors = self._store(np.swapaxes(scales, -1, -2))
+        values, scale, zero = (f"{output}/{name}" for name in ("values", "scale", "zero"))
+        quantize = helper.make_node("DynamicQuantizeLinear", [inputs], [values, scale, zero])
+        self._nodes.append(quantize)
+        product = self._add("MatMulInteger", [values, columns, zero])
+        product = self._add("Cast", [product], to=TensorProto.FLOAT)
+        self._add("Mul", [product, self._add("Mul", [factors, scale])], output)
+
+    def _store(self, array: np.ndarray) -> str:
+        """Returns the name of a constant, as float32 if it is one of floats."""
+        is_narrow = self._precision == "float16"
+        array = np.ascontiguousarray(array, np.float16 if is_narrow else None)
+        key = (array.dtype, array.shape, array.tobytes())
+        if key not in self._stored:
+            self._stored[key] = numpy_helper.from_array(array, f"matrix_{len(self._stored)}")
+        name = self._stored[key].name
+        return self._add("Cast", [name], to=TensorProto.FLOAT) if is_narrow else name
+
+    def _add(self, kind: str, inputs: list[str], output: str | None = None, **options: Any) -> str:
         """Adds a node and returns the name of its output."""
-        output = output or f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [output], **attributes))
+        output = output or f"{kind.lower()}_matrix_{len(self._nodes)}"
+        self._nodes.append(helper.make_node(kind, inputs, [output], **options))
         return output
-
-    def constant(self, value: ArrayLike, name: str | None = None) -> str:
-        """Adds a constant and returns its name."""
-        name = name or f"constant_{len(self.initializers)}"
-        self.initializers.append(numpy_helper.from_array(np.asarray(value), name))
-        return name
-
-    def _indices(self, *values: int) -> str:
-        return self.constant(np.array(values, np.int64))
-
-    def store(self, matrix: Matrix) -> tuple[str, ...]:
-        """Returns the names of the rows and, in int8, of their scales, (..., L, 1)."""
-        if matrix.name not in self._matrices:
-            arrays = [matrix.rows]
-            if self.precision == "int8" and matrix.rows.size >= MIN_INT8_SIZE:
-                arrays = list(map(np.asarray, quantize_rows(matrix.rows)))
-            elif self.precision == "float16":
-                arrays = [matrix.rows.astype(np.float16)]
-            names = (matrix.name, f"{matrix.name}/scales")
-            self._matrices[matrix.name] = tuple(map(self.constant, arrays, names))
-        return self._matrices[matrix.name]
-
-    def multiply_rows(self, inputs: str, matrix: Matrix) -> str:
-        rows, *scales = self.store(matrix)
-        axes = (1, 0) if matrix.rows.ndim == 2 else (0, 2, 1)
-        # Runtimes transpose and widen constants once, when they load the file.
-        columns = self.add_node("Transpose", [rows], perm=axes)
-        if not scales:
-            if self.precision == "float16":
-                columns = self.add_node("Cast", [columns], to=TensorProto.FLOAT)
-            return self.add_node("MatMul", [inputs, columns])
-        base = f"quantized_{len(self.nodes)}"
-        quantized = [f"{base}/values", f"{base}/scale", f"{base}/zero"]
-        self.nodes.append(helper.make_node("DynamicQuantizeLinear", [inputs], quantized))
-        product = self.add_node("MatMulInteger", [quantized[0], columns, quantized[2]])
-        product = self.add_node("Cast", [product], to=TensorProto.FLOAT)
-        factors = self.add_node("Transpose", scales, perm=axes)  # (1, L)
-        factors = self.multiply(factors, quantized[1])
-        return self.multiply(product, factors)
-
-    def take_rows(self, matrix: Matrix, indices: str) -> str:
-        rows, *scales = self.store(matrix)
-        taken = self.add_node("Gather", [rows, indices], axis=0)
-        if scales or self.precision == "float16":
-            taken = self.add_node("Cast", [taken], to=TensorProto.FLOAT)
-        if scales:
-            taken = self.multiply(taken, self.add_node("Gather", [*scales, indices], axis=0))
-        return taken
-
-    def take_columns(self, inputs: str, indices: np.ndarray) -> str:
-        return self.add_node("Gather", [inputs, self.constant(indices)], axis=-1)
-
-    def matmul(self, left: str, right: str, *, transpose_right: bool = False) -> str:
-        if transpose_right:
-            right = self.add_node("Transpose", [right], perm=(0, 1, 3, 2))
-        return self.add_node("MatMul", [left, right])
-
-    def add(self, left: str, right: str) -> str:
-        return self.add_node("Add", [left, right])
-
-    def multiply(self, left: str, right: str) -> str:
-        return self.add_node("Mul", [left, right])
-
-    def minimum(self, left: str, right: str) -> str:
-        return self.add_node("Min", [left, right])
-
-    def maximum(self, left: str, right: str) -> str:
-        return self.add_node("Max", [left, right])
-
-    def equal(self, left: str, right: str) -> str:
-        return self.to_float(self.add_node("Equal", [left, right]))
-
-    def to_float(self, integers: str) -> str:
-        return self.add_node("Cast", [integers], to=TensorProto.FLOAT)
-
-    def softmax(self, scores: str) -> str:
-        return self.add_node("Softmax", [scores], axis=-1)
-
-    def log_softmax(self, logits: str) -> str:
-        return self.add_node("LogSoftmax", [logits], axis=-1)
-
-    def normalize(self, states: str, norm: Norm) -> str:
-        weights = [self.constant(norm.gain), self.constant(norm.offset)]
-        return self.add_node(
-            "LayerNormalization", [states, *weights], axis=-1, epsilon=norm.epsilon
-        )
-
-    def reshape(self, tensor: str, shape: Sequence[int]) -> str:
-        return self.add_node("Reshape", [tensor, self._indices(*shape)])
-
-    def transpose(self, tensor: str, axes: Sequence[int]) -> str:
-        return self.add_node("Transpose", [tensor], perm=axes)
-
-    def concat(self, tensors: Sequence[str], axis: int) -> str:
-        return self.add_node("Concat", tensors, axis=axis)
-
-    def slice(self, tensor: str, axis: int, start: int, stop: int) -> str:
-        return self.add_node("Slice", [tensor, *map(self._indices, (start, stop, axis))])

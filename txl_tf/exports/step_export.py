@@ -9,8 +9,7 @@ from txl_tf.config import STEP_FORMATS, STEP_PRECISIONS
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, require_extra
 from txl_tf.exports.exporting import describe_model
-from txl_tf.exports.stateless_step import StatelessStep, StepInputs, StepOutputs
-from txl_tf.exports.step_weights import count_entries
+from txl_tf.exports.traced_step import TracedStep
 from txl_tf.quantization import get_kernel_dtype
 from txl_tf.runs.files import check_new_folder, write_aside, write_json
 
@@ -52,7 +51,7 @@ def export_step(
     check_step(cached, file_format=file_format, precision=precision, batch_size=batch_size)
     make = _find_maker(file_format)
     check_new_folder(out)
-    step = StatelessStep(cached, batch_size)
+    step = TracedStep(cached, batch_size, precision)
     _check_size(step, file_format, precision)
     content = make(step, precision)
     info = {
@@ -61,8 +60,8 @@ def export_step(
         "format": file_format,
         "precision": precision,
         "batch_size": batch_size,
-        "inputs": dict(zip(StepInputs._fields, map(list, step.inputs), strict=True)),
-        "outputs": dict(zip(StepOutputs._fields, map(list, step.outputs), strict=True)),
+        "inputs": step.inputs,
+        "outputs": step.outputs,
     }
     names = [_MODEL_NAMES[file_format], _INFO_NAME]
     with write_aside(out) as aside:
@@ -104,7 +103,7 @@ def check_step(cached: CachedModel, *, file_format: str, precision: str, batch_s
         )
 
 
-def _find_maker(file_format: str) -> Callable[[StatelessStep, str], bytes]:
+def _find_maker(file_format: str) -> Callable[[TracedStep, str], bytes]:
     """Returns the function that makes a file of a format."""
     if file_format == "litert":
         from txl_tf.exports.litert import make_litert
@@ -115,8 +114,8 @@ def _find_maker(file_format: str) -> Callable[[StatelessStep, str], bytes]:
     return make_onnx
 
 
-def _check_size(step: StatelessStep, file_format: str, precision: str) -> None:
-    n_bytes = count_entries(step.weights) * _ENTRY_SIZES[precision]
+def _check_size(step: TracedStep, file_format: str, precision: str) -> None:
+    n_bytes = step.count_entries() * _ENTRY_SIZES[precision]
     if n_bytes >= _MAX_BYTES:
         raise UserError(
             f"a file with format={file_format} holds less than 2 GiB: choose a narrower "
