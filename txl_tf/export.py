@@ -5,7 +5,6 @@ python -m txl_tf.export --run runs/text8 --out exported/phone --format litert --
 """
 
 import sys
-from typing import Any
 
 from absl import flags
 
@@ -55,13 +54,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def export_run(options: flags.FlagValues) -> None:
-    """Writes a run in a format and prints what was written.
-
-    Raises:
-        flags.Error: If the span flags are invalid, or the format has no such precision.
-        UserError: If there is no such run, the format cannot hold it, or the folder is not empty
-            or cannot be written.
-    """
+    """Writes a run in a format and prints what was written."""
     is_step = options.format in STEP_FORMATS
     precisions = STEP_PRECISIONS if is_step else KERNEL_DTYPES
     if options.precision not in precisions:
@@ -80,14 +73,13 @@ def export_run(options: flags.FlagValues) -> None:
         precision="float32" if is_step else options.precision,
     )
     lm.evaluation = override_evaluation(lm.evaluation, options)
-    arguments: dict[str, Any] = {"precision": options.precision} if is_step else {}
     names = lm.export(
         options.out,
         format=options.format,
+        precision=options.precision if is_step else None,
         batch_size=options.batch,
         tgt_len=options.tgt_len,
         mask_empty_memory=options.mask_empty_memory,
-        **arguments,
     )
     if is_step:
         print(f"Wrote {options.out}: step {lm.step:,} as {', '.join(names)}.")

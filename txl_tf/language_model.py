@@ -26,10 +26,14 @@ from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.experiments.text_attention import TextAttention, read_text_attention
 from txl_tf.exports.exporting import EXPORT_BATCH_SIZE, export_saved_model
-from txl_tf.exports.hub_folder import fetch_model, is_hub_address, push_model
+from txl_tf.exports.hub_folder import (
+    fetch_model,
+    is_hub_address,
+    load_weights_file,
+    push_model,
+)
 from txl_tf.exports.model_card import Card, find_records
 from txl_tf.exports.step_export import export_step
-from txl_tf.exports.weights_file import load_weights_file
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session
@@ -262,8 +266,7 @@ class LanguageModel:
         card = Card(
             name,
             self._run_config,
-            self.vocabulary.level if self.vocabulary else None,
-            self.config.count_parameters(),
+            self.vocabulary,
             self.step,
             find_records(self.run, self.step) if self.run else [],
             license,
@@ -271,8 +274,6 @@ class LanguageModel:
         )
         return push_model(
             self.model,
-            self._run_config,
-            self.vocabulary,
             card,
             private=private,
             token=token,

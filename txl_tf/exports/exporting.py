@@ -29,21 +29,9 @@ def export_saved_model(
     batch_size: int = EXPORT_BATCH_SIZE,
     origin: dict[str, Any] | None = None,
 ) -> tuple[str, ...]:
-    """Writes a SavedModel, completely or not at all; docs/serving.md describes its signatures.
+    """Writes a SavedModel, completely or not at all, and returns the names of its signatures.
 
-    Args:
-        out: The folder, which must be new or empty.
-        cached: The model.
-        vocabulary: The vocabulary; `None` for only the signatures that take ids.
-        batch_size: Number of texts to read at once; more texts need more memory.
-        origin: Further facts about the model to store, as JSON.
-
-    Returns:
-        The names of the signatures.
-
-    Raises:
-        UserError: If `batch_size` is not positive, the folder is not empty or cannot be written, or
-            the model's position encoding allows no memory.
+    `batch_size` is the number of texts to read at once; `origin` holds further facts to store.
     """
     if batch_size < 1:
         raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
@@ -79,9 +67,10 @@ def describe_model(
 ) -> dict[str, Any]:
     """Returns the facts about a model that every export stores, as JSON."""
     model = cached.model
+    packages = ("tensorflow", "keras", "tensorflow-text")
     return {
         "format_version": _FORMAT_VERSION,
-        "versions": _read_versions(),
+        "versions": {"txl_tf": __version__, **{name: version(name) for name in packages}},
         "git_revision": _read_revision(),
         **(origin or {}),
         "model": model.config.to_json(),
@@ -144,11 +133,6 @@ def _make_card(info: dict[str, Any]) -> str:
 
 def _format_shape(shape: list[int]) -> str:
     return f"({', '.join('any' if size < 0 else str(size) for size in shape)})"
-
-
-def _read_versions() -> dict[str, str]:
-    names = ("tensorflow", "keras", "tensorflow-text")
-    return {"txl_tf": __version__, **{name: version(name) for name in names}}
 
 
 def _read_revision() -> str | None:

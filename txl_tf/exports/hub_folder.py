@@ -15,17 +15,19 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError, explain, require_extra
+from txl_tf.config.base import list_differences
+from txl_tf.errors import UserError, explain, explain_errors, require_extra
 from txl_tf.exports.model_card import Card, write_card
-from txl_tf.exports.weights_file import WEIGHTS_NAME, save_weights_file
 from txl_tf.model import SegmentModel
+from txl_tf.runs.checkpoint_reader import name_variables
 from txl_tf.runs.files import write_json, write_text
-from txl_tf.runs.folder import CONFIG_NAME, VOCABULARY_NAME, RunConfig
+from txl_tf.runs.folder import CONFIG_NAME, VOCABULARY_NAME
 from txl_tf.version import __version__
 
 PREFIX = "hf://"
-_FILES = (CONFIG_NAME, WEIGHTS_NAME, VOCABULARY_NAME, "README.md")
+_WEIGHTS_NAME, _CARD_NAME = "model.safetensors", "README.md"
+_FILES = (CONFIG_NAME, _WEIGHTS_NAME, VOCABULARY_NAME, _CARD_NAME)
+_FORMAT = "txl_tf"  # under the key `format`, by which readers of other libraries know their files
 
 
 def is_hub_address(path: str) -> bool:
@@ -33,17 +35,8 @@ def is_hub_address(path: str) -> bool:
     return path.startswith(PREFIX)
 
 
-def fetch_model(address: str, *, token: str | None = None) -> str:
-    """Downloads a model, unless the cache of the Hub's library holds it, and returns its folder.
-
-    Args:
-        address: "hf://user/model" for the newest version, or "hf://user/model@revision" for a
-            branch, a tag or a commit.
-        token: The token of a user; `None` for that of `hf auth login`, if there is one.
-
-    Raises:
-        UserError: If the address is not valid, or there is no such model, revision or file.
-    """
+def fetch_model(address: str) -> str:
+    """Downloads a model, unless the cache of the Hub's library holds it, and returns its folder."""
     match = re.fullmatch(r"hf://([\w.-]+/[\w.-]+)(?:@(.+))?", address)
     if not match:
         raise UserError(f"`path` must be hf://user/model or hf://user/model@REVISION: {address}")
@@ -53,11 +46,11 @@ def fetch_model(address: str, *, token: str | None = None) -> str:
             match[1],
             revision=match[2],
             allow_patterns=list(_FILES),
-            token=token,
             library_name="txl_tf",
             library_version=__version__,
         )
-    missing = [name for name in (CONFIG_NAME, WEIGHTS_NAME) if not _has(folder, name)]
+    needed = (CONFIG_NAME, _WEIGHTS_NAME)
+    missing = [name for name in needed if not os.path.isfile(os.path.join(folder, name))]
     if missing:
         raise UserError(f"`{address}` is no model of txl_tf: it has no {' and no '.join(missing)}")
     return str(folder)
@@ -65,8 +58,6 @@ def fetch_model(address: str, *, token: str | None = None) -> str:
 
 def push_model(
     model: SegmentModel,
-    config: RunConfig,
-    vocabulary: Vocabulary | None,
     card: Card,
     *,
     private: bool | None = None,
@@ -74,25 +65,10 @@ def push_model(
     revision: str | None = None,
     message: str | None = None,
 ) -> str:
-    """Uploads a model, and returns the address of the commit.
-
-    Args:
-        model: The model.
-        config: The config of the run.
-        vocabulary: The vocabulary; `None` if only ids are known.
-        card: What the model card is made of; its name is that of the repository, "user/model",
-            which is made if it is missing.
-        private: Whether a new repository is private; `None` for the default of the user.
-        token: The token of a user; `None` for that of `hf auth login`.
-        revision: The branch, which must exist; `None` for the main one.
-        message: The message of the commit.
-
-    Raises:
-        UserError: If the Hub refuses the upload, or cannot be reached.
-    """
+    """Uploads a model, and returns the address of the commit; see `LanguageModel.push_to_hub`."""
     hub = _import_hub()
     with tempfile.TemporaryDirectory() as folder, _explain_hub(f"{PREFIX}{card.name}"):
-        write_shared(folder, model, config, vocabulary, card)
+        _write_files(folder, model, card)
         api = hub.HfApi(token=token, library_name="txl_tf", library_version=__version__)
         api.create_repo(card.name, private=private, exist_ok=True)
         commit = api.upload_folder(
@@ -104,19 +80,48 @@ def push_model(
     return str(commit.commit_url)
 
 
-def write_shared(
-    folder: str, model: SegmentModel, config: RunConfig, vocabulary: Vocabulary | None, card: Card
-) -> None:
+def _write_files(folder: str, model: SegmentModel, card: Card) -> None:
     """Writes the files of a repository into an empty folder."""
-    save_weights_file(folder, model, step=card.step)
-    write_json(os.path.join(folder, CONFIG_NAME), config.to_json())
-    if vocabulary is not None:
-        write_json(os.path.join(folder, VOCABULARY_NAME), vocabulary.to_json())
-    write_text(os.path.join(folder, "README.md"), write_card(card))
+    arrays = {name: x.numpy() for name, x in name_variables(model.weights).items()}
+    metadata = {"format": _FORMAT, "step": str(card.step)}
+    _import_safetensors().numpy.save_file(arrays, os.path.join(folder, _WEIGHTS_NAME), metadata)
+    write_json(os.path.join(folder, CONFIG_NAME), card.config.to_json())
+    if card.vocabulary is not None:
+        write_json(os.path.join(folder, VOCABULARY_NAME), card.vocabulary.to_json())
+    write_text(os.path.join(folder, _CARD_NAME), write_card(card))
 
 
-def _has(folder: str, name: str) -> bool:
-    return os.path.isfile(os.path.join(folder, name))
+def load_weights_file(folder: str, model: SegmentModel) -> int:
+    """Restores the weights of a model, and returns the number of training steps behind them."""
+    path, library = os.path.join(folder, _WEIGHTS_NAME), _import_safetensors()
+    with (
+        explain_errors(f"`{path}` cannot be read", library.SafetensorError, OSError),
+        library.safe_open(path, framework="numpy") as file,
+    ):
+        arrays = {name: file.get_tensor(name) for name in list(file.keys())}
+        metadata = file.metadata() or {}
+    if metadata.get("format") != _FORMAT:
+        raise UserError(
+            f"`{path}` was not written by txl_tf. The weights of other libraries are imported: "
+            f"python -m txl_tf.import_release --source {folder} --out RUN"
+        )
+    variables = name_variables(model.weights)
+    found = {name: list(array.shape) for name, array in arrays.items()}
+    differences = list_differences(found, {name: list(x.shape) for name, x in variables.items()})
+    if differences:
+        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+        raise UserError(
+            f"`{path}` holds the weights of another model: {'; '.join(differences[:3])}{more}"
+        )
+    for name, variable in variables.items():
+        variable.assign(arrays[name])
+    return int(metadata.get("step", 0))
+
+
+def _import_safetensors() -> Any:
+    with require_extra("hub", _WEIGHTS_NAME):
+        import safetensors.numpy
+    return safetensors
 
 
 def _import_hub() -> Any:

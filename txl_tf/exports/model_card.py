@@ -5,6 +5,7 @@ import os
 from typing import Any, NamedTuple
 
 from txl_tf.config import EvalConfig
+from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import name_install_command
 from txl_tf.runs.files import exists, read_json_lines
 from txl_tf.runs.folder import EVALUATIONS_NAME, RunConfig
@@ -16,37 +17,31 @@ from txl_tf.version import __version__
 class Card(NamedTuple):
     """What a model card is made of.
 
-    Args:
-        name: The name of the repository, "user/model".
-        config: The config of the run.
-        level: The level of the vocabulary, such as "byte"; `None` if there is no vocabulary.
-        n_parameters: The number of parameters.
-        step: The number of training steps.
-        records: Evaluations of these weights, from `evaluations.jsonl`.
-        license: An identifier of the Hub, such as "apache-2.0"; `None` for none.
-        language: A code such as "en"; `None` for none.
+    `name` is that of the repository, "user/model", and `records` are evaluations of the weights.
     """
 
     name: str
     config: RunConfig
-    level: str | None
-    n_parameters: int
+    vocabulary: Vocabulary | None
     step: int
     records: list[dict[str, Any]]
-    license: str | None = None
-    language: str | None = None
+    license: str | None
+    language: str | None
+
+    @property
+    def level(self) -> str | None:
+        """The level of the vocabulary, such as "byte"; `None` without a vocabulary."""
+        return self.vocabulary.level if self.vocabulary else None
 
 
 def find_records(model_dir: str, step: int) -> list[dict[str, Any]]:
-    """Returns the newest whole evaluation of a step of a run, of each split and each setting.
-
-    Evaluations of quantized weights, which are not shared, are left out.
-    """
+    """Returns the newest whole evaluation of a step of a run, of each split and each setting."""
     path = os.path.join(model_dir, EVALUATIONS_NAME)
     if not exists(path):
         return []
     found: dict[str, dict[str, Any]] = {}
     for record in read_json_lines(path):
+        # Quantized weights are not shared.
         is_float32 = record.get("precision", "float32") == "float32"
         if record.get("step") == step and record.get("is_whole") and is_float32:
             settings = ("split", "evaluation", "stride", "as_release", "dynamic")
@@ -123,7 +118,7 @@ def _write_text(card: Card) -> str:
     return _TEXT.format(
         name=card.name,
         install=name_install_command("hub"),
-        n_parameters=card.n_parameters,
+        n_parameters=model.count_parameters(),
         model=model,
         n_symbols=model.n_token,
         symbols=card.level or "id",

@@ -19,10 +19,6 @@ def make_onnx(step: TracedStep, precision: str) -> bytes:
     """Returns the content of an ONNX file.
 
     With "int8" the inputs of each product are rounded to 8 bits, too, with one scale for all rows.
-
-    Args:
-        step: The step.
-        precision: The dtype in which matrices are stored: "float32", "float16" or "int8".
     """
     signature = step.function.input_signature
     model, _ = tf2onnx.convert.from_function(step.function, input_signature=signature, opset=OPSET)

@@ -17,10 +17,7 @@ Tensors = dict[str, tf.Tensor]
 class ServedModel(tf.Module):
     """The content of a SavedModel: weights, position products, vocabulary and functions.
 
-    Args:
-        cached: The model.
-        vocabulary: The vocabulary; `None` for only the signatures that take ids.
-        batch_size: Number of texts to read at once.
+    Without a vocabulary it has only the signatures that take ids.
     """
 
     def __init__(self, cached: CachedModel, vocabulary: Vocabulary | None, batch_size: int):
@@ -43,14 +40,7 @@ class ServedModel(tf.Module):
         return signatures
 
     def score(self, texts: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Returns -log p of each token, 0 for the first token of each text.
-
-        Args:
-            texts: Ragged (n, ids) int32 in [0, V).
-
-        Returns:
-            Ragged (n, ids) float32, in nats.
-        """
+        """Returns -log p of each token in nats, 0 for the first of each text, ragged (n, ids)."""
         # Batches of texts of similar lengths need little padding.
         order = tf.argsort(texts.row_lengths(), stable=True)
         ordered = tf.gather(texts, order)
@@ -163,11 +153,7 @@ class ServedModel(tf.Module):
 
 
 class StrictTokenizer(tf.Module):
-    """Encodes texts in a graph, which fails for text that the vocabulary cannot encode.
-
-    Args:
-        vocabulary: The vocabulary.
-    """
+    """Encodes texts in a graph, which fails for text that the vocabulary cannot encode."""
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(name="tokenizer")

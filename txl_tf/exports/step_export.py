@@ -1,8 +1,11 @@
 """Exports a model as a LiteRT or ONNX file, with all that a program in any language needs."""
 
 import os
+import tempfile
 from collections.abc import Callable
 from typing import Any
+
+import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import STEP_FORMATS, STEP_PRECISIONS
@@ -29,31 +32,17 @@ def export_step(
     batch_size: int = 1,
     origin: dict[str, Any] | None = None,
 ) -> tuple[str, ...]:
-    """Writes the stateless step of a model, completely or not at all; see docs/off-python.md.
+    """Writes the step of a model, completely or not at all, and returns the names of the files.
 
-    Args:
-        out: The folder, which must be new or empty.
-        cached: The model; its `tgt_len` is the number of tokens of a step.
-        vocabulary: The vocabulary; `None` for none.
-        file_format: "litert" or "onnx".
-        precision: The dtype in which matrices are stored: "float32", "float16" or "int8".
-        batch_size: Number of rows.
-        origin: Further facts about the model to store, as JSON.
-
-    Returns:
-        The names of the files.
-
-    Raises:
-        UserError: If an argument is out of its range, the model has no memory or is quantized, the
-            file would be too large, the package that writes it is not installed, or the folder is
-            not empty or cannot be written.
+    The step reads `batch_size` rows of the model's `tgt_len` tokens; `precision` is the dtype in
+    which the file stores matrices; `origin` holds further facts to store. See docs/off-python.md.
     """
-    check_step(cached, file_format=file_format, precision=precision, batch_size=batch_size)
-    make = _find_maker(file_format)
+    _check_step(cached, file_format, precision, batch_size)
+    make_file = _find_maker(file_format)
     check_new_folder(out)
     step = TracedStep(cached, batch_size, precision)
     _check_size(step, file_format, precision)
-    content = make(step, precision)
+    content = make_file(step, precision)
     info = {
         **describe_model(cached, vocabulary, origin),
         "temperature": cached.temperature,
@@ -74,13 +63,9 @@ def export_step(
     return tuple(names)
 
 
-def check_step(cached: CachedModel, *, file_format: str, precision: str, batch_size: int) -> None:
-    """Checks that a model can be exported as a step; the arguments are those of `export_step`.
-
-    Raises:
-        UserError: If it cannot.
-    """
-    config, mem_len = cached.model.config, cached.span.mem_len
+def _check_step(cached: CachedModel, file_format: str, precision: str, batch_size: int) -> None:
+    """Checks that a model can be exported as a step."""
+    mem_len, kernel_dtype = cached.span.mem_len, get_kernel_dtype(cached.model)
     if file_format not in STEP_FORMATS:
         raise UserError(f"`format` must be one of {STEP_FORMATS}. Received: {file_format!r}")
     if precision not in STEP_PRECISIONS:
@@ -90,13 +75,13 @@ def check_step(cached: CachedModel, *, file_format: str, precision: str, batch_s
         )
     if batch_size < 1:
         raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
-    config.check_memory(f"format={file_format}")
+    cached.model.config.check_memory(f"format={file_format}")
     if not mem_len:
         raise UserError(
             f"`mem_len` must be positive with format={file_format}, whose steps know the text "
             f"before them by the memory alone. Received: mem_len={mem_len}"
         )
-    if (kernel_dtype := get_kernel_dtype(cached.model)) != "float32":
+    if kernel_dtype != "float32":
         raise UserError(
             f"format={file_format} rounds float32 weights by itself: load the run without "
             f"`precision`. Received: a model quantized to {kernel_dtype}"
@@ -106,8 +91,6 @@ def check_step(cached: CachedModel, *, file_format: str, precision: str, batch_s
 def _find_maker(file_format: str) -> Callable[[TracedStep, str], bytes]:
     """Returns the function that makes a file of a format."""
     if file_format == "litert":
-        from txl_tf.exports.litert import make_litert
-
         return make_litert
     with require_extra("onnx", "format=onnx"):
         from txl_tf.exports.onnx_graph import make_onnx
@@ -115,10 +98,29 @@ def _find_maker(file_format: str) -> Callable[[TracedStep, str], bytes]:
 
 
 def _check_size(step: TracedStep, file_format: str, precision: str) -> None:
-    n_bytes = step.count_entries() * _ENTRY_SIZES[precision]
+    n_entries = sum(x.shape.num_elements() for x in (*step.weights.values(), *step.positions))
+    n_bytes = n_entries * _ENTRY_SIZES[precision]
     if n_bytes >= _MAX_BYTES:
         raise UserError(
             f"a file with format={file_format} holds less than 2 GiB: choose a narrower "
             f"`precision`. Received: precision={precision}, in which the weights and the products "
             f"of the positions take {n_bytes / 2**30:.1f} GiB"
         )
+
+
+def make_litert(step: TracedStep, precision: str) -> bytes:
+    """Returns the content of a LiteRT file, whose only signature is "step".
+
+    With "int8" LiteRT rounds the inputs of each product to 8 bits, too, with a scale for each row.
+    """
+    signatures = {"step": step.function.get_concrete_function()}
+    # The custom gradients are only for training.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    with tempfile.TemporaryDirectory() as folder:  # a file made of a function has no signature
+        tf.saved_model.save(step, folder, signatures=signatures, options=options)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["step"])
+        if precision != "float32":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if precision == "float16":
+            converter.target_spec.supported_types = [tf.float16]
+        return converter.convert()

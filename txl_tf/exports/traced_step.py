@@ -1,6 +1,5 @@
 """The cached forward pass as one stateless function of fixed shapes, which converters take."""
 
-import numpy as np
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
@@ -17,11 +16,6 @@ class TracedStep(tf.Module):
 
     The kernels are stored by rows, as the formats want them. With "int8" the rows hold the integers
     that `quantize` stores, and the scales multiply the products.
-
-    Args:
-        cached: The model; its `tgt_len` is the number of tokens T of a step.
-        batch_size: The number of rows B.
-        precision: The dtype in which a file will store the matrices.
 
     Attributes:
         inputs: The shapes of the inputs by name, in order.
@@ -83,8 +77,3 @@ class TracedStep(tf.Module):
                 rows = tf.Variable(tf.cast(rows, tf.float32), trainable=False)
             self.integers.append(rows)
         return tf.matmul(inputs, tf.cast(rows, tf.float32), transpose_b=True)
-
-    def count_entries(self) -> int:
-        """Returns the number of entries of all weights and products of positions."""
-        tensors = (*self.weights.values(), *self.positions)
-        return sum(int(np.prod(tensor.shape)) for tensor in tensors)
