@@ -87,6 +87,8 @@ def test_a_file_that_would_be_too_large_is_refused(tmp_path, quick, monkeypatch)
     with pytest.raises(UserError, match="holds less than 2 GiB: choose a narrower `precision`"):
         lm.export(tmp_path / "out", format="litert")
     lm.export(tmp_path / "out", format="litert", precision="int8")
+    with pytest.raises(UserError, match="2 GiB: choose format=litert and a narrower `precision`"):
+        lm.export(tmp_path / "onnx", format="onnx", precision="int8")
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):

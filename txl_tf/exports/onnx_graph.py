@@ -51,11 +51,10 @@ class _Matrices:
             if len(tensor.dims) > 1 and tensor.data_type in (TensorProto.FLOAT, TensorProto.INT8)
         }
         for node in graph.node:
-            kind = node.op_type
-            if kind == "MatMul" and node.input[1] in arrays:
+            if node.op_type == "MatMul" and node.input[1] in arrays:
                 self._multiply(node, np.swapaxes(arrays[node.input[1]], -1, -2))
                 continue
-            if kind in ("MatMul", "Gather") and node.input[0] in arrays:
+            if node.op_type in ("MatMul", "Gather") and node.input[0] in arrays:
                 node.input[0] = self._store(arrays[node.input[0]])
             self._nodes.append(node)
         used = {name for node in self._nodes for name in node.input}

@@ -1,5 +1,6 @@
 """Exports a model as a LiteRT or ONNX file, with all that a program in any language needs."""
 
+import math
 import os
 import tempfile
 from collections.abc import Callable
@@ -41,7 +42,6 @@ def export_step(
     make_file = _find_maker(file_format)
     check_new_folder(out)
     step = TracedStep(cached, batch_size, precision)
-    _check_size(step, file_format, precision)
     content = make_file(step, precision)
     info = {
         **describe_model(cached, vocabulary, origin),
@@ -65,7 +65,7 @@ def export_step(
 
 def _check_step(cached: CachedModel, file_format: str, precision: str, batch_size: int) -> None:
     """Checks that a model can be exported as a step."""
-    mem_len, kernel_dtype = cached.span.mem_len, get_kernel_dtype(cached.model)
+    model, mem_len, kernel_dtype = cached.model, cached.span.mem_len, get_kernel_dtype(cached.model)
     if file_format not in STEP_FORMATS:
         raise UserError(f"`format` must be one of {STEP_FORMATS}. Received: {file_format!r}")
     if precision not in STEP_PRECISIONS:
@@ -75,7 +75,7 @@ def _check_step(cached: CachedModel, file_format: str, precision: str, batch_siz
         )
     if batch_size < 1:
         raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
-    cached.model.config.check_memory(f"format={file_format}")
+    model.config.check_memory(f"format={file_format}")
     if not mem_len:
         raise UserError(
             f"`mem_len` must be positive with format={file_format}, whose steps know the text "
@@ -86,6 +86,17 @@ def _check_step(cached: CachedModel, file_format: str, precision: str, batch_siz
             f"format={file_format} rounds float32 weights by itself: load the run without "
             f"`precision`. Received: a model quantized to {kernel_dtype}"
         )
+    is_onnx = file_format == "onnx"
+    # tf2onnx takes a graph whose constants are float32.
+    entry_size = _ENTRY_SIZES["float32" if is_onnx else precision]
+    n_bytes = entry_size * sum(math.prod(x.shape) for x in (*model.weights, *cached.positions))
+    if n_bytes >= _MAX_BYTES:
+        advice = "choose format=litert and" if is_onnx else "choose"
+        raise UserError(
+            f"format={file_format} holds less than 2 GiB: {advice} a narrower `precision`. "
+            f"Received: precision={precision}, in which the weights and the products of the "
+            f"positions take {n_bytes / 2**30:.1f} GiB"
+        )
 
 
 def _find_maker(file_format: str) -> Callable[[TracedStep, str], bytes]:
@@ -95,17 +106,6 @@ def _find_maker(file_format: str) -> Callable[[TracedStep, str], bytes]:
     with require_extra("onnx", "format=onnx"):
         from txl_tf.exports.onnx_graph import make_onnx
     return make_onnx
-
-
-def _check_size(step: TracedStep, file_format: str, precision: str) -> None:
-    n_entries = sum(x.shape.num_elements() for x in (*step.weights.values(), *step.positions))
-    n_bytes = n_entries * _ENTRY_SIZES[precision]
-    if n_bytes >= _MAX_BYTES:
-        raise UserError(
-            f"a file with format={file_format} holds less than 2 GiB: choose a narrower "
-            f"`precision`. Received: precision={precision}, in which the weights and the products "
-            f"of the positions take {n_bytes / 2**30:.1f} GiB"
-        )
 
 
 def make_litert(step: TracedStep, precision: str) -> bytes:
