@@ -15,12 +15,12 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+from txl_tf.data.files import write_json, write_text
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain, require_extra
 from txl_tf.exports.model_card import Card, write_card
 from txl_tf.exports.weights_file import WEIGHTS_NAME, save_weights_file
 from txl_tf.model import SegmentModel
-from txl_tf.runs.files import write_json, write_text
 from txl_tf.runs.folder import CONFIG_NAME, VOCABULARY_NAME, RunConfig
 from txl_tf.version import __version__
 

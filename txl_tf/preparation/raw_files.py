@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from txl_tf.data.download import fetch
+from txl_tf.data.download import fetch, unpack
 from txl_tf.data.text.text_files import TextFile, describe_overlap, find_files
 from txl_tf.errors import UserError
 from txl_tf.preparation.corpora import CORPORA, SPLITS, CorpusSpec
 from txl_tf.preparation.options import TEXT, PrepareOptions
 from txl_tf.preparation.published_files import PUBLISHED_FILES
-from txl_tf.preparation.unpacking import unpack
 
 Splits = Mapping[str, tuple[TextFile, ...]]
 
