@@ -13,7 +13,7 @@ from txl_tf.data.text.text_files import Chunk
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.data.text.words import WordCodec
 from txl_tf.errors import UserError
-from txl_tf.preparation.sources import Source
+from txl_tf.preparation.plan import Source
 
 
 def encode_source(
@@ -30,6 +30,9 @@ def encode_source(
 ) -> Iterator[TokenChunk]:
     """Yields the tokens of a split with their document boundaries.
 
+    If the vocabulary has no symbol for unknown ones, chunks with unknown symbols are left out: call
+    `check_unknown` at the end. The number of threads does not affect the result.
+
     Args:
         source: The text.
         vocabulary: The vocabulary.
@@ -37,14 +40,10 @@ def encode_source(
         unknown: A counter that is updated with the occurrences of unknown symbols.
         special: The symbols to count in the text, as in `count_literal`.
         literal: A counter that is updated with their occurrences.
-        n_threads: The number of chunks to encode in parallel; it does not affect the result.
+        n_threads: The number of chunks to encode in parallel.
         report: Called with the size of each finished chunk in bytes.
         is_piece: Whether more text may follow the source. A chunk without tokens, whose document
             boundary is 0, is then the last one if a document has begun but has no token yet.
-
-    Yields:
-        The tokens. If the vocabulary has no symbol for unknown ones, chunks with unknown symbols
-        are left out; call `check_unknown` at the end.
     """
     special = tuple(special) if literal is not None else ()
 
@@ -73,16 +72,10 @@ def encode_source(
 def count_literal(
     encoded: Encoded, chunk: Chunk, vocabulary: Vocabulary, special: Iterable[str]
 ) -> Counter[str]:
-    """Counts the words of a chunk that are spelt like special symbols, such as `<eos>`.
+    """Counts the words of a chunk that are spelled like special symbols, such as `<eos>`.
 
     Counting ids is cheap compared with encoding. Ids that are not words of the text are
     subtracted: line markers and unknown words.
-
-    Args:
-        encoded: The encoded chunk.
-        chunk: The chunk.
-        vocabulary: The vocabulary.
-        special: The symbols to count. Those that the vocabulary lacks are ignored.
     """
     added: Counter[str] = Counter()
     if isinstance(vocabulary.codec, WordCodec):
@@ -98,11 +91,7 @@ def count_literal(
 
 
 def check_unknown(unknown: Counter[str], vocabulary: Vocabulary, split: str) -> None:
-    """Checks that all symbols of a split could be encoded.
-
-    Raises:
-        UserError: If symbols are unknown and the vocabulary has no symbol for unknown ones.
-    """
+    """Checks that all symbols of a split could be encoded."""
     if not unknown or vocabulary.unknown is not None:
         return
     examples = ", ".join(f"{symbol!r} ({count:,}x)" for symbol, count in unknown.most_common(3))
@@ -116,15 +105,9 @@ def check_unknown(unknown: Counter[str], vocabulary: Vocabulary, split: str) -> 
 def shuffle_documents(
     chunks: Iterable[TokenChunk], *, seed: tuple[int, ...], n_shuffles: int
 ) -> Iterator[TokenChunk]:
-    """Yields the documents of a text in random order, several times.
+    """Yields all documents of a text in random order, one chunk for each of several orders.
 
-    Args:
-        chunks: The tokens, which are held in memory together. The first one begins a document.
-        seed: The seed of the orders.
-        n_shuffles: The number of orders.
-
-    Yields:
-        All tokens, one chunk for each order.
+    The chunks, of which the first one begins a document, are held in memory together.
     """
     held = list(chunks)
     if not held:
