@@ -39,11 +39,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def inspect_records(options: flags.FlagValues) -> None:
-    """Prints the contents of the data set.
-
-    Raises:
-        RecordError: If the data set is missing or damaged, or has no such split.
-    """
+    """Prints the contents of the data set."""
     records = open_records(options.data_dir)
     sample = records.split(options.split or records.splits[0])
     if options.verify:

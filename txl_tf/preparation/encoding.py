@@ -30,20 +30,12 @@ def encode_source(
 ) -> Iterator[TokenChunk]:
     """Yields the tokens of a split with their document boundaries.
 
-    If the vocabulary has no symbol for unknown ones, chunks with unknown symbols are left out: call
+    Occurrences of unknown symbols and literal ones of `special` are added to the counters. If the
+    vocabulary has no symbol for unknown ones, chunks with unknown symbols are left out: call
     `check_unknown` at the end. The number of threads does not affect the result.
 
-    Args:
-        source: The text.
-        vocabulary: The vocabulary.
-        finder: The finder of document boundaries, which has read all text before the source.
-        unknown: A counter that is updated with the occurrences of unknown symbols.
-        special: The symbols to count in the text, as in `count_literal`.
-        literal: A counter that is updated with their occurrences.
-        n_threads: The number of chunks to encode in parallel.
-        report: Called with the size of each finished chunk in bytes.
-        is_piece: Whether more text may follow the source. A chunk without tokens, whose document
-            boundary is 0, is then the last one if a document has begun but has no token yet.
+    With `is_piece`, more text may follow the source. A chunk without tokens, whose document boundary
+    is 0, is then the last one if a document has begun but has no token yet.
     """
     special = tuple(special) if literal is not None else ()
 

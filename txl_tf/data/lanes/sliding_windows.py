@@ -16,19 +16,6 @@ class SlidingWindows:
     the evaluation of models that were trained on the last half of each segment.
 
     The interface is that of `EvaluationLanes`, for an evaluator with a memory of 0 tokens.
-
-    Args:
-        split: The tokens.
-        n_lanes: B, the windows of a batch.
-        tgt_len: W, the tokens in a window.
-        stride: s, the tokens between the beginnings of two windows.
-
-    Attributes:
-        split: The tokens.
-        n_targets: The number of targets that count.
-
-    Raises:
-        UserError: If the split has fewer than 2 tokens, or the stride is longer than a window.
     """
 
     n_warm = warm_len = n_left_out = 0
@@ -54,11 +41,7 @@ class SlidingWindows:
         self.n_lanes = min(n_lanes, self._n_windows)
 
     def describe(self, noun: str = " at a time") -> str:
-        """Returns a description of the windows.
-
-        Args:
-            noun: The words after the size of a batch, with a space before them; may be empty.
-        """
+        """Returns a description of the windows."""
         return f"{self.n_lanes}{noun}, sliding windows with a stride of {self.stride:,}"
 
     def __len__(self) -> int:

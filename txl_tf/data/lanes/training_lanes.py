@@ -282,11 +282,7 @@ def find_document_starts(split: Tokens, start: int, stop: int) -> np.ndarray:
 
 
 def check_positive(**values: int) -> None:
-    """Checks that sizes are positive.
-
-    Raises:
-        ValueError: If a size is not positive.
-    """
+    """Checks that sizes are positive."""
     for name, value in values.items():
         if value < 1:
             raise ValueError(f"`{name}` must be positive. Received: {name}={value}")

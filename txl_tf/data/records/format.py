@@ -79,29 +79,15 @@ class DocumentsFile:
 
 @dataclass(frozen=True)
 class RecordsInfo:
-    """The content of `records.json`.
-
-    Args:
-        dataset: The name of the data set.
-        vocabulary: The vocabulary.
-        cutoffs: The first ids of the second and later bins of the adaptive softmax; may be empty.
-        tokens_per_record: The number of ids in every record except the last of a split.
-        splits: The shards of each split, in order.
-        documents: The document boundaries of each split for which they are known.
-        made_from: The files and the arguments that the data set was made from.
-
-    Raises:
-        UserError: If `cutoffs` are not ascending ids of the vocabulary, or `tokens_per_record` is
-            not positive.
-    """
+    """The content of `records.json`."""
 
     dataset: str
     vocabulary: Vocabulary
-    cutoffs: tuple[int, ...]
-    tokens_per_record: int
+    cutoffs: tuple[int, ...]  # the first ids of the second and later bins
+    tokens_per_record: int  # in every record except the last of a split
     splits: Mapping[str, tuple[Shard, ...]]
-    documents: Mapping[str, DocumentsFile] = field(default_factory=dict)
-    made_from: Mapping[str, Any] = field(default_factory=dict)
+    documents: Mapping[str, DocumentsFile] = field(default_factory=dict)  # where known
+    made_from: Mapping[str, Any] = field(default_factory=dict)  # arguments and files
 
     def __post_init__(self) -> None:
         bounds = (0, *self.cutoffs, len(self.vocabulary))
@@ -160,11 +146,7 @@ class RecordsInfo:
 
     @classmethod
     def loads(cls, text: str | bytes) -> Self:
-        """Parses the text of `records.json`.
-
-        Raises:
-            RecordError: If the text has a different format version, or is not a result of `dumps`.
-        """
+        """Parses the text of `records.json`."""
         try:
             data = json.loads(text)
             if data["format_version"] != FORMAT_VERSION:

@@ -29,31 +29,18 @@ _N_CODES = {"byte": 256, "char": 0x110000}
 
 @dataclass(frozen=True)
 class LearningOptions:
-    """How a vocabulary is learnt.
+    """How a vocabulary is learned; `LEVELS_OF_OPTION` lists the levels of each option."""
 
-    Args:
-        special: At level "word", symbols that come first, whether they occur or not.
-        min_count: At levels "char" and "word", how often a symbol must occur.
-        max_symbols: The largest size of the vocabulary, including the special symbols and
-            `unknown`. At level "subword", the exact size, 8,192 by default.
-        space: As in `Vocabulary`. It must not occur in the texts, and becomes a symbol only if
-            they contain a space.
-        every_byte: At level "byte", also add the bytes that do not occur, last and in byte order,
-            so that every text can be encoded.
-        unknown: As in `Vocabulary`. If it does not occur, it follows the special symbols.
-        lower_case: As in `Vocabulary`.
-        line_start: As in `Vocabulary`; it is one of the special symbols.
-        line_end: As in `Vocabulary`; it is one of the special symbols.
-    """
-
-    special: tuple[str, ...] = ()
-    min_count: int = 1
+    special: tuple[str, ...] = ()  # symbols that come first, whether they occur or not
+    min_count: int = 1  # how often a symbol must occur
+    # The largest size of the vocabulary; at level "subword" the exact one, 8,192 by default.
     max_symbols: int | None = None
+    # As in `Vocabulary`; must not occur, and becomes a symbol only if the texts contain a space.
     space: str | None = None
-    every_byte: bool = False
-    unknown: str | None = None
+    every_byte: bool = False  # also add the bytes that do not occur, last and in byte order
+    unknown: str | None = None  # as in `Vocabulary`; follows the special symbols if it is absent
     lower_case: bool = False
-    line_start: str | None = None
+    line_start: str | None = None  # a special symbol, as is `line_end`
     line_end: str | None = None
 
 
@@ -65,22 +52,9 @@ def learn_fields(
     n_threads: int = 1,
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Learns the arguments of a `Vocabulary` from texts.
+    """Returns the arguments of a `Vocabulary`, except its level, learned from texts in order.
 
-    Args:
-        level: "byte", "char", "word" or "subword".
-        texts: The texts, in order; UTF-8 unless the level is "byte".
-        options: How to choose the symbols.
-        n_threads: The number of texts to count in parallel; it does not affect the result.
-        report: Called with each line that the user should see.
-
-    Returns:
-        All arguments of `Vocabulary` except its level.
-
-    Raises:
-        ValueError: If an option is not allowed at this level.
-        UserError: If `space` occurs, `max_symbols` leaves no room for the special symbols, or
-            subwords cannot be learnt from the texts.
+    The number of threads does not affect the result. `report` is called with lines for the user.
     """
     _check_options(level, options)
     if level == "subword":
@@ -105,20 +79,9 @@ def choose_fields(
     n_symbols: int | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Chooses the arguments of a `Vocabulary` for symbols that were counted.
+    """Chooses the arguments of a `Vocabulary` for counted symbols, in order of first appearance.
 
-    Args:
-        counts: The number of occurrences of each symbol, in order of first appearance: of all, or
-            of those that `select_candidates` has left.
-        options: How to choose the symbols.
-        n_symbols: The number of symbols that were counted; by default those in `counts`.
-        report: As in `learn_fields`.
-
-    Returns:
-        As in `learn_fields`.
-
-    Raises:
-        UserError: As in `learn_fields`.
+    `n_symbols` is the number of symbols that were counted, if `select_candidates` removed some.
     """
     n_counted = len(counts) if n_symbols is None else n_symbols
     space = options.space
@@ -147,15 +110,8 @@ def select_candidates(
 ) -> dict[str, tuple[int, tuple[int, int]]]:
     """Leaves out symbols that `choose_fields` would not choose, whatever the others are.
 
-    The candidates of several groups of symbols are therefore all that must be compared. Nothing is
-    left out at level "byte", whose options ask for nothing.
-
-    Args:
-        counts: The number of occurrences and the place of the first one, for each symbol.
-        options: `min_count`, `max_symbols` and the special symbols.
-
-    Returns:
-        The candidates.
+    The candidates of several groups of symbols are therefore all that must be compared. `counts`
+    has the number of occurrences and the place of the first one, for each symbol.
     """
     named = (options.unknown, options.line_start, options.line_end, options.space, " ")
     special = {name for name in (*options.special, *named) if name is not None and name in counts}
@@ -174,18 +130,10 @@ def select_candidates(
 
 
 def choose_symbols(counts: dict[str, int], options: LearningOptions) -> list[str]:
-    """Orders symbols and leaves out rare ones.
+    """Orders counted symbols and leaves out rare ones.
 
-    Args:
-        counts: The number of occurrences of each symbol, in order of first appearance.
-        options: `special`, `line_start`, `line_end`, `unknown`, `min_count` and `max_symbols`.
-
-    Returns:
-        The special symbols; then `unknown`, if it does not occur; then the others by descending
-        count, those with equal counts in order of first appearance.
-
-    Raises:
-        UserError: If `max_symbols` leaves no room for the special symbols and `unknown`.
+    The special symbols come first; then `unknown`, if it does not occur; then the others by
+    descending count, those with equal counts in order of first appearance.
     """
     first = [*options.special, options.line_start, options.line_end]
     if options.unknown is not None and options.unknown not in counts:
@@ -215,18 +163,7 @@ def choose_symbols(counts: dict[str, int], options: LearningOptions) -> list[str
 def count_symbols(
     level: str, texts: Iterable[bytes], *, lower_case: bool = False, n_threads: int = 1
 ) -> dict[str, int]:
-    """Counts the symbols of texts.
-
-    Args:
-        level: "byte", "char" or "word".
-        texts: The texts, in order; UTF-8 unless the level is "byte". They are read once, a few at
-            a time.
-        lower_case: At level "word", whether to convert the texts to lower case.
-        n_threads: The number of texts to count in parallel; it does not affect the result.
-
-    Returns:
-        The number of occurrences of each symbol, in order of first appearance.
-    """
+    """Counts the symbols of texts above level "subword", in order of first appearance."""
     if level == "word":
         counter = _WordCounter(lower_case=lower_case)
         for counts, others in map_ordered(counter.look_up, texts, n_threads):

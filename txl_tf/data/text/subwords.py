@@ -33,27 +33,15 @@ _SAMPLE_BYTES = 2**25
 
 
 class LearntSubwords(NamedTuple):
-    """The result of `learn_subwords`.
+    """The result of `learn_subwords`."""
 
-    Attributes:
-        symbols: The pieces in the order of their ids.
-        model: The SentencePiece model, base64.
-        stride: Line sampling stride.
-    """
-
-    symbols: tuple[str, ...]
-    model: str
-    stride: int
+    symbols: tuple[str, ...]  # the pieces in the order of their ids
+    model: str  # the SentencePiece model, base64
+    stride: int  # between the lines that were sampled
 
 
 class SubwordCodec:
-    """Encodes subwords.
-
-    Args:
-        symbols: The pieces in the order of their ids.
-        model: The SentencePiece model, base64.
-        lower_case: Whether to convert texts to lower case.
-    """
+    """Encodes subwords with a SentencePiece model in base64."""
 
     def __init__(self, symbols: Sequence[str], model: str, *, lower_case: bool = False) -> None:
         self._pieces = [symbol.encode("utf-8") for symbol in symbols]
@@ -93,21 +81,10 @@ class SubwordCodec:
 
 
 def learn_subwords(texts: Iterable[bytes], n_symbols: int) -> LearntSubwords:
-    """Learns pieces of words by byte-pair encoding.
+    """Learns pieces of words by byte-pair encoding from texts of whole lines.
 
     The same texts give the same pieces. From more than 32 MiB, equally spaced lines are taken.
-
-    Args:
-        texts: The texts, UTF-8, each consisting of whole lines.
-        n_symbols: The size of the vocabulary, at least 258 plus the number of different
-            characters in the texts.
-
-    Returns:
-        The pieces, the model and the line sampling stride.
-
-    Raises:
-        UserError: If the texts are too small or too varied for `n_symbols`, or the package
-            sentencepiece is not installed.
+    `n_symbols` must be at least 258 plus the number of different characters.
     """
     with require_extra("subword", "learning at level 'subword'"):
         import sentencepiece
@@ -166,13 +143,10 @@ def _iterate_lines(texts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _keep_spaces(model: bytes) -> tuple[tuple[str, ...], bytes]:
-    """Changes a model so that it does not escape spaces.
+    """Returns the pieces of a model, and the model changed so that it does not escape spaces.
 
     SentencePiece writes spaces as U+2581 while it learns, and would decode every U+2581 of a text
     as a space. With spaces in the pieces themselves, nothing is replaced.
-
-    Returns:
-        The pieces, and the changed model.
     """
     from sentencepiece import sentencepiece_model_pb2
 

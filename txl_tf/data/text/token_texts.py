@@ -4,19 +4,11 @@ from txl_tf.data.text.vocabulary import Vocabulary
 
 
 class TextPieces:
-    """The text of each id, which depends only on whether the id before it is a word.
+    """The text of each id, which depends only on whether a space must separate it from a word.
 
     >>> pieces = TextPieces(Vocabulary("word", ("a", "cat")))
     >>> pieces.get(1, before=0)
     b' cat'
-
-    Args:
-        vocabulary: The vocabulary.
-
-    Attributes:
-        is_word: For each id, whether it is a word, which a space parts from the next one.
-        texts: The text of each id after an id that is not a word.
-        texts_after_word: The text of each id after a word.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:

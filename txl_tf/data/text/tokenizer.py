@@ -15,9 +15,6 @@ class Tokenizer(tf.Module):
     >>> tokenize = Tokenizer(Vocabulary("char", ("_", "e", "s"), space="_")).tokenize
     >>> tokenize(tf.constant(["see es", "", "e"])).to_list()
     [[2, 1, 1, 0, 1, 2], [], [1]]
-
-    Args:
-        vocabulary: The vocabulary.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -27,15 +24,7 @@ class Tokenizer(tf.Module):
         self._resource = self._codec.make_resource()
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Encodes texts.
-
-        Args:
-            texts: (n,) string; UTF-8 unless the level is "byte".
-
-        Returns:
-            The ids, ragged (n, ids) int32; -1 for an unknown symbol if the vocabulary has no id
-            for unknown symbols.
-        """
+        """Encodes texts, (n,) string, as ragged (n, ids) int32; -1 for unknown without an id."""
         return self._codec.tokenize(texts, self._resource)
 
 
@@ -45,24 +34,15 @@ class Detokenizer:
     >>> detokenize = Detokenizer(Vocabulary("word", ("a", "cat"))).detokenize
     >>> detokenize(tf.constant([0, 1]), before=tf.constant(1)).numpy()
     b' a cat'
-
-    Args:
-        vocabulary: The vocabulary.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._pieces = TextPieces(vocabulary)
 
     def detokenize(self, ids: tf.Tensor, *, before: tf.Tensor) -> tf.Tensor:
-        """Decodes ids that continue a text.
+        """Returns the text, () string, that ids, (n,) int32, add after the id `before`, () int32.
 
-        Args:
-            ids: (n,) int32.
-            before: () int32, the id before them.
-
-        Returns:
-            The text that they add, () string; UTF-8 unless the level is "byte". At level
-            "subword" it may end inside a character.
+        At level "subword" it may end inside a character.
         """
         previous = tf.concat([before[None], ids], axis=0)[:-1]
         texts = tf.where(

@@ -58,13 +58,6 @@ class WordCodec:
 
     A line ends at a line feed. The text after the last line feed is an unfinished line: it gets no
     end marker and, if it is empty, no start marker.
-
-    Args:
-        symbols: The words in the order of their ids.
-        lower_case: Whether to convert texts to lower case.
-        unknown_id: The id of unknown words; -1 for none.
-        line_start: The marker before each line, or `None`.
-        line_end: The marker after each line, or `None`.
     """
 
     def __init__(
@@ -166,12 +159,10 @@ class WordCodec:
         return lines, split_words(lines.flat_values, lower_case=self._lower_case)
 
     def _mark_lines(self, lines: Tensor, ids: Tensor, begins_line: Tensor | bool) -> Tensor:
-        """Adds the markers to the ids of each line, ragged (lines, ids) int32.
+        """Adds the markers to the ids of the lines of all texts, ragged (lines, ids) int32.
 
-        Args:
-            lines: Ragged (n, lines) string.
-            ids: Ragged (lines, ids) int32, the lines of all texts.
-            begins_line: Whether each text starts at the beginning of a line.
+        `lines`, ragged (n, lines) string, are the lines of each text; `begins_line` tells whether
+        each text begins a line.
         """
         import tensorflow as tf
 
@@ -230,12 +221,9 @@ def make_table(symbols: Sequence[str | bytes]) -> Any:
 
 
 def locate_lines(text: bytes, offsets: np.ndarray, row_splits: Tensor) -> np.ndarray:
-    """Returns the number of ids before each of the given lines.
+    """Returns the number of ids before the lines at byte offsets, (k,) int64, of a text.
 
-    Args:
-        text: The text.
-        offsets: The byte offsets at which these lines begin, (k,) int64.
-        row_splits: The number of ids before each line, (lines + 1,) int64.
+    `row_splits`, (lines + 1,) int64, are the numbers of ids before each line.
     """
     if not offsets.size:
         return NO_OFFSETS
