@@ -34,8 +34,8 @@ def encode_source(
     vocabulary has no symbol for unknown ones, chunks with unknown symbols are left out: call
     `check_unknown` at the end. The number of threads does not affect the result.
 
-    With `is_piece`, more text may follow the source. A chunk without tokens, whose document boundary
-    is 0, is then the last one if a document has begun but has no token yet.
+    With `is_piece`, more text may follow the source. A chunk without tokens, whose document
+    boundary is 0, is then the last one if a document has begun but has no token yet.
     """
     special = tuple(special) if literal is not None else ()
 

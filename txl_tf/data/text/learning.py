@@ -2,9 +2,9 @@
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from txl_tf.data.parallel import map_ordered
 from txl_tf.data.text.characters import read_codes
 from txl_tf.data.text.subwords import DEFAULT_SYMBOLS, learn_subwords
 from txl_tf.data.text.token_levels import LEVELS_OF_FIELD
-from txl_tf.data.text.words import convert_to_lower_case, is_worth_tracing, make_table, split_words
+from txl_tf.data.text.words import convert_to_lower_case, split_words
 from txl_tf.errors import UserError
 
 # The levels at which each option is allowed.
@@ -165,10 +165,7 @@ def count_symbols(
 ) -> dict[str, int]:
     """Counts the symbols of texts above level "subword", in order of first appearance."""
     if level == "word":
-        counter = _WordCounter(lower_case=lower_case)
-        for counts, others in map_ordered(counter.look_up, texts, n_threads):
-            counter.add(counts, others)
-        return counter.finish()
+        return _count_words(texts, lower_case=lower_case, n_threads=n_threads)
     return _count_codes(texts, is_bytes=level == "byte", n_threads=n_threads)
 
 
@@ -188,61 +185,18 @@ def _count_codes(texts: Iterable[bytes], *, is_bytes: bool, n_threads: int) -> d
     return {str(code) if is_bytes else chr(code): int(totals[code]) for code in order}
 
 
-class _WordCounter:
-    """Counts words: those in a lookup table by their ids, the others one by one.
+def _count_words(texts: Iterable[bytes], *, lower_case: bool, n_threads: int) -> dict[str, int]:
+    import tensorflow as tf
 
-    The table is rebuilt whenever the number of words has doubled, so it soon knows most words of
-    a text. Words are kept in order of first appearance.
-    """
+    def count(text: bytes) -> dict[bytes, int]:
+        words = split_words(tf.constant([text]), lower_case=lower_case).flat_values
+        unique, _, counts = tf.unique_with_counts(words)  # by first appearance
+        return dict(zip(unique.numpy().tolist(), counts.numpy().tolist(), strict=True))
 
-    def __init__(self, *, lower_case: bool) -> None:
-        self._lower_case = lower_case
-        self._index: dict[bytes, int] = {}
-        self._counts = np.zeros(1024, np.int64)
-        self._n_in_table = 0
-        self._table = make_table([])
-
-    def look_up(self, text: bytes) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the counts of the words in the table, and the other words."""
-        split = self._split_in_graph if is_worth_tracing(text) else self._split
-        words = split(text)
-        found = self._table.lookup(words).numpy()
-        is_known = found >= 0
-        # Only the other words become Python objects.
-        return np.bincount(found[is_known]), words[~is_known].numpy()
-
-    def add(self, counts: np.ndarray, others: np.ndarray) -> None:
-        """Adds the result of `look_up`."""
-        self._counts[: len(counts)] += counts
-        index = self._index
-        ids = np.fromiter(
-            (index.setdefault(word, len(index)) for word in others.tolist()), np.int64, len(others)
-        )
-        if len(index) > len(self._counts):
-            self._counts = np.concatenate([self._counts, np.zeros(len(index), np.int64)])
-        if len(ids):
-            more = np.bincount(ids)
-            self._counts[: len(more)] += more
-        if len(index) > 2 * self._n_in_table:
-            self._n_in_table = len(index)
-            self._table = make_table(list(index))
-
-    def finish(self) -> dict[str, int]:
-        """Returns the words and their counts."""
-        words = (word.decode("utf-8") for word in self._index)
-        return dict(zip(words, self._counts.tolist(), strict=False))
-
-    def _split(self, text: Any) -> Any:
-        import tensorflow as tf
-
-        return split_words(tf.reshape(text, [1]), lower_case=self._lower_case).flat_values
-
-    @cached_property
-    def _split_in_graph(self) -> Any:
-        import tensorflow as tf
-
-        signature = [tf.TensorSpec([], tf.string)]
-        return tf.function(self._split, input_signature=signature, autograph=False)
+    totals: Counter[bytes] = Counter()
+    for counts in map_ordered(count, texts, n_threads):
+        totals.update(counts)
+    return {word.decode("utf-8"): n for word, n in totals.items()}
 
 
 def _check_options(level: str, options: LearningOptions) -> None:

@@ -105,11 +105,10 @@ class WordCodec:
         """See `Codec.tokenize`."""
         import tensorflow as tf
 
-        lines, words = self._split(texts)
+        lines, words = self._split(texts, begins_line=True)
         found = resource.lookup(words.flat_values)
         known = tf.where(found < 0, self._unknown_id, found)
-        marked = self._mark_lines(lines, words.with_flat_values(known), True)
-        return lines.with_values(marked).merge_dims(1, 2)
+        return lines.with_values(words.with_flat_values(known)).merge_dims(1, 2)
 
     def decode(self, ids: np.ndarray) -> bytes:
         """See `Codec.decode`: a space between words, a line break between marked lines."""
@@ -138,11 +137,9 @@ class WordCodec:
 
         with tf.init_scope():  # a table created in a graph would be filled at every call
             table = self._table
-        lines, words = self._split(tf.reshape(text, [1]))
+        _, words = self._split(tf.reshape(text, [1]), begins_line)
         found = table.lookup(words.flat_values)
-        marked = self._mark_lines(lines, words.with_flat_values(found), begins_line)
-        others = tf.boolean_mask(words.flat_values, found < 0)
-        return marked.flat_values, marked.row_splits, others
+        return found, words.row_splits, tf.boolean_mask(words.flat_values, found < 0)
 
     @cached_property
     def _encode_in_graph(self) -> Any:
@@ -151,53 +148,31 @@ class WordCodec:
         signature = [tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.bool)]
         return tf.function(self._encode_eagerly, input_signature=signature, autograph=False)
 
-    def _split(self, texts: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the lines, ragged (n, lines), and all their words, ragged (lines, words)."""
-        import tensorflow as tf
+    def _split(self, texts: Tensor, begins_line: Tensor | bool) -> tuple[Tensor, Tensor]:
+        """Returns the lines, ragged (n, lines), and their words and markers, ragged (lines, words).
 
-        lines = tf.strings.split(texts, "\n")
-        return lines, split_words(lines.flat_values, lower_case=self._lower_case)
-
-    def _mark_lines(self, lines: Tensor, ids: Tensor, begins_line: Tensor | bool) -> Tensor:
-        """Adds the markers to the ids of the lines of all texts, ragged (lines, ids) int32.
-
-        `lines`, ragged (n, lines) string, are the lines of each text; `begins_line` tells whether
-        each text begins a line.
+        `begins_line` tells whether each text begins a line.
         """
         import tensorflow as tf
 
-        if self._line_start is None and self._line_end is None:
-            return ids
-        last = lines.row_splits[1:] - 1  # a text has at least one line, which may be empty
+        lines = tf.strings.split(texts, "\n")
+        marked = lines.flat_values
+        if self._lower_case:
+            marked = convert_to_lower_case(marked)
+        # A text has at least one line, which may be empty; its last line is not finished.
+        first, last = lines.row_splits[:-1], lines.row_splits[1:] - 1
         is_finished = tf.tensor_scatter_nd_update(
-            tf.ones_like(lines.flat_values, tf.bool), last[:, None], tf.zeros_like(last, tf.bool)
+            tf.ones_like(marked, tf.bool), last[:, None], tf.zeros_like(last, tf.bool)
         )
-        begins = tf.logical_or(is_finished, lines.flat_values != "")
-        first = lines.row_splits[:-1]
-        begins = tf.tensor_scatter_nd_update(
-            begins, first[:, None], tf.logical_and(tf.gather(begins, first), begins_line)
-        )
-        none = tf.zeros_like(is_finished)
-        has_start = none if self._line_start is None else begins
-        has_end = none if self._line_end is None else is_finished
-        starts, ends = tf.cast(has_start, tf.int64), tf.cast(has_end, tf.int64)
-        # The beginning of each line with its markers. `tf.concat` of ragged tensors would transpose
-        # integers, about which oneDNN prints a message on some CPUs.
-        splits = ids.row_splits + tf.concat([[0], tf.cumsum(starts + ends)], axis=0)
-        shifts = splits[:-1] + starts - ids.row_splits[:-1]
-        targets = tf.range(tf.size(ids.flat_values, tf.int64)) + tf.gather(
-            shifts, ids.value_rowids()
-        )
-        marked = tf.fill(splits[-1:], self._find_marker(self._line_end))
-        marked = tf.tensor_scatter_nd_update(marked, targets[:, None], ids.flat_values)
-        first = tf.boolean_mask(splits[:-1], has_start)[:, None]
-        marker = tf.fill(tf.shape(first)[:1], self._find_marker(self._line_start))
-        marked = tf.tensor_scatter_nd_update(marked, first, marker)
-        return tf.RaggedTensor.from_row_splits(marked, splits, validate=False)
-
-    def _find_marker(self, symbol: str | None) -> int:
-        """Returns the id of a marker; -1 if there is none."""
-        return -1 if symbol is None else self._symbols.index(symbol)
+        if self._line_start is not None:
+            begins = tf.logical_or(is_finished, marked != "")
+            begins = tf.tensor_scatter_nd_update(
+                begins, first[:, None], tf.logical_and(tf.gather(begins, first), begins_line)
+            )
+            marked = tf.strings.join([tf.where(begins, f"{self._line_start} ", ""), marked])
+        if self._line_end is not None:
+            marked = tf.strings.join([marked, tf.where(is_finished, f" {self._line_end}", "")])
+        return lines, split_words(marked)
 
 
 def is_worth_tracing(text: bytes) -> bool:
