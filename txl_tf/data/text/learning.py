@@ -60,14 +60,10 @@ def learn_fields(
     if level == "subword":
         if options.lower_case:
             texts = (convert_to_lower_case([text]).numpy()[0] for text in texts)
-        learnt = learn_subwords(texts, options.max_symbols or DEFAULT_SYMBOLS)
-        if learnt.stride > 1:
-            report(f"The subwords were learnt from 1 of every {learnt.stride} lines.")
-        return {
-            "symbols": learnt.symbols,
-            "sentencepiece": learnt.model,
-            "lower_case": options.lower_case,
-        }
+        n_symbols = options.max_symbols or DEFAULT_SYMBOLS
+        symbols, model = learn_subwords(texts, n_symbols, report)
+        lower_case = options.lower_case
+        return {"symbols": symbols, "sentencepiece": model, "lower_case": lower_case}
     counts = count_symbols(level, texts, lower_case=options.lower_case, n_threads=n_threads)
     return choose_fields(counts, options, report=report)
 

@@ -1,16 +1,16 @@
-"""Level "subword": byte-pair encoding, learnt by SentencePiece and applied by tensorflow-text.
+"""Level "subword": byte-pair encoding, learned by SentencePiece and applied by tensorflow-text.
 
 A symbol is a piece of a word, with the space before it. A line break is a symbol of its own, and
-characters that the training text lacks fall back to bytes. Nothing is normalised, so decoding
+characters that the training text lacks fall back to bytes. Nothing is normalized, so decoding
 restores every text exactly.
 """
 
 import base64
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from txl_tf.errors import UserError, require_extra
 from txl_tf.quiet_start import drop_lines
 
 DEFAULT_SYMBOLS = 8192
-# The symbols of ids 0 and 1. The 256 bytes follow, then the learnt pieces.
+# The symbols of ids 0 and 1. The 256 bytes follow, then the learned pieces.
 UNKNOWN, NEWLINE = "<unk>", "\n"
 FIRST_BYTE = 2
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
@@ -30,14 +30,6 @@ _REMARK = r"normalizer\.cc\(\d+\) LOG\(INFO\) precompiled_charsmap is empty"
 _SPACE_PIECE = "\u2581"  # SentencePiece's escape for a space
 # The largest text to learn from. From a larger one, every second, fourth, ... line is taken.
 _SAMPLE_BYTES = 2**25
-
-
-class LearntSubwords(NamedTuple):
-    """The result of `learn_subwords`."""
-
-    symbols: tuple[str, ...]  # the pieces in the order of their ids
-    model: str  # the SentencePiece model, base64
-    stride: int  # between the lines that were sampled
 
 
 class SubwordCodec:
@@ -80,15 +72,20 @@ class SubwordCodec:
         return self.make_resource()
 
 
-def learn_subwords(texts: Iterable[bytes], n_symbols: int) -> LearntSubwords:
-    """Learns pieces of words by byte-pair encoding from texts of whole lines.
+def learn_subwords(
+    texts: Iterable[bytes], n_symbols: int, report: Callable[[str], None] = print
+) -> tuple[tuple[str, ...], str]:
+    """Returns pieces of words, learned by byte-pair encoding, and the SentencePiece model, base64.
 
-    The same texts give the same pieces. From more than 32 MiB, equally spaced lines are taken.
-    `n_symbols` must be at least 258 plus the number of different characters.
+    The texts consist of whole lines; the same texts give the same pieces. From more than 32 MiB,
+    equally spaced lines are taken, and `report` is called with a line that says so. `n_symbols`
+    must be at least 258 plus the number of different characters.
     """
     with require_extra("subword", "learning at level 'subword'"):
         import sentencepiece
     lines, stride = sample_lines(texts, _SAMPLE_BYTES)
+    if stride > 1:
+        report(f"The subwords are learned from 1 of every {stride} lines.")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -112,10 +109,10 @@ def learn_subwords(texts: Iterable[bytes], n_symbols: int) -> LearntSubwords:
     except (RuntimeError, OSError) as error:
         reason = str(error).rpartition("] ")[2] or "the text is empty"
         raise UserError(
-            f"{n_symbols} subwords cannot be learnt from this training text: {reason}"
+            f"{n_symbols} subwords cannot be learned from this training text: {reason}"
         ) from error
     symbols, patched = _keep_spaces(model.getvalue())
-    return LearntSubwords(symbols, base64.b64encode(patched).decode("ascii"), stride)
+    return symbols, base64.b64encode(patched).decode("ascii")
 
 
 def sample_lines(texts: Iterable[bytes], n_bytes: int) -> tuple[list[str], int]:

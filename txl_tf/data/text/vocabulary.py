@@ -109,7 +109,7 @@ class Vocabulary:
         Raises:
             ValueError: If an option is not allowed at this level.
             UserError: If `space` occurs, `max_symbols` leaves no room for the special symbols, or
-                subwords cannot be learnt from the texts.
+                subwords cannot be learned from the texts.
         """
         encoded = (_to_bytes(level, text) for text in texts)
         return cls(level, **learn_fields(level, encoded, LearningOptions(**options)))

@@ -19,6 +19,7 @@ from txl_tf.data.text.codec import NO_OFFSETS, Encoded, Tensor
 _WIDE_SPACES = "\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 WHITE_SPACE = re.compile(f"[\t-\r {_WIDE_SPACES}]")
 _NEWLINE = 10
+_TRACED_BYTES = 2**16  # longer texts are encoded in a graph
 
 
 def split_words(lines: Tensor, *, lower_case: bool = False) -> Tensor:
@@ -79,7 +80,10 @@ class WordCodec:
         self, text: bytes, offsets: np.ndarray = NO_OFFSETS, *, begins_line: bool = True
     ) -> Encoded:
         """See `Codec.encode`."""
-        encode = self._encode_in_graph if is_worth_tracing(text) else self._encode_eagerly
+        # Tracing the graph takes a quarter of a second. Python then waits for the graph as a whole,
+        # and other threads can run meanwhile.
+        is_long = len(text) > _TRACED_BYTES
+        encode = self._encode_in_graph if is_long else self._encode_eagerly
         ids, row_splits, others = (result.numpy() for result in encode(text, begins_line))
         unknown = Counter(word.decode("utf-8") for word in others.tolist())
         if unknown and self._unknown_id >= 0:
@@ -98,8 +102,14 @@ class WordCodec:
         return markers
 
     def make_resource(self) -> Any:
-        """See `Codec.make_resource`: the table of words."""
-        return make_table(self._symbols)
+        """See `Codec.make_resource`: the table of words; -1 for other words."""
+        import tensorflow as tf
+
+        keys = list(self._symbols) or [" "]  # a table needs a key; no word is a space
+        pairs = tf.lookup.KeyValueTensorInitializer(
+            tf.constant(keys, tf.string), tf.range(len(keys), dtype=tf.int32)
+        )
+        return tf.lookup.StaticHashTable(pairs, -1)
 
     def tokenize(self, texts: Tensor, resource: Any) -> Tensor:
         """See `Codec.tokenize`."""
@@ -173,26 +183,6 @@ class WordCodec:
         if self._line_end is not None:
             marked = tf.strings.join([marked, tf.where(is_finished, f" {self._line_end}", "")])
         return lines, split_words(marked)
-
-
-def is_worth_tracing(text: bytes) -> bool:
-    """Returns whether a text is long enough to be encoded in a graph.
-
-    Tracing the graph takes a quarter of a second. Python then waits for the graph as a whole, and
-    other threads can run meanwhile.
-    """
-    return len(text) > 2**16
-
-
-def make_table(symbols: Sequence[str | bytes]) -> Any:
-    """Returns a table from words to their indices in `symbols`, int32; -1 for other words."""
-    import tensorflow as tf
-
-    keys = list(symbols) or [" "]  # a table needs a key; no word is a space
-    pairs = tf.lookup.KeyValueTensorInitializer(
-        tf.constant(keys, tf.string), tf.range(len(keys), dtype=tf.int32)
-    )
-    return tf.lookup.StaticHashTable(pairs, -1)
 
 
 def locate_lines(text: bytes, offsets: np.ndarray, row_splits: Tensor) -> np.ndarray:
