@@ -108,6 +108,11 @@ def _lay_out_wikitext(folder: str) -> tuple[Mapping[str, str], ...]:
     )
 
 
+def _publish_wikitext(name: str, *, size: int, sha256: str) -> tuple[PublishedFile, ...]:
+    # Hugging Face's dataset_infos.json of wikitext; the size also in GluonNLP's url_checksums.
+    return (PublishedFile(name, (f"{_SMERITY}/{name}", f"{_METAMIND}/{name}"), size, sha256),)
+
+
 # The order of the ids and the splits counted for it are those of the 2019 release.
 CORPORA = {
     corpus.name: corpus
@@ -154,14 +159,10 @@ CORPORA = {
         CorpusSpec(
             "wt103",
             "word",
-            published=(
-                PublishedFile(
-                    "wikitext-103-v1.zip",
-                    (f"{_SMERITY}/wikitext-103-v1.zip", f"{_METAMIND}/wikitext-103-v1.zip"),
-                    # Hugging Face's dataset_infos.json of wikitext; the size also in GluonNLP's.
-                    size=190_229_076,
-                    sha256="242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
-                ),
+            published=_publish_wikitext(
+                "wikitext-103-v1.zip",
+                size=190_229_076,
+                sha256="242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
             ),
             layouts=_lay_out_wikitext("wikitext-103"),
             counted=("train",),
@@ -175,14 +176,10 @@ CORPORA = {
         CorpusSpec(
             "wt2",
             "word",
-            published=(
-                PublishedFile(
-                    "wikitext-2-v1.zip",
-                    (f"{_SMERITY}/wikitext-2-v1.zip", f"{_METAMIND}/wikitext-2-v1.zip"),
-                    # Hugging Face's dataset_infos.json of wikitext; the size also in GluonNLP's.
-                    size=4_475_746,
-                    sha256="92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
-                ),
+            published=_publish_wikitext(
+                "wikitext-2-v1.zip",
+                size=4_475_746,
+                sha256="92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
             ),
             layouts=_lay_out_wikitext("wikitext-2"),
             learning=_EOS,

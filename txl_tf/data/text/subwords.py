@@ -8,7 +8,7 @@ restores every text exactly.
 import base64
 import io
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -116,10 +116,15 @@ def learn_subwords(
 
 
 def sample_lines(texts: Iterable[bytes], n_bytes: int) -> tuple[list[str], int]:
-    """Returns equally spaced lines of texts, at most `n_bytes`, and the stride between them."""
+    """Returns equally spaced lines of texts, at most `n_bytes`, and the stride between them.
+
+    Lines of white space and NUL are left out.
+    """
+    # SentencePiece stops at a NUL. It will be encoded as a byte.
+    every_line = (line.replace(b"\0", b" ") for text in texts for line in text.split(b"\n"))
     lines: list[bytes] = []
     stride, size = 1, 0
-    for index, line in enumerate(_iterate_lines(texts)):
+    for index, line in enumerate(filter(bytes.strip, every_line)):
         if index % stride == 0:
             lines.append(line)
             size += len(line)
@@ -127,16 +132,6 @@ def sample_lines(texts: Iterable[bytes], n_bytes: int) -> tuple[list[str], int]:
             lines, stride = lines[::2], stride * 2
             size = sum(map(len, lines))
     return [line.decode("utf-8") for line in lines], stride
-
-
-def _iterate_lines(texts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the lines that contain more than white space and NUL."""
-    for text in texts:
-        for line in text.split(b"\n"):
-            # SentencePiece stops at a NUL. It will be encoded as a byte.
-            cleaned = line.replace(b"\0", b" ")
-            if cleaned.strip():
-                yield cleaned
 
 
 def _keep_spaces(model: bytes) -> tuple[tuple[str, ...], bytes]:
