@@ -11,7 +11,7 @@ from txl_tf.data.text.codec import Encoded
 from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.text_files import Chunk
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.data.text.words import WordCodec
+from txl_tf.data.text.words import WHITE_SPACE
 from txl_tf.errors import UserError
 from txl_tf.preparation.plan import Source
 
@@ -42,7 +42,8 @@ def encode_source(
     def encode(located: tuple[Chunk, np.ndarray]) -> tuple[Encoded, Counter[str], int]:
         chunk, offsets = located
         encoded = vocabulary.codec.encode(chunk.text, offsets, begins_line=chunk.begins_line)
-        return encoded, count_literal(encoded, chunk, vocabulary, special), len(chunk.text)
+        found = count_literal(chunk.text, special, lower_case=vocabulary.lower_case)
+        return encoded, found, len(chunk.text)
 
     located = ((chunk, finder.find(chunk)) for chunk in source.iterate_chunks())
     is_open = False  # whether a document has begun but has no token yet
@@ -61,25 +62,14 @@ def encode_source(
         yield TokenChunk(np.zeros(0, np.int32), np.zeros(1, np.int64))
 
 
-def count_literal(
-    encoded: Encoded, chunk: Chunk, vocabulary: Vocabulary, special: Iterable[str]
-) -> Counter[str]:
-    """Counts the words of a chunk that are spelled like special symbols, such as `<eos>`.
-
-    Counting ids is cheap compared with encoding. Ids that are not words of the text are
-    subtracted: line markers and unknown words.
-    """
-    added: Counter[str] = Counter()
-    if isinstance(vocabulary.codec, WordCodec):
-        added = vocabulary.codec.count_markers(chunk.text, begins_line=chunk.begins_line)
-    if vocabulary.unknown is not None:
-        added[vocabulary.unknown] += encoded.unknown.total()
-    literal: Counter[str] = Counter()
-    for symbol in special:
-        symbol_id = vocabulary.find_id(symbol)
-        if symbol_id is not None:
-            literal[symbol] = int(np.count_nonzero(encoded.ids == symbol_id)) - added[symbol]
-    return +literal  # without zeros
+def count_literal(text: bytes, special: Iterable[str], *, lower_case: bool) -> Counter[str]:
+    """Counts the words of a text that are spelled like special symbols, such as `<eos>`."""
+    searched = text.lower() if lower_case else text
+    present = [symbol for symbol in special if symbol.encode("utf-8") in searched]
+    if not present:  # as in almost all texts
+        return Counter()
+    words = Counter(WHITE_SPACE.split(searched.decode("utf-8")))
+    return +Counter({symbol: words[symbol] for symbol in present})  # without zeros
 
 
 def check_unknown(unknown: Counter[str], vocabulary: Vocabulary, split: str) -> None:

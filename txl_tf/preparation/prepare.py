@@ -222,7 +222,8 @@ def check_split(
 def list_special(vocabulary: Vocabulary, special: Iterable[str]) -> tuple[str, ...]:
     """Returns the symbols with a special meaning: the line markers and `special`."""
     symbols = (vocabulary.line_start, vocabulary.line_end, *special)
-    return tuple(dict.fromkeys(symbol for symbol in symbols if symbol is not None))
+    given = (symbol for symbol in dict.fromkeys(symbols) if symbol is not None)
+    return tuple(symbol for symbol in given if symbol in vocabulary.symbols)
 
 
 def describe_literal(literal: Mapping[str, int], split: str) -> str:

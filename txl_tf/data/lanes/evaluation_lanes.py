@@ -52,46 +52,7 @@ class Segment(NamedTuple):
         self.document_starts[row, :count] = starts
 
 
-class SegmentSource:
-    """The segments of an evaluation: iteration reads them in order; `len` is their number."""
-
-    stride: int | None = None  # of `SlidingWindows`
-    drop_rest = False
-    n_warm = n_left_out = 0
-
-    def __init__(self, split: Tokens, n_lanes: int, tgt_len: int) -> None:
-        check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
-        if len(split) < 2:
-            raise UserError(
-                f"`split` must have at least 2 tokens, a context and a target. "
-                f"Received: {len(split)} tokens"
-            )
-        self.split = split
-        self.n_lanes = n_lanes
-        self.tgt_len = tgt_len
-        self.n_targets = len(split) - 1
-
-    @property
-    def warm_len(self) -> int:
-        """The number of tokens that a lane reads before those that count, if there are so many."""
-        return self.n_warm * self.tgt_len
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-    def __iter__(self) -> Iterator[Segment]:
-        return self.read(0, len(self))
-
-    def read(self, start: int, stop: int) -> Iterator[Segment]:
-        """Yields the segments from `start` up to `stop`."""
-        return (self.read_segment(index) for index in range(start, stop))
-
-    def read_segment(self, index: int) -> Segment:
-        """Returns a segment."""
-        raise NotImplementedError
-
-
-class EvaluationLanes(SegmentSource):
+class EvaluationLanes:
     """Segments for an evaluation: every token except the first is a target exactly once.
 
     The first token has no context. The n - 1 targets are cut into B lanes of equal length, of
@@ -125,6 +86,8 @@ class EvaluationLanes(SegmentSource):
         ValueError: If a size is not positive, or `warm_len` is given with `drop_rest`.
     """
 
+    stride: int | None = None  # of `SlidingWindows`
+
     def __init__(
         self,
         split: Tokens,
@@ -134,12 +97,20 @@ class EvaluationLanes(SegmentSource):
         warm_len: int = 0,
         drop_rest: bool = False,
     ) -> None:
-        super().__init__(split, n_lanes, tgt_len)
+        check_positive(n_lanes=n_lanes, tgt_len=tgt_len)
         if drop_rest and warm_len:
             raise ValueError(
                 "`warm_len` must be 0 with `drop_rest`, whose lanes are separate texts. "
                 f"Received: warm_len={warm_len}"
             )
+        if len(split) < 2:
+            raise UserError(
+                f"`split` must have at least 2 tokens, a context and a target. "
+                f"Received: {len(split)} tokens"
+            )
+        self.split = split
+        self.n_lanes = n_lanes
+        self.tgt_len = tgt_len
         self.drop_rest = drop_rest
         cut = _cut_as_release if drop_rest else _cut_all
         self._lanes = cut(len(split), n_lanes, tgt_len)
@@ -147,6 +118,11 @@ class EvaluationLanes(SegmentSource):
         self.n_left_out = len(split) - 1 - self.n_targets
         last_start = max(lane.start for lane in self._lanes if lane)
         self.n_warm = min(-(-warm_len // tgt_len), last_start // tgt_len)
+
+    @property
+    def warm_len(self) -> int:
+        """The number of tokens that a lane reads before those that count, if there are so many."""
+        return self.n_warm * self.tgt_len
 
     def describe(self, noun: str = " lane") -> str:
         """Returns a description of the lanes: their number and how they begin.
@@ -165,8 +141,14 @@ class EvaluationLanes(SegmentSource):
         longest = max(map(len, self._lanes))
         return self.n_warm + -(-longest // self.tgt_len)
 
-    def read_segment(self, index: int) -> Segment:
-        """Returns a segment, with each lane at its place."""
+    def __iter__(self) -> Iterator[Segment]:
+        return self.read(0, len(self))
+
+    def read(self, start: int, stop: int) -> Iterator[Segment]:
+        """Yields the segments from `start` up to `stop`."""
+        return (self._read_segment(index) for index in range(start, stop))
+
+    def _read_segment(self, index: int) -> Segment:
         segment = Segment.make_empty(self.n_lanes, self.tgt_len)
         for row, lane in enumerate(self._lanes):
             start = lane.start + (index - self.n_warm) * self.tgt_len

@@ -1,11 +1,11 @@
 """Cutting a split into overlapping windows, to evaluate models without memory."""
 
-from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment, SegmentSource
+from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes.training_lanes import Tokens, check_positive
 from txl_tf.errors import UserError
 
 
-class SlidingWindows(SegmentSource):
+class SlidingWindows(EvaluationLanes):
     """Segments that are windows of W tokens, each moved on by a stride s from the one before.
 
     Only the last s targets of a window count, so each has at least W - s + 1 tokens of context; of
@@ -17,8 +17,8 @@ class SlidingWindows(SegmentSource):
     """
 
     def __init__(self, split: Tokens, *, n_lanes: int, tgt_len: int, stride: int):
-        super().__init__(split, n_lanes, tgt_len)
-        check_positive(stride=stride)
+        check_positive(n_lanes=n_lanes, stride=stride)
+        super().__init__(split, n_lanes=1, tgt_len=tgt_len)
         if stride > tgt_len:
             raise UserError(
                 "`stride` must be at most `tgt_len`, or tokens would be left out. "
@@ -35,8 +35,7 @@ class SlidingWindows(SegmentSource):
     def __len__(self) -> int:
         return -(-self._n_windows // self.n_lanes)
 
-    def read_segment(self, index: int) -> Segment:
-        """Returns a segment, whose rows are consecutive windows."""
+    def _read_segment(self, index: int) -> Segment:
         segment = Segment.make_empty(self.n_lanes, self.tgt_len)
         segment.begins[:] = True
         for row in range(self.n_lanes):

@@ -90,17 +90,6 @@ class WordCodec:
             ids = np.where(ids < 0, np.int32(self._unknown_id), ids)
         return Encoded(ids, locate_lines(text, offsets, row_splits), unknown)
 
-    def count_markers(self, text: bytes, *, begins_line: bool = True) -> Counter[str]:
-        """Returns the number of line markers of each kind that `encode` adds to a text."""
-        n_ends = text.count(b"\n")
-        n_starts = n_ends + (text[-1:] not in (b"", b"\n"))
-        markers: Counter[str] = Counter()
-        if self._line_start is not None and n_starts:
-            markers[self._line_start] += n_starts - (not begins_line)
-        if self._line_end is not None:
-            markers[self._line_end] += n_ends
-        return markers
-
     def make_resource(self) -> Any:
         """See `Codec.make_resource`: the table of words; -1 for other words."""
         import tensorflow as tf
