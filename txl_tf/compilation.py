@@ -1,11 +1,13 @@
-"""How much of a computation XLA compiles."""
+"""How much of a computation XLA compiles, and devices whose memory it exceeds."""
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.errors import UserError, explain
 from txl_tf.layers.fused.fusion import Engine, use_engine
 
 # What XLA compiles in each mode, in words.
@@ -65,3 +67,12 @@ def _compile_chain(chain: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> C
 
 
 CHAINS = Engine(_compile_chain, tf.matmul)  # for use while a `tf.function` is traced
+
+
+@contextlib.contextmanager
+def explain_full_memory(advice: str) -> Iterator[None]:
+    """Converts TensorFlow's out-of-memory error to a `UserError` with advice."""
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        raise UserError(f"the device has too little memory {advice} ({explain(error)})") from error

@@ -81,7 +81,7 @@ def import_run(options: flags.FlagValues) -> None:
     """
     if (options.source is None) == (options.download is None):
         raise flags.Error("pass either --source or --download")
-    from txl_tf.runs.files import check_new_folder
+    from txl_tf.data.temporary_folders import check_new_folder
 
     check_new_folder(options.out)  # before reading, which may take minutes
     source = options.source

@@ -39,11 +39,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def inspect_records(options: flags.FlagValues) -> None:
-    """Prints the contents of the data set.
-
-    Raises:
-        RecordError: If the data set is missing or damaged, or has no such split.
-    """
+    """Prints the contents of the data set."""
     records = open_records(options.data_dir)
     sample = records.split(options.split or records.splits[0])
     if options.verify:
@@ -70,25 +66,19 @@ def describe_records(records: Records) -> Iterator[str]:
     vocabulary = records.vocabulary
     yield f"{records.data_dir}: {records.dataset}"
     arguments = records.made_from.get("arguments", {})
-    yield from textwrap.wrap(
-        "made with " + ", ".join(f"{name}={value}" for name, value in arguments.items() if value),
-        _WIDTH,
-        subsequent_indent="  ",
-    )
-    options = {
-        name: getattr(vocabulary, name)
-        for name in ("space", "unknown", "lower_case", "line_start", "line_end")
-    }
-    notes = "".join(f", {name}={value!r}" for name, value in options.items() if value)
+    made = ", ".join(f"{name}={value}" for name, value in arguments.items() if value)
+    yield from textwrap.wrap(f"made with {made}", _WIDTH, subsequent_indent="  ")
+    names = ("space", "unknown", "lower_case", "line_start", "line_end")
+    values = {name: getattr(vocabulary, name) for name in names}
+    notes = "".join(f", {name}={value!r}" for name, value in values.items() if value)
     yield f"vocabulary: {len(vocabulary):,} {vocabulary.level}s{notes}"
     symbols: Sequence[str | bytes] = vocabulary.symbols
     if vocabulary.level == "byte":
         symbols = [bytes([int(symbol)]) for symbol in vocabulary.symbols]
     head = [repr(symbol) for symbol in symbols[:_N_SYMBOLS]]
     tail = [repr(symbol) for symbol in symbols[_N_SYMBOLS:][-_N_SYMBOLS:]]
-    yield from textwrap.wrap(
-        f"symbols: {' '.join(head)} ... {' '.join(tail)}", _WIDTH, subsequent_indent="  "
-    )
+    shown = f"symbols: {' '.join(head)} ... {' '.join(tail)}"
+    yield from textwrap.wrap(shown, _WIDTH, subsequent_indent="  ")
     if records.cutoffs:
         yield f"cutoffs: {', '.join(f'{cutoff:,}' for cutoff in records.cutoffs)}"
 
@@ -128,12 +118,9 @@ def format_table(rows: list[dict[str, str]]) -> Iterator[str]:
     names = list(rows[0])
     cells = [names, *(list(row.values()) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for line in cells:
-        first, *others = (
-            cell.ljust(width) if index == 0 else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        yield "  ".join([first, *others])
+    for first, *others in cells:
+        padded = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        yield "  ".join([first.ljust(widths[0]), *padded])
 
 
 def decode_lines(records: Records, split: Split, n_lines: int) -> list[str]:

@@ -22,6 +22,7 @@ from txl_tf.config import (
 )
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.records.reading import open_records
+from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.experiments.text_attention import TextAttention, read_text_attention
@@ -44,7 +45,6 @@ from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.checkpoint_writer import save_weights
 from txl_tf.runs.data_place import name_records
-from txl_tf.runs.files import write_aside
 from txl_tf.runs.folder import (
     RunConfig,
     make_run_folder,

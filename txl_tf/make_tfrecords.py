@@ -81,11 +81,7 @@ def make_records(options: flags.FlagValues) -> None:
 
 
 def make_options(options: flags.FlagValues) -> PrepareOptions:
-    """Returns the checked flags as options, and prints the effect of flags of the 2019 release.
-
-    Raises:
-        flags.Error: If the value of a flag is wrong, or the data set does not have the flag.
-    """
+    """Returns the checked flags as options, and prints the effect of flags of the 2019 release."""
     check_flags(options)
     cutoffs = None if options.cutoffs is None else check_cutoffs(options)
     for line in describe_legacy_flags(options, PREPARATION_FLAGS):
@@ -105,11 +101,7 @@ def make_options(options: flags.FlagValues) -> PrepareOptions:
 
 
 def check_flags(options: flags.FlagValues) -> None:
-    """Checks that every given flag applies to the data set.
-
-    Raises:
-        flags.Error: If a flag does not apply, or flags contradict each other.
-    """
+    """Checks that every given flag applies to the data set."""
     for name, datasets in DATASETS_OF_OPTION.items():
         if options[name].present and options.dataset not in datasets:
             raise flags.Error(
@@ -155,12 +147,7 @@ def _check_text_flags(options: flags.FlagValues) -> None:
 
 
 def check_cutoffs(options: flags.FlagValues) -> tuple[int, ...]:
-    """Returns the cutoffs, checked as far as possible without the vocabulary.
-
-    Raises:
-        flags.Error: If they are not integers, not ascending, or above the largest possible size of
-            the vocabulary.
-    """
+    """Returns the cutoffs, checked as far as possible without the vocabulary."""
     cutoffs = parse_cutoffs(options.cutoffs)
     received = f"Received: {','.join(map(str, cutoffs))}"
     if any(low >= high for low, high in itertools.pairwise((0, *cutoffs))):
@@ -180,9 +167,6 @@ def choose_folders(options: flags.FlagValues) -> tuple[Path, str]:
 
     On a command line of the 2019 release, --data_dir is the folder of the texts, and records are
     written to `tfrecords` in it. A line is printed then.
-
-    Raises:
-        flags.Error: If the folder of the raw files is remote.
     """
     raw_dir, data_dir = options.raw_dir, options.data_dir
     is_release = any(options[flag.name].present for flag in PREPARATION_FLAGS)

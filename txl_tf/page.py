@@ -85,10 +85,10 @@ def write_page(options: flags.FlagValues) -> None:
     from txl_tf.apps.pages.text_page import estimate_size
     from txl_tf.apps.pages.text_reading import TextReader
     from txl_tf.architecture import check_transformer
+    from txl_tf.data.files import write_text
     from txl_tf.experiments.attention_stretch import parse_heads
     from txl_tf.experiments.text_attention import Head
     from txl_tf.language_model import load
-    from txl_tf.runs.files import write_text
     from txl_tf.scoring.metrics import format_score
     from txl_tf.scoring.progress import Bar
 

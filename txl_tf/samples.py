@@ -75,8 +75,8 @@ def show_samples(options: flags.FlagValues) -> None:
     records = open_run_records(options.run, options.data_dir)
 
     from txl_tf.architecture import check_transformer
+    from txl_tf.data.files import write_json, write_text
     from txl_tf.language_model import load
-    from txl_tf.runs.files import write_json, write_text
     from txl_tf.runs.folder import read_run_config
     from txl_tf.scoring.checkpoints import check_data, describe_span
 

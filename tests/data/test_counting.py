@@ -1,4 +1,3 @@
-import itertools
 from collections import Counter
 
 import numpy as np
@@ -6,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txl_tf.data.text import learning
 from txl_tf.data.text.learning import count_symbols
 
 FUZZ = settings(max_examples=15, deadline=None, derandomize=True)
@@ -38,28 +36,6 @@ def test_counts_are_those_of_python_in_order_of_first_appearance(level, n_thread
     texts = make_texts(n_texts=31, n_words=97, seed=3)
     counts = count_symbols(level, texts, n_threads=n_threads)
     assert list(counts.items()) == list(count_slowly(level, texts).items())
-
-
-def test_a_growing_vocabulary_makes_the_table_anew(monkeypatch):
-    sizes = []
-
-    def make_table(symbols):
-        sizes.append(len(symbols))
-        return real(symbols)
-
-    real = learning.make_table
-    monkeypatch.setattr(learning, "make_table", make_table)
-    texts = make_texts(n_texts=101, n_words=89, seed=7)
-    counts = count_symbols("word", texts)
-    assert list(counts.items()) == list(count_slowly("word", texts).items())
-    assert len(sizes) > 3
-    assert all(after > 2 * before for before, after in itertools.pairwise(sizes))
-
-
-def test_more_than_a_thousand_new_words_at_once_are_counted():
-    texts = [b"a b", " ".join(f"w{i % 1999}" for i in range(4001)).encode(), b"w1998 b"]
-    counts = count_symbols("word", texts)
-    assert list(counts.items()) == list(count_slowly("word", texts).items())
 
 
 @FUZZ

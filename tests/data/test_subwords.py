@@ -117,7 +117,7 @@ def test_the_user_is_told_that_lines_were_left_out(monkeypatch):
     reported = []
     options = LearningOptions(max_symbols=277)
     learn_fields("subword", [TEXT.encode()], options, report=reported.append)
-    assert reported == ["The subwords were learnt from 1 of every 2 lines."]
+    assert reported == ["The subwords are learned from 1 of every 2 lines."]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,9 @@ def test_the_user_is_told_that_lines_were_left_out(monkeypatch):
     ],
 )
 def test_what_cannot_be_learnt_is_told_in_one_line(texts, n_symbols, reason):
-    with pytest.raises(UserError, match=f"{n_symbols} subwords cannot be learnt .*: {reason}") as e:
+    with pytest.raises(
+        UserError, match=f"{n_symbols} subwords cannot be learned .*: {reason}"
+    ) as e:
         learn_subwords([text.encode() for text in texts], n_symbols)
     assert "\n" not in str(e.value)
 

@@ -3,10 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txl_tf.data.text.text_files import Chunk
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.data.text.words import WHITE_SPACE, convert_to_lower_case, split_words
-from txl_tf.preparation.encoding import count_literal
 
 FUZZ = settings(max_examples=17, deadline=None, derandomize=True)
 # Which symbols mark lines; the last is that of lm1b.
@@ -38,18 +36,6 @@ def encode_slowly(text, vocabulary):
         if vocabulary.line_end and is_finished:
             symbols.append(vocabulary.line_end)
     return [SYMBOLS.index(symbol) if symbol in SYMBOLS else 0 for symbol in symbols]
-
-
-@FUZZ
-@given(text=TEXTS, marks=st.sampled_from(list(MARKS)), begins_line=st.booleans())
-def test_special_symbols_in_the_text_are_told_from_marks(text, marks, begins_line):
-    vocabulary = make(marks)
-    chunk = Chunk(text.encode(), begins_line, True)
-    encoded = vocabulary.codec.encode(chunk.text, begins_line=begins_line)
-    words = [word for line in list_words(text) for word in line]
-    special = (*SYMBOLS[:4], "<pad>")
-    expected = {symbol: words.count(symbol) for symbol in special if symbol in words}
-    assert count_literal(encoded, chunk, vocabulary, special) == expected
 
 
 def list_words(text):

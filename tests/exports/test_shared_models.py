@@ -6,8 +6,8 @@ from small_language_model import WORDS, make_model
 
 import txl_tf
 from txl_tf import score
+from txl_tf.data.files import append_json_line
 from txl_tf.errors import UserError
-from txl_tf.runs.files import append_json_line
 
 NAME = "user/small-model"
 

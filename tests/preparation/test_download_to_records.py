@@ -3,13 +3,14 @@
 import io
 import tarfile
 import zipfile
+from dataclasses import replace
 
 import pytest
 
 from txl_tf import make_tfrecords
 from txl_tf.data import open_records, read_ids
 from txl_tf.data.download import PublishedFile
-from txl_tf.preparation.published_files import PUBLISHED_FILES
+from txl_tf.preparation.corpora import CORPORA
 
 TEXTS = {"train": " a b a\n", "valid": " b\n", "test": " a\n"}
 N_TOKENS = {"train": 4, "valid": 2, "test": 2}
@@ -52,7 +53,8 @@ def call(dataset, folder):
 def test_a_public_set_is_downloaded_and_made_once(dataset, server, serve, tmp_path, monkeypatch):
     name, data = CASES[dataset]
     url = serve(f"/{name}", data)
-    monkeypatch.setitem(PUBLISHED_FILES, dataset, (PublishedFile(name, (url,)),))
+    published = replace(CORPORA[dataset], published=(PublishedFile(name, (url,)),))
+    monkeypatch.setitem(CORPORA, dataset, published)
     assert call(dataset, tmp_path) == 0
     for split, n_tokens in N_TOKENS.items():
         assert len(read_ids(tmp_path / "data", split)) == n_tokens
@@ -72,7 +74,7 @@ def test_lm1b_takes_its_vocabulary_and_heldout_file_from_the_network(serve, tmp_
         PublishedFile("lm1b.tar.gz", (serve("/lm1b", make_tgz(files)),)),
         PublishedFile("1b_word_vocab.txt", (serve("/v", b"<S> 9\n</S> 9\n<UNK> 9\na 5\nb 4\n"),)),
     )
-    monkeypatch.setitem(PUBLISHED_FILES, "lm1b", found)
+    monkeypatch.setitem(CORPORA, "lm1b", replace(CORPORA["lm1b"], published=found))
     assert call("lm1b", tmp_path) == 0
     assert open_records(tmp_path / "data").vocabulary.symbols[2:] == ("<UNK>", "a", "b")
     assert read_ids(tmp_path / "data", "valid").tolist() == [0, 3, 2, 0]

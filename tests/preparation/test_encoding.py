@@ -9,7 +9,12 @@ from txl_tf.data.records.writing import TokenChunk
 from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.text_files import Chunk
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.preparation.encoding import check_unknown, encode_source, shuffle_documents
+from txl_tf.preparation.encoding import (
+    check_unknown,
+    count_literal,
+    encode_source,
+    shuffle_documents,
+)
 
 TEXT = "文字 é\n\nzwölf 🜁 ja\nnein\n\n\né ja\n \n\nja zwölf"
 VOCABULARIES = {
@@ -186,3 +191,20 @@ def test_each_shuffle_of_a_seed_has_an_order_of_its_own():
 @pytest.mark.parametrize("chunks", [[], [TokenChunk(np.zeros(0, np.int32))]])
 def test_no_documents_may_be_shuffled(chunks):
     assert [ids for ids, _ in shuffle(chunks)] == [[]] * len(chunks)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a <eos> b\n<eos>\u3000<S> <eos>", {"<eos>": 3, "<S>": 1}),
+        ("<eos>x y<eos>", {}),
+        ("a b", {}),
+    ],
+)
+def test_words_that_are_special_symbols_are_counted(text, expected):
+    special = ("<eos>", "<S>", "<pad>")
+    assert count_literal(text.encode(), special, lower_case=False) == expected
+
+
+def test_words_that_become_special_symbols_in_lower_case_are_counted():
+    assert count_literal(b"<EOS> <Eos>\n", ("<eos>", "<S>"), lower_case=True) == {"<eos>": 2}

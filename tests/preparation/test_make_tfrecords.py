@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from benchmarks.flag_texts import keep_last
 from txl_tf import make_tfrecords
 from txl_tf.data import open_records, read_ids
 from txl_tf.data.download import PublishedFile
-from txl_tf.preparation.published_files import PUBLISHED_FILES
+from txl_tf.preparation.corpora import CORPORA
 
 DATA = GOLDEN / "data"
 
@@ -125,7 +126,7 @@ def test_a_killed_run_leaves_no_records_and_the_next_cleans_up(tmp_path):
 
 def test_a_missing_raw_file_is_named_with_its_address(tmp_path, capsys, monkeypatch):
     nowhere = PublishedFile("text8.zip", ("http://127.0.0.1:9/text8.zip",))
-    monkeypatch.setitem(PUBLISHED_FILES, "text8", (nowhere,))
+    monkeypatch.setitem(CORPORA, "text8", replace(CORPORA["text8"], published=(nowhere,)))
     raw_dir = tmp_path / "raw"
     arguments = ("--dataset=text8", f"--raw_dir={raw_dir}", f"--data_dir={tmp_path / 'x'}")
     assert call(*arguments) == 1

@@ -3,9 +3,15 @@ import zipfile
 import pytest
 
 from txl_tf.data.text.text_files import TextFile
-from txl_tf.preparation.corpora import CORPORA, SPLITS
-from txl_tf.preparation.raw_files import CorpusError, cut_raw, find_layout, find_raw
-from txl_tf.preparation.sources import make_source, parse_enwik8, parse_text8
+from txl_tf.preparation.corpora import (
+    CORPORA,
+    SPLITS,
+    CorpusError,
+    parse_enwik8,
+    parse_text8,
+)
+from txl_tf.preparation.plan import make_source
+from txl_tf.preparation.raw_files import cut_raw, find_layout, find_raw
 
 TEXT8, ENWIK8, WT2 = (CORPORA[name] for name in ("text8", "enwik8", "wt2"))
 

@@ -123,7 +123,7 @@ def test_special_symbols_that_stand_in_a_text_are_counted(files, capsys):
     assert call(folder, *flags, "--level=word", "--special=<pad>", "--num_workers=1") == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "special symbols" in line]
     assert lines == [
-        "train: words spelt like special symbols get these symbols' ids: <eos> 2 times, "
+        "train: words spelled like special symbols get these symbols' ids: <eos> 2 times, "
         "<pad> 1 time"
     ]
 

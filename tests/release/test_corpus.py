@@ -10,8 +10,8 @@ from txl_tf import make_tfrecords
 from txl_tf.data import Vocabulary, open_records
 from txl_tf.errors import UserError
 from txl_tf.preparation.corpora import CORPORA
+from txl_tf.preparation.plan import make_source
 from txl_tf.preparation.raw_files import find_raw
-from txl_tf.preparation.sources import make_source
 from txl_tf.release import load_vocabulary, read_corpus
 
 DATA = GOLDEN / "data"

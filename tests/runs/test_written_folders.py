@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from txl_tf.data.temporary_folders import write_aside
 from txl_tf.errors import UserError
-from txl_tf.runs.files import write_aside
 
 
 def write(out, error=None):

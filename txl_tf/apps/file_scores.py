@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
+from txl_tf.apps.beam.file_ranges import resume_documents
 from txl_tf.config import EvalConfig
 from txl_tf.data.text.documents import DocumentFinder
-from txl_tf.data.text.file_ranges import resume_documents
 from txl_tf.data.text.text_files import EncodingErrors, TextFile, TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.data.text.wikitext import check_wikitext, tokenize_wikitext_bytes

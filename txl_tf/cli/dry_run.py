@@ -7,10 +7,10 @@ from absl import flags
 from txl_tf.compilation import choose_jit
 from txl_tf.config import LSTM, ModelConfig, TrainConfig
 from txl_tf.config.run_options import RunOptions
+from txl_tf.data.files import exists
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import list_checkpoints
-from txl_tf.runs.files import exists
 from txl_tf.runs.folder import RunConfig, check_run_folder
 from txl_tf.scoring.checkpoints import describe_evaluation
 from txl_tf.training.flops import count_run_flops, count_step_flops

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from txl_tf.apps.beam.file_ranges import PIECE_BYTES
 from txl_tf.cli.flags import define_flag
-from txl_tf.data.text.file_ranges import PIECE_BYTES
 from txl_tf.errors import require_extra
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
-"""Downloading published files and checking their size and SHA-256."""
+"""Downloading published files, checking their size and SHA-256, and unpacking them."""
 
 import re
 import sys
+import tarfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,19 +27,12 @@ _LARGEST = 2**35  # bytes of a file whose size is not published
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A published file.
+    """A file to download; its size and SHA-256 are compared if they are published."""
 
-    Args:
-        name: The name of the file in `raw_dir`.
-        urls: The URLs of the mirrors, in the order in which they are tried.
-        size: The size in bytes, if published.
-        sha256: The SHA-256 in hexadecimal digits, if published.
-    """
-
-    name: str
-    urls: tuple[str, ...]
-    size: int | None = None
-    sha256: str | None = None
+    name: str  # in `raw_dir`
+    urls: tuple[str, ...]  # of the mirrors, in the order in which they are tried
+    size: int | None = None  # bytes
+    sha256: str | None = None  # hexadecimal digits
 
 
 class DownloadError(UserError):
@@ -54,16 +48,6 @@ def fetch(file: PublishedFile, raw_dir: Path) -> Path:
 
     A SHA-256 that is not published is recorded in `raw_dir`/SHA256SUMS when the file is first
     used, and compared from then on; `sha256sum -c` can read that file.
-
-    Args:
-        file: The file.
-        raw_dir: The folder of the file, created if it is missing.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        DownloadError: If `raw_dir` contains a different file, or every mirror fails.
     """
     path = raw_dir / file.name
     expected = replace(file, sha256=file.sha256 or _read_sums(raw_dir).get(file.name))
@@ -106,13 +90,7 @@ def _download(file: PublishedFile, raw_dir: Path) -> None:
 
 
 def _transfer(url: str, path: Path, file: PublishedFile) -> None:
-    """Writes the body of an HTTP response to a file as it is sent, with a progress bar.
-
-    Raises:
-        requests.RequestException: If the server cannot be reached, is too slow, or does not answer
-            with a complete file of the expected size.
-        OSError: If the file cannot be written.
-    """
+    """Writes the body of an HTTP response to a file as it is sent, with a progress bar."""
     start = time.monotonic()
     with (
         requests.get(url, headers=_HEADERS, stream=True, timeout=_TIMEOUT) as response,
@@ -200,3 +178,40 @@ def _record_sum(path: Path) -> None:
         print(f"The SHA-256 of `{path}` is not recorded: {error}", file=sys.stderr)
     else:
         print(f"The SHA-256 of `{path}` is not published; `{sums}` now records it.")
+
+
+def unpack(archive_path: Path, folder: Path) -> None:
+    """Unpacks a .tar.gz or .tgz file; each file appears in `folder` only when it is complete.
+
+    A .zip is read without unpacking (see `txl_tf.data.text.text_files`), but a compressed tar
+    archive cannot be read from the middle.
+    """
+    print(f"Unpacking `{archive_path}`")
+    try:
+        with (
+            tarfile.open(archive_path) as archive,
+            work_aside(folder, f"{archive_path.name}.part-") as aside,
+        ):
+            archive.extractall(aside, filter="data")
+            if not any(path.is_file() for path in aside.rglob("*")):
+                raise DownloadError(f"`{archive_path}` holds no files")
+            _move_files(aside, folder)
+    except tarfile.FilterError as error:
+        raise DownloadError(f"`{archive_path}` is not safe to unpack: {error}") from error
+    except DownloadError:
+        raise
+    except Exception as error:  # damaged archives raise what they like
+        reason = f"could not be unpacked into `{folder}`: {explain(error)}"
+        if getattr(error, "errno", None) is None:
+            reason = f"is damaged: {explain(error)}. Delete it and run again."
+        raise DownloadError(f"`{archive_path}` {reason}") from error
+
+
+def _move_files(source: Path, folder: Path) -> None:
+    """Moves all files below one folder to the same relative paths below another."""
+    for path in sorted(source.rglob("*")):
+        target = folder / path.relative_to(source)
+        if path.is_dir() and not path.is_symlink():
+            target.mkdir(exist_ok=True)
+        else:
+            path.replace(target)

@@ -1,13 +1,15 @@
-"""Files that are local, or remote at an address that TensorFlow can read and write."""
+"""File operations on local paths, and on addresses that TensorFlow can read and write."""
 
 import contextlib
 import hashlib
+import json
 import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import IO, Any, BinaryIO, Protocol
 
 from txl_tf.errors import StorageError, UserError, explain, explain_errors
 
@@ -35,10 +37,7 @@ _storage: Storage | None = None
 
 @contextlib.contextmanager
 def use_storage(storage: Storage) -> Iterator[None]:
-    """Lets another library than TensorFlow read the files at addresses.
-
-    It may know schemes that TensorFlow does not, and texts may then be at addresses, too.
-    """
+    """Lets another library read the files at addresses; texts may then be at addresses, too."""
     global _storage
     before, _storage = _storage, storage
     try:
@@ -48,7 +47,7 @@ def use_storage(storage: Storage) -> Iterator[None]:
 
 
 def get_storage() -> Storage | None:
-    """Returns the storage of `use_storage`; `None` if TensorFlow reads what is at addresses."""
+    """Returns the storage of `use_storage`; `None` if TensorFlow reads the files at addresses."""
     return _storage
 
 
@@ -63,39 +62,38 @@ def is_remote(path: str) -> bool:
 
 
 def check_address(path: str) -> None:
-    """Checks that TensorFlow supports the scheme of an address, and that its storage answers.
-
-    Each storage is asked once per process. Local paths always pass.
-
-    Raises:
-        UserError: If the scheme is unknown, or the storage cannot be reached or does not answer
-            within `PATIENCE_SECONDS`.
-    """
+    """Checks that TensorFlow supports an address and that its storage answers, once per process."""
     if not is_remote(path):
         return
     scheme, _, rest = path.partition("://")
     root = f"{scheme}://{rest.partition('/')[0]}"
     if root not in _answered:
-        _ask_storage(path, scheme, root)
+        _check_scheme(path, scheme)
+        _ask_storage(path, root)
         _answered.add(root)
 
 
-def _ask_storage(path: str, scheme: str, root: str) -> None:
-    """Asks the storage at `root` whether a path exists, to see that it answers."""
+def _check_scheme(path: str, scheme: str) -> None:
+    """Checks that TensorFlow supports the scheme of an address."""
+    known = [name for name in _import_gfile().get_registered_schemes() if name]
+    if scheme in known:
+        return
+    if scheme == "hf":
+        raise UserError(
+            f"`{path}` is on the Hugging Face Hub: make a run folder of the model first, with "
+            'txl_tf.load("hf://user/model").save("FOLDER")'
+        )
+    names = ", ".join(f"{name}://" for name in sorted(known))
+    raise UserError(
+        f"`{path}` must be a local path or an address that TensorFlow supports: {names}. "
+        f"Received: {scheme}://"
+    )
+
+
+def _ask_storage(path: str, root: str) -> None:
+    """Asks the storage at `root` whether a path exists, and waits a limited time for an answer."""
     import tensorflow as tf
 
-    known = [name for name in tf.io.gfile.get_registered_schemes() if name]
-    if scheme not in known:
-        names = ", ".join(f"{name}://" for name in sorted(known))
-        if scheme == "hf":
-            raise UserError(
-                f"`{path}` is on the Hugging Face Hub: make a run folder of the model first, with "
-                'txl_tf.load("hf://user/model").save("FOLDER")'
-            )
-        raise UserError(
-            f"`{path}` must be a local path or an address that TensorFlow supports: {names}. "
-            f"Received: {scheme}://"
-        )
     errors: list[tf.errors.OpError] = []
 
     def ask() -> None:
@@ -120,16 +118,21 @@ def _ask_storage(path: str, scheme: str, root: str) -> None:
         raise UserError(f"`{path}`: {explain(errors[0])}") from errors[0]
 
 
+@contextlib.contextmanager
+def access_path(path: str) -> Iterator[None]:
+    """Checks that a storage answers, and re-raises errors of access as a `StorageError`."""
+    check_address(path)
+    kinds: tuple[type[Exception], ...] = (OSError,)
+    if is_remote(path) or "tensorflow" in sys.modules:  # local files need no TensorFlow
+        import tensorflow as tf
+
+        kinds = (OSError, tf.errors.OpError)
+    with explain_errors(f"`{path}`", *kinds, raised=StorageError):
+        yield
+
+
 def check_folder(path: str, error: type[UserError] = UserError) -> None:
-    """Checks that a local path is a folder, or that a folder can be made there.
-
-    Args:
-        path: The path. Remote addresses always pass.
-        error: The class of the error.
-
-    Raises:
-        UserError: If the path or one of its parents is a file.
-    """
+    """Checks that a local path is a folder, or that one can be made there; addresses pass."""
     if is_remote(path):
         return
     place = os.path.abspath(path)
@@ -139,35 +142,84 @@ def check_folder(path: str, error: type[UserError] = UserError) -> None:
         raise error(f"`{path}` must be a folder. Received: {place}, which is a file")
 
 
+def check_writable(folder: str) -> None:
+    """Checks that files can be written into a folder, which is made if it is missing."""
+    make_folder(folder)
+    path = os.path.join(folder, ".empty")
+    write_text(path, "")
+    remove_file(path)
+
+
+def exists(path: str) -> bool:
+    """Returns whether a file or folder exists."""
+    with access_path(path):
+        return _import_gfile().exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def get_size(path: str) -> int | None:
+    """Returns the size of a file in bytes, or `None` if it is missing."""
+    if not is_remote(path):
+        return os.path.getsize(path) if os.path.isfile(path) else None
+    if _storage is not None:
+        return _storage.get_size(path)
+    with access_path(path):
+        gfile = _import_gfile()
+        return gfile.stat(path).length if gfile.exists(path) else None
+
+
+def list_names(folder: str) -> list[str]:
+    """Returns the names in a folder; empty if it is missing."""
+    with access_path(folder):
+        if not is_remote(folder):
+            return os.listdir(folder) if os.path.isdir(folder) else []
+        gfile = _import_gfile()
+        return gfile.listdir(folder) if gfile.isdir(folder) else []
+
+
+def make_folder(folder: str) -> None:
+    """Makes a folder and its parents if they are missing."""
+    with access_path(folder):
+        if is_remote(folder):
+            _import_gfile().makedirs(folder)
+        else:
+            os.makedirs(folder, exist_ok=True)
+
+
+def remove_file(path: str) -> None:
+    """Removes a file if it exists."""
+    if not is_remote(path):
+        Path(path).unlink(missing_ok=True)
+    elif exists(path):
+        with access_path(path):
+            _import_gfile().remove(path)
+
+
+def upload_files(source: Path, folder: str, names: Iterable[str]) -> None:
+    """Copies files into a remote folder, in order."""
+    make_folder(folder)
+    with access_path(folder):
+        for name in names:
+            target = join_path(folder, name)
+            _import_gfile().copy(str(source / name), target, overwrite=True)
+
+
 @contextlib.contextmanager
 def open_file(path: str) -> Iterator[BinaryIO]:
-    """Opens a local or remote file for reading.
-
-    Raises:
-        OSError: If it cannot be opened or read; a `StorageError` if it is remote.
-        UserError: If its storage does not answer.
-    """
+    """Opens a file for reading bytes."""
+    if is_remote(path) and _storage is not None:
+        with _storage.open(path) as file:
+            yield file
+        return
     if not is_remote(path):
         with open(path, "rb") as file:
             yield file
         return
-    if _storage is not None:
-        with _storage.open(path) as file:
-            yield file
-        return
-    import tensorflow as tf
-
-    with access_path(path), tf.io.gfile.GFile(path, "rb") as file:
+    with access_path(path), _import_gfile().GFile(path, "rb") as file:
         yield file
 
 
 def hash_file(path: str) -> str:
-    """Returns the SHA-256 of a file in hexadecimal digits.
-
-    Raises:
-        OSError: If the file cannot be opened or read.
-        UserError: If its storage does not answer.
-    """
+    """Returns the SHA-256 of a file in hexadecimal digits."""
     digest = hashlib.sha256()
     with open_file(path) as file:
         while block := file.read(2**24):
@@ -175,66 +227,80 @@ def hash_file(path: str) -> str:
     return digest.hexdigest()
 
 
-def get_size(path: str) -> int | None:
-    """Returns the size of a file in bytes, or `None` if it is missing.
+def read_text(path: str) -> str:
+    """Returns the text of a file in UTF-8."""
+    with access_path(path), _open_text(path, "r") as file:
+        return file.read()
 
-    Raises:
-        OSError: If that cannot be determined; a `StorageError` if the file is remote.
-        UserError: If its storage does not answer.
-    """
-    if not is_remote(path):
-        return os.path.getsize(path) if os.path.isfile(path) else None
-    if _storage is not None:
-        return _storage.get_size(path)
-    import tensorflow as tf
 
+def write_text(path: str, text: str) -> None:
+    """Writes a file under another name and renames it, so that the file is always complete."""
     with access_path(path):
-        return tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None
+        with _open_text(path + ".writing", "w") as file:
+            file.write(text)
+        if is_remote(path):
+            _import_gfile().rename(path + ".writing", path, overwrite=True)
+        else:
+            os.replace(path + ".writing", path)
 
 
-def upload_files(source: Path, folder: str, names: Iterable[str]) -> None:
-    """Copies files into a remote folder, in order.
+def read_json(path: str) -> Any:
+    """Returns the content of a JSON file."""
+    try:
+        return json.loads(read_text(path))
+    except UserError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"`{path}` is not valid JSON: {error}") from error
 
-    Raises:
-        StorageError: If a file cannot be written.
-    """
+
+def write_json(path: str, content: dict[str, Any]) -> None:
+    """Writes a JSON file with `write_text`."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json_lines(path: str) -> list[Any]:
+    """Returns the objects of a file with one per line; truncated lines are left out."""
+    objects = []
+    for line in read_text(path).splitlines():
+        with contextlib.suppress(json.JSONDecodeError, RecursionError):
+            objects.append(json.loads(line))
+    return objects
+
+
+def append_json_line(path: str, content: dict[str, Any]) -> None:
+    """Appends an object to a file of JSON lines."""
+    with access_path(path), _open_text(path, "a") as file:
+        file.write(json.dumps(content) + "\n")
+
+
+def drop_lines_after(path: str, step: int) -> list[dict[str, Any]]:
+    """Removes the JSON lines of later steps and truncated lines; returns the remaining objects."""
+    if not exists(path):
+        return []
+    text = read_text(path)
+    kept = [line + "\n" for line in text.splitlines() if _is_kept(line, step)]
+    if "".join(kept) != text:
+        write_text(path, "".join(kept))
+    return [json.loads(line) for line in kept]
+
+
+def _is_kept(line: str, step: int) -> bool:
+    try:
+        return json.loads(line)["step"] <= step
+    except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
+        return False  # truncated when the run was killed
+
+
+def _open_text(path: str, mode: str) -> AbstractContextManager[IO[str]]:
+    """Opens a text file."""
+    if is_remote(path):
+        return _import_gfile().GFile(path, mode)
+    return open(path, mode, encoding="utf-8", newline="\n")
+
+
+def _import_gfile() -> Any:
+    """Returns TensorFlow's module of file operations; importing TensorFlow takes seconds."""
     import tensorflow as tf
 
-    with access_path(folder):
-        tf.io.gfile.makedirs(folder)
-        for name in names:
-            tf.io.gfile.copy(str(source / name), join_path(folder, name), overwrite=True)
-
-
-def remove_file(path: str) -> None:
-    """Removes a file if it exists.
-
-    Raises:
-        OSError: If it cannot be removed; a `StorageError` if it is remote.
-    """
-    if not is_remote(path):
-        Path(path).unlink(missing_ok=True)
-        return
-    import tensorflow as tf
-
-    with access_path(path):
-        if tf.io.gfile.exists(path):
-            tf.io.gfile.remove(path)
-
-
-@contextlib.contextmanager
-def access_path(path: str) -> Iterator[None]:
-    """Checks that a storage answers, and re-raises errors of access with the path.
-
-    Raises:
-        UserError: If the storage does not answer.
-        StorageError: If the path cannot be read or written.
-    """
-    check_address(path)
-    kinds: tuple[type[Exception], ...] = (OSError,)
-    if is_remote(path) or "tensorflow" in sys.modules:  # local files need no TensorFlow
-        import tensorflow as tf
-
-        kinds = (OSError, tf.errors.OpError)
-    with explain_errors(f"`{path}`", *kinds, raised=StorageError):
-        yield
+    return tf.io.gfile

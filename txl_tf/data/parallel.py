@@ -14,13 +14,9 @@ def map_ordered(
 ) -> Iterator[Result]:
     """Applies a function to items in threads, and yields the results in the order of the items.
 
-    Only a few items are taken in advance, so memory does not grow with their number. NumPy and
-    TensorFlow release the lock of the interpreter, so their work runs in parallel.
-
-    Args:
-        function: The function to apply.
-        items: The items. They are read in the thread that iterates over the results.
-        n_threads: The number of threads; with 1, the calling thread does all the work.
+    Only a few items are taken in advance, so memory does not grow with their number; they are read
+    in the calling thread. NumPy and TensorFlow release the lock of the interpreter, so their work
+    runs in parallel. With one thread, the calling thread does all the work.
     """
     if n_threads == 1:
         yield from map(function, items)

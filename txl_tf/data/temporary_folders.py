@@ -10,9 +10,33 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from txl_tf.errors import StorageError, explain_errors
+from txl_tf.data.files import check_folder, is_remote
+from txl_tf.errors import StorageError, UserError, explain_errors
 
 _LEFTOVER_AGE = 24 * 60 * 60  # seconds
+
+
+def check_new_folder(out: str) -> None:
+    """Checks that `write_aside` can create a folder: it is local, and missing or empty."""
+    if not out or is_remote(out):
+        raise UserError(f"`{out}` must be a folder on this machine: copy it from there")
+    if (os.path.isdir(out) and os.listdir(out)) or os.path.isfile(out):
+        raise UserError(f"`{out}` is not empty: choose another folder")
+    check_folder(os.path.realpath(out))  # a link may point to a folder that does not exist yet
+
+
+@contextlib.contextmanager
+def write_aside(out: str) -> Iterator[str]:
+    """Yields a new folder beside a new local folder `out`, and renames it to `out` at the end."""
+    check_new_folder(out)
+    out = os.path.realpath(out)  # a link is kept, and its target is written
+    parent, name = os.path.split(out)
+    with work_aside(Path(parent), f".{name}.writing-") as aside:
+        yield str(aside)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(aside, 0o777 & ~umask)  # the temporary folder is private
+        os.replace(aside, out)
 
 
 @contextlib.contextmanager
@@ -20,20 +44,11 @@ def work_aside(folder: Path, prefix: str) -> Iterator[Path]:
     """Yields a new folder inside `folder` and removes it at the end, even after an error.
 
     The new folder lies inside `folder`, not beside it, because `folder` may be a mount point and
-    files can be moved only within one file system.
+    files can be moved only within one file system. `folder` is created if it is missing.
 
     A killed process leaves its folder behind, and the next call with the same prefix removes it.
     On a shared disk, this machine cannot tell whether a process of another machine still runs: a
     folder of another machine is removed if nothing was written to it for a day.
-
-    Args:
-        folder: The parent folder. It is created if it is missing, and then removed at the end if
-            it is empty.
-        prefix: The beginning of the new folder's name. The names of the machine and the process
-            follow.
-
-    Raises:
-        StorageError: If no folder can be made there.
     """
     is_new = not folder.exists()
     with explain_errors(f"`{folder}` cannot be written", OSError, raised=StorageError):
@@ -74,8 +89,8 @@ def _is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # it runs as another user
+        pass
     return True
 
 

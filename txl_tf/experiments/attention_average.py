@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
-from txl_tf.compilation import compile_function
+from txl_tf.compilation import compile_function, explain_full_memory
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes.training_lanes import Tokens
@@ -15,7 +15,6 @@ from txl_tf.experiments.attention_terms import TERMS, LayerAttention, read_atten
 from txl_tf.layers import left_shift
 from txl_tf.layers.relative_attention import MASKED_SCORE
 from txl_tf.model import TransformerXL
-from txl_tf.runs.files import explain_full_memory
 from txl_tf.scoring.evaluator import choose_warm_len
 
 # The scores of a layer that are held at a time, if a segment of one lane has no more.

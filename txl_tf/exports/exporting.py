@@ -9,11 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel
+from txl_tf.data.files import write_json, write_text
+from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.exports.saved_model import ServedModel
 from txl_tf.quantization import get_kernel_dtype
-from txl_tf.runs.files import write_aside, write_json, write_text
 from txl_tf.version import __version__
 
 EXPORT_BATCH_SIZE = 8

@@ -5,9 +5,9 @@ import os
 from typing import Any, NamedTuple
 
 from txl_tf.config import EvalConfig
+from txl_tf.data.files import exists, read_json_lines
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import name_install_command
-from txl_tf.runs.files import exists, read_json_lines
 from txl_tf.runs.folder import EVALUATIONS_NAME, RunConfig
 from txl_tf.scoring.checkpoints import describe_span
 from txl_tf.scoring.metrics import name_measure

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.files import join_path
+from txl_tf.data.files import exists, join_path
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.exports.hub_folder import is_hub_address
-from txl_tf.runs.files import exists
 from txl_tf.scoring.token_streams import Piece, StreamQueue, TokenSlot
 
 # The axis of each tensor of the memory that counts the rows.

@@ -10,12 +10,13 @@ import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import STEP_FORMATS, STEP_PRECISIONS
+from txl_tf.data.files import write_json
+from txl_tf.data.temporary_folders import check_new_folder, write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, require_extra
 from txl_tf.exports.exporting import describe_model
 from txl_tf.exports.traced_step import TracedStep
 from txl_tf.quantization import get_kernel_dtype
-from txl_tf.runs.files import check_new_folder, write_aside, write_json
 
 _INFO_NAME, _VOCABULARY_NAME = "model.json", "vocabulary.json"
 _MODEL_NAMES = {"litert": "model.tflite", "onnx": "model.onnx"}

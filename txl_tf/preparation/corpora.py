@@ -1,62 +1,96 @@
-"""The public data sets: the places of their files, their symbols and their published counts."""
+"""The public data sets: their files, their symbols and their published counts.
 
-from collections.abc import Mapping
+Mirrors and unencrypted connections need not be trusted, because the SHA-256 is compared.
+"""
+
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from txl_tf.data.download import PublishedFile
 from txl_tf.data.text.learning import LearningOptions
 from txl_tf.data.text.token_levels import Level
+from txl_tf.errors import UserError
 
 SPLITS = ("train", "valid", "test")
+_BYTE_OF_NUMBER = {str(byte).encode("ascii"): byte for byte in range(256)}
+
+
+class CorpusError(UserError):
+    """The raw files of a data set are missing, damaged, too small or in the wrong format."""
 
 
 @dataclass(frozen=True)
 class CorpusSpec:
-    """How the files of a data set become records.
+    """How the files of a data set become records."""
 
-    Args:
-        name: The value of `--dataset`.
-        level: The level of the vocabulary.
-        layouts: The places of the splits' files in `--raw_dir`, alternatives of which the first
-            complete one is used. Each split has a pattern, or ARCHIVE.zip!MEMBER.
-        release_format: The format of the files of `layouts` if it is not plain text but one of the
-            2019 release: "text8" or "enwik8".
-        raw: For text8 and enwik8, the possible places of the one file that is cut into splits.
-        held_out: The default number of bytes for valid, and also for test.
-        counted: The splits whose symbols are counted to order the ids.
-        learning: How the vocabulary is learnt.
-        unknown: The symbol for unknown words, if the vocabulary has it.
-        vocabulary_file: The file in `--raw_dir` from which the vocabulary is read instead.
-        documents: The rule for document boundaries, see `txl_tf.data.text.documents`.
-        separator: The line that ends a document, if `documents` is "separator".
-        cutoffs: The first ids of the second and later bins of the adaptive softmax.
-        tokens: The published number of tokens of each split, where known.
-        symbols: The published size of the vocabulary; 0 if unknown.
-        shuffled: Whether the documents of each training file are shuffled.
-        train_files: The published number of training files; 0 if unknown.
-    """
-
-    name: str
-    level: Level
+    name: str  # the value of `--dataset`
+    level: Level  # of the vocabulary
+    # What to download if `--raw_dir` does not hold the files.
+    published: tuple[PublishedFile, ...] = ()
+    # The places of the splits' files in `--raw_dir`: the first complete layout is used. Each split
+    # has a pattern, or ARCHIVE.zip!MEMBER.
     layouts: tuple[Mapping[str, str], ...] = ()
-    release_format: str | None = None
-    raw: tuple[str, ...] = ()
-    held_out: int = 0
-    counted: tuple[str, ...] = SPLITS
+    # Parses files of `layouts` that are not plain text but in a format of the 2019 release.
+    parse_release: Callable[[bytes], bytes] | None = None
+    raw: tuple[str, ...] = ()  # the possible places of one file that is cut into splits
+    held_out: int = 0  # the default number of bytes for valid, and also for test
+    counted: tuple[str, ...] = SPLITS  # the splits whose symbols are counted to order the ids
     learning: LearningOptions = field(default_factory=LearningOptions)
-    unknown: str | None = None
-    vocabulary_file: str | None = None
-    documents: str = "none"
-    separator: str | None = None
-    cutoffs: tuple[int, ...] = ()
-    tokens: Mapping[str, int] = field(default_factory=dict)
-    symbols: int = 0
-    shuffled: bool = False
-    train_files: int = 0
+    unknown: str | None = None  # the symbol for unknown words, if the vocabulary has it
+    vocabulary_file: str | None = None  # in `--raw_dir`, instead of a learned vocabulary
+    documents: str = "none"  # a rule of `txl_tf.data.text.documents`
+    separator: str | None = None  # the line that ends a document, if the rule is "separator"
+    cutoffs: tuple[int, ...] = ()  # the first ids of the second and later bins
+    tokens: Mapping[str, int] = field(default_factory=dict)  # published counts, where known
+    symbols: int = 0  # the published size of the vocabulary; 0 if unknown
+    shuffled: bool = False  # whether the documents of each training file are shuffled
+    train_files: int = 0  # the published number of training files; 0 if unknown
+
+
+def parse_text8(text: bytes) -> bytes:
+    """Parses characters in the 2019 format: a space after each, "_" for a space.
+
+    >>> parse_text8(b"a _ b ")
+    b'a b'
+    """
+    symbols = text.split()
+    if any(len(symbol) != 1 for symbol in symbols):
+        wrong = next(symbol for symbol in symbols if len(symbol) != 1)
+        raise CorpusError(
+            "this is not text8 in the format of the 2019 release, whose characters are separated: "
+            f"{wrong!r}"
+        )
+    return b"".join(symbols).replace(b"_", b" ")
+
+
+def parse_enwik8(text: bytes) -> bytes:
+    r"""Parses bytes in the 2019 format: decimal numbers, but a line break for byte 10.
+
+    >>> parse_enwik8(b"72 105 \n 33")
+    b'Hi\n!'
+    """
+    # A line break directly after a number is not a byte 10: editors end files with it.
+    numbers = re.sub(rb"(?<![0-9])\r?\n", b" 10 ", text).split()
+    try:
+        return bytes(map(_BYTE_OF_NUMBER.__getitem__, numbers))
+    except KeyError as error:
+        raise CorpusError(
+            f"this is not enwik8 in the format of the 2019 release, numbers below 256: {error}"
+        ) from error
 
 
 def _lay_out(pattern: str) -> dict[str, str]:
     return {split: pattern.format(split) for split in SPLITS}
 
+
+_MAHONEY = "http://mattmahoney.net/dc"
+_FIT = "https://cs.fit.edu/~mmahoney/compression"
+_DEEPAI = "https://data.deepai.org"
+_SMERITY = "https://wikitext.smerity.com"  # the site of the data set's author
+_METAMIND = "https://s3.amazonaws.com/research.metamind.io/wikitext"  # the original location
+_STATMT = "www.statmt.org/lm-benchmark"
+_GLUON = "https://gluonnlp-numpy-data.s3-us-west-2.amazonaws.com/datasets/language_modeling"
 
 _RELEASE_LAYOUT = _lay_out("{}.txt")
 _EOS = LearningOptions(line_end="<eos>")
@@ -74,6 +108,11 @@ def _lay_out_wikitext(folder: str) -> tuple[Mapping[str, str], ...]:
     )
 
 
+def _publish_wikitext(name: str, *, size: int, sha256: str) -> tuple[PublishedFile, ...]:
+    # Hugging Face's dataset_infos.json of wikitext; the size also in GluonNLP's url_checksums.
+    return (PublishedFile(name, (f"{_SMERITY}/{name}", f"{_METAMIND}/{name}"), size, sha256),)
+
+
 # The order of the ids and the splits counted for it are those of the 2019 release.
 CORPORA = {
     corpus.name: corpus
@@ -81,8 +120,17 @@ CORPORA = {
         CorpusSpec(
             "text8",
             "char",
+            published=(
+                PublishedFile(
+                    "text8.zip",
+                    (f"{_MAHONEY}/text8.zip", f"{_DEEPAI}/text8.zip", f"{_FIT}/text8.zip"),
+                    # TensorFlow's word2vec_basic.py; the size also in GluonNLP's url_checksums.
+                    size=31_344_016,
+                    sha256="a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
+                ),
+            ),
             layouts=(_RELEASE_LAYOUT,),
-            release_format="text8",
+            parse_release=parse_text8,
             raw=("text8", "text8.zip!text8"),
             held_out=5_000_000,
             learning=LearningOptions(space="_"),
@@ -91,8 +139,17 @@ CORPORA = {
         CorpusSpec(
             "enwik8",
             "byte",
+            published=(
+                PublishedFile(
+                    "enwik8.zip",
+                    (f"{_MAHONEY}/enwik8.zip", f"{_DEEPAI}/enwik8.zip", f"{_FIT}/enwik8.zip"),
+                    # Hugging Face's dataset_infos.json of enwik8; the size also in GluonNLP's.
+                    size=36_445_475,
+                    sha256="547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
+                ),
+            ),
             layouts=(_RELEASE_LAYOUT,),
-            release_format="enwik8",
+            parse_release=parse_enwik8,
             raw=("enwik8", "enwik8.zip!enwik8"),
             held_out=5_000_000,
             documents="separator",
@@ -102,6 +159,11 @@ CORPORA = {
         CorpusSpec(
             "wt103",
             "word",
+            published=_publish_wikitext(
+                "wikitext-103-v1.zip",
+                size=190_229_076,
+                sha256="242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
+            ),
             layouts=_lay_out_wikitext("wikitext-103"),
             counted=("train",),
             learning=_EOS,
@@ -114,6 +176,11 @@ CORPORA = {
         CorpusSpec(
             "wt2",
             "word",
+            published=_publish_wikitext(
+                "wikitext-2-v1.zip",
+                size=4_475_746,
+                sha256="92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+            ),
             layouts=_lay_out_wikitext("wikitext-2"),
             learning=_EOS,
             unknown="<unk>",
@@ -124,6 +191,20 @@ CORPORA = {
         CorpusSpec(
             "ptb",
             "word",
+            published=(
+                PublishedFile(
+                    "simple-examples.tgz",
+                    (
+                        "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
+                        "https://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
+                        # PaddlePaddle's copy.
+                        "https://dataset.bj.bcebos.com/imikolov%2Fsimple-examples.tgz",
+                    ),
+                    # Many programs check this size; quantapix/qnarre checks the SHA-256.
+                    size=34_869_662,
+                    sha256="7d4fe4bd080182dd8423e32557cdbc3e5a967f7eb4a2a598be8ada7b66bd1de7",
+                ),
+            ),
             layouts=(
                 _RELEASE_LAYOUT,
                 _lay_out("ptb.{}.txt"),
@@ -137,6 +218,29 @@ CORPORA = {
         CorpusSpec(
             "lm1b",
             "word",
+            published=(
+                PublishedFile(
+                    f"{_LM1B}.tar.gz",
+                    (
+                        f"https://{_STATMT}/{_LM1B}.tar.gz",
+                        f"http://{_STATMT}/{_LM1B}.tar.gz",
+                        f"{_GLUON}/{_LM1B}.tar.gz",
+                    ),
+                    # TensorFlow Datasets' url_checksums, Hugging Face's dataset_infos.json of lm1b.
+                    size=1_792_209_805,
+                    sha256="01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e",
+                ),
+                PublishedFile(
+                    "1b_word_vocab.txt",
+                    (
+                        "https://github.com/rafaljozefowicz/lm/raw/master/1b_word_vocab.txt",
+                        f"{_GLUON}/1b_word_vocab.txt",
+                    ),
+                    # quantapix/qnarre. GluonNLP's url_checksums give 9,507,106 bytes for their
+                    # copy, which is not known to equal the original.
+                    sha256="c758fee313a5c952995f391a659fe31cde50f2b11f5fae6c0e75a0a6e79fa34d",
+                ),
+            ),
             layouts=(
                 _LM1B_TRAIN | {"valid": "valid.txt", "test": "test.txt"},
                 _LM1B_TRAIN | {"valid": _LM1B_HELD_OUT, "test": _LM1B_HELD_OUT},

@@ -11,9 +11,9 @@ from txl_tf.data.text.codec import Encoded
 from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.text_files import Chunk
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.data.text.words import WordCodec
+from txl_tf.data.text.words import WHITE_SPACE
 from txl_tf.errors import UserError
-from txl_tf.preparation.sources import Source
+from txl_tf.preparation.plan import Source
 
 
 def encode_source(
@@ -30,28 +30,20 @@ def encode_source(
 ) -> Iterator[TokenChunk]:
     """Yields the tokens of a split with their document boundaries.
 
-    Args:
-        source: The text.
-        vocabulary: The vocabulary.
-        finder: The finder of document boundaries, which has read all text before the source.
-        unknown: A counter that is updated with the occurrences of unknown symbols.
-        special: The symbols to count in the text, as in `count_literal`.
-        literal: A counter that is updated with their occurrences.
-        n_threads: The number of chunks to encode in parallel; it does not affect the result.
-        report: Called with the size of each finished chunk in bytes.
-        is_piece: Whether more text may follow the source. A chunk without tokens, whose document
-            boundary is 0, is then the last one if a document has begun but has no token yet.
+    Occurrences of unknown symbols and literal ones of `special` are added to the counters. If the
+    vocabulary has no symbol for unknown ones, chunks with unknown symbols are left out: call
+    `check_unknown` at the end. The number of threads does not affect the result.
 
-    Yields:
-        The tokens. If the vocabulary has no symbol for unknown ones, chunks with unknown symbols
-        are left out; call `check_unknown` at the end.
+    With `is_piece`, more text may follow the source. A chunk without tokens, whose document
+    boundary is 0, is then the last one if a document has begun but has no token yet.
     """
     special = tuple(special) if literal is not None else ()
 
     def encode(located: tuple[Chunk, np.ndarray]) -> tuple[Encoded, Counter[str], int]:
         chunk, offsets = located
         encoded = vocabulary.codec.encode(chunk.text, offsets, begins_line=chunk.begins_line)
-        return encoded, count_literal(encoded, chunk, vocabulary, special), len(chunk.text)
+        found = count_literal(chunk.text, special, lower_case=vocabulary.lower_case)
+        return encoded, found, len(chunk.text)
 
     located = ((chunk, finder.find(chunk)) for chunk in source.iterate_chunks())
     is_open = False  # whether a document has begun but has no token yet
@@ -70,39 +62,18 @@ def encode_source(
         yield TokenChunk(np.zeros(0, np.int32), np.zeros(1, np.int64))
 
 
-def count_literal(
-    encoded: Encoded, chunk: Chunk, vocabulary: Vocabulary, special: Iterable[str]
-) -> Counter[str]:
-    """Counts the words of a chunk that are spelt like special symbols, such as `<eos>`.
-
-    Counting ids is cheap compared with encoding. Ids that are not words of the text are
-    subtracted: line markers and unknown words.
-
-    Args:
-        encoded: The encoded chunk.
-        chunk: The chunk.
-        vocabulary: The vocabulary.
-        special: The symbols to count. Those that the vocabulary lacks are ignored.
-    """
-    added: Counter[str] = Counter()
-    if isinstance(vocabulary.codec, WordCodec):
-        added = vocabulary.codec.count_markers(chunk.text, begins_line=chunk.begins_line)
-    if vocabulary.unknown is not None:
-        added[vocabulary.unknown] += encoded.unknown.total()
-    literal: Counter[str] = Counter()
-    for symbol in special:
-        symbol_id = vocabulary.find_id(symbol)
-        if symbol_id is not None:
-            literal[symbol] = int(np.count_nonzero(encoded.ids == symbol_id)) - added[symbol]
-    return +literal  # without zeros
+def count_literal(text: bytes, special: Iterable[str], *, lower_case: bool) -> Counter[str]:
+    """Counts the words of a text that are spelled like special symbols, such as `<eos>`."""
+    searched = text.lower() if lower_case else text
+    present = [symbol for symbol in special if symbol.encode("utf-8") in searched]
+    if not present:  # as in almost all texts
+        return Counter()
+    words = Counter(WHITE_SPACE.split(searched.decode("utf-8")))
+    return +Counter({symbol: words[symbol] for symbol in present})  # without zeros
 
 
 def check_unknown(unknown: Counter[str], vocabulary: Vocabulary, split: str) -> None:
-    """Checks that all symbols of a split could be encoded.
-
-    Raises:
-        UserError: If symbols are unknown and the vocabulary has no symbol for unknown ones.
-    """
+    """Checks that all symbols of a split could be encoded."""
     if not unknown or vocabulary.unknown is not None:
         return
     examples = ", ".join(f"{symbol!r} ({count:,}x)" for symbol, count in unknown.most_common(3))
@@ -116,15 +87,9 @@ def check_unknown(unknown: Counter[str], vocabulary: Vocabulary, split: str) -> 
 def shuffle_documents(
     chunks: Iterable[TokenChunk], *, seed: tuple[int, ...], n_shuffles: int
 ) -> Iterator[TokenChunk]:
-    """Yields the documents of a text in random order, several times.
+    """Yields all documents of a text in random order, one chunk for each of several orders.
 
-    Args:
-        chunks: The tokens, which are held in memory together. The first one begins a document.
-        seed: The seed of the orders.
-        n_shuffles: The number of orders.
-
-    Yields:
-        All tokens, one chunk for each order.
+    The chunks, of which the first one begins a document, are held in memory together.
     """
     held = list(chunks)
     if not held:

@@ -1,40 +1,48 @@
 """The plan of a data set: its texts, its vocabulary if that is given, and its properties."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from txl_tf.data.text.learning import LearningOptions
+from txl_tf.data.text.text_files import Chunk, EncodingErrors, TextFile, TextSource
 from txl_tf.data.text.vocabulary import Vocabulary, read_vocabulary_file
-from txl_tf.preparation.corpora import CORPORA, CorpusSpec
+from txl_tf.preparation.corpora import CORPORA, CorpusError, CorpusSpec
 from txl_tf.preparation.options import TEXT, PrepareOptions
 from txl_tf.preparation.raw_files import RawFiles
-from txl_tf.preparation.sources import DocumentSource, Source, make_source
 from txl_tf.preparation.standard_library import read_standard_library
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A data set to make.
+class DocumentSource:
+    """Documents in memory, read like the files of a `TextSource`."""
 
-    Args:
-        corpus: The properties of the data set.
-        sources: The text of each split.
-        files: The name and size of each file that is read, by split.
-        vocabulary: The vocabulary, if it is not learnt.
-    """
+    documents: tuple[bytes, ...]
+
+    @property
+    def size(self) -> int:
+        """The size of the text in bytes."""
+        return sum(map(len, self.documents))
+
+    def iterate_chunks(self) -> Iterator[Chunk]:
+        """Yields the documents."""
+        return (Chunk(document, True, True) for document in self.documents)
+
+
+Source = TextSource | DocumentSource
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A data set to make."""
 
     corpus: CorpusSpec
-    sources: Mapping[str, Source]
-    files: Mapping[str, list[list[str | int]]]
-    vocabulary: Vocabulary | None = None
+    sources: Mapping[str, Source]  # the text of each split
+    files: Mapping[str, list[list[str | int]]]  # name and size of the files of each split
+    vocabulary: Vocabulary | None = None  # `None` if it is to be learned
 
 
 def make_plan(options: PrepareOptions, files: RawFiles) -> Plan:
-    """Plans a data set.
-
-    Raises:
-        UserError: If the file of the vocabulary is damaged.
-    """
+    """Plans a data set."""
     corpus = choose_corpus(options)
     sources: dict[str, Source]
     if corpus.name == "pydoc":
@@ -90,3 +98,38 @@ def _describe_text(options: PrepareOptions) -> CorpusSpec:
         separator=options.document_separator,
         cutoffs=options.cutoffs or (),
     )
+
+
+def make_source(
+    corpus: CorpusSpec,
+    files: tuple[TextFile, ...],
+    *,
+    is_release: bool,
+    drop_newlines: bool = False,
+    encoding_errors: EncodingErrors = "strict",
+) -> TextSource:
+    """Returns the text of a split; with `is_release`, its files are in the release's format."""
+    steps: list[Callable[[bytes], bytes]] = []
+    if is_release and corpus.parse_release:
+        steps.append(corpus.parse_release)
+    if corpus.name == "text8":
+        steps.append(_check_text8)
+    if drop_newlines:
+        steps.append(_drop_newlines)
+
+    def parse(text: bytes) -> bytes:
+        for step in steps:
+            text = step(text)
+        return text
+
+    return TextSource(files, corpus.level, encoding_errors, parse if steps else None)
+
+
+def _check_text8(text: bytes) -> bytes:
+    if b"_" in text:
+        raise CorpusError("this is not text8: it holds '_', the symbol for a space")
+    return text
+
+
+def _drop_newlines(text: bytes) -> bytes:
+    return text.replace(b"\n", b"")

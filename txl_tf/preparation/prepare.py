@@ -16,35 +16,17 @@ from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.learning import learn_fields
 from txl_tf.data.text.text_files import TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.preparation.corpora import CorpusSpec
+from txl_tf.preparation.corpora import CorpusError, CorpusSpec
 from txl_tf.preparation.encoding import check_unknown, encode_source, shuffle_documents
 from txl_tf.preparation.options import PrepareOptions
-from txl_tf.preparation.plan import Plan, make_plan
-from txl_tf.preparation.raw_files import CorpusError, ensure_raw_files, find_raw_files
-from txl_tf.preparation.sources import Source
+from txl_tf.preparation.plan import Plan, Source, make_plan
+from txl_tf.preparation.raw_files import ensure_raw_files, find_raw_files
 
 # A public set whose counts differ from the published ones by less than this share is damaged; if
 # they differ by more, it is an excerpt.
 _NEAR = 0.01
 # Words that conventionally stand for unknown words.
 _UNKNOWN = ("<unk>", "<UNK>")
-
-
-@dataclass
-class SplitCounts:
-    """What was counted while a split was encoded.
-
-    Attributes:
-        n_tokens: The number of tokens.
-        n_repeats: How many times the split repeats its text, each time shuffled.
-        unknown: The number of occurrences of each unknown symbol.
-        literal: The number of literal occurrences of each special symbol.
-    """
-
-    n_tokens: int = 0
-    n_repeats: int = 1
-    unknown: Counter[str] = field(default_factory=Counter)
-    literal: Counter[str] = field(default_factory=Counter)
 
 
 def prepare(
@@ -67,7 +49,8 @@ def prepare(
         print(f"`{options.data_dir}` was already made with the same arguments: nothing to do.")
         return
     files = ensure_raw_files(options)
-    info = (execute or execute_plan)(make_plan(options, files), options)
+    plan = make_plan(options, files)
+    info = (execute or execute_plan)(plan, options)
     print_summary(info)
     print(f"Wrote `{options.data_dir}` in {time.monotonic() - start:.1f} seconds.")
 
@@ -75,9 +58,7 @@ def prepare(
 def check_up_to_date(options: PrepareOptions) -> None:
     """Checks that the data set in `options.data_dir` is the one that would be made.
 
-    Raises:
-        RecordError: If it was made with other options or from other files, or is damaged. Raw files
-            that no longer exist are not compared.
+    Raw files that no longer exist are not compared.
     """
     files = find_raw_files(options)
     try:
@@ -100,13 +81,7 @@ def check_up_to_date(options: PrepareOptions) -> None:
 
 
 def execute_plan(plan: Plan, options: PrepareOptions) -> RecordsInfo:
-    """Learns the vocabulary, encodes the splits and writes the records, with progress bars.
-
-    Raises:
-        UserError: If a text cannot be read or has unknown symbols; a split is empty; a cutoff of
-            the user's own data set is above the size of its vocabulary; or the counts of a public
-            data set are close to the published ones but not equal.
-    """
+    """Learns the vocabulary, encodes the splits and writes the records, with progress bars."""
     vocabulary = plan.vocabulary or learn_vocabulary(plan, options.num_workers)
     vocabulary, cutoffs = settle_vocabulary(plan, vocabulary)
     return write_records(
@@ -120,37 +95,8 @@ def execute_plan(plan: Plan, options: PrepareOptions) -> RecordsInfo:
     )
 
 
-def settle_vocabulary(plan: Plan, vocabulary: Vocabulary) -> tuple[Vocabulary, tuple[int, ...]]:
-    """Returns the vocabulary with its symbol for unknown words, and the cutoffs.
-
-    Differences from the published data set are printed.
-
-    Raises:
-        UserError: If a cutoff of the user's own data set is above the size of its vocabulary.
-    """
-    vocabulary = choose_unknown(vocabulary, plan.corpus.unknown)
-    cutoffs = _choose_cutoffs(plan.corpus, len(vocabulary))
-    n_files = len(plan.files.get("train", ()))
-    if plan.corpus.train_files not in (0, n_files):
-        print(_describe_count(plan.corpus, "training files", n_files, plan.corpus.train_files))
-    if plan.corpus.symbols not in (0, len(vocabulary)):
-        print(_describe_count(plan.corpus, "vocabulary", len(vocabulary), plan.corpus.symbols))
-    return vocabulary, cutoffs
-
-
-def choose_unknown(vocabulary: Vocabulary, unknown: str | None) -> Vocabulary:
-    """Returns a vocabulary that uses its symbol for unknown words, if it contains one."""
-    if vocabulary.unknown is not None or vocabulary.level != "word":
-        return vocabulary
-    for symbol in (unknown, *_UNKNOWN):
-        if symbol in vocabulary.symbols:
-            return replace(vocabulary, unknown=symbol)
-    return vocabulary
-
-
 def learn_vocabulary(plan: Plan, num_workers: int) -> Vocabulary:
     """Learns the vocabulary of a plan from the splits in `CorpusSpec.counted`."""
-    level = plan.corpus.level
 
     def iterate_texts() -> Iterator[bytes]:
         for split in plan.corpus.counted:
@@ -160,137 +106,41 @@ def learn_vocabulary(plan: Plan, num_workers: int) -> Vocabulary:
                     yield chunk.text
                     bar.update(len(chunk.text))
 
-    fields = learn_fields(
-        level, iterate_texts(), plan.corpus.learning, n_threads=num_workers, report=print
-    )
-    return make_vocabulary(plan.corpus, fields)
+    corpus, texts = plan.corpus, iterate_texts()
+    fields = learn_fields(corpus.level, texts, corpus.learning, n_threads=num_workers, report=print)
+    return make_vocabulary(corpus, fields)
 
 
 def make_vocabulary(corpus: CorpusSpec, fields: Mapping[str, Any]) -> Vocabulary:
-    """Returns the vocabulary with the arguments that were learnt.
-
-    Raises:
-        CorpusError: If there are no symbols.
-    """
+    """Returns the vocabulary with the arguments that were learned."""
     if not fields["symbols"]:
         raise CorpusError(f"{corpus.name}: there is no text to learn a vocabulary from.")
     return Vocabulary(corpus.level, **fields)
 
 
-def encode_split(
-    plan: Plan, options: PrepareOptions, vocabulary: Vocabulary, split: str
-) -> Iterator[TokenChunk]:
-    """Yields the tokens of a split, with a progress bar, and checks them at the end.
+def settle_vocabulary(plan: Plan, vocabulary: Vocabulary) -> tuple[Vocabulary, tuple[int, ...]]:
+    """Returns the vocabulary with its symbol for unknown words, and the cutoffs.
 
-    Raises:
-        UserError: As in `execute_plan`.
+    Differences from the published data set are printed.
     """
-    source = plan.sources[split]
-    counts = SplitCounts()
-    special = list_special(vocabulary, plan.corpus.learning.special)
-    with _make_bar(split, source) as bar:
-
-        def encode(source: Source) -> Iterator[TokenChunk]:
-            return encode_source(
-                source,
-                vocabulary,
-                finder=DocumentFinder(plan.corpus.documents, plan.corpus.separator),
-                unknown=counts.unknown,
-                special=special,
-                literal=counts.literal,
-                n_threads=options.num_workers,
-                report=bar.update,
-            )
-
-        if plan.corpus.shuffled and split == "train" and isinstance(source, TextSource):
-            counts.n_repeats = options.num_shuffles
-            chunks: Iterator[TokenChunk] = (
-                chunk
-                for index, file in enumerate(source.files)
-                for chunk in shuffle_documents(
-                    encode(replace(source, files=(file,))),
-                    seed=(options.seed, index),
-                    n_shuffles=options.num_shuffles,
-                )
-            )
-        else:
-            chunks = encode(source)
-        for chunk in chunks:
-            counts.n_tokens += len(chunk.ids)
-            yield chunk
-    check_split(plan.corpus, vocabulary, split, counts)
-
-
-def check_split(
-    corpus: CorpusSpec, vocabulary: Vocabulary, split: str, counts: SplitCounts
-) -> None:
-    """Checks the counts of a split that was encoded, and prints what is worth knowing.
-
-    Raises:
-        UserError: As in `execute_plan`.
-    """
-    check_unknown(counts.unknown, vocabulary, split)
-    if not counts.n_tokens:
-        raise CorpusError(f"{split} is empty: its files contain no {vocabulary.level}s.")
-    if counts.unknown:
-        n_unknown = counts.unknown.total()
-        share = n_unknown * counts.n_repeats / counts.n_tokens
-        print(f"{split}: {n_unknown:,} unknown ({share:.2%}) replaced by {vocabulary.unknown}")
-    if counts.literal:
-        print(describe_literal(counts.literal, split))
-    _check_count(corpus, split, counts.n_tokens)
-
-
-def print_summary(info: RecordsInfo) -> None:
-    """Prints the counts of a data set."""
-    for name in info.splits:
-        documents = info.documents.get(name)
-        note = f", documents: {documents.count:,}" if documents else ""
-        print(f"{name}: {info.count_tokens(name):,} tokens{note}")
-    print(f"vocabulary: {len(info.vocabulary):,} {info.vocabulary.level}s")
-
-
-def list_special(vocabulary: Vocabulary, special: Iterable[str]) -> tuple[str, ...]:
-    """Returns the symbols with a special meaning: the line markers and `special`."""
-    symbols = (vocabulary.line_start, vocabulary.line_end, *special)
-    return tuple(dict.fromkeys(symbol for symbol in symbols if symbol is not None))
-
-
-def describe_literal(literal: Mapping[str, int], split: str) -> str:
-    """Returns a line with the number of literal occurrences of special symbols in a split.
-
-    >>> describe_literal({"<eos>": 3}, "valid")
-    "valid: words spelt like special symbols get these symbols' ids: <eos> 3 times"
-    """
-    counts = ", ".join(f"{name} {n:,} time{'s' * (n != 1)}" for name, n in literal.items())
-    return f"{split}: words spelt like special symbols get these symbols' ids: {counts}"
-
-
-def _check_count(corpus: CorpusSpec, split: str, found: int) -> None:
-    """Compares the number of tokens of a split with the published one, where it is known.
-
-    Raises:
-        CorpusError: If they differ so little that the files must be damaged.
-    """
-    published = corpus.tokens.get(split, found)
-    if found == published:
-        return
-    line = _describe_count(corpus, split, found, published)
-    if abs(found - published) < _NEAR * published:
-        raise CorpusError(f"{line} A file is damaged or was changed.")
-    print(line)
-
-
-def _describe_count(corpus: CorpusSpec, name: str, found: int, published: int) -> str:
-    return f"{corpus.name}, {name}: {found:,}; the published set has {published:,}."
+    corpus = plan.corpus
+    if vocabulary.unknown is None and vocabulary.level == "word":
+        names = (name for name in (corpus.unknown, *_UNKNOWN) if name in vocabulary.symbols)
+        vocabulary = replace(vocabulary, unknown=next(names, None))
+    cutoffs = _choose_cutoffs(corpus, len(vocabulary))
+    n_files = len(plan.files.get("train", ()))
+    if corpus.train_files not in (0, n_files):
+        print(_describe_count(corpus, "training files", n_files, corpus.train_files))
+    if corpus.symbols not in (0, len(vocabulary)):
+        print(_describe_count(corpus, "vocabulary", len(vocabulary), corpus.symbols))
+    return vocabulary, cutoffs
 
 
 def _choose_cutoffs(corpus: CorpusSpec, n_symbols: int) -> tuple[int, ...]:
     """Returns the cutoffs below the size of the vocabulary.
 
-    Raises:
-        CorpusError: If the user chose a cutoff that is not. The cutoffs of a public set are meant
-            for the whole set, and an excerpt of it may have fewer symbols.
+    The cutoffs of a public set are meant for the whole set, and an excerpt of it may have fewer
+    symbols; a cutoff of the user's own that is too large is an error.
     """
     cutoffs = tuple(cutoff for cutoff in corpus.cutoffs if cutoff < n_symbols)
     if cutoffs != corpus.cutoffs:
@@ -303,6 +153,100 @@ def _choose_cutoffs(corpus: CorpusSpec, n_symbols: int) -> tuple[int, ...]:
             f"The cutoffs {corpus.cutoffs} became {cutoffs}: there are only {n_symbols:,} symbols."
         )
     return cutoffs
+
+
+@dataclass
+class SplitCounts:
+    """The counts of a split that was encoded."""
+
+    n_tokens: int = 0
+    n_repeats: int = 1  # how many times the split repeats its text, each time shuffled
+    unknown: Counter[str] = field(default_factory=Counter)  # occurrences of unknown symbols
+    literal: Counter[str] = field(default_factory=Counter)  # literal ones of special symbols
+
+
+def encode_split(
+    plan: Plan, options: PrepareOptions, vocabulary: Vocabulary, split: str
+) -> Iterator[TokenChunk]:
+    """Yields the tokens of a split, with a progress bar, and checks them at the end."""
+    corpus, source = plan.corpus, plan.sources[split]
+    counts = SplitCounts()
+    special = list_special(vocabulary, corpus.learning.special)
+    parts: list[Source] = [source]
+    is_shuffled = corpus.shuffled and split == "train"
+    if is_shuffled and isinstance(source, TextSource):
+        parts = [replace(source, files=(file,)) for file in source.files]
+        counts.n_repeats = options.num_shuffles
+    with _make_bar(split, source) as bar:
+        for index, part in enumerate(parts):
+            chunks = encode_source(
+                part,
+                vocabulary,
+                finder=DocumentFinder(corpus.documents, corpus.separator),
+                unknown=counts.unknown,
+                special=special,
+                literal=counts.literal,
+                n_threads=options.num_workers,
+                report=bar.update,
+            )
+            if is_shuffled:
+                seed = (options.seed, index)
+                chunks = shuffle_documents(chunks, seed=seed, n_shuffles=options.num_shuffles)
+            for chunk in chunks:
+                counts.n_tokens += len(chunk.ids)
+                yield chunk
+    check_split(corpus, vocabulary, split, counts)
+
+
+def check_split(
+    corpus: CorpusSpec, vocabulary: Vocabulary, split: str, counts: SplitCounts
+) -> None:
+    """Checks the counts of a split that was encoded, and prints what is worth knowing."""
+    check_unknown(counts.unknown, vocabulary, split)
+    if not counts.n_tokens:
+        raise CorpusError(f"{split} is empty: its files contain no {vocabulary.level}s.")
+    if counts.unknown:
+        n_unknown = counts.unknown.total()
+        share = n_unknown * counts.n_repeats / counts.n_tokens
+        print(f"{split}: {n_unknown:,} unknown ({share:.2%}) replaced by {vocabulary.unknown}")
+    if counts.literal:
+        print(describe_literal(counts.literal, split))
+    published = corpus.tokens.get(split, counts.n_tokens)
+    if counts.n_tokens != published:
+        line = _describe_count(corpus, split, counts.n_tokens, published)
+        if abs(counts.n_tokens - published) < _NEAR * published:
+            raise CorpusError(f"{line} A file is damaged or was changed.")
+        print(line)
+
+
+def list_special(vocabulary: Vocabulary, special: Iterable[str]) -> tuple[str, ...]:
+    """Returns the symbols with a special meaning: the line markers and `special`."""
+    symbols = (vocabulary.line_start, vocabulary.line_end, *special)
+    given = (symbol for symbol in dict.fromkeys(symbols) if symbol is not None)
+    return tuple(symbol for symbol in given if symbol in vocabulary.symbols)
+
+
+def describe_literal(literal: Mapping[str, int], split: str) -> str:
+    """Returns a line with the number of literal occurrences of special symbols in a split.
+
+    >>> describe_literal({"<eos>": 3}, "valid")
+    "valid: words spelled like special symbols get these symbols' ids: <eos> 3 times"
+    """
+    counts = ", ".join(f"{name} {n:,} time{'s' * (n != 1)}" for name, n in literal.items())
+    return f"{split}: words spelled like special symbols get these symbols' ids: {counts}"
+
+
+def print_summary(info: RecordsInfo) -> None:
+    """Prints the counts of a data set."""
+    for name in info.splits:
+        documents = info.documents.get(name)
+        note = f", documents: {documents.count:,}" if documents else ""
+        print(f"{name}: {info.count_tokens(name):,} tokens{note}")
+    print(f"vocabulary: {len(info.vocabulary):,} {info.vocabulary.level}s")
+
+
+def _describe_count(corpus: CorpusSpec, name: str, found: int, published: int) -> str:
+    return f"{corpus.name}, {name}: {found:,}; the published set has {published:,}."
 
 
 def _make_bar(label: str, source: Source) -> tqdm:

@@ -3,37 +3,25 @@
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from txl_tf.data.download import fetch
+from txl_tf.data.download import fetch, unpack
 from txl_tf.data.text.text_files import TextFile, describe_overlap, find_files
-from txl_tf.errors import UserError
-from txl_tf.preparation.corpora import CORPORA, SPLITS, CorpusSpec
+from txl_tf.preparation.corpora import CORPORA, SPLITS, CorpusError, CorpusSpec
 from txl_tf.preparation.options import TEXT, PrepareOptions
-from txl_tf.preparation.published_files import PUBLISHED_FILES
-from txl_tf.preparation.unpacking import unpack
 
 Splits = Mapping[str, tuple[TextFile, ...]]
-
-
-class CorpusError(UserError):
-    """The raw files of a data set are missing, damaged, too small or in the wrong format."""
+_MAX_SPACE = 2**16  # bytes of white space at an end of a split of text8
 
 
 @dataclass(frozen=True)
 class RawFiles:
-    """The files from which a data set is made.
-
-    Args:
-        splits: The text files of each split, in order; empty for a corpus that needs no files.
-        vocabulary: The file of the vocabulary, if it is not learnt.
-        is_release: Whether the text files have the `release_format` of the corpus, if there is one.
-    """
+    """The files from which a data set is made; a corpus that needs no files has no splits."""
 
     splits: Splits
-    vocabulary: Path | None = None
-    is_release: bool = False
+    vocabulary: Path | None = None  # `None` if it is to be learned
+    is_release: bool = False  # whether the 2019 release wrote the files of the splits
 
     def describe(self) -> dict[str, list[list[str | int]]]:
         """Returns the name and size of each file, in the form stored in `records.json`."""
@@ -47,12 +35,7 @@ class RawFiles:
 
 
 def ensure_raw_files(options: PrepareOptions) -> RawFiles:
-    """Returns the raw files of a data set, and downloads those of a public one if necessary.
-
-    Raises:
-        UserError: If files are missing and cannot be downloaded or unpacked, or they are not the
-            files of this data set.
-    """
+    """Returns the raw files of a data set, and downloads those of a public one if necessary."""
     found = find_raw_files(options)
     if found is None:
         _download(options)
@@ -63,15 +46,7 @@ def ensure_raw_files(options: PrepareOptions) -> RawFiles:
 
 
 def find_raw_files(options: PrepareOptions) -> RawFiles | None:
-    """Finds the raw files of a data set.
-
-    Returns:
-        The files; `None` if those of a public data set are not in `options.raw_dir`.
-
-    Raises:
-        UserError: If a pattern of the user's own files matches no file, or the sizes of the splits
-            are not possible with these files.
-    """
+    """Finds the raw files; `None` if those of a public data set are not in `options.raw_dir`."""
     if options.dataset == TEXT:
         patterns = {split: getattr(options, split) for split in SPLITS}
         splits = {split: find_files(given) for split, given in patterns.items() if given}
@@ -104,12 +79,7 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
 
 
 def _download(options: PrepareOptions) -> None:
-    """Downloads and unpacks the files of a public data set.
-
-    Raises:
-        DownloadError: If a file cannot be downloaded or unpacked.
-        CorpusError: If their folder holds a corpus of the 2019 release instead.
-    """
+    """Downloads and unpacks the files of a public data set."""
     raw_dir = options.raw_dir
     if (raw_dir / "cache.pkl").is_file():
         raise CorpusError(
@@ -117,7 +87,7 @@ def _download(options: PrepareOptions) -> None:
             f"splits to records with: python -m txl_tf.import_release "
             f"--source {shlex.quote(str(raw_dir.parent))} --out MODEL_DIR"
         )
-    for published in PUBLISHED_FILES[options.dataset]:
+    for published in CORPORA[options.dataset].published:
         path = fetch(published, raw_dir)
         if path.suffix in (".gz", ".tgz"):
             unpack(path, raw_dir)
@@ -148,10 +118,7 @@ def cut_raw(
 ) -> dict[str, TextFile]:
     """Cuts the one raw file of a data set into splits: test at the end, valid before it.
 
-    The splits of text8 are stripped of spaces at both ends. Sizes are in bytes.
-
-    Raises:
-        CorpusError: If nothing would be left for training.
+    Sizes are in bytes. The splits of text8 are stripped of spaces at both ends.
     """
     size = file.size
     assert size is not None
@@ -162,7 +129,7 @@ def cut_raw(
             f"Received: valid_size={valid_size}, test_size={test_size}, `{file}` of {size} bytes"
         )
     splits = {
-        split: TextFile(file.path, file.member, start, stop)
+        split: replace(file, start=start, stop=stop)
         for split, start, stop in zip(SPLITS, (0, *ends[:-1]), ends, strict=True)
     }
     if corpus.level == "byte":
@@ -171,26 +138,14 @@ def cut_raw(
 
 
 def _strip(file: TextFile) -> TextFile:
-    """Returns a byte range without the white space at its ends."""
-    assert file.stop is not None
-    n_left = _count_space(file, at_end=False)
-    if n_left == file.stop - file.start:
-        return TextFile(file.path, file.member, file.stop, file.stop)
-    n_right = _count_space(file, at_end=True)
-    return TextFile(file.path, file.member, file.start + n_left, file.stop - n_right)
+    """Returns a byte range without the white space at its ends, of which it reads 64 KiB each."""
+    start, stop = file.start, file.stop
+    assert stop is not None
+    head = _read(replace(file, stop=min(stop, start + _MAX_SPACE)))
+    start += len(head) - len(head.lstrip())
+    tail = _read(replace(file, start=max(start, stop - _MAX_SPACE)))
+    return replace(file, start=start, stop=stop - (len(tail) - len(tail.rstrip())))
 
 
-def _count_space(file: TextFile, *, at_end: bool, n_bytes: int = 256) -> int:
-    """Returns the number of white-space bytes at one end of a byte range.
-
-    It reads `n_bytes` first, and more while it finds only white space.
-    """
-    assert file.stop is not None
-    size = file.stop - file.start
-    start = max(file.start, file.stop - n_bytes) if at_end else file.start
-    stop = file.stop if at_end else min(file.stop, file.start + n_bytes)
-    text = b"".join(TextFile(file.path, file.member, start, stop).iterate_blocks())
-    stripped = text.rstrip() if at_end else text.lstrip()
-    if not stripped and n_bytes < size:
-        return _count_space(file, at_end=at_end, n_bytes=2 * n_bytes)
-    return len(text) - len(stripped)
+def _read(file: TextFile) -> bytes:
+    return b"".join(file.iterate_blocks())

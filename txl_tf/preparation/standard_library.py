@@ -37,12 +37,8 @@ _SPLIT_OF_RESIDUE = {_CYCLE - 2: "valid", _CYCLE - 1: "test"}
 
 def read_standard_library() -> dict[str, list[bytes]]:
     """Returns the documents of each split in UTF-8, each followed by a blank line."""
-    return encode_splits(split_documents(iterate_documents(find_standard_library())))
-
-
-def find_standard_library() -> Path:
-    """Returns the folder of the standard library's sources."""
-    return Path(sysconfig.get_paths()["stdlib"])
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    return encode_splits(split_documents(iterate_documents(folder)))
 
 
 def iterate_documents(root: Path) -> Iterator[str]:
@@ -58,16 +54,14 @@ def iterate_documents(root: Path) -> Iterator[str]:
 
 def find_sources(root: Path) -> list[Path]:
     """Returns the Python files under `root`, sorted, without tests and installed packages."""
-    found = []
-    for path in root.rglob("*.py"):
-        relative = path.relative_to(root)
-        is_skipped = any(
-            name in _SKIPPED_FOLDERS or name.startswith("config-") for name in relative.parts[:-1]
-        )
-        is_skipped = is_skipped or relative.name.startswith(_SKIPPED_FILES)
-        if not is_skipped and path.is_file():  # not a broken link
-            found.append((relative.parts, path))
-    return [path for _, path in sorted(found)]
+    relative = (path.relative_to(root) for path in root.rglob("*.py") if path.is_file())
+    return [root / path for path in sorted(relative, key=lambda path: path.parts) if _is_kept(path)]
+
+
+def _is_kept(path: Path) -> bool:
+    folders = path.parts[:-1]
+    is_skipped = any(name in _SKIPPED_FOLDERS or name.startswith("config-") for name in folders)
+    return not is_skipped and not path.name.startswith(_SKIPPED_FILES)
 
 
 def read_docstrings(source: bytes) -> list[str]:

@@ -6,13 +6,12 @@ import os
 import tensorflow as tf
 
 from txl_tf.config import ModelConfig
-from txl_tf.data.files import access_path
+from txl_tf.data.files import access_path, write_json, write_text
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import GLOBAL_STEP, SCOPE, list_entries
 from txl_tf.runs.checkpoint_writer import write_tensors
-from txl_tf.runs.files import write_json, write_text
 
 
 def export_model(out: str, model: TransformerXL, *, step: int) -> str:

@@ -8,7 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import EvalConfig, ModelConfig
+from txl_tf.data.files import read_json, write_json
 from txl_tf.data.records.writing import write_records
+from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
@@ -26,7 +28,6 @@ from txl_tf.release.corpus import read_corpus
 from txl_tf.release.hub import is_hub_folder, load_hub_model, read_hub_vocabulary
 from txl_tf.release.infer import infer_config
 from txl_tf.runs.checkpoint_writer import save_weights
-from txl_tf.runs.files import read_json, write_aside, write_json
 from txl_tf.runs.folder import RECORDS_NAME, RunConfig, make_run_folder
 from txl_tf.training.optimizers.base import Optimizer
 from txl_tf.training.optimizers.choice import make_optimizer

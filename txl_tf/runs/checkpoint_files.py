@@ -15,9 +15,8 @@ import re
 import sys
 from collections.abc import Callable
 
-from txl_tf.data.files import access_path
+from txl_tf.data.files import access_path, exists, list_names, read_json_lines
 from txl_tf.errors import UserError
-from txl_tf.runs.files import exists, list_names, read_json_lines
 from txl_tf.runs.folder import VALIDATION_NAME
 
 CHECKPOINTS_NAME = "checkpoints"

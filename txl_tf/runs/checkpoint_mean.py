@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.data.files import exists
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.runs.checkpoint_files import PREFIX, list_checkpoints, remove_checkpoint
 from txl_tf.runs.checkpoint_reader import AVERAGES_GROUP, DAMAGE, CheckpointReader
 from txl_tf.runs.checkpoint_writer import explain_failed_save, write_checkpoint
-from txl_tf.runs.files import exists
 from txl_tf.runs.folder import read_run_config
 
 FOLDER_NAME = "averaged"

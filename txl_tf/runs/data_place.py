@@ -6,10 +6,9 @@ Hosts may reach a folder by different paths; the file holds the path that was gi
 import contextlib
 import os
 
-from txl_tf.data.files import get_size, is_remote, join_path
+from txl_tf.data.files import exists, get_size, is_remote, join_path, read_json, write_json
 from txl_tf.data.records.format import JSON_NAME
 from txl_tf.errors import UserError
-from txl_tf.runs.files import exists, read_json, write_json
 from txl_tf.runs.folder import DATA_NAME, RECORDS_NAME
 
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from txl_tf.data.files import list_names
 from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_reader import ORIGIN_GROUP, CheckpointReader, Origin
 from txl_tf.runs.checkpoint_writer import make_origin, write_tensors
-from txl_tf.runs.files import list_names
 
 PATIENCE = 60.0  # seconds until a network file system shows the files of other hosts
 

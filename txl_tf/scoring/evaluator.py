@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from txl_tf.architecture import make_cached_model
 from txl_tf.cached_model import State
-from txl_tf.compilation import compile_function
+from txl_tf.compilation import compile_function, explain_full_memory
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
@@ -16,7 +16,6 @@ from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.model import SegmentModel
-from txl_tf.runs.files import explain_full_memory
 from txl_tf.scoring.metrics import Score
 
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from txl_tf.config import EvalConfig
 from txl_tf.config.base import list_differences
 from txl_tf.config.dynamic import DynamicConfig
+from txl_tf.data.files import check_writable, exists, make_folder, read_json, write_json
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.runs.files import check_writable, exists, make_folder, read_json, write_json
 
 DYNAMIC_NAME = "dynamic"  # the folder in a run for what dynamic evaluation keeps
 _TUNED_NAME = "tuned.json"

@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.files import access_path
+from txl_tf.data.files import access_path, exists
 from txl_tf.errors import UserError, explain
 from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_files import (
@@ -35,7 +35,6 @@ from txl_tf.runs.checkpoint_writer import (
     make_origin_group,
     write_checkpoint,
 )
-from txl_tf.runs.files import exists
 from txl_tf.runs.folder import make_run_id, read_run_id
 from txl_tf.runs.memory_files import MemoryFileError, check_parts, read_memory, write_memory
 from txl_tf.training.optimizers.base import Optimizer, read_step_count

@@ -12,8 +12,7 @@ from tensorboard.plugins.hparams import api as hparams
 from txl_tf.config import TrainConfig
 from txl_tf.config.run_options import RunOptions
 from txl_tf.config.stages import find_stage, make_stages
-from txl_tf.data.files import access_path
-from txl_tf.runs.files import append_json_line, drop_lines_after
+from txl_tf.data.files import access_path, append_json_line, drop_lines_after
 from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, RunConfig
 from txl_tf.scoring.metrics import Score, name_bits, name_losses
 from txl_tf.training.trainer import Interval

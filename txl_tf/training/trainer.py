@@ -10,11 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.architecture import make_model
-from txl_tf.compilation import choose_jit, compile_function
+from txl_tf.compilation import choose_jit, compile_function, explain_full_memory
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import UserError
-from txl_tf.runs.files import explain_full_memory
 from txl_tf.training.gauges import measure_norm, measure_peak_memory
 from txl_tf.training.optimizers.base import read_step_count
 from txl_tf.training.optimizers.choice import make_optimizer

@@ -3,8 +3,8 @@
 import os
 import shlex
 
+from txl_tf.data.files import append_json_line, drop_lines_after
 from txl_tf.data.lanes.sliding_windows import AnyLanes
-from txl_tf.runs.files import append_json_line, drop_lines_after
 from txl_tf.runs.folder import VALIDATION_NAME
 from txl_tf.scoring.metrics import Score, format_score, make_score_record
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import apache_beam as beam
 
+from txl_tf.apps.beam.file_ranges import find_range, restore_file
 from txl_tf.apps.beam.runner import Runner
 from txl_tf.apps.beam.storage import install_storage, remove_folder
 from txl_tf.apps.beam.tasks import ERROR, Task, read_results, run_once, write_result
-from txl_tf.data.text.file_ranges import find_range, restore_file
 from txl_tf.data.text.learning import (
     LearningOptions,
     choose_fields,

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from apache_beam.utils.shared import Shared
 
+from txl_tf.apps.beam.file_ranges import find_range, restore_file, resume_documents
 from txl_tf.apps.beam.storage import BeamStorage, create_file, name_once, read_file
 from txl_tf.apps.beam.tasks import Task
 from txl_tf.data.records.format import DocumentsFile, Shard, pack_ids, pack_record
 from txl_tf.data.records.record_files import DocumentsPacker, HashedFile, cut_payloads
 from txl_tf.data.records.writing import TokenChunk
 from txl_tf.data.text.documents import DocumentFinder
-from txl_tf.data.text.file_ranges import find_range, restore_file, resume_documents
 from txl_tf.data.text.text_files import EncodingErrors, TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.preparation.encoding import encode_source

@@ -15,6 +15,7 @@ from txl_tf.apps.beam.encoding import (
     restore_shard,
     write_documents,
 )
+from txl_tf.apps.beam.file_ranges import PIECE_BYTES, describe_file, divide_files
 from txl_tf.apps.beam.runner import Runner
 from txl_tf.apps.beam.storage import (
     WORK_PREFIX,
@@ -38,7 +39,6 @@ from txl_tf.data.records.writing import (
     describe_records,
     list_files,
 )
-from txl_tf.data.text.file_ranges import PIECE_BYTES, describe_file, divide_files
 from txl_tf.data.text.text_files import TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.preparation.options import PrepareOptions

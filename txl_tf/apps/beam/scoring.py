@@ -9,6 +9,14 @@ from typing import Any
 
 from apache_beam.utils.shared import Shared
 
+from txl_tf.apps.beam.file_ranges import (
+    PIECE_BYTES,
+    describe_file,
+    divide_files,
+    find_range,
+    restore_file,
+    resume_documents,
+)
 from txl_tf.apps.beam.runner import Runner
 from txl_tf.apps.beam.storage import (
     WORK_PREFIX,
@@ -23,14 +31,6 @@ from txl_tf.apps.beam.storage import (
 from txl_tf.apps.beam.tasks import Task, run_tasks
 from txl_tf.apps.file_scores import FileScorer, ScoredFile, ScoringSettings, load_model
 from txl_tf.data.files import join_path, use_storage
-from txl_tf.data.text.file_ranges import (
-    PIECE_BYTES,
-    describe_file,
-    divide_files,
-    find_range,
-    restore_file,
-    resume_documents,
-)
 from txl_tf.data.text.text_files import TextFile, TextSource, find_files
 from txl_tf.errors import UserError
 from txl_tf.scoring.text_report import JsonLines

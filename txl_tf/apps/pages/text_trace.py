@@ -7,11 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
-from txl_tf.compilation import compile_function
+from txl_tf.compilation import compile_function, explain_full_memory
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.experiments.attention_terms import LayerAttention, read_attention
 from txl_tf.experiments.text_attention import Head
-from txl_tf.runs.files import explain_full_memory
 from txl_tf.scoring.metrics import Score
 
 # Log-probabilities of the whole vocabulary that are held at a time.

@@ -17,9 +17,9 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from txl_tf.apps.server.refusals import RefusedError
+from txl_tf.data.files import read_json
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.runs.files import read_json
 
 # Of a model, and of a request that names none, in TensorFlow Serving's API.
 VERSION, DEFAULT_SIGNATURE = 1, "serving_default"

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from txl_tf.apps.server.served_folder import MEMORY_NAMES, ServedFolder, call_graph
 from txl_tf.config import MAX_SAMPLING_SEED
-from txl_tf.data.text.token_texts import TextPieces
+from txl_tf.data.text.tokenizer import TextPieces
 from txl_tf.errors import UserError
 from txl_tf.generation.sampling import (
     UNIFORMS_PER_BLOCK,

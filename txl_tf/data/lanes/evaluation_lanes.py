@@ -108,10 +108,10 @@ class EvaluationLanes:
                 f"`split` must have at least 2 tokens, a context and a target. "
                 f"Received: {len(split)} tokens"
             )
+        self.split = split
         self.n_lanes = n_lanes
         self.tgt_len = tgt_len
         self.drop_rest = drop_rest
-        self.split = split
         cut = _cut_as_release if drop_rest else _cut_all
         self._lanes = cut(len(split), n_lanes, tgt_len)
         self.n_targets = sum(map(len, self._lanes))

@@ -16,13 +16,6 @@ class RandomLengths:
     Which segment a step reads is known after the number of segments in each epoch before it, so
     these are counted, from the first epoch on, and kept.
 
-    Args:
-        tgt_len: The mean length T of most segments.
-        std: The standard deviation.
-        half_rate: The share of the segments that are half as long.
-        lane_len: The number of tokens that a lane has in an epoch.
-        seed: The seed.
-
     References:
         Merity et al. 2017, https://arxiv.org/abs/1708.02182, section 4.1.
     """
@@ -37,11 +30,9 @@ class RandomLengths:
         self._latest: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
 
     def locate(self, step: int, n_steps: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields the segments of consecutive steps, epoch by epoch.
+        """Yields the epochs of consecutive steps and the bounds of their segments, (n + 1,) int64.
 
-        Yields:
-            The epoch, and the bounds of its segments, (n + 1,) int64, counted in the tokens of a
-            lane: each segment ends where the next one begins.
+        The bounds are counted in the tokens of a lane: each segment ends where the next one begins.
         """
         stop = step + n_steps
         while step < stop:

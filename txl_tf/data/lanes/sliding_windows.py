@@ -1,13 +1,11 @@
 """Cutting a split into overlapping windows, to evaluate models without memory."""
 
-from collections.abc import Iterator
-
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes.training_lanes import Tokens, check_positive
 from txl_tf.errors import UserError
 
 
-class SlidingWindows:
+class SlidingWindows(EvaluationLanes):
     """Segments that are windows of W tokens, each moved on by a stride s from the one before.
 
     Only the last s targets of a window count, so each has at least W - s + 1 tokens of context; of
@@ -15,61 +13,27 @@ class SlidingWindows:
     of 1 gives every target a window of its own (figure 1b of Dai et al. 2019); a stride of W / 2 is
     the evaluation of models that were trained on the last half of each segment.
 
-    The interface is that of `EvaluationLanes`, for an evaluator with a memory of 0 tokens.
-
-    Args:
-        split: The tokens.
-        n_lanes: B, the windows of a batch.
-        tgt_len: W, the tokens in a window.
-        stride: s, the tokens between the beginnings of two windows.
-
-    Attributes:
-        split: The tokens.
-        n_targets: The number of targets that count.
-
-    Raises:
-        UserError: If the split has fewer than 2 tokens, or the stride is longer than a window.
+    Its segments are for an evaluator with a memory of 0 tokens.
     """
 
-    n_warm = warm_len = n_left_out = 0
-    drop_rest = False
-
     def __init__(self, split: Tokens, *, n_lanes: int, tgt_len: int, stride: int):
-        check_positive(n_lanes=n_lanes, tgt_len=tgt_len, stride=stride)
+        check_positive(n_lanes=n_lanes, stride=stride)
+        super().__init__(split, n_lanes=1, tgt_len=tgt_len)
         if stride > tgt_len:
             raise UserError(
                 "`stride` must be at most `tgt_len`, or tokens would be left out. "
                 f"Received: stride={stride}, tgt_len={tgt_len}"
             )
-        if len(split) < 2:
-            raise UserError(
-                f"`split` must have at least 2 tokens, a context and a target. "
-                f"Received: {len(split)} tokens"
-            )
-        self.tgt_len = tgt_len
-        self.stride = stride
-        self.n_targets = len(split) - 1
-        self.split = split
+        self.stride: int = stride
         self._n_windows = 1 + max(0, -(-(self.n_targets - tgt_len) // stride))
         self.n_lanes = min(n_lanes, self._n_windows)
 
     def describe(self, noun: str = " at a time") -> str:
-        """Returns a description of the windows.
-
-        Args:
-            noun: The words after the size of a batch, with a space before them; may be empty.
-        """
+        """Returns a description of the windows."""
         return f"{self.n_lanes}{noun}, sliding windows with a stride of {self.stride:,}"
 
     def __len__(self) -> int:
         return -(-self._n_windows // self.n_lanes)
-
-    def __iter__(self) -> Iterator[Segment]:
-        return self.read(0, len(self))
-
-    def read(self, start: int, stop: int) -> Iterator[Segment]:
-        """Yields the segments from `start` up to `stop`."""
-        return (self._read_segment(index) for index in range(start, stop))
 
     def _read_segment(self, index: int) -> Segment:
         segment = Segment.make_empty(self.n_lanes, self.tgt_len)

@@ -5,8 +5,8 @@ Letters: B lanes, T tokens in a segment, n tokens in the split.
 
 import bisect
 import math
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -33,26 +33,6 @@ def iterate_chunks(split: Tokens, chunk_len: int = 2**20) -> Iterator[np.ndarray
     """Yields all tokens of a split, in chunks of `chunk_len`, the last of which may be shorter."""
     for start in range(0, len(split), chunk_len):
         yield split.read(start, min(start + chunk_len, len(split)))
-
-
-class _Stretch(NamedTuple):
-    """Consecutive segments of one lane in one epoch.
-
-    Attributes:
-        steps: The steps that read them, counted from the first step of the call.
-        row: The row of the lane among the rows of the call.
-        start: The position of the first token, which may be one of the extra context.
-        stop: The position after the last input, which is that of the last target.
-        offsets: The beginnings of the segments, (steps,) int64, counted from `start`.
-        is_first: Whether an epoch begins with the first segment.
-    """
-
-    steps: slice
-    row: int
-    start: int
-    stop: int
-    offsets: np.ndarray
-    is_first: bool
 
 
 class TrainingLanes:
@@ -160,16 +140,14 @@ class TrainingLanes:
                 changes within the steps.
             RecordError: If a record is damaged.
         """
-        stage = self._find_stage(step, n_steps)
-        lanes = range(*rows.indices(self.n_lanes))
-        width = self._find_width(stage) + 1
-        segments = np.empty((n_steps, len(lanes), width), np.int32)  # (steps, B, T + 1)
-        for stretch in self._find_stretches(stage, step, n_steps, lanes):
-            ids = self._read_ids(stretch.start, stretch.stop + 1)
-            # Neighbouring segments share a token: the last target is the next input.
-            windows = sliding_window_view(ids, width)
-            segments[stretch.steps, stretch.row] = windows[stretch.offsets]
-        return segments
+
+        def read_ids(start: int, stop: int, is_first: bool) -> np.ndarray:
+            ids = self._split.read(start, min(stop, len(self._split)))
+            # Zeros behind the end of the split, where no segment is.
+            return np.pad(ids, (0, stop - start - len(ids)))
+
+        # Neighboring segments share a token: the last target is the next input.
+        return self._gather(step, n_steps, rows, read_ids, 1)  # (steps, B, T + 1)
 
     def read_lengths(self, step: int, n_steps: int = 1) -> np.ndarray:
         """Returns the lengths of the segments of consecutive steps, (n_steps,) int32.
@@ -202,16 +180,13 @@ class TrainingLanes:
         Raises:
             ValueError: As in `read`.
         """
-        stage = self._find_stage(step, n_steps)
-        lanes = range(*rows.indices(self.n_lanes))
-        width = self._find_width(stage)
-        starts = np.empty((n_steps, len(lanes), width), bool)
-        for stretch in self._find_stretches(stage, step, n_steps, lanes):
-            found = find_document_starts(self._split, stretch.start, stretch.stop)
-            found[0] |= stretch.is_first and not self.extra_len
-            windows = sliding_window_view(found, width)
-            starts[stretch.steps, stretch.row] = windows[stretch.offsets]
-        return starts
+
+        def find_starts(start: int, stop: int, is_first: bool) -> np.ndarray:
+            found = find_document_starts(self._split, start, stop)
+            found[0] |= is_first and not self.extra_len
+            return found
+
+        return self._gather(step, n_steps, rows, find_starts, 0)
 
     def _find_stage(self, step: int, n_steps: int) -> Stage:
         """Returns the stage of the steps, and checks that there is only one."""
@@ -226,30 +201,35 @@ class TrainingLanes:
             )
         return self.stages[first]
 
-    def _find_width(self, stage: Stage) -> int:
-        """Returns the number of inputs that a step of a stage reads."""
-        return self.extra_len + stage.tgt_len + self._n_behind
+    def _gather(
+        self,
+        step: int,
+        n_steps: int,
+        rows: slice,
+        read: Callable[[int, int, bool], np.ndarray],
+        n_more: int,
+    ) -> np.ndarray:
+        """Returns the values of the steps' inputs and `n_more` following tokens, (steps, B, ...).
 
-    def _read_ids(self, start: int, stop: int) -> np.ndarray:
-        """Reads tokens, and zeros behind the end of the split, where no segment is."""
-        ids = self._split.read(start, min(stop, len(self._split)))
-        return np.pad(ids, (0, stop - start - len(ids)))
-
-    def _find_stretches(
-        self, stage: Stage, step: int, n_steps: int, lanes: range
-    ) -> Iterator[_Stretch]:
-        """Yields the stretches of the split that the given steps of a stage read."""
-        done = 0
+        `read` is called with the ends of a stretch of the split, which has consecutive segments of
+        a lane, and with whether an epoch begins with it.
+        """
+        stage = self._find_stage(step, n_steps)
+        lanes = range(*rows.indices(self.n_lanes))
+        width = self.extra_len + stage.tgt_len + self._n_behind + n_more
+        gathered = []
         for epoch, bounds in self._locate(stage, step, n_steps):
             # The extra context of the first segment begins here.
             offset = self._draw_offset(epoch) + int(bounds[0])
-            offsets = bounds[:-1] - bounds[0]
-            steps = slice(done, done + len(offsets))
-            length = int(offsets[-1]) + self._find_width(stage)
-            for row, lane in enumerate(lanes):
+            offsets = bounds[:-1] - bounds[0]  # of the segments
+            values = []
+            for lane in lanes:
                 start = offset + lane * self.lane_len
-                yield _Stretch(steps, row, start, start + length, offsets, bounds[0] == 0)
-            done += len(offsets)
+                stop = start + int(offsets[-1]) + width
+                stretch = read(start, stop, bounds[0] == 0)
+                values.append(sliding_window_view(stretch, width)[offsets])
+            gathered.append(np.stack(values, axis=1))
+        return np.concatenate(gathered)
 
     def _locate(self, stage: Stage, step: int, n_steps: int) -> Iterator[tuple[int, np.ndarray]]:
         """Yields each epoch of the given steps of a stage, and the bounds of their segments.
@@ -282,11 +262,7 @@ def find_document_starts(split: Tokens, start: int, stop: int) -> np.ndarray:
 
 
 def check_positive(**values: int) -> None:
-    """Checks that sizes are positive.
-
-    Raises:
-        ValueError: If a size is not positive.
-    """
+    """Checks that sizes are positive."""
     for name, value in values.items():
         if value < 1:
             raise ValueError(f"`{name}` must be positive. Received: {name}={value}")

@@ -16,6 +16,7 @@ reuses the name of an older shard, and becomes current at the moment `records.js
 
 import itertools
 import json
+import reprlib
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -37,20 +38,6 @@ SYMBOLS_NAME = "vocab.txt"
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
-
-_KEYS = (
-    "format_version",
-    "created_by",
-    "dataset",
-    "made_from",
-    "level",
-    "cutoffs",
-    "bytes_per_token",
-    "tokens_per_record",
-    "splits",
-    "vocabulary",
-)
-_SPLIT_KEYS = {"tokens", "shards", "documents"}
 
 
 class RecordError(UserError):
@@ -79,29 +66,15 @@ class DocumentsFile:
 
 @dataclass(frozen=True)
 class RecordsInfo:
-    """The content of `records.json`.
-
-    Args:
-        dataset: The name of the data set.
-        vocabulary: The vocabulary.
-        cutoffs: The first ids of the second and later bins of the adaptive softmax; may be empty.
-        tokens_per_record: The number of ids in every record except the last of a split.
-        splits: The shards of each split, in order.
-        documents: The document boundaries of each split for which they are known.
-        made_from: The files and the arguments that the data set was made from.
-
-    Raises:
-        UserError: If `cutoffs` are not ascending ids of the vocabulary, or `tokens_per_record` is
-            not positive.
-    """
+    """The content of `records.json`."""
 
     dataset: str
     vocabulary: Vocabulary
-    cutoffs: tuple[int, ...]
-    tokens_per_record: int
+    cutoffs: tuple[int, ...]  # the first ids of the second and later bins
+    tokens_per_record: int  # in every record except the last of a split
     splits: Mapping[str, tuple[Shard, ...]]
-    documents: Mapping[str, DocumentsFile] = field(default_factory=dict)
-    made_from: Mapping[str, Any] = field(default_factory=dict)
+    documents: Mapping[str, DocumentsFile] = field(default_factory=dict)  # where known
+    made_from: Mapping[str, Any] = field(default_factory=dict)  # arguments and files
 
     def __post_init__(self) -> None:
         bounds = (0, *self.cutoffs, len(self.vocabulary))
@@ -136,15 +109,15 @@ class RecordsInfo:
         """Returns the number of tokens of a split."""
         return sum(shard.tokens for shard in self.splits[split])
 
-    def dumps(self) -> str:
-        """Returns the text of `records.json`."""
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content as a JSON object."""
         splits: dict[str, dict[str, Any]] = {
             name: {"tokens": self.count_tokens(name), "shards": [vars(shard) for shard in shards]}
             for name, shards in self.splits.items()
         }
         for name, documents in self.documents.items():
             splits[name]["documents"] = vars(documents)
-        data = {
+        return {
             "format_version": FORMAT_VERSION,
             "created_by": f"txl_tf {__version__}",
             "dataset": self.dataset,
@@ -156,15 +129,14 @@ class RecordsInfo:
             "splits": splits,
             "vocabulary": self.vocabulary.to_json(),
         }
-        return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+
+    def dumps(self) -> str:
+        """Returns the text of `records.json`."""
+        return json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def loads(cls, text: str | bytes) -> Self:
-        """Parses the text of `records.json`.
-
-        Raises:
-            RecordError: If the text has a different format version, or is not a result of `dumps`.
-        """
+        """Parses the text of `records.json`."""
         try:
             data = json.loads(text)
             if data["format_version"] != FORMAT_VERSION:
@@ -172,61 +144,50 @@ class RecordsInfo:
                     f"the records have format version {data['format_version']}; this version of "
                     f"txl_tf reads format version {FORMAT_VERSION}. Make the records again."
                 )
-            return cls._from_json(data)
+            info = cls(
+                dataset=data["dataset"],
+                vocabulary=Vocabulary.from_json(data["vocabulary"]),
+                cutoffs=tuple(data["cutoffs"]),
+                tokens_per_record=data["tokens_per_record"],
+                splits={
+                    name: tuple(Shard(**shard) for shard in split["shards"])
+                    for name, split in data["splits"].items()
+                },
+                documents={
+                    name: DocumentsFile(**split["documents"])
+                    for name, split in data["splits"].items()
+                    if "documents" in split
+                },
+                made_from=data["made_from"],
+            )
+            _check_json(info, data)
+            return info
         except RecordError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             reason = f"no key {error}" if isinstance(error, KeyError) else error
             raise RecordError(f"this is not the JSON of a data set: {reason}") from error
 
-    @classmethod
-    def _from_json(cls, data: Mapping[str, Any]) -> Self:
-        if set(data) != set(_KEYS):
-            raise ValueError(f"expected the keys {sorted(_KEYS)}, received {sorted(data)}")
-        splits = {
-            name: tuple(Shard(**shard) for shard in split["shards"])
-            for name, split in data["splits"].items()
-        }
-        info = cls(
-            dataset=data["dataset"],
-            vocabulary=Vocabulary.from_json(data["vocabulary"]),
-            cutoffs=tuple(data["cutoffs"]),
-            tokens_per_record=data["tokens_per_record"],
-            splits=splits,
-            documents={
-                name: DocumentsFile(**split["documents"])
-                for name, split in data["splits"].items()
-                if "documents" in split
-            },
-            made_from=data["made_from"],
-        )
-        _check_numbers(info)
-        for file in info.iterate_files():
-            if PurePath(file.file).name != file.file:
-                raise ValueError(f"a file must be in the folder itself, received {file.file!r}")
-        if data["bytes_per_token"] != info.bytes_per_token:
-            raise ValueError(
-                f"ids of {len(info.vocabulary)} symbols need {info.bytes_per_token} bytes, "
-                f"received {data['bytes_per_token']}"
-            )
-        for name, split in data["splits"].items():
-            if not set(split) <= _SPLIT_KEYS:
-                raise ValueError(f"{name!r} has the keys {sorted(split)}")
-            if split["tokens"] != info.count_tokens(name):
-                raise ValueError(f"the shards of {name!r} do not contain {split['tokens']} tokens")
-        return info
 
-
-def _check_numbers(info: RecordsInfo) -> None:
-    sizes = (
-        value
-        for file in info.iterate_files()
-        for key, value in vars(file).items()
-        if key not in ("file", "sha256")
-    )
-    for number in (info.tokens_per_record, *info.cutoffs, *sizes):
+def _check_json(info: RecordsInfo, data: Mapping[str, Any]) -> None:
+    """Checks that the numbers and names are possible, and that `data` agrees with itself."""
+    numbers: list[Any] = [info.tokens_per_record, *info.cutoffs]
+    for file in info.iterate_files():
+        if PurePath(file.file).name != file.file:
+            raise ValueError(f"a file must be in the folder itself, received {file.file!r}")
+        numbers += [n for key, n in vars(file).items() if key not in ("file", "sha256")]
+    for number in numbers:
         if type(number) is not int or number < 0:
             raise ValueError(f"{number!r} is not a number of tokens or bytes")
+    # The version may be another one, and vocabularies check themselves.
+    expected = {**info.to_json(), "created_by": data["created_by"]}
+    expected["vocabulary"] = data["vocabulary"]
+    for key in sorted({*data, *expected}):
+        if data.get(key) != expected.get(key):
+            raise ValueError(
+                f"expected {key!r} to be {reprlib.repr(expected.get(key))}, "
+                f"received {reprlib.repr(data.get(key))}"
+            )
 
 
 def count_id_bytes(n_symbols: int) -> int:

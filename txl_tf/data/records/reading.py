@@ -4,7 +4,6 @@ import bisect
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import BinaryIO
@@ -23,9 +22,6 @@ from txl_tf.data.records.format import (
     unpack_record,
 )
 from txl_tf.errors import name_program
-
-# Reads the tokens of a shard, given by its index, from one position up to another into an array.
-ReadShard = Callable[[int, int, int, np.ndarray], None]
 
 
 class Split:
@@ -63,7 +59,20 @@ class Split:
             ValueError: If the positions are not ascending within the split.
             RecordError: If a record is damaged or holds an id that is out of range.
         """
-        return read_shards(self._ends, start, stop, split=self.name, read_shard=self._read_shard)
+        if not 0 <= start <= stop <= len(self):
+            raise ValueError(
+                f"`start` and `stop` must be ascending within the {len(self)} tokens of "
+                f"{self.name!r}. Received: start={start}, stop={stop}"
+            )
+        ids = np.empty(stop - start, np.int32)
+        low = start
+        while low < stop:
+            index = bisect.bisect(self._ends, low)
+            shard, end = self._shards[index], self._ends[index]
+            begin, high = end - shard.tokens, min(stop, end)
+            self._read_shard(shard, low - begin, high - begin, ids[low - start : high - start])
+            low = high
+        return ids
 
     @cached_property
     def document_starts(self) -> np.ndarray:
@@ -90,9 +99,8 @@ class Split:
             raise RecordError(f"`{path}`: corrupt, it is not the file that {JSON_NAME} lists.")
         return starts
 
-    def _read_shard(self, index: int, start: int, stop: int, out: np.ndarray) -> None:
+    def _read_shard(self, shard: Shard, start: int, stop: int, out: np.ndarray) -> None:
         """Reads tokens `start` to `stop` of a shard into `out`, (stop - start,) int32."""
-        shard = self._shards[index]
         per_record = self._info.tokens_per_record
         first = start // per_record
         with open_file(join_path(self._data_dir, shard.file)) as file:
@@ -235,47 +243,8 @@ def verify_records(data_dir: str | os.PathLike[str]) -> None:
             raise RecordError(f"`{path}`: expected SHA-256 {listed.sha256}, found {found}.")
 
 
-def read_shards(
-    ends: Sequence[int], start: int, stop: int, *, split: str, read_shard: ReadShard
-) -> np.ndarray:
-    """Reads a range of tokens from the shards that contain it.
-
-    Args:
-        ends: The position in the split at which each shard ends, in order.
-        start: The position of the first token.
-        stop: The position after the last token.
-        split: The name of the split.
-        read_shard: Called with the index of a shard, the first position and the end within it, and
-            the array for its ids, (n,) int32.
-
-    Returns:
-        The ids, (stop - start,) int32.
-
-    Raises:
-        ValueError: If the positions are not ascending within the split.
-    """
-    length = ends[-1] if ends else 0
-    if not 0 <= start <= stop <= length:
-        raise ValueError(
-            f"`start` and `stop` must be ascending within the {length} tokens of "
-            f"{split!r}. Received: start={start}, stop={stop}"
-        )
-    ids = np.empty(stop - start, np.int32)
-    low = start
-    while low < stop:
-        index = bisect.bisect(ends, low)
-        begin, high = ends[index - 1] if index else 0, min(stop, ends[index])
-        read_shard(index, low - begin, high - begin, ids[low - start : high - start])
-        low = high
-    return ids
-
-
 def read_info(folder: str) -> RecordsInfo:
-    """Reads the `records.json` of a folder.
-
-    Raises:
-        RecordError: If there is none, or it is damaged.
-    """
+    """Reads the `records.json` of a folder."""
     path = join_path(folder, JSON_NAME)
     if get_size(path) is None:
         if get_size(join_path(folder, "data.json")) is not None:

@@ -13,11 +13,7 @@ _GAPS_PER_BLOCK = 2**16
 
 
 class HashedFile:
-    """A file that is hashed while it is written, and whose final name contains the hash.
-
-    Args:
-        file: The file, open for writing.
-    """
+    """A file that is hashed while it is written, and whose final name contains the hash."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -56,11 +52,7 @@ class DocumentsPacker:
         self._last = 0
 
     def pack(self, starts: np.ndarray) -> bytes:
-        """Returns the next bytes of the file.
-
-        Args:
-            starts: The positions in the split at which the next documents begin, (k,) int64.
-        """
+        """Returns the next bytes of the file; the next documents begin at `starts`, (k,) int64."""
         if not starts.size:
             return b""
         self._gaps = np.concatenate([self._gaps, np.diff(starts, prepend=self._last)])
@@ -83,13 +75,7 @@ class DocumentsPacker:
 
 
 def cut_payloads(packed: Iterable[np.ndarray], tokens_per_record: int) -> Iterator[bytes]:
-    """Yields the payloads of records.
-
-    Args:
-        packed: Consecutive ids in their stored form, (n, bytes per token) uint8, in chunks of any
-            length.
-        tokens_per_record: The number of ids in every record except the last one.
-    """
+    """Yields the payloads of records, cut from stored ids, (n, bytes per token) uint8 each."""
     rest: np.ndarray | None = None
     for chunk in packed:
         joined = chunk if rest is None else np.concatenate([rest, chunk])

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,10 +105,7 @@ def write_records(
         shards: dict[str, tuple[Shard, ...]] = {}
         documents: dict[str, DocumentsFile] = {}
         for name, chunks in splits.items():
-            token_chunks = (
-                chunk if isinstance(chunk, TokenChunk) else TokenChunk(chunk) for chunk in chunks
-            )
-            shards[name], found = write_split(aside, name, token_chunks, info, records_per_shard)
+            shards[name], found = write_split(aside, name, chunks, info, records_per_shard)
             if found:
                 documents[name] = found
         info = replace(info, splits=shards, documents=documents)
@@ -124,11 +122,7 @@ def holds_records(data_dir: str | os.PathLike[str]) -> bool:
 
 
 def check_replaceable(folder: str, *, overwrite: bool) -> None:
-    """Checks that a folder holds no data set, unless it may be replaced.
-
-    Raises:
-        RecordError: If it holds one.
-    """
+    """Checks that a folder holds no data set, unless it may be replaced."""
     if holds_records(folder) and not overwrite:
         raise RecordError(
             f"`{folder}` already holds a data set. Choose another folder, or replace it with "
@@ -139,116 +133,67 @@ def check_replaceable(folder: str, *, overwrite: bool) -> None:
 def write_split(
     folder: Path,
     name: str,
-    chunks: Iterable[TokenChunk],
+    chunks: Iterable[np.ndarray | TokenChunk],
     info: RecordsInfo,
     records_per_shard: int,
 ) -> tuple[tuple[Shard, ...], DocumentsFile | None]:
-    """Writes the shards of a split, and the file of its document boundaries if it has any.
-
-    Args:
-        folder: The folder to write to.
-        name: The name of the split.
-        chunks: The tokens, read one chunk at a time.
-        info: The vocabulary and the size of a record.
-        records_per_shard: The largest number of records in a shard.
-
-    Returns:
-        The files.
-
-    Raises:
-        ValueError: If an id is not in the vocabulary, or the document boundaries of a chunk are not
-            ascending indices of its tokens.
-        OSError: If a file cannot be written.
-    """
-    documents = _DocumentsWriter(folder, name)
-    # None marks the end, so that a shard can be closed before the next record is computed.
-    records = _iterate_records(name, documents.watch(chunks), info)
+    """Writes the shards of a split, and the file of its document boundaries if it has any."""
+    documents_path, packer = folder / f"{name}-documents", DocumentsPacker()
     written: list[tuple[Path, HashedFile, int]] = []
-    record = next(records, None)
-    while record is not None:
-        n_bytes = 0
-        path = folder / f"{name}-{len(written):05d}"
-        with closing(HashedFile(path.open("wb"))) as file:
-            for _ in range(records_per_shard):
-                file.write(pack_record(record))
-                n_bytes += len(record)
-                record = next(records, None)
-                if record is None:
-                    break
-        written.append((path, file, n_bytes // info.bytes_per_token))
+    with closing(HashedFile(documents_path.open("wb"))) as documents:
+
+        def pack_chunks() -> Iterator[np.ndarray]:
+            position = 0
+            for chunk in chunks:
+                chunk = chunk if isinstance(chunk, TokenChunk) else TokenChunk(chunk)
+                _check_chunk(name, chunk, position, len(info.vocabulary))
+                documents.write(packer.pack(chunk.document_starts + position))
+                position += len(chunk.ids)
+                yield pack_ids(chunk.ids, info.bytes_per_token)
+
+        payloads = enumerate(cut_payloads(pack_chunks(), info.tokens_per_record))
+        for index, shard in groupby(payloads, lambda item: item[0] // records_per_shard):
+            path, n_bytes = folder / f"{name}-{index:05d}", 0
+            with closing(HashedFile(path.open("wb"))) as file:
+                for _, payload in shard:
+                    file.write(pack_record(payload))
+                    n_bytes += len(payload)
+            written.append((path, file, n_bytes // info.bytes_per_token))
+        documents.write(packer.finish())
     shards = tuple(
-        file.describe_shard(name, index, len(written), tokens)
-        for index, (_, file, tokens) in enumerate(written)
+        file.describe_shard(name, index, len(written), n_tokens)
+        for index, (_, file, n_tokens) in enumerate(written)
     )
-    for (path, _, _), shard in zip(written, shards, strict=True):
-        path.rename(path.with_name(shard.file))
-    return shards, documents.finish()
+    for (path, _, _), described in zip(written, shards, strict=True):
+        path.rename(folder / described.file)
+    if not packer.count:
+        documents_path.unlink()
+        return shards, None
+    boundaries = documents.describe_documents(name, packer.count)
+    documents_path.rename(folder / boundaries.file)
+    return shards, boundaries
 
 
-def _iterate_records(name: str, chunks: Iterable[TokenChunk], info: RecordsInfo) -> Iterator[bytes]:
-    """Yields the payloads of a split's records, regardless of the lengths of the chunks."""
-
-    def pack() -> Iterator[np.ndarray]:
-        n_tokens = 0
-        for chunk in chunks:
-            _check_ids(name, chunk.ids, n_tokens, len(info.vocabulary))
-            n_tokens += len(chunk.ids)
-            yield pack_ids(chunk.ids, info.bytes_per_token)
-
-    return cut_payloads(pack(), info.tokens_per_record)
-
-
-def _check_ids(name: str, ids: np.ndarray, position: int, n_symbols: int) -> None:
+def _check_chunk(name: str, chunk: TokenChunk, position: int, n_symbols: int) -> None:
+    """Checks the ids of a chunk at a position of a split, and its document boundaries."""
+    ids = chunk.ids
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise ValueError(
             f"`splits` must yield rows of integers. Received for {name!r}: shape={ids.shape}, "
             f"dtype={ids.dtype}"
         )
-    if not ids.size or (ids.min() >= 0 and ids.max() < n_symbols):
-        return
-    offset = int(((ids < 0) | (ids >= n_symbols)).argmax())
-    raise ValueError(
-        f"Ids must be at least 0 and below {n_symbols}, the size of the vocabulary. "
-        f"Received for {name!r}: id {ids[offset]} at token {position + offset}"
-    )
-
-
-class _DocumentsWriter:
-    """Writes the document boundaries of a split while its chunks pass by."""
-
-    def __init__(self, folder: Path, split: str) -> None:
-        self._path = folder / f"{split}-documents"
-        self._split = split
-        self._file: HashedFile | None = None
-        self._packer = DocumentsPacker()
-
-    def watch(self, chunks: Iterable[TokenChunk]) -> Iterator[TokenChunk]:
-        """Yields the chunks unchanged, and writes their document boundaries."""
-        position = 0
-        for chunk in chunks:
-            starts = np.asarray(chunk.document_starts, np.int64)
-            inside = np.concatenate([[-1], starts, [len(chunk.ids)]])
-            if (np.diff(inside) <= 0).any():
-                raise ValueError(
-                    "`document_starts` must be ascending indices within the chunk. "
-                    f"Received: {starts[:8].tolist()} for {len(chunk.ids)} tokens"
-                )
-            if starts.size:
-                if self._file is None:
-                    self._file = HashedFile(self._path.open("wb"))
-                self._file.write(self._packer.pack(starts + position))
-            position += len(chunk.ids)
-            yield chunk
-
-    def finish(self) -> DocumentsFile | None:
-        """Closes the file and returns its description; `None` if there are no boundaries."""
-        if self._file is None:
-            return None
-        with closing(self._file):
-            self._file.write(self._packer.finish())
-        documents = self._file.describe_documents(self._split, self._packer.count)
-        self._path.rename(self._path.with_name(documents.file))
-        return documents
+    if ids.size and (ids.min() < 0 or ids.max() >= n_symbols):
+        offset = int(((ids < 0) | (ids >= n_symbols)).argmax())
+        raise ValueError(
+            f"Ids must be at least 0 and below {n_symbols}, the size of the vocabulary. "
+            f"Received for {name!r}: id {ids[offset]} at token {position + offset}"
+        )
+    starts = chunk.document_starts
+    if (np.diff(np.concatenate([[-1], starts, [len(ids)]])) <= 0).any():
+        raise ValueError(
+            "`document_starts` must be ascending indices within the chunk. "
+            f"Received: {starts[:8].tolist()} for {len(ids)} tokens"
+        )
 
 
 @contextmanager
@@ -266,6 +211,13 @@ def describe_records(info: RecordsInfo) -> dict[str, str]:
     vocabulary = info.vocabulary
     lines = (_escape(symbol, vocabulary.level) + "\n" for symbol in vocabulary.symbols)
     return {SYMBOLS_NAME: "".join(lines), JSON_NAME: info.dumps()}
+
+
+def _escape(symbol: str, level: str) -> str:
+    """Returns a symbol without line breaks and control characters; words never contain any."""
+    if level == "word" or symbol.isprintable():
+        return symbol
+    return symbol.encode("unicode_escape").decode("ascii")
 
 
 def _move_into_place(aside: Path, folder: str, info: RecordsInfo) -> None:
@@ -288,10 +240,3 @@ def list_files(folder: str) -> set[str]:
         return {file.file for file in read_info(folder).iterate_files()}
     except RecordError:
         return set()
-
-
-def _escape(symbol: str, level: str) -> str:
-    """Returns a symbol without line breaks and control characters; words never contain any."""
-    if level == "word" or symbol.isprintable():
-        return symbol
-    return symbol.encode("unicode_escape").decode("ascii")

@@ -17,17 +17,12 @@ class CharacterCodec:
 
     `encode` uses NumPy, so that preparing bytes and characters needs neither the time nor the
     memory that importing TensorFlow takes. `tokenize` gives the same ids inside a graph.
-
-    Args:
-        codes: The byte or code point of each id, (V,).
-        is_bytes: Whether the codes are bytes.
-        unknown_id: The id of unknown symbols; -1 for none.
     """
 
     def __init__(self, codes: Sequence[int], *, is_bytes: bool, unknown_id: int = -1) -> None:
-        self.codes = np.array(codes, np.uint32)
+        self.codes = np.array(codes, np.uint32)  # (V,)
         self._is_bytes = is_bytes
-        self._unknown_id = unknown_id
+        self._unknown_id = unknown_id  # -1 for none
         # The last entry, -1, is for all codes above the highest known one.
         self._id_of_code = np.full(int(self.codes.max(initial=0)) + 2, -1, np.int32)
         self._id_of_code[self.codes] = np.arange(len(self.codes), dtype=np.int32)

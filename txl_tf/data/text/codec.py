@@ -12,18 +12,11 @@ NO_OFFSETS = np.zeros(0, np.int64)
 
 
 class Encoded(NamedTuple):
-    """An encoded text.
+    """An encoded text."""
 
-    Attributes:
-        ids: The ids, (n,) int32; -1 for an unknown symbol if the vocabulary has no id for unknown
-            symbols.
-        positions: The number of ids before each of the given offsets, (k,) int64.
-        unknown: The number of occurrences of each unknown symbol.
-    """
-
-    ids: np.ndarray
-    positions: np.ndarray
-    unknown: Counter[str]
+    ids: np.ndarray  # (n,) int32; -1 for unknown symbols without an id
+    positions: np.ndarray  # (k,) int64, the number of ids before each of the given offsets
+    unknown: Counter[str]  # the number of occurrences of each unknown symbol
 
 
 class Codec(Protocol):
@@ -32,19 +25,10 @@ class Codec(Protocol):
     def encode(
         self, text: bytes, offsets: np.ndarray = NO_OFFSETS, *, begins_line: bool = True
     ) -> Encoded:
-        """Encodes a text.
+        """Encodes a text, which is UTF-8 unless the level is "byte".
 
-        Args:
-            text: The text; UTF-8 unless the level is "byte".
-            offsets: Ascending byte offsets in `text`, (k,) int64. Each is the beginning of a
-                character; at levels "word" and "subword", of a line.
-            begins_line: Whether the text starts at the beginning of a line.
-
-        Returns:
-            The ids, the positions of the offsets and the unknown symbols.
-
-        Raises:
-            UnicodeDecodeError: If the text must be UTF-8 and is not.
+        `offsets`, (k,) int64, are ascending byte offsets at which characters begin; at levels
+        "word" and "subword", lines. `begins_line` tells whether the text begins a line.
         """
 
     def decode(self, ids: np.ndarray) -> bytes:
@@ -54,12 +38,4 @@ class Codec(Protocol):
         """Returns the lookup resource of `tokenize`, which TensorFlow can save."""
 
     def tokenize(self, texts: Tensor, resource: Any) -> Tensor:
-        """Encodes texts, eagerly or in a graph.
-
-        Args:
-            texts: (n,) string; UTF-8 unless the level is "byte".
-            resource: The result of `make_resource`.
-
-        Returns:
-            The ids, ragged (n, ids) int32; -1 as in `Encoded`.
-        """
+        """Encodes texts, (n,) string, as ragged (n, ids) int32, eagerly or in a graph."""

@@ -21,15 +21,10 @@ _TITLE = re.compile(rb" = (?!= )[^\n]*(?<! =) =[ \t\r]*\n")
 class DocumentFinder:
     """Finds the beginnings of documents in the chunks of a text, one chunk after the other.
 
-    Args:
-        rule: The definition of a document. "none": the whole text belongs to one document, which
-            began earlier. "file": a file. "line": a line. "blank_line": the lines between blank
-            lines. "title": a WikiText article with its title. "separator": the lines between lines
-            that equal `separator`. With every rule but "none", each file begins a document.
-        separator: The line that ends a document, without white space around it.
-
-    Raises:
-        UserError: If `rule` is unknown, or `separator` is not one line or not allowed by the rule.
+    The rules: "none", the whole text belongs to one document, which began earlier; "file", each
+    file is a document; "line", each line; "blank_line", the lines between blank lines; "title", a
+    WikiText article with its title; "separator", the lines between lines that equal `separator`.
+    With every rule but "none", each file begins a document.
     """
 
     def __init__(self, rule: str, separator: str | None = None) -> None:

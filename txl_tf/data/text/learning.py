@@ -2,9 +2,9 @@
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from txl_tf.data.parallel import map_ordered
 from txl_tf.data.text.characters import read_codes
 from txl_tf.data.text.subwords import DEFAULT_SYMBOLS, learn_subwords
 from txl_tf.data.text.token_levels import LEVELS_OF_FIELD
-from txl_tf.data.text.words import convert_to_lower_case, is_worth_tracing, make_table, split_words
+from txl_tf.data.text.words import convert_to_lower_case, split_words
 from txl_tf.errors import UserError
 
 # The levels at which each option is allowed.
@@ -29,31 +29,18 @@ _N_CODES = {"byte": 256, "char": 0x110000}
 
 @dataclass(frozen=True)
 class LearningOptions:
-    """How a vocabulary is learnt.
+    """How a vocabulary is learned; `LEVELS_OF_OPTION` lists the levels of each option."""
 
-    Args:
-        special: At level "word", symbols that come first, whether they occur or not.
-        min_count: At levels "char" and "word", how often a symbol must occur.
-        max_symbols: The largest size of the vocabulary, including the special symbols and
-            `unknown`. At level "subword", the exact size, 8,192 by default.
-        space: As in `Vocabulary`. It must not occur in the texts, and becomes a symbol only if
-            they contain a space.
-        every_byte: At level "byte", also add the bytes that do not occur, last and in byte order,
-            so that every text can be encoded.
-        unknown: As in `Vocabulary`. If it does not occur, it follows the special symbols.
-        lower_case: As in `Vocabulary`.
-        line_start: As in `Vocabulary`; it is one of the special symbols.
-        line_end: As in `Vocabulary`; it is one of the special symbols.
-    """
-
-    special: tuple[str, ...] = ()
-    min_count: int = 1
+    special: tuple[str, ...] = ()  # symbols that come first, whether they occur or not
+    min_count: int = 1  # how often a symbol must occur
+    # The largest size of the vocabulary; at level "subword" the exact one, 8,192 by default.
     max_symbols: int | None = None
+    # As in `Vocabulary`; must not occur, and becomes a symbol only if the texts contain a space.
     space: str | None = None
-    every_byte: bool = False
-    unknown: str | None = None
+    every_byte: bool = False  # also add the bytes that do not occur, last and in byte order
+    unknown: str | None = None  # as in `Vocabulary`; follows the special symbols if it is absent
     lower_case: bool = False
-    line_start: str | None = None
+    line_start: str | None = None  # a special symbol, as is `line_end`
     line_end: str | None = None
 
 
@@ -65,35 +52,18 @@ def learn_fields(
     n_threads: int = 1,
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Learns the arguments of a `Vocabulary` from texts.
+    """Returns the arguments of a `Vocabulary`, except its level, learned from texts in order.
 
-    Args:
-        level: "byte", "char", "word" or "subword".
-        texts: The texts, in order; UTF-8 unless the level is "byte".
-        options: How to choose the symbols.
-        n_threads: The number of texts to count in parallel; it does not affect the result.
-        report: Called with each line that the user should see.
-
-    Returns:
-        All arguments of `Vocabulary` except its level.
-
-    Raises:
-        ValueError: If an option is not allowed at this level.
-        UserError: If `space` occurs, `max_symbols` leaves no room for the special symbols, or
-            subwords cannot be learnt from the texts.
+    The number of threads does not affect the result. `report` is called with lines for the user.
     """
     _check_options(level, options)
     if level == "subword":
         if options.lower_case:
             texts = (convert_to_lower_case([text]).numpy()[0] for text in texts)
-        learnt = learn_subwords(texts, options.max_symbols or DEFAULT_SYMBOLS)
-        if learnt.stride > 1:
-            report(f"The subwords were learnt from 1 of every {learnt.stride} lines.")
-        return {
-            "symbols": learnt.symbols,
-            "sentencepiece": learnt.model,
-            "lower_case": options.lower_case,
-        }
+        n_symbols = options.max_symbols or DEFAULT_SYMBOLS
+        symbols, model = learn_subwords(texts, n_symbols, report)
+        lower_case = options.lower_case
+        return {"symbols": symbols, "sentencepiece": model, "lower_case": lower_case}
     counts = count_symbols(level, texts, lower_case=options.lower_case, n_threads=n_threads)
     return choose_fields(counts, options, report=report)
 
@@ -105,20 +75,9 @@ def choose_fields(
     n_symbols: int | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Chooses the arguments of a `Vocabulary` for symbols that were counted.
+    """Chooses the arguments of a `Vocabulary` for counted symbols, in order of first appearance.
 
-    Args:
-        counts: The number of occurrences of each symbol, in order of first appearance: of all, or
-            of those that `select_candidates` has left.
-        options: How to choose the symbols.
-        n_symbols: The number of symbols that were counted; by default those in `counts`.
-        report: As in `learn_fields`.
-
-    Returns:
-        As in `learn_fields`.
-
-    Raises:
-        UserError: As in `learn_fields`.
+    `n_symbols` is the number of symbols that were counted, if `select_candidates` removed some.
     """
     n_counted = len(counts) if n_symbols is None else n_symbols
     space = options.space
@@ -147,15 +106,8 @@ def select_candidates(
 ) -> dict[str, tuple[int, tuple[int, int]]]:
     """Leaves out symbols that `choose_fields` would not choose, whatever the others are.
 
-    The candidates of several groups of symbols are therefore all that must be compared. Nothing is
-    left out at level "byte", whose options ask for nothing.
-
-    Args:
-        counts: The number of occurrences and the place of the first one, for each symbol.
-        options: `min_count`, `max_symbols` and the special symbols.
-
-    Returns:
-        The candidates.
+    The candidates of several groups of symbols are therefore all that must be compared. `counts`
+    has the number of occurrences and the place of the first one, for each symbol.
     """
     named = (options.unknown, options.line_start, options.line_end, options.space, " ")
     special = {name for name in (*options.special, *named) if name is not None and name in counts}
@@ -174,18 +126,10 @@ def select_candidates(
 
 
 def choose_symbols(counts: dict[str, int], options: LearningOptions) -> list[str]:
-    """Orders symbols and leaves out rare ones.
+    """Orders counted symbols and leaves out rare ones.
 
-    Args:
-        counts: The number of occurrences of each symbol, in order of first appearance.
-        options: `special`, `line_start`, `line_end`, `unknown`, `min_count` and `max_symbols`.
-
-    Returns:
-        The special symbols; then `unknown`, if it does not occur; then the others by descending
-        count, those with equal counts in order of first appearance.
-
-    Raises:
-        UserError: If `max_symbols` leaves no room for the special symbols and `unknown`.
+    The special symbols come first; then `unknown`, if it does not occur; then the others by
+    descending count, those with equal counts in order of first appearance.
     """
     first = [*options.special, options.line_start, options.line_end]
     if options.unknown is not None and options.unknown not in counts:
@@ -215,23 +159,9 @@ def choose_symbols(counts: dict[str, int], options: LearningOptions) -> list[str
 def count_symbols(
     level: str, texts: Iterable[bytes], *, lower_case: bool = False, n_threads: int = 1
 ) -> dict[str, int]:
-    """Counts the symbols of texts.
-
-    Args:
-        level: "byte", "char" or "word".
-        texts: The texts, in order; UTF-8 unless the level is "byte". They are read once, a few at
-            a time.
-        lower_case: At level "word", whether to convert the texts to lower case.
-        n_threads: The number of texts to count in parallel; it does not affect the result.
-
-    Returns:
-        The number of occurrences of each symbol, in order of first appearance.
-    """
+    """Counts the symbols of texts above level "subword", in order of first appearance."""
     if level == "word":
-        counter = _WordCounter(lower_case=lower_case)
-        for counts, others in map_ordered(counter.look_up, texts, n_threads):
-            counter.add(counts, others)
-        return counter.finish()
+        return _count_words(texts, lower_case=lower_case, n_threads=n_threads)
     return _count_codes(texts, is_bytes=level == "byte", n_threads=n_threads)
 
 
@@ -251,61 +181,18 @@ def _count_codes(texts: Iterable[bytes], *, is_bytes: bool, n_threads: int) -> d
     return {str(code) if is_bytes else chr(code): int(totals[code]) for code in order}
 
 
-class _WordCounter:
-    """Counts words: those in a lookup table by their ids, the others one by one.
+def _count_words(texts: Iterable[bytes], *, lower_case: bool, n_threads: int) -> dict[str, int]:
+    import tensorflow as tf
 
-    The table is rebuilt whenever the number of words has doubled, so it soon knows most words of
-    a text. Words are kept in order of first appearance.
-    """
+    def count(text: bytes) -> dict[bytes, int]:
+        words = split_words(tf.constant([text]), lower_case=lower_case).flat_values
+        unique, _, counts = tf.unique_with_counts(words)  # by first appearance
+        return dict(zip(unique.numpy().tolist(), counts.numpy().tolist(), strict=True))
 
-    def __init__(self, *, lower_case: bool) -> None:
-        self._lower_case = lower_case
-        self._index: dict[bytes, int] = {}
-        self._counts = np.zeros(1024, np.int64)
-        self._n_in_table = 0
-        self._table = make_table([])
-
-    def look_up(self, text: bytes) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the counts of the words in the table, and the other words."""
-        split = self._split_in_graph if is_worth_tracing(text) else self._split
-        words = split(text)
-        found = self._table.lookup(words).numpy()
-        is_known = found >= 0
-        # Only the other words become Python objects.
-        return np.bincount(found[is_known]), words[~is_known].numpy()
-
-    def add(self, counts: np.ndarray, others: np.ndarray) -> None:
-        """Adds the result of `look_up`."""
-        self._counts[: len(counts)] += counts
-        index = self._index
-        ids = np.fromiter(
-            (index.setdefault(word, len(index)) for word in others.tolist()), np.int64, len(others)
-        )
-        if len(index) > len(self._counts):
-            self._counts = np.concatenate([self._counts, np.zeros(len(index), np.int64)])
-        if len(ids):
-            more = np.bincount(ids)
-            self._counts[: len(more)] += more
-        if len(index) > 2 * self._n_in_table:
-            self._n_in_table = len(index)
-            self._table = make_table(list(index))
-
-    def finish(self) -> dict[str, int]:
-        """Returns the words and their counts."""
-        words = (word.decode("utf-8") for word in self._index)
-        return dict(zip(words, self._counts.tolist(), strict=False))
-
-    def _split(self, text: Any) -> Any:
-        import tensorflow as tf
-
-        return split_words(tf.reshape(text, [1]), lower_case=self._lower_case).flat_values
-
-    @cached_property
-    def _split_in_graph(self) -> Any:
-        import tensorflow as tf
-
-        signature = [tf.TensorSpec([], tf.string)]
-        return tf.function(self._split, input_signature=signature, autograph=False)
+    totals: Counter[bytes] = Counter()
+    for counts in map_ordered(count, texts, n_threads):
+        totals.update(counts)
+    return {word.decode("utf-8"): n for word, n in totals.items()}
 
 
 def _check_options(level: str, options: LearningOptions) -> None:

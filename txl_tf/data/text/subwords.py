@@ -1,16 +1,16 @@
-"""Level "subword": byte-pair encoding, learnt by SentencePiece and applied by tensorflow-text.
+"""Level "subword": byte-pair encoding, learned by SentencePiece and applied by tensorflow-text.
 
 A symbol is a piece of a word, with the space before it. A line break is a symbol of its own, and
-characters that the training text lacks fall back to bytes. Nothing is normalised, so decoding
+characters that the training text lacks fall back to bytes. Nothing is normalized, so decoding
 restores every text exactly.
 """
 
 import base64
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from txl_tf.errors import UserError, require_extra
 from txl_tf.quiet_start import drop_lines
 
 DEFAULT_SYMBOLS = 8192
-# The symbols of ids 0 and 1. The 256 bytes follow, then the learnt pieces.
+# The symbols of ids 0 and 1. The 256 bytes follow, then the learned pieces.
 UNKNOWN, NEWLINE = "<unk>", "\n"
 FIRST_BYTE = 2
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
@@ -32,28 +32,8 @@ _SPACE_PIECE = "\u2581"  # SentencePiece's escape for a space
 _SAMPLE_BYTES = 2**25
 
 
-class LearntSubwords(NamedTuple):
-    """The result of `learn_subwords`.
-
-    Attributes:
-        symbols: The pieces in the order of their ids.
-        model: The SentencePiece model, base64.
-        stride: Line sampling stride.
-    """
-
-    symbols: tuple[str, ...]
-    model: str
-    stride: int
-
-
 class SubwordCodec:
-    """Encodes subwords.
-
-    Args:
-        symbols: The pieces in the order of their ids.
-        model: The SentencePiece model, base64.
-        lower_case: Whether to convert texts to lower case.
-    """
+    """Encodes subwords with a SentencePiece model in base64."""
 
     def __init__(self, symbols: Sequence[str], model: str, *, lower_case: bool = False) -> None:
         self._pieces = [symbol.encode("utf-8") for symbol in symbols]
@@ -92,26 +72,20 @@ class SubwordCodec:
         return self.make_resource()
 
 
-def learn_subwords(texts: Iterable[bytes], n_symbols: int) -> LearntSubwords:
-    """Learns pieces of words by byte-pair encoding.
+def learn_subwords(
+    texts: Iterable[bytes], n_symbols: int, report: Callable[[str], None] = print
+) -> tuple[tuple[str, ...], str]:
+    """Returns pieces of words, learned by byte-pair encoding, and the SentencePiece model, base64.
 
-    The same texts give the same pieces. From more than 32 MiB, equally spaced lines are taken.
-
-    Args:
-        texts: The texts, UTF-8, each consisting of whole lines.
-        n_symbols: The size of the vocabulary, at least 258 plus the number of different
-            characters in the texts.
-
-    Returns:
-        The pieces, the model and the line sampling stride.
-
-    Raises:
-        UserError: If the texts are too small or too varied for `n_symbols`, or the package
-            sentencepiece is not installed.
+    The texts consist of whole lines; the same texts give the same pieces. From more than 32 MiB,
+    equally spaced lines are taken, and `report` is called with a line that says so. `n_symbols`
+    must be at least 258 plus the number of different characters.
     """
     with require_extra("subword", "learning at level 'subword'"):
         import sentencepiece
     lines, stride = sample_lines(texts, _SAMPLE_BYTES)
+    if stride > 1:
+        report(f"The subwords are learned from 1 of every {stride} lines.")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -135,17 +109,22 @@ def learn_subwords(texts: Iterable[bytes], n_symbols: int) -> LearntSubwords:
     except (RuntimeError, OSError) as error:
         reason = str(error).rpartition("] ")[2] or "the text is empty"
         raise UserError(
-            f"{n_symbols} subwords cannot be learnt from this training text: {reason}"
+            f"{n_symbols} subwords cannot be learned from this training text: {reason}"
         ) from error
     symbols, patched = _keep_spaces(model.getvalue())
-    return LearntSubwords(symbols, base64.b64encode(patched).decode("ascii"), stride)
+    return symbols, base64.b64encode(patched).decode("ascii")
 
 
 def sample_lines(texts: Iterable[bytes], n_bytes: int) -> tuple[list[str], int]:
-    """Returns equally spaced lines of texts, at most `n_bytes`, and the stride between them."""
+    """Returns equally spaced lines of texts, at most `n_bytes`, and the stride between them.
+
+    Lines of white space and NUL are left out.
+    """
+    # SentencePiece stops at a NUL. It will be encoded as a byte.
+    every_line = (line.replace(b"\0", b" ") for text in texts for line in text.split(b"\n"))
     lines: list[bytes] = []
     stride, size = 1, 0
-    for index, line in enumerate(_iterate_lines(texts)):
+    for index, line in enumerate(filter(bytes.strip, every_line)):
         if index % stride == 0:
             lines.append(line)
             size += len(line)
@@ -155,24 +134,11 @@ def sample_lines(texts: Iterable[bytes], n_bytes: int) -> tuple[list[str], int]:
     return [line.decode("utf-8") for line in lines], stride
 
 
-def _iterate_lines(texts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the lines that contain more than white space and NUL."""
-    for text in texts:
-        for line in text.split(b"\n"):
-            # SentencePiece stops at a NUL. It will be encoded as a byte.
-            cleaned = line.replace(b"\0", b" ")
-            if cleaned.strip():
-                yield cleaned
-
-
 def _keep_spaces(model: bytes) -> tuple[tuple[str, ...], bytes]:
-    """Changes a model so that it does not escape spaces.
+    """Returns the pieces of a model, and the model changed so that it does not escape spaces.
 
     SentencePiece writes spaces as U+2581 while it learns, and would decode every U+2581 of a text
     as a space. With spaces in the pieces themselves, nothing is replaced.
-
-    Returns:
-        The pieces, and the changed model.
     """
     from sentencepiece import sentencepiece_model_pb2
 

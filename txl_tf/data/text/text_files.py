@@ -28,23 +28,13 @@ class TextError(UserError):
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file, or a range of its bytes.
+    """A text file, or a range of its bytes; .gz, .xz and .zip are unpacked as they are read."""
 
-    Args:
-        path: The path, or an address, see `use_storage`; .gz, .xz and .zip are unpacked as they
-            are read.
-        member: The name of the file in a .zip.
-        start: The byte offset at which the text begins.
-        stop: The byte offset at which it ends; `None` for the end of the file.
-        continues: Whether the range continues a text, from the beginning of a line on, and does not
-            begin one.
-    """
-
-    path: Path | str
-    member: str | None = None
-    start: int = 0
-    stop: int | None = None
-    continues: bool = False
+    path: Path | str  # an address only with `use_storage`
+    member: str | None = None  # of a .zip
+    start: int = 0  # byte offset
+    stop: int | None = None  # byte offset; `None` for the end of the file
+    continues: bool = False  # whether the range continues a text, at the beginning of a line
 
     def __str__(self) -> str:
         return str(self.path) if self.member is None else f"{self.path}/{self.member}"
@@ -63,11 +53,7 @@ class TextFile:
 
     @property
     def stored_size(self) -> int:
-        """The size of the whole file, or of its archive, in bytes.
-
-        Raises:
-            OSError: If it is missing.
-        """
+        """The size of the whole file, or of its archive, in bytes."""
         if not is_remote(str(self.path)):
             return Path(self.path).stat().st_size
         size = _demand_storage(str(self.path)).get_size(str(self.path))
@@ -85,11 +71,7 @@ class TextFile:
         return os.path.splitext(self.path)[1]
 
     def iterate_blocks(self, size: int = CHUNK_BYTES) -> Iterator[bytes]:
-        """Yields the text in blocks.
-
-        Raises:
-            TextError: If the file cannot be unpacked.
-        """
+        """Yields the text in blocks."""
         with _explain_damage(str(self)), self._open() as file:
             if self.start:
                 file.seek(self.start)
@@ -144,13 +126,7 @@ class StandardInput(TextFile):
 
 
 class Chunk(NamedTuple):
-    """A chunk of a text file.
-
-    Attributes:
-        text: The bytes.
-        begins_file: Whether they begin a file.
-        begins_line: Whether they begin a line.
-    """
+    """A chunk of a text file, and whether it begins the file or a line."""
 
     text: bytes
     begins_file: bool
@@ -159,21 +135,15 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class TextSource:
-    """The text of a split, which can be read repeatedly.
+    """The text of a split, which can be read repeatedly."""
 
-    Args:
-        files: The files, in order.
-        level: The level, which decides where chunks may end: at the end of a line; in long lines
-            before a space or, at levels "byte" and "char", between any two symbols.
-        encoding_errors: How to treat bytes that are not UTF-8. "strict": as an error; "replace":
-            replace them by U+FFFD. At level "byte" all bytes are allowed.
-        parse: A function from raw bytes, in chunks that end before a space or at the end of a
-            line, to text.
-    """
-
-    files: tuple[TextFile, ...]
+    files: tuple[TextFile, ...]  # in order
+    # Decides where chunks may end: at the end of a line; in long lines before a space or, at levels
+    # "byte" and "char", between any two symbols.
     level: str
+    # Bytes that are not UTF-8 are an error, or are replaced by U+FFFD; level "byte" allows all.
     encoding_errors: EncodingErrors = "strict"
+    # From raw bytes, in chunks that end before a space or at the end of a line, to text.
     parse: Callable[[bytes], bytes] | None = None
 
     @property
@@ -186,11 +156,6 @@ class TextSource:
         """Yields the text, a few megabytes at a time.
 
         At level "word", a line break is added to a file whose last line has none.
-
-        Raises:
-            TextError: If a file is damaged or is not UTF-8; if, at level "word", it contains a NUL
-                byte; or if, at levels "word" and "subword", it contains more than 64 MiB without
-                a space or a line break.
         """
         for file in self.files:
             begins_file, begins_line = not file.continues, True
@@ -237,19 +202,10 @@ class TextSource:
 
 
 def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
-    """Finds the files that match patterns.
+    """Returns the files that match patterns, with `*`, `?`, `[...]` and `**` as in a shell.
 
-    Args:
-        patterns: Paths, with `*`, `?`, `[...]` and `**` as in a shell; also addresses, where
-            `use_storage` has made them known.
-
-    Returns:
-        The files of one pattern after the other, in the order of their names. A file that several
-        patterns match is listed once, and a line about it is printed. The members of a .zip are
-        listed one by one, in the order of their names.
-
-    Raises:
-        TextError: If a pattern matches no file, or a .zip is damaged.
+    The files of each pattern and the members of a .zip are in the order of their names. A file that
+    several patterns match is listed once, and a line about it is printed.
     """
     paths: dict[str, str] = {}  # paths as given, by absolute path
     repeated: dict[str, None] = {}
@@ -322,16 +278,7 @@ def _explain_no_file(pattern: str, found: Sequence[str]) -> str:
 
 
 def cut_blocks(blocks: Iterator[bytes], level: str, *, name: str = "the text") -> Iterator[bytes]:
-    """Joins and cuts blocks so that each ends where a text may be cut.
-
-    Args:
-        blocks: The text.
-        level: The level, which decides where a text may be cut, see `TextSource`.
-        name: The name of the text, for the error message.
-
-    Raises:
-        TextError: If 64 MiB contain no place to cut.
-    """
+    """Joins and cuts blocks so that each ends where a text of a level may be cut."""
     rest = b""
     for block in blocks:
         # Only the new block is searched, because the rest contains no place to cut.
@@ -363,19 +310,13 @@ def find_cut(text: bytes, level: str) -> int:
         return max(text.rfind(b" "), 0)
     if level == "byte":
         return len(text)
-    # Not inside a character: all its bytes but the first have 10 as their highest bits.
-    place = len(text)
+    # Before a last character that may continue in the next block: all bytes of a character but the
+    # first have 10 as their highest bits.
     for back in range(1, min(4, len(text)) + 1):
         if text[-back] & 0xC0 != 0x80:
-            is_whole = back >= _count_bytes(text[-back])
-            return place if is_whole else place - back
+            return len(text) - back + (text[-back] < 0x80)
     # No byte here begins a character: they continue one of the previous block, or are not UTF-8.
-    return place if place >= 4 else 0
-
-
-def _count_bytes(lead: int) -> int:
-    """Returns the size of a UTF-8 character, given its first byte."""
-    return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+    return len(text) if len(text) >= 4 else 0
 
 
 @contextmanager

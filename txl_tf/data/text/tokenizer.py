@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from txl_tf.data.text.token_texts import TextPieces
 from txl_tf.data.text.vocabulary import Vocabulary
 
 
@@ -15,9 +14,6 @@ class Tokenizer(tf.Module):
     >>> tokenize = Tokenizer(Vocabulary("char", ("_", "e", "s"), space="_")).tokenize
     >>> tokenize(tf.constant(["see es", "", "e"])).to_list()
     [[2, 1, 1, 0, 1, 2], [], [1]]
-
-    Args:
-        vocabulary: The vocabulary.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -27,16 +23,34 @@ class Tokenizer(tf.Module):
         self._resource = self._codec.make_resource()
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Encodes texts.
-
-        Args:
-            texts: (n,) string; UTF-8 unless the level is "byte".
-
-        Returns:
-            The ids, ragged (n, ids) int32; -1 for an unknown symbol if the vocabulary has no id
-            for unknown symbols.
-        """
+        """Encodes texts, (n,) string, as ragged (n, ids) int32; -1 for unknown without an id."""
         return self._codec.tokenize(texts, self._resource)
+
+
+class TextPieces:
+    """The text of each id, which depends only on whether a space must separate it from a word.
+
+    >>> pieces = TextPieces(Vocabulary("word", ("a", "cat")))
+    >>> pieces.get(1, before=0)
+    b' cat'
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        markers = {vocabulary.line_start, vocabulary.line_end}
+        self.is_word = [
+            vocabulary.level == "word" and symbol not in markers for symbol in vocabulary.symbols
+        ]
+        ids = range(len(vocabulary))
+        self.texts = [vocabulary.decode_bytes([i]) for i in ids]
+        self.texts_after_word = self.texts
+        if any(self.is_word):
+            word = self.is_word.index(True)
+            size = len(self.texts[word])
+            self.texts_after_word = [vocabulary.decode_bytes([word, i])[size:] for i in ids]
+
+    def get(self, token: int, *, before: int) -> bytes:
+        """Returns the text that an id adds after another id."""
+        return (self.texts_after_word if self.is_word[before] else self.texts)[token]
 
 
 class Detokenizer:
@@ -45,24 +59,15 @@ class Detokenizer:
     >>> detokenize = Detokenizer(Vocabulary("word", ("a", "cat"))).detokenize
     >>> detokenize(tf.constant([0, 1]), before=tf.constant(1)).numpy()
     b' a cat'
-
-    Args:
-        vocabulary: The vocabulary.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._pieces = TextPieces(vocabulary)
 
     def detokenize(self, ids: tf.Tensor, *, before: tf.Tensor) -> tf.Tensor:
-        """Decodes ids that continue a text.
+        """Returns the text, () string, that ids, (n,) int32, add after the id `before`, () int32.
 
-        Args:
-            ids: (n,) int32.
-            before: () int32, the id before them.
-
-        Returns:
-            The text that they add, () string; UTF-8 unless the level is "byte". At level
-            "subword" it may end inside a character.
+        At level "subword" it may end inside a character.
         """
         previous = tf.concat([before[None], ids], axis=0)[:-1]
         texts = tf.where(

@@ -109,7 +109,7 @@ class Vocabulary:
         Raises:
             ValueError: If an option is not allowed at this level.
             UserError: If `space` occurs, `max_symbols` leaves no room for the special symbols, or
-                subwords cannot be learnt from the texts.
+                subwords cannot be learned from the texts.
         """
         encoded = (_to_bytes(level, text) for text in texts)
         return cls(level, **learn_fields(level, encoded, LearningOptions(**options)))
@@ -290,19 +290,8 @@ def read_vocabulary_file(
 ) -> Vocabulary:
     """Reads a vocabulary from a file of the user.
 
-    Args:
-        path: A text file with one symbol per line in the order of their ids, of which only the
-            first word counts (a count may follow it); or a .json file as in a run folder.
-        level: The level; "word" unless the file is a .json.
-        options: `lower_case`, `line_start` and `line_end`. A .json file has its own.
-        unknown: The symbol for unknown words; `None` for none.
-
-    Returns:
-        The vocabulary.
-
-    Raises:
-        UserError: If a line is blank, a symbol is repeated, or the file does not hold a vocabulary
-            of this level.
+    The file is a .json as in a run folder, or has one word per line in the order of their ids; what
+    follows the word in its line, such as a count, is ignored.
     """
     try:
         if path.suffix == ".json":

@@ -31,11 +31,7 @@ def is_wikitext(symbols: tuple[str, ...]) -> bool:
 
 
 def check_wikitext(vocabulary: Vocabulary) -> None:
-    """Checks that a vocabulary is that of WikiText.
-
-    Raises:
-        UserError: If it is not.
-    """
+    """Checks that a vocabulary is that of WikiText."""
     if not is_wikitext(vocabulary.symbols):
         raise UserError(
             "`tokenize_wikitext` is for the vocabulary of WikiText, which has @-@ and @,@. This "
@@ -129,11 +125,6 @@ def detokenize_continuation(context: str, text: str, *, keep_headings: bool = Fa
 
     >>> detokenize_continuation('He said , " it cost 5 @,@', '000 dollars " .')
     '000 dollars".'
-
-    Args:
-        context: The text before it, not detokenized.
-        text: The text.
-        keep_headings: As in `detokenize_wikitext`.
     """
     # True also if one of them is empty, because an empty string is in every string.
     are_apart = context[-1:] in " \n" or text[:1] in " \n"
@@ -145,13 +136,9 @@ def detokenize_continuation(context: str, text: str, *, keep_headings: bool = Fa
 
 
 def stream_wikitext(chunks: Iterable[str], *, keep_headings: bool = False) -> Iterator[str]:
-    """Yields the result of `detokenize_wikitext` for a text that comes in chunks.
+    """Yields the result of `detokenize_wikitext` for a text in chunks that are cut anywhere.
 
     A word is held back until white space ends it, and spaces until the next word.
-
-    Args:
-        chunks: The chunks of the text, cut anywhere.
-        keep_headings: As in `detokenize_wikitext`.
     """
     detokenizer = _Detokenizer(keep_headings)
     unfinished = ""
@@ -161,11 +148,7 @@ def stream_wikitext(chunks: Iterable[str], *, keep_headings: bool = False) -> It
 
 
 class _Detokenizer:
-    """Spells a text word by word. What a word depends on stands before it in its line.
-
-    Args:
-        keep_headings: As in `detokenize_wikitext`.
-    """
+    """Spells a text word by word. What a word depends on stands before it in its line."""
 
     def __init__(self, keep_headings: bool):
         self._keep_headings = keep_headings

@@ -19,6 +19,7 @@ from txl_tf.data.text.codec import NO_OFFSETS, Encoded, Tensor
 _WIDE_SPACES = "\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 WHITE_SPACE = re.compile(f"[\t-\r {_WIDE_SPACES}]")
 _NEWLINE = 10
+_TRACED_BYTES = 2**16  # longer texts are encoded in a graph
 
 
 def split_words(lines: Tensor, *, lower_case: bool = False) -> Tensor:
@@ -58,13 +59,6 @@ class WordCodec:
 
     A line ends at a line feed. The text after the last line feed is an unfinished line: it gets no
     end marker and, if it is empty, no start marker.
-
-    Args:
-        symbols: The words in the order of their ids.
-        lower_case: Whether to convert texts to lower case.
-        unknown_id: The id of unknown words; -1 for none.
-        line_start: The marker before each line, or `None`.
-        line_end: The marker after each line, or `None`.
     """
 
     def __init__(
@@ -86,37 +80,34 @@ class WordCodec:
         self, text: bytes, offsets: np.ndarray = NO_OFFSETS, *, begins_line: bool = True
     ) -> Encoded:
         """See `Codec.encode`."""
-        encode = self._encode_in_graph if is_worth_tracing(text) else self._encode_eagerly
+        # Tracing the graph takes a quarter of a second. Python then waits for the graph as a whole,
+        # and other threads can run meanwhile.
+        is_long = len(text) > _TRACED_BYTES
+        encode = self._encode_in_graph if is_long else self._encode_eagerly
         ids, row_splits, others = (result.numpy() for result in encode(text, begins_line))
         unknown = Counter(word.decode("utf-8") for word in others.tolist())
         if unknown and self._unknown_id >= 0:
             ids = np.where(ids < 0, np.int32(self._unknown_id), ids)
         return Encoded(ids, locate_lines(text, offsets, row_splits), unknown)
 
-    def count_markers(self, text: bytes, *, begins_line: bool = True) -> Counter[str]:
-        """Returns the number of line markers of each kind that `encode` adds to a text."""
-        n_ends = text.count(b"\n")
-        n_starts = n_ends + (text[-1:] not in (b"", b"\n"))
-        markers: Counter[str] = Counter()
-        if self._line_start is not None and n_starts:
-            markers[self._line_start] += n_starts - (not begins_line)
-        if self._line_end is not None:
-            markers[self._line_end] += n_ends
-        return markers
-
     def make_resource(self) -> Any:
-        """See `Codec.make_resource`: the table of words."""
-        return make_table(self._symbols)
+        """See `Codec.make_resource`: the table of words; -1 for other words."""
+        import tensorflow as tf
+
+        keys = list(self._symbols) or [" "]  # a table needs a key; no word is a space
+        pairs = tf.lookup.KeyValueTensorInitializer(
+            tf.constant(keys, tf.string), tf.range(len(keys), dtype=tf.int32)
+        )
+        return tf.lookup.StaticHashTable(pairs, -1)
 
     def tokenize(self, texts: Tensor, resource: Any) -> Tensor:
         """See `Codec.tokenize`."""
         import tensorflow as tf
 
-        lines, words = self._split(texts)
+        lines, words = self._split(texts, begins_line=True)
         found = resource.lookup(words.flat_values)
         known = tf.where(found < 0, self._unknown_id, found)
-        marked = self._mark_lines(lines, words.with_flat_values(known), True)
-        return lines.with_values(marked).merge_dims(1, 2)
+        return lines.with_values(words.with_flat_values(known)).merge_dims(1, 2)
 
     def decode(self, ids: np.ndarray) -> bytes:
         """See `Codec.decode`: a space between words, a line break between marked lines."""
@@ -145,11 +136,9 @@ class WordCodec:
 
         with tf.init_scope():  # a table created in a graph would be filled at every call
             table = self._table
-        lines, words = self._split(tf.reshape(text, [1]))
+        _, words = self._split(tf.reshape(text, [1]), begins_line)
         found = table.lookup(words.flat_values)
-        marked = self._mark_lines(lines, words.with_flat_values(found), begins_line)
-        others = tf.boolean_mask(words.flat_values, found < 0)
-        return marked.flat_values, marked.row_splits, others
+        return found, words.row_splits, tf.boolean_mask(words.flat_values, found < 0)
 
     @cached_property
     def _encode_in_graph(self) -> Any:
@@ -158,84 +147,37 @@ class WordCodec:
         signature = [tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.bool)]
         return tf.function(self._encode_eagerly, input_signature=signature, autograph=False)
 
-    def _split(self, texts: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the lines, ragged (n, lines), and all their words, ragged (lines, words)."""
-        import tensorflow as tf
+    def _split(self, texts: Tensor, begins_line: Tensor | bool) -> tuple[Tensor, Tensor]:
+        """Returns the lines, ragged (n, lines), and their words and markers, ragged (lines, words).
 
-        lines = tf.strings.split(texts, "\n")
-        return lines, split_words(lines.flat_values, lower_case=self._lower_case)
-
-    def _mark_lines(self, lines: Tensor, ids: Tensor, begins_line: Tensor | bool) -> Tensor:
-        """Adds the markers to the ids of each line, ragged (lines, ids) int32.
-
-        Args:
-            lines: Ragged (n, lines) string.
-            ids: Ragged (lines, ids) int32, the lines of all texts.
-            begins_line: Whether each text starts at the beginning of a line.
+        `begins_line` tells whether each text begins a line.
         """
         import tensorflow as tf
 
-        if self._line_start is None and self._line_end is None:
-            return ids
-        last = lines.row_splits[1:] - 1  # a text has at least one line, which may be empty
+        lines = tf.strings.split(texts, "\n")
+        marked = lines.flat_values
+        if self._lower_case:
+            marked = convert_to_lower_case(marked)
+        # A text has at least one line, which may be empty; its last line is not finished.
+        first, last = lines.row_splits[:-1], lines.row_splits[1:] - 1
         is_finished = tf.tensor_scatter_nd_update(
-            tf.ones_like(lines.flat_values, tf.bool), last[:, None], tf.zeros_like(last, tf.bool)
+            tf.ones_like(marked, tf.bool), last[:, None], tf.zeros_like(last, tf.bool)
         )
-        begins = tf.logical_or(is_finished, lines.flat_values != "")
-        first = lines.row_splits[:-1]
-        begins = tf.tensor_scatter_nd_update(
-            begins, first[:, None], tf.logical_and(tf.gather(begins, first), begins_line)
-        )
-        none = tf.zeros_like(is_finished)
-        has_start = none if self._line_start is None else begins
-        has_end = none if self._line_end is None else is_finished
-        starts, ends = tf.cast(has_start, tf.int64), tf.cast(has_end, tf.int64)
-        # The beginning of each line with its markers. `tf.concat` of ragged tensors would transpose
-        # integers, about which oneDNN prints a message on some CPUs.
-        splits = ids.row_splits + tf.concat([[0], tf.cumsum(starts + ends)], axis=0)
-        shifts = splits[:-1] + starts - ids.row_splits[:-1]
-        targets = tf.range(tf.size(ids.flat_values, tf.int64)) + tf.gather(
-            shifts, ids.value_rowids()
-        )
-        marked = tf.fill(splits[-1:], self._find_marker(self._line_end))
-        marked = tf.tensor_scatter_nd_update(marked, targets[:, None], ids.flat_values)
-        first = tf.boolean_mask(splits[:-1], has_start)[:, None]
-        marker = tf.fill(tf.shape(first)[:1], self._find_marker(self._line_start))
-        marked = tf.tensor_scatter_nd_update(marked, first, marker)
-        return tf.RaggedTensor.from_row_splits(marked, splits, validate=False)
-
-    def _find_marker(self, symbol: str | None) -> int:
-        """Returns the id of a marker; -1 if there is none."""
-        return -1 if symbol is None else self._symbols.index(symbol)
-
-
-def is_worth_tracing(text: bytes) -> bool:
-    """Returns whether a text is long enough to be encoded in a graph.
-
-    Tracing the graph takes a quarter of a second. Python then waits for the graph as a whole, and
-    other threads can run meanwhile.
-    """
-    return len(text) > 2**16
-
-
-def make_table(symbols: Sequence[str | bytes]) -> Any:
-    """Returns a table from words to their indices in `symbols`, int32; -1 for other words."""
-    import tensorflow as tf
-
-    keys = list(symbols) or [" "]  # a table needs a key; no word is a space
-    pairs = tf.lookup.KeyValueTensorInitializer(
-        tf.constant(keys, tf.string), tf.range(len(keys), dtype=tf.int32)
-    )
-    return tf.lookup.StaticHashTable(pairs, -1)
+        if self._line_start is not None:
+            begins = tf.logical_or(is_finished, marked != "")
+            begins = tf.tensor_scatter_nd_update(
+                begins, first[:, None], tf.logical_and(tf.gather(begins, first), begins_line)
+            )
+            marked = tf.strings.join([tf.where(begins, f"{self._line_start} ", ""), marked])
+        if self._line_end is not None:
+            marked = tf.strings.join([marked, tf.where(is_finished, f" {self._line_end}", "")])
+        return lines, split_words(marked)
 
 
 def locate_lines(text: bytes, offsets: np.ndarray, row_splits: Tensor) -> np.ndarray:
-    """Returns the number of ids before each of the given lines.
+    """Returns the number of ids before the lines at byte offsets, (k,) int64, of a text.
 
-    Args:
-        text: The text.
-        offsets: The byte offsets at which these lines begin, (k,) int64.
-        row_splits: The number of ids before each line, (lines + 1,) int64.
+    `row_splits`, (lines + 1,) int64, are the numbers of ids before each line.
     """
     if not offsets.size:
         return NO_OFFSETS

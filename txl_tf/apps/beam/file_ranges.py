@@ -1,7 +1,7 @@
 """Pieces of a text: groups of small files and ranges of large ones, to be read by many workers.
 
-The ranges of a file are numbered by a grid of equal steps. Whoever reads a range moves both of its
-ends to the next beginning of a line, so nobody has to read a file in order to divide it.
+The ranges of a file are numbered by a grid of equal steps. Each worker extends its range to line
+boundaries, so files are split without being read.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,16 +23,10 @@ _WHITE_SPACE = b" \t\r\f\v\n"
 def divide_files(
     files: Iterable[TextFile], piece_bytes: int = PIECE_BYTES, *, ranges: bool = True
 ) -> Iterator[tuple[TextFile, ...]]:
-    """Divides files into pieces of about equal size.
+    """Divides files into pieces of about `piece_bytes`, as the files are stored.
 
-    Args:
-        files: Whole files, in order.
-        piece_bytes: The size of a piece in bytes, as the files are stored.
-        ranges: Whether to divide a file that is larger. Packed files are never divided.
-
-    Yields:
-        The files of each piece, in order: as many whole ones as fit, or one step of the grid of a
-        large file, see `find_range`.
+    A piece is as many whole files as fit or, with `ranges`, one step of the grid of a large file
+    (see `find_range`). Packed files are never divided.
     """
     group: list[TextFile] = []
     n_bytes = 0
@@ -57,14 +51,7 @@ def find_range(step: TextFile, piece_bytes: int = PIECE_BYTES) -> TextFile:
     """Returns the lines that belong to a step of the grid of a file.
 
     Both ends move to the next beginning of a line. If a line begins nowhere in a step, the step is
-    empty, and its bytes belong to the last step before it that is not.
-
-    Args:
-        step: A step of `divide_files`; a whole file is returned as it is.
-        piece_bytes: The size of the other steps.
-
-    Raises:
-        OSError: If the file cannot be read.
+    empty, and its bytes belong to the last step before it that is not. A whole file is returned.
     """
     if step.stop is None:
         return step
@@ -91,14 +78,10 @@ def _find_line(file: TextFile, offset: int, limit: int) -> int | None:
 
 
 def resume_documents(finder: DocumentFinder, file: TextFile) -> None:
-    """Brings a finder into the state that it has at the beginning of a range of a file.
+    """Brings a new finder into the state that it has at the beginning of a range of a file.
 
     The state depends on the text from the last line on that is not blank: that text is shown to
     the finder.
-
-    Args:
-        finder: A new finder.
-        file: The range, which begins a line. Nothing happens if it begins a text.
     """
     if not file.continues or not file.start:
         return

@@ -4,14 +4,14 @@ import itertools
 
 import pytest
 
-from txl_tf.data.text.documents import RULES, DocumentFinder
-from txl_tf.data.text.file_ranges import (
+from txl_tf.apps.beam.file_ranges import (
     describe_file,
     divide_files,
     find_range,
     restore_file,
     resume_documents,
 )
+from txl_tf.data.text.documents import RULES, DocumentFinder
 from txl_tf.data.text.text_files import TextError, TextFile, TextSource
 
 TEXTS = {

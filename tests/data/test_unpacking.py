@@ -5,9 +5,8 @@ import tarfile
 
 import pytest
 
-from txl_tf.data.download import DownloadError
-from txl_tf.preparation import unpacking
-from txl_tf.preparation.unpacking import unpack
+from txl_tf.data import download
+from txl_tf.data.download import DownloadError, unpack
 
 FILES = {
     "./pie/data/apple.txt": b"apple\n" * 101,
@@ -127,6 +126,6 @@ def test_files_are_under_their_names_only_once_they_are_whole(tmp_path, monkeypa
         seen.extend(path for path in list_files(folder) if ".part-" not in path)
         assert list_files(source) == UNPACKED
 
-    monkeypatch.setattr(unpacking, "_move_files", look)
+    monkeypatch.setattr(download, "_move_files", look)
     unpack(archive, tmp_path / "out")
     assert seen == []
