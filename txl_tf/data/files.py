@@ -18,7 +18,7 @@ _answered: set[str] = set()  # the storages that have answered, such as "gs://bu
 
 
 class Storage(Protocol):
-    """Reads files at addresses in place of TensorFlow; see `use_storage`."""
+    """Reads and writes files at addresses in place of TensorFlow; see `use_storage`."""
 
     def open(self, path: str) -> BinaryIO:
         """Opens a file for reading, without unpacking it."""
@@ -29,13 +29,19 @@ class Storage(Protocol):
     def find(self, pattern: str) -> list[str]:
         """Returns the addresses of the files that match a pattern, in the order of their names."""
 
+    def upload(self, source: Path, path: str) -> None:
+        """Copies a local file to an address; an older file there is replaced."""
+
+    def remove(self, path: str) -> None:
+        """Removes a file."""
+
 
 _storage: Storage | None = None
 
 
 @contextlib.contextmanager
 def use_storage(storage: Storage) -> Iterator[None]:
-    """Lets another library than TensorFlow read the files at addresses.
+    """Lets another library than TensorFlow read and write the files at addresses.
 
     It may know schemes that TensorFlow does not, and texts may then be at addresses, too.
     """
@@ -198,6 +204,10 @@ def upload_files(source: Path, folder: str, names: Iterable[str]) -> None:
     Raises:
         StorageError: If a file cannot be written.
     """
+    if _storage is not None:
+        for name in names:
+            _storage.upload(source / name, join_path(folder, name))
+        return
     import tensorflow as tf
 
     with access_path(folder):
@@ -214,6 +224,9 @@ def remove_file(path: str) -> None:
     """
     if not is_remote(path):
         Path(path).unlink(missing_ok=True)
+        return
+    if _storage is not None:
+        _storage.remove(path)
         return
     import tensorflow as tf
 
