@@ -131,6 +131,12 @@ def read_weight_shapes(reader: Any) -> dict[str, list[int]]:
     return {name: shape for name, shape in shapes.items() if not _OPTIMIZER_STATE.match(name)}
 
 
+def read_weights(path: str) -> dict[str, np.ndarray]:
+    """Returns all variables of a checkpoint by name, but the optimizer's state."""
+    with open_release_checkpoint(path) as reader:
+        return {name: reader.get_tensor(name) for name in read_weight_shapes(reader)}
+
+
 def read_global_step(path: str) -> int:
     """Returns the training step of a checkpoint, by its variable or its name; 0 if unknown."""
     with open_release_checkpoint(path) as reader:
