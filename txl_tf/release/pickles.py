@@ -1,9 +1,9 @@
 """Reads pickles of plain data, NumPy arrays and a few classes, without executing anything.
 
 Python's unpickler calls whatever a pickle names, allocates whatever length it states, and hashes
-whatever it uses as a key. So `pickletools` takes the pickle apart first: its operations, lengths,
-memo and keys must be those of a pickler that writes plain data. Then `pickle.Unpickler` reads it,
-and finds stand-ins under the names that the caller lists, and nothing else. Time and memory are in
+whatever it uses as a key. So `pickletools` takes the pickle apart first: its operations, lengths
+and memo must be those of a pickler that writes plain data. Then `pickle.Unpickler` reads it, and
+finds stand-ins under the names that the caller lists, and nothing else. Time and memory are in
 proportion to the size of the file.
 """
 
@@ -23,11 +23,13 @@ _NOT_ALLOWED = {
     *("DUP", "EMPTY_SET", "FROZENSET", "ADDITEMS", "EXT1", "EXT2", "EXT4", "LONG4"),
     *("NEWOBJ_EX", "NEXT_BUFFER", "READONLY_BUFFER"),
 }
-_STRING, _TUPLE, _OTHER, _MARK = "string", "tuple", "other", "mark"
-# Strings that are equal but not identical are compared in full.
+_PUTS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
+_GETS = {"GET", "BINGET", "LONG_BINGET"}
+_TUPLES = {"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"}
 MAX_KEY_LENGTH = 4096
-# Each use may double the size of a nest of tuples, all of which is hashed if it is a key.
-_MAX_USES_OF_TUPLES = 16
+# Tuples and long strings take time where they are keys: the hash of a tuple is that of all parts,
+# at any depth, and equal strings are compared in full. Picklers write few and do not reuse them.
+_MAX_TUPLES, _MAX_USES = 10_000, 4
 _TYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
 _MAX_AXES = 8
 
@@ -39,19 +41,7 @@ class PickleError(UserError):
 
 
 def read_pickle_file(path: str | os.PathLike[str], names: Names) -> Any:
-    """Reads a pickled file.
-
-    Args:
-        path: The file.
-        names: As in `read_pickle`.
-
-    Returns:
-        As `read_pickle`.
-
-    Raises:
-        PickleError: As `read_pickle`, and if the file is empty or not a regular file.
-        OSError: If the file cannot be opened.
-    """
+    """Reads a pickled file, which must be a regular one, as `read_pickle` does."""
     # Opening a pipe would block, and a device has no end.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise PickleError("it is not a regular file")
@@ -89,6 +79,40 @@ def read_pickle(
         raise
     except Exception as error:  # neither module documents what it raises
         raise PickleError(f"it is damaged or not a pickle: {explain(error)}") from error
+
+
+def _check_operations(file: BinaryIO) -> int:
+    """Checks the operations of a pickle, and returns its end."""
+    memo: dict[int, bool] = {}
+    is_costly: bool | None = None  # whether the object on top of the stack is, if that is known
+    n_tuples = n_uses = position = 0
+    argument: Any  # an index, a number or a string
+    for count, (operation, argument, at) in enumerate(pickletools.genops(file)):
+        name, position = operation.name, at or 0
+        if name in ("FRAME", "PROTO"):
+            continue
+        if name in _NOT_ALLOWED:
+            raise PickleError(f"the operation {name} is not allowed (at byte {at})")
+        if isinstance(argument, int) and abs(argument) >= 2**64:
+            raise PickleError(f"a number is too large (at byte {at})")  # many have the same hash
+        if name in _PUTS:
+            index = len(memo) if argument is None else argument
+            if is_costly is None or index > count:  # the unpickler allocates all entries up to it
+                raise PickleError(f"its memo has an entry {index} too early (at byte {at})")
+            memo[index] = is_costly
+            continue
+        if name in _GETS:
+            is_costly = memo[argument]
+            n_uses += is_costly
+        elif name in ("POP", "POP_MARK", "MARK"):
+            is_costly = None
+        else:
+            is_text = isinstance(argument, (str, bytes, bytearray))
+            is_costly = name in _TUPLES or (is_text and len(argument) > MAX_KEY_LENGTH)
+            n_tuples += name in _TUPLES
+        if n_uses > _MAX_USES or n_tuples > _MAX_TUPLES:
+            raise PickleError(f"it uses tuples or long strings too often (at byte {at})")
+    return position + 1
 
 
 class _Unpickler(pickle.Unpickler):
@@ -131,101 +155,17 @@ class _Unpickler(pickle.Unpickler):
                 raise PickleError("a key is not a short string")
         return _Dict(pairs)
 
-    def _make_bytes(self, text: Any, encoding: Any) -> bytes:
+    def _make_bytes(self, text: Any, encoding: Any) -> "_Bytes":
         """Stands for `_codecs.encode(text, "latin1")`: bytes in a pickle for Python 2."""
         if type(text) is not str or encoding not in ("latin1", "latin-1"):
             raise PickleError("bytes are not written as latin1")
         self._count(text)
-        return text.encode("latin-1")
+        return _Bytes(text.encode("latin-1"))
 
     def _count(self, items: Any) -> None:
         self._left -= len(items)
         if self._left < 0:
             raise PickleError("it uses the same objects too often")
-
-
-def _check_operations(file: BinaryIO) -> int:
-    """Follows the operations of a pickle by the kinds of objects on the stack.
-
-    Returns:
-        The end of the pickle.
-
-    Raises:
-        PickleError: If there is one that is not allowed.
-        ValueError: If the pickle is damaged.
-        IndexError: If an operation needs more objects than there are.
-    """
-    stack = _Stack()
-    memo: dict[int, str] = {}
-    uses_of_tuples, position = 0, 0
-    argument: Any  # an index, a number or a string
-    for count, (operation, argument, at) in enumerate(pickletools.genops(file)):
-        name, position = operation.name, at or 0
-        if name in _NOT_ALLOWED:
-            raise PickleError(f"the operation {name} is not allowed (at byte {at})")
-        if name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            index = len(memo) if argument is None else argument
-            if index > count:  # the unpickler allocates all entries up to it
-                raise PickleError(f"its memo has an entry {index} too early (at byte {at})")
-            memo[index] = stack.kinds[-1]
-        elif name in ("GET", "BINGET", "LONG_BINGET"):
-            stack.push(memo[argument])
-            uses_of_tuples += memo[argument] == _TUPLE
-            if uses_of_tuples > _MAX_USES_OF_TUPLES:
-                raise PickleError(f"it uses the same tuples too often (at byte {at})")
-        else:
-            used = stack.pop(operation)
-            if not all(kind == _STRING for kind in _list_keys(name, used)):
-                raise PickleError(f"a key is not a short string (at byte {at})")
-            for kind in operation.stack_after:
-                stack.push(_find_kind(kind, argument))
-    return position + 1
-
-
-class _Stack:
-    """The kinds of the objects on the stack, and where its marks are."""
-
-    def __init__(self) -> None:
-        self.kinds: list[str] = []
-        self._marks: list[int] = []
-
-    def push(self, kind: str) -> None:
-        if kind == _MARK:
-            self._marks.append(len(self.kinds))
-        self.kinds.append(kind)
-
-    def pop(self, operation: pickletools.OpcodeInfo) -> list[str]:
-        """Pops what an operation uses, and returns it without the mark."""
-        before = operation.stack_before
-        if operation.name == "POP" and self.kinds[-1] == _MARK:
-            before = [pickletools.markobject]
-        if pickletools.markobject in before:
-            mark = self._marks.pop()
-            start = mark - before.index(pickletools.markobject)
-            used = self.kinds[start:mark] + self.kinds[mark + 1 :]
-        else:
-            start = len(self.kinds) - len(before)
-            used = self.kinds[start:] if before else []
-        if start < 0 or _MARK in used:
-            raise IndexError("an operation needs more objects than there are")
-        del self.kinds[start:]
-        return used
-
-
-def _list_keys(name: str, used: list[str]) -> list[str]:
-    """Returns the kinds of the keys that an operation adds to a dict."""
-    starts = {"SETITEM": 1, "SETITEMS": 1, "DICT": 0}
-    return used[starts[name] :: 2] if name in starts else []
-
-
-def _find_kind(kind: pickletools.StackObject, argument: Any) -> str:
-    if kind is pickletools.markobject:
-        return _MARK
-    if kind is pickletools.pytuple:
-        return _TUPLE
-    strings = (pickletools.pyunicode, pickletools.pybytes_or_str, pickletools.pybytes)
-    is_short = isinstance(argument, (str, bytes)) and len(argument) <= MAX_KEY_LENGTH
-    return _STRING if is_short and kind in strings else _OTHER
 
 
 # What stands for the names in pickles of objects with attributes and of arrays of numbers.
@@ -236,6 +176,12 @@ class _Dict(dict[Any, Any]):
 
     def __setstate__(self, state: Any) -> None:
         pass
+
+
+class _Bytes(bytes):
+    """Bytes that cannot be keys, whatever their length."""
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Record:
@@ -321,7 +267,7 @@ def _make_number(element_type: Any, data: Any) -> int | float | bool:
 
 def _view_array(data: Any, element_type: Any, shape: Any, order: Any) -> np.ndarray:
     """Returns an array of bytes in a pickle, without a copy."""
-    if type(element_type) is not ElementType or type(data) not in (bytes, bytearray):
+    if type(element_type) is not ElementType or not isinstance(data, (bytes, bytearray)):
         raise PickleError("an array does not hold plain numbers")
     check_sizes(shape)
     dtype = element_type.dtype
@@ -333,22 +279,14 @@ def _view_array(data: Any, element_type: Any, shape: Any, order: Any) -> np.ndar
 
 
 def check_sizes(sizes: Any) -> None:
-    """Checks that an object can be the shape of an array.
-
-    Raises:
-        PickleError: If it cannot.
-    """
+    """Checks that an object can be the shape of an array."""
     is_shape = type(sizes) is tuple and len(sizes) <= _MAX_AXES
     if not is_shape or any(type(size) is not int or not 0 <= size < 2**48 for size in sizes):
         raise PickleError("the shape of an array is invalid")
 
 
 def decode_text(text: Any) -> str:
-    """Returns a text that Python 2 may have written.
-
-    Raises:
-        PickleError: If it is not a text.
-    """
+    """Returns a text that Python 2 may have written."""
     if type(text) is str:
         return text
     if type(text) is not bytes:
