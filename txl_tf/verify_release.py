@@ -83,7 +83,7 @@ def verify_release(options: flags.FlagValues) -> bool:
         read_weights,
     )
     from txl_tf.release.comparison import compare_model
-    from txl_tf.release.infer import infer_config
+    from txl_tf.release.infer import describe_config, infer_config
 
     tf.config.experimental.enable_tensor_float_32_execution(False)  # it has only 10 bits
     path = find_release_checkpoint(options.source)
@@ -118,13 +118,6 @@ def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:
         )
         for same_length in kinds
     ]
-
-
-def describe_config(config: ModelConfig) -> str:
-    """Returns the fields of a config that shape the weights, on one line."""
-    fields = config.to_json() | {"cutoffs": ",".join(map(str, config.cutoffs))}
-    shown = {name: fields[name] for name in fields if name not in SHAPELESS and fields[name] != ""}
-    return " ".join(f"{name}={value}" for name, value in shown.items())
 
 
 def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":

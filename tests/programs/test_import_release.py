@@ -46,7 +46,7 @@ def test_a_release_becomes_a_run(tmp_path, capsys):
         found = read_ids(tmp_path / "run" / "records", split)
         assert lm.vocabulary.decode(found).split() == decode(golden)
     printed = capsys.readouterr().out
-    assert "2 layers, d_model 12, d_embed 12, 3 heads of 5, d_inner 7, untie_r true" in printed
+    assert "n_layer=2 d_model=12 d_embed=12 n_head=3 d_head=5 d_inner=7 cutoffs=50,200" in printed
     assert "no preset has these sizes" in printed
 
 

@@ -86,12 +86,9 @@ def read_corpus(path: str | os.PathLike[str], dataset: str | None = None) -> Cor
             need, or holds symbols or ids that no `Vocabulary` can have.
     """
     with explain_errors(f"`{path}` cannot be read", UserError, OSError):
-        attributes = _read_attributes(read_pickle_file(path, _ALLOWED), _PickledCorpus)
-        if dataset is None and attributes.get("dataset") is not None:
-            dataset = decode_text(attributes["dataset"])
-        vocabulary = _make_vocabulary(
-            _read_attributes(attributes.get("vocab"), _PickledVocabulary), dataset
-        )
+        top = read_pickle_file(path, _ALLOWED)
+        attributes = _read_attributes(top, _PickledCorpus)
+        vocabulary, dataset = _read_vocabulary(top, dataset)
         kind = (vocabulary.level, vocabulary.line_end)
         return Corpus(
             dataset if _KINDS.get(dataset or "", kind) == kind else None,
@@ -119,13 +116,17 @@ def load_vocabulary(path: str | os.PathLike[str], dataset: str | None = None) ->
         UserError: As `read_corpus`.
     """
     with explain_errors(f"`{path}` cannot be read", UserError, OSError):
-        top = read_pickle_file(path, _ALLOWED)
-        if type(top) is _PickledCorpus:
-            corpus = _read_attributes(top, _PickledCorpus)
-            top = corpus.get("vocab")
-            if dataset is None and corpus.get("dataset") is not None:
-                dataset = decode_text(corpus["dataset"])
-        return _make_vocabulary(_read_attributes(top, _PickledVocabulary), dataset)
+        return _read_vocabulary(read_pickle_file(path, _ALLOWED), dataset)[0]
+
+
+def _read_vocabulary(top: Any, dataset: str | None) -> tuple[Vocabulary, str | None]:
+    """Returns the vocabulary of a corpus or a vocabulary, and the name of the data set."""
+    if type(top) is _PickledCorpus:
+        corpus = _read_attributes(top, _PickledCorpus)
+        top = corpus.get("vocab")
+        if dataset is None and corpus.get("dataset") is not None:
+            dataset = decode_text(corpus["dataset"])
+    return _make_vocabulary(_read_attributes(top, _PickledVocabulary), dataset), dataset
 
 
 def _read_attributes(record: Any, kind: type[Record]) -> dict[str, Any]:
@@ -179,19 +180,15 @@ def _read_symbols(attributes: Mapping[str, Any]) -> tuple[str, ...]:
     for i, symbol in enumerate(symbols):
         if type(symbol) not in (str, bytes) or len(symbol) > MAX_KEY_LENGTH:
             raise PickleError(f"symbol {i} of its vocabulary is not a short text")
-        found = ids.get(symbol)
+        found, name = ids.get(symbol), f"symbol {i} of its vocabulary, {symbol[:60]!a},"
         if type(found) is not int or found != i:
-            raise PickleError(f"symbol {i} of its vocabulary, {symbol[:60]!a}, has another id")
+            raise PickleError(f"{name} has another id")
         try:
-            if type(symbol) is bytes:
-                symbol = symbol.decode("utf-8")
-            else:
-                symbol.encode("utf-8")  # fails for a lone surrogate
+            text = symbol.decode("utf-8") if type(symbol) is bytes else str(symbol)
+            text.encode("utf-8")  # fails for a lone surrogate
         except UnicodeError as error:
-            raise PickleError(
-                f"symbol {i} of its vocabulary, {symbol[:60]!a}, is not UTF-8"
-            ) from error
-        texts.append(symbol)
+            raise PickleError(f"{name} is not UTF-8") from error
+        texts.append(text)
     return tuple(texts)
 
 
@@ -214,6 +211,7 @@ def _choose_marks(special: list[Any], symbols: tuple[str, ...]) -> tuple[str | N
 
 
 def _read_unknown(attributes: Mapping[str, Any], symbols: tuple[str, ...]) -> str | None:
+    """Returns the symbol of unknown words, if the vocabulary names one."""
     index = attributes.get("unk_idx")
     if index is None:
         return None

@@ -16,20 +16,7 @@ from txl_tf.runs.files import write_json, write_text
 
 
 def export_model(out: str, model: TransformerXL, *, step: int) -> str:
-    """Writes a model as a checkpoint of TensorFlow 1's Saver, under the release's names.
-
-    Args:
-        out: The folder of the release; the checkpoint is written to its `model/`.
-        model: The model.
-        step: The number of steps that it was trained for.
-
-    Returns:
-        The path of the checkpoint without `.index`.
-
-    Raises:
-        UserError: If the release does not support a setting of the model, or if the folder already
-            holds a checkpoint or cannot be written.
-    """
+    """Writes a model to `model/` as a checkpoint of TensorFlow 1's Saver, and returns its path."""
     _check_config(model.config)
     tensors = {
         SCOPE + entry.source: tf.convert_to_tensor(entry.target) for entry in list_entries(model)
@@ -61,15 +48,6 @@ def export_data(out: str, vocabulary: Vocabulary, config: ModelConfig, dataset: 
 
     No pickle is written: unpickling can execute code, and the release's training and evaluation
     read no pickle.
-
-    Args:
-        out: The folder of the release.
-        vocabulary: The vocabulary of the model.
-        config: The config of the model.
-        dataset: The name of the data set.
-
-    Raises:
-        UserError: If the folder cannot be written.
     """
     folder = os.path.join(out, "data")
     with access_path(folder):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.text.learning import LearningOptions
 from txl_tf.data.text.vocabulary import Vocabulary, read_vocabulary_file
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.model import TransformerXL
 from txl_tf.release.hub_weights import FILE_NAMES, assign_tensors, check_model_size, read_tensors
 
@@ -67,12 +67,7 @@ _ONLY = {
 
 
 class HubConfig(NamedTuple):
-    """The configs of a folder.
-
-    Args:
-        model: The config of the model.
-        evaluation: The way in which Hugging Face transformers reads a text, with one lane.
-    """
+    """The config of a model, and the way in which Hugging Face transformers reads a text."""
 
     model: ModelConfig
     evaluation: EvalConfig
@@ -111,10 +106,8 @@ def read_hub_config(folder: str) -> HubConfig:
     """
     path = Path(folder, _CONFIG_NAME)
     settings = _read_object(path)
-    try:
+    with explain_errors(f"`{path}` cannot be read", UserError):
         return _translate(settings)
-    except UserError as error:
-        raise UserError(f"`{path}` cannot be read: {error}") from error
 
 
 def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
@@ -187,11 +180,7 @@ def read_hub_vocabulary(folder: str) -> Vocabulary | None:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """Returns the object in a JSON file.
-
-    Raises:
-        UserError: If there is none.
-    """
+    """Returns the object in a JSON file."""
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -202,11 +191,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _translate(settings: dict[str, Any]) -> HubConfig:
-    """Returns the configs for the settings of Hugging Face transformers.
-
-    Raises:
-        UserError: If the configs cannot express them.
-    """
+    """Returns the configs for the settings of Hugging Face transformers, if there are any."""
     settings = {_ALIASES.get(name, name): value for name, value in settings.items()}
     if settings.get("model_type") != MODEL_TYPE:
         found = json.dumps(settings.get("model_type"))
@@ -230,11 +215,7 @@ def _translate(settings: dict[str, Any]) -> HubConfig:
 
 
 def _shares_projections(settings: dict[str, Any], model: ModelConfig) -> bool:
-    """Returns whether the softmax shares the embedding's projections for all bins but the first.
-
-    Raises:
-        UserError: If it shares only some of them, or that of the first bin.
-    """
+    """Returns whether the softmax shares the embedding's projections for all bins but the first."""
     n_tail = len(model.cutoffs)
     shares = settings.get("proj_share_all_but_first", True)
     ties = settings.get("tie_projs", [False] + [bool(shares)] * n_tail)

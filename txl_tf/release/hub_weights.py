@@ -1,6 +1,8 @@
 """The tensors of Hugging Face transformers' Transformer-XL, and the weights that they become."""
 
 import json
+import operator
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,28 +12,43 @@ import numpy as np
 from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError, require_extra
 from txl_tf.model import TransformerXL
-from txl_tf.release.checkpoint import check_shapes, escape_name
+from txl_tf.release.checkpoint import check_shapes, escape_name, list_entries
+from txl_tf.release.torch_file import read_torch_file
 
 FILE_NAMES = _SAFETENSORS, _INDEX, _TORCH = (
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
 )
+_BIASES = ("r_w_bias", "r_r_bias")
 _FREQUENCIES = "transformer.pos_emb.inv_freq"  # of the sinusoids, which are not weights
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 _SMALL_MODEL = 2**20  # parameters; below this number, memory needs no check
 _EMBEDDING, _LAYERS, _SOFTMAX = "transformer.word_emb", "transformer.layers", "crit"
+# The names of the release as patterns, and what they become.
+_RENAMES = {
+    r"layer_(\d+)/rel_attn/LayerNorm/": rf"{_LAYERS}.\1.dec_attn.layer_norm.",
+    r"layer_(\d+)/rel_attn/(\w+)/": rf"{_LAYERS}.\1.dec_attn.\2_net.",
+    r"layer_(\d+)/ff/LayerNorm/": rf"{_LAYERS}.\1.pos_ff.layer_norm.",
+    r"layer_(\d+)/ff/layer_1/": rf"{_LAYERS}.\1.pos_ff.CoreNet.0.",
+    r"layer_(\d+)/ff/layer_2/": rf"{_LAYERS}.\1.pos_ff.CoreNet.3.",
+    r"(kernel|gamma)$": "weight",
+    r"beta$": "bias",
+    r"adaptive_embed/cutoff_(\d+)/lookup_table": rf"{_EMBEDDING}.emb_layers.\1.weight",
+    r"adaptive_embed/lookup_table": f"{_EMBEDDING}.emb_layers.0.weight",
+    r"adaptive_embed/cutoff_(\d+)/proj_W": rf"{_EMBEDDING}.emb_projs.\1",
+    r"adaptive_embed/proj_W": f"{_EMBEDDING}.emb_projs.0",
+    r"adaptive_softmax/cutoff_0/cluster_W": f"{_SOFTMAX}.cluster_weight",
+    r"adaptive_softmax/cutoff_0/cluster_b": f"{_SOFTMAX}.cluster_bias",
+    r"adaptive_softmax/cutoff_(\d+)/proj": rf"{_SOFTMAX}.out_projs.\1",
+    r"adaptive_softmax/cutoff_(\d+)/b": rf"{_SOFTMAX}.out_layers.\1.bias",
+    r"adaptive_softmax/": f"{_SOFTMAX}.out_layers.0.",
+    r"^r_": "transformer.r_",
+}
 
 
 class Weight(NamedTuple):
-    """A weight of the model and the tensors that it is made from.
-
-    Args:
-        target: The variable of the model.
-        sources: The names of the tensors.
-        shape: The shape of each tensor.
-        transform: Makes the values of the weight from the tensors.
-    """
+    """A weight of the model, and the tensors of a shape that `transform` makes its values from."""
 
     target: Any
     sources: tuple[str, ...]
@@ -41,68 +58,22 @@ class Weight(NamedTuple):
 
 def list_weights(model: TransformerXL) -> Iterator[Weight]:
     """Yields every weight of a model with its tensors: the complete mapping."""
-    yield from _list_bias_weights(model)
-    for index, layer in enumerate(model.decoder_layers):
-        scope = f"{_LAYERS}.{index}.dec_attn"
-        yield _transpose(layer.attention.qkv_kernel, f"{scope}.qkv_net.weight")
-        yield _transpose(layer.attention.r_kernel, f"{scope}.r_net.weight")
-        yield _transpose(layer.attention.o_kernel, f"{scope}.o_net.weight")
-        yield _keep(layer.attention_norm.gamma, f"{scope}.layer_norm.weight")
-        yield _keep(layer.attention_norm.beta, f"{scope}.layer_norm.bias")
-        scope = f"{_LAYERS}.{index}.pos_ff"
-        yield _transpose(layer.feed_forward.inner.kernel, f"{scope}.CoreNet.0.weight")
-        yield _keep(layer.feed_forward.inner.bias, f"{scope}.CoreNet.0.bias")
-        yield _transpose(layer.feed_forward.outer.kernel, f"{scope}.CoreNet.3.weight")
-        yield _keep(layer.feed_forward.outer.bias, f"{scope}.CoreNet.3.bias")
-        yield _keep(layer.feed_forward_norm.gamma, f"{scope}.layer_norm.weight")
-        yield _keep(layer.feed_forward_norm.beta, f"{scope}.layer_norm.bias")
-    embedding = model.embedding
-    pairs = zip(embedding.tables, embedding.projections, strict=True)
-    for index, (table, projection) in enumerate(pairs):
-        yield _keep(table, f"{_EMBEDDING}.emb_layers.{index}.weight")
-        if projection is not None:
-            yield _transpose(projection, f"{_EMBEDDING}.emb_projs.{index}")
-    yield from _list_softmax_weights(model)
-
-
-def _list_bias_weights(model: TransformerXL) -> Iterator[Weight]:
-    config = model.config
-    pairs = ((model.content_bias, "r_w_bias"), (model.position_bias, "r_r_bias"))
-    for target, name in pairs:
-        if config.untie_r:
+    config, n_biases = model.config, 0
+    for name, target in list_entries(model):
+        source, shape = name, tuple(target.shape)
+        for pattern, renamed in _RENAMES.items():
+            source = re.sub(pattern, renamed, source)
+        if config.untie_r and name in _BIASES:
             sources = tuple(f"{_LAYERS}.{index}.dec_attn.{name}" for index in range(config.n_layer))
-            shape = (config.n_head, config.d_head)
-            yield Weight(target, sources, shape, lambda *arrays: np.stack(arrays))
+            yield Weight(target, sources, shape[1:], lambda *arrays: np.stack(arrays))
+        elif name.endswith("/b") and config.div_val == 1:  # one bias for all bins
+            shared, bounds = f"{_SOFTMAX}.out_layers.0.bias", slice(*config.bins[n_biases])
+            yield Weight(target, (shared,), (config.n_token,), operator.itemgetter(bounds))
+            n_biases += 1
+        elif re.search(r"/(kernel|proj|proj_W)$", name):
+            yield Weight(target, (source,), shape[::-1], np.transpose)
         else:
-            yield _keep(target, f"transformer.{name}")
-
-
-def _list_softmax_weights(model: TransformerXL) -> Iterator[Weight]:
-    config, softmax = model.config, model.softmax
-    if config.cutoffs:
-        yield _keep(softmax.cluster_weight, f"{_SOFTMAX}.cluster_weight")
-        yield _keep(softmax.cluster_bias, f"{_SOFTMAX}.cluster_bias")
-    for index, (low, high) in enumerate(config.bins):
-        bias, projection = softmax.biases[index], softmax.projections[index]
-        if config.div_val > 1:
-            yield _keep(bias, f"{_SOFTMAX}.out_layers.{index}.bias")
-        else:  # one bias for all bins
-            source = f"{_SOFTMAX}.out_layers.0.bias"
-            yield Weight(bias, (source,), (config.n_token,), _make_slice(low, high))
-        if projection is not None:
-            yield _transpose(projection, f"{_SOFTMAX}.out_projs.{index}")
-
-
-def _keep(target: Any, source: str) -> Weight:
-    return Weight(target, (source,), tuple(target.shape), np.asarray)
-
-
-def _transpose(target: Any, source: str) -> Weight:
-    return Weight(target, (source,), tuple(target.shape)[::-1], np.transpose)
-
-
-def _make_slice(low: int, high: int) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda array: array[low:high]
+            yield Weight(target, (source,), shape, np.asarray)
 
 
 def list_ties(config: ModelConfig) -> dict[str, str]:
@@ -119,25 +90,16 @@ def list_ties(config: ModelConfig) -> dict[str, str]:
         if config.has_embedding_projection(source) and not config.has_softmax_projection(index):
             ties[f"{_SOFTMAX}.out_projs.{index}"] = f"{_EMBEDDING}.emb_projs.{source}"
     if not config.untie_r:
-        for name in ("r_w_bias", "r_r_bias"):
+        for name in _BIASES:
             for index in range(config.n_layer):
                 ties[f"{_LAYERS}.{index}.dec_attn.{name}"] = f"transformer.{name}"
     return ties
 
 
 def check_model_size(folder: str, config: ModelConfig, tensors: Mapping[str, np.ndarray]) -> None:
-    """Checks that a model is not much larger than its tensors, before it is made.
+    """Checks that a model is not far larger than its tensors, before it is made.
 
-    A config can ask for any size. Smaller differences are left to `assign_tensors`, which names
-    the tensors.
-
-    Args:
-        folder: The folder that the message names.
-        config: The config of the model.
-        tensors: The tensors by name.
-
-    Raises:
-        UserError: If the model has far more parameters, layers or bins than the tensors.
+    A config can ask for any size. Smaller differences are left to `assign_tensors`.
     """
     n_stored = sum(array.size for array in tensors.values())
     n_parts = max(config.n_layer, len(config.bins))
@@ -149,17 +111,7 @@ def check_model_size(folder: str, config: ModelConfig, tensors: Mapping[str, np.
 
 
 def assign_tensors(folder: str, model: TransformerXL, tensors: dict[str, np.ndarray]) -> None:
-    """Assigns the tensors of a folder to the weights of a model.
-
-    Args:
-        folder: The folder that messages name.
-        model: The model, which takes the tensors as float32.
-        tensors: The tensors by name; second names are removed from it.
-
-    Raises:
-        UserError: If a tensor is missing, is not in the model, has another shape or is not of
-            floating-point numbers, or if tensors that the model shares differ. All are named.
-    """
+    """Assigns the tensors of a folder, all of them, to the weights of a model, as float32."""
     tensors.pop(_FREQUENCIES, None)
     for name, array in tensors.items():
         if array.dtype.name not in _DTYPES:
@@ -180,13 +132,8 @@ def assign_tensors(folder: str, model: TransformerXL, tensors: dict[str, np.ndar
 
 
 def read_tensors(folder: str) -> dict[str, np.ndarray]:
-    """Reads all tensors of a folder, in their own dtypes.
-
-    Raises:
-        UserError: If there is no file of weights, it cannot be read, or it needs a package that is
-            not installed.
-    """
-    readers = {_SAFETENSORS: _read_safetensors, _INDEX: _read_shards, _TORCH: _read_torch}
+    """Reads all tensors of a folder, in their own dtypes."""
+    readers = {_SAFETENSORS: _read_safetensors, _INDEX: _read_shards, _TORCH: read_torch_file}
     for name, read in readers.items():
         path = Path(folder, name)
         if path.is_file():
@@ -216,9 +163,3 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
     for path in paths:
         tensors |= _read_safetensors(path)
     return tensors
-
-
-def _read_torch(path: Path) -> dict[str, np.ndarray]:
-    from txl_tf.release.torch_file import read_torch_file
-
-    return read_torch_file(path)

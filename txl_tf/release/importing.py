@@ -35,27 +35,16 @@ IMPORT_NAME = "import.json"
 
 
 class Release(NamedTuple):
-    """A released model and the data that came with it.
+    """A released model and the data that came with it; what is unknown is `None`."""
 
-    Args:
-        kind: "release2019" or "hub".
-        path: The path of the checkpoint, or of the folder.
-        model: The model with its weights.
-        step: The number of steps that it was trained for; 0 if unknown.
-        evaluation: The evaluation that its authors state; `None` if they state none.
-        dataset: The name of its data set; `None` if unknown.
-        vocabulary: Its vocabulary; `None` if missing.
-        splits: The ids of the splits that the source has, (n,) int32 each.
-    """
-
-    kind: str
-    path: str
+    kind: str  # "release2019" or "hub"
+    path: str  # of the checkpoint, or of the folder
     model: TransformerXL
-    step: int
-    evaluation: EvalConfig | None
+    step: int  # the number of steps that it was trained for; 0 if unknown
+    evaluation: EvalConfig | None  # the one that its authors state
     dataset: str | None
     vocabulary: Vocabulary | None
-    splits: Mapping[str, np.ndarray]
+    splits: Mapping[str, np.ndarray]  # the ids of each split, (n,) int32
 
 
 def read_release(source: str, *, dataset: str | None = None) -> Release:
@@ -65,10 +54,6 @@ def read_release(source: str, *, dataset: str | None = None) -> Release:
         source: A folder of the release, with `model/` and optionally `data/`; its model folder; a
             checkpoint; or a folder of a Hugging Face Transformer-XL.
         dataset: The name of the data set, if the source does not state it or is wrong.
-
-    Raises:
-        UserError: If the source is neither, a file cannot be read or contradicts another, or a
-            weight is not finite.
     """
     if is_hub_folder(source):
         model, evaluation = load_hub_model(source)
@@ -151,18 +136,9 @@ def _check_vocabulary(path: str, vocabulary: Vocabulary | None, config: ModelCon
 def write_run(
     out: str, release: Release, config: RunConfig, *, splits: tuple[str, ...], keep_optimizer: bool
 ) -> None:
-    """Writes a run folder, which appears only when it is complete.
+    """Writes a run folder, which appears only when it is complete, with records of some splits.
 
-    Args:
-        out: The folder, new or empty.
-        release: The model and its data.
-        config: The config of the run.
-        splits: The splits to write as records.
-        keep_optimizer: Whether to write the state of Adam, so that training can continue.
-
-    Raises:
-        UserError: If `out` is not empty or cannot be written, or if the checkpoint lacks the state
-            of Adam.
+    With `keep_optimizer` it has the state of Adam, so that training can continue.
     """
     with write_aside(out) as aside:
         make_run_folder(aside, config, release.vocabulary)
@@ -185,9 +161,6 @@ def _restore_optimizer(release: Release, config: RunConfig) -> Optimizer:
     """Returns the optimizer of the run with the state of the checkpoint.
 
     TensorFlow 1 stores the powers of beta; here they follow from the number of steps.
-
-    Raises:
-        UserError: If a part of the state is missing; the message names it.
     """
     path = release.path
     if release.kind != "release2019":

@@ -2,17 +2,16 @@
 
 import itertools
 import math
-import os
 import re
 from collections.abc import Mapping
 
 import tensorflow as tf
 
-from txl_tf.config import ModelConfig
+from txl_tf.config import SHAPELESS, ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.release.checkpoint import SCOPE, open_release_checkpoint, read_weight_shapes
 
-_MIN_BYTES = 2  # of a number
+_MIN_BYTES = 2  # of a number; checkpoints of the release have 4
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -47,17 +46,18 @@ def infer_config(path: str) -> ModelConfig:
     raise UserError(f"{path} is not a checkpoint of the 2019 release: {fault}")
 
 
+def describe_config(config: ModelConfig) -> str:
+    """Returns the fields of a config that shape the weights, on one line."""
+    fields = config.to_json() | {"cutoffs": ",".join(map(str, config.cutoffs))}
+    shown = {name: fields[name] for name in fields if name not in SHAPELESS and fields[name] != ""}
+    return " ".join(f"{name}={value}" for name, value in shown.items())
+
+
 def _check_file_size(path: str, shapes: Mapping[str, list[int]]) -> None:
     """Checks that the files are as large as the variables; a damaged index can list any shape."""
-    folder, base = os.path.split(path)
-    files = [
-        os.path.join(folder, name)
-        for name in tf.io.gfile.listdir(folder or ".")
-        if name == base or name.startswith(f"{base}.data-")  # format V1 has a single file
-    ]
-    n_bytes = sum(tf.io.gfile.stat(file).length for file in files)
+    n_bytes = sum(tf.io.gfile.stat(file).length for file in tf.io.gfile.glob(f"{path}.data-*"))
     n_numbers = sum(math.prod(shape) for shape in shapes.values())
-    if files and n_numbers * _MIN_BYTES > n_bytes:
+    if n_numbers * _MIN_BYTES > n_bytes:
         raise UserError(
             f"{path} is damaged: its index lists {n_numbers:,} numbers, but its files hold only "
             f"{n_bytes:,} bytes"
@@ -67,9 +67,7 @@ def _check_file_size(path: str, shapes: Mapping[str, list[int]]) -> None:
 def _infer_from_shapes(shapes: Shapes) -> ModelConfig:
     """Returns the config that gives variables these shapes, by name without the scope.
 
-    Raises:
-        KeyError: If a variable is missing.
-        ValueError: If shapes contradict each other.
+    Raises `KeyError` if a variable is missing, and `ValueError` if shapes contradict each other.
     """
     (d_model,) = _get(shapes, "layer_0/ff/LayerNorm/gamma", rank=1)
     (d_inner,) = _get(shapes, "layer_0/ff/layer_1/bias", rank=1)
@@ -105,14 +103,8 @@ def _infer_tables(shapes: Shapes) -> tuple[list[tuple[int, ...]], int]:
     """Returns the shapes of the embedding tables, and `div_val`."""
     if "adaptive_embed/lookup_table" in shapes:
         return [_get(shapes, "adaptive_embed/lookup_table", rank=2)], 1
-    pattern = re.compile(r"adaptive_embed/cutoff_\d+/lookup_table")
-    n_tables = len(list(filter(pattern.fullmatch, shapes)))
-    if not n_tables:
-        raise KeyError("adaptive_embed/lookup_table")
-    tables = [
-        _get(shapes, f"adaptive_embed/cutoff_{index}/lookup_table", rank=2)
-        for index in range(n_tables)
-    ]
+    tables = _get_bins(shapes, "adaptive_embed", "lookup_table", rank=2)
+    n_tables = len(tables)
     widths = [width for _, width in tables]
     quotient = [widths[0] // max(widths[1], 1)] if n_tables > 1 else []
     # Widths are rounded down, so several values may fit; the quotient is the intended one.
@@ -126,22 +118,19 @@ def _list_bins(shapes: Shapes) -> list[int]:
     """Returns the number of tokens in each bin of the softmax."""
     if "adaptive_softmax/bias" in shapes:
         return list(_get(shapes, "adaptive_softmax/bias", rank=1))
-    pattern = re.compile(r"adaptive_softmax/cutoff_\d+/b")
-    n_bins = len(list(filter(pattern.fullmatch, shapes)))
+    return [size for (size,) in _get_bins(shapes, "adaptive_softmax", "b", rank=1)]
+
+
+def _get_bins(shapes: Shapes, scope: str, name: str, *, rank: int) -> list[tuple[int, ...]]:
+    """Returns the shape of a variable of each bin."""
+    n_bins = sum(bool(re.fullmatch(rf"{scope}/cutoff_\d+/{name}", found)) for found in shapes)
     if not n_bins:
-        raise KeyError("adaptive_softmax/bias")
-    return [
-        _get(shapes, f"adaptive_softmax/cutoff_{index}/b", rank=1)[0] for index in range(n_bins)
-    ]
+        raise KeyError(f"{scope}/{'bias' if name == 'b' else name}")
+    return [_get(shapes, f"{scope}/cutoff_{index}/{name}", rank=rank) for index in range(n_bins)]
 
 
 def _get(shapes: Shapes, name: str, *, rank: int) -> tuple[int, ...]:
-    """Returns the shape of a variable.
-
-    Raises:
-        KeyError: If it is missing.
-        ValueError: If it has another rank.
-    """
+    """Returns the shape of a variable, which must have so many axes."""
     if len(shapes[name]) != rank:
         raise ValueError(f"{SCOPE}{name} has the shape {list(shapes[name])}, not {rank} axes")
     return shapes[name]
