@@ -107,7 +107,7 @@ def import_run(options: flags.FlagValues) -> None:
         raise UserError(f"`{source}` has no split {missing[0]!r}; it has {available}")
     _describe_evaluation(config.evaluation, release, name)
     write_run(options.out, release, config, splits=splits, keep_optimizer=options.with_optimizer)
-    print(f"Wrote {options.out}: {_list_parts(release, splits, options)}.")
+    print(f"Wrote {options.out}, with records of {' and '.join(splits) or 'no split'}.")
     if "test" in splits:
         preset_flag = " --preset sota" if name else ""
         print("To evaluate it:")
@@ -177,14 +177,6 @@ def _describe_evaluation(config: EvalConfig, release: "Release", name: str | Non
     else:
         origin = "no preset has these sizes; --eval_mem_len and similar flags change this"
     print(f"  evaluated with {describe_evaluation(config)} ({origin})")
-
-
-def _list_parts(release: "Release", splits: tuple[str, ...], options: flags.FlagValues) -> str:
-    parts = ["weights"]
-    parts += ["the state of Adam"] * options.with_optimizer
-    parts += ["vocabulary"] * (release.vocabulary is not None)
-    parts += [f"records of {' and '.join(splits)}"] if splits else []
-    return ", ".join(parts)
 
 
 if __name__ == "__main__":

@@ -39,31 +39,17 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
-    define(
-        "source",
-        str,
-        None,
-        "Folder of a release, its folder model/, or a checkpoint such as model/model.ckpt-0.",
-        required=True,
-        is_path=True,
-    )
-    define(
-        "run",
-        str,
-        None,
-        "Folder of a run that was imported from it. [default: import the weights now]",
-        is_path=True,
-    )
+    text = "Folder of a release, its folder model/, or a checkpoint such as model/model.ckpt-0."
+    define("source", str, None, text, required=True, is_path=True)
+    text = "Folder of a run that was imported from it. [default: import the weights now]"
+    define("run", str, None, text, is_path=True)
     define("tgt_len", int, 8, "Segment length T.", lower_bound=1)
     define("mem_len", int, 12, "Memory length M; 0 for no memory.", lower_bound=0)
     define("same_length", bool, None, "Let every query see M + 1 keys. [default: compare both]")
-    define(
-        "clamp_len",
-        int,
-        None,
+    text = (
         "Distances beyond this count as equal to it; -1 for no limit. [default: half of --mem_len "
-        "with --same_length, otherwise -1]",
     )
+    define("clamp_len", int, None, text + "with --same_length, otherwise -1]")
     return options
 
 
@@ -98,26 +84,19 @@ def verify_release(options: flags.FlagValues) -> bool:
         more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""
         print(f"Weights that differ from the checkpoint: {', '.join(differing[:5])}{more}.\n")
     print("Largest differences, relative to the largest value of the term; ! marks disagreement:\n")
-    for line in verdict.format_table(checks):
+    for line in (*verdict.format_table(checks), "", *verdict.describe_verdict(checks)):
         print(line.rstrip())
-    print()
-    for line in verdict.describe_verdict(checks):
-        print(line)
     return verdict.find_first(checks) is None and not differing
 
 
 def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:
     """Returns the spans that the flags ask for."""
-    mem_len, clamp_len = options.mem_len, options.clamp_len
-    kinds = (False, True) if options.same_length is None else (options.same_length,)
-    return [
-        AttentionSpan(
-            mem_len,
-            same_length,
-            clamp_len if clamp_len is not None else max(1, mem_len // 2) if same_length else -1,
-        )
-        for same_length in kinds
-    ]
+    spans = []
+    for same_length in (False, True) if options.same_length is None else (options.same_length,):
+        clamp_len = max(1, options.mem_len // 2) if same_length else -1
+        clamp_len = clamp_len if options.clamp_len is None else options.clamp_len
+        spans.append(AttentionSpan(options.mem_len, same_length, clamp_len))
+    return spans
 
 
 def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":

@@ -7,6 +7,7 @@ seldom below 1e-3.
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -50,7 +51,8 @@ def compare_model(
     Returns:
         All checks in the order of the computation.
     """
-    text, checks = draw_text(model.config, tgt_len), []
+    text = draw_text(model.config, tgt_len)
+    checks: list[Check] = []
     for span in spans:
         memory = reference.make_empty_memory(model.config, BATCH_SIZE, span.mem_len)
         own_memory = model.initial_memory(BATCH_SIZE, span.mem_len)
@@ -58,14 +60,13 @@ def compare_model(
             ids = text[:, start : start + tgt_len]
             targets = text[:, start + 1 : start + tgt_len + 1]
             trace = reference.trace_segment(variables, model.config, ids, targets, memory, span)
-            comparison = _Comparison(model, variables, trace, span, segment)
+            comparison = _Comparison(model, variables, trace, span, segment, checks)
             if segment == 0:
                 comparison.compare_memory("the memory before the text", own_memory, memory)
             comparison.compare(ids, targets, memory)
             hidden, own_memory = model(ids, own_memory, span=span)
             found, name = model.nll(hidden, targets), "-log p(target)"
             comparison.check(None, END_TO_END, name, found, trace.nll, tolerance=WHOLE_TOLERANCE)
-            checks += comparison.checks
             memory = trace.new_memory
     return checks
 
@@ -86,20 +87,16 @@ def draw_text(config: ModelConfig, tgt_len: int = TGT_LEN, *, seed: int = 0) -> 
     return ids.astype(np.int32)
 
 
+@dataclass
 class _Comparison:
-    """The checks of one segment, whose trace is the reference's."""
+    """The comparison of one segment with the reference's trace of it."""
 
-    def __init__(
-        self,
-        model: TransformerXL,
-        variables: reference.Variables,
-        trace: SegmentTrace,
-        span: AttentionSpan,
-        segment: int,
-    ):
-        self.model, self.variables, self.trace = model, variables, trace
-        self.span, self.segment = span, segment
-        self.checks: list[Check] = []
+    model: TransformerXL
+    variables: reference.Variables
+    trace: SegmentTrace
+    span: AttentionSpan
+    segment: int
+    checks: list[Check]
 
     def check(
         self,
@@ -112,10 +109,7 @@ class _Comparison:
         scale: float = 0.0,
         tolerance: float = TOLERANCE,
     ) -> bool:
-        """Records a difference, and returns whether it is within the tolerance.
-
-        Values computed from larger ones need the `scale` of these.
-        """
+        """Records a difference, relative to a scale, and returns whether it is small."""
         difference = measure_difference(np.asarray(found), expected, scale=scale)
         agrees = difference <= tolerance
         place = (self.span, self.segment, layer, term, quantity)
@@ -150,22 +144,13 @@ class _Comparison:
         return _as_tensor(expected)
 
     def compare_layer(
-        self,
-        call: Callable[..., Any],
-        index: int,
-        hidden: Any,
-        memory: Any,
-        positions: Any,
-        content_bias: Any,
-        position_bias: Any,
-        mask: Any,
-        same_document: Any = None,
-        training: bool = False,
+        self, call: Callable[..., Any], index: int, hidden: Any, memory: Any, *others: Any, **_: Any
     ) -> Any:
         """Compares the terms of a layer, then the whole layer, and returns the reference's output.
 
         The arguments after `index` are those of `DecoderLayer`.
         """
+        positions, content_bias, position_bias, mask, _ = others
         trace, start = self.trace.layers[index], len(self.checks)
         check, tensors = functools.partial(self.check, index), LayerTrace(*map(_as_tensor, trace))
         layer = self.model.decoder_layers[index]
@@ -188,12 +173,11 @@ class _Comparison:
         found = attention.attend(tensors.weights, tensors.values)
         check("output", "the attention's output", found, trace.attended)
         self._compare_norm(index, "rel_attn", layer.attention_norm, trace.hidden + trace.attended)
-        found = layer.feed_forward(tensors.normed, training=training)
+        found = layer.feed_forward(tensors.normed, training=False)
         check("feed-forward", "the output of the feed-forward network", found, trace.changed)
         self._compare_norm(index, "ff", layer.feed_forward_norm, trace.normed + trace.changed)
         if all(check.agrees for check in self.checks[start:]):
-            states = (tensors.hidden, tensors.memory, positions, content_bias, position_bias)
-            found = call(*states, mask, same_document, training=training)
+            found = call(tensors.hidden, tensors.memory, *others, training=False)
             check("output", "the whole layer", found, trace.output, tolerance=WHOLE_TOLERANCE)
         return tensors.output
 
@@ -201,16 +185,16 @@ class _Comparison:
         """Compares queries, keys and values, of the memory and of the segment separately."""
         trace, mem_len = self.trace.layers[index], self.span.mem_len
         self.check(index, "content", "the queries", queries, trace.queries)
-        for term, name, found, expected in (
-            ("content", "keys", np.asarray(keys), trace.keys),
-            ("output", "values", np.asarray(values), trace.values),
+        for term, name, states in (
+            ("content", "keys", (np.asarray(keys), trace.keys)),
+            ("output", "values", (np.asarray(values), trace.values)),
         ):
-            of_segment = (found[:, mem_len:], expected[:, mem_len:])
+            of_segment = (array[:, mem_len:] for array in states)
             agrees = self.check(index, term, f"the {name} of the segment", *of_segment)
-            if mem_len:  # an error only in the memory is not in the kernel
-                of_memory = (found[:, :mem_len], expected[:, :mem_len])
-                fault = "memory" if agrees else term
-                self.check(index, fault, f"the {name} of the memory", *of_memory)
+            # An error only in the memory is not in the kernel.
+            of_memory = (array[:, :mem_len] for array in states)
+            fault = "memory" if agrees else term
+            self.check(index, fault, f"the {name} of the memory", *of_memory)
 
     def _compare_norm(self, index: int, part: str, norm: Any, states: np.ndarray) -> None:
         """Compares a LayerNorm on its input, and on small states, which its epsilon affects."""
@@ -248,8 +232,7 @@ class _Comparison:
 def measure_difference(found: np.ndarray, expected: np.ndarray, *, scale: float = 0.0) -> float:
     """Returns the largest difference, relative to the largest expected value or a larger scale.
 
-    It is infinite if the shapes differ or a value is not finite, and absolute if all expected
-    values are 0.
+    It is infinite if the shapes differ or a value is not finite.
 
     >>> measure_difference(np.array([1.0, 3.0]), np.array([1.0, 4.0]))
     0.25

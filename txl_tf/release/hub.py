@@ -63,6 +63,7 @@ _ONLY = {
     "adaptive": True,
     "ext_len": 0,
     "tie_word_embeddings": True,
+    "sample_softmax": -1,
 }
 
 
@@ -200,9 +201,6 @@ def _translate(settings: dict[str, Any]) -> HubConfig:
         if settings.get(name, only) != only:
             found = json.dumps(settings[name])
             raise UserError(f"`{name}` must be {json.dumps(only)}. Received: {found}")
-    n_samples = settings.get("sample_softmax", -1)
-    if type(n_samples) is not int or n_samples > 0:
-        raise UserError(f"`sample_softmax` must be -1. Received: {json.dumps(n_samples)}")
     fields = {name: settings.get(name, default) for name, default in _DEFAULTS.items()}
     model = ModelConfig(n_token=fields.pop("vocab_size"), **fields, proj_share_all_but_first=False)
     reading = {name: settings.get(name, default) for name, default in _READING_DEFAULTS.items()}

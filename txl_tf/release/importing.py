@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -95,7 +95,8 @@ def _read_data(
         return dataset, None, {}
     info_path = os.path.join(data_dir, "corpus-info.json")
     info = read_json(info_path) if tf.io.gfile.exists(info_path) else {}
-    _check_info(info_path, info, config)
+    if not isinstance(info, dict) or not isinstance(info.get("dataset", ""), str):
+        raise UserError(f"`{info_path}` must be an object with the name of a data set")
     name = dataset or info.get("dataset")
     json_path = os.path.join(data_dir, "vocabulary.json")
     if tf.io.gfile.exists(json_path):  # as `txl_tf.export_release` writes it
@@ -111,18 +112,6 @@ def _read_data(
     corpus = read_corpus(pickle_path, dataset=name)
     _check_vocabulary(pickle_path, corpus.vocabulary, config)
     return corpus.dataset or name, corpus.vocabulary, corpus.splits
-
-
-def _check_info(path: str, info: Any, config: ModelConfig) -> None:
-    """Checks that a `corpus-info.json` fits the model."""
-    if not isinstance(info, dict) or not isinstance(info.get("dataset", ""), str):
-        raise UserError(f"`{path}` must be an object with the name of a data set")
-    size = info.get("vocab_size", config.n_token)
-    if size != config.n_token:
-        raise UserError(
-            f"`{path}` states a vocabulary of {size!r} symbols, but the model has "
-            f"{config.n_token}: they do not belong together"
-        )
 
 
 def _check_vocabulary(path: str, vocabulary: Vocabulary | None, config: ModelConfig) -> None:

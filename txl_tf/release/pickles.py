@@ -34,6 +34,7 @@ _TYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", 
 _MAX_AXES = 8
 
 Names = Mapping[tuple[str, str], Any]
+Load = Callable[[Any], Any] | None
 
 
 class PickleError(UserError):
@@ -49,21 +50,13 @@ def read_pickle_file(path: str | os.PathLike[str], names: Names) -> Any:
         return read_pickle(file, names)
 
 
-def read_pickle(
-    file: BinaryIO, names: Names, load_persistent: Callable[[Any], Any] | None = None
-) -> Any:
-    """Reads a pickle of any protocol.
+def read_pickle(file: BinaryIO, names: Names, load_persistent: Load = None) -> Any:
+    """Returns the object in a pickle of any protocol; a `str` of Python 2 is `bytes`.
 
     Args:
         file: The pickle; nothing may follow it.
         names: What stands for each name that it may contain, by (module, name).
         load_persistent: Returns the external object with a given id.
-
-    Returns:
-        The object in the pickle. A `str` of Python 2 is `bytes`.
-
-    Raises:
-        PickleError: If the pickle is damaged, or asks for something that is not allowed.
     """
     size = file.seek(0, os.SEEK_END)
     if not size:
@@ -118,13 +111,7 @@ def _check_operations(file: BinaryIO) -> int:
 class _Unpickler(pickle.Unpickler):
     """Finds stand-ins for names; `size` is that of the pickle in bytes."""
 
-    def __init__(
-        self,
-        file: BinaryIO,
-        names: Names,
-        load_persistent: Callable[[Any], Any] | None,
-        size: int,
-    ) -> None:
+    def __init__(self, file: BinaryIO, names: Names, load_persistent: Load, size: int) -> None:
         super().__init__(file, encoding="bytes")
         self._names = {**names, **dict.fromkeys(_DICTS, self._make_dict)}
         self._names["_codecs", "encode"] = self._make_bytes
@@ -197,26 +184,19 @@ class Record:
 
 def _reconstruct_object(kind: Any, base: Any, state: Any) -> Record:
     """Stands for `copyreg._reconstructor(cls, object, None)`."""
-    if (
-        not isinstance(kind, type)
-        or not issubclass(kind, Record)
-        or (base, state) != (object, None)
-    ):
+    is_record = isinstance(kind, type) and issubclass(kind, Record)
+    if not is_record or (base, state) != (object, None):
         raise PickleError("an object has no class")
     return kind()
-
-
-def _make_empty_bytes() -> bytes:
-    return b""
 
 
 class ElementType:
     """Stands for `numpy.dtype`, as in `numpy.dtype("i8", False, True)`."""
 
-    dtype = np.dtype("i8")
-
     def __init__(self, kind: Any, *_: Any) -> None:
-        self.dtype = np.dtype(_check_type(decode_text(kind)))
+        if decode_text(kind) not in _TYPES:
+            raise PickleError("an array does not hold plain numbers")
+        self.dtype = np.dtype(decode_text(kind))
 
     def __setstate__(self, state: Any) -> None:
         """Takes the byte order; numbers have no other state."""
@@ -241,28 +221,18 @@ class Array:
         self.values = _view_array(data, element_type, shape, "F" if is_fortran else "C")
 
 
-def _check_type(kind: str) -> str:
-    if kind not in _TYPES:
-        raise PickleError("an array does not hold plain numbers")
-    return kind
-
-
 def _reconstruct_array(kind: Any, *_: Any) -> Array:
+    """Stands for `_reconstruct(numpy.ndarray, (0,), "b")`."""
     if kind is not Array:
         raise PickleError("an array is of an unknown class")
     return Array()
 
 
-def _make_filled_array(data: Any, element_type: Any, shape: Any, order: Any) -> Array:
-    """Stands for `_frombuffer` of protocol 5."""
+def _make_filled_array(*parts: Any) -> Array:
+    """Stands for `_frombuffer(data, type, shape, order)` of protocol 5."""
     array = Array()
-    array.values = _view_array(data, element_type, shape, order)
+    array.values = _view_array(*parts)
     return array
-
-
-def _make_number(element_type: Any, data: Any) -> int | float | bool:
-    """Stands for a NumPy scalar."""
-    return _view_array(data, element_type, (), "C").item()
 
 
 def _view_array(data: Any, element_type: Any, shape: Any, order: Any) -> np.ndarray:
@@ -298,18 +268,15 @@ def decode_text(text: Any) -> str:
 
 
 _DICTS = (("collections", "OrderedDict"), ("collections", "Counter"))
-_NUMPY = {"_reconstruct": _reconstruct_array, "scalar": _make_number}
 # The names that pickles of objects and of arrays of numbers need; `read_pickle` adds dicts.
 NAMES: dict[tuple[str, str], Any] = {
     **{(module, "object"): object for module in ("__builtin__", "builtins")},
-    **{(module, "bytes"): _make_empty_bytes for module in ("__builtin__", "builtins")},
+    **{(module, "bytes"): lambda: b"" for module in ("__builtin__", "builtins")},
     **{(module, "_reconstructor"): _reconstruct_object for module in ("copy_reg", "copyreg")},
     ("numpy", "dtype"): ElementType,
     ("numpy", "ndarray"): Array,
-    **{
-        (f"numpy.{core}.multiarray", name): stand_in
-        for core in ("core", "_core")
-        for name, stand_in in _NUMPY.items()
-    },
-    **{(f"numpy.{core}.numeric", "_frombuffer"): _make_filled_array for core in ("core", "_core")},
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct_array,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct_array,
+    ("numpy.core.numeric", "_frombuffer"): _make_filled_array,
+    ("numpy._core.numeric", "_frombuffer"): _make_filled_array,
 }

@@ -73,27 +73,23 @@ class Archive:
     def __init__(self, file: io.BufferedIOBase | Any, size: int) -> None:
         try:
             self._zip = zipfile.ZipFile(file)
-            members = {member.filename: member for member in self._zip.infolist()}
+            (pickled,) = (name for name in self._zip.namelist() if name.endswith("/data.pkl"))
         except Exception as error:  # zipfile does not document what a damaged directory raises
             raise PickleError(_OLDER) from error
-        folders = [name.split("/")[0] for name in members if name.count("/") == 1]
-        folders = [folder for folder in dict.fromkeys(folders) if f"{folder}/data.pkl" in members]
-        if len(folders) != 1:
-            raise PickleError(_OLDER)
-        self._members = {
-            name.removeprefix(f"{folders[0]}/"): member for name, member in members.items()
-        }
+        self._folder = pickled.removesuffix("data.pkl")
         self._bytes_left = size  # to read; members may overlap
         self._work_left = 4 * size  # tensors may be larger than their storages, or share one
         self._storages: dict[str, bytes] = {}
-        if "byteorder" in self._members and self.read("byteorder") != b"little":
+        has_order = f"{self._folder}byteorder" in self._zip.NameToInfo
+        if has_order and self.read("byteorder") != b"little":
             raise PickleError("its numbers are not little-endian")
 
     def read(self, name: str) -> bytes:
         """Returns the content of a member, by its name without the folder of all members."""
-        member = self._members.get(name)
-        if member is None:
-            raise PickleError(f"its member {name[:60]!a} is missing")
+        try:
+            member = self._zip.getinfo(f"{self._folder}{name}")
+        except KeyError as error:
+            raise PickleError(f"its member {name[:60]!a} is missing") from error
         self._bytes_left -= member.file_size
         is_stored = member.compress_type == zipfile.ZIP_STORED
         if not is_stored or member.compress_size != member.file_size or self._bytes_left < 0:

@@ -46,11 +46,6 @@ class Check(NamedTuple):
         """The layer and the term, in words."""
         return self.term if self.layer is None else f"layer {self.layer}, {self.term}"
 
-    @property
-    def hint(self) -> str:
-        """The usual mistakes in this term."""
-        return HINTS[self.term.rstrip("0123456789 ")]
-
 
 def find_first(checks: list[Check]) -> Check | None:
     """Returns the first check in the order of the computation that does not agree, if any."""
@@ -67,13 +62,9 @@ def describe_verdict(checks: list[Check]) -> Iterator[str]:
             f"({largest.place}: {largest.quantity})."
         )
         return
-    places = list(dict.fromkeys(check.place for check in checks if not check.agrees))
     yield f"They first differ at {first.place}: {first.quantity}, by {first.difference:.1e}"
     yield f"  in segment {first.segment}, {describe_attention_span(first.span)}."
-    yield f"  Usual causes: {first.hint}."
-    if len(places) > 1:
-        more = f" and {len(places) - 5} more places" if len(places) > 5 else ""
-        yield f"  They differ at: {'; '.join(places[:5])}{more}."
+    yield f"  Usual causes: {HINTS[first.term.rstrip('0123456789 ')]}."
 
 
 def describe_attention_span(span: AttentionSpan) -> str:
