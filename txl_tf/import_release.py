@@ -46,31 +46,18 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
-    define(
-        "source",
-        str,
-        None,
+    text = (
         "Folder of a release (with model/), its model folder, a checkpoint, or a folder of Hugging "
-        "Face transformers.",
-        is_path=True,
+        "Face transformers."
     )
-    define(
-        "download",
-        str,
-        None,
-        "Published model to download, instead of --source.",
-        choices=PUBLISHED_MODELS,
-    )
+    define("source", str, None, text, is_path=True)
+    text = "Published model to download, instead of --source."
+    define("download", str, None, text, choices=PUBLISHED_MODELS)
     define("raw_dir", str, "pretrained_xl", "Folder of the downloads.", is_path=True)
     define("out", str, None, "Run folder to make.", required=True, is_path=True)
     define("dataset", str, None, "Name of the data set. [default: the name in the source's data/]")
-    define(
-        "preset",
-        str,
-        None,
-        "Preset of the model. [default: the one with its sizes, if there is one]",
-        choices=presets.names(),
-    )
+    text = "Preset of the model. [default: the one with its sizes, if there is one]"
+    define("preset", str, None, text, choices=presets.names())
     define_second_name(options, "recipe", "preset")
     define("splits", list, ["valid", "test"], "Splits to make records of, if the source has them.")
     define("with_optimizer", bool, False, "Keep the state of Adam, so that training can continue.")

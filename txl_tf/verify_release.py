@@ -60,14 +60,11 @@ def verify_release(options: flags.FlagValues) -> bool:
     if options.run:
         check_run(options.run)
 
+    import numpy as np
     import tensorflow as tf
 
     from txl_tf.release import load_model, verdict
-    from txl_tf.release.checkpoint import (
-        find_release_checkpoint,
-        list_differing_weights,
-        read_weights,
-    )
+    from txl_tf.release.checkpoint import SCOPE, find_release_checkpoint, list_entries, read_weights
     from txl_tf.release.comparison import compare_model
     from txl_tf.release.infer import describe_config, infer_config
 
@@ -78,8 +75,10 @@ def verify_release(options: flags.FlagValues) -> bool:
     print(f"  {describe_config(config)};")
     print(f"  {'; '.join(map(verdict.describe_attention_span, spans))}.")
     model = load_run(options.run, config) if options.run else load_model(path, config)
-    checks = compare_model(model, read_weights(path), tgt_len=options.tgt_len, spans=spans)
-    differing = list_differing_weights(path, model)
+    variables = read_weights(path)
+    checks = compare_model(model, variables, tgt_len=options.tgt_len, spans=spans)
+    pairs = [(f"{SCOPE}{source}", target.numpy()) for source, target in list_entries(model)]
+    differing = [x for x, value in pairs if not np.array_equal(variables[x], value, equal_nan=True)]
     if differing:  # the drawn ids need not use all of them
         more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""
         print(f"Weights that differ from the checkpoint: {', '.join(differing[:5])}{more}.\n")

@@ -78,7 +78,7 @@ def test_slots_of_the_optimizer_are_no_weights(tmp_path):
     ("removed", "added", "message"),
     [
         ("r_w_bias", {}, r"transformer/r_w_bias is missing"),
-        ("r_w_bias", {"r_w_bias": (15,)}, r"transformer/r_w_bias has the shape \[15\], not 2 axes"),
+        ("r_w_bias", {"r_w_bias": (15,)}, r"its variables have other shapes: not enough values"),
         (
             "adaptive_embed/lookup_table",
             {

@@ -144,7 +144,7 @@ REFUSED = {
     "attributes that are a list": (b"cx\nC\n)\x81]b.", "the attributes of Box are not one dict"),
     "attributes of a list": (b"]}b.", DAMAGED),
     "no latin1": (call("_codecs.encode", b"\x8c\x01a\x8c\x05utf-8\x86"), "bytes are not written"),
-    "no pairs": (call("collections.OrderedDict", b"](K\x01K\x02e\x85"), "a dict is not made of"),
+    "no pairs": (call("collections.OrderedDict", b"](K\x01K\x02e\x85"), DAMAGED),
     "an object of no class": (call("copyreg._reconstructor", b"K\x01K\x02N\x87"), "an object has"),
     "no byte order": (TYPE + b"(K\x03U\x01=NNNtb.", "an array has an unknown byte order"),
     "a type of parts": (TYPE + b"(K\x03U\x01<)NNtb.", "an array does not hold plain numbers"),

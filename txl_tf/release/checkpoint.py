@@ -110,16 +110,6 @@ def load_model(path: str, config: ModelConfig) -> TransformerXL:
     return model
 
 
-def list_differing_weights(path: str, model: TransformerXL) -> list[str]:
-    """Returns the names of the weights in which a model differs from a checkpoint in any bit."""
-    with open_release_checkpoint(path) as reader:
-        return [
-            SCOPE + source
-            for source, target in list_entries(model)
-            if not np.array_equal(reader.get_tensor(SCOPE + source), target.numpy(), equal_nan=True)
-        ]
-
-
 def read_weight_shapes(reader: Any) -> dict[str, list[int]]:
     """Returns the shapes of all variables of an open checkpoint but the optimizer's state."""
     shapes = reader.get_variable_to_shape_map()

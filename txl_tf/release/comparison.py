@@ -37,19 +37,10 @@ def compare_model(
     tgt_len: int = TGT_LEN,
     spans: Sequence[AttentionSpan] = SPANS,
 ) -> list[Check]:
-    """Compares a model with the reference on segments with memory, once for each span.
+    """Compares a float32 model with the reference on segments with memory, once for each span.
 
     The model's own call runs, but each part is given the reference's inputs, and the next part
     continues with the reference's outputs. An error therefore shows only in its own term.
-
-    Args:
-        model: The model with the weights of the checkpoint, in float32.
-        variables: The variables of the checkpoint by name.
-        tgt_len: The segment length T.
-        spans: The attention spans.
-
-    Returns:
-        All checks in the order of the computation.
     """
     text = draw_text(model.config, tgt_len)
     checks: list[Check] = []
@@ -207,6 +198,7 @@ class _Comparison:
     def compare_softmax(self, targets: np.ndarray, hidden: Any) -> None:
         """Compares log p of all ids within their bins, of the bins, and of the targets."""
         log_probs = np.asarray(self.model.log_probs(hidden), np.float64)
+        nll = np.asarray(self.model.nll(hidden, targets))
         first, head = self.model.config.bins[0][1], self.trace.head
         expected_inside = (reference.log_softmax(head[..., :first]), *self.trace.bins)
         expected_bins = [_add_log_probs(head[..., :first]), *np.moveaxis(head[..., first:], -1, 0)]
@@ -221,12 +213,9 @@ class _Comparison:
             if index:  # relative to bin 0, as a wrong cluster changes the sum of all
                 expected = expected_bins[index] - expected_bins[0]
                 check(term, "log p(bin) - log p(bin 0)", of_bin - first_bin, expected)
-        nll = np.asarray(self.model.nll(hidden, targets))
-        for index, (low, high) in enumerate(self.model.config.bins):
             inside = (low <= targets) & (targets < high)
             if inside.any():
-                found, expected = nll[inside], self.trace.nll[inside]
-                check(f"{SOFTMAX} {index}", "-log p(target)", found, expected)
+                check(term, "-log p(target)", nll[inside], self.trace.nll[inside])
 
 
 def measure_difference(found: np.ndarray, expected: np.ndarray, *, scale: float = 0.0) -> float:

@@ -155,10 +155,7 @@ def read_hub_vocabulary(folder: str) -> Vocabulary | None:
     if not path.is_file():
         for name in _PICKLES:
             if Path(folder, name).is_file():
-                print(
-                    f"Ignored {name} in {folder}: a pickle can run code, so only {path.name} is "
-                    "read."
-                )
+                print(f"Ignored {name} in {folder}: pickles can run code. Add {path.name}.")
         return None
     settings = {}
     if Path(folder, _TOKENIZER_NAME).is_file():
@@ -213,19 +210,13 @@ def _translate(settings: dict[str, Any]) -> HubConfig:
 
 
 def _shares_projections(settings: dict[str, Any], model: ModelConfig) -> bool:
-    """Returns whether the softmax shares the embedding's projections for all bins but the first."""
+    """Returns whether the softmax shares the embedding's projections for all bins but the first.
+
+    Where it shares only some of them, the tensors do not fit the model.
+    """
     n_tail = len(model.cutoffs)
-    shares = settings.get("proj_share_all_but_first", True)
-    ties = settings.get("tie_projs", [False] + [bool(shares)] * n_tail)
-    if not any(map(model.has_embedding_projection, range(n_tail + 1))):
-        return False  # there are no projections
-    if not n_tail and ties == [True]:
-        return False  # a single bin always has the embedding's
-    for shared in (True, False):
-        if n_tail and ties == [False] + [shared] * n_tail:
-            return shared
-    rule = "[false, true, true, ...] or all false" if n_tail else "[true]"
-    raise UserError(
-        f"`tie_projs` must be {rule}, with an entry for each bin. "
-        f"Received: {json.dumps(ties)}, cutoffs={json.dumps(model.cutoffs)}"
-    )
+    ties = settings.get("tie_projs", [settings.get("proj_share_all_but_first", True)] * 2)
+    if type(ties) is not list:
+        raise UserError(f"`tie_projs` must be a list. Received: {json.dumps(ties)}")
+    has_projections = any(map(model.has_embedding_projection, range(n_tail + 1)))
+    return n_tail > 0 and has_projections and any(ties[1:])

@@ -134,13 +134,7 @@ class _Unpickler(pickle.Unpickler):
     def _make_dict(self, items: Any = ()) -> "_Dict":
         """Stands for OrderedDict and Counter, whose order all dicts have."""
         self._count(items)
-        pairs = list(items.items() if type(items) is dict else items)
-        for pair in pairs:
-            if type(pair) not in (list, tuple) or len(pair) != 2:
-                raise PickleError("a dict is not made of pairs")
-            if type(pair[0]) not in (str, bytes) or len(pair[0]) > MAX_KEY_LENGTH:
-                raise PickleError("a key is not a short string")
-        return _Dict(pairs)
+        return _Dict(items)
 
     def _make_bytes(self, text: Any, encoding: Any) -> "_Bytes":
         """Stands for `_codecs.encode(text, "latin1")`: bytes in a pickle for Python 2."""
