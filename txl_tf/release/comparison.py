@@ -197,17 +197,18 @@ class _Comparison:
 
     def compare_softmax(self, targets: np.ndarray, hidden: Any) -> None:
         """Compares log p of all ids within their bins, of the bins, and of the targets."""
+        add = functools.partial(np.logaddexp.reduce, axis=-1)
         log_probs = np.asarray(self.model.log_probs(hidden), np.float64)
         nll = np.asarray(self.model.nll(hidden, targets))
         first, head = self.model.config.bins[0][1], self.trace.head
         expected_inside = (reference.log_softmax(head[..., :first]), *self.trace.bins)
-        expected_bins = [_add_log_probs(head[..., :first]), *np.moveaxis(head[..., first:], -1, 0)]
+        expected_bins = [add(head[..., :first]), *np.moveaxis(head[..., first:], -1, 0)]
         scale = max(float(np.abs(part).max()) for part in expected_inside)
         check = functools.partial(self.check, None, scale=scale)
-        first_bin = _add_log_probs(log_probs[..., :first])
+        first_bin = add(log_probs[..., :first])
         for index, (low, high) in enumerate(self.model.config.bins):
             term, part = f"{SOFTMAX} {index}", log_probs[..., low:high]
-            of_bin = _add_log_probs(part)
+            of_bin = add(part)
             found = part - of_bin[..., None]
             check(term, "log p(id | bin)", found, expected_inside[index])
             if index:  # relative to bin 0, as a wrong cluster changes the sum of all
@@ -232,12 +233,6 @@ def measure_difference(found: np.ndarray, expected: np.ndarray, *, scale: float 
     difference = np.max(np.abs(found - expected), initial=0.0)
     scale = np.max(np.abs(expected), initial=scale) or 1.0
     return float(difference / scale) if np.isfinite(difference) else float("inf")
-
-
-def _add_log_probs(log_probs: np.ndarray) -> np.ndarray:
-    """Returns the log of the sum of probabilities over the last axis."""
-    largest = log_probs.max(axis=-1)
-    return largest + np.log(np.sum(np.exp(log_probs - largest[..., None]), axis=-1))
 
 
 def _as_tensor(array: np.ndarray) -> Any:

@@ -17,7 +17,12 @@ from txl_tf.runs.files import write_json, write_text
 
 def export_model(out: str, model: TransformerXL, *, step: int) -> str:
     """Writes a model to `model/` as a checkpoint of TensorFlow 1's Saver, and returns its path."""
-    _check_config(model.config)
+    epsilon = ModelConfig(n_token=model.config.n_token).layer_norm_epsilon
+    if model.config.layer_norm_epsilon != epsilon:
+        raise UserError(
+            f"`layer_norm_epsilon` must be {epsilon}, as the release has no flag for it. "
+            f"Received: layer_norm_epsilon={model.config.layer_norm_epsilon}"
+        )
     tensors = {
         SCOPE + entry.source: tf.convert_to_tensor(entry.target) for entry in list_entries(model)
     }
@@ -57,13 +62,3 @@ def export_data(out: str, vocabulary: Vocabulary, config: ModelConfig, dataset: 
     info = {"vocab_size": len(vocabulary), "cutoffs": cutoffs, "dataset": dataset}
     write_json(os.path.join(folder, "corpus-info.json"), info)
     write_json(os.path.join(folder, "vocabulary.json"), vocabulary.to_json())
-
-
-def _check_config(config: ModelConfig) -> None:
-    """Checks that the release's code computes the same function as the model."""
-    epsilon = ModelConfig(n_token=config.n_token).layer_norm_epsilon
-    if config.layer_norm_epsilon != epsilon:
-        raise UserError(
-            f"`layer_norm_epsilon` must be {epsilon}, as the release has no flag for it. "
-            f"Received: layer_norm_epsilon={config.layer_norm_epsilon}"
-        )

@@ -133,21 +133,22 @@ def _read_lanes(path: Path, n_lanes: int, n_token: int) -> tuple[np.ndarray, int
     """Returns the lanes of a file, (B, L) int32 with the last labels, and its batches."""
     if not path.is_file():
         raise RecordError(f"`{path}` is missing")
-    columns: dict[str, list[np.ndarray]] = {"inputs": [], "labels": []}
-    features = dict.fromkeys(columns, tf.io.RaggedFeature(tf.int64))
+    batches: list[np.ndarray] = []
+    last = np.zeros((n_lanes, 0), np.int32)
+    features = dict.fromkeys(("inputs", "labels"), tf.io.RaggedFeature(tf.int64))
     try:
         for examples in tf.data.TFRecordDataset(str(path)).batch(n_lanes):
             parsed = tf.io.parse_example(examples, features)
-            for name, values in columns.items():
-                values.append(parsed[name].to_tensor(-1).numpy().astype(np.int32))
-        inputs, labels = (np.concatenate(values, axis=1) for values in columns.values())
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, ValueError) as error:
-        n_batches = len(columns["labels"])
-        raise RecordError(f"`{path}` is damaged, after {n_batches} whole batches") from error
-    is_shifted = inputs.shape == labels.shape and (inputs[:, 1:] == labels[:, :-1]).all()
-    if len(inputs) != n_lanes or not is_shifted:
-        raise RecordError(f"`{path}` has no {n_lanes} lanes whose labels are the next inputs")
-    lanes = np.concatenate([inputs, labels[:, -1:]], axis=1)
-    if lanes.min() < 0 or lanes.max() >= n_token:
+            tensors = (parsed[name].to_tensor(-1) for name in features)
+            inputs, labels = (tensor.numpy().astype(np.int32) for tensor in tensors)
+            continues = np.array_equal(inputs[:, : last.shape[1]], last)
+            if not continues or not np.array_equal(inputs[:, 1:], labels[:, :-1]):
+                raise RecordError(f"`{path}` has no {n_lanes} lanes, each label the next input")
+            batches.append(inputs)
+            last = labels[:, -1:]
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        raise RecordError(f"`{path}` is damaged, after {len(batches)} whole batches") from error
+    lanes = np.concatenate([*batches, last], axis=1)
+    if lanes.size and (lanes.min() < 0 or lanes.max() >= n_token):
         raise RecordError(f"`{path}` has ids outside of the {n_token} symbols of the vocabulary")
-    return lanes, len(columns["labels"])
+    return lanes, len(batches)
