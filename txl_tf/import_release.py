@@ -19,14 +19,22 @@ from txl_tf.cli.flags import define_flag, define_second_name, reraise_as_flag_er
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import check_source
 from txl_tf.config import TRAINED_WITH, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.data.download import PublishedFile, fetch
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
     from txl_tf.release.importing import Release
     from txl_tf.runs.folder import RunConfig
 
-# The keys of `release.published.MODELS`, without importing TensorFlow.
-PUBLISHED_MODELS = ("tf_enwik8", "tf_text8", "tf_wt103", "tf_lm1b")
+SERVER = "http://curtis.ml.cmu.edu/datasets/pretrained_xl"
+# For each published model, the names that its folder has had on the server, and its checkpoint.
+PUBLISHED_MODELS = {
+    "tf_enwik8": (("tf_enwiki8", "tf_enwik8"), "model.ckpt-0"),
+    "tf_text8": (("tf_text8",), "model.ckpt-0"),
+    "tf_wt103": (("tf_wt103",), "model.ckpt-0"),
+    "tf_lm1b": (("tf_lm1b",), "model.ckpt-1191000"),
+}
+_SPAN_FIELDS = ("tgt_len", "mem_len", "same_length", "clamp_len")
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -38,47 +46,30 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
-    define(
-        "source",
-        str,
-        None,
+    text = (
         "Folder of a release (with model/), its model folder, a checkpoint, or a folder of Hugging "
-        "Face transformers.",
-        is_path=True,
+        "Face transformers."
     )
-    define(
-        "download",
-        str,
-        None,
-        "Published model to download, instead of --source.",
-        choices=PUBLISHED_MODELS,
-    )
+    define("source", str, None, text, is_path=True)
+    text = "Published model to download, instead of --source."
+    define("download", str, None, text, choices=PUBLISHED_MODELS)
     define("raw_dir", str, "pretrained_xl", "Folder of the downloads.", is_path=True)
     define("out", str, None, "Run folder to make.", required=True, is_path=True)
     define("dataset", str, None, "Name of the data set. [default: the name in the source's data/]")
-    define(
-        "preset",
-        str,
-        None,
-        "Preset of the model. [default: the one with its sizes, if there is one]",
-        choices=presets.names(),
-    )
+    text = "Preset of the model. [default: the one with its sizes, if there is one]"
+    define("preset", str, None, text, choices=presets.names())
     define_second_name(options, "recipe", "preset")
     define("splits", list, ["valid", "test"], "Splits to make records of, if the source has them.")
     define("with_optimizer", bool, False, "Keep the state of Adam, so that training can continue.")
-    define_config_flags(options, ModelConfig, TRAINED_WITH)
-    define_config_flags(options, TrainConfig)
-    define_config_flags(options, EvalConfig)
+    define_config_flags(options, EvalConfig, _SPAN_FIELDS)
+    others = {field.name for field in dataclasses.fields(EvalConfig)} - {*_SPAN_FIELDS}
+    for config, names in ((ModelConfig, TRAINED_WITH), (TrainConfig, None), (EvalConfig, others)):
+        define_config_flags(options, config, names, rare=True)
     return options
 
 
 def import_run(options: flags.FlagValues) -> None:
-    """Writes a run folder from the source, and prints its properties and the next command.
-
-    Raises:
-        flags.Error: If flags contradict each other.
-        UserError: If the source cannot be read, or the folder cannot be made.
-    """
+    """Writes a run folder from the source, and prints its properties and the next command."""
     if (options.source is None) == (options.download is None):
         raise flags.Error("pass either --source or --download")
     from txl_tf.data.temporary_folders import check_new_folder
@@ -86,8 +77,6 @@ def import_run(options: flags.FlagValues) -> None:
     check_new_folder(options.out)  # before reading, which may take minutes
     source = options.source
     if options.download:
-        from txl_tf.release.published import fetch_model
-
         source = str(fetch_model(options.download, Path(options.raw_dir)))
     check_source(source)
 
@@ -105,13 +94,32 @@ def import_run(options: flags.FlagValues) -> None:
         raise UserError(f"`{source}` has no split {missing[0]!r}; it has {available}")
     _describe_evaluation(config.evaluation, release, name)
     write_run(options.out, release, config, splits=splits, keep_optimizer=options.with_optimizer)
-    print(f"Wrote {options.out}: {_list_parts(release, splits, options)}.")
+    print(f"Wrote {options.out}, with records of {' and '.join(splits) or 'no split'}.")
     if "test" in splits:
         preset_flag = " --preset sota" if name else ""
         print("To evaluate it:")
         print(f"python -m txl_tf.evaluate --run {shlex.quote(options.out)}{preset_flag}")
     elif release.vocabulary is None:
         print("The source has no vocabulary: the run can process ids, but not text.")
+
+
+def list_files(name: str) -> tuple[str, ...]:
+    """Returns the paths of the files of a published model in its folder."""
+    checkpoint = PUBLISHED_MODELS[name][1]
+    parts = ("checkpoint", f"{checkpoint}.index", f"{checkpoint}.data-00000-of-00001")
+    return ("data/cache.pkl", "data/corpus-info.json", *(f"model/{part}" for part in parts))
+
+
+def fetch_model(name: str, raw_dir: Path, *, server: str = SERVER) -> Path:
+    """Downloads a published model to a folder in `raw_dir`, and returns it; old files are kept.
+
+    Their SHA-256 has not been published: it is recorded at the first download and compared later.
+    """
+    for path in list_files(name):
+        file = raw_dir / name / path
+        urls = tuple(f"{server}/{remote}/{path}" for remote in PUBLISHED_MODELS[name][0])
+        fetch(PublishedFile(file.name, urls), file.parent)
+    return raw_dir / name
 
 
 def _make_config(
@@ -134,22 +142,14 @@ def _make_config(
 
 
 def _describe_release(release: "Release") -> None:
-    config = release.model.config
+    from txl_tf.release.infer import describe_config
+
+    config, vocabulary = release.model.config, release.vocabulary
     print(f"{release.path}: {config.count_parameters():,} parameters, step {release.step:,}")
-    print(
-        f"  {config.n_layer} layers, d_model {config.d_model}, d_embed {config.d_embed}, "
-        f"{config.n_head} heads of {config.d_head}, d_inner {config.d_inner}, "
-        f"untie_r {str(config.untie_r).lower()}"
-    )
-    bins = f", cutoffs {', '.join(f'{cutoff:,}' for cutoff in config.cutoffs)}"
-    print(
-        f"  {config.n_token:,} tokens{bins if config.cutoffs else ''}, div_val {config.div_val}, "
-        f"proj_share_all_but_first {str(config.proj_share_all_but_first).lower()}, "
-        f"proj_same_dim {str(config.proj_same_dim).lower()}"
-    )
-    if release.vocabulary is not None:
+    print(f"  {describe_config(config)}")
+    if vocabulary is not None:
         sizes = "".join(f", {name} {len(ids):,}" for name, ids in release.splits.items())
-        print(f"  {release.dataset or 'unknown data set'}: {release.vocabulary.level}s{sizes}")
+        print(f"  {release.dataset or 'unknown data set'}: {vocabulary.level}s{sizes}")
 
 
 def _describe_evaluation(config: EvalConfig, release: "Release", name: str | None) -> None:
@@ -164,14 +164,6 @@ def _describe_evaluation(config: EvalConfig, release: "Release", name: str | Non
     else:
         origin = "no preset has these sizes; --eval_mem_len and similar flags change this"
     print(f"  evaluated with {describe_evaluation(config)} ({origin})")
-
-
-def _list_parts(release: "Release", splits: tuple[str, ...], options: flags.FlagValues) -> str:
-    parts = ["weights"]
-    parts += ["the state of Adam"] * options.with_optimizer
-    parts += ["vocabulary"] * (release.vocabulary is not None)
-    parts += [f"records of {' and '.join(splits)}"] if splits else []
-    return ", ".join(parts)
 
 
 if __name__ == "__main__":

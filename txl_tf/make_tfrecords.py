@@ -75,9 +75,9 @@ def make_records(options: flags.FlagValues) -> None:
         prepare(made)
         return
     runner = make_runner(options)
-    from txl_tf.apps.beam.prepare import PipelineSettings, prepare_with_workers
+    from txl_tf.apps.beam.records_pipeline import prepare_with_workers
 
-    prepare_with_workers(made, PipelineSettings(runner, options.temp_dir, options.piece_bytes))
+    prepare_with_workers(made, runner, temp_dir=options.temp_dir, piece_bytes=options.piece_bytes)
 
 
 def make_options(options: flags.FlagValues) -> PrepareOptions:

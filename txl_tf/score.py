@@ -105,7 +105,7 @@ def score_files(options: flags.FlagValues) -> None:
         return
     files = [file for name in options.files or ["-"] for file in _find_texts(name)]
 
-    from txl_tf.apps.file_scores import FileScorer, ScoredFile, load_model
+    from txl_tf.apps.file_scores import FileScorer, load_model
     from txl_tf.scoring.text_report import JsonLines, Table, TextBar
     from txl_tf.scoring.text_scores import TextTotals
 
@@ -117,8 +117,7 @@ def score_files(options: flags.FlagValues) -> None:
     with TextBar(_sum_sizes(files)) as bar:
         if isinstance(report, Table):
             print(report.format_head())
-        scored = map(ScoredFile, files)
-        for name, score in scorer.score(scored, watch=bar.watch, report=bar.show):
+        for name, score in scorer.score(files, watch=bar.watch, report=bar.show):
             total, n_texts = total + score, n_texts + 1
             print(report.format_text(name, score))
     print(report.format_total(n_texts, total))
@@ -128,19 +127,15 @@ def score_files(options: flags.FlagValues) -> None:
 def _score_with_workers(options: flags.FlagValues) -> None:
     """Scores texts with a pipeline, which writes the scores, and prints the total."""
     runner = make_runner(options)
-    from txl_tf.apps.beam.scoring import score_with_workers, write_total
-    from txl_tf.apps.file_scores import FileScorer, load_model
-    from txl_tf.scoring.text_report import JsonLines
+    from txl_tf.apps.beam.scores_pipeline import score_with_workers
 
-    settings = _make_settings(options)
-    # What is wrong with the model or the prefix is found here, not by all workers.
-    vocabulary = FileScorer(settings, load_model(settings)).vocabulary
-    n_texts, total = score_with_workers(
-        options.files, settings, runner, options.out, piece_bytes=options.piece_bytes
+    total, vocabulary = score_with_workers(
+        options.files,
+        _make_settings(options),
+        runner,
+        options.out,
+        piece_bytes=options.piece_bytes,
     )
-    line = JsonLines(options.by, vocabulary).format_total(n_texts, total)
-    write_total(options.out, line)
-    print(line)
     _warn(total, vocabulary)
 
 

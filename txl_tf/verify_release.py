@@ -39,99 +39,67 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     define = functools.partial(define_flag, options)
-    define(
-        "source",
-        str,
-        None,
-        "Folder of a release, its folder model/, or a checkpoint such as model/model.ckpt-0.",
-        required=True,
-        is_path=True,
-    )
-    define(
-        "run",
-        str,
-        None,
-        "Folder of a run that was imported from it. [default: import the weights now]",
-        is_path=True,
-    )
+    text = "Folder of a release, its folder model/, or a checkpoint such as model/model.ckpt-0."
+    define("source", str, None, text, required=True, is_path=True)
+    text = "Folder of a run that was imported from it. [default: import the weights now]"
+    define("run", str, None, text, is_path=True)
     define("tgt_len", int, 8, "Segment length T.", lower_bound=1)
     define("mem_len", int, 12, "Memory length M; 0 for no memory.", lower_bound=0)
     define("same_length", bool, None, "Let every query see M + 1 keys. [default: compare both]")
-    define(
-        "clamp_len",
-        int,
-        None,
+    text = (
         "Distances beyond this count as equal to it; -1 for no limit. [default: half of --mem_len "
-        "with --same_length, otherwise -1]",
     )
+    define("clamp_len", int, None, text + "with --same_length, otherwise -1]")
     return options
 
 
 def verify_release(options: flags.FlagValues) -> bool:
-    """Compares the model with the reference, prints the results, and returns whether they agree.
-
-    Raises:
-        UserError: If there is no checkpoint, it cannot be read, or the run has another model.
-    """
+    """Compares the model with the reference, prints the results, and returns whether they agree."""
     spans = list_spans(options)
     check_source(options.source)
     if options.run:
         check_run(options.run)
 
-    from txl_tf.release import load_model, verdict, verify
-    from txl_tf.release.checkpoint import find_release_checkpoint, list_differing_weights
-    from txl_tf.release.infer import infer_config
+    import numpy as np
+    import tensorflow as tf
 
+    from txl_tf.release import load_model, verdict
+    from txl_tf.release.checkpoint import SCOPE, find_release_checkpoint, list_entries, read_weights
+    from txl_tf.release.comparison import compare_model
+    from txl_tf.release.infer import describe_config, infer_config
+
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # it has only 10 bits
     path = find_release_checkpoint(options.source)
     config = infer_config(path)
-    shape = verify.extend_shape(config, verify.Shape(tgt_len=options.tgt_len))
     print(f"Comparing {options.run or 'the imported model'} with {path}:")
     print(f"  {describe_config(config)};")
-    print(f"  {shape.n_segments} segments of {shape.tgt_len} tokens in {shape.batch_size} rows;")
     print(f"  {'; '.join(map(verdict.describe_attention_span, spans))}.")
     model = load_run(options.run, config) if options.run else load_model(path, config)
-    variables = verify.CheckpointVariables(path)
-    checks = verify.compare_model(model, variables, shape=shape, spans=spans)
-    differing = list_differing_weights(path, model)
+    variables = read_weights(path)
+    checks = compare_model(model, variables, tgt_len=options.tgt_len, spans=spans)
+    pairs = [(f"{SCOPE}{source}", target.numpy()) for source, target in list_entries(model)]
+    differing = [x for x, value in pairs if not np.array_equal(variables[x], value, equal_nan=True)]
     if differing:  # the drawn ids need not use all of them
         more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""
         print(f"Weights that differ from the checkpoint: {', '.join(differing[:5])}{more}.\n")
     print("Largest differences, relative to the largest value of the term; ! marks disagreement:\n")
-    for line in verdict.format_table(checks):
+    for line in (*verdict.format_table(checks), "", *verdict.describe_verdict(checks)):
         print(line.rstrip())
-    print()
-    for line in verdict.describe_verdict(checks):
-        print(line)
     return verdict.find_first(checks) is None and not differing
 
 
 def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:
     """Returns the spans that the flags ask for."""
-    mem_len, clamp_len = options.mem_len, options.clamp_len
-    kinds = (False, True) if options.same_length is None else (options.same_length,)
-    return [
-        AttentionSpan(
-            mem_len,
-            same_length,
-            clamp_len if clamp_len is not None else max(1, mem_len // 2) if same_length else -1,
-        )
-        for same_length in kinds
-    ]
-
-
-def describe_config(config: ModelConfig) -> str:
-    """Returns the fields of a config that shape the weights, on one line."""
-    fields = config.to_json() | {"cutoffs": ",".join(map(str, config.cutoffs))}
-    shown = {name: fields[name] for name in fields if name not in SHAPELESS and fields[name] != ""}
-    return " ".join(f"{name}={value}" for name, value in shown.items())
+    spans = []
+    for same_length in (False, True) if options.same_length is None else (options.same_length,):
+        clamp_len = max(1, options.mem_len // 2) if same_length else -1
+        clamp_len = clamp_len if options.clamp_len is None else options.clamp_len
+        spans.append(AttentionSpan(options.mem_len, same_length, clamp_len))
+    return spans
 
 
 def load_run(model_dir: str, config: ModelConfig) -> "TransformerXL":
-    """Returns the model of a run, with the weights of its newest checkpoint.
-
-    Raises:
-        UserError: If the folder holds no run or no checkpoint, or the run has another model.
-    """
+    """Returns the model of a run, with the weights of its newest checkpoint."""
     from txl_tf.architecture import check_transformer
     from txl_tf.model import TransformerXL
     from txl_tf.runs.checkpoint_files import find_checkpoint

@@ -4,13 +4,7 @@ import itertools
 
 import pytest
 
-from txl_tf.apps.beam.file_ranges import (
-    describe_file,
-    divide_files,
-    find_range,
-    restore_file,
-    resume_documents,
-)
+from txl_tf.apps.beam.file_ranges import divide_files, find_range, resume_documents
 from txl_tf.data.text.documents import RULES, DocumentFinder
 from txl_tf.data.text.text_files import TextError, TextFile, TextSource
 
@@ -98,8 +92,3 @@ def test_an_error_in_a_range_names_the_line_of_the_file(tmp_path):
     assert [file.start for file in ranges] == [0, 4, 6, 10]
     with pytest.raises(TextError, match=r"line 5, byte offset 8: byte 0xff"):
         list(TextSource((ranges[2],), "char").iterate_chunks())
-
-
-def test_a_file_can_be_described(tmp_path):
-    for file in (TextFile(tmp_path, "b", 3, 5, True), TextFile("gs://a/b")):
-        assert restore_file(describe_file(file)) == file

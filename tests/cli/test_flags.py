@@ -9,8 +9,6 @@ from places import ROOT
 
 from txl_tf.cli.flags import define_flag, define_second_name, format_help, parse_flags
 from txl_tf.cli.train_flags import define_flags
-from txl_tf.import_release import PUBLISHED_MODELS
-from txl_tf.release.published import MODELS
 
 
 def read(*arguments, kind=str, default=None, **rules):
@@ -135,7 +133,3 @@ def test_help_needs_no_docstrings():
     options = define_flags()
     missing = [name for name in options if not helps.get(name, "").startswith(options[name].help)]
     assert not missing
-
-
-def test_the_models_that_can_be_downloaded_are_those_that_were_published():
-    assert tuple(MODELS) == PUBLISHED_MODELS

@@ -20,9 +20,9 @@ from apache_beam.io.localfilesystem import LocalFileSystem
 
 from data_prep import make_tfrecords
 from txl_tf import score
-from txl_tf.apps.beam.prepare import PipelineSettings
 from txl_tf.apps.beam.runner import Runner
 from txl_tf.data.records.writing import write_records
+from txl_tf.errors import UserError
 
 TWO = ("direct_num_workers=2",)
 THREADS = (*TWO, "direct_running_mode=multi_threading")
@@ -52,14 +52,17 @@ class BucketFileSystem(LocalFileSystem):
             raise OSError(f"{existing} exist")  # as on HDFS
         super().rename(*(list(map(strip, n)) for n in (source_file_names, destination_file_names)))
 
+    def split(self, path):
+        return tuple(path.rsplit("/", 1))
+
+    def mkdirs(self, path):
+        super().mkdirs(strip(path))
+
     def exists(self, path):
         return super().exists(strip(path))
 
     def size(self, path):
         return super().size(strip(path))
-
-    def last_updated(self, path):
-        return super().last_updated(strip(path))
 
     def delete(self, paths):
         for path in map(strip, paths):
@@ -111,11 +114,8 @@ def read_folder(folder):
 @pytest.fixture
 def small_shards(monkeypatch):
     """Records of 7 tokens, 29 of them in a shard."""
-    sizes = {"tokens_per_record": 7, "tokens_per_shard": 203}
-    for name, size in sizes.items():
+    for name, size in (("tokens_per_record", 7), ("tokens_per_shard", 203)):
         monkeypatch.setitem(write_records.__kwdefaults__, name, size)
-    defaults = dict(zip(("temp_dir", "piece_bytes", *sizes), (None, PIECE, 7, 203), strict=True))
-    monkeypatch.setattr(PipelineSettings.__init__, "__defaults__", tuple(defaults.values()))
 
 
 @pytest.mark.usefixtures("small_shards")
@@ -141,7 +141,7 @@ def test_a_pipeline_makes_the_same_files(tmp_path, flags, options, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert read_folder(tmp_path / "two") == read_folder(tmp_path / "one")  # nothing else is left
     assert len(list((tmp_path / "two").glob("train-*.tfrecords"))) > 1
-    kept = [line for line in lines if " tasks on " not in line and "Wrote" not in line]
+    kept = [line for line in lines if "Wrote" not in line]
     assert kept == [line for line in expected_lines if "Wrote" not in line]
     assert prepare(tmp_path, flags, "two", options=options) == 0
     assert "nothing to do" in capsys.readouterr().out
@@ -174,41 +174,29 @@ def test_wrong_texts_have_the_same_message(tmp_path, capsys):
     assert re.search(r"`.*b\.txt`, line 74, byte offset \d+: byte 0xff", found)
 
 
-@pytest.mark.usefixtures("small_shards")
-def test_what_is_done_is_not_done_again(tmp_path, monkeypatch, capsys):
-    from txl_tf.apps.beam.encoding import AssemblyStage, EncodingStage
-
-    flags = [*write_texts(tmp_path), "--level=word", "--unknown=<unk>"]
-    assert prepare(tmp_path, flags, "one") == 0
-    assert prepare(tmp_path, [flags[0], "--level=byte"], "two") == 0  # an older data set
+@pytest.mark.parametrize("options", [(), PROCESSES])
+def test_a_failed_pipeline_keeps_the_older_data_set(tmp_path, options, capfd):
+    (tmp_path / "a.txt").write_text("a b c\n" * 41)
+    flags = [f"--train={tmp_path}/a.txt", "--level=char"]
+    assert prepare(tmp_path, flags, "two") == 0
     older = read_folder(tmp_path / "two")
-    flags += ["--overwrite"]
-    with monkeypatch.context() as patch:
-        patch.setattr(EncodingStage, "run", fail_at(EncodingStage.run, 5))
-        assert prepare(tmp_path, flags, "two", options=()) == 1
-    with monkeypatch.context() as patch:
-        patch.setattr(AssemblyStage, "run", fail_at(AssemblyStage.run, 1))
-        assert prepare(tmp_path, flags, "two", options=()) == 1
-    error = capsys.readouterr().err
-    assert "the pipeline failed on DirectRunner: " in error
-    assert "no space. What is done is kept" in error
-    kept = {name: (tmp_path / "two" / name).read_bytes() for name in older}
-    assert kept == older
-    assert prepare(tmp_path, flags, "two", options=()) == 0
-    out = capsys.readouterr().out
-    assert "counted: " not in out
-    assert "encoded: " not in out
-    assert "assembled: " in out
-    assert read_folder(tmp_path / "two") == read_folder(tmp_path / "one")
+    (tmp_path / "b.txt").write_bytes(b"a b c d\n" * 73 + b"\xff\n")
+    capfd.readouterr()
+    flags = [f"--train={tmp_path}/[ab].txt", "--level=char", "--overwrite"]
+    assert prepare(tmp_path, flags, "two", options=options) == 1
+    *others, line = capfd.readouterr().err.splitlines()
+    assert not others or options == PROCESSES  # which write tracebacks themselves
+    assert re.search(r"b\.txt`, line 74, byte offset \d+: byte 0xff", line)
+    assert read_folder(tmp_path / "two") == older  # nothing else is left
 
 
-def fail_at(run, last):
-    def fail(self, index, task):
-        if index >= last:
-            raise OSError("no space")
-        return run(self, index, task)
+def test_an_error_in_a_worker_is_explained_in_one_line(tmp_path):
+    def fail(element):
+        raise OSError("disk full")
 
-    return fail
+    line = "^the pipeline failed on DirectRunner: OSError: disk full$"
+    with pytest.raises(UserError, match=line):
+        Runner().run(lambda start: start | beam.Create([3]) | beam.Map(fail), str(tmp_path))
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +261,8 @@ def test_a_line_that_cannot_be_encoded_is_named(scored, tmp_path, capsys):
     assert "line 32, byte offset 252" in expected
 
 
-def test_prism_is_not_downloaded(caplog):
+def test_prism_is_not_downloaded(tmp_path, caplog):
     with caplog.at_level("INFO"):
-        Runner().run(lambda pipeline: pipeline | beam.Create([3]) | beam.Map(print))
+        found = Runner().run(lambda pipeline: pipeline | beam.Create([3, 5]), str(tmp_path))
+    assert sorted(found) == [3, 5]
     assert not [record for record in caplog.records if "rism" in record.getMessage()]

@@ -18,7 +18,7 @@ from tables import slow_after
 
 from txl_tf.errors import UserError
 from txl_tf.release import load_hub_model
-from txl_tf.release.hub_weights import list_weights
+from txl_tf.release.hub import list_weights
 
 FOLDER = GOLDEN / "hub" / "word"
 LENGTH, N_SEGMENTS = 3, 4

@@ -105,11 +105,6 @@ def test_without_ties_the_setting_of_the_release_decides(tmp_path):
         ({"pre_lnorm": True}, r"`pre_lnorm` must be false\. Received: true$"),
         ({"tie_word_embeddings": False}, r"`tie_word_embeddings` must be true\. Received: false$"),
         ({"sample_softmax": "7"}, r"`sample_softmax` must be -1\. Received: \"7\"$"),
-        (
-            {"tie_projs": [False, True, False]},
-            r"`tie_projs` must be \[false, true, true, \.\.\.\] or all false, with an entry for "
-            r"each bin\. Received: \[false, true, false\], cutoffs=\[5, 11\]$",
-        ),
         ({"tie_projs": None}, r"`tie_projs` must be .*Received: null"),
         ({"mem_len": 0}, r"`mem_len` must be positive with `same_length` and `counts_self`"),
         ({"clamp_len": "5"}, r"`clamp_len` must be an integer"),
@@ -125,7 +120,9 @@ def test_a_config_that_cannot_be_expressed_is_one_line(changes, message, tmp_pat
 @pytest.mark.parametrize("text", ["{", "[]", "\xff", '{"a":' * 100_000])
 def test_a_config_that_is_no_object_is_one_line(text, tmp_path):
     (tmp_path / "config.json").write_text(text, "latin1")
-    with pytest.raises(UserError, match=r"config.json` cannot be read: ") as error:
+    with pytest.raises(
+        UserError, match=r"config.json` (is not valid JSON|must be an object)"
+    ) as error:
         read_hub_config(str(tmp_path))
     get_line(error)
 
@@ -177,7 +174,7 @@ def test_a_pickled_vocabulary_is_not_read_and_that_is_said(tmp_path, capsys):
     (tmp_path / "vocab.pkl").write_bytes(b"")
     folder = write_config(tmp_path, SMALL)
     assert read_hub_vocabulary(folder) is None
-    said = f"Ignored vocab.pkl in {folder}: a pickle can run code, so only vocab.txt is read.\n"
+    said = f"Ignored vocab.pkl in {folder}: pickles can run code. Add vocab.txt.\n"
     assert capsys.readouterr().out == said
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from txl_tf.errors import UserError
-from txl_tf.release.published import fetch_model, list_files
+from txl_tf.import_release import fetch_model, list_files
 
 
 def put(serve, name, folder, *, without=()):
@@ -37,8 +37,3 @@ def test_a_file_that_the_server_lacks_is_named(serve, tmp_path):
     url = put(serve, "tf_text8", "tf_text8", without=("data/cache.pkl",))
     with pytest.raises(UserError, match=r"`cache.pkl` could not be downloaded: .*404"):
         fetch_model("tf_text8", tmp_path, server=url)
-
-
-def test_an_unknown_model_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"Unknown model 'tf_wt2'. Published: tf_enwik8, tf_text8"):
-        fetch_model("tf_wt2", tmp_path)

@@ -100,7 +100,7 @@ DAMAGE = {
     "is missing": lambda source: (source / "tfrecords" / FILE).unlink(),
     "lists 7 batches": lambda source: edit_listing(source, num_batch=7),
     "does not list records": lambda source: edit_listing(source, num_batch=None),
-    "does not continue the batch before it": mix_lanes,
+    "has no 2 lanes, each label": mix_lanes,
     "does not describe a corpus": lambda source: (source / "corpus-info.json").write_text("[]"),
     "have no cache.pkl": lambda source: (source / "cache.pkl").unlink(),
     "ids outside of the 997 symbols": lambda source: shutil.copy(

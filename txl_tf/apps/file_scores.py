@@ -1,7 +1,7 @@
 """The scores of the texts in files, with a run or a SavedModel."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 
 from txl_tf.apps.beam.file_ranges import resume_documents
@@ -76,19 +76,6 @@ class ScoringSettings:
         return DocumentFinder(self.documents)
 
 
-@dataclass(frozen=True)
-class ScoredFile:
-    """A file to score, or a range of it that begins and ends where a text begins.
-
-    Args:
-        file: The file.
-        n_before: The number of texts in it that begin before the range.
-    """
-
-    file: TextFile
-    n_before: int = field(default=0)
-
-
 def load_model(settings: ScoringSettings) -> LanguageModel | ServedScorer:
     """Loads the model, which any number of `FileScorer` may share.
 
@@ -130,7 +117,7 @@ class FileScorer:
 
     def score(
         self,
-        files: Iterable[ScoredFile],
+        files: Iterable[TextFile],
         *,
         watch: Watch = iter,
         report: Callable[[int], object] = lambda n_ids: None,
@@ -138,7 +125,7 @@ class FileScorer:
         """Yields the name and the score of each text, in order.
 
         Args:
-            files: The files.
+            files: The files, or ranges that begin and end where a text begins.
             watch: Called with the chunks of each file, which it passes on.
             report: As in `score_texts`.
 
@@ -157,19 +144,19 @@ class FileScorer:
         )
 
     def _make_streams(
-        self, files: Iterable[ScoredFile], watch: Watch
+        self, files: Iterable[TextFile], watch: Watch
     ) -> Iterable[Iterable[TextChunk]]:
         """Returns the streams of texts, through each of which memory is carried."""
 
         def read_files() -> Iterator[Iterator[TextChunk]]:
-            for scored in files:
+            for file in files:
                 finder = self._settings.make_finder()
                 if finder is not None:
-                    resume_documents(finder, scored.file)
+                    resume_documents(finder, file)
                 errors = self._settings.encoding_errors
                 parse = tokenize_wikitext_bytes if self._settings.tokenize_wikitext else None
-                source = TextSource((scored.file,), self.vocabulary.level, errors, parse)
-                yield watch(read_file(source, self.vocabulary, finder, n_before=scored.n_before))
+                source = TextSource((file,), self.vocabulary.level, errors, parse)
+                yield watch(read_file(source, self.vocabulary, finder))
 
         if self._settings.carry_memory:
             return [chain.from_iterable(read_files())]

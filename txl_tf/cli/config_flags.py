@@ -32,17 +32,19 @@ def define_config_flags(
     prefix: str | None = None,
     otherwise: str | None = None,
     section: str = "Flags",
+    rare: bool = False,
 ) -> None:
     """Defines a flag for each field of a config, or for those in `names`.
 
     `otherwise` describes the value of a flag that is not given, if it is not the field's default.
+    With `rare`, only `--helpfull` lists the flags.
     """
     for field in dataclasses.fields(config):
         flag = name_flags(config, prefix).get(field.name)
         if flag is None or (names is not None and field.name not in names):
             continue
         note = _EVAL_NOTE if otherwise is None and flag != field.name else otherwise
-        rules: dict[str, Any] = {"section": section}
+        rules: dict[str, Any] = {"section": section} | ({"rare": True} if rare else {})
         if note is not None:
             rules |= {"default": None, "after": f" [default: {note}]"}
         define_field_flag(options, flag, field, **rules)

@@ -30,26 +30,14 @@ def define_pipeline_flags(options: flags.FlagValues) -> None:
 
 
 def check_pipeline_flags(options: flags.FlagValues, others: Collection[str] = ()) -> None:
-    """Checks that flags of pipelines are given only with a runner.
-
-    Args:
-        options: The flags.
-        others: More flags that need a runner.
-
-    Raises:
-        flags.Error: If one is given without.
-    """
+    """Checks that flags of pipelines, and `others`, are given only with a runner."""
     for name in (*_NAMES, *others):
         if options[name].present and not options.runner:
             raise flags.Error(f"--{name} needs --runner")
 
 
 def make_runner(options: flags.FlagValues) -> "Runner":
-    """Returns the runner that the flags describe.
-
-    Raises:
-        UserError: If Beam is not installed.
-    """
+    """Returns the runner that the flags describe."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)  # Beam warns of clients of storages that are not installed
     try:

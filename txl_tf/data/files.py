@@ -20,7 +20,7 @@ _answered: set[str] = set()  # the storages that have answered, such as "gs://bu
 
 
 class Storage(Protocol):
-    """Reads files at addresses in place of TensorFlow; see `use_storage`."""
+    """Reads and writes files at addresses in place of TensorFlow; see `use_storage`."""
 
     def open(self, path: str) -> BinaryIO:
         """Opens a file for reading, without unpacking it."""
@@ -31,13 +31,19 @@ class Storage(Protocol):
     def find(self, pattern: str) -> list[str]:
         """Returns the addresses of the files that match a pattern, in the order of their names."""
 
+    def upload(self, source: Path, path: str) -> None:
+        """Copies a local file to an address; an older file there is replaced."""
+
+    def remove(self, path: str) -> None:
+        """Removes a file."""
+
 
 _storage: Storage | None = None
 
 
 @contextlib.contextmanager
 def use_storage(storage: Storage) -> Iterator[None]:
-    """Lets another library read the files at addresses; texts may then be at addresses, too."""
+    """Lets another library read and write files at addresses; texts may then lie there, too."""
     global _storage
     before, _storage = _storage, storage
     try:
@@ -189,6 +195,8 @@ def remove_file(path: str) -> None:
     """Removes a file if it exists."""
     if not is_remote(path):
         Path(path).unlink(missing_ok=True)
+    elif _storage is not None:
+        _storage.remove(path)
     elif exists(path):
         with access_path(path):
             _import_gfile().remove(path)
@@ -196,6 +204,10 @@ def remove_file(path: str) -> None:
 
 def upload_files(source: Path, folder: str, names: Iterable[str]) -> None:
     """Copies files into a remote folder, in order."""
+    if _storage is not None:
+        for name in names:
+            _storage.upload(source / name, join_path(folder, name))
+        return
     make_folder(folder)
     with access_path(folder):
         for name in names:

@@ -24,12 +24,7 @@ _OPTIMIZER_STATE = re.compile(r".*/Adam(_1)?$|beta[12]_power$|global_step$")
 
 
 class Entry(NamedTuple):
-    """A weight of the model and its name in the release.
-
-    Args:
-        source: The name in the checkpoint, without `transformer/`.
-        target: The variable of the model.
-    """
+    """A weight of the model and its name in the release, without `transformer/`."""
 
     source: str
     target: Any
@@ -115,20 +110,16 @@ def load_model(path: str, config: ModelConfig) -> TransformerXL:
     return model
 
 
-def list_differing_weights(path: str, model: TransformerXL) -> list[str]:
-    """Returns the names of the weights in which a model differs from a checkpoint in any bit."""
-    with open_release_checkpoint(path) as reader:
-        return [
-            SCOPE + source
-            for source, target in list_entries(model)
-            if not np.array_equal(reader.get_tensor(SCOPE + source), target.numpy(), equal_nan=True)
-        ]
-
-
 def read_weight_shapes(reader: Any) -> dict[str, list[int]]:
     """Returns the shapes of all variables of an open checkpoint but the optimizer's state."""
     shapes = reader.get_variable_to_shape_map()
     return {name: shape for name, shape in shapes.items() if not _OPTIMIZER_STATE.match(name)}
+
+
+def read_weights(path: str) -> dict[str, np.ndarray]:
+    """Returns all variables of a checkpoint by name, but the optimizer's state."""
+    with open_release_checkpoint(path) as reader:
+        return {name: reader.get_tensor(name) for name in read_weight_shapes(reader)}
 
 
 def read_global_step(path: str) -> int:
@@ -136,22 +127,18 @@ def read_global_step(path: str) -> int:
     with open_release_checkpoint(path) as reader:
         if reader.get_variable_to_shape_map().get(GLOBAL_STEP) == []:
             return int(reader.get_tensor(GLOBAL_STEP))
-    return _parse_step(path, default=0)
+    return _parse_step(path)
 
 
-def _parse_step(name: str, *, default: int) -> int:
-    """Returns the step in the name of a checkpoint, model.ckpt-STEP."""
+def _parse_step(name: str) -> int:
+    """Returns the step in the name of a checkpoint, model.ckpt-STEP; 0 if there is none."""
     step = re.search(r"-(\d+)$", name)
-    return int(step[1]) if step else default
+    return int(step[1]) if step else 0
 
 
 @contextlib.contextmanager
 def open_release_checkpoint(path: str) -> Iterator[Any]:
-    """Opens a checkpoint of format V1 or V2, to read tensors by name.
-
-    Raises:
-        UserError: If it cannot be read, now or while it is open.
-    """
+    """Opens a checkpoint, to read tensors by name; a damaged one is a `UserError`."""
     with explain_errors(f"No TensorFlow checkpoint can be read at {path}", *_UNREADABLE):
         yield tf.train.load_checkpoint(path)
 
@@ -170,19 +157,16 @@ def find_release_checkpoint(source: str) -> str:
         UserError: If there is no checkpoint.
     """
     check_address(source)
-    source = source.removesuffix(".index")
-    if _is_checkpoint(source):
-        return source
+    path = source.removesuffix(".index")
+    if tf.io.gfile.exists(f"{path}.index"):
+        return path
     for folder in (os.path.join(source, "model"), source):
-        if not tf.io.gfile.isdir(folder):
-            continue
-        named = _read_checkpoint_file(folder)
-        if named:
-            return named
-        names = {name.removesuffix(".index") for name in tf.io.gfile.listdir(folder)}
-        for name in sorted(names, key=lambda name: (_parse_step(name, default=-1), name))[::-1]:
-            if _is_checkpoint(os.path.join(folder, name)):
-                return os.path.join(folder, name)
+        files = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+        found = {name.removesuffix(".index") for name in files if name.endswith(".index")}
+        if found:
+            named = _read_checkpoint_file(os.path.join(folder, "checkpoint"))
+            newest = max(found, key=lambda name: (_parse_step(name), name))
+            return os.path.join(folder, named if named in found else newest)
     if not tf.io.gfile.exists(source):
         raise UserError(f"`{source}` does not exist")
     raise UserError(
@@ -191,30 +175,13 @@ def find_release_checkpoint(source: str) -> str:
     )
 
 
-def _read_checkpoint_file(folder: str) -> str | None:
-    """Returns the checkpoint that the file `checkpoint` names, if it is in the folder."""
-    path = os.path.join(folder, "checkpoint")
+def _read_checkpoint_file(path: str) -> str:
+    """Returns the name of the checkpoint in a file `checkpoint`; its folder may have moved."""
     if not tf.io.gfile.exists(path):
-        return None
+        return ""
     with tf.io.gfile.GFile(path, "rb") as file:
         found = re.search(rb'^model_checkpoint_path: "([^"\n]+)"', file.read(), re.MULTILINE)
-    # Only the name of the path counts, because folders are moved.
-    name = os.path.basename(found[1].decode("utf-8", "replace")) if found else ""
-    prefix = os.path.join(folder, name)
-    return prefix if name and _is_checkpoint(prefix) else None
-
-
-def _is_checkpoint(path: str) -> bool:
-    """Returns whether a path is a checkpoint: of format V2, or a single file of format V1."""
-    if tf.io.gfile.exists(f"{path}.index"):
-        return True
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-        return False
-    try:
-        with open_release_checkpoint(path) as reader:
-            return bool(reader.get_variable_to_shape_map())
-    except UserError:
-        return False
+    return os.path.basename(found[1].decode("utf-8", "replace")) if found else ""
 
 
 def escape_name(name: str) -> str:
@@ -225,16 +192,7 @@ def escape_name(name: str) -> str:
 def check_shapes(
     path: str, needed: Mapping[str, list[int]], found: Mapping[str, list[int]]
 ) -> None:
-    """Checks that the saved weights are exactly those of a model.
-
-    Args:
-        path: The path that the message names.
-        needed: The shape of each weight of the model, by its saved name.
-        found: The shape of each saved weight.
-
-    Raises:
-        UserError: If a weight is missing, is not in the model or has another shape. All are named.
-    """
+    """Checks that the saved weights, by name, are exactly those that a model needs."""
     faults = [f"{name} is missing" for name in sorted(needed.keys() - found.keys())]
     for name in sorted(found.keys() - needed.keys()):
         faults.append(f"{escape_name(name)} {found[name]} has no place in the model")

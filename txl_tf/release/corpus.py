@@ -86,22 +86,15 @@ def read_corpus(path: str | os.PathLike[str], dataset: str | None = None) -> Cor
             need, or holds symbols or ids that no `Vocabulary` can have.
     """
     with explain_errors(f"`{path}` cannot be read", UserError, OSError):
-        attributes = _read_attributes(read_pickle_file(path, _ALLOWED), _PickledCorpus)
-        if dataset is None and attributes.get("dataset") is not None:
-            dataset = decode_text(attributes["dataset"])
-        vocabulary = _make_vocabulary(
-            _read_attributes(attributes.get("vocab"), _PickledVocabulary), dataset
-        )
+        top = read_pickle_file(path, _ALLOWED)
+        attributes = _read_attributes(top, _PickledCorpus)
+        vocabulary, dataset = _read_vocabulary(top, dataset)
         kind = (vocabulary.level, vocabulary.line_end)
         return Corpus(
             dataset if _KINDS.get(dataset or "", kind) == kind else None,
             vocabulary,
             _read_cutoffs(attributes.get("cutoffs", []), len(vocabulary)),
-            {
-                split: _read_ids(split, attributes[split].values, len(vocabulary))
-                for split in _SPLITS
-                if not _is_left_out(split, attributes.get(split))
-            },
+            _read_splits(attributes, len(vocabulary)),
         )
 
 
@@ -119,13 +112,17 @@ def load_vocabulary(path: str | os.PathLike[str], dataset: str | None = None) ->
         UserError: As `read_corpus`.
     """
     with explain_errors(f"`{path}` cannot be read", UserError, OSError):
-        top = read_pickle_file(path, _ALLOWED)
-        if type(top) is _PickledCorpus:
-            corpus = _read_attributes(top, _PickledCorpus)
-            top = corpus.get("vocab")
-            if dataset is None and corpus.get("dataset") is not None:
-                dataset = decode_text(corpus["dataset"])
-        return _make_vocabulary(_read_attributes(top, _PickledVocabulary), dataset)
+        return _read_vocabulary(read_pickle_file(path, _ALLOWED), dataset)[0]
+
+
+def _read_vocabulary(top: Any, dataset: str | None) -> tuple[Vocabulary, str | None]:
+    """Returns the vocabulary of a corpus or a vocabulary, and the name of the data set."""
+    if type(top) is _PickledCorpus:
+        corpus = _read_attributes(top, _PickledCorpus)
+        top = corpus.get("vocab")
+        if dataset is None and corpus.get("dataset") is not None:
+            dataset = decode_text(corpus["dataset"])
+    return _make_vocabulary(_read_attributes(top, _PickledVocabulary), dataset), dataset
 
 
 def _read_attributes(record: Any, kind: type[Record]) -> dict[str, Any]:
@@ -138,9 +135,6 @@ def _read_attributes(record: Any, kind: type[Record]) -> dict[str, Any]:
 
 def _make_vocabulary(attributes: Mapping[str, Any], dataset: str | None) -> Vocabulary:
     symbols = _read_symbols(attributes)
-    special = attributes.get("special", [])
-    if type(special) is not list:
-        raise PickleError("`special` of its vocabulary is not a list")
     delimiter = attributes.get("delimiter")
     if delimiter not in (None, "", b""):
         raise PickleError("its vocabulary does not split texts at white space")
@@ -149,7 +143,10 @@ def _make_vocabulary(attributes: Mapping[str, Any], dataset: str | None) -> Voca
         raise PickleError("its vocabulary splits texts into characters, but has other symbols")
     if level == "byte":
         return Vocabulary(level, symbols)
-    unknown = _read_unknown(attributes, symbols)
+    index = attributes.get("unk_idx")
+    if index is not None and (type(index) is not int or not 0 <= index < len(symbols)):
+        raise PickleError("`unk_idx` of its vocabulary is not an id")
+    unknown = None if index is None else symbols[index]
     if level == "char":
         # If texts are split at white space, the release wrote spaces as "_".
         space = _SPACE if delimiter is None and _SPACE in symbols else None
@@ -157,7 +154,13 @@ def _make_vocabulary(attributes: Mapping[str, Any], dataset: str | None) -> Voca
     lower_case = attributes.get("lower_case")
     if type(lower_case) is not bool:
         raise PickleError("its vocabulary does not say whether texts are in lower case")
-    line_start, line_end = _choose_marks(special, symbols)
+    special, line_start, line_end = attributes.get("special", []), None, None
+    if type(special) is not list:
+        raise PickleError("`special` of its vocabulary is not a list")
+    if _SENTENCE in symbols and _EOS not in special and _EOS.encode() not in special:
+        line_start = line_end = _SENTENCE
+    elif _EOS in symbols:
+        line_end = _EOS
     return Vocabulary(
         level,
         symbols,
@@ -179,19 +182,15 @@ def _read_symbols(attributes: Mapping[str, Any]) -> tuple[str, ...]:
     for i, symbol in enumerate(symbols):
         if type(symbol) not in (str, bytes) or len(symbol) > MAX_KEY_LENGTH:
             raise PickleError(f"symbol {i} of its vocabulary is not a short text")
-        found = ids.get(symbol)
+        found, name = ids.get(symbol), f"symbol {i} of its vocabulary, {symbol[:60]!a},"
         if type(found) is not int or found != i:
-            raise PickleError(f"symbol {i} of its vocabulary, {symbol[:60]!a}, has another id")
+            raise PickleError(f"{name} has another id")
         try:
-            if type(symbol) is bytes:
-                symbol = symbol.decode("utf-8")
-            else:
-                symbol.encode("utf-8")  # fails for a lone surrogate
+            text = symbol.decode("utf-8") if type(symbol) is bytes else str(symbol)
+            text.encode("utf-8")  # fails for a lone surrogate
         except UnicodeError as error:
-            raise PickleError(
-                f"symbol {i} of its vocabulary, {symbol[:60]!a}, is not UTF-8"
-            ) from error
-        texts.append(symbol)
+            raise PickleError(f"{name} is not UTF-8") from error
+        texts.append(text)
     return tuple(texts)
 
 
@@ -205,31 +204,10 @@ def _choose_level(symbols: tuple[str, ...], dataset: str | None) -> Level:
     return fitting[0] if fitting else "word"
 
 
-def _choose_marks(special: list[Any], symbols: tuple[str, ...]) -> tuple[str | None, str | None]:
-    """Returns the symbols at the start and at the end of each line."""
-    is_special = _EOS in special or _EOS.encode() in special
-    if not is_special and _SENTENCE in symbols:
-        return _SENTENCE, _SENTENCE
-    return None, _EOS if _EOS in symbols else None
-
-
-def _read_unknown(attributes: Mapping[str, Any], symbols: tuple[str, ...]) -> str | None:
-    index = attributes.get("unk_idx")
-    if index is None:
-        return None
-    if type(index) is not int or not 0 <= index < len(symbols):
-        raise PickleError("`unk_idx` of its vocabulary is not an id")
-    return symbols[index]
-
-
 def _read_cutoffs(cutoffs: Any, n_symbols: int) -> tuple[int, ...]:
     """Returns the cutoffs without the first and the last, which are 0 and the vocabulary size."""
     if type(cutoffs) not in (list, tuple) or any(type(cutoff) is not int for cutoff in cutoffs):
         raise PickleError("its cutoffs are not integers")
-    if not cutoffs:
-        return ()
-    if len(cutoffs) < 2 or (cutoffs[0], cutoffs[-1]) != (0, n_symbols):
-        raise PickleError(f"its cutoffs do not go from 0 to {n_symbols}, the vocabulary size")
     # The release has the cutoffs of the full data set even if the vocabulary is smaller.
     inner = tuple(cutoff for cutoff in cutoffs[1:-1] if cutoff < n_symbols)
     if any(left >= right for left, right in zip((0, *inner), inner, strict=False)):
@@ -237,19 +215,17 @@ def _read_cutoffs(cutoffs: Any, n_symbols: int) -> tuple[int, ...]:
     return inner
 
 
-def _is_left_out(split: str, value: Any) -> bool:
-    """Returns whether the texts of a split are left in files, whose paths are listed."""
-    is_list = type(value) is list and all(type(path) in (str, bytes) for path in value)
-    if value is None or is_list:
-        return True
-    if type(value) is not Array:
-        raise PickleError(f"`{split}` is neither an array of ids nor a list of files")
-    return False
-
-
-def _read_ids(split: str, ids: np.ndarray, n_symbols: int) -> np.ndarray:
-    if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise PickleError(f"`{split}` is not a row of ids")
-    if ids.size and not 0 <= ids.min() <= ids.max() < n_symbols:
-        raise PickleError(f"`{split}` holds ids outside of its {n_symbols} symbols")
-    return ids.astype(np.int32)
+def _read_splits(attributes: Mapping[str, Any], n_symbols: int) -> dict[str, np.ndarray]:
+    """Returns the ids of the splits, but of those whose texts are left in files."""
+    splits = {}
+    for split in _SPLITS:
+        found = attributes.get(split)
+        if found is None or (type(found) is list and all(type(x) in (str, bytes) for x in found)):
+            continue
+        ids = found.values if type(found) is Array else np.zeros(())
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise PickleError(f"`{split}` is neither a row of ids nor a list of files")
+        if ids.size and not 0 <= ids.min() <= ids.max() < n_symbols:
+            raise PickleError(f"`{split}` holds ids outside of its {n_symbols} symbols")
+        splits[split] = ids.astype(np.int32)
+    return splits

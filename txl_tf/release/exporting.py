@@ -15,21 +15,13 @@ from txl_tf.runs.checkpoint_writer import write_tensors
 
 
 def export_model(out: str, model: TransformerXL, *, step: int) -> str:
-    """Writes a model as a checkpoint of TensorFlow 1's Saver, under the release's names.
-
-    Args:
-        out: The folder of the release; the checkpoint is written to its `model/`.
-        model: The model.
-        step: The number of steps that it was trained for.
-
-    Returns:
-        The path of the checkpoint without `.index`.
-
-    Raises:
-        UserError: If the release does not support a setting of the model, or if the folder already
-            holds a checkpoint or cannot be written.
-    """
-    _check_config(model.config)
+    """Writes a model to `model/` as a checkpoint of TensorFlow 1's Saver, and returns its path."""
+    epsilon = ModelConfig(n_token=model.config.n_token).layer_norm_epsilon
+    if model.config.layer_norm_epsilon != epsilon:
+        raise UserError(
+            f"`layer_norm_epsilon` must be {epsilon}, as the release has no flag for it. "
+            f"Received: layer_norm_epsilon={model.config.layer_norm_epsilon}"
+        )
     tensors = {
         SCOPE + entry.source: tf.convert_to_tensor(entry.target) for entry in list_entries(model)
     }
@@ -60,15 +52,6 @@ def export_data(out: str, vocabulary: Vocabulary, config: ModelConfig, dataset: 
 
     No pickle is written: unpickling can execute code, and the release's training and evaluation
     read no pickle.
-
-    Args:
-        out: The folder of the release.
-        vocabulary: The vocabulary of the model.
-        config: The config of the model.
-        dataset: The name of the data set.
-
-    Raises:
-        UserError: If the folder cannot be written.
     """
     folder = os.path.join(out, "data")
     with access_path(folder):
@@ -78,13 +61,3 @@ def export_data(out: str, vocabulary: Vocabulary, config: ModelConfig, dataset: 
     info = {"vocab_size": len(vocabulary), "cutoffs": cutoffs, "dataset": dataset}
     write_json(os.path.join(folder, "corpus-info.json"), info)
     write_json(os.path.join(folder, "vocabulary.json"), vocabulary.to_json())
-
-
-def _check_config(config: ModelConfig) -> None:
-    """Checks that the release's code computes the same function as the model."""
-    epsilon = ModelConfig(n_token=config.n_token).layer_norm_epsilon
-    if config.layer_norm_epsilon != epsilon:
-        raise UserError(
-            f"`layer_norm_epsilon` must be {epsilon}, as the release has no flag for it. "
-            f"Received: layer_norm_epsilon={config.layer_norm_epsilon}"
-        )

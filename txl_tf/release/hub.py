@@ -7,15 +7,22 @@ FOLDER/vocab.txt             the symbols, if the folder has them as text
 
 import dataclasses
 import json
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.text.learning import LearningOptions
 from txl_tf.data.text.vocabulary import Vocabulary, read_vocabulary_file
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors, require_extra
 from txl_tf.model import TransformerXL
-from txl_tf.release.hub_weights import FILE_NAMES, assign_tensors, check_model_size, read_tensors
+from txl_tf.release.checkpoint import check_shapes, escape_name, list_entries
+from txl_tf.release.torch_file import read_torch_file
+from txl_tf.runs.files import read_json
 
 MODEL_TYPE = "transfo-xl"
 _CONFIG_NAME = "config.json"
@@ -63,16 +70,44 @@ _ONLY = {
     "adaptive": True,
     "ext_len": 0,
     "tie_word_embeddings": True,
+    "sample_softmax": -1,
+}
+
+
+_FILE_NAMES = _SAFETENSORS, _INDEX, _TORCH = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+)
+_BIASES = ("r_w_bias", "r_r_bias")
+_FREQUENCIES = "transformer.pos_emb.inv_freq"  # of the sinusoids, which are not weights
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+_SMALL_MODEL = 2**20  # parameters; below this number, memory needs no check
+_EMBEDDING, _LAYERS, _SOFTMAX = "transformer.word_emb", "transformer.layers", "crit"
+# The names of the release as patterns, and what they become.
+_RENAMES = {
+    r"layer_(\d+)/rel_attn/LayerNorm/": rf"{_LAYERS}.\1.dec_attn.layer_norm.",
+    r"layer_(\d+)/rel_attn/(\w+)/": rf"{_LAYERS}.\1.dec_attn.\2_net.",
+    r"layer_(\d+)/ff/LayerNorm/": rf"{_LAYERS}.\1.pos_ff.layer_norm.",
+    r"layer_(\d+)/ff/layer_1/": rf"{_LAYERS}.\1.pos_ff.CoreNet.0.",
+    r"layer_(\d+)/ff/layer_2/": rf"{_LAYERS}.\1.pos_ff.CoreNet.3.",
+    r"(kernel|gamma)$": "weight",
+    r"beta$": "bias",
+    r"adaptive_embed/cutoff_(\d+)/lookup_table": rf"{_EMBEDDING}.emb_layers.\1.weight",
+    r"adaptive_embed/lookup_table": f"{_EMBEDDING}.emb_layers.0.weight",
+    r"adaptive_embed/cutoff_(\d+)/proj_W": rf"{_EMBEDDING}.emb_projs.\1",
+    r"adaptive_embed/proj_W": f"{_EMBEDDING}.emb_projs.0",
+    r"adaptive_softmax/cutoff_0/cluster_W": f"{_SOFTMAX}.cluster_weight",
+    r"adaptive_softmax/cutoff_0/cluster_b": f"{_SOFTMAX}.cluster_bias",
+    r"adaptive_softmax/cutoff_(\d+)/proj": rf"{_SOFTMAX}.out_projs.\1",
+    r"adaptive_softmax/cutoff_(\d+)/b": rf"{_SOFTMAX}.out_layers.\1.bias",
+    r"adaptive_softmax/": f"{_SOFTMAX}.out_layers.0.",
+    r"^r_": "transformer.r_",
 }
 
 
 class HubConfig(NamedTuple):
-    """The configs of a folder.
-
-    Args:
-        model: The config of the model.
-        evaluation: The way in which Hugging Face transformers reads a text, with one lane.
-    """
+    """The config of a model, and the way in which Hugging Face transformers reads a text."""
 
     model: ModelConfig
     evaluation: EvalConfig
@@ -83,7 +118,7 @@ def is_hub_folder(folder: str) -> bool:
 
     Weight files with the names of that library are enough, whatever the config states.
     """
-    if any(Path(folder, name).is_file() for name in FILE_NAMES):
+    if any(Path(folder, name).is_file() for name in _FILE_NAMES):
         return True
     try:
         return _read_object(Path(folder, _CONFIG_NAME)).get("model_type") == MODEL_TYPE
@@ -111,10 +146,8 @@ def read_hub_config(folder: str) -> HubConfig:
     """
     path = Path(folder, _CONFIG_NAME)
     settings = _read_object(path)
-    try:
+    with explain_errors(f"`{path}` cannot be read", UserError):
         return _translate(settings)
-    except UserError as error:
-        raise UserError(f"`{path}` cannot be read: {error}") from error
 
 
 def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
@@ -133,10 +166,10 @@ def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
             model or has another shape. All such tensors are named.
     """
     config = read_hub_config(folder)
-    tensors = read_tensors(folder)
-    check_model_size(folder, config.model, tensors)
+    tensors = _read_tensors(folder)
+    _check_model_size(folder, config.model, tensors)
     model = TransformerXL(config.model)
-    assign_tensors(folder, model, tensors)
+    _assign_tensors(folder, model, tensors)
     return model, config.evaluation
 
 
@@ -161,10 +194,7 @@ def read_hub_vocabulary(folder: str) -> Vocabulary | None:
     if not path.is_file():
         for name in _PICKLES:
             if Path(folder, name).is_file():
-                print(
-                    f"Ignored {name} in {folder}: a pickle can run code, so only {path.name} is "
-                    "read."
-                )
+                print(f"Ignored {name} in {folder}: pickles can run code. Add {path.name}.")
         return None
     settings = {}
     if Path(folder, _TOKENIZER_NAME).is_file():
@@ -187,26 +217,15 @@ def read_hub_vocabulary(folder: str) -> Vocabulary | None:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """Returns the object in a JSON file.
-
-    Raises:
-        UserError: If there is none.
-    """
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"`{path}` cannot be read: {error}") from error
+    """Returns the object in a JSON file."""
+    content = read_json(str(path))
     if not isinstance(content, dict):
-        raise UserError(f"`{path}` cannot be read: it is not an object")
+        raise UserError(f"`{path}` must be an object")
     return content
 
 
 def _translate(settings: dict[str, Any]) -> HubConfig:
-    """Returns the configs for the settings of Hugging Face transformers.
-
-    Raises:
-        UserError: If the configs cannot express them.
-    """
+    """Returns the configs for the settings of Hugging Face transformers, if there are any."""
     settings = {_ALIASES.get(name, name): value for name, value in settings.items()}
     if settings.get("model_type") != MODEL_TYPE:
         found = json.dumps(settings.get("model_type"))
@@ -215,9 +234,6 @@ def _translate(settings: dict[str, Any]) -> HubConfig:
         if settings.get(name, only) != only:
             found = json.dumps(settings[name])
             raise UserError(f"`{name}` must be {json.dumps(only)}. Received: {found}")
-    n_samples = settings.get("sample_softmax", -1)
-    if type(n_samples) is not int or n_samples > 0:
-        raise UserError(f"`sample_softmax` must be -1. Received: {json.dumps(n_samples)}")
     fields = {name: settings.get(name, default) for name, default in _DEFAULTS.items()}
     model = ModelConfig(n_token=fields.pop("vocab_size"), **fields, proj_share_all_but_first=False)
     reading = {name: settings.get(name, default) for name, default in _READING_DEFAULTS.items()}
@@ -232,21 +248,129 @@ def _translate(settings: dict[str, Any]) -> HubConfig:
 def _shares_projections(settings: dict[str, Any], model: ModelConfig) -> bool:
     """Returns whether the softmax shares the embedding's projections for all bins but the first.
 
-    Raises:
-        UserError: If it shares only some of them, or that of the first bin.
+    Where it shares only some of them, the tensors do not fit the model.
     """
     n_tail = len(model.cutoffs)
-    shares = settings.get("proj_share_all_but_first", True)
-    ties = settings.get("tie_projs", [False] + [bool(shares)] * n_tail)
-    if not any(map(model.has_embedding_projection, range(n_tail + 1))):
-        return False  # there are no projections
-    if not n_tail and ties == [True]:
-        return False  # a single bin always has the embedding's
-    for shared in (True, False):
-        if n_tail and ties == [False] + [shared] * n_tail:
-            return shared
-    rule = "[false, true, true, ...] or all false" if n_tail else "[true]"
-    raise UserError(
-        f"`tie_projs` must be {rule}, with an entry for each bin. "
-        f"Received: {json.dumps(ties)}, cutoffs={json.dumps(model.cutoffs)}"
-    )
+    ties = settings.get("tie_projs", [settings.get("proj_share_all_but_first", True)] * 2)
+    if type(ties) is not list:
+        raise UserError(f"`tie_projs` must be a list. Received: {json.dumps(ties)}")
+    has_projections = any(map(model.has_embedding_projection, range(n_tail + 1)))
+    return n_tail > 0 and has_projections and any(ties[1:])
+
+
+class Weight(NamedTuple):
+    """A weight of the model, and the tensors of a shape that `transform` makes its values from."""
+
+    target: Any
+    sources: tuple[str, ...]
+    shape: tuple[int, ...]
+    transform: Callable[..., np.ndarray]
+
+
+def list_weights(model: TransformerXL) -> Iterator[Weight]:
+    """Yields every weight of a model with its tensors: the complete mapping."""
+    config, n_biases = model.config, 0
+    for name, target in list_entries(model):
+        source, shape = name, tuple(target.shape)
+        for pattern, renamed in _RENAMES.items():
+            source = re.sub(pattern, renamed, source)
+        if config.untie_r and name in _BIASES:
+            sources = tuple(f"{_LAYERS}.{index}.dec_attn.{name}" for index in range(config.n_layer))
+            yield Weight(target, sources, shape[1:], lambda *arrays: np.stack(arrays))
+        elif name.endswith("/b") and config.div_val == 1:  # one bias for all bins
+            shared, bounds = f"{_SOFTMAX}.out_layers.0.bias", slice(*config.bins[n_biases])
+            yield Weight(target, (shared,), (config.n_token,), operator.itemgetter(bounds))
+            n_biases += 1
+        elif re.search(r"/(kernel|proj|proj_W)$", name):
+            yield Weight(target, (source,), shape[::-1], np.transpose)
+        else:
+            yield Weight(target, (source,), shape, np.asarray)
+
+
+def _list_ties(config: ModelConfig) -> dict[str, str]:
+    """Returns the second names of tensors, and the first names that they stand for.
+
+    A .bin holds both, a .safetensors only one of them.
+    """
+    ties = {}
+    n_tables = len(config.bins) if config.div_val > 1 else 1
+    for index in range(n_tables):
+        ties[f"{_SOFTMAX}.out_layers.{index}.weight"] = f"{_EMBEDDING}.emb_layers.{index}.weight"
+    for index in range(len(config.bins)):
+        source = index if config.div_val > 1 else 0
+        if config.has_embedding_projection(source) and not config.has_softmax_projection(index):
+            ties[f"{_SOFTMAX}.out_projs.{index}"] = f"{_EMBEDDING}.emb_projs.{source}"
+    if not config.untie_r:
+        for name in _BIASES:
+            for index in range(config.n_layer):
+                ties[f"{_LAYERS}.{index}.dec_attn.{name}"] = f"transformer.{name}"
+    return ties
+
+
+def _check_model_size(folder: str, config: ModelConfig, tensors: Mapping[str, np.ndarray]) -> None:
+    """Checks that a model is not far larger than its tensors, before it is made.
+
+    A config can ask for any size. Smaller differences are left to `_assign_tensors`.
+    """
+    n_stored = sum(array.size for array in tensors.values())
+    n_parts = max(config.n_layer, len(config.bins))
+    if config.count_parameters() > 2 * n_stored + _SMALL_MODEL or n_parts > len(tensors) + 100:
+        raise UserError(
+            f"`{folder}` cannot be read: its config describes a far larger model than its weights, "
+            f"which are {n_stored:,} numbers in {len(tensors)} tensors"
+        )
+
+
+def _assign_tensors(folder: str, model: TransformerXL, tensors: dict[str, np.ndarray]) -> None:
+    """Assigns the tensors of a folder, all of them, to the weights of a model, as float32."""
+    tensors.pop(_FREQUENCIES, None)
+    for name, array in tensors.items():
+        if array.dtype.name not in _DTYPES:
+            raise UserError(
+                f"`{folder}` cannot be read: {escape_name(name)} has the dtype {array.dtype.name}"
+            )
+    for twin, name in _list_ties(model.config).items():
+        if twin not in tensors:
+            continue
+        array = tensors.pop(twin)
+        if not np.array_equal(tensors.setdefault(name, array), array, equal_nan=True):
+            raise UserError(f"`{folder}` cannot be read: {twin} and {name} must be equal")
+    weights = list(list_weights(model))
+    needed = {source: list(weight.shape) for weight in weights for source in weight.sources}
+    check_shapes(folder, needed, {name: list(array.shape) for name, array in tensors.items()})
+    for target, sources, _, transform in weights:
+        target.assign(transform(*(tensors[source].astype("float32") for source in sources)))
+
+
+def _read_tensors(folder: str) -> dict[str, np.ndarray]:
+    """Reads all tensors of a folder, in their own dtypes."""
+    readers = {_SAFETENSORS: _read_safetensors, _INDEX: _read_shards, _TORCH: read_torch_file}
+    for name, read in readers.items():
+        path = Path(folder, name)
+        if path.is_file():
+            return read(path)
+    raise UserError(f"`{folder}` holds no weights: it has neither {_SAFETENSORS} nor {_TORCH}")
+
+
+def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    with require_extra("hub", f"`{path}`"):
+        import safetensors.numpy
+    if not path.is_file():  # opening a pipe would block
+        raise UserError(f"`{path}` cannot be read: it is missing or not a regular file")
+    try:
+        return safetensors.numpy.load_file(path)
+    except Exception as error:  # dtypes that NumPy lacks raise various errors
+        raise UserError(f"`{path}` cannot be read: {error}") from error
+
+
+def _read_shards(index: Path) -> dict[str, np.ndarray]:
+    """Returns the tensors of all files that an index names, which must be in its folder."""
+    try:
+        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        paths = [index.with_name(name) for name in names]  # raises if it is in another folder
+    except (OSError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"`{index}` cannot be read: it does not map tensors to files") from error
+    tensors: dict[str, np.ndarray] = {}
+    for path in paths:
+        tensors |= _read_safetensors(path)
+    return tensors

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -36,27 +36,16 @@ IMPORT_NAME = "import.json"
 
 
 class Release(NamedTuple):
-    """A released model and the data that came with it.
+    """A released model and the data that came with it; what is unknown is `None`."""
 
-    Args:
-        kind: "release2019" or "hub".
-        path: The path of the checkpoint, or of the folder.
-        model: The model with its weights.
-        step: The number of steps that it was trained for; 0 if unknown.
-        evaluation: The evaluation that its authors state; `None` if they state none.
-        dataset: The name of its data set; `None` if unknown.
-        vocabulary: Its vocabulary; `None` if missing.
-        splits: The ids of the splits that the source has, (n,) int32 each.
-    """
-
-    kind: str
-    path: str
+    kind: str  # "release2019" or "hub"
+    path: str  # of the checkpoint, or of the folder
     model: TransformerXL
-    step: int
-    evaluation: EvalConfig | None
+    step: int  # the number of steps that it was trained for; 0 if unknown
+    evaluation: EvalConfig | None  # the one that its authors state
     dataset: str | None
     vocabulary: Vocabulary | None
-    splits: Mapping[str, np.ndarray]
+    splits: Mapping[str, np.ndarray]  # the ids of each split, (n,) int32
 
 
 def read_release(source: str, *, dataset: str | None = None) -> Release:
@@ -66,10 +55,6 @@ def read_release(source: str, *, dataset: str | None = None) -> Release:
         source: A folder of the release, with `model/` and optionally `data/`; its model folder; a
             checkpoint; or a folder of a Hugging Face Transformer-XL.
         dataset: The name of the data set, if the source does not state it or is wrong.
-
-    Raises:
-        UserError: If the source is neither, a file cannot be read or contradicts another, or a
-            weight is not finite.
     """
     if is_hub_folder(source):
         model, evaluation = load_hub_model(source)
@@ -111,7 +96,8 @@ def _read_data(
         return dataset, None, {}
     info_path = os.path.join(data_dir, "corpus-info.json")
     info = read_json(info_path) if tf.io.gfile.exists(info_path) else {}
-    _check_info(info_path, info, config)
+    if not isinstance(info, dict) or not isinstance(info.get("dataset", ""), str):
+        raise UserError(f"`{info_path}` must be an object with the name of a data set")
     name = dataset or info.get("dataset")
     json_path = os.path.join(data_dir, "vocabulary.json")
     if tf.io.gfile.exists(json_path):  # as `txl_tf.export_release` writes it
@@ -129,18 +115,6 @@ def _read_data(
     return corpus.dataset or name, corpus.vocabulary, corpus.splits
 
 
-def _check_info(path: str, info: Any, config: ModelConfig) -> None:
-    """Checks that a `corpus-info.json` fits the model."""
-    if not isinstance(info, dict) or not isinstance(info.get("dataset", ""), str):
-        raise UserError(f"`{path}` must be an object with the name of a data set")
-    size = info.get("vocab_size", config.n_token)
-    if size != config.n_token:
-        raise UserError(
-            f"`{path}` states a vocabulary of {size!r} symbols, but the model has "
-            f"{config.n_token}: they do not belong together"
-        )
-
-
 def _check_vocabulary(path: str, vocabulary: Vocabulary | None, config: ModelConfig) -> None:
     if vocabulary is not None and len(vocabulary) != config.n_token:
         raise UserError(
@@ -152,18 +126,9 @@ def _check_vocabulary(path: str, vocabulary: Vocabulary | None, config: ModelCon
 def write_run(
     out: str, release: Release, config: RunConfig, *, splits: tuple[str, ...], keep_optimizer: bool
 ) -> None:
-    """Writes a run folder, which appears only when it is complete.
+    """Writes a run folder, which appears only when it is complete, with records of some splits.
 
-    Args:
-        out: The folder, new or empty.
-        release: The model and its data.
-        config: The config of the run.
-        splits: The splits to write as records.
-        keep_optimizer: Whether to write the state of Adam, so that training can continue.
-
-    Raises:
-        UserError: If `out` is not empty or cannot be written, or if the checkpoint lacks the state
-            of Adam.
+    With `keep_optimizer` it has the state of Adam, so that training can continue.
     """
     with write_aside(out) as aside:
         make_run_folder(aside, config, release.vocabulary)
@@ -186,9 +151,6 @@ def _restore_optimizer(release: Release, config: RunConfig) -> Optimizer:
     """Returns the optimizer of the run with the state of the checkpoint.
 
     TensorFlow 1 stores the powers of beta; here they follow from the number of steps.
-
-    Raises:
-        UserError: If a part of the state is missing; the message names it.
     """
     path = release.path
     if release.kind != "release2019":

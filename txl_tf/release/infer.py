@@ -2,17 +2,16 @@
 
 import itertools
 import math
-import os
 import re
 from collections.abc import Mapping
 
 import tensorflow as tf
 
-from txl_tf.config import ModelConfig
+from txl_tf.config import SHAPELESS, ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.release.checkpoint import SCOPE, open_release_checkpoint, read_weight_shapes
 
-_MIN_BYTES = 2  # of a number
+_MIN_BYTES = 2  # of a number; checkpoints of the release have 4
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -43,21 +42,22 @@ def infer_config(path: str) -> ModelConfig:
     except KeyError as error:
         fault = f"{SCOPE}{error.args[0]} is missing"
     except ValueError as error:
-        fault = str(error)
+        fault = f"its variables have other shapes: {error}"
     raise UserError(f"{path} is not a checkpoint of the 2019 release: {fault}")
+
+
+def describe_config(config: ModelConfig) -> str:
+    """Returns the fields of a config that shape the weights, on one line."""
+    fields = config.to_json() | {"cutoffs": ",".join(map(str, config.cutoffs))}
+    shown = {name: fields[name] for name in fields if name not in SHAPELESS and fields[name] != ""}
+    return " ".join(f"{name}={value}" for name, value in shown.items())
 
 
 def _check_file_size(path: str, shapes: Mapping[str, list[int]]) -> None:
     """Checks that the files are as large as the variables; a damaged index can list any shape."""
-    folder, base = os.path.split(path)
-    files = [
-        os.path.join(folder, name)
-        for name in tf.io.gfile.listdir(folder or ".")
-        if name == base or name.startswith(f"{base}.data-")  # format V1 has a single file
-    ]
-    n_bytes = sum(tf.io.gfile.stat(file).length for file in files)
+    n_bytes = sum(tf.io.gfile.stat(file).length for file in tf.io.gfile.glob(f"{path}.data-*"))
     n_numbers = sum(math.prod(shape) for shape in shapes.values())
-    if files and n_numbers * _MIN_BYTES > n_bytes:
+    if n_numbers * _MIN_BYTES > n_bytes:
         raise UserError(
             f"{path} is damaged: its index lists {n_numbers:,} numbers, but its files hold only "
             f"{n_bytes:,} bytes"
@@ -67,17 +67,16 @@ def _check_file_size(path: str, shapes: Mapping[str, list[int]]) -> None:
 def _infer_from_shapes(shapes: Shapes) -> ModelConfig:
     """Returns the config that gives variables these shapes, by name without the scope.
 
-    Raises:
-        KeyError: If a variable is missing.
-        ValueError: If shapes contradict each other.
+    Raises `KeyError` if a variable is missing, and `ValueError` if shapes contradict each other.
     """
-    (d_model,) = _get(shapes, "layer_0/ff/LayerNorm/gamma", rank=1)
-    (d_inner,) = _get(shapes, "layer_0/ff/layer_1/bias", rank=1)
-    untie_r = len(shapes.get("r_w_bias", ())) == 3
-    *_, n_head, d_head = _get(shapes, "r_w_bias", rank=2 + untie_r)
-    tables, div_val = _infer_tables(shapes)
-    bins = _list_bins(shapes)
-    widths = [tables[0][1] // div_val**index for index in range(len(bins))]
+    (d_model,), (d_inner,) = shapes["layer_0/ff/LayerNorm/gamma"], shapes["layer_0/ff/layer_1/bias"]
+    *layers, n_head, d_head = shapes["r_w_bias"]
+    table, tables = "adaptive_embed/lookup_table", "adaptive_embed/cutoff_{}/lookup_table"
+    embed_widths = [width for _, width in _list_bins(shapes, table, tables)]
+    div_val = 1 if table in shapes else _infer_div_val(embed_widths)
+    biases = _list_bins(shapes, "adaptive_softmax/bias", "adaptive_softmax/cutoff_{}/b")
+    bins = [size for (size,) in biases]
+    widths = [embed_widths[0] // div_val**index for index in range(len(bins))]
     is_own = [f"adaptive_softmax/cutoff_{index}/proj" in shapes for index in range(len(bins))]
     # The embedding shows whether bins of the model's width are projected.
     same_dim = div_val == 1 or all(
@@ -89,59 +88,33 @@ def _infer_from_shapes(shapes: Shapes) -> ModelConfig:
         n_token=sum(bins),
         n_layer=len({name.split("/")[0] for name in shapes if re.match(r"layer_\d+/", name)}),
         d_model=d_model,
-        d_embed=tables[0][1],
+        d_embed=embed_widths[0],
         n_head=n_head,
         d_head=d_head,
         d_inner=d_inner,
         cutoffs=tuple(itertools.accumulate(bins[:-1])),
         div_val=div_val,
-        untie_r=untie_r,
+        untie_r=bool(layers),
         proj_share_all_but_first=len(bins) > 1 and not any(is_own[1:]),
         proj_same_dim=same_dim,
     )
 
 
-def _infer_tables(shapes: Shapes) -> tuple[list[tuple[int, ...]], int]:
-    """Returns the shapes of the embedding tables, and `div_val`."""
-    if "adaptive_embed/lookup_table" in shapes:
-        return [_get(shapes, "adaptive_embed/lookup_table", rank=2)], 1
-    pattern = re.compile(r"adaptive_embed/cutoff_\d+/lookup_table")
-    n_tables = len(list(filter(pattern.fullmatch, shapes)))
-    if not n_tables:
-        raise KeyError("adaptive_embed/lookup_table")
-    tables = [
-        _get(shapes, f"adaptive_embed/cutoff_{index}/lookup_table", rank=2)
-        for index in range(n_tables)
-    ]
-    widths = [width for _, width in tables]
-    quotient = [widths[0] // max(widths[1], 1)] if n_tables > 1 else []
+def _infer_div_val(widths: list[int]) -> int:
+    """Returns the `div_val` that gives the embeddings of the bins these widths."""
     # Widths are rounded down, so several values may fit; the quotient is the intended one.
+    quotient = [widths[0] // max(widths[1], 1)] if len(widths) > 1 else []
     for div_val in itertools.chain(quotient, range(2, widths[0] + 1)):
-        if widths == [widths[0] // div_val**index for index in range(n_tables)]:
-            return tables, div_val
+        if widths == [widths[0] // div_val**index for index in range(len(widths))]:
+            return div_val
     raise ValueError(f"no `div_val` gives embeddings of the widths {widths}")
 
 
-def _list_bins(shapes: Shapes) -> list[int]:
-    """Returns the number of tokens in each bin of the softmax."""
-    if "adaptive_softmax/bias" in shapes:
-        return list(_get(shapes, "adaptive_softmax/bias", rank=1))
-    pattern = re.compile(r"adaptive_softmax/cutoff_\d+/b")
-    n_bins = len(list(filter(pattern.fullmatch, shapes)))
-    if not n_bins:
-        raise KeyError("adaptive_softmax/bias")
-    return [
-        _get(shapes, f"adaptive_softmax/cutoff_{index}/b", rank=1)[0] for index in range(n_bins)
-    ]
-
-
-def _get(shapes: Shapes, name: str, *, rank: int) -> tuple[int, ...]:
-    """Returns the shape of a variable.
-
-    Raises:
-        KeyError: If it is missing.
-        ValueError: If it has another rank.
-    """
-    if len(shapes[name]) != rank:
-        raise ValueError(f"{SCOPE}{name} has the shape {list(shapes[name])}, not {rank} axes")
-    return shapes[name]
+def _list_bins(shapes: Shapes, whole: str, part: str) -> list[tuple[int, ...]]:
+    """Returns the shape of the variable of all bins, or of that of each bin."""
+    if whole in shapes:
+        return [shapes[whole]]
+    found = list(itertools.takewhile(shapes.__contains__, map(part.format, itertools.count())))
+    if not found:
+        raise KeyError(whole)
+    return [shapes[name] for name in found]

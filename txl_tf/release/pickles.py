@@ -1,9 +1,9 @@
 """Reads pickles of plain data, NumPy arrays and a few classes, without executing anything.
 
 Python's unpickler calls whatever a pickle names, allocates whatever length it states, and hashes
-whatever it uses as a key. So `pickletools` takes the pickle apart first: its operations, lengths,
-memo and keys must be those of a pickler that writes plain data. Then `pickle.Unpickler` reads it,
-and finds stand-ins under the names that the caller lists, and nothing else. Time and memory are in
+whatever it uses as a key. So `pickletools` takes the pickle apart first: its operations, lengths
+and memo must be those of a pickler that writes plain data. Then `pickle.Unpickler` reads it, and
+finds stand-ins under the names that the caller lists, and nothing else. Time and memory are in
 proportion to the size of the file.
 """
 
@@ -23,15 +23,18 @@ _NOT_ALLOWED = {
     *("DUP", "EMPTY_SET", "FROZENSET", "ADDITEMS", "EXT1", "EXT2", "EXT4", "LONG4"),
     *("NEWOBJ_EX", "NEXT_BUFFER", "READONLY_BUFFER"),
 }
-_STRING, _TUPLE, _OTHER, _MARK = "string", "tuple", "other", "mark"
-# Strings that are equal but not identical are compared in full.
+_PUTS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
+_GETS = {"GET", "BINGET", "LONG_BINGET"}
+_TUPLES = {"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"}
 MAX_KEY_LENGTH = 4096
-# Each use may double the size of a nest of tuples, all of which is hashed if it is a key.
-_MAX_USES_OF_TUPLES = 16
+# Tuples and long strings take time where they are keys: the hash of a tuple is that of all parts,
+# at any depth, and equal strings are compared in full. Picklers write few and do not reuse them.
+_MAX_TUPLES, _MAX_USES = 10_000, 4
 _TYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
 _MAX_AXES = 8
 
 Names = Mapping[tuple[str, str], Any]
+Load = Callable[[Any], Any] | None
 
 
 class PickleError(UserError):
@@ -39,19 +42,7 @@ class PickleError(UserError):
 
 
 def read_pickle_file(path: str | os.PathLike[str], names: Names) -> Any:
-    """Reads a pickled file.
-
-    Args:
-        path: The file.
-        names: As in `read_pickle`.
-
-    Returns:
-        As `read_pickle`.
-
-    Raises:
-        PickleError: As `read_pickle`, and if the file is empty or not a regular file.
-        OSError: If the file cannot be opened.
-    """
+    """Reads a pickled file, which must be a regular one, as `read_pickle` does."""
     # Opening a pipe would block, and a device has no end.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise PickleError("it is not a regular file")
@@ -59,21 +50,13 @@ def read_pickle_file(path: str | os.PathLike[str], names: Names) -> Any:
         return read_pickle(file, names)
 
 
-def read_pickle(
-    file: BinaryIO, names: Names, load_persistent: Callable[[Any], Any] | None = None
-) -> Any:
-    """Reads a pickle of any protocol.
+def read_pickle(file: BinaryIO, names: Names, load_persistent: Load = None) -> Any:
+    """Returns the object in a pickle of any protocol; a `str` of Python 2 is `bytes`.
 
     Args:
         file: The pickle; nothing may follow it.
         names: What stands for each name that it may contain, by (module, name).
         load_persistent: Returns the external object with a given id.
-
-    Returns:
-        The object in the pickle. A `str` of Python 2 is `bytes`.
-
-    Raises:
-        PickleError: If the pickle is damaged, or asks for something that is not allowed.
     """
     size = file.seek(0, os.SEEK_END)
     if not size:
@@ -91,16 +74,44 @@ def read_pickle(
         raise PickleError(f"it is damaged or not a pickle: {explain(error)}") from error
 
 
+def _check_operations(file: BinaryIO) -> int:
+    """Checks the operations of a pickle, and returns its end."""
+    memo: dict[int, bool] = {}
+    is_costly: bool | None = None  # whether the object on top of the stack is, if that is known
+    n_tuples = n_uses = position = 0
+    argument: Any  # an index, a number or a string
+    for count, (operation, argument, at) in enumerate(pickletools.genops(file)):
+        name, position = operation.name, at or 0
+        if name in ("FRAME", "PROTO"):
+            continue
+        if name in _NOT_ALLOWED:
+            raise PickleError(f"the operation {name} is not allowed (at byte {at})")
+        if isinstance(argument, int) and abs(argument) >= 2**64:
+            raise PickleError(f"a number is too large (at byte {at})")  # many have the same hash
+        if name in _PUTS:
+            index = len(memo) if argument is None else argument
+            if is_costly is None or index > count:  # the unpickler allocates all entries up to it
+                raise PickleError(f"its memo has an entry {index} too early (at byte {at})")
+            memo[index] = is_costly
+            continue
+        if name in _GETS:
+            is_costly = memo[argument]
+            n_uses += is_costly
+        elif name in ("POP", "POP_MARK", "MARK"):
+            is_costly = None
+        else:
+            is_text = isinstance(argument, (str, bytes, bytearray))
+            is_costly = name in _TUPLES or (is_text and len(argument) > MAX_KEY_LENGTH)
+            n_tuples += name in _TUPLES
+        if n_uses > _MAX_USES or n_tuples > _MAX_TUPLES:
+            raise PickleError(f"it uses tuples or long strings too often (at byte {at})")
+    return position + 1
+
+
 class _Unpickler(pickle.Unpickler):
     """Finds stand-ins for names; `size` is that of the pickle in bytes."""
 
-    def __init__(
-        self,
-        file: BinaryIO,
-        names: Names,
-        load_persistent: Callable[[Any], Any] | None,
-        size: int,
-    ) -> None:
+    def __init__(self, file: BinaryIO, names: Names, load_persistent: Load, size: int) -> None:
         super().__init__(file, encoding="bytes")
         self._names = {**names, **dict.fromkeys(_DICTS, self._make_dict)}
         self._names["_codecs", "encode"] = self._make_bytes
@@ -123,109 +134,19 @@ class _Unpickler(pickle.Unpickler):
     def _make_dict(self, items: Any = ()) -> "_Dict":
         """Stands for OrderedDict and Counter, whose order all dicts have."""
         self._count(items)
-        pairs = list(items.items() if type(items) is dict else items)
-        for pair in pairs:
-            if type(pair) not in (list, tuple) or len(pair) != 2:
-                raise PickleError("a dict is not made of pairs")
-            if type(pair[0]) not in (str, bytes) or len(pair[0]) > MAX_KEY_LENGTH:
-                raise PickleError("a key is not a short string")
-        return _Dict(pairs)
+        return _Dict(items)
 
-    def _make_bytes(self, text: Any, encoding: Any) -> bytes:
+    def _make_bytes(self, text: Any, encoding: Any) -> "_Bytes":
         """Stands for `_codecs.encode(text, "latin1")`: bytes in a pickle for Python 2."""
         if type(text) is not str or encoding not in ("latin1", "latin-1"):
             raise PickleError("bytes are not written as latin1")
         self._count(text)
-        return text.encode("latin-1")
+        return _Bytes(text.encode("latin-1"))
 
     def _count(self, items: Any) -> None:
         self._left -= len(items)
         if self._left < 0:
             raise PickleError("it uses the same objects too often")
-
-
-def _check_operations(file: BinaryIO) -> int:
-    """Follows the operations of a pickle by the kinds of objects on the stack.
-
-    Returns:
-        The end of the pickle.
-
-    Raises:
-        PickleError: If there is one that is not allowed.
-        ValueError: If the pickle is damaged.
-        IndexError: If an operation needs more objects than there are.
-    """
-    stack = _Stack()
-    memo: dict[int, str] = {}
-    uses_of_tuples, position = 0, 0
-    argument: Any  # an index, a number or a string
-    for count, (operation, argument, at) in enumerate(pickletools.genops(file)):
-        name, position = operation.name, at or 0
-        if name in _NOT_ALLOWED:
-            raise PickleError(f"the operation {name} is not allowed (at byte {at})")
-        if name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            index = len(memo) if argument is None else argument
-            if index > count:  # the unpickler allocates all entries up to it
-                raise PickleError(f"its memo has an entry {index} too early (at byte {at})")
-            memo[index] = stack.kinds[-1]
-        elif name in ("GET", "BINGET", "LONG_BINGET"):
-            stack.push(memo[argument])
-            uses_of_tuples += memo[argument] == _TUPLE
-            if uses_of_tuples > _MAX_USES_OF_TUPLES:
-                raise PickleError(f"it uses the same tuples too often (at byte {at})")
-        else:
-            used = stack.pop(operation)
-            if not all(kind == _STRING for kind in _list_keys(name, used)):
-                raise PickleError(f"a key is not a short string (at byte {at})")
-            for kind in operation.stack_after:
-                stack.push(_find_kind(kind, argument))
-    return position + 1
-
-
-class _Stack:
-    """The kinds of the objects on the stack, and where its marks are."""
-
-    def __init__(self) -> None:
-        self.kinds: list[str] = []
-        self._marks: list[int] = []
-
-    def push(self, kind: str) -> None:
-        if kind == _MARK:
-            self._marks.append(len(self.kinds))
-        self.kinds.append(kind)
-
-    def pop(self, operation: pickletools.OpcodeInfo) -> list[str]:
-        """Pops what an operation uses, and returns it without the mark."""
-        before = operation.stack_before
-        if operation.name == "POP" and self.kinds[-1] == _MARK:
-            before = [pickletools.markobject]
-        if pickletools.markobject in before:
-            mark = self._marks.pop()
-            start = mark - before.index(pickletools.markobject)
-            used = self.kinds[start:mark] + self.kinds[mark + 1 :]
-        else:
-            start = len(self.kinds) - len(before)
-            used = self.kinds[start:] if before else []
-        if start < 0 or _MARK in used:
-            raise IndexError("an operation needs more objects than there are")
-        del self.kinds[start:]
-        return used
-
-
-def _list_keys(name: str, used: list[str]) -> list[str]:
-    """Returns the kinds of the keys that an operation adds to a dict."""
-    starts = {"SETITEM": 1, "SETITEMS": 1, "DICT": 0}
-    return used[starts[name] :: 2] if name in starts else []
-
-
-def _find_kind(kind: pickletools.StackObject, argument: Any) -> str:
-    if kind is pickletools.markobject:
-        return _MARK
-    if kind is pickletools.pytuple:
-        return _TUPLE
-    strings = (pickletools.pyunicode, pickletools.pybytes_or_str, pickletools.pybytes)
-    is_short = isinstance(argument, (str, bytes)) and len(argument) <= MAX_KEY_LENGTH
-    return _STRING if is_short and kind in strings else _OTHER
 
 
 # What stands for the names in pickles of objects with attributes and of arrays of numbers.
@@ -236,6 +157,12 @@ class _Dict(dict[Any, Any]):
 
     def __setstate__(self, state: Any) -> None:
         pass
+
+
+class _Bytes(bytes):
+    """Bytes that cannot be keys, whatever their length."""
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Record:
@@ -251,26 +178,19 @@ class Record:
 
 def _reconstruct_object(kind: Any, base: Any, state: Any) -> Record:
     """Stands for `copyreg._reconstructor(cls, object, None)`."""
-    if (
-        not isinstance(kind, type)
-        or not issubclass(kind, Record)
-        or (base, state) != (object, None)
-    ):
+    is_record = isinstance(kind, type) and issubclass(kind, Record)
+    if not is_record or (base, state) != (object, None):
         raise PickleError("an object has no class")
     return kind()
-
-
-def _make_empty_bytes() -> bytes:
-    return b""
 
 
 class ElementType:
     """Stands for `numpy.dtype`, as in `numpy.dtype("i8", False, True)`."""
 
-    dtype = np.dtype("i8")
-
     def __init__(self, kind: Any, *_: Any) -> None:
-        self.dtype = np.dtype(_check_type(decode_text(kind)))
+        if decode_text(kind) not in _TYPES:
+            raise PickleError("an array does not hold plain numbers")
+        self.dtype = np.dtype(decode_text(kind))
 
     def __setstate__(self, state: Any) -> None:
         """Takes the byte order; numbers have no other state."""
@@ -295,33 +215,23 @@ class Array:
         self.values = _view_array(data, element_type, shape, "F" if is_fortran else "C")
 
 
-def _check_type(kind: str) -> str:
-    if kind not in _TYPES:
-        raise PickleError("an array does not hold plain numbers")
-    return kind
-
-
 def _reconstruct_array(kind: Any, *_: Any) -> Array:
+    """Stands for `_reconstruct(numpy.ndarray, (0,), "b")`."""
     if kind is not Array:
         raise PickleError("an array is of an unknown class")
     return Array()
 
 
-def _make_filled_array(data: Any, element_type: Any, shape: Any, order: Any) -> Array:
-    """Stands for `_frombuffer` of protocol 5."""
+def _make_filled_array(*parts: Any) -> Array:
+    """Stands for `_frombuffer(data, type, shape, order)` of protocol 5."""
     array = Array()
-    array.values = _view_array(data, element_type, shape, order)
+    array.values = _view_array(*parts)
     return array
-
-
-def _make_number(element_type: Any, data: Any) -> int | float | bool:
-    """Stands for a NumPy scalar."""
-    return _view_array(data, element_type, (), "C").item()
 
 
 def _view_array(data: Any, element_type: Any, shape: Any, order: Any) -> np.ndarray:
     """Returns an array of bytes in a pickle, without a copy."""
-    if type(element_type) is not ElementType or type(data) not in (bytes, bytearray):
+    if type(element_type) is not ElementType or not isinstance(data, (bytes, bytearray)):
         raise PickleError("an array does not hold plain numbers")
     check_sizes(shape)
     dtype = element_type.dtype
@@ -333,22 +243,14 @@ def _view_array(data: Any, element_type: Any, shape: Any, order: Any) -> np.ndar
 
 
 def check_sizes(sizes: Any) -> None:
-    """Checks that an object can be the shape of an array.
-
-    Raises:
-        PickleError: If it cannot.
-    """
+    """Checks that an object can be the shape of an array."""
     is_shape = type(sizes) is tuple and len(sizes) <= _MAX_AXES
     if not is_shape or any(type(size) is not int or not 0 <= size < 2**48 for size in sizes):
         raise PickleError("the shape of an array is invalid")
 
 
 def decode_text(text: Any) -> str:
-    """Returns a text that Python 2 may have written.
-
-    Raises:
-        PickleError: If it is not a text.
-    """
+    """Returns a text that Python 2 may have written."""
     if type(text) is str:
         return text
     if type(text) is not bytes:
@@ -360,18 +262,15 @@ def decode_text(text: Any) -> str:
 
 
 _DICTS = (("collections", "OrderedDict"), ("collections", "Counter"))
-_NUMPY = {"_reconstruct": _reconstruct_array, "scalar": _make_number}
 # The names that pickles of objects and of arrays of numbers need; `read_pickle` adds dicts.
 NAMES: dict[tuple[str, str], Any] = {
     **{(module, "object"): object for module in ("__builtin__", "builtins")},
-    **{(module, "bytes"): _make_empty_bytes for module in ("__builtin__", "builtins")},
+    **{(module, "bytes"): lambda: b"" for module in ("__builtin__", "builtins")},
     **{(module, "_reconstructor"): _reconstruct_object for module in ("copy_reg", "copyreg")},
     ("numpy", "dtype"): ElementType,
     ("numpy", "ndarray"): Array,
-    **{
-        (f"numpy.{core}.multiarray", name): stand_in
-        for core in ("core", "_core")
-        for name, stand_in in _NUMPY.items()
-    },
-    **{(f"numpy.{core}.numeric", "_frombuffer"): _make_filled_array for core in ("core", "_core")},
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct_array,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct_array,
+    ("numpy.core.numeric", "_frombuffer"): _make_filled_array,
+    ("numpy._core.numeric", "_frombuffer"): _make_filled_array,
 }

@@ -32,13 +32,7 @@ _SPLITS = ("train", "valid", "test")
 
 
 class Listing(NamedTuple):
-    """A `record_info-*.json`.
-
-    Args:
-        path: Its path.
-        batch_size: The number of lanes B.
-        is_tpu: Whether it is of the TPU form.
-    """
+    """The path of a `record_info-*.json`, the number of its lanes, and whether it is for TPUs."""
 
     path: Path
     batch_size: int
@@ -68,12 +62,10 @@ def convert_records(
     """
     check_folder(data_dir)
     check_replaceable(data_dir, overwrite=overwrite)
-    folder = Path(source)
-    if not find_listings(folder):
-        folder = folder / "tfrecords"
-    listings = find_listings(folder)
+    listings = _find_listings(Path(source)) or _find_listings(Path(source, "tfrecords"))
     if not listings:
         raise RecordError(f"`{source}` has no record_info-*.json of the 2019 release")
+    folder = next(iter(listings.values()))[0].path.parent
     corpus = _find_file(folder, _CORPUS_INFO)
     try:
         dataset = str(json.loads(corpus.read_bytes())["dataset"])
@@ -94,7 +86,7 @@ def convert_records(
     )
 
 
-def find_listings(folder: Path) -> dict[str, list[Listing]]:
+def _find_listings(folder: Path) -> dict[str, list[Listing]]:
     """Returns the listings in a folder by split."""
     found: dict[str, list[Listing]] = {}
     for path in sorted(folder.glob("record_info-*.json")):
@@ -102,11 +94,8 @@ def find_listings(folder: Path) -> dict[str, list[Listing]]:
         if match and int(match[2]):
             listing = Listing(path, int(match[2]), is_tpu=match[4] is not None)
             found.setdefault(match[1], []).append(listing)
-    return {split: found[split] for split in sorted(found, key=_order_split)}
-
-
-def _order_split(split: str) -> tuple[int, str]:
-    return (_SPLITS.index(split) if split in _SPLITS else len(_SPLITS), split)
+    known = [split for split in _SPLITS if split in found]
+    return {split: found[split] for split in dict.fromkeys([*known, *found])}
 
 
 def _find_file(folder: Path, name: str) -> Path:
@@ -146,39 +135,20 @@ def _read_lanes(path: Path, n_lanes: int, n_token: int) -> tuple[np.ndarray, int
         raise RecordError(f"`{path}` is missing")
     batches: list[np.ndarray] = []
     last = np.zeros((n_lanes, 0), np.int32)
-    feature = tf.io.RaggedFeature(tf.int64)
+    features = dict.fromkeys(("inputs", "labels"), tf.io.RaggedFeature(tf.int64))
     try:
         for examples in tf.data.TFRecordDataset(str(path)).batch(n_lanes):
-            if len(examples) != n_lanes:
-                raise RecordError(f"`{path}` has no whole number of batches of {n_lanes} records")
-            parsed = tf.io.parse_example(examples, {"inputs": feature, "labels": feature})
-            inputs, labels = (parsed[name].to_tensor(-1).numpy() for name in ("inputs", "labels"))
-            _check_batch(path, len(batches), inputs, labels, last, n_token)
-            batches.append(inputs.astype(np.int32))
-            last = labels[:, -1:].astype(np.int32)
+            parsed = tf.io.parse_example(examples, features)
+            tensors = (parsed[name].to_tensor(-1) for name in features)
+            inputs, labels = (tensor.numpy().astype(np.int32) for tensor in tensors)
+            continues = np.array_equal(inputs[:, : last.shape[1]], last)
+            if not continues or not np.array_equal(inputs[:, 1:], labels[:, :-1]):
+                raise RecordError(f"`{path}` has no {n_lanes} lanes, each label the next input")
+            batches.append(inputs)
+            last = labels[:, -1:]
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
         raise RecordError(f"`{path}` is damaged, after {len(batches)} whole batches") from error
-    return np.concatenate([*batches, last], axis=1), len(batches)
-
-
-def _check_batch(
-    path: Path,
-    batch: int,
-    inputs: np.ndarray,
-    labels: np.ndarray,
-    last: np.ndarray,
-    n_token: int,
-) -> None:
-    """Checks that a batch, (B, T) inputs and labels, continues the labels before it, (B, 0 or 1).
-
-    Raises:
-        RecordError: If it does not.
-    """
-    where = f"`{path}`, batch {batch}"
-    if not inputs.size or inputs.shape != labels.shape or (inputs[:, 1:] != labels[:, :-1]).any():
-        raise RecordError(f"{where}: its labels are not its inputs shifted by one")
-    if (inputs[:, : last.shape[1]] != last).any():
-        raise RecordError(f"{where}: it does not continue the batch before it")
-    ids = np.concatenate([inputs, labels[:, -1:]], axis=1)
-    if ids.min() < 0 or ids.max() >= n_token:
-        raise RecordError(f"{where}: it has ids outside of the {n_token} symbols of the vocabulary")
+    lanes = np.concatenate([*batches, last], axis=1)
+    if lanes.size and (lanes.min() < 0 or lanes.max() >= n_token):
+        raise RecordError(f"`{path}` has ids outside of the {n_token} symbols of the vocabulary")
+    return lanes, len(batches)

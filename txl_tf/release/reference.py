@@ -30,57 +30,32 @@ Variables = Mapping[str, np.ndarray]
 
 
 class LayerTrace(NamedTuple):
-    """The intermediate results of a layer, in order.
+    """The intermediate results of a layer, in order."""
 
-    Args:
-        memory: (B, M, D), the inputs of this layer before the segment.
-        hidden: (B, T, D), the input of the layer.
-        queries: (B, T, N, H).
-        keys: (B, S, N, H).
-        values: (B, S, N, H).
-        content: (B, N, T, S), the terms (a) + (c) of the scores, divided by sqrt(H).
-        position: (B, N, T, S), the terms (b) + (d), divided by sqrt(H); 0 for keys after the query.
-        mask: (T, S) bool, true where a query sees a key.
-        weights: (B, N, T, S), the attention weights; they sum to 1 over the keys.
-        attended: (B, T, D), the weighted values after the output projection.
-        normed: (B, T, D), the sum of input and attention after LayerNorm.
-        changed: (B, T, D), the output of the feed-forward network.
-        output: (B, T, D), the sum of both after LayerNorm: the input of the next layer.
-    """
-
-    memory: np.ndarray
-    hidden: np.ndarray
-    queries: np.ndarray
-    keys: np.ndarray
-    values: np.ndarray
-    content: np.ndarray
-    position: np.ndarray
-    mask: np.ndarray
-    weights: np.ndarray
-    attended: np.ndarray
-    normed: np.ndarray
-    changed: np.ndarray
-    output: np.ndarray
+    memory: np.ndarray  # (B, M, D), the inputs of this layer before the segment
+    hidden: np.ndarray  # (B, T, D), the input of the layer
+    queries: np.ndarray  # (B, T, N, H)
+    keys: np.ndarray  # (B, S, N, H)
+    values: np.ndarray  # (B, S, N, H)
+    content: np.ndarray  # (B, N, T, S), the terms (a) + (c) of the scores, divided by sqrt(H)
+    position: np.ndarray  # (B, N, T, S), (b) + (d) over sqrt(H); 0 for keys after the query
+    mask: np.ndarray  # (T, S) bool, true where a query sees a key
+    weights: np.ndarray  # (B, N, T, S), the attention weights; they sum to 1 over the keys
+    attended: np.ndarray  # (B, T, D), the weighted values after the output projection
+    normed: np.ndarray  # (B, T, D), the sum of input and attention after LayerNorm
+    changed: np.ndarray  # (B, T, D), the output of the feed-forward network
+    output: np.ndarray  # (B, T, D), the sum of both after LayerNorm: the next layer's input
 
 
 class SegmentTrace(NamedTuple):
-    """The intermediate results of a segment.
+    """The intermediate results of a segment."""
 
-    Args:
-        embeddings: (B, T, D), the input of the first layer.
-        layers: The trace of each layer.
-        new_memory: (B, M, D) for each layer, the memory of the next segment.
-        head: (B, T, n_0 + k), log p of the ids of bin 0, followed by those of the k other bins.
-        bins: (B, T, n_i) for each other bin, log p(id | bin i).
-        nll: (B, T), -log p of each target, in nats.
-    """
-
-    embeddings: np.ndarray
+    embeddings: np.ndarray  # (B, T, D), the input of the first layer
     layers: tuple[LayerTrace, ...]
-    new_memory: tuple[np.ndarray, ...]
-    head: np.ndarray
-    bins: tuple[np.ndarray, ...]
-    nll: np.ndarray
+    new_memory: tuple[np.ndarray, ...]  # (B, M, D) for each layer, for the next segment
+    head: np.ndarray  # (B, T, n_0 + k), log p of the ids of bin 0, then of the k other bins
+    bins: tuple[np.ndarray, ...]  # (B, T, n_i) for each other bin, log p(id | bin i)
+    nll: np.ndarray  # (B, T), -log p of each target, in nats
 
 
 def trace_segment(
@@ -93,19 +68,16 @@ def trace_segment(
     *,
     epsilon: float = EPSILON,
 ) -> SegmentTrace:
-    """Runs the model on a segment.
+    """Runs the model on a segment, and returns all intermediate results, in float64.
 
     Args:
-        variables: The variables of a checkpoint of the release by name, read as they are needed.
+        variables: The variables of a checkpoint of the release by name.
         config: The config of the model.
         ids: (B, T) integers in [0, V).
         targets: (B, T) integers in [0, V), the ids one to the right.
         memory: The result of `make_empty_memory`, or the `new_memory` of the last segment.
         span: The attention span.
         epsilon: The epsilon of LayerNorm.
-
-    Returns:
-        All intermediate results, in float64.
     """
     embeddings = hidden = embed(variables, config, ids)
     layers, new_memory = [], []

@@ -61,59 +61,35 @@ def read_torch_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class Storage:
-    """A row of numbers; tensors are views of it.
-
-    Args:
-        kind: Its class in torch, as in "FloatStorage".
-        numbers: (n,).
-    """
+    """A row of numbers, (n,), of which tensors are views, and its class in torch."""
 
     kind: str
     numbers: np.ndarray
 
 
 class Archive:
-    """The zip file that `torch.save` writes: a pickle, and a file for each storage.
-
-    Args:
-        file: The zip file, open for reading.
-        size: Its size in bytes.
-
-    Raises:
-        PickleError: If it is not such a zip file.
-    """
+    """The zip file of `size` bytes that `torch.save` writes: a pickle, and a file per storage."""
 
     def __init__(self, file: io.BufferedIOBase | Any, size: int) -> None:
         try:
             self._zip = zipfile.ZipFile(file)
-            members = {member.filename: member for member in self._zip.infolist()}
+            (pickled,) = (name for name in self._zip.namelist() if name.endswith("/data.pkl"))
         except Exception as error:  # zipfile does not document what a damaged directory raises
             raise PickleError(_OLDER) from error
-        folders = [name.split("/")[0] for name in members if name.count("/") == 1]
-        folders = [folder for folder in dict.fromkeys(folders) if f"{folder}/data.pkl" in members]
-        if len(folders) != 1:
-            raise PickleError(_OLDER)
-        self._members = {
-            name.removeprefix(f"{folders[0]}/"): member for name, member in members.items()
-        }
+        self._folder = pickled.removesuffix("data.pkl")
         self._bytes_left = size  # to read; members may overlap
         self._work_left = 4 * size  # tensors may be larger than their storages, or share one
         self._storages: dict[str, bytes] = {}
-        if "byteorder" in self._members and self.read("byteorder") != b"little":
+        has_order = f"{self._folder}byteorder" in self._zip.NameToInfo
+        if has_order and self.read("byteorder") != b"little":
             raise PickleError("its numbers are not little-endian")
 
     def read(self, name: str) -> bytes:
-        """Returns the content of a member.
-
-        Args:
-            name: Its name, without the folder that all members are in.
-
-        Raises:
-            PickleError: If it is missing, damaged or not stored as torch does.
-        """
-        member = self._members.get(name)
-        if member is None:
-            raise PickleError(f"its member {name[:60]!a} is missing")
+        """Returns the content of a member, by its name without the folder of all members."""
+        try:
+            member = self._zip.getinfo(f"{self._folder}{name}")
+        except KeyError as error:
+            raise PickleError(f"its member {name[:60]!a} is missing") from error
         self._bytes_left -= member.file_size
         is_stored = member.compress_type == zipfile.ZIP_STORED
         if not is_stored or member.compress_size != member.file_size or self._bytes_left < 0:
@@ -124,17 +100,8 @@ class Archive:
             raise PickleError(f"its member {name[:60]!a} is damaged") from error
 
     def load_storage(self, identity: Any) -> Storage:
-        """Returns a storage.
-
-        Args:
-            identity: ("storage", its kind, the name of its member, device, count).
-
-        Raises:
-            PickleError: If there is no such storage.
-        """
-        if type(identity) is not tuple or len(identity) != 5:
-            raise PickleError("it refers to an object that is not a storage")
-        _, kind, key, _, count = identity
+        """Returns a storage for ("storage", its kind, the name of its member, device, count)."""
+        _, kind, key, _, count = identity if type(identity) is tuple else ()
         if type(kind) is not str or kind not in _DTYPES or type(key) is not str:
             raise PickleError("it refers to an object that is not a storage")
         if key not in self._storages:
@@ -158,22 +125,18 @@ class Archive:
         self._work_left -= n_numbers * storage.numbers.itemsize
         if self._work_left < 0:
             raise PickleError("its tensors are much larger than the file")
-        if not n_numbers:
-            view = np.zeros(sizes, storage.numbers.dtype)
-        else:
+        view = np.zeros(sizes, storage.numbers.dtype)
+        if n_numbers:
             steps = tuple(step * storage.numbers.itemsize for step in strides)
             view = np.lib.stride_tricks.as_strided(storage.numbers[offset:], sizes, steps)
-        return _convert(np.ascontiguousarray(view).reshape(sizes), storage.kind)
-
-
-def _convert(numbers: np.ndarray, kind: str) -> np.ndarray:
-    if kind == "BFloat16Storage":  # the upper half of a float32
-        return (numbers.astype(np.uint32) << 16).view(np.float32)
-    return numbers != 0 if kind == "BoolStorage" else numbers
+        numbers = np.ascontiguousarray(view).reshape(sizes)
+        if storage.kind == "BFloat16Storage":  # the upper half of a float32
+            return (numbers.astype(np.uint32) << 16).view(np.float32)
+        return numbers != 0 if storage.kind == "BoolStorage" else numbers
 
 
 def _make_parameter(*args: Any) -> Any:
     """Stands for `_rebuild_parameter(tensor, requires_grad, hooks)`."""
-    if not args:
+    if not args or not isinstance(args[0], np.ndarray):
         raise PickleError("a parameter has no tensor")
     return args[0]

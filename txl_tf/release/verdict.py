@@ -31,35 +31,20 @@ HINTS = {
 
 
 class Check(NamedTuple):
-    """One comparison of the model with the reference.
-
-    Args:
-        span: The attention span.
-        segment: The number of the segment, from 0.
-        layer: The number of the layer in the checkpoint, from 0; `None` outside of the layers.
-        term: One of `HINTS`; "embedding bin" and "softmax bin" are followed by the bin's number.
-        quantity: The name of the compared values.
-        difference: The largest difference, relative to the largest value of the reference.
-        agrees: Whether float32 explains the difference.
-    """
+    """One comparison of the model with the reference."""
 
     span: AttentionSpan
     segment: int
-    layer: int | None
-    term: str
-    quantity: str
-    difference: float
-    agrees: bool
+    layer: int | None  # `None` outside of the layers
+    term: str  # one of `HINTS`; embedding and softmax are followed by the number of a bin
+    quantity: str  # the name of the compared values
+    difference: float  # relative to the largest value of the reference
+    agrees: bool  # whether float32 explains the difference
 
     @property
     def place(self) -> str:
         """The layer and the term, in words."""
         return self.term if self.layer is None else f"layer {self.layer}, {self.term}"
-
-    @property
-    def hint(self) -> str:
-        """The usual mistakes in this term."""
-        return HINTS[self.term.rstrip("0123456789 ")]
 
 
 def find_first(checks: list[Check]) -> Check | None:
@@ -77,13 +62,9 @@ def describe_verdict(checks: list[Check]) -> Iterator[str]:
             f"({largest.place}: {largest.quantity})."
         )
         return
-    places = list(dict.fromkeys(check.place for check in checks if not check.agrees))
     yield f"They first differ at {first.place}: {first.quantity}, by {first.difference:.1e}"
     yield f"  in segment {first.segment}, {describe_attention_span(first.span)}."
-    yield f"  Usual causes: {first.hint}."
-    if len(places) > 1:
-        more = f" and {len(places) - 5} more places" if len(places) > 5 else ""
-        yield f"  They differ at: {'; '.join(places[:5])}{more}."
+    yield f"  Usual causes: {HINTS[first.term.rstrip('0123456789 ')]}."
 
 
 def describe_attention_span(span: AttentionSpan) -> str:
@@ -93,27 +74,24 @@ def describe_attention_span(span: AttentionSpan) -> str:
 
 
 def format_table(checks: list[Check]) -> Iterator[str]:
-    """Yields a table of the largest difference of each layer and term; `!` marks disagreement.
-
-    The bins of the embedding and of the softmax have their own lines above and below.
-    """
+    """Yields a table of the largest difference of each layer and term; `!` marks disagreement."""
     width = max(map(len, LAYER_TERMS)) + 1
-    layers = sorted({check.layer for check in checks if check.layer is not None})
-    bins = list(dict.fromkeys(check.term for check in checks if check.layer is None))
+    found: dict[tuple[int | None, str], list[Check]] = {}
+    for check in checks:
+        found.setdefault((check.layer, check.term), []).append(check)
 
     def format_cell(layer: int | None, term: str) -> str:
-        found = [check for check in checks if (check.layer, check.term) == (layer, term)]
-        if not found:
-            return "-".rjust(width - 1) + " "
-        mark = " " if all(check.agrees for check in found) else "!"
-        return f"{max(check.difference for check in found):.1e}".rjust(width - 1) + mark
+        of_place = found[layer, term]
+        mark = " " if all(check.agrees for check in of_place) else "!"
+        return f"{max(check.difference for check in of_place):.1e}".rjust(width - 1) + mark
 
     def format_outside(kind: str) -> Iterator[str]:
-        return (f"{term:<15}{format_cell(None, term)}" for term in bins if term.startswith(kind))
+        terms = [term for layer, term in found if layer is None and term.startswith(kind)]
+        return (f"{term:<15}{format_cell(None, term)}" for term in terms)
 
     yield from format_outside(EMBEDDING)
     yield " " * 15 + "".join(term.rjust(width - 1) + " " for term in LAYER_TERMS)
-    for layer in layers:
+    for layer in sorted({check.layer for check in checks if check.layer is not None}):
         yield f"layer {layer:<9}" + "".join(format_cell(layer, term) for term in LAYER_TERMS)
     yield from format_outside(SOFTMAX)
     yield from format_outside(END_TO_END)

@@ -75,8 +75,6 @@ def read_file(
     source: TextSource,
     vocabulary: Vocabulary,
     finder: DocumentFinder | None = None,
-    *,
-    n_before: int = 0,
 ) -> Iterator[TextChunk]:
     """Yields the texts in a file, a few megabytes at a time.
 
@@ -85,14 +83,13 @@ def read_file(
         vocabulary: The vocabulary.
         finder: The rule for where texts begin; `None` if the whole file is one text, even an empty
             one.
-        n_before: The number of texts in the file that begin before this range of it.
 
     Raises:
         UserError: If the file cannot be read, or contains a symbol that the vocabulary cannot
             encode. The message names the line and the offset.
     """
     (file,) = source.files
-    number, n_bytes, n_lines = n_before, 0, 0
+    number = n_bytes = n_lines = 0
     if finder is None:
         yield make_text_chunk(vocabulary, np.zeros(0, np.int32), b"", TextName(str(file), 1))
     is_in_word = False

@@ -6,10 +6,7 @@ boundaries, so files are split without being read.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-from txl_tf.data.files import is_remote
 from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.text_files import Chunk, TextFile
 
@@ -105,14 +102,3 @@ def _find_last_line(text: bytes) -> int:
 def _holds_line(text: bytes) -> bool:
     """Returns whether a text holds the beginning of a line that is not blank."""
     return bool(text.strip(_WHITE_SPACE)) and _find_last_line(text) > 0
-
-
-def describe_file(file: TextFile) -> dict[str, Any]:
-    """Returns a file or a range in a form that JSON can represent; see `restore_file`."""
-    return {**vars(file), "path": str(file.path)}
-
-
-def restore_file(described: dict[str, Any]) -> TextFile:
-    """Returns the file that `describe_file` described."""
-    path = described["path"]
-    return TextFile(**{**described, "path": path if is_remote(path) else Path(path)})

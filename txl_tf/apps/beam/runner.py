@@ -2,50 +2,39 @@
 
 import contextlib
 import io
+import json
 import logging
 import os
 import re
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
-import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from txl_tf.apps.beam.storage import BeamStorage, name_file
 from txl_tf.errors import UserError
 
 LOCAL = "DirectRunner"
-_KEPT = "What is done is kept; the same command goes on from there."
-# The thread in which Beam's local runner waits for the process of a worker.
-_WORKER_THREAD = "run_worker"
+_ERROR = re.compile(r"([\w.]+(?:Error|Exception|Interrupt))\b(?:: )?(.*?)(?: \[while running .*)?$")
 
 
 @dataclass(frozen=True)
 class Runner:
-    """What runs pipelines.
-
-    Args:
-        name: The name of a Beam runner, such as "DirectRunner".
-        options: Its options, each NAME=VALUE or NAME, without dashes.
-    """
+    """A Beam runner and its options, each NAME=VALUE or NAME, without dashes."""
 
     name: str = LOCAL
     options: tuple[str, ...] = ()
 
     def make_options(self) -> PipelineOptions:
-        """Returns the options of a pipeline.
-
-        Raises:
-            UserError: If Beam refuses one, or the local runner does not know it.
-        """
+        """Returns the options of a pipeline, if Beam and the local runner know all of them."""
         texts = [f"--{option.lstrip('-')}" for option in self.options]
         more: dict[str, Any] = {"runner": self.name}
         if self.name == LOCAL:
             # Pipelines with this option are not given to Prism, a program that Beam downloads.
-            more |= {"allow_unsafe_triggers": True, "default_sdk_harness_log_level": "ERROR"}
+            more |= {"allow_unsafe_triggers": True, "default_sdk_harness_log_level": "CRITICAL"}
             known = PipelineOptions([]).get_all_options()
             names = [option.lstrip("-").partition("=")[0] for option in self.options]
             if unknown := [name for name in names if name.removeprefix("no_") not in known]:
@@ -60,78 +49,63 @@ class Runner:
             raise UserError(f"--beam_options: {reason}") from error
         return options
 
-    def run(self, build: Callable[[beam.Pipeline], object]) -> None:
-        """Runs a pipeline to its end.
+    def run(self, build: Callable[[beam.Pipeline], beam.PCollection], folder: str) -> Iterator[Any]:
+        """Runs a pipeline to its end and returns its results, in any order.
 
         Args:
-            build: Adds the steps to the pipeline.
+            build: Adds the steps and returns the results, which JSON must be able to represent.
+            folder: The folder in which the workers write them.
 
         Raises:
             UserError: If the pipeline fails.
         """
+        path = name_file(folder)
         options = self.make_options()
-        with _watch_workers(is_local=self.name == LOCAL) as dead:
-            try:
-                pipeline = beam.Pipeline(options=options)
-                build(pipeline)
-                pipeline.run().wait_until_finish()
-            except KeyboardInterrupt as error:
-                if not dead:
-                    raise
-                raise UserError(f"a worker died: {dead[0]}. {_KEPT}") from error
-            except Exception as error:
-                if dead:
-                    raise UserError(f"a worker died: {dead[0]}. {_KEPT}") from error
-                reason = explain_failure(str(error)) or type(error).__name__
-                raise UserError(f"the pipeline failed on {self.name}: {reason}. {_KEPT}") from error
+        with _silence(), self._explain_errors(), beam.Pipeline(options=options) as pipeline:
+            results = build(pipeline) | "Describe" >> beam.Map(json.dumps)
+            _ = results | beam.io.WriteToText(path, num_shards=1, shard_name_template="")
+        return _read_lines(path)
+
+    @contextlib.contextmanager
+    def _explain_errors(self) -> Iterator[None]:
+        """Re-raises errors of a pipeline with the reason, and wrong input with its own line."""
+        try:
+            yield
+        except Exception as error:
+            kind, reason = find_reason("".join(traceback.format_exception_only(error)))
+            if kind.startswith("txl_tf."):
+                raise UserError(reason) from error
+            reason = f"{kind}: {reason}" if kind and reason else kind or reason
+            raise UserError(f"the pipeline failed on {self.name}: {reason}") from error
 
 
-def explain_failure(text: str) -> str:
-    r"""Returns the reason in the text of Beam's error, which contains the traceback of a worker.
+def find_reason(text: str) -> tuple[str, str]:
+    r"""Returns the class and the message of the error in a worker, whose traceback Beam reports.
 
-    >>> explain_failure("Traceback:\n  File 'a.py'\nOSError: disk full [while running 'x']")
-    'OSError: disk full'
+    >>> find_reason("RuntimeError: Traceback:\n  File 'a.py'\nOSError: full [while running 'x']")
+    ('OSError', 'full')
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
-    line = (errors or lines or [""])[-1]
-    return re.sub(r" \[while running .*", "", line).rstrip(".")
+    errors = [found for line in lines if (found := _ERROR.match(line))]
+    return (errors[-1][1], errors[-1][2]) if errors else ("", (lines or [""])[-1])
+
+
+def _read_lines(path: str) -> Iterator[Any]:
+    """Yields the results that workers wrote."""
+    with BeamStorage().open(path) as file:
+        yield from map(json.loads, file)
 
 
 @contextlib.contextmanager
-def _watch_workers(*, is_local: bool) -> Iterator[Sequence[str]]:
-    """Ends a local pipeline when the process of a worker ends; Beam 2.77 would wait forever.
-
-    Args:
-        is_local: Whether Beam's local runner is used; nothing is done for others.
-
-    Yields:
-        The reasons, which are known when the pipeline has been interrupted.
-    """
-    if not is_local:
-        yield ()
-        return
-    dead: list[str] = []
-    before, logger = threading.excepthook, logging.getLogger("apache_beam")
-    level, cpp_level = logger.level, os.environ.get("TF_CPP_MIN_LOG_LEVEL")
-
-    def notice(failure: Any) -> None:
-        if failure.thread is None or failure.thread.name != _WORKER_THREAD:
-            # The connections to a worker that is gone break, too.
-            if not isinstance(failure.exc_value, grpc.RpcError):
-                before(failure)
-            return
-        dead.append(str(failure.exc_value))
-        if threading.current_thread() is not threading.main_thread():
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    threading.excepthook = notice
-    logger.setLevel(logging.CRITICAL)  # the error itself comes as an exception
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # for the processes of workers
+def _silence() -> Iterator[None]:
+    """Silences Beam and the TensorFlow of local workers: errors come as exceptions."""
+    logger, name = logging.getLogger("apache_beam"), "TF_CPP_MIN_LOG_LEVEL"
+    level, cpp_level = logger.level, os.environ.get(name)
+    logger.setLevel(logging.CRITICAL)
+    os.environ.setdefault(name, "2")
     try:
-        yield dead
+        yield
     finally:
-        threading.excepthook = before
         logger.setLevel(level)
         if cpp_level is None:
-            os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
+            del os.environ[name]

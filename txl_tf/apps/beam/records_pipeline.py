@@ -1,0 +1,234 @@
+"""Making a data set with many workers, which count and encode the texts."""
+
+import functools
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, cast
+
+import apache_beam as beam
+import numpy as np
+
+from txl_tf.apps.beam.file_ranges import PIECE_BYTES, divide_files, find_range, resume_documents
+from txl_tf.apps.beam.runner import Runner
+from txl_tf.apps.beam.storage import (
+    BeamStorage,
+    create_file,
+    create_work_folder,
+    install_storage,
+    name_file,
+)
+from txl_tf.data.files import use_storage
+from txl_tf.data.records.format import RecordsInfo
+from txl_tf.data.records.writing import TokenChunk, write_records
+from txl_tf.data.text.documents import DocumentFinder
+from txl_tf.data.text.learning import choose_fields, count_symbols, select_candidates
+from txl_tf.data.text.text_files import EncodingErrors, TextFile, TextSource
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.preparation.corpora import CorpusSpec
+from txl_tf.preparation.encoding import encode_source
+from txl_tf.preparation.options import PrepareOptions
+from txl_tf.preparation.plan import Plan
+from txl_tf.preparation.prepare import (
+    SplitCounts,
+    check_split,
+    list_special,
+    make_vocabulary,
+    prepare,
+    settle_vocabulary,
+)
+
+_SYMBOLS_PER_BLOCK = 2**20
+# How often a symbol occurs, and the piece and the rank in it of the first occurrence.
+Count = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Small files of a split, or a step of a large one (see `divide_files`)."""
+
+    split: str
+    index: int  # counted over all splits
+    files: tuple[TextFile, ...]
+    piece_bytes: int
+    encoding_errors: EncodingErrors
+
+    def open(self, level: str) -> TextSource:
+        """Returns the text of the piece, whole lines."""
+        install_storage()
+        files = tuple(find_range(file, self.piece_bytes) for file in self.files)
+        return TextSource(files, level, self.encoding_errors)
+
+
+def prepare_with_workers(
+    options: PrepareOptions,
+    runner: Runner,
+    *,
+    temp_dir: str | None = None,
+    piece_bytes: int = PIECE_BYTES,
+) -> None:
+    """Makes a data set as `prepare` does; texts and folders may be at addresses that Beam knows."""
+    runner.make_options()
+
+    def execute(plan: Plan, options: PrepareOptions) -> RecordsInfo:
+        sources = cast(Mapping[str, TextSource], plan.sources)
+        files = [
+            (split, group, source.encoding_errors)
+            for split, source in sources.items()
+            for group in divide_files(source.files, piece_bytes)
+        ]
+        pieces = [
+            Piece(split, index, group, piece_bytes, errors)
+            for index, (split, group, errors) in enumerate(files)
+        ]
+        with create_work_folder(temp_dir or options.data_dir) as work:
+            return _make_records(plan, options, pieces, runner, work)
+
+    with use_storage(BeamStorage()):
+        prepare(options, execute)
+
+
+def _make_records(
+    plan: Plan, options: PrepareOptions, pieces: Sequence[Piece], runner: Runner, work: str
+) -> RecordsInfo:
+    """Learns the vocabulary and encodes the pieces with pipelines, and writes the records."""
+    corpus = plan.corpus
+    vocabulary = plan.vocabulary or _learn_vocabulary(corpus, pieces, runner, work)
+    vocabulary, cutoffs = settle_vocabulary(plan, vocabulary)
+    path = name_file(work)
+    with create_file(path) as file:
+        file.write(json.dumps(vocabulary.to_json()).encode("utf-8"))
+
+    def build(pipeline: beam.Pipeline) -> beam.PCollection:
+        return pipeline | beam.Create(pieces) | beam.Map(encode_piece, corpus, path, work)
+
+    encoded = sorted(runner.run(build, work), key=lambda piece: piece["index"])
+    by_split = {split: [p for p in encoded if p["split"] == split] for split in plan.sources}
+    return write_records(
+        options.data_dir,
+        dataset=corpus.name,
+        vocabulary=vocabulary,
+        splits={s: _read_split(corpus, vocabulary, s, found) for s, found in by_split.items()},
+        cutoffs=cutoffs,
+        made_from={"arguments": options.describe(), "files": plan.files},
+        overwrite=options.overwrite,
+    )
+
+
+def _learn_vocabulary(
+    corpus: CorpusSpec, pieces: Sequence[Piece], runner: Runner, work: str
+) -> Vocabulary:
+    """Learns the vocabulary, as `learn_vocabulary` does."""
+    level, learning = corpus.level, corpus.learning
+    counted = [piece for piece in pieces if piece.split in corpus.counted]
+
+    def build(pipeline: beam.Pipeline) -> beam.PCollection:
+        return (
+            pipeline
+            | beam.Create(counted)
+            | beam.FlatMap(count_piece, level=level, lower_case=learning.lower_case)
+            | beam.CombinePerKey(add_counts)
+        )
+
+    results = runner.run(build, work)
+    counts: dict[str, tuple[int, tuple[int, int]]] = {}
+    n_symbols = 0
+    # In blocks, so that memory does not grow with the number of rare symbols.
+    while block := list(islice(results, _SYMBOLS_PER_BLOCK)):
+        n_symbols += len(block)
+        counts |= {symbol: (n, (piece, rank)) for symbol, (n, piece, rank) in block}
+        counts = select_candidates(counts, learning)
+    ordered = sorted(counts.items(), key=lambda item: item[1][1])
+    fields = choose_fields(
+        {symbol: n for symbol, (n, _) in ordered}, learning, n_symbols=n_symbols, report=print
+    )
+    return make_vocabulary(corpus, fields)
+
+
+def count_piece(piece: Piece, *, level: str, lower_case: bool) -> Iterator[tuple[str, Count]]:
+    """Yields the symbols of a piece with their counts."""
+    texts = (chunk.text for chunk in piece.open(level).iterate_chunks())
+    counts = count_symbols(level, texts, lower_case=lower_case)
+    for rank, (symbol, n) in enumerate(counts.items()):
+        yield symbol, (n, piece.index, rank)
+
+
+def add_counts(counts: Iterable[Count]) -> Count:
+    """Returns the count of a symbol in several pieces together, in any order.
+
+    >>> add_counts([(3, 1, 0), (2, 0, 7)])
+    (5, 0, 7)
+    """
+    n_total, first = 0, (1 << 62, 0)
+    for n, *place in counts:
+        n_total += n
+        first = min(first, (place[0], place[1]))
+    return n_total, *first
+
+
+def encode_piece(piece: Piece, corpus: CorpusSpec, vocabulary_path: str, work: str) -> Any:
+    """Encodes a piece to a file of ids and document starts, and returns its description."""
+    install_storage()
+    vocabulary = _load_vocabulary(vocabulary_path)
+    source = piece.open(vocabulary.level)
+    finder = DocumentFinder(corpus.documents, corpus.separator)
+    resume_documents(finder, source.files[0])
+    unknown: Counter[str] = Counter()
+    literal: Counter[str] = Counter()
+    chunks = encode_source(
+        source,
+        vocabulary,
+        finder=finder,
+        unknown=unknown,
+        special=list_special(vocabulary, corpus.learning.special),
+        literal=literal,
+        is_piece=True,
+    )
+    dtype = np.min_scalar_type(len(vocabulary))
+    ids, starts, n_tokens = [np.zeros(0, dtype)], [np.zeros(0, np.int64)], 0
+    for chunk in chunks:
+        ids.append(chunk.ids.astype(dtype))
+        starts.append(chunk.document_starts + n_tokens)
+        n_tokens += len(chunk.ids)
+    path, arrays = name_file(work), io.BytesIO()
+    np.savez(arrays, ids=np.concatenate(ids), starts=np.concatenate(starts))
+    with create_file(path) as file:
+        file.write(arrays.getbuffer())
+    if unknown and vocabulary.unknown is not None:
+        unknown = Counter({vocabulary.unknown: unknown.total()})  # names are not needed
+    return {
+        "split": piece.split,
+        "index": piece.index,
+        "path": path,
+        "unknown": unknown,
+        "literal": literal,
+    }
+
+
+@functools.lru_cache(maxsize=1)
+def _load_vocabulary(path: str) -> Vocabulary:
+    """Reads the vocabulary once in each process."""
+    with BeamStorage().open(path) as file:
+        return Vocabulary.from_json(json.loads(file.read()))
+
+
+def _read_split(
+    corpus: CorpusSpec, vocabulary: Vocabulary, split: str, pieces: Iterable[Mapping[str, Any]]
+) -> Iterator[TokenChunk]:
+    """Yields the tokens of encoded pieces, in order, and checks their counts at the end."""
+    counts = SplitCounts()
+    is_open = False  # whether a document has begun but has no token yet
+    for piece in pieces:
+        counts.unknown.update(piece["unknown"])
+        counts.literal.update(piece["literal"])
+        with BeamStorage().open(piece["path"]) as file:
+            arrays = np.load(io.BytesIO(file.read()))
+        ids, starts = arrays["ids"], arrays["starts"]
+        counts.n_tokens += len(ids)
+        starts = np.unique(np.concatenate([np.zeros(int(is_open), np.int64), starts]))
+        is_open = bool(starts.size) and int(starts[-1]) == len(ids)
+        yield TokenChunk(ids, starts[starts < len(ids)])
+    check_split(corpus, vocabulary, split, counts)
