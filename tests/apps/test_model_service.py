@@ -65,6 +65,7 @@ def test_no_token_is_no_end(lm):
     assert draw(texts, 0) == ("", 0, "length")
 
 
+@pytest.mark.slow
 def test_characters_are_whole_however_requests_cut_them(binary):
     """A character that the end of a request cuts stands as U+FFFD there, and whole in the next."""
     settings = {"temperature": 9.0, "seed": 1}

@@ -1,5 +1,6 @@
 """`python -m txl_tf.serve` in a process of its own, and clients that behave and that do not."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import http.client
@@ -20,8 +21,14 @@ for name in ("openai", "starlette", "uvicorn"):
     pytest.importorskip(name, reason="pip install -e '.[test-extras]'")
 
 import openai  # noqa: E402  after what it needs
+from starlette.applications import Starlette  # noqa: E402
+from starlette.responses import PlainTextResponse  # noqa: E402
+from starlette.routing import Route  # noqa: E402
 
 import txl_tf.serve  # noqa: E402
+from txl_tf.apps.server import bounds  # noqa: E402
+from txl_tf.apps.server.api_requests import RequestError  # noqa: E402
+from txl_tf.apps.server.responses import make_error  # noqa: E402
 
 N_PLACES, MANY = 64, 100_000
 WAIT = 300  # seconds that nothing takes, however slow the machine
@@ -156,21 +163,19 @@ def test_a_session_continues_its_text(client, lm, url):
         complete(client, "", session="a")
 
 
-def test_sessions_are_bounded_and_keep_their_settings(client, url):
+def test_sessions_are_bounded(client, url):
     for session in "abc":
         complete(client, "the cat", max_tokens=0, session=session)
     with pytest.raises(openai.RateLimitError, match="there are 3 sessions"):
         complete(client, "the cat", session="d")
     with pytest.raises(openai.ConflictError, match="session 'a' exists"):
         complete(client, "the cat", session="a")
-    with pytest.raises(openai.BadRequestError, match="`seed` is fixed when a session begins"):
-        complete(client, "", session="a", seed=1)
     for session in "abc":
         call(url, "DELETE", f"/v1/sessions/{session}")
     with pytest.raises(openai.BadRequestError, match="known symbols"):
         complete(client, "the dog", session="a")
-    complete(client, "the cat", max_tokens=1, session="a")  # it had not begun
-    call(url, "DELETE", "/v1/sessions/a")
+    with pytest.raises(openai.NotFoundError):  # it has not begun
+        complete(client, "", session="a")
 
 
 def test_requests_at_once_have_their_own_texts(client, lm):
@@ -288,6 +293,45 @@ def test_a_request_too_many_is_refused_until_a_place_is_free(client, url):
             return
         time.sleep(0.1)
     raise AssertionError("no place became free")
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """An application that reads a body and answers, with bounds of one place and a moment."""
+    monkeypatch.setattr(bounds, "_CLIENT_SECONDS", 0.01)
+    monkeypatch.setattr(bounds, "_N_PLACES", 1)
+
+    async def read(request):
+        return PlainTextResponse(await bounds.read_body(request))
+
+    routes = [Route("/", read, methods=["POST"])]
+    handlers = {RequestError: lambda _, error: make_error(error.status, str(error))}
+    return bounds.BoundedApp(Starlette(routes=routes, exception_handlers=handlers))
+
+
+def post(app, receive, send):
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [], "query_string": b""}
+    asyncio.run(app(scope, receive, send))
+
+
+def test_a_client_that_sends_or_takes_nothing_loses_its_place(impatient):
+    async def wait(*_):
+        await asyncio.sleep(WAIT)
+
+    async def receive():
+        return {"type": "http.request", "body": b"a"}
+
+    async def send(message):
+        sent.append(message)
+
+    sent = []
+    post(impatient, wait, send)
+    assert sent[0]["status"] == 408
+    assert json.loads(sent[1]["body"])["error"]["message"] == "the body did not come within 0.01 s"
+    post(impatient, receive, wait)
+    sent.clear()
+    post(impatient, receive, send)
+    assert (sent[0]["status"], sent[1]["body"]) == (200, b"a")
 
 
 def test_a_port_that_is_taken_is_one_line(folder, url, capsys):
