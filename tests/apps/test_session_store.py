@@ -1,6 +1,6 @@
 import pytest
 
-from txl_tf.apps.server.refusals import RefusedError
+from txl_tf.apps.server.api_requests import RequestError
 from txl_tf.apps.server.session_store import SessionStore
 
 
@@ -21,57 +21,74 @@ def store(clock):
     return SessionStore(3, 7.0, clock)
 
 
+def begin(store, session):
+    with store.use(session, begins=True) as slot:
+        slot.texts = session
+
+
 def refuses(status):
-    return pytest.raises(RefusedError, check=lambda error: error.status == status)
+    return pytest.raises(RequestError, check=lambda error: error.status == status)
 
 
 def test_a_session_too_many_is_refused(store):
-    ids = [store.add(name) for name in "abc"]
-    assert [store.get(key).text for key in ids] == ["a", "b", "c"]
+    for session in "abc":
+        begin(store, session)
     with refuses(429):
-        store.add("d")
-    store.delete(ids[1])
-    assert store.get(store.add("d")).text == "d"
-    assert [store.get(ids[0]).text, store.get(ids[2]).text] == ["a", "c"]
+        begin(store, "d")
+    store.delete("b")
+    begin(store, "d")
+    with store.use("a", begins=False) as slot:
+        assert slot.texts == "a"
 
 
-def test_a_session_is_kept_until_it_was_idle_for_long_enough(store, clock):
-    key = store.add("a")
-    for clock.now in (7.0, 14.0):
-        with store.use(key):
-            pass
-    clock.now = 21.5
-    with refuses(404):
-        store.get(key)
-    assert len(store) == 0
-
-
-def test_a_session_in_use_is_not_idle(store, clock):
-    key = store.add("a")
-    with store.use(key):
-        clock.now = 100.0
-        store.drop_idle()
-        assert len(store) == 1
-    clock.now = 106.0
-    assert store.get(key).text == "a"
-
-
-def test_a_session_serves_one_request_at_a_time(store):
-    key, other = store.add("a"), store.add("b")
-    with store.use(key), store.use(other):
-        with refuses(409), store.use(key):
-            pass
-        assert store.get(key).in_use
-    with store.use(key):
+def test_a_session_begins_once(store):
+    begin(store, "a")
+    with refuses(409):
+        begin(store, "a")
+    with refuses(404), store.use("b", begins=False):
         pass
 
 
-def test_a_session_that_is_deleted_is_gone_and_says_so(store):
-    key = store.add("a")
-    with store.use(key) as session:
-        store.delete(key)
-        assert session.is_deleted
-        with refuses(404):
-            store.get(key)
+def test_a_session_that_has_not_begun_is_not_kept(store):
+    with pytest.raises(ZeroDivisionError), store.use("a", begins=True):
+        raise ZeroDivisionError
+    begin(store, "a")
+
+
+def test_a_session_is_kept_until_it_was_idle_for_long_enough(store, clock):
+    begin(store, "a")
+    for clock.now in (7.0, 14.0):
+        with store.use("a", begins=False):
+            pass
+    clock.now = 21.5
+    with refuses(404), store.use("a", begins=False):
+        pass
+
+
+def test_a_session_in_use_is_not_idle(store, clock):
+    with store.use("a", begins=True) as slot:
+        slot.texts = "a"
+        clock.now = 100.0
+        begin(store, "b")
+    clock.now = 106.0
+    with store.use("a", begins=False):
+        pass
+
+
+def test_a_session_serves_one_request_at_a_time(store):
+    begin(store, "a")
+    with store.use("a", begins=False), refuses(409), store.use("a", begins=False):
+        pass
+    with store.use("a", begins=False):
+        pass
+
+
+def test_a_session_that_is_deleted_may_begin_again_at_once(store):
+    with store.use("a", begins=True):
+        store.delete("a")
+        begin(store, "a")
+    with store.use("a", begins=False) as slot:
+        assert slot.texts == "a"
+    store.delete("a")
     with refuses(404):
-        store.delete(key)
+        store.delete("a")

@@ -35,6 +35,7 @@ WITHOUT_PACKAGES = [
     ("lm_eval", "harness --model=txl_tf --model_args=run=run", "the harness", "harness"),
     ("huggingface_hub", "score --run=hf://a/b texts/test.txt", "a model on the Hub", "hub"),
     ("onnx", "export --run=run --out=new --format=onnx", "format=onnx", "onnx"),
+    ("uvicorn", "serve --run=run", "the server", "serve"),
     (
         "sentencepiece",
         "make_tfrecords --dataset=text --train=texts/train.txt --level=subword --data_dir=new",
@@ -52,7 +53,7 @@ PATHS = {
     "score": "run files checkpoint out",
     "generate": "run checkpoint",
     "export": "run out checkpoint",
-    "serve": "model",
+    "serve": "run checkpoint",
     "attention": "run data_dir checkpoint out",
     "context": "run data_dir checkpoint out",
     "page": "run file checkpoint data_dir out",

@@ -1,5 +1,6 @@
 """An exported SavedModel in processes that have tensorflow alone, and the clients of examples/."""
 
+import contextlib
 import http.server
 import importlib.util
 import json
@@ -215,6 +216,23 @@ class Other(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@contextlib.contextmanager
+def serve_answer(status, body):
+    """Yields the URL of a model on a server that gives the same answer to every request."""
+    with http.server.ThreadingHTTPServer(("localhost", 0), Other) as server:
+        server.status, server.body = status, body
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        yield f"http://localhost:{server.server_port}/v1/models/mats"
+        server.shutdown()
+
+
+def test_the_client_prints_a_line_for_each_text(capsys):
+    outputs = {"nats": [3.0, 5.0], "bpc": [1.5, 2.25]}
+    with serve_answer(200, json.dumps({"outputs": outputs}).encode()) as url:
+        assert load_example("serving_client").main(["serving_client.py", url, "a cat", "mat"]) == 0
+    assert capsys.readouterr().out == "  1.5000  a cat\n  2.2500  mat\n"
+
+
 @pytest.mark.parametrize(
     ("status", "body", "message"),
     [
@@ -223,12 +241,8 @@ class Other(http.server.BaseHTTPRequestHandler):
     ],
 )
 def test_a_server_of_another_kind_is_one_line(status, body, message, capsys):
-    with http.server.ThreadingHTTPServer(("localhost", 0), Other) as server:
-        server.status, server.body = status, body
-        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-        url = f"http://localhost:{server.server_port}/v1/models/mats"
+    with serve_answer(status, body) as url:
         assert load_example("serving_client").main(["serving_client.py", url, "the cat"]) == 1
-        server.shutdown()
     error = capsys.readouterr().err
     assert error.startswith(f"serving_client.py: {url}: {message}")
     assert error.count("\n") == 1

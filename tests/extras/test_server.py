@@ -1,9 +1,11 @@
 """`python -m txl_tf.serve` in a process of its own, and clients that behave and that do not."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -11,389 +13,345 @@ import sys
 import time
 import urllib.parse
 
-import numpy as np
 import pytest
-import tensorflow as tf
 from places import ROOT
 from small_language_model import WORDS, make_model
 
-for name in ("grpc", "starlette", "tensorflow_serving", "uvicorn"):
-    pytest.importorskip(name, reason="pip install -e '.[serve]'")
+for name in ("openai", "starlette", "uvicorn"):
+    pytest.importorskip(name, reason="pip install -e '.[test-extras]'")
 
-import grpc  # noqa: E402  after what it needs
-from tensorflow_serving.apis import (  # noqa: E402
-    get_model_metadata_pb2,
-    get_model_status_pb2,
-    model_service_pb2_grpc,
-    predict_pb2,
-    prediction_service_pb2_grpc,
-)
+import openai  # noqa: E402  after what it needs
+from starlette.applications import Starlette  # noqa: E402
+from starlette.responses import PlainTextResponse  # noqa: E402
+from starlette.routing import Route  # noqa: E402
 
 import txl_tf.serve  # noqa: E402
-from benchmarks.served_process import start_server  # noqa: E402
+from txl_tf.apps.server import bounds  # noqa: E402
+from txl_tf.apps.server.api_requests import RequestError  # noqa: E402
+from txl_tf.apps.server.responses import make_error  # noqa: E402
 
-# Requests that may be in progress at once: for each thread one, and those that wait.
-N_PLACES, MAX_BYTES, MANY = 5, 50 * 1024, 100_000
-GENERATION = {"text": "the cat", "length": 13, "temperature": 0.0, "top_k": 0, "seed": 0}
+N_PLACES, MANY = 64, 100_000
 WAIT = 300  # seconds that nothing takes, however slow the machine
 
 
+@contextlib.contextmanager
+def start_server(folder, *flags):
+    """Yields the process of a server, and its URL."""
+    command = [sys.executable, "-m", "txl_tf.serve", str(folder), "--port=0", *flags]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            lines = iter(process.stdout.readline, "")
+            yield process, next(line.split()[-1] for line in lines if line.startswith("HTTP at "))
+        finally:
+            process.kill()
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("exported") / "mats"
-    make_model(7, vocabulary=WORDS, same_length=True).export(path)
+def lm():
+    return make_model(7, vocabulary=WORDS, same_length=True)
+
+
+@pytest.fixture(scope="module")
+def folder(lm, tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "mats"
+    lm.save(path)
     return path
 
 
 @pytest.fixture(scope="module")
 def server(folder):
-    bounds = [f"--max_body={MAX_BYTES / 2**20}", f"--max_length={MANY}", "--threads=2"]
-    bounds += [f"--queue={N_PLACES - 2}"]
-    with start_server(folder, *bounds, f"--client_timeout={WAIT}") as server:
-        yield server
+    with start_server(folder, f"--max_tokens={MANY}", "--max_sessions=3") as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
-def signatures(folder):
-    loaded = tf.saved_model.load(str(folder))
-    yield loaded.signatures
-    del loaded
+def url(server):
+    return server[1]
 
 
 @pytest.fixture(scope="module")
-def channel(server):
-    with grpc.insecure_channel(server.address) as channel:
-        yield channel
+def client(url):
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=WAIT) as client:
+        yield client
 
 
-@pytest.fixture(scope="module")
-def inputs(signatures):
-    """Arguments of all signatures."""
-    memory = signatures["initial_memory"](batch_size=tf.constant(2))
-    ids = {"ids": [[1, 2, 3], [6, 2, 0]], "lengths": [3, 2]}
-    memory = {key: value.numpy().tolist() for key, value in memory.items()}
-    return {
-        "score_text": {"texts": ["the cat sat on the mat\na cat", "", "a cat"]},
-        "score_ids": ids,
-        "initial_memory": {"batch_size": 2},
-        "step": {**ids, "reset": [False, True], **memory},
-        "generate_text": GENERATION,
-    }
+def complete(client, prompt, *, top_k=40, session=None, **settings):
+    """Calls the endpoint; fields that OpenAI does not know go beside the others."""
+    more = {"session": session} if session else {}
+    more |= {"top_k": top_k} if prompt else {}
+    return client.completions.create(model="mats", prompt=prompt, extra_body=more, **settings)
 
 
-def connect(server):
-    parts = urllib.parse.urlsplit(server.url)
-    return http.client.HTTPConnection(parts.netloc, timeout=WAIT), parts.path
-
-
-def send(server, method, path, body=None, headers=()):
-    """Returns the response to a request, and the connection."""
-    connection, root = connect(server)
+def send(url, method, path, body=None):
+    """Returns the connection of a request, and its response."""
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=WAIT)
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-    connection.request(method, path if path.startswith("/v1") else root + path, data, dict(headers))
-    return connection.getresponse(), connection
+    connection.request(method, path, data)
+    return connection, connection.getresponse()
 
 
-def call(server, method, path, body=None):
+def call(url, method, path, body=None):
     """Returns the status and the content of the answer to a request."""
-    response, connection = send(server, method, path, body)
+    connection, response = send(url, method, path, body)
     with contextlib.closing(connection):
         return response.status, json.load(response)
 
 
-def predict(server, signature, inputs):
-    body = {"signature_name": signature, "inputs": inputs}
-    status, answer = call(server, "POST", ":predict", body)
-    assert status == 200, answer
-    return answer["outputs"]
+def test_the_server_is_well_and_names_its_model(client, url):
+    assert call(url, "GET", "/health") == (200, {"status": "ok"})
+    (model,) = client.models.list()
+    assert (model.id, model.object) == ("mats", "model")
 
 
-def make_tensor(value, spec):
-    return tf.constant(value, spec.dtype)
+@pytest.mark.parametrize(("n_prompts", "top_k"), [(1, 3), (2, 40)])
+def test_a_completion_is_the_text_of_the_package(n_prompts, top_k, client, lm):
+    prompts = ["the cat sat", "a mat"][:n_prompts]
+    settings = {"temperature": 0.8, "top_p": 0.9, "seed": 5}
+    found = complete(client, prompts, max_tokens=37, top_k=top_k, **settings)
+    expected = lm.generate(prompts, max_new_tokens=37, top_k=top_k, **settings)
+    assert [choice.text for choice in found.choices] == expected
+    assert [choice.finish_reason for choice in found.choices] == ["length"] * n_prompts
+    n_read = sum(len(WORDS.encode(prompt)) for prompt in prompts)
+    usage = found.usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (n_read, 37 * n_prompts)
+    assert usage.total_tokens == n_read + 37 * n_prompts
 
 
-def predict_by_grpc(channel, signature, inputs, specs):
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "mats"
-    request.model_spec.signature_name = signature
-    for name, value in inputs.items():
-        tensor = make_tensor(value, specs[name])
-        request.inputs[name].CopyFrom(tf.make_tensor_proto(tensor.numpy(), tensor.dtype))
-    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-    answer = stub.Predict(request, timeout=WAIT)
-    return {name: tf.make_ndarray(proto) for name, proto in answer.outputs.items()}
+def test_a_stream_is_the_same_text_in_parts(client, lm):
+    prompts = ["the cat", "a mat"]
+    texts, n_events = ["", ""], 0
+    for event in complete(client, prompts, max_tokens=37, stream=True):
+        n_events += 1
+        for choice in event.choices:
+            texts[choice.index] += choice.text
+    assert texts == lm.generate(prompts, max_new_tokens=37)
+    assert n_events > 3
+    assert event.usage.completion_tokens == 74
+    assert [choice.finish_reason for choice in event.choices] == ["length", "length"]
 
 
-def call_signature(signatures, name, inputs):
-    function = signatures[name]
-    specs = function.structured_input_signature[1]
-    found = function(**{key: make_tensor(value, specs[key]) for key, value in inputs.items()})
-    return {key: value.numpy() for key, value in found.items()}
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_text_ends_before_its_stop(stream, client, lm):
+    settings = {"temperature": 9.0, "seed": 1}
+    whole = lm.generate("the cat", max_new_tokens=64, stops="at s", **settings)
+    found = complete(client, "the cat", max_tokens=64, stop="at s", stream=stream, **settings)
+    events = list(found) if stream else [found]
+    text = "".join(event.choices[0].text for event in events)
+    assert len(text) > 10
+    assert text + "at sat" == whole
+    assert events[-1].choices[0].finish_reason == "stop"
+    assert events[-1].usage.completion_tokens == len(WORDS.encode(whole))
 
 
-def test_the_example_is_a_client(server, signatures):
-    texts = ["the cat sat", "a cat"]
-    command = [sys.executable, ROOT / "examples" / "serving_client.py", server.url, *texts]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    rows = [line.split(maxsplit=1) for line in ran.stdout.splitlines()]
-    expected = call_signature(signatures, "score_text", {"texts": texts})["bpc"]
-    np.testing.assert_allclose([float(row[0]) for row in rows], expected, atol=1e-4)
-    assert [row[1] for row in rows] == texts
+def test_a_session_continues_its_text(client, lm, url):
+    """However it is cut into requests."""
+    expected = lm.generate("the cat", max_new_tokens=71, seed=3, temperature=1.3)
+    first = complete(client, "the cat", max_tokens=5, seed=3, temperature=1.3, session="a")
+    text = first.choices[0].text
+    for event in complete(client, "", max_tokens=33, stream=True, session="a"):
+        text += event.choices[0].text
+    last = complete(client, "", max_tokens=33, session="a")
+    assert text + last.choices[0].text == expected
+    assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (0, 33)
+    assert call(url, "DELETE", "/v1/sessions/a")[0] == 200
+    with pytest.raises(openai.NotFoundError, match="there is no session 'a'"):
+        complete(client, "", session="a")
 
 
-def test_both_protocols_give_the_answers_of_the_signatures(server, channel, signatures, inputs):
-    """The same to the bit: JSON holds all digits."""
-    for name, given in inputs.items():
-        expected = call_signature(signatures, name, given)
-        specs = signatures[name].structured_input_signature[1]
-        arrays = predict_by_grpc(channel, name, given, specs)
-        found = predict(server, name, given)
-        if name == "generate_text":
-            assert arrays["text"].item().decode() == found == expected["text"].decode()
-            continue
-        found = found if len(arrays) > 1 else {next(iter(arrays)): found}
-        assert set(found) == set(arrays) == set(expected)
-        for key, array in arrays.items():
-            np.testing.assert_allclose(array, expected[key], rtol=0, atol=2e-6, err_msg=key)
-            np.testing.assert_array_equal(np.array(found[key], array.dtype), array, err_msg=key)
+def test_sessions_are_bounded(client, url):
+    for session in "abc":
+        complete(client, "the cat", max_tokens=0, session=session)
+    with pytest.raises(openai.RateLimitError, match="there are 3 sessions"):
+        complete(client, "the cat", session="d")
+    with pytest.raises(openai.ConflictError, match="session 'a' exists"):
+        complete(client, "the cat", session="a")
+    for session in "abc":
+        call(url, "DELETE", f"/v1/sessions/{session}")
+    with pytest.raises(openai.BadRequestError, match="known symbols"):
+        complete(client, "the dog", session="a")
+    with pytest.raises(openai.NotFoundError):  # it has not begun
+        complete(client, "", session="a")
 
 
-def test_the_model_is_available(server, channel):
-    for path in ("", "/versions/1"):
-        status, answer = call(server, "GET", path)
-        assert status == 200
-        (version,) = answer["model_version_status"]
-        assert (version["version"], version["state"]) == ("1", "AVAILABLE")
-    request = get_model_status_pb2.GetModelStatusRequest()
-    request.model_spec.name = "mats"
-    stub = model_service_pb2_grpc.ModelServiceStub(channel)
-    (version,) = stub.GetModelStatus(request, timeout=WAIT).model_version_status
-    assert (version.version, version.state) == (1, version.AVAILABLE)
+def test_requests_at_once_have_their_own_texts(client, lm):
+    seeds = range(7)
+    expected = [lm.generate("a cat", max_new_tokens=64, seed=seed) for seed in seeds]
+    with concurrent.futures.ThreadPoolExecutor(7) as pool:
+        found = pool.map(lambda seed: complete(client, "a cat", max_tokens=64, seed=seed), seeds)
+        assert [answer.choices[0].text for answer in found] == expected
 
 
-def test_metadata_tell_inputs_and_outputs(server, channel, folder):
-    described = json.loads((folder / "txl_tf.json").read_text())["signatures"]
-    _, answer = call(server, "GET", "/metadata")
-    found = answer["metadata"]["signature_def"]["signature_def"]
-    request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
-    request.model_spec.name = "mats"
-    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-    packed = stub.GetModelMetadata(request, timeout=WAIT).metadata["signature_def"]
-    by_grpc = get_model_metadata_pb2.SignatureDefMap()
-    assert packed.Unpack(by_grpc)
-    assert set(found) == set(described) == set(by_grpc.signature_def)
-    for name, tensors in described.items():
-        for side in ("inputs", "outputs"):
-            assert set(found[name][side]) == set(tensors[side])
-            for key, tensor in tensors[side].items():
-                sizes = [int(dim["size"]) for dim in found[name][side][key]["tensor_shape"]["dim"]]
-                assert sizes == tensor["shape"]
+def test_scores_are_those_of_the_package(url, lm):
+    texts = ["the cat sat on the mat\na cat", "", "a cat"]
+    status, found = call(url, "POST", "/v1/score", {"texts": texts, "per_token": True})
+    assert (status, found["model"]) == (200, "mats")
+    for entry, score in zip(found["scores"], lm.score(texts), strict=True):
+        assert entry["tokens"] == score.tokens
+        assert entry["ids"] == score.ids.tolist()
+        assert entry["nats"] == pytest.approx(score.nats.tolist(), abs=2e-6)
+        assert entry["total_nats"] == pytest.approx(score.total_nats, abs=2e-5)
+        assert (entry["n_bytes"], entry["bpc"]) == (score.n_bytes, None)
+    assert found["scores"][1]["perplexity"] is None
+    (entry,) = call(url, "POST", "/v1/score", {"texts": "a cat", "prefix": "\n"})[1]["scores"]
+    assert entry["tokens"] == 2
+    assert "nats" not in entry
 
 
-LARGE = b" " * (MAX_BYTES + 1)
+LARGE = b" " * (4 * 2**20 + 1)
+PROMPT = {"prompt": "the cat"}
 
 
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "message"),
     [
-        ("POST", ":predict", b"{", 400, "the body must be JSON"),
-        ("POST", ":predict", {"signature_name": "score_text"}, 400, "a text must be a string"),
-        ("POST", "/versions/2:predict", {}, 404, "the server has version 1 of the model 'mats'"),
-        ("POST", ":predict", LARGE, 413, "the body must have at most 51,200 bytes. Received: 51,2"),
-        ("DELETE", ":predict", None, 405, "Method Not Allowed"),
-        ("POST", "/sessions", {"seed": -1}, 400, "`seed` must be from 0 to"),
-        ("GET", "/sessions/a", None, 404, "there is no such session"),
-        ("POST", "/sessions/a:generate", {"length": 3}, 404, "there is no such session"),
+        ("POST", "completions", b"{", 400, "the body must be JSON"),
+        ("POST", "completions", LARGE, 413, "the body must have at most 4,194,304 bytes"),
+        ("GET", "completions", None, 405, "Method Not Allowed: GET /v1/completions"),
+        ("POST", "chat/completions", {}, 404, "Not Found: POST /v1/chat/completions"),
+        (
+            "POST",
+            "completions",
+            {**PROMPT, "model": "b"},
+            404,
+            "there is no model 'b', only 'mats'",
+        ),
+        ("POST", "completions", {"prompt": "the dog"}, 400, "`text` must hold known symbols only"),
+        ("POST", "completions", {"prompt": ""}, 400, "`prompt` must hold at least one token"),
+        ("POST", "completions", {"prompt": "\ud800"}, 400, "`prompt` must be a text in Unicode"),
+        ("POST", "completions", {**PROMPT, "stop": "dog"}, 400, "`stops` must be symbols of"),
+        ("POST", "completions", {**PROMPT, "top_p": 2}, 400, "`top_p` must be in (0, 1]"),
+        ("POST", "score", {"texts": ["the dog"]}, 400, "`text` must hold known symbols only"),
+        ("DELETE", "sessions/z", None, 404, "there is no session 'z'"),
     ],
 )
-def test_a_wrong_request_is_one_line(method, path, body, status, message, server):
-    found, answer = call(server, method, path, body)
+def test_a_wrong_request_is_one_line(method, path, body, status, message, url):
+    found, answer = call(url, method, f"/v1/{path}", body)
     assert (found, list(answer)) == (status, ["error"])
-    assert answer["error"].startswith(message)
-    assert "\n" not in answer["error"]
+    error = answer["error"]
+    assert error["message"].startswith(message)
+    assert "\n" not in error["message"]
+    assert error["type"] == "invalid_request_error"
 
 
-def test_a_body_of_unknown_length_is_read_up_to_the_bound(server):
-    connection, root = connect(server)
-    with contextlib.closing(connection):
-        parts = iter([LARGE[:1000]] * (MAX_BYTES // 1000 + 2))
-        connection.request("POST", f"{root}:predict", parts, encode_chunked=True)
-        response = connection.getresponse()
-        assert (response.status, "at most 51,200" in json.load(response)["error"]) == (413, True)
-
-
-def make_request(name="mats", texts=("a",)):
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = name
-    request.model_spec.signature_name = "score_text"
-    request.inputs["texts"].CopyFrom(tf.make_tensor_proto(list(texts)))
-    return request
-
-
-@pytest.mark.parametrize(
-    ("request_", "code", "message"),
-    [
-        (make_request(texts=["the dog"]), "INVALID_ARGUMENT", "a text holds a symbol that the voc"),
-        (make_request("dogs"), "NOT_FOUND", "the server has version 1 of the model 'mats'"),
-        (make_request(texts=["a " * MAX_BYTES]), "RESOURCE_EXHAUSTED", ""),
-    ],
-)
-def test_a_wrong_call_has_its_code(request_, code, message, channel):
-    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-    with pytest.raises(grpc.RpcError) as raised:
-        stub.Predict(request_, timeout=WAIT)
-    assert raised.value.code().name == code
-    assert raised.value.details().startswith(message)
-
-
-@contextlib.contextmanager
-def begin_session(server, **body):
-    """Yields the path of a new session, which is deleted in the end."""
-    status, answer = call(server, "POST", "/sessions", body)
-    assert status == 201, answer
-    path = f"/sessions/{answer['session']}"
-    try:
-        yield path
-    finally:
-        send(server, "DELETE", path)[1].close()
-
-
-@contextlib.contextmanager
-def stream(server, session, **body):
-    """Yields the events of a stream; the connection is closed in the end."""
-    response, connection = send(server, "POST", f"{session}:generate", body)
-    assert response.status == 200, response.read()
-    assert response.headers["Content-Type"] == "text/event-stream"
-    lines = (line for line in response if line != b"\n")
-    try:
-        yield (json.loads(line.removeprefix(b"data: ")) for line in lines)
-    finally:
-        response.close()
-        connection.close()
-
-
-def generate(server, session, **body):
-    """Returns the text that a request adds to a session."""
-    with stream(server, session, **body) as events:
-        *tokens, last = events
-    assert last == {"finished": "length", "tokens": body["length"]}
-    return "".join(token["text"] for token in tokens)
-
-
-def test_sessions_know_nothing_of_each_other(server):
-    prompts = ["the cat", "a mat", "sat on the cat"]
-    settings = {"temperature": 1.0, "top_k": 0}
-    alone = []
-    for seed, text in enumerate(prompts):
-        given = {**settings, "length": 28, "seed": seed, "text": text}
-        alone.append(predict(server, "generate_text", given))
-
-    def draw_rest(session):
-        return generate(server, session, length=21, **settings)
-
-    with contextlib.ExitStack() as stack:
-        sessions = [stack.enter_context(begin_session(server, seed=seed)) for seed in range(3)]
-        found = [
-            generate(server, session, text=text, length=7, **settings)
-            for session, text in zip(sessions, prompts, strict=True)
-        ]
-        with concurrent.futures.ThreadPoolExecutor(3) as pool:
-            rest = list(pool.map(draw_rest, sessions))
-    assert [one + other for one, other in zip(found, rest, strict=True)] == alone
-
-
-def wait_until_free(server, session):
+def try_to_continue(client, kind):
+    """Continues the session "long" until that ends with an error of a kind; `None` for none."""
     for _ in range(WAIT * 10):
-        _, answer = call(server, "GET", session)
-        if not answer["in_use"]:
-            return answer
-        time.sleep(0.1)
-    raise AssertionError("the session is still in use")
-
-
-def test_a_client_that_goes_away_ends_its_stream(server):
-    """And its session goes on where the stream has ended."""
-    with begin_session(server) as session:
-        with stream(server, session, text="the cat", length=MANY) as events:
-            for _ in range(3):
-                next(events)
-        ended = wait_until_free(server, session)
-        assert 3 <= ended["drawn"] < MANY
-        generate(server, session, length=5)
-        drawn = ended["drawn"] + 5
-        expected = {"tokens": 2 + drawn, "drawn": drawn, "in_use": False}
-        assert call(server, "GET", session)[1] == expected
-
-
-def hold_place(server):
-    """Returns a connection whose request never sends its body."""
-    parts = urllib.parse.urlsplit(server.url)
-    connection = socket.create_connection((parts.hostname, parts.port), WAIT)
-    head = f"POST {parts.path}:predict HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"
-    connection.sendall(head.encode())
-    return connection
-
-
-def wait_until_refused(server, refused):
-    """Waits until the server refuses a request, or takes one."""
-    for _ in range(WAIT * 10):
-        response, connection = send(server, "POST", ":predict", {})
-        with contextlib.closing(connection):
-            answer = json.load(response)
-        if (response.status == 503) is refused:
-            return response, answer
+        error = None
+        try:
+            complete(client, "", max_tokens=5, session="long")
+        except openai.APIStatusError as raised:
+            error = raised
+        if isinstance(error, kind):
+            return
         time.sleep(0.1)
     raise AssertionError("the server did not change its mind")
 
 
-def test_a_request_too_many_is_refused_until_a_place_is_free(server, channel):
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_ends_its_request(stream, client, url):
+    """And its session continues where the text has ended."""
+    body = {**PROMPT, "max_tokens": MANY, "session": "long", "stream": stream}
+    netloc = urllib.parse.urlsplit(url).netloc
+    with contextlib.closing(http.client.HTTPConnection(netloc, timeout=WAIT)) as connection:
+        connection.request("POST", "/v1/completions", json.dumps(body).encode())
+        try_to_continue(client, openai.ConflictError)
+    try_to_continue(client, type(None))
+    assert call(url, "DELETE", "/v1/sessions/long")[0] == 200
+
+
+def hold_place(url):
+    """Returns a connection whose request never sends its body."""
+    parts = urllib.parse.urlsplit(url)
+    connection = socket.create_connection((parts.hostname, parts.port), WAIT)
+    connection.sendall(b"POST /v1/score HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n")
+    return connection
+
+
+def take_places(client, url, stack):
+    """Holds places until a request is refused; one more if another request was just ending."""
+    for _ in range(2 * N_PLACES):
+        stack.enter_context(hold_place(url))
+        complete(client, "the cat", max_tokens=1)
+
+
+def test_a_request_too_many_is_refused_until_a_place_is_free(client, url):
     with contextlib.ExitStack() as stack:
-        for _ in range(N_PLACES):
-            stack.enter_context(hold_place(server))
-        response, answer = wait_until_refused(server, True)
-        assert response.headers["Retry-After"] == "1"
-        assert answer["error"] == "the server is busy: 5 requests are in progress"
-        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        with pytest.raises(grpc.RpcError) as raised:
-            stub.Predict(make_request(), timeout=WAIT)
-        assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert call(server, "GET", "")[0] == 200
-    wait_until_refused(server, False)
-    assert predict(server, "score_text", ["a"])["tokens"] == [0]
+        with pytest.raises(openai.InternalServerError) as raised:
+            take_places(client, url, stack)
+        error = raised.value
+        assert (error.status_code, error.response.headers["retry-after"]) == (503, "1")
+        assert "the server is busy: 64 requests are in progress" in error.message
+        assert call(url, "GET", "/health")[0] == 200
+    for _ in range(WAIT * 10):
+        with contextlib.suppress(openai.InternalServerError):
+            complete(client, "the cat", max_tokens=1)
+            return
+        time.sleep(0.1)
+    raise AssertionError("no place became free")
 
 
-@pytest.fixture(scope="module")
-def impatient(folder):
-    with start_server(folder, "--client_timeout=1") as server:
-        yield server
+@pytest.fixture
+def impatient(monkeypatch):
+    """An application that reads a body and answers, with bounds of one place and a moment."""
+    monkeypatch.setattr(bounds, "_CLIENT_SECONDS", 0.01)
+    monkeypatch.setattr(bounds, "_N_PLACES", 1)
+
+    async def read(request):
+        return PlainTextResponse(await bounds.read_body(request))
+
+    routes = [Route("/", read, methods=["POST"])]
+    handlers = {RequestError: lambda _, error: make_error(error.status, str(error))}
+    return bounds.BoundedApp(Starlette(routes=routes, exception_handlers=handlers))
 
 
-def test_a_client_that_sends_no_body_is_told_so(impatient):
-    with hold_place(impatient) as connection:
-        answer = http.client.HTTPResponse(connection)
-        answer.begin()
-        assert answer.status == 408
-        assert json.load(answer) == {"error": "the body did not come within 1 s"}
+def post(app, receive, send):
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [], "query_string": b""}
+    asyncio.run(app(scope, receive, send))
 
 
-def test_a_port_that_is_taken_is_one_line(folder, server, capsys):
-    port = urllib.parse.urlsplit(server.url).port
-    arguments = ["serve", str(folder), f"--port={port}", "--grpc_port=0"]
-    assert txl_tf.serve.main(arguments) == 1
+def test_a_client_that_sends_or_takes_nothing_loses_its_place(impatient):
+    async def wait(*_):
+        await asyncio.sleep(WAIT)
+
+    async def receive():
+        return {"type": "http.request", "body": b"a"}
+
+    async def send(message):
+        sent.append(message)
+
+    sent = []
+    post(impatient, wait, send)
+    assert sent[0]["status"] == 408
+    assert json.loads(sent[1]["body"])["error"]["message"] == "the body did not come within 0.01 s"
+    post(impatient, receive, wait)
+    sent.clear()
+    post(impatient, receive, send)
+    assert (sent[0]["status"], sent[1]["body"]) == (200, b"a")
+
+
+def test_a_port_that_is_taken_is_one_line(folder, url, capsys):
+    port = urllib.parse.urlsplit(url).port
+    assert txl_tf.serve.main(["serve", f"--run={folder}", f"--port={port}"]) == 1
     error = capsys.readouterr().err
-    assert error == f"serve: 127.0.0.1:{port} cannot be listened at: Address already in use\n"
+    assert error.startswith(f"serve: 127.0.0.1:{port} cannot be listened at: Address already in")
+    assert error.count("\n") == 1
 
 
-def test_sigterm_finishes_what_is_in_progress(server):
-    """The last test of this server."""
-    _, answer = call(server, "POST", "/sessions", {})
-    session = f"/sessions/{answer['session']}"
-    with stream(server, session, text="the cat", length=101) as events:
-        next(events)
-        server.process.send_signal(signal.SIGTERM)
-        *tokens, last = events
-    assert len(tokens) == 100
-    assert last == {"finished": "length", "tokens": 101}
-    assert server.process.wait(WAIT) == 0
-    with pytest.raises(ConnectionRefusedError):
-        call(server, "GET", "")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_finishes_what_is_in_progress(number, folder):
+    with start_server(folder) as (process, url):
+        with openai.OpenAI(base_url=url, api_key="none", timeout=WAIT) as client:
+            stream = complete(client, "the cat", max_tokens=101, stream=True)
+            events = iter(stream)
+            next(events)
+            process.send_signal(number)
+            *_, last = events
+        assert last.usage.completion_tokens == 101
+        assert process.wait(WAIT) == 0
+        with pytest.raises(ConnectionRefusedError):
+            call(url, "GET", "/health")

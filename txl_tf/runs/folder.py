@@ -150,8 +150,8 @@ def _explain_no_run(folder: str) -> str:
     if found:
         if "saved_model.pb" in found:
             return (
-                f"{message}. It is a SavedModel, for `txl_tf.score` and `txl_tf.serve`: pass the "
-                "run that it was exported from"
+                f"{message}. It is a SavedModel, for `txl_tf.score` and TensorFlow Serving: pass "
+                "the run that it was exported from"
             )
         is_foreign = {"model", "checkpoint", "model.safetensors", "pytorch_model.bin"} & set(found)
         if is_foreign or any(name.endswith(".index") for name in found):

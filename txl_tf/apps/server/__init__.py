@@ -1,1 +1,1 @@
-"""A server of SavedModels."""
+"""A server of runs over HTTP."""

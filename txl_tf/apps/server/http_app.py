@@ -1,230 +1,188 @@
-"""The server over HTTP: TensorFlow Serving's REST API, and generation in sessions."""
+"""The server over HTTP: scores, and completions in the manner of OpenAI."""
 
+import asyncio
 import json
-import logging
-import math
-from collections.abc import Awaitable, Callable, Iterator
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from types import FrameType
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp
 
-from txl_tf.apps.server.answers import EVENTS, Answer, GoneError, read_body
-from txl_tf.apps.server.descriptions import describe_metadata, describe_status
-from txl_tf.apps.server.refusals import describe, find_status
-from txl_tf.apps.server.served_folder import DEFAULT_SIGNATURE, ServedFolder
-from txl_tf.apps.server.session_requests import Continuation, read_continuation, read_seed
-from txl_tf.apps.server.session_store import SessionStore, StoredSession
-from txl_tf.apps.server.settings import ServerSettings
-from txl_tf.apps.server.tensors import check_keys, parse_json, read_columns, write_columns
-from txl_tf.apps.server.text_session import DrawnToken, SessionEngine, TextSession
-from txl_tf.apps.server.work_queue import WorkQueue
-from txl_tf.errors import UserError
+from txl_tf.apps.server.api_requests import (
+    RequestError,
+    ScoreRequest,
+    read_completion,
+    read_request,
+)
+from txl_tf.apps.server.bounds import BoundedApp, read_body
+from txl_tf.apps.server.model_service import Choice, ModelService
+from txl_tf.apps.server.responses import (
+    describe_choices,
+    make_error,
+    make_head,
+    make_response,
+)
+from txl_tf.apps.server.session_store import SessionStore, Slot
+from txl_tf.errors import UserError, explain_errors
 
-Handler = Callable[[Request, Answer], Awaitable[None]]
-_MODEL = "/v1/models/{name}"
-_SESSION = _MODEL + "/sessions/{session_id}"
+# Requests whose texts are in memory; they take turns, piece by piece.
+_N_DRAWING = 4
+_GRACE_SECONDS = 30  # that requests in progress may take after a signal
+_STREAM_PIECE, _WHOLE_PIECE = 8, 32  # tokens
 
 
 class HttpApp:
-    """The requests of the server over HTTP.
-
-    Args:
-        folder: The model.
-        queue: The threads and the places of requests.
-        settings: The bounds.
-        clock: The time in seconds, by which sessions are idle and streams end.
-    """
+    """Answers requests; one thread computes, and only the event loop's thread touches the rest."""
 
     def __init__(
-        self,
-        folder: ServedFolder,
-        queue: WorkQueue,
-        settings: ServerSettings,
-        clock: Callable[[], float],
+        self, service: ModelService, *, max_tokens: int, max_sessions: int, idle_seconds: float
     ):
-        self._folder = folder
-        self._queue = queue
-        self._settings = settings
-        self._clock = clock
-        self.engine = SessionEngine(folder) if folder.has_sessions else None
-        self.sessions = SessionStore(settings.max_sessions, settings.idle_seconds, clock)
-        self.ends_at = math.inf  # when streams end, by the clock
+        self._service = service
+        self._max_tokens = max_tokens
+        self._sessions = SessionStore(max_sessions, idle_seconds)
+        self._created = int(time.time())
+        self._drawing = asyncio.Semaphore(_N_DRAWING)
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="txl_tf")
 
-    def make_asgi(self) -> Starlette:
+    def make_asgi(self) -> ASGIApp:
         """Returns the ASGI application."""
-        routes: list[tuple[str, str, Handler]] = [
-            ("GET", _MODEL, self._get_status),
-            ("GET", _MODEL + "/versions/{version}", self._get_status),
-            ("GET", _MODEL + "/metadata", self._get_metadata),
-            ("GET", _MODEL + "/versions/{version}/metadata", self._get_metadata),
-            ("POST", _MODEL + ":predict", self._predict),
-            ("POST", _MODEL + "/versions/{version}:predict", self._predict),
-            ("POST", _MODEL + "/sessions", self._add_session),
-            ("POST", _SESSION + ":generate", self._generate),
-            ("GET", _SESSION, self._get_session),
-            ("DELETE", _SESSION, self._delete_session),
-        ]
-        return Starlette(
+        app = Starlette(
             routes=[
-                Route(path, Endpoint(handler, self._folder, self._settings), methods=[method])
-                for method, path, handler in routes
+                Route("/health", self._report_health, methods=["GET"]),
+                Route("/v1/models", self._list_models, methods=["GET"]),
+                Route("/v1/score", self._score, methods=["POST"]),
+                Route("/v1/completions", self._complete, methods=["POST"]),
+                Route("/v1/sessions/{session}", self._delete_session, methods=["DELETE"]),
             ],
-            exception_handlers={HTTPException: _answer_unknown},
+            exception_handlers=dict.fromkeys((UserError, HTTPException, Exception), _answer_error),
         )
+        return BoundedApp(app)
 
-    async def _get_status(self, request: Request, answer: Answer) -> None:
-        await answer.send_json(_write(describe_status()))
+    def run(self, host: str, port: int) -> None:
+        """Listens at an address until SIGTERM or SIGINT, and prints it."""
+        shown = f"[{host}]" if ":" in host else host
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with explain_errors(f"{shown}:{port} cannot be listened at", OSError):
+            listener = socket.create_server((host, port), family=family)
+        config = uvicorn.Config(
+            self.make_asgi(),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_level="warning",
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+        server = uvicorn.Server(config)
 
-    async def _get_metadata(self, request: Request, answer: Answer) -> None:
-        await answer.send_json(_write(describe_metadata(self._folder)))
+        def end(number: int, frame: FrameType | None) -> None:
+            server.should_exit = True
 
-    async def _predict(self, request: Request, answer: Answer) -> None:
-        """Calls a signature."""
-        with self._queue.hold_place():
-            body = await self._read_body(request)
-            found = await self._queue.run(answer.check_wanted, self._compute, body)
-            await answer.send_json(found)
+        # uvicorn raises the signals that it caught again when it ends, for these handlers.
+        signal.signal(signal.SIGTERM, end)
+        signal.signal(signal.SIGINT, end)
+        with listener:
+            print(f"HTTP at http://{shown}:{listener.getsockname()[1]}/v1")
+            asyncio.run(server.serve([listener]))
+        self._worker.shutdown(cancel_futures=True)
 
-    def _compute(self, body: bytes) -> bytes:
-        """Returns the body of the answer to a request of `predict`."""
-        content = parse_json(body)
-        if "instances" in content:
-            raise UserError(
-                "`inputs` must hold the tensors, in columns. Received: `instances`, in rows, which "
-                "outputs of different numbers of rows do not fit"
-            )
-        check_keys(content, ("signature_name", "inputs"))
-        signature = content.get("signature_name", DEFAULT_SIGNATURE)
-        inputs = read_columns(content.get("inputs"), self._folder.get_inputs(signature))
-        return write_columns(self._folder.call(signature, inputs))
+    async def _report_health(self, request: Request) -> Response:
+        return make_response({"status": "ok"})
 
-    async def _add_session(self, request: Request, answer: Answer) -> None:
-        with self._queue.hold_place():
-            body = await self._read_body(request)
-            seed = read_seed(parse_json(body) if body else {})
-            session = TextSession(self._get_engine(), seed)
-            found = {"session": self.sessions.add(session)}
-            await answer.send_json(_write(found), HTTPStatus.CREATED)
+    async def _list_models(self, request: Request) -> Response:
+        model = {
+            "id": self._service.name,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "txl_tf",
+            "description": self._service.lm.describe(),
+        }
+        return make_response({"object": "list", "data": [model]})
 
-    async def _get_session(self, request: Request, answer: Answer) -> None:
-        session = self.sessions.get(request.path_params["session_id"])
-        found = {"tokens": session.text.n_read, "drawn": session.text.n_drawn}
-        await answer.send_json(_write({**found, "in_use": session.in_use}))
+    async def _delete_session(self, request: Request) -> Response:
+        session = request.path_params["session"]
+        self._sessions.delete(session)
+        return make_response({"session": session, "deleted": True})
 
-    async def _delete_session(self, request: Request, answer: Answer) -> None:
-        self.sessions.delete(request.path_params["session_id"])
-        await answer.send_json(_write({}))
+    async def _score(self, request: Request) -> Response:
+        asked = read_request(await read_body(request), ScoreRequest)
+        self._check_model(asked.model)
+        found = await self._compute(request, self._service.score, asked)
+        return Response(found, media_type="application/json")
 
-    async def _generate(self, request: Request, answer: Answer) -> None:
-        """Reads a text and draws tokens, each of which is sent as soon as it is drawn."""
-        with self._queue.hold_place():
-            engine = self._get_engine()
-            asked = read_continuation(
-                parse_json(await self._read_body(request)),
-                max_length=self._settings.max_length,
-                banned=engine.banned,
-            )
-            with self.sessions.use(request.path_params["session_id"]) as session:
-                segments = session.text.read(asked.text)
-                while await self._queue.run(answer.check_wanted, _take_next, segments):
-                    pass
-                if asked.length:
-                    session.text.check_begun()
-                await answer.begin(EVENTS)
-                await answer.send_event(await self._send_tokens(session, asked, answer))
-                await answer.write(b"", is_last=True)
+    async def _complete(self, request: Request) -> Response:
+        asked = read_completion(await read_body(request), self._max_tokens)
+        self._check_model(asked.model)
+        held, begins, slot = request.scope["held"], bool(asked.prompt), Slot()
+        if asked.session is not None:
+            slot = held.enter_context(self._sessions.use(asked.session, begins=begins))
+        await held.enter_async_context(self._drawing)
+        if begins:
+            slot.texts = await self._compute(request, self._service.start, asked)
+        texts = slot.texts
+        assert texts is not None
+        n_read = texts.n_prompt_tokens if begins else 0
+        pieces = texts.draw(asked.max_tokens, _STREAM_PIECE if asked.stream else _WHOLE_PIECE)
+        head, drawn = make_head(self._service.name, asked.session), self._draw(request, pieces)
+        if asked.stream:
+            headers = {"cache-control": "no-store"}
+            events = _stream(head, drawn, n_read)
+            return StreamingResponse(events, headers=headers, media_type="text/event-stream")
+        parts = [choices async for choices in drawn]
+        choices = [
+            row[-1]._replace(text="".join(choice.text for choice in row))
+            for row in zip(*parts, strict=True)
+        ]
+        return make_response({**head, **describe_choices(choices, n_read)})
 
-    async def _send_tokens(
-        self, session: StoredSession, asked: Continuation, answer: Answer
-    ) -> dict[str, Any]:
-        """Draws and sends tokens; returns the last event, which tells why they end."""
-        sampling = asked.sampling.make_tensors(self._get_engine().n_token)
-        n_sent, reason = 0, "length"
+    async def _draw(
+        self, request: Request, pieces: Iterator[list[Choice]]
+    ) -> AsyncIterator[list[Choice]]:
+        """Yields the pieces of texts, between which other requests have their turns."""
+        while (choices := await self._compute(request, next, pieces, None)) is not None:
+            yield choices
 
-        def draw() -> DrawnToken:
-            return session.text.draw(asked.sampling, sampling)
+    async def _compute(
+        self, request: Request, function: Callable[..., Any], *arguments: object
+    ) -> Any:
+        """Returns the result of a function of the thread that computes, if the client is there."""
+        if await request.is_disconnected():
+            raise ClientDisconnect
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._worker, function, *arguments)
 
-        while n_sent < asked.length and reason == "length":
-            try:
-                token = await self._queue.run(answer.check_wanted, draw)
-            except UserError as error:  # the status has been sent
-                return {"error": describe(error), "tokens": n_sent}
-            await answer.send_event(token._asdict())
-            n_sent += 1
-            if session.is_deleted:
-                reason = "deleted"
-            elif self._clock() >= self.ends_at:
-                reason = "shutdown"
-        return {"finished": reason, "tokens": n_sent}
-
-    def _get_engine(self) -> SessionEngine:
-        if self.engine is None:
-            raise UserError(f"the model {self._folder.name!r} has no vocabulary, so no sessions")
-        return self.engine
-
-    async def _read_body(self, request: Request) -> bytes:
-        settings = self._settings
-        return await read_body(request, settings.max_bytes, settings.client_seconds)
-
-
-class Endpoint:
-    """Answers the requests of a route, an ASGI application.
-
-    Args:
-        handle: Answers a request, or raises an error that is its answer.
-        folder: The model, whose name is a part of the route.
-        settings: The bounds.
-    """
-
-    def __init__(self, handle: Handler, folder: ServedFolder, settings: ServerSettings):
-        self._handle = handle
-        self._folder = folder
-        self._timeout = settings.client_seconds
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request."""
-        request, answer = Request(scope, receive), Answer(receive, send, self._timeout)
-        try:
-            try:
-                name, version = (request.path_params.get(key) for key in ("name", "version"))
-                self._folder.check_name(str(name), version)
-                await self._handle(request, answer)
-            except UserError as error:
-                await answer.send_json(_write({"error": describe(error)}), find_status(error))
-            except GoneError:
-                raise
-            except Exception:
-                if answer.has_begun:  # all that is left is to close the connection
-                    raise
-                logging.exception("a request failed")
-                status = HTTPStatus.INTERNAL_SERVER_ERROR
-                await answer.send_json(_write({"error": "the server failed; see its log"}), status)
-        except GoneError:
-            pass  # nobody waits for an answer
-        finally:
-            answer.close()
+    def _check_model(self, name: str | None) -> None:
+        """Checks that a request is for the model that there is."""
+        if name not in (None, self._service.name):
+            message = f"there is no model {name!r}, only {self._service.name!r}"
+            raise RequestError(HTTPStatus.NOT_FOUND, message)
 
 
-def _answer_unknown(request: Request, error: Exception) -> JSONResponse:
-    """Answers a request of no route."""
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
+async def _stream(
+    head: dict[str, Any], drawn: AsyncIterator[list[Choice]], n_read: int
+) -> AsyncIterator[str]:
+    """Yields the events of a stream; Starlette cancels it if the client goes away."""
+    async for choices in drawn:
+        yield f"data: {json.dumps({**head, **describe_choices(choices, n_read)})}\n\n"
+    yield "data: [DONE]\n\n"
 
 
-def _write(content: dict[str, Any]) -> bytes:
-    return json.dumps(content).encode()
-
-
-def _take_next(iterator: Iterator[None]) -> bool:
-    """Advances an iterator; returns whether it goes on."""
-    try:
-        next(iterator)
-    except StopIteration:
-        return False
-    return True
+async def _answer_error(request: Request, error: Exception) -> Response:
+    """Answers a request that failed; uvicorn logs what is a fault of the server."""
+    if isinstance(error, HTTPException):  # no such route, or not with this method
+        place = f"{request.method} {request.url.path}"
+        return make_error(HTTPStatus(error.status_code), f"{error.detail}: {place}")
+    if isinstance(error, UserError):
+        status = error.status if isinstance(error, RequestError) else HTTPStatus.BAD_REQUEST
+        return make_error(status, str(error))
+    return make_error(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log says why")

@@ -1,123 +1,88 @@
 """The sessions of all clients: bounded in number, and forgotten when they are idle."""
 
 import contextlib
-import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 
-from txl_tf.apps.server.refusals import RefusedError
-from txl_tf.apps.server.text_session import TextSession
+from txl_tf.apps.server.api_requests import RequestError
+from txl_tf.apps.server.model_service import ServedTexts
 
 
 @dataclass
-class StoredSession:
-    """A session in the store.
+class Slot:
+    """The place of a session."""
 
-    Args:
-        text: The session.
-        used_at: When it was last used, in seconds.
-        in_use: Whether a request uses it.
-        is_deleted: Whether it was deleted; a request that uses it ends.
-    """
-
-    text: TextSession
-    used_at: float
-    in_use: bool = field(default=False)
-    is_deleted: bool = field(default=False)
+    texts: ServedTexts | None = None  # until the session has begun
+    in_use: bool = False
+    used_at: float = 0.0  # when the last request that used it ended
 
 
 class SessionStore:
-    """Sessions by id. All methods must be called in the thread of the event loop.
+    """Sessions by the ids that clients have given them, for the thread of the event loop only.
 
-    An id is random and long: it cannot be guessed, so only its client reaches a session. If the
-    store is full, a new session is refused: to drop another client's would lose its text.
-
-    Args:
-        max_sessions: The largest number of sessions.
-        idle_seconds: How long a session is kept after its last request.
-        clock: The time in seconds.
+    If the store is full, a new session is refused: to drop another client's would lose its text.
     """
 
     def __init__(
-        self,
-        max_sessions: int,
-        idle_seconds: float,
-        clock: Callable[[], float] = time.monotonic,
+        self, max_sessions: int, idle_seconds: float, clock: Callable[[], float] = time.monotonic
     ):
         self._max_sessions = max_sessions
         self._idle_seconds = idle_seconds
         self._clock = clock
-        self._sessions: dict[str, StoredSession] = {}
-
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    def add(self, text: TextSession) -> str:
-        """Adds a session and returns its id.
-
-        Raises:
-            RefusedError: If there are too many sessions, status 429.
-        """
-        self.drop_idle()
-        if len(self) >= self._max_sessions:
-            raise RefusedError(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                f"there are {len(self)} sessions, as many as may be: delete one, or try later",
-            )
-        session_id = secrets.token_urlsafe(16)
-        self._sessions[session_id] = StoredSession(text, self._clock())
-        return session_id
-
-    def get(self, session_id: str) -> StoredSession:
-        """Returns a session.
-
-        Raises:
-            RefusedError: If there is none with this id, status 404.
-        """
-        self.drop_idle()
-        if session_id not in self._sessions:
-            raise RefusedError(
-                HTTPStatus.NOT_FOUND,
-                f"there is no such session; one ends after {self._idle_seconds:g} idle seconds",
-            )
-        return self._sessions[session_id]
+        self._slots: dict[str, Slot] = {}
 
     @contextlib.contextmanager
-    def use(self, session_id: str) -> Iterator[StoredSession]:
-        """Uses a session in a request.
+    def use(self, session: str, *, begins: bool) -> Iterator[Slot]:
+        """Yields the slot of a session, which is removed if the session does not begin after all.
 
         Raises:
-            RefusedError: If there is none with this id, status 404, or another request uses it,
-                status 409.
+            RequestError: If there is no such session, status 404; if it exists already or another
+                request uses it, 409; or if there are too many, 429.
         """
-        session = self.get(session_id)
-        if session.in_use:
-            raise RefusedError(HTTPStatus.CONFLICT, "another request uses this session")
-        session.in_use = True
+        self._drop_idle()
+        if begins and session in self._slots:
+            raise RequestError(
+                HTTPStatus.CONFLICT,
+                f"session {session!r} exists: leave `prompt` out to continue it, or delete it",
+            )
+        if begins and len(self._slots) >= self._max_sessions:
+            message = f"there are {len(self._slots)} sessions, the most that there may be"
+            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, message)
+        slot = self._slots.setdefault(session, Slot()) if begins else self._get(session)
+        if slot.in_use:
+            raise RequestError(HTTPStatus.CONFLICT, f"another request uses session {session!r}")
+        slot.in_use = True
         try:
-            yield session
+            yield slot
         finally:
-            session.in_use = False
-            session.used_at = self._clock()
+            slot.in_use = False
+            slot.used_at = self._clock()
+            if slot.texts is None and self._slots.get(session) is slot:
+                del self._slots[session]
 
-    def delete(self, session_id: str) -> None:
-        """Forgets a session, whose memory is then free; a request that uses it ends.
+    def delete(self, session: str) -> None:
+        """Forgets a session; a request that uses it is still answered."""
+        self._drop_idle()
+        self._get(session)
+        del self._slots[session]
 
-        Raises:
-            RefusedError: If there is none with this id, status 404.
-        """
-        self.get(session_id).is_deleted = True
-        del self._sessions[session_id]
+    def _get(self, session: str) -> Slot:
+        """Returns the slot of a session that exists."""
+        if session not in self._slots:
+            raise RequestError(
+                HTTPStatus.NOT_FOUND,
+                f"there is no session {session!r}: one begins with a `prompt`, and is kept for "
+                f"{self._idle_seconds:g} idle seconds",
+            )
+        return self._slots[session]
 
-    def drop_idle(self) -> None:
+    def _drop_idle(self) -> None:
         """Forgets the sessions that no request has used for long enough."""
         oldest = self._clock() - self._idle_seconds
-        idle = [
-            key
-            for key, session in self._sessions.items()
-            if not session.in_use and session.used_at < oldest
-        ]
-        for key in idle:
-            del self._sessions[key]
+        self._slots = {
+            session: slot
+            for session, slot in self._slots.items()
+            if slot.in_use or slot.used_at >= oldest
+        }

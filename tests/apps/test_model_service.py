@@ -1,0 +1,95 @@
+"""Texts that requests continue, without a server."""
+
+import pytest
+from small_language_model import WORDS, make_model
+
+from txl_tf.apps.server.api_requests import CompletionRequest
+from txl_tf.apps.server.model_service import ModelService, ServedTexts
+from txl_tf.data import Vocabulary
+from txl_tf.errors import UserError
+
+# The bytes of "a", "b", a space, and of characters of two and of three bytes.
+BYTES = Vocabulary("byte", ("97", "98", "32", "195", "164", "226", "130", "172"))
+
+
+@pytest.fixture(scope="module")
+def lm():
+    return make_model(7, vocabulary=WORDS, same_length=True)
+
+
+@pytest.fixture(scope="module")
+def binary():
+    return make_model(8, vocabulary=BYTES)
+
+
+def start(lm, prompt, **settings):
+    return ServedTexts(lm, CompletionRequest(prompt=(prompt,), **settings))
+
+
+def draw(texts, max_tokens, piece_len=3):
+    """Returns the choice of a single text, put together from its pieces."""
+    *pieces, last = [choice for (choice,) in texts.draw(max_tokens, piece_len)]
+    assert all(piece.finish_reason is None for piece in pieces)
+    return last._replace(text="".join(piece.text for piece in [*pieces, last]))
+
+
+@pytest.mark.parametrize("stop", ["mat", "at s", "\n"])
+def test_the_stop_is_no_part_of_the_text(stop, lm):
+    settings = {"temperature": 9.0, "seed": 1}
+    whole = lm.generate("the cat", max_new_tokens=60, stops=stop, **settings)
+    choice = draw(start(lm, "the cat", stop=(stop,), **settings), 60)
+    assert choice.text == whole[: whole.rindex(stop)]
+    assert (choice.n_tokens, choice.finish_reason) == (len(WORDS.encode(whole)), "stop")
+
+
+def test_a_stop_that_is_a_symbol_leaves_earlier_text_alone(lm):
+    """The name of the symbol "<eos>" stands nowhere; another stop may be a part of a word."""
+    settings = {"temperature": 9.0, "seed": 1}
+    whole = lm.generate("the cat", max_new_tokens=60, stops=["<eos>", "a"], **settings)
+    choice = draw(start(lm, "the cat", stop=("<eos>", "a"), **settings), 60)
+    assert choice.text == whole.removesuffix("a")
+
+
+def test_a_text_goes_on_after_its_stop(lm):
+    settings = {"temperature": 9.0, "seed": 1}
+    texts = start(lm, "the cat", stop=("mat",), **settings)
+    found = [draw(texts, 60).text for _ in range(3)]
+    expected = lm.generate("the cat", max_new_tokens=60, **settings)
+    assert expected.startswith("mat".join([*found, ""]))
+
+
+def test_no_token_is_no_end(lm):
+    texts = start(lm, "the cat", stop=("mat",), temperature=9.0, seed=1)
+    assert draw(texts, 0) == ("", 0, "length")
+    assert draw(texts, 60).finish_reason == "stop"
+    assert draw(texts, 0) == ("", 0, "length")
+
+
+@pytest.mark.slow
+def test_characters_are_whole_however_requests_cut_them(binary):
+    """A character that the end of a request cuts stands as U+FFFD there, and whole in the next."""
+    settings = {"temperature": 9.0, "seed": 1}
+    expected = binary.generate("a", max_new_tokens=60, **settings)
+    assert "\ufffd" in expected
+    assert any(character not in "ab \ufffd" for character in expected)
+    assert draw(start(binary, "a", **settings), 60).text == expected
+    texts, found = start(binary, "a", **settings), ""
+    for _ in range(60):
+        known = found if expected.startswith(found) else found[:-1]
+        assert expected.startswith(known)
+        found = known + draw(texts, 1).text
+    assert found == expected
+
+
+def test_compiled_programs_are_bounded(lm, monkeypatch):
+    monkeypatch.setattr("txl_tf.apps.server.model_service._MAX_PROGRAMS", 2)
+    service = ModelService(lm, "mats")
+    for top_k in (1, 2, 1):
+        service.start(CompletionRequest(prompt=("a",), top_k=top_k))
+    with pytest.raises(UserError, match="the server keeps 2 compiled programs"):
+        service.start(CompletionRequest(prompt=("a",), top_k=3))
+
+
+def test_a_model_of_ids_is_not_served():
+    with pytest.raises(UserError, match="has no vocabulary: it cannot encode texts"):
+        ModelService(make_model(7), "ids")

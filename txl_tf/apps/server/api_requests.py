@@ -1,0 +1,119 @@
+"""The JSON bodies of requests, checked field by field."""
+
+import json
+import reprlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from txl_tf.config import DEFAULT_TEMPERATURE, DEFAULT_TOP_K
+from txl_tf.errors import UserError
+
+DEFAULT_TOKENS = 16
+_MAX_PROMPTS, _MAX_STOPS = 16, 4
+_MAX_NUMBER = 1e9  # a float32 holds it
+_SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "stop")
+Kind = TypeVar("Kind")
+
+
+class RequestError(UserError):
+    """A request that is refused with a status of its own; a plain `UserError` has status 400."""
+
+    def __init__(self, status: HTTPStatus, message: str):
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """The body of a request for scores."""
+
+    model: str | None = None
+    texts: tuple[str, ...] = ()
+    prefix: str = ""
+    carry_memory: bool = False
+    per_token: bool = False
+
+
+@dataclass(frozen=True)
+class CompletionRequest:
+    """The body of a request for texts; without a prompt it continues a session."""
+
+    model: str | None = None
+    prompt: tuple[str, ...] = ()
+    max_tokens: int = DEFAULT_TOKENS
+    temperature: float = DEFAULT_TEMPERATURE
+    top_k: int = DEFAULT_TOP_K
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+    session: str | None = None
+    stream: bool = False
+    stream_options: dict[str, Any] | None = None  # no effect: the last event tells the usage
+
+
+# By the type of a field: what a value must be. `LanguageModel.start` checks the ranges.
+_RULES: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    str: ("a text", lambda value: isinstance(value, str)),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    int: ("an integer", lambda value: type(value) is int),
+    float: (
+        f"a number of at most {_MAX_NUMBER:g}",
+        lambda value: type(value) in (int, float) and abs(value) <= _MAX_NUMBER,
+    ),
+    tuple[str, ...]: (
+        "a text or a list of texts",
+        lambda value: (
+            isinstance(value, str)
+            or (isinstance(value, list) and all(isinstance(item, str) for item in value))
+        ),
+    ),
+    dict[str, Any] | None: ("an object", lambda value: isinstance(value, dict)),
+}
+_RULES[str | None] = _RULES[str]
+
+
+def read_completion(body: bytes, max_tokens: int) -> CompletionRequest:
+    """Reads the body of a request for texts of at most so many tokens."""
+    request = read_request(body, CompletionRequest)
+    if not 0 <= request.max_tokens <= max_tokens:
+        raise UserError(
+            f"`max_tokens` must be from 0 to {max_tokens:,}. Received: {request.max_tokens}"
+        )
+    if request.session is None and not request.prompt:
+        raise UserError("`prompt` must be given, except to continue a session")
+    max_prompts = _MAX_PROMPTS if request.session is None else 1
+    for name, texts, most in (
+        ("prompt", request.prompt, max_prompts),
+        ("stop", request.stop, _MAX_STOPS),
+    ):
+        if len(texts) > most:
+            raise UserError(f"`{name}` must be at most {most} texts. Received: {len(texts)}")
+    return request
+
+
+def read_request(body: bytes, kind: type[Kind]) -> Kind:
+    """Returns the request of a kind that a body holds; null is as if a field were not given."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"the body must be JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"the body must be an object of JSON. Received: {reprlib.repr(found)}")
+    given = {name: value for name, value in found.items() if value is not None}
+    for name, value in given.items():
+        if name not in kind.__annotations__:
+            raise UserError(f"unknown field: {reprlib.repr(name)}")
+        rule, is_valid = _RULES[kind.__annotations__[name]]
+        if not is_valid(value):
+            raise UserError(f"`{name}` must be {rule}. Received: {reprlib.repr(value)}")
+    if "session" in given and not given.get("prompt"):
+        given.pop("prompt", None)
+        if late := [name for name in _SAMPLING if name in given]:
+            raise UserError(f"`{late[0]}` is fixed when a session begins: leave it out here")
+    for name in {"prompt", "stop", "texts"} & set(given):
+        value = given[name]
+        given[name] = (value,) if isinstance(value, str) else tuple(value)
+    return kind(**given)

@@ -1,0 +1,156 @@
+"""The model behind the server: it scores texts, and continues texts with their memory."""
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from txl_tf import LanguageModel
+from txl_tf.apps.server.api_requests import CompletionRequest, ScoreRequest
+from txl_tf.data import Vocabulary
+from txl_tf.errors import UserError
+
+_MAX_PROGRAMS = 64
+_MEASURES = (
+    *("tokens", "total_nats", "nats_per_token", "bits_per_token", "perplexity", "bpc"),
+    *("bits_per_byte", "word_perplexity", "n_bytes", "n_words", "n_unknown"),
+)
+_N_CONTEXT = 16  # ids before the new ones that are decoded together with them
+
+
+class Choice(NamedTuple):
+    """What a request has added to a prompt."""
+
+    text: str  # since the last piece, as far as it will not change
+    n_tokens: int  # in all
+    finish_reason: str | None  # "length" or "stop" with the last piece
+
+
+class ServedTexts:
+    """The texts of a request, or the text of a session, for one thread at a time."""
+
+    def __init__(self, lm: LanguageModel, request: CompletionRequest):
+        assert lm.vocabulary is not None
+        self._vocabulary = lm.vocabulary
+        self._stops = request.stop
+        # As ids: they can be counted, and only the new ones are decoded.
+        prompts = [_encode(lm.vocabulary, prompt) for prompt in request.prompt]
+        self.n_prompt_tokens = sum(map(len, prompts))
+        self._prompt_ends = [prompt[-_N_CONTEXT:] for prompt in prompts]
+        self._session = lm.start(
+            prompts,
+            seed=request.seed,
+            temperature=request.temperature,
+            top_k=request.top_k or None,
+            top_p=None if request.top_p == 1 else request.top_p,
+            repetition_penalty=request.repetition_penalty,
+            stops=request.stop,
+        )
+
+    def draw(self, max_tokens: int, piece_len: int) -> Iterator[list[Choice]]:
+        """Adds tokens to each text, and yields what is new after each piece of so many tokens."""
+        session = self._session
+        n_before = [len(ids) for ids in session.added]
+        n_shown = [0] * len(n_before)
+        contexts = [
+            np.concatenate([end, ids])[-_N_CONTEXT:]
+            for end, ids in zip(self._prompt_ends, session.added, strict=True)
+        ]
+
+        def list_choices(is_last: bool) -> list[Choice]:
+            choices = []
+            for row, ids in enumerate(session.added):
+                new, has_ended = ids[n_before[row] :], bool(session.ended[row]) and max_tokens > 0
+                text = self._decode_stable(contexts[row], new, has_ended, is_last)
+                reason = ("stop" if has_ended else "length") if is_last else None
+                choices.append(Choice(text[n_shown[row] :], len(new), reason))
+                n_shown[row] = max(n_shown[row], len(text))
+            return choices
+
+        for start in range(0, max_tokens, piece_len):
+            for _ in session.draw_pieces(min(piece_len, max_tokens - start), resume=start == 0):
+                yield list_choices(is_last=False)
+            if session.ended.all():
+                break
+        yield list_choices(is_last=True)
+
+    def _decode_stable(
+        self, context: np.ndarray, ids: np.ndarray, has_ended: bool, is_last: bool
+    ) -> str:
+        """Returns the text of new ids (n,) as far as it will not change, without its stop."""
+        text = _decode(self._vocabulary, context, ids)
+        if has_ended:
+            stops = [stop for stop in self._stops if stop in text]
+            end, n_cut = max(((text.rfind(s) + len(s), len(s)) for s in stops), default=(0, 0))
+            # Otherwise a symbol such as "<eos>" has ended the text, which does not hold its name.
+            is_found = end > len(_decode(self._vocabulary, context, ids[:-1]))
+            return text[: end - n_cut] if is_found else text
+        # The end may be part of a character or of a stop.
+        n_held = 0 if is_last else max(map(len, self._stops), default=1)
+        return text[: max(len(text) - n_held, 0)]
+
+
+class ModelService:
+    """A language model with its name in requests, for the one thread that computes."""
+
+    def __init__(self, lm: LanguageModel, name: str):
+        if lm.vocabulary is None:
+            raise UserError(f"`{lm.run}` has no vocabulary: it cannot encode texts")
+        self.lm = lm
+        self.name = name
+        self._programs: set[tuple[Any, ...]] = set()
+
+    def start(self, request: CompletionRequest) -> ServedTexts:
+        """Reads the prompts of a request.
+
+        Raises:
+            UserError: If a prompt or a setting is wrong, or the request needs one more compiled
+                program than there may be.
+        """
+        # XLA compiles a loop for each combination of these and keeps it until the process ends.
+        is_plain = request.temperature in (0, 1) and request.repetition_penalty == 1
+        sizes = (len(request.prompt), request.top_k, len(request.stop))
+        program = (*sizes, request.top_p == 1, is_plain)
+        if program not in self._programs and len(self._programs) >= _MAX_PROGRAMS:
+            raise UserError(
+                f"the server keeps {_MAX_PROGRAMS} compiled programs, and this request needs "
+                "another one: use a number of prompts, stops and `top_k` of earlier requests"
+            )
+        texts = ServedTexts(self.lm, request)
+        self._programs.add(program)
+        return texts
+
+    def score(self, request: ScoreRequest) -> bytes:
+        """Returns the scores of texts as JSON, with the names of `TextScore`."""
+        scores = self.lm.score(
+            request.texts, prefix=request.prefix, carry_memory=request.carry_memory
+        )
+        found = []
+        for score in scores:
+            entry = {name: getattr(score, name) for name in _MEASURES}
+            for name in ("nats_per_token", "bits_per_token", "perplexity"):
+                if math.isnan(entry[name]):  # JSON has none
+                    entry[name] = None
+            if request.per_token:
+                entry["ids"] = score.ids.tolist()
+                entry["nats"] = score.nats.tolist()
+            found.append(entry)
+        return json.dumps({"model": self.name, "scores": found}).encode()
+
+
+def _encode(vocabulary: Vocabulary, prompt: str) -> np.ndarray:
+    """Returns the ids of a prompt, (n,) int32."""
+    try:
+        return vocabulary.encode(prompt)
+    except UnicodeError as error:
+        raise UserError(f"`prompt` must be a text in Unicode: {error}") from error
+
+
+def _decode(vocabulary: Vocabulary, context: np.ndarray, ids: np.ndarray) -> str:
+    """Returns the text that new ids (n,) add to those before them, (m,)."""
+    # Together, because the space between two words belongs to neither.
+    old, whole = vocabulary.decode(context), vocabulary.decode(np.concatenate([context, ids]))
+    # The last character of the old text changes if the new ids complete it.
+    return whole[len(old) :] if whole.startswith(old) else whole[len(old) - 1 :]
