@@ -67,8 +67,8 @@ def show_attention(options: flags.FlagValues) -> None:
     from txl_tf.architecture import check_transformer
     from txl_tf.data.files import check_folder, is_remote
     from txl_tf.experiments.attention_average import average_attention, cut_attention_lanes
-    from txl_tf.experiments.attention_report import AttentionReport, find_widest_heads
-    from txl_tf.experiments.attention_stretch import parse_heads, place_stretch, read_stretch
+    from txl_tf.experiments.attention_report import AttentionReport
+    from txl_tf.experiments.text_attention import parse_heads, place_stretch, read_stretch
     from txl_tf.model import TransformerXL
     from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
     from txl_tf.runs.checkpoint_reader import load_weights
@@ -111,7 +111,7 @@ def show_attention(options: flags.FlagValues) -> None:
         model,
         config.evaluation,
         split,
-        heads or find_widest_heads(averages),
+        heads or averages.find_widest_heads(),
         start=start,
         length=options.length,
     )

@@ -6,7 +6,7 @@ python -m txl_tf.page --run runs/text8 --split test --start 5000 --out page.html
 
 import functools
 import sys
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 from absl import flags
@@ -30,13 +30,6 @@ if TYPE_CHECKING:
     from txl_tf.language_model import LanguageModel
 
 _MAX_BYTES = 2**28
-
-
-class _Text(NamedTuple):
-    """The text of a page: where it comes from, and its ids (n,) int32."""
-
-    source: str
-    ids: np.ndarray
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -82,11 +75,9 @@ def write_page(options: flags.FlagValues) -> None:
 
     check_run(options.run)
 
-    from txl_tf.apps.pages.text_page import estimate_size
-    from txl_tf.apps.pages.text_reading import TextReader
+    from txl_tf.apps.pages.text_page import TextPages, estimate_size
     from txl_tf.architecture import check_transformer
-    from txl_tf.experiments.attention_stretch import parse_heads
-    from txl_tf.experiments.text_attention import Head
+    from txl_tf.experiments.text_attention import Head, parse_heads
     from txl_tf.language_model import load
     from txl_tf.runs.files import write_text
     from txl_tf.scoring.metrics import format_score
@@ -98,15 +89,15 @@ def write_page(options: flags.FlagValues) -> None:
     heads = sorted(set(parse_heads(options.heads or [], config)))
     if options.heads is None:
         heads = [Head(*index) for index in np.ndindex(config.n_layer, config.n_head)]
-    vocabulary, text = _read_split(options) if options.split else _read_text(options, lm)
-    size = estimate_size(len(text.ids), len(heads), options.keys)
+    vocabulary, source, ids = _read_split(options) if options.split else _read_text(options, lm)
+    size = estimate_size(len(ids), len(heads), options.keys)
     if size > _MAX_BYTES:
         raise UserError(
-            f"the attention of {len(text.ids):,} tokens in {len(heads)} heads would take "
+            f"the attention of {len(ids):,} tokens in {len(heads)} heads would take "
             f"{size / 2**20:,.0f} MiB in the page, and at most {_MAX_BYTES / 2**20:.0f} MiB are "
             "allowed: choose fewer --heads, --keys or --tokens"
         )
-    reader = TextReader(
+    pages = TextPages(
         lm,
         heads,
         run=options.run,
@@ -116,20 +107,15 @@ def write_page(options: flags.FlagValues) -> None:
         n_keys=options.keys,
         mask_empty_memory=options.mask_empty_memory,
     )
-    with Bar("reading", total=len(text.ids) - 1, unit="token", leave=False) as bar:
-        score, page = reader.read(text.ids, text.source, report=bar.update)
+    with Bar("reading", total=len(ids) - 1, unit="token", leave=False) as bar:
+        score, page = pages.make(ids, source, report=bar.update)
     write_text(options.out, page)
-    print(f"{text.source}: {format_score(score)}")
+    print(f"{source}: {format_score(score)}")
     print(f"Wrote {options.out}, {len(page.encode()) / 1e6:,.1f} MB")
 
 
 def _check_flags(options: flags.FlagValues) -> None:
-    """Checks the flags that do not depend on the run.
-
-    Raises:
-        flags.Error: If flags contradict each other.
-        UserError: If the page cannot be written.
-    """
+    """Raises an error if flags contradict each other, or the page cannot be written."""
     if options.split and options.file:
         raise flags.Error("--split and a file exclude each other")
     if len(options.file) > 1:
@@ -139,34 +125,25 @@ def _check_flags(options: flags.FlagValues) -> None:
     check_out_files(options, "out")
 
 
-def _read_split(options: flags.FlagValues) -> tuple["Vocabulary", _Text]:
-    """Returns the stretch of a split, and the vocabulary of the split.
-
-    Raises:
-        UserError: If there is no such split, or it does not fit the run.
-    """
+def _read_split(options: flags.FlagValues) -> tuple["Vocabulary", str, np.ndarray]:
+    """Returns the vocabulary of a split, the name of the stretch, and its ids, (n,) int32."""
     from txl_tf.runs.folder import read_run_config
     from txl_tf.scoring.checkpoints import check_data
 
     records = open_run_records(options.run, options.data_dir)
     check_data(records, read_run_config(options.run), model_dir=options.run, split=options.split)
-    tokens = records.split(options.split)
-    _check_start(options.start, len(tokens), f"split {options.split}")
-    start = options.start
+    tokens, start = records.split(options.split), options.start
+    _check_start(start, len(tokens), f"split {options.split}")
     stop = min(start + options.tokens, len(tokens))
-    source = f"{records.dataset}, split {options.split}"
-    text = _Text(
-        f"{source}, tokens {start:,} to {stop - 1:,} of {len(tokens):,}", tokens.read(start, stop)
-    )
-    return records.vocabulary, text
+    part = f"tokens {start:,} to {stop - 1:,} of {len(tokens):,}"
+    source = f"{records.dataset}, split {options.split}, {part}"
+    return records.vocabulary, source, tokens.read(start, stop)
 
 
-def _read_text(options: flags.FlagValues, lm: "LanguageModel") -> tuple["Vocabulary", _Text]:
-    """Returns the stretch of a file, and the vocabulary of the run.
-
-    Raises:
-        UserError: If the file cannot be read or encoded.
-    """
+def _read_text(
+    options: flags.FlagValues, lm: "LanguageModel"
+) -> tuple["Vocabulary", str, np.ndarray]:
+    """Returns the vocabulary of the run, the name of the stretch of a file, and its ids."""
     from txl_tf.scoring.text_chunks import read_file
 
     if lm.vocabulary is None:
@@ -177,27 +154,22 @@ def _read_text(options: flags.FlagValues, lm: "LanguageModel") -> tuple["Vocabul
         raise UserError(f"a page shows one text. Received: {name}, {len(files)} texts")
     source = TextSource(files, lm.vocabulary.level, options.encoding_errors)
     stop = options.start + options.tokens
-    taken, n_taken, is_cut = [], 0, False
+    taken, n_taken = [np.zeros(0, np.int32)], 0
     for chunk in read_file(source, lm.vocabulary):
         taken.append(chunk.ids)
         n_taken += len(chunk.ids)
         if n_taken > stop:
-            is_cut = True
             break
     _check_start(options.start, n_taken, str(files[0]))
-    ids = np.concatenate([np.zeros(0, np.int32), *taken])[options.start : stop]
-    part = f", {len(ids):,} tokens"
-    if options.start or is_cut:
-        part = f", tokens {options.start:,} to {options.start + len(ids) - 1:,}"
-    return lm.vocabulary, _Text(f"{files[0]}{part}", ids)
+    ids = np.concatenate(taken)[options.start : stop]
+    part = f"{len(ids):,} tokens"
+    if options.start or n_taken > stop:
+        part = f"tokens {options.start:,} to {options.start + len(ids) - 1:,}"
+    return lm.vocabulary, f"{files[0]}, {part}", ids
 
 
 def _check_start(start: int, n_tokens: int, name: str) -> None:
-    """Checks that a page would show at least two tokens, which it needs.
-
-    Raises:
-        UserError: If it would not.
-    """
+    """Raises a `UserError` if less than the two tokens that a page needs are left."""
     if start > n_tokens - 2:
         raise UserError(
             f"{name} has {n_tokens:,} tokens, and a page needs 2 of them from --start on. "

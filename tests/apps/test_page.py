@@ -18,8 +18,7 @@ from tables import slow_after
 
 import txl_tf
 from txl_tf import page
-from txl_tf.apps.pages.text_page import Choice
-from txl_tf.apps.pages.text_reading import TextReader
+from txl_tf.apps.pages.text_page import Choice, TextPages
 from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary, write_records
 from txl_tf.experiments.shown_tokens import name_symbol, show_tokens
@@ -169,7 +168,7 @@ def test_keys_and_weights_are_the_strongest_of_the_attention(span, masks, tmp_pa
     weights, distances = found.read_weights("weights", *shape), found.read("distances", *shape)
     assert found.facts["heads"] == ["mean", "0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
     largest = -np.sort(-expected, axis=-1)[..., :n_keys]
-    np.testing.assert_allclose(weights, largest, atol=1 / 255)  # quantised
+    np.testing.assert_allclose(weights, largest, atol=1 / 255)  # quantized
     keys = np.arange(n)[:, None, None] - distances.astype(int)
     assert keys.min() >= 0
     own = np.take_along_axis(expected, keys, axis=-1)
@@ -366,8 +365,8 @@ def test_mouse_and_keys_choose_tokens_and_heads(of_bytes, tmp_path):
 def test_a_page_without_an_address_opens_with_its_choice(of_bytes, tmp_path):
     lm = txl_tf.load(of_bytes)
     ids, choice = BYTES.encode("the cat"), Choice(5, Head(1, 2))
-    reader = TextReader(lm, [Head(1, 2)], run="run", vocabulary=BYTES, is_framed=True)
-    page = reader.read(ids, "text", choice=choice).page
+    pages = TextPages(lm, [Head(1, 2)], run="run", vocabulary=BYTES, is_framed=True)
+    _, page = pages.make(ids, "text", choice=choice)
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     dom = open_in_browser(tmp_path / "page.html", "")
     assert "<h2>Token 5</h2>" in dom
@@ -379,6 +378,6 @@ def test_a_page_without_an_address_opens_with_its_choice(of_bytes, tmp_path):
 def test_a_page_has_the_softmax_temperature_of_the_run():
     lm = make_model(len(WORDS), vocabulary=WORDS, temperature=1.7)
     ids = WORDS.encode("the cat sat on the mat\na cat")
-    found = TextReader(lm, [Head(1, 2)], run="run", vocabulary=WORDS).read(ids, "text").score
+    found, page = TextPages(lm, [Head(1, 2)], run="run", vocabulary=WORDS).make(ids, "text")
     assert found.total_nats == pytest.approx(lm.score([ids])[0].total_nats, rel=1e-5)
-    assert "temperature 1.7" in TextReader(lm, [], run="run", vocabulary=WORDS).read(ids, "t").page
+    assert "temperature 1.7" in page

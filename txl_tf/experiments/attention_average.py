@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel, CachedState
-from txl_tf.compilation import compile_function
+from txl_tf.cached_model import CachedModel
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes.training_lanes import Tokens
-from txl_tf.experiments.attention_terms import TERMS, LayerAttention, read_attention
+from txl_tf.experiments.attention_reader import TERMS, AttentionReader, LayerAttention
+from txl_tf.experiments.text_attention import Head
 from txl_tf.layers import left_shift
 from txl_tf.layers.relative_attention import MASKED_SCORE
 from txl_tf.model import TransformerXL
@@ -59,25 +59,22 @@ class AttentionAverages(NamedTuple):
         return far / self.weights.sum(axis=-1)
 
     def find_distance(self, share: float) -> np.ndarray:
-        """Returns the smallest distances (L, N) up to which tokens receive a share of the weight.
-
-        Args:
-            share: The share, above 0 and below 1.
-        """
+        """Returns the smallest distances (L, N) that hold a share of the weight."""
         sums = np.cumsum(self.weights, axis=-1)
         return np.argmax(sums >= share * sums[..., -1:], axis=-1)
+
+    def find_widest_heads(self, count: int = 3) -> list[Head]:
+        """Returns the heads with the largest mean distances, the widest first (figure 6)."""
+        distances = self.mean_distance
+        order = np.argsort(-distances, axis=None, kind="stable")[:count]
+        places = zip(*np.unravel_index(order, distances.shape), strict=True)
+        return [Head(int(layer), int(head)) for layer, head in places]
 
 
 def cut_attention_lanes(
     config: ModelConfig, evaluation: EvalConfig, split: Tokens, *, n_targets: int
 ) -> EvaluationLanes:
     """Cuts a split into few enough lanes for the scores of a segment to fit in memory.
-
-    Args:
-        config: The config of the model.
-        evaluation: Segment, span, and the largest number of lanes.
-        split: The tokens of the split.
-        n_targets: The number of targets that will be read, which needs no more lanes than segments.
 
     Raises:
         UserError: If the split has fewer than 2 tokens.
@@ -116,59 +113,31 @@ def average_attention(
     Raises:
         UserError: If the device's memory is full.
     """
-    cached = CachedModel(model, evaluation.span, evaluation.tgt_len)
-    resets = evaluation.reset_at_documents
-
-    def get_starts(segment: Segment) -> tf.Tensor | None:
-        return segment.document_starts if resets else None
-
-    def warm(segment: Segment, state: CachedState) -> CachedState:
-        return cached.read(segment.ids, state, document_starts=get_starts(segment))[1]
-
-    def add(segment: Segment, state: CachedState) -> tuple[tf.Tensor, CachedState]:
-        def sum_up(layer: int, attention: LayerAttention) -> tf.Tensor:
-            return sum_by_distance(attention, segment.mask)
-
-        sums, _, state = read_attention(cached, segment.ids, state, sum_up, get_starts(segment))
-        return tf.stack(sums), state  # (L, 1 + 4, N, S)
-
-    warm_step, add_step = (compile_function(step, jit, model.compute_dtype) for step in (warm, add))
-    n_segments = -(-n_targets // (lanes.n_lanes * lanes.tgt_len))
+    span, tgt_len, resets = evaluation.span, evaluation.tgt_len, evaluation.reset_at_documents
+    cached = CachedModel(model, span, tgt_len)
+    reader = AttentionReader(cached, sum_by_distance, resets=resets, jit=jit)
+    n_segments = -(-n_targets // (lanes.n_lanes * tgt_len))
     n_steps = min(lanes.n_warm + n_segments, len(lanes))
-    state, n_read = cached.initial_state(lanes.n_lanes), 0
-    config, span = model.config, evaluation.span
-    n_keys = span.mem_len + evaluation.tgt_len
-    total = np.zeros((config.n_layer, 1 + len(TERMS), config.n_head, n_keys))
-    for index, segment in zip(range(n_steps), lanes, strict=False):
-        if index and segment.begins.any():
-            state = state.reset(tf.constant(segment.begins))
-        tensors = Segment(*map(tf.constant, segment))
-        if index < lanes.n_warm:
-            state = warm_step(tensors, state)
-        else:
-            sums, state = add_step(tensors, state)
-            total += sums.numpy()
+    n_read, n_keys = 0, span.mem_len + tgt_len
+    total = np.zeros((model.config.n_layer, 1 + len(TERMS), model.config.n_head, n_keys))
+    readings = reader.read(lanes.read(0, n_steps), n_warm=lanes.n_warm)
+    for n_done, (segment, sums) in enumerate(readings, 1):
+        if sums is not None:
+            total += np.stack(sums)
             n_read += int(segment.mask.sum())
-        report(index + 1, n_steps)
+        report(n_done, n_steps)
     n_distances = span.mem_len + 1 - span.counts_self if span.same_length else n_keys
     weights, *terms = np.moveaxis(total / n_read, 1, 0)[..., :n_distances]
-    return AttentionAverages(
-        n_read, evaluation.tgt_len, weights, dict(zip(TERMS, terms, strict=True))
-    )
+    return AttentionAverages(n_read, tgt_len, weights, dict(zip(TERMS, terms, strict=True)))
 
 
-def sum_by_distance(attention: LayerAttention, counts: tf.Tensor) -> tf.Tensor:
-    """Returns the attention of a segment by distance, summed over its targets.
+def sum_by_distance(_: int, attention: LayerAttention, segment: Segment) -> tf.Tensor:
+    """Returns the sums over the targets of a segment by distance, (1 + 4, N, S) float32.
 
-    Args:
-        attention: The attention of a layer.
-        counts: (B, T) bool, true where the target of a query counts.
-
-    Returns:
-        (1 + 4, N, S) float32, for the weights and for each term alone, through a softmax of its
-        own. Keys that are no token are left out.
+    They are of the weights, and of each term alone, through a softmax of its own. Keys that are no
+    token are left out.
     """
-    is_counted = tf.logical_and(counts[:, None, :, None], attention.is_token)  # (B, 1, T, S)
+    is_counted = tf.logical_and(segment.mask[:, None, :, None], attention.is_token)  # (B, 1, T, S)
     alone = [
         tf.nn.softmax(tf.where(attention.mask, term, MASKED_SCORE)) for term in attention.terms
     ]

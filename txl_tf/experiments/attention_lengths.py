@@ -8,11 +8,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.experiments.stored_tokens import store_tokens
 from txl_tf.model import SegmentModel
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score
@@ -38,25 +37,6 @@ class AttentionLengths(NamedTuple):
         """The shortest length whose perplexity is the lowest, to two decimals ("Attn Len")."""
         perplexities = [round(score.perplexity, 2) for score in self.scores]
         return self.lengths[perplexities.index(min(perplexities))]
-
-
-class _FirstTokens:
-    """The first tokens of a split, so that windows of all lengths have the same targets."""
-
-    def __init__(self, split: Tokens, n_tokens: int):
-        self._split = split
-        self._n_tokens = min(n_tokens, len(split))
-
-    def __len__(self) -> int:
-        return self._n_tokens
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        return self._split.read(start, stop)
-
-    @property
-    def document_starts(self) -> np.ndarray:
-        starts = self._split.document_starts
-        return starts[starts < self._n_tokens]
 
 
 def choose_lengths(initial: int, evaluated: int, limit: int | None = None) -> list[int]:
@@ -127,6 +107,6 @@ def score_segments(evaluator: Evaluator, split: Tokens, max_tokens: int) -> Scor
 
 def _score_windows(evaluator: Evaluator, split: Tokens, max_tokens: int) -> Score:
     """Returns the score of the first tokens in windows, of which the last half counts."""
-    first = _FirstTokens(split, max_tokens + 1)
+    first = store_tokens(split, 0, max_tokens + 1)  # so windows of all lengths have equal targets
     stride = max(1, evaluator.config.tgt_len // 2)
     return evaluator.score_lanes(evaluator.cut_lanes(first, stride=stride))

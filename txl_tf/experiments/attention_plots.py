@@ -3,25 +3,26 @@
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
 
 from txl_tf.experiments.attention_average import AttentionAverages
+from txl_tf.experiments.report import make_figure
 from txl_tf.experiments.text_attention import Head, HeadAttention
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 TOP_SHARE = 0.2  # of the tokens that a target sees, marked in figure 6
-_LOWEST = 1e-5  # smaller weights have the colour of this one
-_UNSEEN = "#dce6f2"  # the colour of tokens that a target does not see
+_LOWEST = 1e-5  # smaller weights have the color of this one
+_UNSEEN = "#dce6f2"  # the color of tokens that a target does not see
 _BAR: dict[str, Any] = {"extend": "min", "extendfrac": 0.03, "aspect": 30}
 _MAX_HEADS = 40  # rows with a label each
 _MAX_SYMBOLS = 200  # columns that are labeled with tokens
 _STRETCH_WIDTH = 10  # inches
-_LABEL_SIZE, _LABEL_GAP = 8, 0.14  # of tokens, in points and in inches
+_LABEL_GAP = 0.14  # inches between labels of tokens
+_LABELS: dict[str, Any] = {"fontsize": 8, "parse_math": False}
 _MAX_LABEL = 14  # characters
 TITLES = {
     "a": "(a) content",
@@ -32,15 +33,9 @@ TITLES = {
 _SPACE, _LINE_BREAK = "\u2423", "\\n"  # as `name_symbol` shows them
 
 
-def draw_averages(averages: AttentionAverages, *, max_distance: int, title: str) -> "Figure":
-    """Draws the mean attention weights, a row for each head and a column for each distance.
-
-    Args:
-        averages: The averages.
-        max_distance: The largest distance to draw.
-        title: The title.
-    """
-    figure = _make_figure(9, _choose_height(averages.weights))
+def draw_averages(averages: AttentionAverages, max_distance: int, title: str) -> Figure:
+    """Draws the mean attention weights, a row for each head and a column for each distance."""
+    figure = make_figure(9, _choose_height(averages))
     axes = figure.subplots()
     image = _draw_heads(axes, averages.weights, averages.tgt_len, max_distance)
     axes.set_title(title)
@@ -48,11 +43,10 @@ def draw_averages(averages: AttentionAverages, *, max_distance: int, title: str)
     return figure
 
 
-def draw_terms(averages: AttentionAverages, *, max_distance: int, title: str) -> "Figure":
+def draw_terms(averages: AttentionAverages, max_distance: int, title: str) -> Figure:
     """Draws each term of the scores alone, through a softmax of its own, like `draw_averages`."""
-    figure = _make_figure(13, 1 + 2 * _choose_height(averages.weights))
+    figure = make_figure(13, 1 + 2 * _choose_height(averages))
     panels = figure.subplots(2, 2)
-    image: Any = None
     for axes, (name, weights) in zip(panels.flat, averages.terms.items(), strict=True):
         image = _draw_heads(axes, weights, averages.tgt_len, max_distance)
         axes.set_title(TITLES[name])
@@ -62,79 +56,71 @@ def draw_terms(averages: AttentionAverages, *, max_distance: int, title: str) ->
 
 
 def draw_stretch(
-    attention: HeadAttention,
-    heads: Sequence[Head],
+    stretch: HeadAttention,
     symbols: Sequence[str],
-    *,
-    are_characters: bool,
     max_distance: int,
     title: str,
-) -> "Figure":
+    *,
+    are_characters: bool,
+) -> Figure:
     """Draws what each target of a stretch of text attends to, a panel for each head.
 
     A row is a target, a column a token before it. Of the tokens that a target sees, the `TOP_SHARE`
-    with the largest weights are drawn in red, and the others in grey.
+    with the largest weights are drawn in red, and the others in gray.
 
     Args:
-        attention: The attention of the heads.
-        heads: The heads.
+        stretch: The attention of the heads.
         symbols: The symbols from the first key to the last target, k + 1, from `name_symbol`.
-        are_characters: Whether the tokens are bytes or characters, which are labeled as words.
         max_distance: The largest distance to draw.
         title: The title.
+        are_characters: Whether the tokens are bytes or characters, which are labeled as words.
     """
-    from matplotlib.colors import LogNorm
-
-    n_queries, n_keys = attention.visible.shape
+    visible = stretch.visible
+    n_queries, n_keys = visible.shape
     first_target = n_keys - n_queries + 1
-    first = max(first_target - 1 - max_distance, int(attention.visible.any(axis=0).argmax()))
+    first = max(first_target - 1 - max_distance, int(visible.any(axis=0).argmax()))
     # Columns are counted from the first target.
     left, right = first - first_target, n_keys - first_target
     row_height = _LABEL_GAP / 2 if are_characters else _LABEL_GAP
     rows = choose_labels(symbols[-n_queries:], are_characters, gap=_LABEL_GAP / row_height)
     column_width = 0.75 * _STRETCH_WIDTH / (right - left)
     columns = choose_labels(symbols[first:-1], are_characters, gap=_LABEL_GAP / column_width)
-    style: dict[str, Any] = {"fontsize": _LABEL_SIZE, "parse_math": False}
     height = 1.4 + max(1.5, row_height * n_queries)
-    figure = _make_figure(_STRETCH_WIDTH, 0.4 + height * len(heads))
-    panels = figure.subplots(len(heads), 1, squeeze=False)[:, 0]
-    norm = LogNorm(_LOWEST, 1)
-    extent = (left - 0.5, right - 0.5, n_queries - 0.5, -0.5)
+    figure = make_figure(_STRETCH_WIDTH, 0.4 + height * len(stretch.heads))
+    panels = figure.subplots(len(stretch.heads), 1, squeeze=False)[:, 0]
     images: dict[str, Any] = {}
-    for axes, head, weights in zip(panels, heads, attention.weights, strict=True):
-        is_top = mark_top(weights, attention.visible)
-        for cmap, is_drawn in (("Reds", is_top), ("Greys", attention.visible & ~is_top)):
-            shown = np.ma.array(np.maximum(weights, _LOWEST), mask=~is_drawn)[:, first:]
+    for axes, head, weights in zip(panels, stretch.heads, stretch.weights, strict=True):
+        is_top = mark_top(weights, visible)
+        for cmap, is_drawn in (("Reds", is_top), ("Greys", visible & ~is_top)):
             images[cmap] = axes.imshow(
-                shown, cmap=cmap, norm=norm, aspect="auto", extent=extent, interpolation="none"
+                np.ma.array(np.maximum(weights, _LOWEST), mask=~is_drawn)[:, first:],
+                cmap=cmap,
+                norm=LogNorm(_LOWEST, 1),
+                aspect="auto",
+                extent=(left - 0.5, right - 0.5, n_queries - 0.5, -0.5),
+                interpolation="none",
             )
         axes.set_facecolor(_UNSEEN)
         axes.set_title(f"head {head}")
         axes.set_ylabel("target")
-        axes.set_yticks(list(rows), rows.values(), **style)
+        axes.set_yticks(list(rows), rows.values(), **_LABELS)
+        axes.set_xlabel("position of the token, counted from the first target")
         if right - left <= _MAX_SYMBOLS:
             places = [left + column for column in columns]
-            axes.set_xticks(places, columns.values(), rotation=90, **style)
+            axes.set_xticks(places, columns.values(), rotation=90, **_LABELS)
             axes.set_xlabel("tokens before the targets")
-        else:
-            axes.set_xlabel("position of the token, counted from the first target")
     for cmap, name in (("Reds", f"top {TOP_SHARE:.0%}"), ("Greys", "other tokens")):
-        text = f"weight, {name}"
-        figure.colorbar(images[cmap], ax=panels, label=text, pad=0.01, fraction=0.02, **_BAR)
+        label = f"weight, {name}"
+        figure.colorbar(images[cmap], ax=panels, label=label, pad=0.01, fraction=0.02, **_BAR)
     figure.suptitle(title)
     return figure
 
 
 def choose_labels(symbols: Sequence[str], are_characters: bool, *, gap: float) -> dict[int, str]:
-    """Returns labels of tokens by index; those that have no room are left out.
+    """Returns labels of tokens by index, `gap` tokens apart; characters are joined to words.
 
     >>> choose_labels(["a", "n", "\u2423", "o", "x"], True, gap=2)
     {0: 'an', 3: 'ox'}
-
-    Args:
-        symbols: The symbols of the tokens, from `name_symbol`.
-        are_characters: Whether to join the tokens to words, labeled at their first character.
-        gap: The smallest distance between two labels, in tokens.
     """
     breaks = {_SPACE, _LINE_BREAK}
     starts = [
@@ -153,12 +139,15 @@ def choose_labels(symbols: Sequence[str], are_characters: bool, *, gap: float) -
 
 
 def mark_top(weights: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """Returns which keys are among the `TOP_SHARE` with the largest weights, (q, k) bool.
+    """Returns whether each of the visible keys has one of the largest weights of its row.
 
     Args:
         weights: (q, k), the weights of a head.
-        visible: (q, k) bool, the keys that each query sees, of which the share is taken, rounded
+        visible: (q, k) bool, the keys that each query sees. `TOP_SHARE` of them are marked, rounded
             up.
+
+    Returns:
+        (q, k) bool.
     """
     is_top = np.zeros_like(visible)
     for row, seen, marks in zip(weights, visible, is_top, strict=True):
@@ -168,21 +157,14 @@ def mark_top(weights: np.ndarray, visible: np.ndarray) -> np.ndarray:
     return is_top
 
 
-def _make_figure(width: float, height: float) -> "Figure":
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def _choose_height(weights: np.ndarray) -> float:
-    n_rows = weights.shape[0] * weights.shape[1]
-    return min(max(2.5, 1.5 + 0.2 * n_rows), 9.0)
+def _choose_height(averages: AttentionAverages) -> float:
+    """Returns the height in inches of a panel with a row for each head."""
+    n_layer, n_head, _ = averages.weights.shape
+    return min(max(2.5, 1.5 + 0.2 * n_layer * n_head), 9.0)
 
 
-def _draw_heads(axes: "Axes", weights: np.ndarray, tgt_len: int, max_distance: int) -> Any:
+def _draw_heads(axes: Axes, weights: np.ndarray, tgt_len: int, max_distance: int) -> Any:
     """Draws weights (L, N, distances) and returns the image."""
-    from matplotlib.colors import LogNorm
-
     n_layer, n_head, _ = weights.shape
     shown = weights.reshape(n_layer * n_head, -1)[:, : max_distance + 1]
     image = axes.imshow(

@@ -1,14 +1,10 @@
 """The report of how far models look: tables, `context.json` and figures."""
 
-import functools
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from txl_tf.errors import explain_errors
 from txl_tf.experiments.attention_lengths import AttentionLengths
 from txl_tf.experiments.context_plots import (
     draw_attention_lengths,
@@ -16,20 +12,20 @@ from txl_tf.experiments.context_plots import (
     draw_gains,
 )
 from txl_tf.experiments.effective_length import (
-    ContextCurve,
     compare_models,
     find_effective_length,
     summarize_losses,
 )
+from txl_tf.experiments.report import format_row, write_report
 
 _PERPLEXITY = "perplexity"
 
 
 class ContextReport:
-    """What was found about a group of models.
+    """The context lengths of a group of models.
 
     Args:
-        settings: What the results depend on, for `context.json`.
+        settings: The settings that the results depend on, for `context.json`.
         losses: (C, n) the losses of each model in nats, by its name.
         lengths: The C context lengths.
         measure: The unit of the results: "perplexity", or bits per token by whatever name.
@@ -52,7 +48,7 @@ class ContextReport:
         self._settings = settings
         self._lengths = list(lengths)
         self._measure = measure
-        self._curves: dict[str, ContextCurve] = {
+        self._curves = {
             name: summarize_losses(values, as_perplexity=measure == _PERPLEXITY)
             for name, values in losses.items()
         }
@@ -64,10 +60,13 @@ class ContextReport:
             compare_models(list(losses.values()), lengths, share, threshold) for share in shares
         ]
         self._attention: dict[str, AttentionLengths] = {}
+        self._attention_values: dict[str, list[float]] = {}
 
     def add_attention_lengths(self, name: str, found: AttentionLengths) -> None:
         """Adds the scores of a model by attention length."""
+        unit = "perplexity" if self._measure == _PERPLEXITY else "bits_per_token"
         self._attention[name] = found
+        self._attention_values[name] = [getattr(score, unit) for score in found.scores]
 
     def format_contexts(self) -> Iterator[str]:
         """Yields the rows of the table of contexts."""
@@ -90,15 +89,14 @@ class ContextReport:
         """Yields the rows of the table of attention lengths."""
         yield self._format_row("", ["init", "best", "Attn Len"])
         for name, found in self._attention.items():
-            values = dict(zip(found.lengths, self._list_values(found), strict=True))
+            values = dict(zip(found.lengths, self._attention_values[name], strict=True))
             initial = f"{values[found.initial]:,.4f} at {found.initial:,}"
             cells = [initial, f"{values[found.best]:,.4f}", f"{found.best:,}"]
             yield self._format_row(name, cells)
 
     def _format_row(self, label: str, cells: Sequence[str]) -> str:
         longest = max(map(len, self._curves))
-        width = max(30, longest + 2)
-        return f"{label:<{max(16, longest + 2)}}" + "".join(f"{cell:>{width}}" for cell in cells)
+        return format_row(label, cells, label_width=max(16, longest + 2), width=max(28, longest))
 
     def write(self, out: str) -> None:
         """Writes the figures and `context.json` to a folder.
@@ -106,18 +104,16 @@ class ContextReport:
         Raises:
             UserError: If they cannot be written.
         """
-        path = functools.partial(os.path.join, out)
-        with explain_errors(f"the results cannot be written to `{out}`", OSError):
-            with open(path("context.json"), "w", encoding="utf-8") as file:
-                file.write(json.dumps(self._make_record(), indent=1) + "\n")
-            draw_context_curves(path("context.png"), self._lengths, self._curves, self._measure)
-            draw_gains(path("gains.png"), self._lengths, list(self._curves), self._relative[0])
-            if self._attention:
-                curves = {
-                    name: (found, self._list_values(found))
-                    for name, found in self._attention.items()
-                }
-                draw_attention_lengths(path("attention_lengths.png"), curves, self._measure)
+        names = list(self._curves)
+        figures = {
+            "context.png": draw_context_curves(self._lengths, self._curves, self._measure),
+            "gains.png": draw_gains(self._lengths, names, self._relative[0]),
+        }
+        if self._attention:
+            figures["attention_lengths.png"] = draw_attention_lengths(
+                self._attention, self._attention_values, self._measure
+            )
+        write_report(out, "context.json", self._make_record(), figures)
 
     def _make_record(self) -> dict[str, Any]:
         """Returns the content of `context.json`."""
@@ -150,7 +146,7 @@ class ContextReport:
             "attention_lengths": {
                 name: {
                     "lengths": found.lengths,
-                    "losses": self._list_values(found),
+                    "losses": self._attention_values[name],
                     "initial": found.initial,
                     "best": found.best,
                     "tokens": found.scores[0].tokens,
@@ -158,11 +154,6 @@ class ContextReport:
                 for name, found in self._attention.items()
             },
         }
-
-    def _list_values(self, found: AttentionLengths) -> list[float]:
-        if self._measure == _PERPLEXITY:
-            return [score.perplexity for score in found.scores]
-        return [score.bits_per_token for score in found.scores]
 
 
 def _list_known(means: np.ndarray) -> list[list[float | None]]:

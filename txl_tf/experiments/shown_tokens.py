@@ -28,21 +28,18 @@ class ShownToken(NamedTuple):
 
 
 def show_tokens(vocabulary: Vocabulary | None, ids: np.ndarray) -> list[ShownToken]:
-    r"""Returns the tokens of a text as they are shown in it.
+    r"""Returns the tokens of a text, (n,) int32, as they are shown in it.
 
     A character of several tokens, such as the bytes of its UTF-8, is shown at the first of them. A
-    byte that is not UTF-8 is shown as an escape, such as "\xc8".
-
-    Args:
-        vocabulary: The vocabulary; `None` if only ids are known, which are then shown.
-        ids: (n,) int32, the tokens.
+    byte that is not UTF-8 is shown as an escape, such as "\xc8". Without a vocabulary, the ids are
+    shown.
     """
     if vocabulary is None:
         return [ShownToken(str(token), " ") for token in ids.tolist()]
-    if vocabulary.level == "word":
-        return _show_words(vocabulary, ids)
-    if vocabulary.level == "char":
-        symbols = (vocabulary.symbols[token] for token in ids.tolist())
+    if vocabulary.level in ("word", "char"):
+        symbols = [vocabulary.symbols[token] for token in ids.tolist()]
+        if vocabulary.level == "word":
+            return _show_words(vocabulary, symbols)
         return [ShownToken(_mark(" " if s == vocabulary.space else s)) for s in symbols]
     pieces = [vocabulary.decode_bytes([token]) for token in ids.tolist()]
     owner = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
@@ -53,12 +50,7 @@ def show_tokens(vocabulary: Vocabulary | None, ids: np.ndarray) -> list[ShownTok
 
 
 def name_symbol(vocabulary: Vocabulary | None, token: int) -> str:
-    """Returns a symbol on one line, with visible spaces, for lists.
-
-    Args:
-        vocabulary: The vocabulary; `None` if only ids are known.
-        token: The id of the symbol.
-    """
+    """Returns a symbol on one line, with visible spaces; its id without a vocabulary."""
     if vocabulary is None:
         return str(token)
     symbol = show_symbol(vocabulary, token)
@@ -71,21 +63,18 @@ def name_symbol(vocabulary: Vocabulary | None, token: int) -> str:
     return show_controls(_clean(symbol))
 
 
-def _show_words(vocabulary: Vocabulary, ids: np.ndarray) -> list[ShownToken]:
-    symbols = [vocabulary.symbols[token] for token in ids.tolist()]
+def show_controls(text: str) -> str:
+    """Returns a text with pictures in place of control characters, except tab and line break."""
+    return text.translate(_UNSHOWN)
+
+
+def _show_words(vocabulary: Vocabulary, symbols: list[str]) -> list[ShownToken]:
     shown = []
     for symbol, following in zip(symbols, [*symbols[1:], ""], strict=True):
-        if symbol == vocabulary.line_end:
-            shown.append(ShownToken("\u21b5\n"))
-        else:
-            shown.append(ShownToken(_clean(symbol), _choose_space(vocabulary, following)))
+        ends_line = vocabulary.line_end is None and following == vocabulary.line_start
+        token = ShownToken(_clean(symbol), "\n" if ends_line else " ")
+        shown.append(ShownToken("\u21b5\n") if symbol == vocabulary.line_end else token)
     return shown
-
-
-def _choose_space(vocabulary: Vocabulary, following: str) -> str:
-    """Returns the white space between a word and the symbol after it."""
-    ends_line = vocabulary.line_end is None and following == vocabulary.line_start
-    return "\n" if ends_line else " "
 
 
 def _split_characters(text: bytes) -> Iterator[tuple[int, str]]:
@@ -111,8 +100,3 @@ def _mark(text: str) -> str:
 def _clean(text: str) -> str:
     # A lone surrogate, which level char allows, cannot be written to a file.
     return text.encode("utf-8", errors="replace").decode("utf-8")
-
-
-def show_controls(text: str) -> str:
-    """Returns a text with pictures in place of control characters, except tab and line break."""
-    return text.translate(_UNSHOWN)

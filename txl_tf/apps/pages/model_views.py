@@ -1,24 +1,94 @@
 """Views of a model, in HTML, for people who try it: a text that grows, surprisal, attention."""
 
 import html
+import itertools
+import statistics
 import threading
 import time
 from collections.abc import Iterator
 
 import numpy as np
 
-from txl_tf.apps.pages.growing_text import GrowingText, encode_bounded
 from txl_tf.apps.pages.html_page import escape, name_text_class
-from txl_tf.apps.pages.text_page import Choice
-from txl_tf.apps.pages.text_reading import TextReader
+from txl_tf.apps.pages.text_page import Choice, TextPages
 from txl_tf.architecture import check_transformer
+from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.experiments.attention_stretch import parse_heads
-from txl_tf.experiments.text_attention import Head
+from txl_tf.experiments.text_attention import Head, parse_heads
+from txl_tf.generation.session import Session
+from txl_tf.generation.text_encoder import TextEncoder
 from txl_tf.language_model import LanguageModel
 
 _SHOW_SECONDS = 0.05  # between two views of a text that is drawn
 _N_KEYS = 16  # for each head of a page
+_N_CALLS = 4  # of the session, that a speed is measured over
+
+
+class GrowingText:
+    """A text that grows: a generation session with the speed of its calls.
+
+    Args:
+        prompt: (n,) int32, the prompt.
+        session: The session, with `prompt` as its only text.
+        mem_len: The memory length.
+    """
+
+    def __init__(self, prompt: np.ndarray, session: Session, mem_len: int):
+        self._prompt = prompt
+        self._session = session
+        self._mem_len = mem_len
+        self._costs: list[float] = []  # seconds per token of each call
+
+    @property
+    def ids(self) -> np.ndarray:
+        """(n,) int32, the tokens of the prompt and those that were added."""
+        return np.concatenate([self._prompt, np.asarray(self._session.added[0], np.int32)])
+
+    @property
+    def n_in_memory(self) -> int:
+        """The number of tokens that the memory holds: the last ones of the text."""
+        return min(len(self.ids), self._mem_len)
+
+    @property
+    def speeds(self) -> tuple[float, float] | None:
+        """Tokens per second in the first and in the last calls; `None` before the second call.
+
+        They are medians, without the very first call, which may have to compile the loop.
+        """
+        if len(self._costs) < 2:
+            return None
+        ends = self._costs[1 : 1 + _N_CALLS], self._costs[1:][-_N_CALLS:]
+        first, last = (1 / statistics.median(costs) for costs in ends)
+        return first, last
+
+    def draw(self, length: int) -> Iterator[int]:
+        """Draws tokens, up to 32 in each step, and yields the number of the text's tokens."""
+        n_before, began = len(self.ids), time.perf_counter()
+        for _ in self._session.draw_pieces(length):
+            seconds, n_tokens = time.perf_counter() - began, len(self.ids)
+            if n_tokens > n_before:
+                self._costs.append(seconds / (n_tokens - n_before))
+            yield n_tokens
+            n_before, began = n_tokens, time.perf_counter()
+
+    def split(self, vocabulary: Vocabulary, max_tokens: int) -> list[tuple[str, str]]:
+        """Returns the classes and the texts of the parts of the last `max_tokens` tokens.
+
+        The text is cut where the prompt ends and where the memory begins. A character of several
+        tokens on the cut belongs to the part after it.
+        """
+        ids, n_prompt = self.ids, len(self._prompt)
+        first, memory_start = max(0, len(ids) - max_tokens), len(ids) - self.n_in_memory
+        cuts = sorted({max(first, cut) for cut in (first, n_prompt, memory_start, len(ids))})
+        text = vocabulary.decode(ids[first:])
+        offsets = [_count_common(vocabulary.decode(ids[first:cut]), text) for cut in cuts]
+        parts = []
+        for (start, stop), place in zip(
+            itertools.pairwise(cuts), itertools.pairwise(offsets), strict=True
+        ):
+            kind = "memory" if start >= memory_start else "old"
+            parts.append((kind + " prompt" * (stop <= n_prompt), text[slice(*place)]))
+        return parts
 
 
 class ModelViews:
@@ -47,7 +117,7 @@ class ModelViews:
         self._max_tokens = max_tokens
         self._mask_empty_memory = mask_empty_memory
         self._turn = threading.Lock()
-        self._readers: dict[int | None, TextReader] = {}  # by the layer whose heads they watch
+        self._pages: dict[int | None, TextPages] = {}  # by the layer whose heads they watch
 
     def start_text(
         self,
@@ -72,17 +142,17 @@ class ModelViews:
             UserError: If an argument is missing or out of range, or the prompt cannot be encoded.
         """
         _check_numbers(length=length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        ids = self._encode(prompt)
         with self._turn:
-            text = GrowingText(
-                self._lm,
-                prompt,
-                max_tokens=self._max_tokens,
+            session = self._lm.start(
+                [ids],
                 seed=seed,
                 temperature=temperature,
                 top_k=top_k or None,
                 top_p=None if top_p == 1 else top_p,
                 mask_empty_memory=self._mask_empty_memory,
             )
+        text = GrowingText(ids, session, self._lm.span.mem_len)
         yield from self.continue_text(text, length)
 
     def continue_text(
@@ -100,6 +170,9 @@ class ModelViews:
         if text is None:
             raise UserError("there is no text to continue: start one")
         _check_numbers(length=length)
+        if not 1 <= length <= self._max_tokens:
+            rule = f"`length` must be from 1 to {self._max_tokens:,}"
+            raise UserError(f"{rule}. Received: {length}")
         calls = text.draw(length)
         yield text, self._view(text)
         shown = time.monotonic()
@@ -135,50 +208,55 @@ class ModelViews:
         _check_numbers(layer=layer, head=head, token=token)
         ids = self._encode(text)
         (chosen,) = parse_heads([f"{layer}.{head}"], self._lm.config)
-        choice = Choice(_choose_token(token, len(ids)), chosen)
-        return self._make_frame(ids, chosen.layer, choice)
+        if not 0 <= token < max(len(ids), 2):
+            raise UserError(f"`token` must be from 0 to {len(ids) - 1:,}. Received: {token}")
+        return self._make_frame(ids, chosen.layer, Choice(token or len(ids) - 1, chosen))
 
     def _encode(self, text: str) -> np.ndarray:
-        return encode_bounded(self._lm, text, max_tokens=self._max_tokens)
+        """Returns the ids of a text of limited length, (n,) int32."""
+        ids = TextEncoder(self._vocabulary, self._lm.config.n_token).encode(text)
+        if len(ids) > self._max_tokens:
+            rule = f"the text must have at most {self._max_tokens:,} tokens"
+            raise UserError(f"{rule}. Received: {len(ids):,} tokens")
+        return ids
 
     def _make_frame(self, ids: np.ndarray, layer: int | None, choice: Choice | None) -> str:
+        """Returns a frame with a page that watches the heads of a layer, or none."""
         with self._turn:
-            reading = self._get_reader(layer).read(ids, "the text", choice=choice)
+            if layer not in self._pages:  # they keep their graph
+                n_head = 0 if layer is None else self._lm.config.n_head
+                self._pages[layer] = TextPages(
+                    self._lm,
+                    [Head(layer or 0, index) for index in range(n_head)],
+                    run=self._run,
+                    vocabulary=self._vocabulary,
+                    n_keys=_N_KEYS,
+                    mask_empty_memory=self._mask_empty_memory,
+                    is_framed=True,
+                )
+            _, page = self._pages[layer].make(ids, "the text", choice=choice)
         # Without an origin, the page can neither read nor change what is around its frame.
         return (
             '<iframe class="page" sandbox="allow-scripts" title="The text, token by token" '
-            f'srcdoc="{html.escape(reading.page)}"></iframe>'
+            f'srcdoc="{html.escape(page)}"></iframe>'
         )
 
-    def _get_reader(self, layer: int | None) -> TextReader:
-        """Returns the reader that watches the heads of a layer, or none; it keeps its graph."""
-        if layer not in self._readers:
-            n_head = 0 if layer is None else self._lm.config.n_head
-            self._readers[layer] = TextReader(
-                self._lm,
-                [Head(layer or 0, index) for index in range(n_head)],
-                run=self._run,
-                vocabulary=self._vocabulary,
-                n_keys=_N_KEYS,
-                mask_empty_memory=self._mask_empty_memory,
-                is_framed=True,
-            )
-        return self._readers[layer]
-
     def _view(self, text: GrowingText) -> str:
-        """Returns the text with what the memory holds of it, and the speed."""
+        """Returns the text with the tokens that the memory holds, and the speed."""
         n_tokens, held, mem_len = len(text.ids), text.n_in_memory, self._lm.span.mem_len
+        speed = "measured from the second 32 tokens on"
+        if text.speeds is not None:
+            speed = "{:,.0f} tokens/s at first, {:,.0f} now".format(*text.speeds)
         facts = [
             f"memory: {held:,} of {mem_len:,} tokens "
             f'<meter min="0" max="{max(mem_len, 1)}" value="{held}"></meter>',
             f"text: {n_tokens:,} tokens, {n_tokens - held:,} of them no longer in the memory",
-            _describe_speeds(text),
+            f"speed: {speed}",
         ]
         listed = "".join(f"<span>{fact}</span>" for fact in facts)
         parts = "".join(
-            f'<span class="{"memory" if part.is_in_memory else "old"}'
-            f'{" prompt" if part.is_prompt else ""}">{escape(part.text)}</span>'
-            for part in text.cut(self._max_tokens)
+            f'<span class="{kind}">{escape(part)}</span>'
+            for kind, part in text.split(self._vocabulary, self._max_tokens)
         )
         n_left = n_tokens - self._max_tokens
         left = f'<p class="quiet">[{n_left:,} earlier tokens]</p>' if n_left > 0 else ""
@@ -189,30 +267,14 @@ class ModelViews:
         )
 
 
-def _describe_speeds(text: GrowingText) -> str:
-    if text.speeds is None:
-        return "speed: measured from the second 32 tokens on"
-    first, last = text.speeds
-    return f"speed: {first:,.0f} tokens/s at first, {last:,.0f} now"
-
-
 def _check_numbers(**numbers: float | None) -> None:
-    """Checks that numbers were given: a field of a page may be empty.
-
-    Raises:
-        UserError: If one is missing.
-    """
+    """Raises a `UserError` if a number is missing: a field of a page may be empty."""
     for name, number in numbers.items():
         if number is None:
             raise UserError(f"`{name}` must be a number. Received: nothing")
 
 
-def _choose_token(token: int, n_tokens: int) -> int:
-    """Returns the position of the chosen token, 0 for the last one.
-
-    Raises:
-        UserError: If no token that is predicted has the position.
-    """
-    if not 0 <= token < max(n_tokens, 2):
-        raise UserError(f"`token` must be from 0 to {n_tokens - 1:,}. Received: {token}")
-    return token or n_tokens - 1
+def _count_common(part: str, text: str) -> int:
+    """Returns the number of characters with which both begin."""
+    pairs = zip(part, text, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

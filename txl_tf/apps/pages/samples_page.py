@@ -25,7 +25,7 @@ article { background: var(--card); border: 1px solid var(--line); border-radius:
 
 
 class Sample(NamedTuple):
-    """A context of a split, its continuation by the model and what really followed.
+    """A context of a split, its continuation by the model and the text that really followed.
 
     Args:
         start: The position of the context in the split, in tokens.
@@ -45,7 +45,7 @@ class Sample(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What samples are drawn from, and how.
+    """The source and the settings of samples.
 
     Args:
         run: The run folder.
@@ -74,23 +74,13 @@ class Job(NamedTuple):
         settings = self.settings
         top_k = f"top_k {settings['top_k']}" if settings["top_k"] else "all tokens"
         draft = f", draft_len {settings['draft_len']}" if settings["draft_len"] else ""
+        drawn = f"drawn at random with seed {settings['seed']}, not selected"
+        sampling = f"{top_k}, temperature {settings['temperature']:g}, {settings['precision']}"
         yield "run", f"{self.run}, step {self.step:,}"
         yield "span", self.span
         yield "data", f"{self.dataset}, split {self.split}: {self.split_tokens:,} {self.level}s"
-        yield (
-            "contexts",
-            (
-                f"{self.context_len:,} consecutive tokens, drawn at random with seed "
-                f"{settings['seed']}, not selected"
-            ),
-        )
-        yield (
-            "generation",
-            (
-                f"{settings['length']:,} tokens, {top_k}, temperature {settings['temperature']:g}, "
-                f"{settings['precision']}{draft}"
-            ),
-        )
+        yield "contexts", f"{self.context_len:,} consecutive tokens, {drawn}"
+        yield "generation", f"{settings['length']:,} tokens, {sampling}{draft}"
 
     def list_texts(self, sample: Sample) -> Iterator[tuple[str, str, str]]:
         """Yields name, length and text of the three parts of a sample."""
@@ -108,12 +98,7 @@ class Job(NamedTuple):
 
 
 def make_page(job: Job, samples: Sequence[Sample]) -> str:
-    """Returns a page of HTML with the settings and the samples. It loads nothing and runs nothing.
-
-    Args:
-        job: What the samples are drawn from, and how.
-        samples: The samples.
-    """
+    """Returns a page of HTML with the settings and the samples, which loads and runs nothing."""
     sections = "\n".join(
         _make_section(job, sample, number) for number, sample in enumerate(samples, 1)
     )

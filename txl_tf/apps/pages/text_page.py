@@ -3,21 +3,27 @@
 import base64
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from txl_tf.apps.pages.html_page import escape, make_html, name_text_class
-from txl_tf.apps.pages.text_trace import TextTrace
+from txl_tf.cached_model import CachedModel
+from txl_tf.config import EvalConfig
 from txl_tf.data.text.token_levels import CHARACTER_LEVELS
 from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.errors import UserError
 from txl_tf.experiments.shown_tokens import CONTINUED, name_symbol, show_tokens
 from txl_tf.experiments.text_attention import Head
+from txl_tf.experiments.text_trace import TextTrace, TextTracer
+from txl_tf.language_model import LanguageModel
+from txl_tf.quantization import get_kernel_dtype
+from txl_tf.scoring.checkpoints import describe_span
 from txl_tf.scoring.metrics import Score, format_score
 
-N_COLOURS = 9
+_N_COLORS = 9
 _TYPES = {"u1": "Uint8Array", "<u2": "Uint16Array", "<u4": "Uint32Array", "<f4": "Float32Array"}
 # Read once, so that a running server does not depend on later changes of its files.
 _STYLE, _SCRIPT = (
@@ -31,7 +37,7 @@ _HINT = (
 
 
 class Choice(NamedTuple):
-    """What is chosen in a page that is opened without an address of its own, as in a frame.
+    """The choice in a page that is opened without an address of its own, as in a frame.
 
     Args:
         token: The position of the token, whose prediction is shown.
@@ -42,98 +48,155 @@ class Choice(NamedTuple):
     head: Head
 
 
-class TextFacts(NamedTuple):
-    """What a page shows, and how it was computed.
+class TextPages:
+    """Reads texts, each with an empty memory, and makes their pages.
+
+    A page loads nothing and runs nothing but its own script.
 
     Args:
-        run: The run folder.
-        step: The number of training steps.
-        span: The segment length and the attention span, as text.
-        tgt_len: The segment length T.
-        source: The text, by name and position.
-        score: The score of the text.
-        precision: The dtype of the kernels.
-        mask_empty_memory: Whether the empty memory was hidden.
+        lm: The language model, a Transformer-XL.
+        heads: The heads whose attention a page holds beside the mean of all, in ascending order.
+        run: The name of the run, for pages.
+        vocabulary: The vocabulary of the texts; `None` if only ids are known.
+        evaluation: The segment length and the attention span; `None` for those of the run.
+        n_alternatives: The number of likely alternatives for each token.
+        n_keys: The number of strongest keys for each head.
+        mask_empty_memory: As in `LanguageModel.score`.
+        is_framed: Whether pages are shown in frames, for texts of many lengths: they have no
+            heading and of the facts only the score, and all texts share a graph.
     """
 
-    run: str
-    step: int
-    span: str
-    tgt_len: int
-    source: str
-    score: Score
-    precision: str
-    mask_empty_memory: bool
+    def __init__(
+        self,
+        lm: LanguageModel,
+        heads: Sequence[Head],
+        *,
+        run: str,
+        vocabulary: Vocabulary | None,
+        evaluation: EvalConfig | None = None,
+        n_alternatives: int = 5,
+        n_keys: int = 8,
+        mask_empty_memory: bool = True,
+        is_framed: bool = False,
+    ):
+        self._lm = lm
+        self._heads = heads
+        self._run = run
+        self._vocabulary = vocabulary
+        self._evaluation = evaluation or lm.evaluation
+        self._mask_empty_memory = mask_empty_memory
+        self._is_framed = is_framed
+        cached = CachedModel(
+            lm.model,
+            self._evaluation.span,
+            self._evaluation.tgt_len,
+            mask_empty_memory=mask_empty_memory,
+            temperature=self._evaluation.temperature,
+        )
+        self._tracer = TextTracer(
+            cached,
+            heads,
+            n_alternatives=min(n_alternatives, lm.config.n_token),
+            n_keys=n_keys,
+            pads_texts=is_framed,
+        )
 
-    def describe(self) -> Iterator[tuple[str, str]]:
-        """Yields the names and the values of the facts that people read."""
-        empty = "" if self.mask_empty_memory else ", empty memory attended to"
-        yield "run", f"{self.run}, step {self.step:,}"
-        yield "span", f"{self.span}, {self.precision}{empty}"
-        yield "text", self.source
-        yield "score", format_score(self.score)
+    def make(
+        self,
+        ids: np.ndarray,
+        source: str,
+        *,
+        choice: Choice | None = None,
+        report: Callable[[int], object] = lambda n_ids: None,
+    ) -> tuple[Score, str]:
+        """Reads a text and returns its score and its page.
 
+        Args:
+            ids: (n,) int32, the text.
+            source: The name of the text, for the page.
+            choice: The token and the head that are chosen when the page opens; `None` for none.
+            report: Called with the number of tokens after each segment.
 
-def make_text_page(
-    facts: TextFacts,
-    trace: TextTrace,
-    vocabulary: Vocabulary | None,
-    choice: Choice | None = None,
-    *,
-    is_framed: bool = False,
-) -> str:
-    """Returns the page of a text. It loads nothing and runs nothing but its own script.
-
-    Args:
-        facts: What the page shows.
-        trace: The predictions for the tokens of the text.
-        vocabulary: The vocabulary; `None` if only ids are known.
-        choice: What is chosen when the page opens, unless its address says otherwise; `None` for
-            nothing.
-        is_framed: Whether the page is shown in a frame: it then has no heading, and of the facts
-            only the score.
-    """
-    level = vocabulary.level if vocabulary else None
-    bits_of_colour = choose_colour_step(level)
-    body = f"""{_make_legend(bits_of_colour)}
+        Raises:
+            UserError: If the text has less than 2 tokens, or the device's memory is full.
+        """
+        if len(ids) < 2:
+            raise UserError(f"a page needs at least 2 tokens. Received: {len(ids)} in {source}")
+        trace = self._tracer.trace(ids, report=report)
+        score = trace.sum_up(self._vocabulary)
+        level = None if self._vocabulary is None else self._vocabulary.level
+        facts = [("score", format_score(score))]
+        if not self._is_framed:
+            facts = [*self._list_facts(), ("text", source), *facts]
+        bits_of_color = 1 if level in CHARACTER_LEVELS else 2
+        tokens = _make_tokens(trace, self._vocabulary, bits_of_color)
+        body = f"""{_make_legend(bits_of_color)}
 <main>
 <div id="text" class="text {name_text_class(level)}" tabindex="0" role="group" dir="auto" lang=""
- aria-label="The text. Arrow keys choose a token.">{
-        _make_tokens(trace, vocabulary, bits_of_colour)
-    }</div>
+ aria-label="The text. Arrow keys choose a token.">{tokens}</div>
 <aside id="panel" aria-label="The chosen token">{_HINT}</aside>
 </main>
 <p id="live" class="unseen" aria-live="polite"></p>
 <div id="tip" aria-hidden="true" hidden></div>
-{_make_data(facts, trace, vocabulary, choice)}"""
-    return make_html(
-        f"A text read by {facts.run}",
-        [("score", format_score(facts.score))] if is_framed else facts.describe(),
-        body,
-        style=_STYLE,
-        script=_SCRIPT,
-        is_framed=is_framed,
-    )
+{self._make_data(trace, choice)}"""
+        title = f"A text read by {self._run}"
+        options = {"style": _STYLE, "script": _SCRIPT}
+        return score, make_html(title, facts, body, is_framed=self._is_framed, **options)
+
+    def _list_facts(self) -> Iterator[tuple[str, str]]:
+        """Yields the names and the values of the facts of all pages."""
+        empty = "" if self._mask_empty_memory else ", empty memory attended to"
+        span, precision = describe_span(self._evaluation), get_kernel_dtype(self._lm.model)
+        yield "run", f"{self._run}, step {self._lm.step:,}"
+        yield "span", f"{span}, {precision}{empty}"
+
+    def _make_data(self, trace: TextTrace, choice: Choice | None) -> str:
+        """Returns the elements with the numbers, which the script reads when it needs them."""
+        vocabulary, n_ids = self._vocabulary, len(trace.ids)
+        every = np.concatenate([trace.ids, trace.alternatives.ravel()])
+        used, places = np.unique(every, return_inverse=True)
+        queries = np.arange(n_ids - 1)[:, None, None]
+        arrays = {
+            "ids": _shrink(places[:n_ids]),
+            "alternatives": _shrink(places[n_ids:]),
+            "log_probs": trace.log_probs.astype("<f4"),
+            "nats": trace.nats.astype("<f4"),
+            "ranks": trace.ranks.astype("<u4"),
+            "distances": _shrink(np.maximum(queries - trace.keys, 0)),
+            "weights": _quantize(trace.weights),
+            "in_memory": _quantize(trace.in_memory),
+        }
+        if not self._mask_empty_memory:
+            arrays["empty"] = _quantize(trace.empty)
+        record: dict[str, Any] = {
+            "symbols": [name_symbol(vocabulary, token) for token in used.tolist()],
+            "heads": ["mean", *map(str, self._heads)],
+            "n_alternatives": trace.alternatives.shape[1],
+            "n_keys": trace.keys.shape[2],
+            "tgt_len": self._evaluation.tgt_len,
+            "n_symbols": len(vocabulary) if vocabulary else None,
+            "arrays": {name: _TYPES[_name_dtype(array)] for name, array in arrays.items()},
+        }
+        if choice is not None:
+            record["choice"] = f"token={choice.token}&head={choice.head}"
+        text = json.dumps(record, separators=(",", ":")).replace("<", "\\u003c")
+        elements = [f'<script type="application/json" id="facts">{text}</script>']
+        for name, array in arrays.items():
+            content = base64.b64encode(array.tobytes()).decode()
+            elements.append(f'<script type="text/plain" id="{name}">{content}</script>')
+        return "\n".join(elements)
 
 
-def choose_colour_step(level: str | None) -> int:
-    """Returns the width in bits of the steps of the colour scale."""
-    return 1 if level in CHARACTER_LEVELS else 2
+def estimate_size(n_tokens: int, n_heads: int, n_keys: int) -> int:
+    """Returns about how many bytes the attention of these heads and their mean takes in a page."""
+    return n_tokens * (n_heads + 1) * (3 * n_keys + 1) * 4 // 3
 
 
-def quantise(weights: np.ndarray) -> np.ndarray:
-    """Returns weights from 0 to 1 as bytes: 255 times the square root, rounded, uint8.
-
-    The root keeps small weights apart. The error of a weight w is at most sqrt(w) / 255.
-    """
-    return np.rint(255 * np.sqrt(np.clip(weights, 0, 1))).astype(np.uint8)
-
-
-def _make_legend(bits_of_colour: int) -> str:
-    bounds = [bits_of_colour * index for index in range(N_COLOURS)]
+def _make_legend(bits_of_color: int) -> str:
+    bounds = [bits_of_color * index for index in range(_N_COLORS)]
     swatches = "".join(
-        f'<span class="s{index}">{low}\u2013{low + bits_of_colour}</span>'
-        if index < N_COLOURS - 1
+        f'<span class="s{index}">{low}\u2013{low + bits_of_color}</span>'
+        if index < _N_COLORS - 1
         else f'<span class="s{index}">\u2265{low}</span>'
         for index, low in enumerate(bounds)
     )
@@ -145,57 +208,23 @@ def _make_legend(bits_of_colour: int) -> str:
     )
 
 
-def _make_tokens(trace: TextTrace, vocabulary: Vocabulary | None, bits_of_colour: int) -> str:
+def _make_tokens(trace: TextTrace, vocabulary: Vocabulary | None, bits_of_color: int) -> str:
     """Returns a span for each token."""
     bits = trace.nats / math.log(2)
-    colours = np.minimum(bits / bits_of_colour, N_COLOURS - 1).astype(int).tolist()
-    classes = ["none", *(f"s{colour}" for colour in colours)]
+    colors = np.minimum(bits / bits_of_color, _N_COLORS - 1).astype(int).tolist()
+    classes = ["none", *(f"s{color}" for color in colors)]
     return "".join(
         f'<span class="{name}{" more" if text == CONTINUED else ""}">{escape(text)}</span>{after}'
         for name, (text, after) in zip(classes, show_tokens(vocabulary, trace.ids), strict=True)
     )
 
 
-def _make_data(
-    facts: TextFacts, trace: TextTrace, vocabulary: Vocabulary | None, choice: Choice | None
-) -> str:
-    """Returns the elements with the numbers, which the script reads when it needs them."""
-    used, places = np.unique(
-        np.concatenate([trace.ids, trace.alternatives.ravel()]), return_inverse=True
-    )
-    n_ids = len(trace.ids)
-    queries = np.arange(n_ids - 1)[:, None, None]
-    distances = np.maximum(queries - trace.keys, 0)
-    arrays = {
-        "ids": _shrink(places[:n_ids]),
-        "alternatives": _shrink(places[n_ids:]),
-        "log_probs": trace.log_probs.astype("<f4"),
-        "nats": trace.nats.astype("<f4"),
-        "ranks": trace.ranks.astype("<u4"),
-        "distances": _shrink(distances),
-        "weights": quantise(trace.weights),
-        "in_memory": quantise(trace.in_memory),
-        "empty": quantise(trace.empty),
-    }
-    if facts.mask_empty_memory:
-        del arrays["empty"]
-    record: dict[str, Any] = {
-        "symbols": [name_symbol(vocabulary, token) for token in used.tolist()],
-        "heads": ["mean", *map(str, trace.heads)],
-        "n_alternatives": trace.alternatives.shape[1],
-        "n_keys": trace.keys.shape[2],
-        "tgt_len": facts.tgt_len,
-        "n_symbols": len(vocabulary) if vocabulary else None,
-        "arrays": {name: _TYPES[_name_dtype(array)] for name, array in arrays.items()},
-    }
-    if choice is not None:
-        record["choice"] = f"token={choice.token}&head={choice.head}"
-    text = json.dumps(record, separators=(",", ":")).replace("<", "\\u003c")
-    elements = [f'<script type="application/json" id="facts">{text}</script>']
-    for name, array in arrays.items():
-        content = base64.b64encode(array.tobytes()).decode()
-        elements.append(f'<script type="text/plain" id="{name}">{content}</script>')
-    return "\n".join(elements)
+def _quantize(weights: np.ndarray) -> np.ndarray:
+    """Returns weights from 0 to 1 as bytes: 255 times the square root, rounded, uint8.
+
+    The root keeps small weights apart. The error of a weight w is at most sqrt(w) / 255.
+    """
+    return np.rint(255 * np.sqrt(np.clip(weights, 0, 1))).astype(np.uint8)
 
 
 def _shrink(array: np.ndarray) -> np.ndarray:
@@ -206,14 +235,3 @@ def _shrink(array: np.ndarray) -> np.ndarray:
 
 def _name_dtype(array: np.ndarray) -> str:
     return array.dtype.newbyteorder("<").str.replace("|", "")
-
-
-def estimate_size(n_tokens: int, n_heads: int, n_keys: int) -> int:
-    """Returns about how many bytes the attention takes in a page.
-
-    Args:
-        n_tokens: The number of tokens of the text.
-        n_heads: The number of chosen heads; the mean of all heads is added.
-        n_keys: The number of keys of each head.
-    """
-    return n_tokens * (n_heads + 1) * (3 * n_keys + 1) * 4 // 3
