@@ -26,7 +26,6 @@ from txl_tf.data.text.text_files import EncodingErrors, StandardInput, TextSourc
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
-    from txl_tf.data.text.vocabulary import Vocabulary
     from txl_tf.language_model import LanguageModel
 
 _MAX_BYTES = 2**28
@@ -65,57 +64,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def write_page(options: flags.FlagValues) -> None:
-    """Reads a text with a run and writes the page.
-
-    Raises:
-        flags.Error: If flags contradict each other.
-        UserError: If there is no run, or the text cannot be read or is too short.
-    """
-    _check_flags(options)
-
-    check_run(options.run)
-
-    from txl_tf.apps.pages.text_page import TextPages, estimate_size
-    from txl_tf.architecture import check_transformer
-    from txl_tf.experiments.text_attention import Head, parse_heads
-    from txl_tf.language_model import load
-    from txl_tf.runs.files import write_text
-    from txl_tf.scoring.metrics import format_score
-    from txl_tf.scoring.progress import Bar
-
-    lm = load(options.run, checkpoint=options.checkpoint, precision=options.precision)
-    check_transformer(lm.config, "an analysis of attention")
-    config, evaluation = lm.config, override_evaluation(lm.evaluation, options)
-    heads = sorted(set(parse_heads(options.heads or [], config)))
-    if options.heads is None:
-        heads = [Head(*index) for index in np.ndindex(config.n_layer, config.n_head)]
-    vocabulary, source, ids = _read_split(options) if options.split else _read_text(options, lm)
-    size = estimate_size(len(ids), len(heads), options.keys)
-    if size > _MAX_BYTES:
-        raise UserError(
-            f"the attention of {len(ids):,} tokens in {len(heads)} heads would take "
-            f"{size / 2**20:,.0f} MiB in the page, and at most {_MAX_BYTES / 2**20:.0f} MiB are "
-            "allowed: choose fewer --heads, --keys or --tokens"
-        )
-    pages = TextPages(
-        lm,
-        heads,
-        run=options.run,
-        vocabulary=vocabulary,
-        evaluation=evaluation,
-        n_alternatives=options.alternatives,
-        n_keys=options.keys,
-        mask_empty_memory=options.mask_empty_memory,
-    )
-    with Bar("reading", total=len(ids) - 1, unit="token", leave=False) as bar:
-        score, page = pages.make(ids, source, report=bar.update)
-    write_text(options.out, page)
-    print(f"{source}: {format_score(score)}")
-    print(f"Wrote {options.out}, {len(page.encode()) / 1e6:,.1f} MB")
-
-
-def _check_flags(options: flags.FlagValues) -> None:
-    """Raises an error if flags contradict each other, or the page cannot be written."""
+    """Reads a text with a run and writes the page."""
     if options.split and options.file:
         raise flags.Error("--split and a file exclude each other")
     if len(options.file) > 1:
@@ -123,10 +72,48 @@ def _check_flags(options: flags.FlagValues) -> None:
     if options["data_dir"].present and not options.split:
         raise flags.Error("--data_dir needs --split")
     check_out_files(options, "out")
+    check_run(options.run)
+
+    from txl_tf.apps.pages.text_page import make_text_page
+    from txl_tf.architecture import check_transformer
+    from txl_tf.experiments.text_attention import Head, parse_heads
+    from txl_tf.experiments.text_trace import TextTracer
+    from txl_tf.language_model import load
+    from txl_tf.runs.files import write_text
+    from txl_tf.scoring.metrics import format_score
+    from txl_tf.scoring.progress import Bar
+
+    lm = load(options.run, checkpoint=options.checkpoint, precision=options.precision)
+    check_transformer(lm.config, "an analysis of attention")
+    lm.evaluation = override_evaluation(lm.evaluation, options)
+    heads = sorted(set(parse_heads(options.heads or [], lm.config)))
+    if options.heads is None:
+        heads = [Head(*index) for index in np.ndindex(lm.config.n_layer, lm.config.n_head)]
+    source, ids = _read_split(options, lm) if options.split else _read_text(options, lm)
+    size = len(ids) * (len(heads) + 1) * (3 * options.keys + 1) * 4 // 3  # about, in base64
+    if size > _MAX_BYTES:
+        raise UserError(
+            f"the attention of {len(ids):,} tokens in {len(heads)} heads would take "
+            f"{size / 2**20:,.0f} MiB in the page, and at most {_MAX_BYTES / 2**20:.0f} MiB are "
+            "allowed: choose fewer --heads, --keys or --tokens"
+        )
+    tracer = TextTracer(
+        lm.model,
+        lm.evaluation,
+        heads,
+        n_alternatives=options.alternatives,
+        n_keys=options.keys,
+        mask_empty_memory=options.mask_empty_memory,
+    )
+    with Bar("reading", total=len(ids) - 1, unit="token", leave=False) as bar:
+        score, page = make_text_page(lm, options.run, tracer, ids, source, report=bar.update)
+    write_text(options.out, page)
+    print(f"{source}: {format_score(score)}")
+    print(f"Wrote {options.out}, {len(page.encode()) / 1e6:,.1f} MB")
 
 
-def _read_split(options: flags.FlagValues) -> tuple["Vocabulary", str, np.ndarray]:
-    """Returns the vocabulary of a split, the name of the stretch, and its ids, (n,) int32."""
+def _read_split(options: flags.FlagValues, lm: "LanguageModel") -> tuple[str, np.ndarray]:
+    """Returns the name of a stretch of a split, and its ids, (n,) int32."""
     from txl_tf.runs.folder import read_run_config
     from txl_tf.scoring.checkpoints import check_data
 
@@ -136,14 +123,12 @@ def _read_split(options: flags.FlagValues) -> tuple["Vocabulary", str, np.ndarra
     _check_start(start, len(tokens), f"split {options.split}")
     stop = min(start + options.tokens, len(tokens))
     part = f"tokens {start:,} to {stop - 1:,} of {len(tokens):,}"
-    source = f"{records.dataset}, split {options.split}, {part}"
-    return records.vocabulary, source, tokens.read(start, stop)
+    lm.vocabulary = records.vocabulary  # an import may know only ids
+    return f"{records.dataset}, split {options.split}, {part}", tokens.read(start, stop)
 
 
-def _read_text(
-    options: flags.FlagValues, lm: "LanguageModel"
-) -> tuple["Vocabulary", str, np.ndarray]:
-    """Returns the vocabulary of the run, the name of the stretch of a file, and its ids."""
+def _read_text(options: flags.FlagValues, lm: "LanguageModel") -> tuple[str, np.ndarray]:
+    """Returns the name of a stretch of a file, and its ids, (n,) int32."""
     from txl_tf.scoring.text_chunks import read_file
 
     if lm.vocabulary is None:
@@ -165,7 +150,7 @@ def _read_text(
     part = f"{len(ids):,} tokens"
     if options.start or n_taken > stop:
         part = f"tokens {options.start:,} to {options.start + len(ids) - 1:,}"
-    return lm.vocabulary, f"{files[0]}, {part}", ids
+    return f"{files[0]}, {part}", ids
 
 
 def _check_start(start: int, n_tokens: int, name: str) -> None:

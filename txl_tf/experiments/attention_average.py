@@ -26,20 +26,15 @@ _ADVICE = "to average the attention: try fewer lanes, or a smaller tgt_len or me
 class AttentionAverages(NamedTuple):
     """The mean attention of each head by distance: column d is the token d before the last one.
 
-    The last token that was read, from which the target is predicted, has distance 0.
-
-    Args:
-        n_targets: The number of targets.
-        tgt_len: The segment length T.
-        weights: (L, N, distances) float64, the mean attention weights (figure 5).
-        terms: The same for each term of the scores alone, through a softmax of its own, by its
-            letter in the paper: "a", "b", "c" and "d" (figure 7).
+    The last token that was read, from which the target is predicted, has distance 0. `weights`
+    (figure 5) are the mean attention weights; `terms` (figure 7) are the same for each term of the
+    scores alone, through a softmax of its own, by its letter in the paper.
     """
 
     n_targets: int
-    tgt_len: int
-    weights: np.ndarray
-    terms: dict[str, np.ndarray]
+    tgt_len: int  # the segment length T
+    weights: np.ndarray  # (L, N, distances) float64
+    terms: dict[str, np.ndarray]  # (L, N, distances) float64 each
 
     @property
     def empty(self) -> np.ndarray:
@@ -74,17 +69,18 @@ class AttentionAverages(NamedTuple):
 def cut_attention_lanes(
     config: ModelConfig, evaluation: EvalConfig, split: Tokens, *, n_targets: int
 ) -> EvaluationLanes:
-    """Cuts a split into few enough lanes for the scores of a segment to fit in memory.
-
-    Raises:
-        UserError: If the split has fewer than 2 tokens.
-    """
+    """Cuts a split into few enough lanes for the scores of a segment to fit in memory."""
     tgt_len, span = evaluation.tgt_len, evaluation.span
     n_scores = config.n_head * tgt_len * (span.mem_len + tgt_len)
     n_segments = -(-min(n_targets, len(split) - 1) // tgt_len)
     n_lanes = max(1, min(evaluation.eval_batch_size, _MAX_SCORES // n_scores, n_segments))
     warm_len = choose_warm_len(span.mem_len)
     return EvaluationLanes(split, n_lanes=n_lanes, tgt_len=tgt_len, warm_len=warm_len)
+
+
+def count_segments(lanes: EvaluationLanes, n_targets: int) -> int:
+    """Returns the number of segments to read, which includes those that warm the lanes."""
+    return min(lanes.n_warm + -(-n_targets // (lanes.n_lanes * lanes.tgt_len)), len(lanes))
 
 
 @explain_full_memory(_ADVICE)
@@ -95,37 +91,25 @@ def average_attention(
     *,
     n_targets: int,
     jit: str = "none",
-    report: Callable[[int, int], object] = lambda done, total: None,
+    report: Callable[[int], object] = lambda n_segments: None,
 ) -> AttentionAverages:
     """Averages the attention over the targets of a split, by distance.
 
-    Only the sums are kept, in float64, so the memory does not depend on the number of targets.
-
-    Args:
-        model: The model.
-        evaluation: Segment and span.
-        lanes: The lanes of the split, from `cut_attention_lanes`.
-        n_targets: The number of targets, rounded up to whole segments of all lanes; at most all of
-            the split count.
-        jit: How much of a step XLA compiles; one of `JIT_MODES`.
-        report: Called after each segment with the number of segments done and their total.
-
-    Raises:
-        UserError: If the device's memory is full.
+    Only the sums are kept, in float64, so the memory does not depend on the number of targets. This
+    number is rounded up to whole segments of all lanes, which are those of `cut_attention_lanes`.
+    `report` is called with 1 after each segment.
     """
     span, tgt_len, resets = evaluation.span, evaluation.tgt_len, evaluation.reset_at_documents
     cached = CachedModel(model, span, tgt_len)
     reader = AttentionReader(cached, sum_by_distance, resets=resets, jit=jit)
-    n_segments = -(-n_targets // (lanes.n_lanes * tgt_len))
-    n_steps = min(lanes.n_warm + n_segments, len(lanes))
+    segments = lanes.read(0, count_segments(lanes, n_targets))
     n_read, n_keys = 0, span.mem_len + tgt_len
     total = np.zeros((model.config.n_layer, 1 + len(TERMS), model.config.n_head, n_keys))
-    readings = reader.read(lanes.read(0, n_steps), n_warm=lanes.n_warm)
-    for n_done, (segment, sums) in enumerate(readings, 1):
+    for segment, sums in reader.read(segments, n_warm=lanes.n_warm):
         if sums is not None:
             total += np.stack(sums)
             n_read += int(segment.mask.sum())
-        report(n_done, n_steps)
+        report(1)
     n_distances = span.mem_len + 1 - span.counts_self if span.same_length else n_keys
     weights, *terms = np.moveaxis(total / n_read, 1, 0)[..., :n_distances]
     return AttentionAverages(n_read, tgt_len, weights, dict(zip(TERMS, terms, strict=True)))

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.training_lanes import Tokens
-from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.experiments.stored_tokens import store_tokens
 from txl_tf.model import SegmentModel
 from txl_tf.scoring.evaluator import Evaluator
@@ -64,9 +63,7 @@ def measure_attention_lengths(
     initial: int,
     max_tokens: int,
     has_windows: bool = False,
-    vocabulary: Vocabulary | None = None,
-    jit: str = "auto",
-    report: Callable[[], object] | None = None,
+    report: Callable[[], object] = lambda: None,
 ) -> AttentionLengths:
     """Evaluates a model with memories, or in windows, of several lengths, on the same tokens.
 
@@ -80,8 +77,6 @@ def measure_attention_lengths(
         max_tokens: The number of tokens to score, at most, rounded up to whole segments of all
             lanes.
         has_windows: Whether the lengths are those of sliding windows.
-        vocabulary: The vocabulary, which determines the unit of the scores.
-        jit: How much of the model XLA compiles; one of `JIT_MODES`.
         report: Called after each length.
     """
     lengths = sorted({*lengths, initial})
@@ -90,11 +85,10 @@ def measure_attention_lengths(
         of_length = dataclasses.replace(config, mem_len=length)
         if has_windows:
             of_length = dataclasses.replace(config, tgt_len=length, mem_len=0, same_length=False)
-        evaluator = Evaluator(model, of_length, vocabulary=vocabulary, jit=jit)
+        evaluator = Evaluator(model, of_length, jit="auto")
         score = _score_windows if has_windows else score_segments
         scores.append(score(evaluator, split, max_tokens))
-        if report:
-            report()
+        report()
     return AttentionLengths(lengths, scores, initial)
 
 

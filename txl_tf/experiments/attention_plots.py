@@ -1,16 +1,13 @@
 """The figures of the paper's appendix D: attention by distance, by term, and in a text."""
 
 import itertools
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from txl_tf.experiments.attention_average import AttentionAverages
 from txl_tf.experiments.report import make_figure
 from txl_tf.experiments.text_attention import Head, HeadAttention
 
@@ -18,40 +15,44 @@ TOP_SHARE = 0.2  # of the tokens that a target sees, marked in figure 6
 _LOWEST = 1e-5  # smaller weights have the color of this one
 _UNSEEN = "#dce6f2"  # the color of tokens that a target does not see
 _BAR: dict[str, Any] = {"extend": "min", "extendfrac": 0.03, "aspect": 30}
-_MAX_HEADS = 40  # rows with a label each
-_MAX_SYMBOLS = 200  # columns that are labeled with tokens
+_MAX_LABELS = 40  # of heads
 _STRETCH_WIDTH = 10  # inches
 _LABEL_GAP = 0.14  # inches between labels of tokens
 _LABELS: dict[str, Any] = {"fontsize": 8, "parse_math": False}
 _MAX_LABEL = 14  # characters
-TITLES = {
-    "a": "(a) content",
-    "b": "(b) content and position",
-    "c": "(c) global content bias",
-    "d": "(d) global position bias",
-}
 _SPACE, _LINE_BREAK = "\u2423", "\\n"  # as `name_symbol` shows them
 
 
-def draw_averages(averages: AttentionAverages, max_distance: int, title: str) -> Figure:
-    """Draws the mean attention weights, a row for each head and a column for each distance."""
-    figure = make_figure(9, _choose_height(averages))
-    axes = figure.subplots()
-    image = _draw_heads(axes, averages.weights, averages.tgt_len, max_distance)
-    axes.set_title(title)
-    figure.colorbar(image, ax=axes, label="mean attention weight", **_BAR)
-    return figure
+def draw_by_distance(
+    panels: Mapping[str, np.ndarray], tgt_len: int, max_distance: int, *, title: str, label: str
+) -> Figure:
+    """Draws weights (L, N, distances), by the title of their panel.
 
-
-def draw_terms(averages: AttentionAverages, max_distance: int, title: str) -> Figure:
-    """Draws each term of the scores alone, through a softmax of its own, like `draw_averages`."""
-    figure = make_figure(13, 1 + 2 * _choose_height(averages))
-    panels = figure.subplots(2, 2)
-    for axes, (name, weights) in zip(panels.flat, averages.terms.items(), strict=True):
-        image = _draw_heads(axes, weights, averages.tgt_len, max_distance)
-        axes.set_title(TITLES[name])
+    A row is a head, and a column a distance. A dotted line marks the segment length.
+    """
+    n_layer, n_head, n_distances = next(iter(panels.values())).shape
+    n_heads, n_shown = n_layer * n_head, min(max_distance + 1, n_distances)
+    height = min(max(2.5, 1.5 + 0.2 * n_heads), 9.0)
+    n_lines = 1 if len(panels) == 1 else 2
+    figure = make_figure(5 + 4 * n_lines, n_lines - 1 + n_lines * height)
+    grid = figure.subplots(n_lines, n_lines, squeeze=False)
+    for axes, (name, weights) in zip(grid.flat, panels.items(), strict=True):
+        image = axes.imshow(
+            np.maximum(weights.reshape(n_heads, n_distances)[:, :n_shown], _LOWEST),
+            norm=LogNorm(_LOWEST, 1),
+            aspect="auto",
+            interpolation="none",
+            extent=(-0.5, n_shown - 0.5, n_heads - 0.5, -0.5),
+        )
+        axes.set_title(name)
+        axes.set_xlabel("distance")
+        rows = range(0, n_heads, 1 + n_heads // _MAX_LABELS)
+        axes.set_yticks(rows, [str(Head(*divmod(row, n_head))) for row in rows])
+        axes.set_ylabel("layer.head")
+        if 0 < tgt_len < n_shown:
+            axes.axvline(tgt_len - 0.5, color="white", linestyle=":", linewidth=1)
     figure.suptitle(title)
-    figure.colorbar(image, ax=panels, label="mean weight of the term alone", **_BAR)
+    figure.colorbar(image, ax=grid, label=label, **_BAR)
     return figure
 
 
@@ -66,14 +67,8 @@ def draw_stretch(
     """Draws what each target of a stretch of text attends to, a panel for each head.
 
     A row is a target, a column a token before it. Of the tokens that a target sees, the `TOP_SHARE`
-    with the largest weights are drawn in red, and the others in gray.
-
-    Args:
-        stretch: The attention of the heads.
-        symbols: The symbols from the first key to the last target, k + 1, from `name_symbol`.
-        max_distance: The largest distance to draw.
-        title: The title.
-        are_characters: Whether the tokens are bytes or characters, which are labeled as words.
+    with the largest weights are drawn in red, and the others in gray. `symbols` are those from the
+    first key to the last target, from `name_symbol`; characters are labeled as words.
     """
     visible = stretch.visible
     n_queries, n_keys = visible.shape
@@ -104,11 +99,9 @@ def draw_stretch(
         axes.set_title(f"head {head}")
         axes.set_ylabel("target")
         axes.set_yticks(list(rows), rows.values(), **_LABELS)
-        axes.set_xlabel("position of the token, counted from the first target")
-        if right - left <= _MAX_SYMBOLS:
-            places = [left + column for column in columns]
-            axes.set_xticks(places, columns.values(), rotation=90, **_LABELS)
-            axes.set_xlabel("tokens before the targets")
+        places = [left + column for column in columns]
+        axes.set_xticks(places, columns.values(), rotation=90, **_LABELS)
+        axes.set_xlabel("tokens before the targets")
     for cmap, name in (("Reds", f"top {TOP_SHARE:.0%}"), ("Greys", "other tokens")):
         label = f"weight, {name}"
         figure.colorbar(images[cmap], ax=panels, label=label, pad=0.01, fraction=0.02, **_BAR)
@@ -139,49 +132,10 @@ def choose_labels(symbols: Sequence[str], are_characters: bool, *, gap: float) -
 
 
 def mark_top(weights: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """Returns whether each of the visible keys has one of the largest weights of its row.
+    """Returns whether each key has one of the largest weights of its row, (q, k) bool.
 
-    Args:
-        weights: (q, k), the weights of a head.
-        visible: (q, k) bool, the keys that each query sees. `TOP_SHARE` of them are marked, rounded
-            up.
-
-    Returns:
-        (q, k) bool.
+    Of the visible keys of each query, (q, k) bool, `TOP_SHARE` are marked, rounded up.
     """
-    is_top = np.zeros_like(visible)
-    for row, seen, marks in zip(weights, visible, is_top, strict=True):
-        count = math.ceil(TOP_SHARE * int(seen.sum()))
-        order = np.argsort(np.where(seen, -row, np.inf), kind="stable")
-        marks[order[:count]] = True
-    return is_top
-
-
-def _choose_height(averages: AttentionAverages) -> float:
-    """Returns the height in inches of a panel with a row for each head."""
-    n_layer, n_head, _ = averages.weights.shape
-    return min(max(2.5, 1.5 + 0.2 * n_layer * n_head), 9.0)
-
-
-def _draw_heads(axes: Axes, weights: np.ndarray, tgt_len: int, max_distance: int) -> Any:
-    """Draws weights (L, N, distances) and returns the image."""
-    n_layer, n_head, _ = weights.shape
-    shown = weights.reshape(n_layer * n_head, -1)[:, : max_distance + 1]
-    image = axes.imshow(
-        np.maximum(shown, _LOWEST),
-        norm=LogNorm(_LOWEST, 1),
-        aspect="auto",
-        interpolation="none",
-        extent=(-0.5, shown.shape[1] - 0.5, len(shown) - 0.5, -0.5),
-    )
-    if len(shown) <= _MAX_HEADS:
-        labels = [str(Head(*divmod(row, n_head))) for row in range(len(shown))]
-        axes.set_yticks(range(len(shown)), labels)
-        axes.set_ylabel("layer.head")
-    else:
-        axes.set_yticks(np.arange(n_layer) * n_head - 0.5, map(str, range(n_layer)))
-        axes.set_ylabel(f"layer ({n_head} heads each)")
-    if 0 < tgt_len < shown.shape[1]:
-        axes.axvline(tgt_len - 0.5, color="white", linestyle=":", linewidth=1)
-    axes.set_xlabel("distance")
-    return image
+    order = np.argsort(np.where(visible, -weights, np.inf), axis=1, kind="stable")
+    places = np.argsort(order, axis=1)  # 0 for the largest weight of the row
+    return places < np.ceil(TOP_SHARE * visible.sum(axis=1, keepdims=True))

@@ -18,38 +18,25 @@ TERMS = ("a", "b", "c", "d")  # in the order of section 3.3
 class LayerAttention(NamedTuple):
     """The attention of a layer, for the S = M + T keys of the memory and the segment.
 
-    Args:
-        weights: (B, N, T, S) float32, the attention weights that the model uses.
-        terms: The terms (a), (b), (c) and (d) of the scores (paper, section 3.3), (B, N, T, S)
-            float32 each, divided by sqrt(H): the softmax of their sum is `weights`. They are 0
-            where a query does not see the key.
-        mask: (T, S) or (B, 1, T, S) bool, true where a query sees the key.
-        is_token: (B, 1, 1, S) or (B, 1, T, S) bool, true where the key is a token of the query's
-            text; false for an empty memory, and for tokens of another document, which are treated
-            like one.
+    The softmax of the sum of the terms (a), (b), (c) and (d) (paper, section 3.3), which are
+    divided by sqrt(H), is `weights`. They are 0 where a query does not see the key. No token of the
+    query's text are an empty memory, and tokens of another document, which are treated like one.
     """
 
-    weights: tf.Tensor
-    terms: tuple[tf.Tensor, ...]
-    mask: tf.Tensor
-    is_token: tf.Tensor
+    weights: tf.Tensor  # (B, N, T, S) float32, as the model uses them
+    terms: tuple[tf.Tensor, ...]  # (B, N, T, S) float32 each
+    mask: tf.Tensor  # (T, S) or (B, 1, T, S) bool, true where a query sees the key
+    is_token: tf.Tensor  # (B, 1, 1 or T, S) bool, true where the key is a token of the query's text
 
 
 class AttentionReader:
     """Reads segments of texts, and reduces the attention of each layer to what an analysis needs.
 
     The attention is observed while the model reads, so the weights are those that it uses, and the
-    arrays of one layer are held at a time.
-
-    Args:
-        cached: The model.
-        reduce: Returns what is kept of a layer, given its index, its attention and the segment.
-        finish: Returns the result for a segment, a nest of tensors, given the reductions of its
-            layers, its hidden states (B, T, D) and the segment. `None` for the reductions.
-        has_terms: Whether to compute the terms of the scores; if not, `terms` is empty.
-        resets: Whether the memory is reset where a document begins.
-        jit: How much of a step XLA compiles; one of `JIT_MODES`. `None` to trace no graph, which is
-            faster for a single short text.
+    arrays of one layer are held at a time. `reduce` returns the tensors to keep of a layer, and
+    `finish` the result for a segment, from these of all layers and the hidden states (B, T, D).
+    `resets` tells whether the memory is reset where a document begins. Without `jit`, no graph is
+    traced, which is faster for a single short text.
     """
 
     def __init__(
@@ -83,19 +70,21 @@ class AttentionReader:
                 state = self._cached.initial_state(len(segment.ids))
             elif segment.begins.any():
                 state = state.reset(tf.constant(segment.begins))
-            tensors = Segment(*map(tf.constant, segment))
+            starts = segment.document_starts if self._resets else None
             if index < n_warm:
-                result, state = None, skip(tensors, state)
+                result, state = None, skip(segment, starts, state)
             else:
-                result, state = observe(tensors, state)
+                result, state = observe(segment, starts, state)
                 result = tf.nest.map_structure(lambda tensor: tensor.numpy(), result)
             yield segment, result
 
-    def _skip(self, segment: Segment, state: CachedState) -> CachedState:
+    def _skip(self, segment: Segment, starts: Any, state: CachedState) -> CachedState:
         """Returns the state after a segment that only fills the memory."""
-        return self._cached.read(segment.ids, state, document_starts=self._get_starts(segment))[1]
+        return self._cached.read(segment.ids, state, document_starts=starts)[1]
 
-    def _observe(self, segment: Segment, state: CachedState) -> tuple[Any, CachedState]:
+    def _observe(
+        self, segment: Segment, starts: Any, state: CachedState
+    ) -> tuple[Any, CachedState]:
         """Returns the result for a segment, and the state after it."""
         mem_len = self._cached.span.mem_len
         n_keys = mem_len + ops.shape(segment.ids)[1]
@@ -120,13 +109,9 @@ class AttentionReader:
             attention = LayerAttention(positive, terms, visibility.mask, is_token)
             kept.append(self._reduce(layer, attention, segment))
 
-        hidden, state = self._cached.read(
-            segment.ids, state, document_starts=self._get_starts(segment), observe=observe
-        )
+        ids = segment.ids
+        hidden, state = self._cached.read(ids, state, document_starts=starts, observe=observe)
         return self._finish(kept, hidden, segment), state
-
-    def _get_starts(self, segment: Segment) -> tf.Tensor | None:
-        return segment.document_starts if self._resets else None
 
 
 def split_scores(
@@ -138,12 +123,7 @@ def split_scores(
 ) -> tuple[tf.Tensor, ...]:
     """Returns the four terms of the scores of a layer, as in `LayerAttention`.
 
-    Args:
-        heads: The queries with their biases, and the keys.
-        distance_keys: (N, 1 + S, W), W_r R by head, after a row that no query sees.
-        visibility: What each query sees.
-        content_bias: (N, H), u.
-        position_bias: (N, W), v.
+    Shapes: distance_keys (N, 1 + S, W), content_bias u (N, H), position_bias v (N, W).
     """
     n_rows, n_head, tgt_len, d_head = ops.shape(heads.content_queries)
     n_keys = ops.shape(heads.keys)[2]

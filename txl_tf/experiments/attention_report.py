@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from txl_tf.data.text.token_levels import CHARACTER_LEVELS
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.experiments.attention_average import AttentionAverages
-from txl_tf.experiments.attention_plots import draw_averages, draw_stretch, draw_terms
+from txl_tf.experiments.attention_plots import draw_by_distance, draw_stretch
 from txl_tf.experiments.attention_reader import TERMS
 from txl_tf.experiments.report import format_row, write_report
 from txl_tf.experiments.shown_tokens import name_symbol
@@ -18,22 +18,21 @@ from txl_tf.experiments.text_attention import Head, HeadAttention
 from txl_tf.scoring.text_report import show_symbol
 
 _ARRAYS_NAME = "attention.npz"
+_TITLES = {
+    "a": "(a) content",
+    "b": "(b) content and position",
+    "c": "(c) global content bias",
+    "d": "(d) global position bias",
+}
 
 
 class AttentionReport(NamedTuple):
-    """The results of an analysis.
+    """The results of an analysis of the attention over a split."""
 
-    Args:
-        settings: The run and the settings of the analysis, for JSON.
-        averages: The averages over a split.
-        stretch: Single heads over a stretch of the split.
-        vocabulary: The vocabulary; `None` if only ids are known.
-    """
-
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # the run and the settings of the analysis, for JSON
     averages: AttentionAverages
     stretch: HeadAttention
-    vocabulary: Vocabulary | None
+    vocabulary: Vocabulary | None  # `None` if only ids are known
 
     def format_table(self) -> Iterator[str]:
         """Yields the lines of a table with a row for each head."""
@@ -70,12 +69,7 @@ class AttentionReport(NamedTuple):
     def write(self, folder: str, *, max_distance: int | None = None) -> list[str]:
         """Writes numbers and figures into a local folder, and returns the names of the files.
 
-        Args:
-            folder: The folder, made if necessary.
-            max_distance: The largest distance in the figures; `None` for all.
-
-        Raises:
-            UserError: If a file cannot be written.
+        `max_distance` is the largest distance in the figures; `None` for all.
         """
         if max_distance is None:
             max_distance = self.averages.weights.shape[-1] - 1
@@ -119,10 +113,22 @@ class AttentionReport(NamedTuple):
         averages, stretch, split = self.averages, self.stretch, self.settings["split"]
         over = f"{averages.n_targets:,} targets of {self.settings['dataset']}, split {split}"
         note = f"mean over {over}; dotted: {averages.tgt_len}, the segment"
-        title = f"Attention by distance, {note}"
-        yield "attention-by-distance.png", draw_averages(averages, max_distance, title)
-        title = f"Terms of the scores, each through a softmax of its own, {note}"
-        yield "attention-by-term.png", draw_terms(averages, max_distance, title)
+        figure = draw_by_distance(
+            {"": averages.weights},
+            averages.tgt_len,
+            max_distance,
+            title=f"Attention by distance, {note}",
+            label="mean attention weight",
+        )
+        yield "attention-by-distance.png", figure
+        figure = draw_by_distance(
+            {_TITLES[name]: weights for name, weights in averages.terms.items()},
+            averages.tgt_len,
+            max_distance,
+            title=f"Terms of the scores, each through a softmax of its own, {note}",
+            label="mean weight of the term alone",
+        )
+        yield "attention-by-term.png", figure
         first, vocabulary = stretch.first_target, self.vocabulary
         last = first + len(stretch.visible) - 1
         figure = draw_stretch(

@@ -1,6 +1,7 @@
 """The figures of context lengths: curves (figure 4 of the paper) and gains (figure 3)."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -9,23 +10,35 @@ from txl_tf.experiments.attention_lengths import AttentionLengths
 from txl_tf.experiments.effective_length import ContextCurve, Relative
 from txl_tf.experiments.report import make_figure
 
+_LINE: dict[str, Any] = {"marker": "o", "markersize": 3}
+
 
 def draw_context_curves(
     lengths: Sequence[int], curves: Mapping[str, ContextCurve], measure: str
 ) -> Figure:
-    """Draws the mean loss of each model by context length.
-
-    The bands are two standard errors of the difference to the longest context.
-    """
-    figure = make_figure(7, 4.5)
-    axes = figure.add_subplot()
+    """Draws the mean loss of each model by context length."""
+    label = "context length (tokens); band: two standard errors of the difference"
+    figure = _make_axes(label, measure)
+    axes = figure.gca()
     for name, curve in curves.items():
-        (line,) = axes.plot(lengths, curve.means, marker="o", markersize=3, label=name)
+        (line,) = axes.plot(lengths, curve.means, label=name, **_LINE)
         low, high = (curve.means + sign * 2 * curve.excess_errors for sign in (-1, 1))
         axes.fill_between(lengths, low, high, alpha=0.15, color=line.get_color())
-    axes.set_xlabel("context length (tokens); band: two standard errors of the difference")
-    axes.set_ylabel(measure)
-    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
+def draw_attention_lengths(
+    found: Mapping[str, tuple[AttentionLengths, Sequence[float]]], measure: str
+) -> Figure:
+    """Draws the loss of each model by the attention length at test time."""
+    label = "length of memory or window at test time (tokens); star: in training"
+    figure = _make_axes(label, measure)
+    axes = figure.gca()
+    for name, ((lengths, _, initial), losses) in found.items():
+        (line,) = axes.plot(lengths, losses, label=name, **_LINE)
+        height = losses[lengths.index(initial)]
+        axes.plot([initial], [height], "*", markersize=13, color=line.get_color())
     axes.legend()
     return figure
 
@@ -36,10 +49,9 @@ def draw_gains(lengths: Sequence[int], names: Sequence[str], relative: Relative)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     step = max(1, len(lengths) // 8)
     places, labels = range(0, len(lengths), step), [f"{length:,}" for length in lengths[::step]]
-    largest = max(np.nanmax(relative.gains), 1e-9)
-    for axes, name, gain, length in zip(
-        panels, names, relative.gains, relative.lengths, strict=True
-    ):
+    gains = relative.gains
+    largest = max(np.nanmax(gains), 1e-9)
+    for axes, name, gain, length in zip(panels, names, gains, relative.lengths, strict=True):
         image = axes.imshow(gain, origin="lower", vmin=0, vmax=largest)
         axes.set_title(f"{name}: RECL {length}", fontsize="medium")
         axes.set_xticks(places, labels, rotation=90)
@@ -50,21 +62,11 @@ def draw_gains(lengths: Sequence[int], names: Sequence[str], relative: Relative)
     return figure
 
 
-def draw_attention_lengths(
-    found: Mapping[str, AttentionLengths], values: Mapping[str, Sequence[float]], measure: str
-) -> Figure:
-    """Draws the loss of each model by the attention length at test time.
-
-    A star marks the length of training.
-    """
+def _make_axes(x_label: str, y_label: str) -> Figure:
+    """Returns a figure with labeled axes and a grid."""
     figure = make_figure(7, 4.5)
     axes = figure.add_subplot()
-    for name, (lengths, _, initial) in found.items():
-        (line,) = axes.plot(lengths, values[name], marker="o", markersize=3, label=name)
-        height = values[name][lengths.index(initial)]
-        axes.plot([initial], [height], "*", markersize=13, color=line.get_color())
-    axes.set_xlabel("length of memory or window at test time (tokens); star: in training")
-    axes.set_ylabel(measure)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
     axes.grid(alpha=0.3)
-    axes.legend()
     return figure

@@ -26,16 +26,9 @@ def make_figure(width: float, height: float) -> Figure:
 def write_report(
     folder: str, name: str, record: dict[str, Any], figures: Mapping[str, Figure]
 ) -> list[str]:
-    """Writes numbers and figures into a local folder, over those of an earlier report.
+    """Writes a JSON file and figures, by their names, and returns the names of the files.
 
-    Args:
-        folder: The folder, made if necessary.
-        name: The name of the JSON file.
-        record: The content of the JSON file.
-        figures: The figures by the names of their files.
-
-    Returns:
-        The names of the files.
+    The folder is made if necessary; files of an earlier report are replaced.
 
     Raises:
         UserError: If a file cannot be written.

@@ -1,7 +1,6 @@
 """The tokens of a text as people read them on a page."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,39 +13,27 @@ _UNSHOWN |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 CONTINUED = "\u00b7"  # stands for a token that only continues a character
 
 
-class ShownToken(NamedTuple):
-    """A token in a text.
+def show_tokens(vocabulary: Vocabulary | None, ids: np.ndarray) -> list[tuple[str, str]]:
+    r"""Returns the tokens of a text, (n,) int32, as they are shown in it, and the space after them.
 
-    Args:
-        text: The text of the token, in which line breaks and tabs are marked; `CONTINUED` for a
-            token that only continues a character of several bytes.
-        after: The white space after the token that is not part of it.
-    """
-
-    text: str
-    after: str = ""
-
-
-def show_tokens(vocabulary: Vocabulary | None, ids: np.ndarray) -> list[ShownToken]:
-    r"""Returns the tokens of a text, (n,) int32, as they are shown in it.
-
-    A character of several tokens, such as the bytes of its UTF-8, is shown at the first of them. A
+    The space is white space that is not part of the token. Line breaks and tabs are marked. A
+    character of several tokens, such as the bytes of its UTF-8, is shown at the first of them. A
     byte that is not UTF-8 is shown as an escape, such as "\xc8". Without a vocabulary, the ids are
     shown.
     """
     if vocabulary is None:
-        return [ShownToken(str(token), " ") for token in ids.tolist()]
+        return [(str(token), " ") for token in ids.tolist()]
     if vocabulary.level in ("word", "char"):
         symbols = [vocabulary.symbols[token] for token in ids.tolist()]
         if vocabulary.level == "word":
             return _show_words(vocabulary, symbols)
-        return [ShownToken(_mark(" " if s == vocabulary.space else s)) for s in symbols]
+        return [(_mark(" " if s == vocabulary.space else s), "") for s in symbols]
     pieces = [vocabulary.decode_bytes([token]) for token in ids.tolist()]
     owner = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
     texts = [""] * len(pieces)
     for offset, character in _split_characters(b"".join(pieces)):
         texts[owner[offset]] += character
-    return [ShownToken(_mark(text) or CONTINUED) for text in texts]
+    return [(_mark(text) or CONTINUED, "") for text in texts]
 
 
 def name_symbol(vocabulary: Vocabulary | None, token: int) -> str:
@@ -68,12 +55,12 @@ def show_controls(text: str) -> str:
     return text.translate(_UNSHOWN)
 
 
-def _show_words(vocabulary: Vocabulary, symbols: list[str]) -> list[ShownToken]:
+def _show_words(vocabulary: Vocabulary, symbols: list[str]) -> list[tuple[str, str]]:
     shown = []
     for symbol, following in zip(symbols, [*symbols[1:], ""], strict=True):
         ends_line = vocabulary.line_end is None and following == vocabulary.line_start
-        token = ShownToken(_clean(symbol), "\n" if ends_line else " ")
-        shown.append(ShownToken("\u21b5\n") if symbol == vocabulary.line_end else token)
+        token = (_clean(symbol), "\n" if ends_line else " ")
+        shown.append(("\u21b5\n", "") if symbol == vocabulary.line_end else token)
     return shown
 
 

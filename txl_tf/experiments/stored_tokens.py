@@ -8,12 +8,7 @@ from txl_tf.data.lanes.training_lanes import Tokens
 
 
 class StoredTokens:
-    """Tokens in memory, with the interface of a split.
-
-    Args:
-        ids: (n,) int32.
-        document_starts: (k,) int64, the ascending positions at which documents begin.
-    """
+    """Tokens in memory, (n,) int32, with the interface of a split."""
 
     def __init__(self, ids: np.ndarray, document_starts: Sequence[int] | np.ndarray = ()):
         self._ids = ids

@@ -37,23 +37,15 @@ class HeadAttention(NamedTuple):
     """The attention of K heads within a stretch of text: of q tokens, to k tokens.
 
     A row belongs to the token that the model has read last, when it predicts the target, which is
-    the next token. The last query is the last key.
-
-    Args:
-        heads: The K heads.
-        first_key: The position of the first key in the text or split.
-        ids: (k + 1,) int32, the tokens from the first key to the last target.
-        visible: (q, k) bool, true where the token sees the key.
-        weights: (K, q, k) float32, 0 where it does not.
-        terms: (4, K, q, k) float32, the terms (a) to (d) of the scores, 0 where it does not.
+    the next token. The last query is the last key. For the arrays, see `TextAttention`.
     """
 
     heads: Sequence[Head]
-    first_key: int
-    ids: np.ndarray
-    visible: np.ndarray
-    weights: np.ndarray
-    terms: np.ndarray
+    first_key: int  # the position of the first key in the text or split
+    ids: np.ndarray  # (k + 1,) int32, the tokens from the first key to the last target
+    visible: np.ndarray  # (q, k)
+    weights: np.ndarray  # (K, q, k)
+    terms: np.ndarray  # (4, K, q, k)
 
     @property
     def first_target(self) -> int:
@@ -105,12 +97,7 @@ def read_text_attention(
     layers: int | Sequence[int] | None = None,
     heads: int | Sequence[int] | None = None,
 ) -> TextAttention:
-    """Returns the attention within a text; see `LanguageModel.attention`.
-
-    Raises:
-        UserError: If the text is empty, a layer or head does not exist, or the arrays would be
-            larger than `MAX_BYTES`.
-    """
+    """Returns the attention within a text; see `LanguageModel.attention`."""
     config = cached.model.config
     chosen_layers = _choose("layers", layers, config.n_layer)
     chosen_heads = _choose("heads", heads, config.n_head)
@@ -144,18 +131,8 @@ def read_stretch(
 ) -> HeadAttention:
     """Returns the attention of heads over a stretch of a split (paper, appendix D, figure 6).
 
-    The memory is filled by the text before the stretch, in the segments of a single lane.
-
-    Args:
-        model: The model.
-        evaluation: Segment and span.
-        split: The tokens of the split.
-        heads: The heads.
-        start: The position of the first target in the split, at least 1.
-        length: The number of targets.
-
-    Raises:
-        UserError: If the arrays would be larger than `MAX_BYTES`.
+    The first of its `length` targets has the position `start`, at least 1. The text before fills
+    the memory, in the segments of a single lane.
     """
     first_query, tgt_len = start - 1, evaluation.tgt_len
     begin = max(0, first_query - choose_warm_len(evaluation.mem_len)) // tgt_len * tgt_len
@@ -177,11 +154,7 @@ def read_heads(
     first_query: int = 0,
     resets: bool = False,
 ) -> HeadAttention:
-    """Reads a text from an empty memory; returns the attention from `first_query` on.
-
-    Raises:
-        UserError: If the arrays would be larger than `MAX_BYTES`.
-    """
+    """Reads a text from an empty memory; returns the attention from `first_query` on."""
     n_queries, mem_len = len(text) - 1, cached.span.mem_len
     tgt_len = min(cached.tgt_len, n_queries)
     n_skipped = first_query // tgt_len
@@ -221,11 +194,7 @@ def read_heads(
 
 
 def parse_heads(texts: Sequence[str], config: ModelConfig) -> list[Head]:
-    """Returns the heads that texts such as "3.0" name.
-
-    Raises:
-        UserError: If a text is not of this form, or there is no such head.
-    """
+    """Returns the heads that texts such as "3.0" name, and checks that they exist."""
     heads = []
     for text in texts:
         found = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", text.strip(), flags=re.ASCII)
@@ -240,11 +209,7 @@ def parse_heads(texts: Sequence[str], config: ModelConfig) -> list[Head]:
 
 
 def place_stretch(n_tokens: int, start: int | None, length: int) -> int:
-    """Returns the position of the first target of a stretch, by default in the middle of a split.
-
-    Raises:
-        UserError: If the stretch is not within the split.
-    """
+    """Returns the position of the first target of a stretch, by default in the middle."""
     if start is None:
         start = max(1, (n_tokens - length) // 2)
     if start < 1 or start + length > n_tokens:

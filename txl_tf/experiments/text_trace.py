@@ -1,111 +1,78 @@
 """The predictions for each token of a text: losses, likely alternatives and strongest keys."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel
+from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
-from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.experiments.attention_reader import AttentionReader, LayerAttention
 from txl_tf.experiments.stored_tokens import StoredTokens
 from txl_tf.experiments.text_attention import Head
+from txl_tf.model import TransformerXL
 from txl_tf.runs.files import explain_full_memory
-from txl_tf.scoring.metrics import Score
 
 # Log-probabilities of the whole vocabulary that are held at a time.
 _MAX_LOG_PROBS = 2**24
 _ADVICE = "to read the text: try a smaller --tgt_len or --mem_len"
 
 
-class TextTrace(NamedTuple):
-    """The predictions of the tokens 1 to n - 1 of a text of n tokens: row i predicts token i + 1.
-
-    The attention in row i is that of token i, the last one that the model has read when it predicts
-    token i + 1. There is an entry for the mean of all heads of all layers, and one for each of the
-    K - 1 chosen heads.
-
-    Args:
-        ids: (n,) int32, the text.
-        nats: (n - 1,) float32, -log p of each token, with the softmax temperature of the reader.
-        ranks: (n - 1,) int32, the number of tokens that were likelier, plus 1.
-        alternatives: (n - 1, A) int32, the likeliest tokens, the likeliest first.
-        log_probs: (n - 1, A) float32, their log-probabilities in nats.
-        keys: (n - 1, K, k) int32, the positions in the text of the keys with the largest weights,
-            the largest first; arbitrary where the weight is 0.
-        weights: (n - 1, K, k) float32, their weights.
-        in_memory: (n - 1, K) float32, the sum of the weights of all tokens in the memory, which are
-            those before the segment of token i.
-        empty: (n - 1, K) float32, the weight of the empty memory.
-    """
-
-    ids: np.ndarray
-    nats: np.ndarray
-    ranks: np.ndarray
-    alternatives: np.ndarray
-    log_probs: np.ndarray
-    keys: np.ndarray
-    weights: np.ndarray
-    in_memory: np.ndarray
-    empty: np.ndarray
-
-    def sum_up(self, vocabulary: Vocabulary | None) -> Score:
-        """Returns the score of the text."""
-        n_unknown = level = None
-        if vocabulary is not None:
-            level, unknown = vocabulary.level, vocabulary.unknown_id
-            n_unknown = 0 if unknown is None else int(np.count_nonzero(self.ids[1:] == unknown))
-        return Score(float(self.nats.sum(dtype=np.float64)), len(self.nats), level, n_unknown)
-
-
 class TextTracer:
     """Reads texts, each with an empty memory before it, for the predictions of their tokens.
 
-    Args:
-        cached: The model.
-        heads: The heads whose attention is returned, all different, in ascending order.
-        n_alternatives: The number of alternatives A, at most the size of the vocabulary.
-        n_keys: The largest number of keys k of each head.
-        pads_texts: Whether to read a text that is shorter than a segment as a whole one, so that
-            all texts share one traced function. The numbers are the same, up to rounding.
+    The heads are all different, in ascending order. Texts of all lengths share one traced function.
     """
 
     def __init__(
         self,
-        cached: CachedModel,
+        model: TransformerXL,
+        evaluation: EvalConfig,
         heads: Sequence[Head],
         *,
-        n_alternatives: int,
-        n_keys: int,
-        pads_texts: bool = False,
+        n_alternatives: int = 5,
+        n_keys: int = 8,
+        mask_empty_memory: bool = True,
     ):
-        self._cached = cached
-        self._heads = heads
-        self._n_alternatives = n_alternatives
-        self._n_keys = min(n_keys, cached.span.mem_len + cached.tgt_len)
-        self._pads_texts = pads_texts
+        self.heads = heads
+        self.mask_empty_memory = mask_empty_memory
+        self._cached = CachedModel(
+            model,
+            evaluation.span,
+            evaluation.tgt_len,
+            mask_empty_memory=mask_empty_memory,
+            temperature=evaluation.temperature,
+        )
+        self._n_alternatives = min(n_alternatives, model.config.n_token)
+        self._n_keys = min(n_keys, evaluation.mem_len + evaluation.tgt_len)
         self._reader = AttentionReader(
-            cached, self._reduce, finish=self._finish, has_terms=False, jit="none"
+            self._cached, self._reduce, finish=self._finish, has_terms=False, jit="none"
         )
 
     @explain_full_memory(_ADVICE)
     def trace(
         self, ids: np.ndarray, *, report: Callable[[int], object] = lambda n_ids: None
-    ) -> TextTrace:
-        """Returns the predictions of the tokens of a text.
+    ) -> dict[str, np.ndarray]:
+        """Returns the predictions of the tokens 1 to n - 1 of a text, (n,) int32 with n > 1.
 
-        Args:
-            ids: (n,) int32, the text, of at least 2 tokens.
-            report: Called with the number of tokens after each segment.
+        Row i predicts token i + 1, with the attention of token i, the last one that the model has
+        read then. K are the mean of all heads of all layers and the chosen heads. `report` is
+        called with the number of tokens after each segment.
 
-        Raises:
-            UserError: If the device's memory is full.
+        Returns:
+            nats: (n - 1,) float32, -log p with the softmax temperature of the evaluation.
+            ranks: (n - 1,) int32, the number of tokens that were likelier, plus 1.
+            alternatives: (n - 1, A) int32, the likeliest tokens, the likeliest first.
+            log_probs: (n - 1, A) float32, their log-probabilities in nats.
+            keys: (n - 1, K, k) int32, the positions in the text of the keys with the largest
+                weights, the largest first; arbitrary where the weight is 0.
+            weights: (n - 1, K, k) float32, their weights.
+            in_memory: (n - 1, K) float32, the weight of all tokens before the segment of token i.
+            empty: (n - 1, K) float32, the weight of the empty memory.
         """
         tgt_len, mem_len = self._cached.tgt_len, self._cached.span.mem_len
-        if not self._pads_texts:
-            tgt_len = min(tgt_len, len(ids) - 1)
         lanes = EvaluationLanes(StoredTokens(ids), n_lanes=1, tgt_len=tgt_len)
         parts = []
         for index, (segment, found) in enumerate(self._reader.read(lanes)):
@@ -113,20 +80,19 @@ class TextTracer:
             found["keys"] = np.maximum(found["keys"] + (index * tgt_len - mem_len), 0)
             parts.append({name: array[:count] for name, array in found.items()})
             report(count)
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return TextTrace(ids, **joined)
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _reduce(self, layer: int, attention: LayerAttention, _: Segment) -> Any:
         """Returns the strongest keys of the chosen heads, and the sum of all weights (T, S)."""
         is_seen = tf.logical_and(attention.mask, attention.is_token)[0]
         weights = tf.where(is_seen, attention.weights[0], 0.0)  # (N, T, S)
-        chosen = np.array([head.head for head in self._heads if head.layer == layer], np.int32)
+        chosen = np.array([head.head for head in self.heads if head.layer == layer], np.int32)
         return self._find_keys(tf.gather(weights, chosen)), tf.reduce_sum(weights, axis=0)
 
     def _find_keys(self, weights: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the fields of a `TextTrace` for weights (K, T, S); keys are columns of them."""
-        weights = tf.transpose(weights, (1, 0, 2))
-        top = tf.math.top_k(weights, min(self._n_keys, weights.shape[-1]))
+        """Returns the attention of `trace` from weights (K, T, S); `keys` are columns of them."""
+        weights = tf.transpose(weights, (1, 0, 2))  # (T, K, S)
+        top = tf.math.top_k(weights, self._n_keys)
         return {
             "keys": top.indices,
             "weights": top.values,
@@ -135,7 +101,7 @@ class TextTracer:
         }
 
     def _finish(self, kept: list[Any], hidden: tf.Tensor, segment: Segment) -> dict[str, tf.Tensor]:
-        """Returns the fields of a `TextTrace` for a segment."""
+        """Returns the arrays of `trace` for a segment."""
         cached, config = self._cached, self._cached.model.config
         mean = sum(weights for _, weights in kept) / (config.n_layer * config.n_head)
         parts = [self._find_keys(mean[None]), *(part for part, _ in kept)]

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from txl_tf.apps.pages.html_page import escape, name_text_class
-from txl_tf.apps.pages.text_page import Choice, TextPages
+from txl_tf.apps.pages.text_page import make_text_page
 from txl_tf.architecture import check_transformer
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.experiments.text_attention import Head, parse_heads
+from txl_tf.experiments.text_trace import TextTracer
 from txl_tf.generation.session import Session
 from txl_tf.generation.text_encoder import TextEncoder
 from txl_tf.language_model import LanguageModel
@@ -25,13 +26,7 @@ _N_CALLS = 4  # of the session, that a speed is measured over
 
 
 class GrowingText:
-    """A text that grows: a generation session with the speed of its calls.
-
-    Args:
-        prompt: (n,) int32, the prompt.
-        session: The session, with `prompt` as its only text.
-        mem_len: The memory length.
-    """
+    """A text that grows: the session of a prompt, (n,) int32, and the speed of its calls."""
 
     def __init__(self, prompt: np.ndarray, session: Session, mem_len: int):
         self._prompt = prompt
@@ -94,14 +89,14 @@ class GrowingText:
 class ModelViews:
     """Views of a model for several people, who take turns: 32 tokens, or one page, at a time.
 
+    Wrong input raises a `UserError`, as does a model that is no Transformer-XL, has no vocabulary,
+    or can have no memory.
+
     Args:
         lm: The language model, a Transformer-XL with a vocabulary.
         run: The name of the run, for pages.
         max_tokens: The largest number of tokens to read, to draw at once, and to show.
         mask_empty_memory: As in `LanguageModel.score`.
-
-    Raises:
-        UserError: If the model is another one, has no vocabulary, or can have no memory.
     """
 
     def __init__(
@@ -117,7 +112,7 @@ class ModelViews:
         self._max_tokens = max_tokens
         self._mask_empty_memory = mask_empty_memory
         self._turn = threading.Lock()
-        self._pages: dict[int | None, TextPages] = {}  # by the layer whose heads they watch
+        self._tracers: dict[int | None, TextTracer] = {}  # by the layer whose heads they watch
 
     def start_text(
         self,
@@ -130,16 +125,8 @@ class ModelViews:
     ) -> Iterator[tuple[GrowingText, str]]:
         """Yields a new text and its view, again and again while it is drawn.
 
-        Args:
-            prompt: The text to continue.
-            length: The number of tokens to add.
-            temperature: As in `LanguageModel.start`.
-            top_k: Draw from this many of the most likely tokens; 0 for all.
-            top_p: As in `LanguageModel.start`; 1 for all tokens.
-            seed: The seed.
-
-        Raises:
-            UserError: If an argument is missing or out of range, or the prompt cannot be encoded.
+        The sampling is that of `LanguageModel.start`, but a `top_k` of 0 and a `top_p` of 1 stand
+        for all tokens.
         """
         _check_numbers(length=length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         ids = self._encode(prompt)
@@ -158,21 +145,11 @@ class ModelViews:
     def continue_text(
         self, text: GrowingText | None, length: int
     ) -> Iterator[tuple[GrowingText, str]]:
-        """Yields a text and its view, again and again while more of it is drawn.
-
-        Args:
-            text: The text; `None` for none, which is an error.
-            length: The number of tokens to add.
-
-        Raises:
-            UserError: If there is no text, or `length` is missing or out of range.
-        """
+        """Yields a text and its view, again and again while `length` tokens are added."""
         if text is None:
             raise UserError("there is no text to continue: start one")
         _check_numbers(length=length)
-        if not 1 <= length <= self._max_tokens:
-            rule = f"`length` must be from 1 to {self._max_tokens:,}"
-            raise UserError(f"{rule}. Received: {length}")
+        _check_range("length", length, 1, self._max_tokens)
         calls = text.draw(length)
         yield text, self._view(text)
         shown = time.monotonic()
@@ -186,31 +163,19 @@ class ModelViews:
         yield text, self._view(text)
 
     def show_surprisal(self, text: str) -> str:
-        """Returns a frame with the page of a text, without single heads.
-
-        Raises:
-            UserError: If the text cannot be encoded, is too long, or has less than 2 tokens.
-        """
+        """Returns a frame with the page of a text, without single heads."""
         return self._make_frame(self._encode(text), None, None)
 
     def show_attention(self, text: str, layer: int, head: int, token: int) -> str:
-        """Returns a frame with the page of a text and the heads of a layer, one of them chosen.
+        """Returns a frame with the page of a text and the heads of a layer.
 
-        Args:
-            text: The text.
-            layer: The layer, from 0.
-            head: The head of the layer that is chosen, from 0.
-            token: The position of the token that is chosen, from 1; 0 for the last one.
-
-        Raises:
-            UserError: See `show_surprisal`; or if there is no such head or token.
+        In the page, a head and a token are chosen; the token 0 stands for the last one.
         """
         _check_numbers(layer=layer, head=head, token=token)
         ids = self._encode(text)
         (chosen,) = parse_heads([f"{layer}.{head}"], self._lm.config)
-        if not 0 <= token < max(len(ids), 2):
-            raise UserError(f"`token` must be from 0 to {len(ids) - 1:,}. Received: {token}")
-        return self._make_frame(ids, chosen.layer, Choice(token or len(ids) - 1, chosen))
+        _check_range("token", token, 0, max(len(ids) - 1, 0))
+        return self._make_frame(ids, chosen.layer, (token or len(ids) - 1, chosen))
 
     def _encode(self, text: str) -> np.ndarray:
         """Returns the ids of a text of limited length, (n,) int32."""
@@ -220,21 +185,24 @@ class ModelViews:
             raise UserError(f"{rule}. Received: {len(ids):,} tokens")
         return ids
 
-    def _make_frame(self, ids: np.ndarray, layer: int | None, choice: Choice | None) -> str:
+    def _make_frame(
+        self, ids: np.ndarray, layer: int | None, choice: tuple[int, Head] | None
+    ) -> str:
         """Returns a frame with a page that watches the heads of a layer, or none."""
         with self._turn:
-            if layer not in self._pages:  # they keep their graph
+            if layer not in self._tracers:  # they keep their graph
                 n_head = 0 if layer is None else self._lm.config.n_head
-                self._pages[layer] = TextPages(
-                    self._lm,
+                self._tracers[layer] = TextTracer(
+                    self._lm.model,
+                    self._lm.evaluation,
                     [Head(layer or 0, index) for index in range(n_head)],
-                    run=self._run,
-                    vocabulary=self._vocabulary,
                     n_keys=_N_KEYS,
                     mask_empty_memory=self._mask_empty_memory,
-                    is_framed=True,
                 )
-            _, page = self._pages[layer].make(ids, "the text", choice=choice)
+            tracer, source = self._tracers[layer], "the text"
+            _, page = make_text_page(
+                self._lm, self._run, tracer, ids, source, choice=choice, is_framed=True
+            )
         # Without an origin, the page can neither read nor change what is around its frame.
         return (
             '<iframe class="page" sandbox="allow-scripts" title="The text, token by token" '
@@ -272,6 +240,12 @@ def _check_numbers(**numbers: float | None) -> None:
     for name, number in numbers.items():
         if number is None:
             raise UserError(f"`{name}` must be a number. Received: nothing")
+
+
+def _check_range(name: str, number: int, low: int, high: int) -> None:
+    """Raises a `UserError` if a number is out of range."""
+    if not low <= number <= high:
+        raise UserError(f"`{name}` must be from {low} to {high:,}. Received: {number}")
 
 
 def _count_common(part: str, text: str) -> int:

@@ -25,49 +25,28 @@ article { background: var(--card); border: 1px solid var(--line); border-radius:
 
 
 class Sample(NamedTuple):
-    """A context of a split, its continuation by the model and the text that really followed.
+    """A context of a split, its continuation by the model and the text that really followed."""
 
-    Args:
-        start: The position of the context in the split, in tokens.
-        seed: The seed of the generation.
-        context: The context.
-        generated: The generated text.
-        reference: The text that really followed, of as many tokens as were generated.
-        generated_ids: The ids of the generated text.
-    """
-
-    start: int
+    start: int  # the position of the context in the split, in tokens
     seed: int
     context: str
     generated: str
-    reference: str
+    reference: str  # of as many tokens as were generated
     generated_ids: list[int]
 
 
 class Job(NamedTuple):
-    """The source and the settings of samples.
-
-    Args:
-        run: The run folder.
-        step: The number of training steps.
-        span: The segment length and the attention span, as text.
-        dataset: The name of the data set.
-        level: The level of the vocabulary.
-        split: The name of the split.
-        split_tokens: The number of tokens of the split.
-        context_len: The number of tokens of a context.
-        settings: The values of the other flags, by name.
-    """
+    """The source and the settings of samples."""
 
     run: str
     step: int
-    span: str
+    span: str  # the segment length and the attention span, as text
     dataset: str
     level: str
     split: str
     split_tokens: int
-    context_len: int
-    settings: dict[str, Any]
+    context_len: int  # in tokens
+    settings: dict[str, Any]  # the values of the other flags, by name
 
     def describe(self) -> Iterator[tuple[str, str]]:
         """Yields the names and the values of the facts that people read."""

@@ -3,21 +3,19 @@
 import base64
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from txl_tf.apps.pages.html_page import escape, make_html, name_text_class
-from txl_tf.cached_model import CachedModel
-from txl_tf.config import EvalConfig
 from txl_tf.data.text.token_levels import CHARACTER_LEVELS
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.experiments.shown_tokens import CONTINUED, name_symbol, show_tokens
 from txl_tf.experiments.text_attention import Head
-from txl_tf.experiments.text_trace import TextTrace, TextTracer
+from txl_tf.experiments.text_trace import TextTracer
 from txl_tf.language_model import LanguageModel
 from txl_tf.quantization import get_kernel_dtype
 from txl_tf.scoring.checkpoints import describe_span
@@ -36,160 +34,101 @@ _HINT = (
 )
 
 
-class Choice(NamedTuple):
-    """The choice in a page that is opened without an address of its own, as in a frame.
+def make_text_page(
+    lm: LanguageModel,
+    run: str,
+    tracer: TextTracer,
+    ids: np.ndarray,
+    source: str,
+    *,
+    choice: tuple[int, Head] | None = None,
+    is_framed: bool = False,
+    report: Callable[[int], object] = lambda n_ids: None,
+) -> tuple[Score, str]:
+    """Reads a text, (n,) int32, and returns its score and its page.
 
-    Args:
-        token: The position of the token, whose prediction is shown.
-        head: The head whose attention is marked in the text.
+    The page runs nothing but its own script. `run` and `source` are the names that it shows.
+    `choice` are the token and the head that are chosen when it opens without an address of its own,
+    as in a frame, where it has no heading and of the facts only the score. `report` is called with
+    the number of tokens after each segment.
     """
-
-    token: int
-    head: Head
-
-
-class TextPages:
-    """Reads texts, each with an empty memory, and makes their pages.
-
-    A page loads nothing and runs nothing but its own script.
-
-    Args:
-        lm: The language model, a Transformer-XL.
-        heads: The heads whose attention a page holds beside the mean of all, in ascending order.
-        run: The name of the run, for pages.
-        vocabulary: The vocabulary of the texts; `None` if only ids are known.
-        evaluation: The segment length and the attention span; `None` for those of the run.
-        n_alternatives: The number of likely alternatives for each token.
-        n_keys: The number of strongest keys for each head.
-        mask_empty_memory: As in `LanguageModel.score`.
-        is_framed: Whether pages are shown in frames, for texts of many lengths: they have no
-            heading and of the facts only the score, and all texts share a graph.
-    """
-
-    def __init__(
-        self,
-        lm: LanguageModel,
-        heads: Sequence[Head],
-        *,
-        run: str,
-        vocabulary: Vocabulary | None,
-        evaluation: EvalConfig | None = None,
-        n_alternatives: int = 5,
-        n_keys: int = 8,
-        mask_empty_memory: bool = True,
-        is_framed: bool = False,
-    ):
-        self._lm = lm
-        self._heads = heads
-        self._run = run
-        self._vocabulary = vocabulary
-        self._evaluation = evaluation or lm.evaluation
-        self._mask_empty_memory = mask_empty_memory
-        self._is_framed = is_framed
-        cached = CachedModel(
-            lm.model,
-            self._evaluation.span,
-            self._evaluation.tgt_len,
-            mask_empty_memory=mask_empty_memory,
-            temperature=self._evaluation.temperature,
-        )
-        self._tracer = TextTracer(
-            cached,
-            heads,
-            n_alternatives=min(n_alternatives, lm.config.n_token),
-            n_keys=n_keys,
-            pads_texts=is_framed,
-        )
-
-    def make(
-        self,
-        ids: np.ndarray,
-        source: str,
-        *,
-        choice: Choice | None = None,
-        report: Callable[[int], object] = lambda n_ids: None,
-    ) -> tuple[Score, str]:
-        """Reads a text and returns its score and its page.
-
-        Args:
-            ids: (n,) int32, the text.
-            source: The name of the text, for the page.
-            choice: The token and the head that are chosen when the page opens; `None` for none.
-            report: Called with the number of tokens after each segment.
-
-        Raises:
-            UserError: If the text has less than 2 tokens, or the device's memory is full.
-        """
-        if len(ids) < 2:
-            raise UserError(f"a page needs at least 2 tokens. Received: {len(ids)} in {source}")
-        trace = self._tracer.trace(ids, report=report)
-        score = trace.sum_up(self._vocabulary)
-        level = None if self._vocabulary is None else self._vocabulary.level
-        facts = [("score", format_score(score))]
-        if not self._is_framed:
-            facts = [*self._list_facts(), ("text", source), *facts]
-        bits_of_color = 1 if level in CHARACTER_LEVELS else 2
-        tokens = _make_tokens(trace, self._vocabulary, bits_of_color)
-        body = f"""{_make_legend(bits_of_color)}
+    if len(ids) < 2:
+        raise UserError(f"a page needs at least 2 tokens. Received: {len(ids)} in {source}")
+    trace = tracer.trace(ids, report=report)
+    nats, vocabulary = trace["nats"], lm.vocabulary
+    score = _sum_up(ids, nats, vocabulary)
+    facts = [("score", format_score(score))]
+    if not is_framed:
+        empty = "" if tracer.mask_empty_memory else ", empty memory attended to"
+        span = f"{describe_span(lm.evaluation)}, {get_kernel_dtype(lm.model)}{empty}"
+        facts = [("run", f"{run}, step {lm.step:,}"), ("span", span), ("text", source), *facts]
+    record, arrays = _collect(trace, ids, vocabulary)
+    if tracer.mask_empty_memory:
+        del arrays["empty"]
+    record |= {"heads": ["mean", *map(str, tracer.heads)], "tgt_len": lm.evaluation.tgt_len}
+    if choice is not None:
+        record["choice"] = f"token={choice[0]}&head={choice[1]}"
+    bits_of_color = 1 if score.level in CHARACTER_LEVELS else 2
+    body = f"""{_make_legend(bits_of_color)}
 <main>
-<div id="text" class="text {name_text_class(level)}" tabindex="0" role="group" dir="auto" lang=""
- aria-label="The text. Arrow keys choose a token.">{tokens}</div>
+<div id="text" class="text {name_text_class(score.level)}" tabindex="0" role="group" dir="auto"
+ lang="" aria-label="The text. Arrow keys choose a token.">{
+        _make_tokens(ids, nats, vocabulary, bits_of_color)
+    }</div>
 <aside id="panel" aria-label="The chosen token">{_HINT}</aside>
 </main>
 <p id="live" class="unseen" aria-live="polite"></p>
 <div id="tip" aria-hidden="true" hidden></div>
-{self._make_data(trace, choice)}"""
-        title = f"A text read by {self._run}"
-        options = {"style": _STYLE, "script": _SCRIPT}
-        return score, make_html(title, facts, body, is_framed=self._is_framed, **options)
-
-    def _list_facts(self) -> Iterator[tuple[str, str]]:
-        """Yields the names and the values of the facts of all pages."""
-        empty = "" if self._mask_empty_memory else ", empty memory attended to"
-        span, precision = describe_span(self._evaluation), get_kernel_dtype(self._lm.model)
-        yield "run", f"{self._run}, step {self._lm.step:,}"
-        yield "span", f"{span}, {precision}{empty}"
-
-    def _make_data(self, trace: TextTrace, choice: Choice | None) -> str:
-        """Returns the elements with the numbers, which the script reads when it needs them."""
-        vocabulary, n_ids = self._vocabulary, len(trace.ids)
-        every = np.concatenate([trace.ids, trace.alternatives.ravel()])
-        used, places = np.unique(every, return_inverse=True)
-        queries = np.arange(n_ids - 1)[:, None, None]
-        arrays = {
-            "ids": _shrink(places[:n_ids]),
-            "alternatives": _shrink(places[n_ids:]),
-            "log_probs": trace.log_probs.astype("<f4"),
-            "nats": trace.nats.astype("<f4"),
-            "ranks": trace.ranks.astype("<u4"),
-            "distances": _shrink(np.maximum(queries - trace.keys, 0)),
-            "weights": _quantize(trace.weights),
-            "in_memory": _quantize(trace.in_memory),
-        }
-        if not self._mask_empty_memory:
-            arrays["empty"] = _quantize(trace.empty)
-        record: dict[str, Any] = {
-            "symbols": [name_symbol(vocabulary, token) for token in used.tolist()],
-            "heads": ["mean", *map(str, self._heads)],
-            "n_alternatives": trace.alternatives.shape[1],
-            "n_keys": trace.keys.shape[2],
-            "tgt_len": self._evaluation.tgt_len,
-            "n_symbols": len(vocabulary) if vocabulary else None,
-            "arrays": {name: _TYPES[_name_dtype(array)] for name, array in arrays.items()},
-        }
-        if choice is not None:
-            record["choice"] = f"token={choice.token}&head={choice.head}"
-        text = json.dumps(record, separators=(",", ":")).replace("<", "\\u003c")
-        elements = [f'<script type="application/json" id="facts">{text}</script>']
-        for name, array in arrays.items():
-            content = base64.b64encode(array.tobytes()).decode()
-            elements.append(f'<script type="text/plain" id="{name}">{content}</script>')
-        return "\n".join(elements)
+{_make_data(record, arrays)}"""
+    title = f"A text read by {run}"
+    page = make_html(title, facts, body, style=_STYLE, script=_SCRIPT, is_framed=is_framed)
+    return score, page
 
 
-def estimate_size(n_tokens: int, n_heads: int, n_keys: int) -> int:
-    """Returns about how many bytes the attention of these heads and their mean takes in a page."""
-    return n_tokens * (n_heads + 1) * (3 * n_keys + 1) * 4 // 3
+def _collect(
+    trace: dict[str, np.ndarray], ids: np.ndarray, vocabulary: Vocabulary | None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Returns the symbols and sizes of a page, and its arrays."""
+    n_ids, alternatives = len(ids), trace["alternatives"]
+    every = np.concatenate([ids, alternatives.ravel()])
+    used, places = np.unique(every, return_inverse=True)
+    distances = np.arange(n_ids - 1)[:, None, None] - trace["keys"]
+    record = {
+        "symbols": [name_symbol(vocabulary, token) for token in used.tolist()],
+        "n_alternatives": alternatives.shape[1],
+        "n_keys": distances.shape[2],
+        "n_symbols": len(vocabulary) if vocabulary else None,
+    }
+    arrays = {
+        "ids": _shrink(places[:n_ids]),
+        "alternatives": _shrink(places[n_ids:]),
+        "log_probs": trace["log_probs"].astype("<f4"),
+        "nats": trace["nats"].astype("<f4"),
+        "ranks": trace["ranks"].astype("<u4"),
+        "distances": _shrink(np.maximum(distances, 0)),
+        **{name: _quantize(trace[name]) for name in ("weights", "in_memory", "empty")},
+    }
+    return record, arrays
+
+
+def _make_data(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    """Returns the elements with the numbers, which the script reads when it needs them."""
+    types = {name: _TYPES[_name_dtype(array)] for name, array in arrays.items()}
+    text = json.dumps(record | {"arrays": types}, separators=(",", ":")).replace("<", "\\u003c")
+    elements = [f'<script type="application/json" id="facts">{text}</script>']
+    for name, array in arrays.items():
+        content = base64.b64encode(array.tobytes()).decode()
+        elements.append(f'<script type="text/plain" id="{name}">{content}</script>')
+    return "\n".join(elements)
+
+
+def _sum_up(ids: np.ndarray, nats: np.ndarray, vocabulary: Vocabulary | None) -> Score:
+    """Returns the score of a text."""
+    n_unknown = level = None
+    if vocabulary is not None:
+        level, unknown = vocabulary.level, vocabulary.unknown_id
+        n_unknown = 0 if unknown is None else int(np.count_nonzero(ids[1:] == unknown))
+    return Score(float(nats.sum(dtype=np.float64)), len(nats), level, n_unknown)
 
 
 def _make_legend(bits_of_color: int) -> str:
@@ -208,14 +147,16 @@ def _make_legend(bits_of_color: int) -> str:
     )
 
 
-def _make_tokens(trace: TextTrace, vocabulary: Vocabulary | None, bits_of_color: int) -> str:
+def _make_tokens(
+    ids: np.ndarray, nats: np.ndarray, vocabulary: Vocabulary | None, bits_of_color: int
+) -> str:
     """Returns a span for each token."""
-    bits = trace.nats / math.log(2)
+    bits = nats / math.log(2)
     colors = np.minimum(bits / bits_of_color, _N_COLORS - 1).astype(int).tolist()
     classes = ["none", *(f"s{color}" for color in colors)]
     return "".join(
         f'<span class="{name}{" more" if text == CONTINUED else ""}">{escape(text)}</span>{after}'
-        for name, (text, after) in zip(classes, show_tokens(vocabulary, trace.ids), strict=True)
+        for name, (text, after) in zip(classes, show_tokens(vocabulary, ids), strict=True)
     )
 
 
