@@ -107,12 +107,7 @@ def measure_contexts(options: flags.FlagValues) -> None:
     split, data = records.split(options.split), f"{records.dataset}, split {options.split}"
     measure = name_measure(records.vocabulary.level)
     positions = draw_positions(len(split), lengths[-1], options.positions, options.seed)
-    settings = {
-        "data": data,
-        "targets": len(positions),
-        "seed": options.seed,
-        "checkpoints": checkpoints,
-    }
+    n_targets = len(positions)
     losses = _compute_losses(options, models, split, positions, lengths)
     curves, effective = {}, {}
     for name, values in losses.items():
@@ -120,9 +115,11 @@ def measure_contexts(options: flags.FlagValues) -> None:
         effective[name] = find_effective_length(values, lengths, options.ecl_threshold)
     group = list(losses.values())
     relative = [compare_models(group, lengths, share, options.threshold) for share in shares]
+    settings = {"data": data, "targets": n_targets, "seed": options.seed}
+    settings |= {"checkpoints": checkpoints}
     report = ContextReport(settings, measure, lengths, curves, effective, relative)
     print(
-        f"Loss of {len(positions):,} tokens of {data}, after exactly c tokens ({measure}), and "
+        f"Loss of {n_targets:,} tokens of {data}, after exactly c tokens ({measure}), and "
         "how much it is above that of the longest context"
     )
     print("\n".join(report.format_contexts()), flush=True)

@@ -3,6 +3,7 @@
 python -m txl_tf.samples --run runs/wt103 --html samples.html
 """
 
+import functools
 import io
 import sys
 from collections.abc import Iterator
@@ -44,21 +45,20 @@ def main(argv: list[str] = sys.argv) -> int:
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
+    define = functools.partial(define_flag, options)
     define_run_flags(options)
     define_records_flag(options)
-    define_flag(options, "split", str, "test", "Split to draw the contexts from.")
-    context_help = "Number of tokens of each context."
-    define_flag(options, "context_len", int, 512, context_help, lower_bound=1)
-    length_help = "Number of tokens to generate, and of the text that really followed."
-    define_flag(options, "length", int, 500, length_help, lower_bound=1)
+    define("split", str, "test", "Split to draw the contexts from.")
+    define("context_len", int, 512, "Number of tokens of each context.", lower_bound=1)
+    text = "Number of tokens to generate, and of the text that really followed."
+    define("length", int, 500, text, lower_bound=1)
     define_candidate_flags(options, temperature=1.0)  # as in the paper
     define_seed_flags(options, samples=3)
     define_draft_flag(options)
     define_precision_flag(options)
-    html_help = "File for a page with the three texts of each sample beside each other."
-    define_flag(options, "html", str, None, html_help, is_path=True)
-    json_help = "File for the samples as a JSON object."
-    define_flag(options, "json", str, None, json_help, is_path=True)
+    text = "File for a page with the three texts of each sample beside each other."
+    define("html", str, None, text, is_path=True)
+    define("json", str, None, "File for the samples as a JSON object.", is_path=True)
     return options
 
 

@@ -41,14 +41,9 @@ class AttentionReport(NamedTuple):
         names = ("mean distance", "50% within", "90% within", beyond, "empty")
         yield format_row("head", names, **widths)
         for row in self.list_heads():
-            cells = (
-                f"{row['mean_distance']:.1f}",
-                f"{row['distance_of_50_percent']:,}",
-                f"{row['distance_of_90_percent']:,}",
-                f"{row['beyond_segment']:.1%}",
-                f"{row['empty']:.1%}",
-            )
-            yield format_row(row["head"], cells, **widths)
+            label, *values = row.values()
+            rules = (".1f", ",", ",", ".1%", ".1%")
+            yield format_row(label, map(format, values, rules), **widths)
 
     def list_heads(self) -> list[dict[str, Any]]:
         """Returns the numbers of each head, for JSON."""

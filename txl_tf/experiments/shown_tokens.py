@@ -25,9 +25,10 @@ def show_tokens(vocabulary: Vocabulary | None, ids: np.ndarray) -> list[tuple[st
         return [(str(token), " ") for token in ids.tolist()]
     if vocabulary.level in ("word", "char"):
         symbols = [vocabulary.symbols[token] for token in ids.tolist()]
-        if vocabulary.level == "word":
-            return _show_words(vocabulary, symbols)
-        return [(_mark(" " if s == vocabulary.space else s), "") for s in symbols]
+        if vocabulary.level == "char":
+            return [(_mark(" " if s == vocabulary.space else s), "") for s in symbols]
+        following = zip(symbols, [*symbols[1:], ""], strict=True)
+        return [_show_word(vocabulary, *pair) for pair in following]
     pieces = [vocabulary.decode_bytes([token]) for token in ids.tolist()]
     owner = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
     texts = [""] * len(pieces)
@@ -55,13 +56,11 @@ def show_controls(text: str) -> str:
     return text.translate(_UNSHOWN)
 
 
-def _show_words(vocabulary: Vocabulary, symbols: list[str]) -> list[tuple[str, str]]:
-    shown = []
-    for symbol, following in zip(symbols, [*symbols[1:], ""], strict=True):
-        ends_line = vocabulary.line_end is None and following == vocabulary.line_start
-        token = (_clean(symbol), "\n" if ends_line else " ")
-        shown.append(("\u21b5\n", "") if symbol == vocabulary.line_end else token)
-    return shown
+def _show_word(vocabulary: Vocabulary, symbol: str, following: str) -> tuple[str, str]:
+    if symbol == vocabulary.line_end:
+        return "\u21b5\n", ""
+    ends_line = vocabulary.line_end is None and following == vocabulary.line_start
+    return _clean(symbol), "\n" if ends_line else " "
 
 
 def _split_characters(text: bytes) -> Iterator[tuple[int, str]]:

@@ -1,5 +1,6 @@
 """The attention within a text: what each of its tokens attends to in each head."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -159,10 +160,15 @@ def read_heads(
     tgt_len = min(cached.tgt_len, n_queries)
     n_skipped = first_query // tgt_len
     first_key = max(0, n_skipped * tgt_len - mem_len)
-    shape = (len(heads), n_queries - first_query, n_queries - first_key)
-    _check_size(*shape)
-    arrays = np.zeros((1 + len(TERMS), *shape), np.float32)
-    visible = np.zeros(shape[1:], bool)
+    n_rows, n_columns = n_queries - first_query, n_queries - first_key
+    shape = (1 + len(TERMS), len(heads), n_rows, n_columns)
+    if math.prod(shape) * 4 > MAX_BYTES:
+        raise UserError(
+            f"the attention of {n_rows:,} tokens to {n_columns:,} in {len(heads):,} heads would "
+            f"take {math.prod(shape) * 4 / 2**30:.1f} GiB, and at most {MAX_BYTES / 2**30:g} GiB "
+            "are allowed: choose fewer layers or heads, or a shorter text"
+        )
+    arrays, visible = np.zeros(shape, np.float32), np.zeros(shape[2:], bool)
     rows_of_layer = [
         [row for row, head in enumerate(heads) if head.layer == layer]
         for layer in range(cached.model.config.n_layer)
@@ -234,14 +240,3 @@ def _choose(name: str, chosen: int | Sequence[int] | None, count: int) -> tuple[
             f"`{name}` must be one or more numbers from 0 to {count - 1}. Received: {chosen!r}"
         )
     return indices
-
-
-def _check_size(n_heads: int, n_queries: int, n_keys: int) -> None:
-    """Raises a `UserError` if the arrays would be larger than `MAX_BYTES`."""
-    size = (1 + len(TERMS)) * 4 * n_heads * n_queries * n_keys
-    if size > MAX_BYTES:
-        raise UserError(
-            f"the attention of {n_queries:,} tokens to {n_keys:,} in {n_heads:,} heads would take "
-            f"{size / 2**30:.1f} GiB, and at most {MAX_BYTES / 2**30:g} GiB are allowed: choose "
-            "fewer layers or heads, or a shorter text"
-        )

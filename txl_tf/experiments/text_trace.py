@@ -15,8 +15,6 @@ from txl_tf.experiments.text_attention import Head
 from txl_tf.model import TransformerXL
 from txl_tf.runs.files import explain_full_memory
 
-# Log-probabilities of the whole vocabulary that are held at a time.
-_MAX_LOG_PROBS = 2**24
 _ADVICE = "to read the text: try a smaller --tgt_len or --mem_len"
 
 
@@ -105,21 +103,15 @@ class TextTracer:
         cached, config = self._cached, self._cached.model.config
         mean = sum(weights for _, weights in kept) / (config.n_layer * config.n_head)
         parts = [self._find_keys(mean[None]), *(part for part, _ in kept)]
-        attention = {name: tf.concat([part[name] for part in parts], 1) for name in parts[0]}
-        nats = cached.model.nll(hidden, segment.targets, temperature=cached.temperature)[0]
-        return {"nats": nats, **self._find_alternatives(hidden, segment.targets[0]), **attention}
-
-    def _find_alternatives(self, hidden: tf.Tensor, targets: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns ranks and alternatives for hidden states (1, T, D) and targets (T,)."""
-        cached = self._cached
-        size = max(1, _MAX_LOG_PROBS // cached.model.config.n_token)
-        parts = []
-        for start in range(0, targets.shape[0], size):
-            log_probs = cached.model.log_probs(hidden[:, start : start + size])[0]  # (t, V)
-            if cached.temperature != 1:
-                log_probs = tf.nn.log_softmax(log_probs / cached.temperature)
-            own = tf.gather(log_probs, targets[start : start + size], batch_dims=1)
-            ranks = 1 + tf.reduce_sum(tf.cast(log_probs > own[:, None], tf.int32), axis=1)
-            top = tf.math.top_k(log_probs, self._n_alternatives)
-            parts.append({"ranks": ranks, "alternatives": top.indices, "log_probs": top.values})
-        return {name: tf.concat([part[name] for part in parts], 0) for name in parts[0]}
+        log_probs = cached.model.log_probs(hidden)[0]  # (T, V)
+        if cached.temperature != 1:
+            log_probs = tf.nn.log_softmax(log_probs / cached.temperature)
+        own = tf.gather(log_probs, segment.targets[0], batch_dims=1)
+        top = tf.math.top_k(log_probs, self._n_alternatives)
+        return {
+            "nats": -own,
+            "ranks": 1 + tf.reduce_sum(tf.cast(log_probs > own[:, None], tf.int32), axis=1),
+            "alternatives": top.indices,
+            "log_probs": top.values,
+            **{name: tf.concat([part[name] for part in parts], 1) for name in parts[0]},
+        }

@@ -22,7 +22,12 @@ from txl_tf.scoring.checkpoints import describe_span
 from txl_tf.scoring.metrics import Score, format_score
 
 _N_COLORS = 9
-_TYPES = {"u1": "Uint8Array", "<u2": "Uint16Array", "<u4": "Uint32Array", "<f4": "Float32Array"}
+_TYPES = {
+    "uint8": "Uint8Array",
+    "uint16": "Uint16Array",
+    "uint32": "Uint32Array",
+    "float32": "Float32Array",
+}
 # Read once, so that a running server does not depend on later changes of its files.
 _STYLE, _SCRIPT = (
     resources.files("txl_tf.apps.pages").joinpath(name).read_text(encoding="utf-8")
@@ -113,7 +118,7 @@ def _collect(
 
 def _make_data(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
     """Returns the elements with the numbers, which the script reads when it needs them."""
-    types = {name: _TYPES[_name_dtype(array)] for name, array in arrays.items()}
+    types = {name: _TYPES[array.dtype.name] for name, array in arrays.items()}
     text = json.dumps(record | {"arrays": types}, separators=(",", ":")).replace("<", "\\u003c")
     elements = [f'<script type="application/json" id="facts">{text}</script>']
     for name, array in arrays.items():
@@ -132,12 +137,10 @@ def _sum_up(ids: np.ndarray, nats: np.ndarray, vocabulary: Vocabulary | None) ->
 
 
 def _make_legend(bits_of_color: int) -> str:
-    bounds = [bits_of_color * index for index in range(_N_COLORS)]
+    lows = range(0, bits_of_color * (_N_COLORS - 1), bits_of_color)
+    labels = [*(f"{low}\u2013{low + bits_of_color}" for low in lows), f"\u2265{lows.stop}"]
     swatches = "".join(
-        f'<span class="s{index}">{low}\u2013{low + bits_of_color}</span>'
-        if index < _N_COLORS - 1
-        else f'<span class="s{index}">\u2265{low}</span>'
-        for index, low in enumerate(bounds)
+        f'<span class="s{index}">{label}</span>' for index, label in enumerate(labels)
     )
     return (
         '<p id="legend"><span>surprisal in bits</span>'
@@ -172,7 +175,3 @@ def _shrink(array: np.ndarray) -> np.ndarray:
     """Returns integers in the smallest of the unsigned types that hold them."""
     largest = array.max(initial=0)
     return array.astype("u1" if largest < 2**8 else "<u2" if largest < 2**16 else "<u4")
-
-
-def _name_dtype(array: np.ndarray) -> str:
-    return array.dtype.newbyteorder("<").str.replace("|", "")
