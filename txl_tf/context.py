@@ -99,9 +99,15 @@ def measure_contexts(options: flags.FlagValues) -> None:
 
     _check_group(options.run, records, options.split)
     out = options.out or os.path.join(options.run[0], "context")
-    _make_folder(out)
-    paths, checkpoints, models = _name_runs(options.run), {}, {}
-    for name, path in paths.items():
+    if is_remote(out):
+        raise UserError(f"`{out}` must be a folder on this machine: pass --out")
+    with explain_errors(f"`{out}` cannot be created", OSError):
+        os.makedirs(out, exist_ok=True)
+    names = [os.path.basename(path.rstrip("/")) or path for path in options.run]
+    if len(set(names)) < len(names):
+        names = options.run
+    checkpoints, models = {}, {}
+    for name, path in zip(names, options.run, strict=True):
         checkpoints[name] = find_checkpoint(path, options.checkpoint)
         models[name] = load(path, checkpoint=checkpoints[name], use_ema=options.use_ema)
     split, data = records.split(options.split), f"{records.dataset}, split {options.split}"
@@ -117,7 +123,7 @@ def measure_contexts(options: flags.FlagValues) -> None:
     relative = [compare_models(group, lengths, share, options.threshold) for share in shares]
     settings = {"data": data, "targets": n_targets, "seed": options.seed}
     settings |= {"checkpoints": checkpoints}
-    report = ContextReport(settings, measure, lengths, curves, effective, relative)
+    report = ContextReport(settings, measure, lengths, curves, effective, relative, {})
     print(
         f"Loss of {n_targets:,} tokens of {data}, after exactly c tokens ({measure}), and "
         "how much it is above that of the longest context"
@@ -215,12 +221,6 @@ def _read_numbers(
     return numbers
 
 
-def _name_runs(paths: Sequence[str]) -> dict[str, str]:
-    """Returns the paths of runs by short names: their last parts, if these differ."""
-    names = [os.path.basename(path.rstrip("/")) or path for path in paths]
-    return dict(zip(names if len(set(names)) == len(names) else paths, paths, strict=True))
-
-
 def _check_group(paths: Sequence[str], records: "Records", split: str) -> None:
     """Raises a `UserError` if the runs cannot be compared on the split."""
     from txl_tf.runs.folder import read_run_config, read_run_vocabulary
@@ -237,14 +237,6 @@ def _check_group(paths: Sequence[str], records: "Records", split: str) -> None:
                 "their losses cannot be compared"
             )
         check_data(records, config, model_dir=path, split=split)
-
-
-def _make_folder(path: str) -> None:
-    """Creates the local folder of the results."""
-    if is_remote(path):
-        raise UserError(f"`{path}` must be a folder on this machine: pass --out")
-    with explain_errors(f"`{path}` cannot be created", OSError):
-        os.makedirs(path, exist_ok=True)
 
 
 if __name__ == "__main__":

@@ -114,9 +114,6 @@ def draw_starts(n_tokens: int, options: flags.FlagValues) -> list[int]:
 
     All positions that leave room for the context and the text after it are equally likely. With
     more samples, the first positions stay the same.
-
-    Raises:
-        UserError: If the split is too short.
     """
     n_needed = options.context_len + options.length
     if n_tokens < n_needed:
@@ -139,9 +136,6 @@ def draw_samples(
 
     The model reads the ids of the context, not its text: encoding a text again could give others.
     After Ctrl-C, the sample in progress is yielded with the tokens that have been drawn.
-
-    Raises:
-        KeyboardInterrupt: After the last sample, if the user has interrupted it.
     """
     from txl_tf.scoring.progress import Bar
 

@@ -12,9 +12,13 @@ from tables import slow_after
 
 from txl_tf.data import Vocabulary
 from txl_tf.experiments.attention_average import AttentionAverages
-from txl_tf.experiments.attention_plots import choose_labels, draw_stretch, mark_top
 from txl_tf.experiments.attention_reader import TERMS
-from txl_tf.experiments.attention_report import AttentionReport
+from txl_tf.experiments.attention_report import (
+    AttentionReport,
+    choose_labels,
+    draw_stretch,
+    mark_top,
+)
 from txl_tf.experiments.text_attention import Head, HeadAttention
 
 SETTINGS = {"run": "runs/x", "dataset": "words", "split": "valid"}

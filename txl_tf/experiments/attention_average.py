@@ -20,7 +20,6 @@ from txl_tf.scoring.evaluator import choose_warm_len
 
 # The scores of a layer that are held at a time, if a segment of one lane has no more.
 _MAX_SCORES = 2**24
-_ADVICE = "to average the attention: try fewer lanes, or a smaller tgt_len or mem_len"
 
 
 class AttentionAverages(NamedTuple):
@@ -83,7 +82,7 @@ def count_segments(lanes: EvaluationLanes, n_targets: int) -> int:
     return min(lanes.n_warm + -(-n_targets // (lanes.n_lanes * lanes.tgt_len)), len(lanes))
 
 
-@explain_full_memory(_ADVICE)
+@explain_full_memory("to average the attention: try fewer lanes, or a smaller tgt_len or mem_len")
 def average_attention(
     model: TransformerXL,
     evaluation: EvalConfig,

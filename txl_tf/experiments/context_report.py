@@ -1,8 +1,7 @@
 """The report of how far models look: tables, `context.json` and figures."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,8 +13,7 @@ from txl_tf.experiments.report import format_row, make_figure, write_report
 _LINE: dict[str, Any] = {"marker": "o", "markersize": 3}
 
 
-@dataclasses.dataclass
-class ContextReport:
+class ContextReport(NamedTuple):
     """The context lengths of a group of models, by their names."""
 
     settings: Mapping[str, Any]  # that the results depend on, for `context.json`
@@ -24,9 +22,7 @@ class ContextReport:
     curves: Mapping[str, ContextCurve]
     effective: Mapping[str, Length]
     relative: Sequence[Relative]  # for each share
-    attention: dict[str, tuple[AttentionLengths, list[float]]] = dataclasses.field(
-        default_factory=dict
-    )
+    attention: dict[str, tuple[AttentionLengths, list[float]]]  # with their losses
 
     def add_attention_lengths(self, name: str, found: AttentionLengths) -> None:
         """Adds the scores of a model by attention length."""

@@ -29,9 +29,6 @@ def write_report(
     """Writes a JSON file and figures, by their names, and returns the names of the files.
 
     The folder is made if necessary; files of an earlier report are replaced.
-
-    Raises:
-        UserError: If a file cannot be written.
     """
     fault = f"the results cannot be written to `{folder}`"
     with explain_errors(fault, OSError), warnings.catch_warnings():

@@ -15,8 +15,6 @@ from txl_tf.experiments.text_attention import Head
 from txl_tf.model import TransformerXL
 from txl_tf.runs.files import explain_full_memory
 
-_ADVICE = "to read the text: try a smaller --tgt_len or --mem_len"
-
 
 class TextTracer:
     """Reads texts, each with an empty memory before it, for the predictions of their tokens.
@@ -49,7 +47,7 @@ class TextTracer:
             self._cached, self._reduce, finish=self._finish, has_terms=False, jit="none"
         )
 
-    @explain_full_memory(_ADVICE)
+    @explain_full_memory("to read the text: try a smaller --tgt_len or --mem_len")
     def trace(
         self, ids: np.ndarray, *, report: Callable[[int], object] = lambda n_ids: None
     ) -> dict[str, np.ndarray]:
