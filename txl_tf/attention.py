@@ -55,20 +55,19 @@ def define_flags() -> flags.FlagValues:
 
 
 def show_attention(options: flags.FlagValues) -> None:
-    """Averages the attention of a run, reads a stretch of text, and writes figures and numbers.
-
-    Raises:
-        flags.Error: If a flag has an invalid value.
-        UserError: If there is no run, no records that fit it, no such head, or no such stretch.
-    """
+    """Averages the attention of a run, reads a stretch of text, and writes figures and numbers."""
     check_run(options.run)
     records = open_run_records(options.run, options.data_dir)
 
     from txl_tf.architecture import check_transformer
     from txl_tf.data.files import check_folder, is_remote
-    from txl_tf.experiments.attention_average import average_attention, cut_attention_lanes
-    from txl_tf.experiments.attention_report import AttentionReport, find_widest_heads
-    from txl_tf.experiments.attention_stretch import parse_heads, place_stretch, read_stretch
+    from txl_tf.experiments.attention_average import (
+        average_attention,
+        count_segments,
+        cut_attention_lanes,
+    )
+    from txl_tf.experiments.attention_report import AttentionReport
+    from txl_tf.experiments.text_attention import parse_heads, place_stretch, read_stretch
     from txl_tf.model import TransformerXL
     from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
     from txl_tf.runs.checkpoint_reader import load_weights
@@ -76,8 +75,9 @@ def show_attention(options: flags.FlagValues) -> None:
     from txl_tf.scoring.checkpoints import check_data, describe_evaluation
     from txl_tf.scoring.progress import Bar
 
-    found = read_run_config(options.run)
-    config = dataclasses.replace(found, evaluation=override_evaluation(found.evaluation, options))
+    config = read_run_config(options.run)
+    evaluation = override_evaluation(config.evaluation, options)
+    config = dataclasses.replace(config, evaluation=evaluation)
     check_transformer(config.model, "an analysis of attention")
     heads = parse_heads(options.heads or [], config.model)
     out = options.out or os.path.join(options.run, "attention")
@@ -91,30 +91,16 @@ def show_attention(options: flags.FlagValues) -> None:
     model = TransformerXL(config.model)
     is_averaged = load_weights(model, checkpoint, use_ema=options.use_ema)
 
-    lanes = cut_attention_lanes(config.model, config.evaluation, split, n_targets=options.tokens)
-    print(f"Reading {options.split} with {describe_evaluation(config.evaluation, lanes)}.")
-    with Bar("attention", unit="segment") as bar:
-
-        def show(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
+    n_targets = options.tokens
+    lanes = cut_attention_lanes(config.model, evaluation, split, n_targets=n_targets)
+    print(f"Reading {options.split} with {describe_evaluation(evaluation, lanes)}.")
+    n_segments = count_segments(lanes, n_targets)
+    with Bar("attention", total=n_segments, unit="segment") as bar:
         averages = average_attention(
-            model,
-            config.evaluation,
-            lanes,
-            n_targets=options.tokens,
-            jit=options.jit,
-            report=show,
+            model, evaluation, lanes, n_targets=n_targets, jit=options.jit, report=bar.update
         )
-    stretch = read_stretch(
-        model,
-        config.evaluation,
-        split,
-        heads or find_widest_heads(averages),
-        start=start,
-        length=options.length,
-    )
+    heads = heads or averages.find_widest_heads()
+    stretch = read_stretch(model, evaluation, split, heads, start=start, length=options.length)
     settings = {
         "run": options.run,
         "dataset": config.dataset,
@@ -122,14 +108,13 @@ def show_attention(options: flags.FlagValues) -> None:
         "checkpoint": checkpoint,
         "step": read_step(checkpoint),
         "is_averaged": is_averaged,
-        "evaluation": config.evaluation.to_json(),
+        "evaluation": evaluation.to_json(),
         "lanes": lanes.n_lanes,
         "warm_len": lanes.warm_len,
     }
     report = AttentionReport(settings, averages, stretch, records.vocabulary)
     print(f"Mean attention weights over {averages.n_targets:,} targets, by layer.head:")
-    for line in report.format_table():
-        print(line)
+    print("\n".join(report.format_table()))
     names = report.write(out, max_distance=options.max_distance)
     print(f"Wrote {', '.join(names)} into {out}")
 

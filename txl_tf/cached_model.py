@@ -15,8 +15,8 @@ from txl_tf.layers.fused.fused_layer import finish_layer, project_distances
 from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.model import SegmentModel, TransformerXL
 
-# Returns the weights of heads for the products of the distances; `weigh` is such a function.
-Weigh = Callable[[Heads, tf.Tensor, Visibility], tf.Tensor]
+# Takes a layer of a segment: index, heads, products of the distances, visibility, weights.
+Observer = Callable[[int, Heads, tf.Tensor, Visibility, tf.Tensor], None]
 State = TypeVar("State", bound=Any)
 
 
@@ -280,7 +280,7 @@ class CachedModel(SegmentReader):
         state: CachedState,
         counts: tf.Tensor | None = None,
         document_starts: tf.Tensor | None = None,
-        compute_weights: Weigh = weigh,
+        observe: Observer | None = None,
     ) -> tuple[tf.Tensor, CachedState]:
         """Reads a segment.
 
@@ -293,9 +293,9 @@ class CachedModel(SegmentReader):
             document_starts: (B, t) bool, true where a token begins a document, whose tokens see
                 zeros in place of earlier documents, as in an empty memory. `None` if no document
                 begins. Not supported together with `mask_empty_memory` or `counts`.
-            compute_weights: The function that returns the attention weights of a layer, called
-                once for each layer, in order. It must return those of `weigh`; one that also
-                keeps them shows what the model attends to.
+            observe: Called once for each layer, in order, with its index, `Heads`, products of the
+                distances, `Visibility` and attention weights as `weigh` returns them; `None` for
+                no observer.
 
         Returns:
             The hidden states, (B, t, D) in the compute dtype, for the model's `nll` and
@@ -319,7 +319,10 @@ class CachedModel(SegmentReader):
                     *model.get_biases(index),
                 )
             )
-            weights = compute_weights(heads, self._slice_positions(index, tgt_len), visibility)
+            distance_keys = self._slice_positions(index, tgt_len)
+            weights = weigh(heads, distance_keys, visibility)
+            if observe is not None:
+                observe(index, heads, distance_keys, visibility, weights)
             attended = sum_values(weights, heads.values, is_signed=same_document is not None)
             hidden = finish_layer(layer, hidden, attended)
             keys.append(self._keep_memory(heads.keys, counts, same_document))

@@ -9,7 +9,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from absl import flags
@@ -19,7 +19,8 @@ from txl_tf.cli.program import run_program
 from txl_tf.cli.records_flags import define_records_flag, open_run_records
 from txl_tf.cli.run_flags import check_run, define_checkpoint_flag, define_ema_flag
 from txl_tf.config import LSTM
-from txl_tf.errors import UserError
+from txl_tf.data.files import is_remote
+from txl_tf.errors import UserError, explain_errors
 
 if TYPE_CHECKING:
     from txl_tf.data.lanes.training_lanes import Tokens
@@ -28,14 +29,6 @@ if TYPE_CHECKING:
     from txl_tf.language_model import LanguageModel
 
 _LOSSES_NAME = "context_losses"
-
-
-class _Run(NamedTuple):
-    """A run that is compared."""
-
-    path: str
-    checkpoint: str
-    lm: "LanguageModel"
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -80,13 +73,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def measure_contexts(options: flags.FlagValues) -> None:
-    """Prints and draws the context lengths of runs.
-
-    Raises:
-        flags.Error: If a flag has an invalid value.
-        UserError: If there is no such run or split, the split is shorter than the contexts, or the
-            runs have different vocabularies.
-    """
+    """Prints and draws the context lengths of runs."""
     lengths = list(range(options.first_context, options.max_context + 1, options.delta))
     if len(lengths) < 2:
         raise flags.Error("--max_context must be at least --first_context + --delta")
@@ -101,49 +88,54 @@ def measure_contexts(options: flags.FlagValues) -> None:
 
     from txl_tf.experiments.context_losses import draw_positions
     from txl_tf.experiments.context_report import ContextReport
+    from txl_tf.experiments.effective_length import (
+        compare_models,
+        find_effective_length,
+        summarize_losses,
+    )
+    from txl_tf.language_model import load
+    from txl_tf.runs.checkpoint_files import find_checkpoint
     from txl_tf.scoring.metrics import name_measure
 
     _check_group(options.run, records, options.split)
     out = options.out or os.path.join(options.run[0], "context")
-    _make_folder(out)
-    names = _name_runs(options.run)
-    runs = dict(zip(names, (_load_run(path, options) for path in options.run), strict=True))
-    split = records.split(options.split)
-    data, measure = (
-        f"{records.dataset}, split {options.split}",
-        name_measure(records.vocabulary.level),
-    )
+    if is_remote(out):
+        raise UserError(f"`{out}` must be a folder on this machine: pass --out")
+    with explain_errors(f"`{out}` cannot be created", OSError):
+        os.makedirs(out, exist_ok=True)
+    names = [os.path.basename(path.rstrip("/")) or path for path in options.run]
+    if len(set(names)) < len(names):
+        names = options.run
+    checkpoints, models = {}, {}
+    for name, path in zip(names, options.run, strict=True):
+        checkpoints[name] = find_checkpoint(path, options.checkpoint)
+        models[name] = load(path, checkpoint=checkpoints[name], use_ema=options.use_ema)
+    split, data = records.split(options.split), f"{records.dataset}, split {options.split}"
+    measure = name_measure(records.vocabulary.level)
     positions = draw_positions(len(split), lengths[-1], options.positions, options.seed)
-    losses = _compute_losses(options, runs, split, positions, lengths)
-    settings = {
-        "data": data,
-        "targets": len(positions),
-        "seed": options.seed,
-        "checkpoints": {name: run.checkpoint for name, run in runs.items()},
-    }
-    report = ContextReport(
-        settings,
-        losses,
-        lengths,
-        measure=measure,
-        shares=shares,
-        threshold=options.threshold,
-        ecl_threshold=options.ecl_threshold,
-    )
+    n_targets = len(positions)
+    losses = _compute_losses(options, models, split, positions, lengths)
+    curves, effective = {}, {}
+    for name, values in losses.items():
+        curves[name] = summarize_losses(values, as_perplexity=measure == "perplexity")
+        effective[name] = find_effective_length(values, lengths, options.ecl_threshold)
+    group = list(losses.values())
+    relative = [compare_models(group, lengths, share, options.threshold) for share in shares]
+    settings = {"data": data, "targets": n_targets, "seed": options.seed}
+    settings |= {"checkpoints": checkpoints}
+    report = ContextReport(settings, measure, lengths, curves, effective, relative, {})
     print(
-        f"Loss of {len(positions):,} tokens of {data}, after exactly c tokens ({measure}), and "
+        f"Loss of {n_targets:,} tokens of {data}, after exactly c tokens ({measure}), and "
         "how much it is above that of the longest context"
     )
     print("\n".join(report.format_contexts()), flush=True)
-    attending = {name: run for name, run in runs.items() if run.lm.config.model_type != LSTM}
-    if options.eval_tokens and len(attending) < len(runs):
-        print(
-            f"No attention lengths of {', '.join(name for name in runs if name not in attending)}: "
-            "an LSTM has no attention"
-        )
+    attending = {name: lm for name, lm in models.items() if lm.config.model_type != LSTM}
+    if options.eval_tokens and len(attending) < len(models):
+        others = ", ".join(name for name in models if name not in attending)
+        print(f"No attention lengths of {others}: an LSTM has no attention")
     if options.eval_tokens and attending:
-        for name, run in attending.items():
-            found = _measure_attention_lengths(name, run, records, options, attention_lengths)
+        for name, lm in attending.items():
+            found = _measure_attention_lengths(name, lm, records, options, attention_lengths)
             report.add_attention_lengths(name, found)
         print(
             f"Loss of an ordinary evaluation of up to {options.eval_tokens:,} tokens, by "
@@ -156,46 +148,39 @@ def measure_contexts(options: flags.FlagValues) -> None:
 
 def _compute_losses(
     options: flags.FlagValues,
-    runs: Mapping[str, _Run],
+    models: Mapping[str, "LanguageModel"],
     split: "Tokens",
     positions: np.ndarray,
     lengths: Sequence[int],
 ) -> dict[str, np.ndarray]:
     """Returns the losses of each run, (C, n) float32 in nats."""
-    from txl_tf.experiments.context_losses import (
-        ContextReader,
-        compute_losses,
-        hash_texts,
-    )
+    from txl_tf.experiments.context_losses import ContextReader, compute_losses, hash_texts
     from txl_tf.runs.array_store import ArrayStore, find_folder, hash_weights
     from txl_tf.scoring.progress import Bar
 
     texts = hash_texts(split, positions, lengths[-1])
-    total = len(runs) * len(positions) * sum(lengths)
+    total = len(models) * len(positions) * sum(lengths)
     losses = {}
     with Bar("contexts", total=total, unit="token", unit_scale=True) as bar:
-        for name, run in runs.items():
-            settings = {
-                "weights": hash_weights(run.lm.model),
-                "texts": texts,
-                "evaluation": run.lm.evaluation.to_json(),
-            }
+        for name, lm in models.items():
             bar.set_postfix_str(name)
-            folder = find_folder(run.path, _LOSSES_NAME) if options.keep_losses else None
+            settings = {
+                "weights": hash_weights(lm.model),
+                "texts": texts,
+                "evaluation": lm.evaluation.to_json(),
+            }
+            folder = find_folder(str(lm.run), _LOSSES_NAME) if options.keep_losses else None
+            reader = ContextReader(lm.model, lm.evaluation, lengths[-1])
+            store = ArrayStore(folder, settings)
             losses[name] = compute_losses(
-                ContextReader(run.lm.model, run.lm.evaluation, lengths[-1]),
-                split,
-                positions,
-                lengths,
-                ArrayStore(folder, settings),
-                report=bar.update,
+                reader, split, positions, lengths, store, report=bar.update
             )
     return losses
 
 
 def _measure_attention_lengths(
     name: str,
-    run: _Run,
+    lm: "LanguageModel",
     records: "Records",
     options: flags.FlagValues,
     lengths: Sequence[int] | None,
@@ -204,22 +189,21 @@ def _measure_attention_lengths(
     from txl_tf.experiments.attention_lengths import choose_lengths, measure_attention_lengths
     from txl_tf.scoring.progress import Bar
 
-    config, training = run.lm.evaluation, run.lm.training
-    has_windows = not training.mem_len
-    initial = training.tgt_len if has_windows else training.mem_len
-    limit = run.lm.config.max_places
-    lengths = lengths or choose_lengths(initial, 0 if has_windows else config.mem_len, limit)
+    has_windows = not lm.training.mem_len
+    initial = lm.training.tgt_len if has_windows else lm.training.mem_len
+    if not lengths:
+        evaluated = 0 if has_windows else lm.evaluation.mem_len
+        lengths = choose_lengths(initial, evaluated, lm.config.max_places)
     total = len({*lengths, initial})
     with Bar(f"{name}, attention lengths", total=total, unit="length") as bar:
         return measure_attention_lengths(
-            run.lm.model,
-            config,
+            lm.model,
+            lm.evaluation,
             records.split(options.split),
             lengths,
             initial=initial,
             max_tokens=options.eval_tokens,
             has_windows=has_windows,
-            vocabulary=records.vocabulary,
             report=bar.update,
         )
 
@@ -227,11 +211,7 @@ def _measure_attention_lengths(
 def _read_numbers(
     name: str, texts: Sequence[str], kind: Callable[[str], Any], is_valid: Callable[[Any], bool]
 ) -> list[Any]:
-    """Returns the numbers of a list flag.
-
-    Raises:
-        flags.Error: If a text is not a number in range.
-    """
+    """Returns the numbers of a list flag, and raises a `flags.Error` if one is not in range."""
     try:
         numbers = [kind(text) for text in texts]
     except ValueError:
@@ -241,26 +221,8 @@ def _read_numbers(
     return numbers
 
 
-def _name_runs(paths: Sequence[str]) -> list[str]:
-    """Returns short names of runs: the last parts of their paths, if these differ."""
-    names = [os.path.basename(path.rstrip("/")) or path for path in paths]
-    return names if len(set(names)) == len(names) else list(paths)
-
-
-def _load_run(path: str, options: flags.FlagValues) -> _Run:
-    from txl_tf.language_model import load
-    from txl_tf.runs.checkpoint_files import find_checkpoint
-
-    checkpoint = find_checkpoint(path, options.checkpoint)
-    return _Run(path, checkpoint, load(path, checkpoint=checkpoint, use_ema=options.use_ema))
-
-
 def _check_group(paths: Sequence[str], records: "Records", split: str) -> None:
-    """Checks that runs can be compared on a split.
-
-    Raises:
-        UserError: If their vocabularies differ, or a run cannot be evaluated on the split.
-    """
+    """Raises a `UserError` if the runs cannot be compared on the split."""
     from txl_tf.runs.folder import read_run_config, read_run_vocabulary
     from txl_tf.scoring.checkpoints import check_data
 
@@ -275,21 +237,6 @@ def _check_group(paths: Sequence[str], records: "Records", split: str) -> None:
                 "their losses cannot be compared"
             )
         check_data(records, config, model_dir=path, split=split)
-
-
-def _make_folder(path: str) -> None:
-    """Creates the folder of the results.
-
-    Raises:
-        UserError: If that is not possible.
-    """
-    from txl_tf.data.files import is_remote
-    from txl_tf.errors import explain_errors
-
-    if is_remote(path):
-        raise UserError(f"`{path}` must be a folder on this machine: pass --out")
-    with explain_errors(f"`{path}` cannot be created", OSError):
-        os.makedirs(path, exist_ok=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ python -m txl_tf.page --run runs/text8 --split test --start 5000 --out page.html
 
 import functools
 import sys
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 from absl import flags
@@ -26,17 +26,9 @@ from txl_tf.data.text.text_files import EncodingErrors, StandardInput, TextSourc
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
-    from txl_tf.data.text.vocabulary import Vocabulary
     from txl_tf.language_model import LanguageModel
 
 _MAX_BYTES = 2**28
-
-
-class _Text(NamedTuple):
-    """The text of a page: where it comes from, and its ids (n,) int32."""
-
-    source: str
-    ids: np.ndarray
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -72,64 +64,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def write_page(options: flags.FlagValues) -> None:
-    """Reads a text with a run and writes the page.
-
-    Raises:
-        flags.Error: If flags contradict each other.
-        UserError: If there is no run, or the text cannot be read or is too short.
-    """
-    _check_flags(options)
-
-    check_run(options.run)
-
-    from txl_tf.apps.pages.text_page import estimate_size
-    from txl_tf.apps.pages.text_reading import TextReader
-    from txl_tf.architecture import check_transformer
-    from txl_tf.data.files import write_text
-    from txl_tf.experiments.attention_stretch import parse_heads
-    from txl_tf.experiments.text_attention import Head
-    from txl_tf.language_model import load
-    from txl_tf.scoring.metrics import format_score
-    from txl_tf.scoring.progress import Bar
-
-    lm = load(options.run, checkpoint=options.checkpoint, precision=options.precision)
-    check_transformer(lm.config, "an analysis of attention")
-    config, evaluation = lm.config, override_evaluation(lm.evaluation, options)
-    heads = sorted(set(parse_heads(options.heads or [], config)))
-    if options.heads is None:
-        heads = [Head(*index) for index in np.ndindex(config.n_layer, config.n_head)]
-    vocabulary, text = _read_split(options) if options.split else _read_text(options, lm)
-    size = estimate_size(len(text.ids), len(heads), options.keys)
-    if size > _MAX_BYTES:
-        raise UserError(
-            f"the attention of {len(text.ids):,} tokens in {len(heads)} heads would take "
-            f"{size / 2**20:,.0f} MiB in the page, and at most {_MAX_BYTES / 2**20:.0f} MiB are "
-            "allowed: choose fewer --heads, --keys or --tokens"
-        )
-    reader = TextReader(
-        lm,
-        heads,
-        run=options.run,
-        vocabulary=vocabulary,
-        evaluation=evaluation,
-        n_alternatives=options.alternatives,
-        n_keys=options.keys,
-        mask_empty_memory=options.mask_empty_memory,
-    )
-    with Bar("reading", total=len(text.ids) - 1, unit="token", leave=False) as bar:
-        score, page = reader.read(text.ids, text.source, report=bar.update)
-    write_text(options.out, page)
-    print(f"{text.source}: {format_score(score)}")
-    print(f"Wrote {options.out}, {len(page.encode()) / 1e6:,.1f} MB")
-
-
-def _check_flags(options: flags.FlagValues) -> None:
-    """Checks the flags that do not depend on the run.
-
-    Raises:
-        flags.Error: If flags contradict each other.
-        UserError: If the page cannot be written.
-    """
+    """Reads a text with a run and writes the page."""
     if options.split and options.file:
         raise flags.Error("--split and a file exclude each other")
     if len(options.file) > 1:
@@ -137,36 +72,63 @@ def _check_flags(options: flags.FlagValues) -> None:
     if options["data_dir"].present and not options.split:
         raise flags.Error("--data_dir needs --split")
     check_out_files(options, "out")
+    check_run(options.run)
+
+    from txl_tf.apps.pages.text_page import make_text_page
+    from txl_tf.architecture import check_transformer
+    from txl_tf.data.files import write_text
+    from txl_tf.experiments.text_attention import Head, parse_heads
+    from txl_tf.experiments.text_trace import TextTracer
+    from txl_tf.language_model import load
+    from txl_tf.scoring.metrics import format_score
+    from txl_tf.scoring.progress import Bar
+
+    lm = load(options.run, checkpoint=options.checkpoint, precision=options.precision)
+    check_transformer(lm.config, "an analysis of attention")
+    lm.evaluation = override_evaluation(lm.evaluation, options)
+    heads = sorted(set(parse_heads(options.heads or [], lm.config)))
+    if options.heads is None:
+        heads = [Head(*index) for index in np.ndindex(lm.config.n_layer, lm.config.n_head)]
+    source, ids = _read_split(options, lm) if options.split else _read_text(options, lm)
+    size = len(ids) * (len(heads) + 1) * (3 * options.keys + 1) * 4 // 3  # about, in base64
+    if size > _MAX_BYTES:
+        raise UserError(
+            f"the attention of {len(ids):,} tokens in {len(heads)} heads would take "
+            f"{size / 2**20:,.0f} MiB in the page, and at most {_MAX_BYTES / 2**20:.0f} MiB are "
+            "allowed: choose fewer --heads, --keys or --tokens"
+        )
+    tracer = TextTracer(
+        lm.model,
+        lm.evaluation,
+        heads,
+        n_alternatives=options.alternatives,
+        n_keys=options.keys,
+        mask_empty_memory=options.mask_empty_memory,
+    )
+    with Bar("reading", total=len(ids) - 1, unit="token", leave=False) as bar:
+        score, page = make_text_page(lm, options.run, tracer, ids, source, report=bar.update)
+    write_text(options.out, page)
+    print(f"{source}: {format_score(score)}")
+    print(f"Wrote {options.out}, {len(page.encode()) / 1e6:,.1f} MB")
 
 
-def _read_split(options: flags.FlagValues) -> tuple["Vocabulary", _Text]:
-    """Returns the stretch of a split, and the vocabulary of the split.
-
-    Raises:
-        UserError: If there is no such split, or it does not fit the run.
-    """
+def _read_split(options: flags.FlagValues, lm: "LanguageModel") -> tuple[str, np.ndarray]:
+    """Returns the name of a stretch of a split, and its ids, (n,) int32."""
     from txl_tf.runs.folder import read_run_config
     from txl_tf.scoring.checkpoints import check_data
 
     records = open_run_records(options.run, options.data_dir)
     check_data(records, read_run_config(options.run), model_dir=options.run, split=options.split)
-    tokens = records.split(options.split)
-    _check_start(options.start, len(tokens), f"split {options.split}")
-    start = options.start
+    tokens, start = records.split(options.split), options.start
+    _check_start(start, len(tokens), f"split {options.split}")
     stop = min(start + options.tokens, len(tokens))
-    source = f"{records.dataset}, split {options.split}"
-    text = _Text(
-        f"{source}, tokens {start:,} to {stop - 1:,} of {len(tokens):,}", tokens.read(start, stop)
-    )
-    return records.vocabulary, text
+    part = f"tokens {start:,} to {stop - 1:,} of {len(tokens):,}"
+    lm.vocabulary = records.vocabulary  # an import may know only ids
+    return f"{records.dataset}, split {options.split}, {part}", tokens.read(start, stop)
 
 
-def _read_text(options: flags.FlagValues, lm: "LanguageModel") -> tuple["Vocabulary", _Text]:
-    """Returns the stretch of a file, and the vocabulary of the run.
-
-    Raises:
-        UserError: If the file cannot be read or encoded.
-    """
+def _read_text(options: flags.FlagValues, lm: "LanguageModel") -> tuple[str, np.ndarray]:
+    """Returns the name of a stretch of a file, and its ids, (n,) int32."""
     from txl_tf.scoring.text_chunks import read_file
 
     if lm.vocabulary is None:
@@ -177,27 +139,22 @@ def _read_text(options: flags.FlagValues, lm: "LanguageModel") -> tuple["Vocabul
         raise UserError(f"a page shows one text. Received: {name}, {len(files)} texts")
     source = TextSource(files, lm.vocabulary.level, options.encoding_errors)
     stop = options.start + options.tokens
-    taken, n_taken, is_cut = [], 0, False
+    taken, n_taken = [np.zeros(0, np.int32)], 0
     for chunk in read_file(source, lm.vocabulary):
         taken.append(chunk.ids)
         n_taken += len(chunk.ids)
         if n_taken > stop:
-            is_cut = True
             break
     _check_start(options.start, n_taken, str(files[0]))
-    ids = np.concatenate([np.zeros(0, np.int32), *taken])[options.start : stop]
-    part = f", {len(ids):,} tokens"
-    if options.start or is_cut:
-        part = f", tokens {options.start:,} to {options.start + len(ids) - 1:,}"
-    return lm.vocabulary, _Text(f"{files[0]}{part}", ids)
+    ids = np.concatenate(taken)[options.start : stop]
+    part = f"{len(ids):,} tokens"
+    if options.start or n_taken > stop:
+        part = f"tokens {options.start:,} to {options.start + len(ids) - 1:,}"
+    return f"{files[0]}, {part}", ids
 
 
 def _check_start(start: int, n_tokens: int, name: str) -> None:
-    """Checks that a page would show at least two tokens, which it needs.
-
-    Raises:
-        UserError: If it would not.
-    """
+    """Raises a `UserError` if less than the two tokens that a page needs are left."""
     if start > n_tokens - 2:
         raise UserError(
             f"{name} has {n_tokens:,} tokens, and a page needs 2 of them from --start on. "

@@ -3,6 +3,7 @@
 python -m txl_tf.samples --run runs/wt103 --html samples.html
 """
 
+import functools
 import io
 import sys
 from collections.abc import Iterator
@@ -44,33 +45,29 @@ def main(argv: list[str] = sys.argv) -> int:
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
+    define = functools.partial(define_flag, options)
     define_run_flags(options)
     define_records_flag(options)
-    define_flag(options, "split", str, "test", "Split to draw the contexts from.")
-    context_help = "Number of tokens of each context."
-    define_flag(options, "context_len", int, 512, context_help, lower_bound=1)
-    length_help = "Number of tokens to generate, and of the text that really followed."
-    define_flag(options, "length", int, 500, length_help, lower_bound=1)
+    define("split", str, "test", "Split to draw the contexts from.")
+    define("context_len", int, 512, "Number of tokens of each context.", lower_bound=1)
+    text = "Number of tokens to generate, and of the text that really followed."
+    define("length", int, 500, text, lower_bound=1)
     define_candidate_flags(options, temperature=1.0)  # as in the paper
     define_seed_flags(options, samples=3)
     define_draft_flag(options)
     define_precision_flag(options)
-    html_help = "File for a page with the three texts of each sample beside each other."
-    define_flag(options, "html", str, None, html_help, is_path=True)
-    json_help = "File for the samples as a JSON object."
-    define_flag(options, "json", str, None, json_help, is_path=True)
+    text = "File for a page with the three texts of each sample beside each other."
+    define("html", str, None, text, is_path=True)
+    define("json", str, None, "File for the samples as a JSON object.", is_path=True)
     return options
 
 
 def show_samples(options: flags.FlagValues) -> None:
-    """Prints samples one by one, and adds each to the files that the flags name.
-
-    Raises:
-        flags.Error: If flags contradict each other.
-        UserError: If there is no run, it has no such split, or the split is too short.
-    """
-    _check_flags(options)
-
+    """Prints samples one by one, and adds each to the files that the flags name."""
+    check_seeds(options)
+    if options.html and options.html == options.json:
+        raise flags.Error(f"--html and --json must name two files. Received: {options.html}")
+    check_out_files(options, "html", "json")
     check_run(options.run)
     records = open_run_records(options.run, options.data_dir)
 
@@ -117,13 +114,6 @@ def draw_starts(n_tokens: int, options: flags.FlagValues) -> list[int]:
 
     All positions that leave room for the context and the text after it are equally likely. With
     more samples, the first positions stay the same.
-
-    Args:
-        n_tokens: The number of tokens of the split.
-        options: The flags.
-
-    Raises:
-        UserError: If the split is too short.
     """
     n_needed = options.context_len + options.length
     if n_tokens < n_needed:
@@ -142,26 +132,16 @@ def draw_samples(
     starts: list[int],
     options: flags.FlagValues,
 ) -> Iterator[Sample]:
-    """Yields a sample for each context.
+    """Yields a sample for each context of the split.
 
     The model reads the ids of the context, not its text: encoding a text again could give others.
     After Ctrl-C, the sample in progress is yielded with the tokens that have been drawn.
-
-    Args:
-        lm: The model.
-        tokens: The split.
-        vocabulary: The vocabulary of the split.
-        starts: The position at which each context begins.
-        options: The flags.
-
-    Raises:
-        KeyboardInterrupt: After the last sample, if the user has interrupted it.
     """
     from txl_tf.scoring.progress import Bar
 
     is_interrupted = False
-    for index, start in enumerate(starts):
-        seed, stop = options.seed + index, start + options.context_len
+    for seed, start in enumerate(starts, options.seed):
+        stop = start + options.context_len
         context = tokens.read(start, stop)
         drawn = context[:0]
         with Bar("generating", total=options.length, unit="token", leave=False) as bar:
@@ -193,16 +173,7 @@ def make_sample(
     generated: np.ndarray,
     reference: np.ndarray,
 ) -> Sample:
-    """Returns a sample with readable texts.
-
-    Args:
-        vocabulary: The vocabulary.
-        start: The position of the context.
-        seed: The seed of the generation.
-        context: (n,) int32, the ids of the context.
-        generated: (k,) int32, the generated ids.
-        reference: (k,) int32, the ids that really followed.
-    """
+    """Returns a sample with readable texts, given the ids of its three parts."""
     before, drawn, followed = (
         # A lone surrogate, which level char allows, cannot be written to a file.
         vocabulary.decode(ids).encode("utf-8", errors="replace").decode("utf-8")
@@ -221,19 +192,6 @@ def format_sample(job: Job, sample: Sample, number: int) -> str:
     """Returns a sample as text, its three parts one after the other."""
     parts = [f"--- {name}, {length}\n{text}" for name, length, text in job.list_texts(sample)]
     return "\n".join([f"\n=== Sample {number}: {job.locate(sample)}", *parts])
-
-
-def _check_flags(options: flags.FlagValues) -> None:
-    """Checks the flags that do not depend on the run.
-
-    Raises:
-        flags.Error: If the last seed is too large, or two files are the same.
-        UserError: If a file cannot be written.
-    """
-    check_seeds(options)
-    if options.html and options.html == options.json:
-        raise flags.Error(f"--html and --json must name two files. Received: {options.html}")
-    check_out_files(options, "html", "json")
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ from tables import slow_after
 
 import txl_tf
 from txl_tf import page
-from txl_tf.apps.pages.text_page import Choice
-from txl_tf.apps.pages.text_reading import TextReader
+from txl_tf.apps.pages.text_page import make_text_page
 from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary, write_records
 from txl_tf.experiments.shown_tokens import name_symbol, show_tokens
 from txl_tf.experiments.text_attention import Head
+from txl_tf.experiments.text_trace import TextTracer
 
 BYTES = Vocabulary("byte", tuple(map(str, range(256))))
 TEXT = "the cat sat on the mat\na cat\n" * 3
@@ -169,7 +169,7 @@ def test_keys_and_weights_are_the_strongest_of_the_attention(span, masks, tmp_pa
     weights, distances = found.read_weights("weights", *shape), found.read("distances", *shape)
     assert found.facts["heads"] == ["mean", "0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
     largest = -np.sort(-expected, axis=-1)[..., :n_keys]
-    np.testing.assert_allclose(weights, largest, atol=1 / 255)  # quantised
+    np.testing.assert_allclose(weights, largest, atol=1 / 255)  # quantized
     keys = np.arange(n)[:, None, None] - distances.astype(int)
     assert keys.min() >= 0
     own = np.take_along_axis(expected, keys, axis=-1)
@@ -205,7 +205,7 @@ def test_every_token_is_shown_in_the_color_of_its_surprisal(words, tmp_path):
 
 def test_bytes_show_characters_and_marks():
     text = "é\t\n".encode() + b"\xff\x00 " + "\U0001f600".encode()
-    shown = [token.text for token in show_tokens(BYTES, BYTES.encode(text))]
+    shown = [text for text, _ in show_tokens(BYTES, BYTES.encode(text))]
     assert shown == ["é", "·", "⇥\t", "↵\n", "\\xff", "\x00", " ", "\U0001f600", "·", "·", "·"]
     names = [name_symbol(BYTES, token) for token in (10, 32, 0xC3, 65)]
     assert names == ["\\n", "␣", "\\xc3", "A"]
@@ -213,18 +213,18 @@ def test_bytes_show_characters_and_marks():
 
 def test_characters_words_and_ids_are_shown():
     spaced = Vocabulary("char", ("_", "a", "\n", "\udc80"), space="_")
-    assert [token.text for token in show_tokens(spaced, np.arange(4))] == [" ", "a", "↵\n", "?"]
+    assert [text for text, _ in show_tokens(spaced, np.arange(4))] == [" ", "a", "↵\n", "?"]
     assert [name_symbol(spaced, token) for token in range(3)] == ["␣", "a", "\\n"]
     marked = Vocabulary("word", ("<S>", "a", "b"), line_start="<S>")
     shown = show_tokens(marked, np.array([0, 1, 2, 0, 1]))
-    assert "".join(token.text + token.after for token in shown) == "<S> a b\n<S> a "
-    assert [token.text for token in show_tokens(None, np.array([7, 11]))] == ["7", "11"]
+    assert "".join(text + after for text, after in shown) == "<S> a b\n<S> a "
+    assert [text for text, _ in show_tokens(None, np.array([7, 11]))] == ["7", "11"]
 
 
 def test_subwords_show_their_spaces_and_bytes():
     vocabulary = Vocabulary.learn("subword", ["a cat sat on a mat\n" * 9], max_symbols=275)
     ids = vocabulary.encode("a cat é\n")
-    shown = [token.text for token in show_tokens(vocabulary, ids)]
+    shown = [text for text, _ in show_tokens(vocabulary, ids)]
     assert "".join(shown) == "a cat é·↵\n"
     names = [name_symbol(vocabulary, token) for token in ids.tolist()]
     assert "".join(names) == r"a␣cat␣\xc3\xa9\n"
@@ -365,9 +365,9 @@ def test_mouse_and_keys_choose_tokens_and_heads(of_bytes, tmp_path):
 @needs_chromium
 def test_a_page_without_an_address_opens_with_its_choice(of_bytes, tmp_path):
     lm = txl_tf.load(of_bytes)
-    ids, choice = BYTES.encode("the cat"), Choice(5, Head(1, 2))
-    reader = TextReader(lm, [Head(1, 2)], run="run", vocabulary=BYTES, is_framed=True)
-    page = reader.read(ids, "text", choice=choice).page
+    ids, choice = BYTES.encode("the cat"), (5, Head(1, 2))
+    tracer = TextTracer(lm.model, lm.evaluation, [Head(1, 2)])
+    _, page = make_text_page(lm, "run", tracer, ids, "text", choice=choice, is_framed=True)
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     dom = open_in_browser(tmp_path / "page.html", "")
     assert "<h2>Token 5</h2>" in dom
@@ -379,6 +379,7 @@ def test_a_page_without_an_address_opens_with_its_choice(of_bytes, tmp_path):
 def test_a_page_has_the_softmax_temperature_of_the_run():
     lm = make_model(len(WORDS), vocabulary=WORDS, temperature=1.7)
     ids = WORDS.encode("the cat sat on the mat\na cat")
-    found = TextReader(lm, [Head(1, 2)], run="run", vocabulary=WORDS).read(ids, "text").score
+    tracer = TextTracer(lm.model, lm.evaluation, [Head(1, 2)])
+    found, page = make_text_page(lm, "run", tracer, ids, "text")
     assert found.total_nats == pytest.approx(lm.score([ids])[0].total_nats, rel=1e-5)
-    assert "temperature 1.7" in TextReader(lm, [], run="run", vocabulary=WORDS).read(ids, "t").page
+    assert "temperature 1.7" in page

@@ -13,7 +13,7 @@ from txl_tf.experiments.attention_average import (
     average_attention,
     cut_attention_lanes,
 )
-from txl_tf.experiments.attention_terms import TERMS
+from txl_tf.experiments.attention_reader import TERMS
 
 TGT_LEN = 5
 TEXT = Text(np.random.default_rng(5).integers(0, 13, 48))

@@ -12,10 +12,13 @@ from tables import slow_after
 
 from txl_tf.data import Vocabulary
 from txl_tf.experiments.attention_average import AttentionAverages
-from txl_tf.experiments.attention_plots import choose_labels, draw_stretch, mark_top
-from txl_tf.experiments.attention_report import AttentionReport
-from txl_tf.experiments.attention_stretch import Stretch
-from txl_tf.experiments.attention_terms import TERMS
+from txl_tf.experiments.attention_reader import TERMS
+from txl_tf.experiments.attention_report import (
+    AttentionReport,
+    choose_labels,
+    draw_stretch,
+    mark_top,
+)
 from txl_tf.experiments.text_attention import Head, HeadAttention
 
 SETTINGS = {"run": "runs/x", "dataset": "words", "split": "valid"}
@@ -29,9 +32,10 @@ def make_report(*, n_layer=2, n_head=3, n_keys=9, vocabulary=WORDS):
     averages = AttentionAverages(77, 4, weights[0], dict(zip(TERMS, weights[1:], strict=True)))
     visible = np.tri(5, n_keys, n_keys - 5, dtype=bool)
     scores = rng.normal(size=(4, 2, 5, n_keys)).astype("float32") * visible
-    attention = HeadAttention(2, visible, rng.uniform(size=(2, 5, n_keys)) * visible, scores)
+    weights = rng.uniform(size=(2, 5, n_keys)) * visible
     ids = rng.integers(0, len(WORDS), n_keys + 1)
-    stretch = Stretch(21, 20 - n_keys + 5, ids, [Head(1, 2), Head(0, 0)], attention)
+    heads = [Head(1, 2), Head(0, 0)]
+    stretch = HeadAttention(heads, 20 - n_keys + 5, ids, visible, weights, scores)
     return AttentionReport(SETTINGS, averages, stretch, vocabulary)
 
 
@@ -57,15 +61,9 @@ def test_figures_are_png_files(tmp_path, fields):
 def draw_axes(symbols, are_characters):
     """Returns the axes of a rendered figure of 41 targets."""
     visible = np.tri(41, len(symbols) - 1, len(symbols) - 42, dtype=bool)
-    attention = HeadAttention(0, visible, visible[None] / 7, visible[None])
-    figure = draw_stretch(
-        attention,
-        [Head(0, 0)],
-        symbols,
-        are_characters=are_characters,
-        max_distance=len(symbols),
-        title="",
-    )
+    ids = np.arange(len(symbols))
+    stretch = HeadAttention([Head(0, 0)], 0, ids, visible, visible[None] / 7, visible[None])
+    figure = draw_stretch(stretch, symbols, len(symbols), "", are_characters=are_characters)
     FigureCanvasAgg(figure).draw()
     return figure.axes[0]
 
@@ -118,7 +116,7 @@ def test_the_numbers_are_written(tmp_path):
     arrays = np.load(tmp_path / "attention.npz")
     np.testing.assert_array_equal(arrays["weights"], averages.weights)
     np.testing.assert_array_equal(arrays["term_d"], averages.terms["d"])
-    np.testing.assert_array_equal(arrays["stretch_b"], report.stretch.attention.terms[1])
+    np.testing.assert_array_equal(arrays["stretch_b"], report.stretch.terms[1])
     assert arrays["stretch_heads"].tolist() == [[1, 2], [0, 0]]
 
 

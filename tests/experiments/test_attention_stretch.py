@@ -9,8 +9,7 @@ from tables import slow_after
 
 from txl_tf.config import EvalConfig
 from txl_tf.errors import UserError
-from txl_tf.experiments.attention_stretch import parse_heads, place_stretch, read_stretch
-from txl_tf.experiments.text_attention import Head
+from txl_tf.experiments.text_attention import Head, parse_heads, place_stretch, read_stretch
 
 TGT_LEN = 5
 TEXT = Text(np.random.default_rng(5).integers(0, 13, 90), [9, 66, 71])
@@ -36,14 +35,14 @@ def test_a_stretch_is_a_part_of_the_text(span, start, resets):
     rows = slice(start - 1, start + 18)  # the tokens before the targets
     columns = slice(span.mem_len + stretch.first_key, span.mem_len + start + 18)
     visible = (trace.mask & trace.is_token)[rows]
-    np.testing.assert_array_equal(stretch.attention.visible, visible[:, columns])
+    np.testing.assert_array_equal(stretch.visible, visible[:, columns])
     assert not visible[:, : columns.start].any()
     np.testing.assert_array_equal(stretch.ids, TEXT.ids[stretch.first_key : start + 19])
     for index, (layer, head) in enumerate(HEADS):
         expected = (trace.weights[layer, head, rows] * visible)[:, columns]
-        np.testing.assert_allclose(stretch.attention.weights[index], expected, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(stretch.weights[index], expected, rtol=0, atol=1e-5)
         expected = (trace.terms[:, layer, head, rows] * visible)[..., columns]
-        found = stretch.attention.terms[:, index]
+        found = stretch.terms[:, index]
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 

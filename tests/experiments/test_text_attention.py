@@ -11,7 +11,7 @@ from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.experiments import text_attention
-from txl_tf.experiments.attention_terms import TERMS
+from txl_tf.experiments.attention_reader import TERMS
 
 TGT_LEN = 5
 IDS = np.random.default_rng(3).integers(0, 23, 23, dtype="int32")  # not a whole number of segments

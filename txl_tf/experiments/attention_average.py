@@ -6,12 +6,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel, CachedState
-from txl_tf.compilation import compile_function, explain_full_memory
+from txl_tf.cached_model import CachedModel
+from txl_tf.compilation import explain_full_memory
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes.training_lanes import Tokens
-from txl_tf.experiments.attention_terms import TERMS, LayerAttention, read_attention
+from txl_tf.experiments.attention_reader import TERMS, AttentionReader, LayerAttention
+from txl_tf.experiments.text_attention import Head
 from txl_tf.layers import left_shift
 from txl_tf.layers.relative_attention import MASKED_SCORE
 from txl_tf.model import TransformerXL
@@ -19,26 +20,20 @@ from txl_tf.scoring.evaluator import choose_warm_len
 
 # The scores of a layer that are held at a time, if a segment of one lane has no more.
 _MAX_SCORES = 2**24
-_ADVICE = "to average the attention: try fewer lanes, or a smaller tgt_len or mem_len"
 
 
 class AttentionAverages(NamedTuple):
     """The mean attention of each head by distance: column d is the token d before the last one.
 
-    The last token that was read, from which the target is predicted, has distance 0.
-
-    Args:
-        n_targets: The number of targets.
-        tgt_len: The segment length T.
-        weights: (L, N, distances) float64, the mean attention weights (figure 5).
-        terms: The same for each term of the scores alone, through a softmax of its own, by its
-            letter in the paper: "a", "b", "c" and "d" (figure 7).
+    The last token that was read, from which the target is predicted, has distance 0. `weights`
+    (figure 5) are the mean attention weights; `terms` (figure 7) are the same for each term of the
+    scores alone, through a softmax of its own, by its letter in the paper.
     """
 
     n_targets: int
-    tgt_len: int
-    weights: np.ndarray
-    terms: dict[str, np.ndarray]
+    tgt_len: int  # the segment length T
+    weights: np.ndarray  # (L, N, distances) float64
+    terms: dict[str, np.ndarray]  # (L, N, distances) float64 each
 
     @property
     def empty(self) -> np.ndarray:
@@ -58,29 +53,22 @@ class AttentionAverages(NamedTuple):
         return far / self.weights.sum(axis=-1)
 
     def find_distance(self, share: float) -> np.ndarray:
-        """Returns the smallest distances (L, N) up to which tokens receive a share of the weight.
-
-        Args:
-            share: The share, above 0 and below 1.
-        """
+        """Returns the smallest distances (L, N) that hold a share of the weight."""
         sums = np.cumsum(self.weights, axis=-1)
         return np.argmax(sums >= share * sums[..., -1:], axis=-1)
+
+    def find_widest_heads(self, count: int = 3) -> list[Head]:
+        """Returns the heads with the largest mean distances, the widest first (figure 6)."""
+        distances = self.mean_distance
+        order = np.argsort(-distances, axis=None, kind="stable")[:count]
+        places = zip(*np.unravel_index(order, distances.shape), strict=True)
+        return [Head(int(layer), int(head)) for layer, head in places]
 
 
 def cut_attention_lanes(
     config: ModelConfig, evaluation: EvalConfig, split: Tokens, *, n_targets: int
 ) -> EvaluationLanes:
-    """Cuts a split into few enough lanes for the scores of a segment to fit in memory.
-
-    Args:
-        config: The config of the model.
-        evaluation: Segment, span, and the largest number of lanes.
-        split: The tokens of the split.
-        n_targets: The number of targets that will be read, which needs no more lanes than segments.
-
-    Raises:
-        UserError: If the split has fewer than 2 tokens.
-    """
+    """Cuts a split into few enough lanes for the scores of a segment to fit in memory."""
     tgt_len, span = evaluation.tgt_len, evaluation.span
     n_scores = config.n_head * tgt_len * (span.mem_len + tgt_len)
     n_segments = -(-min(n_targets, len(split) - 1) // tgt_len)
@@ -89,7 +77,12 @@ def cut_attention_lanes(
     return EvaluationLanes(split, n_lanes=n_lanes, tgt_len=tgt_len, warm_len=warm_len)
 
 
-@explain_full_memory(_ADVICE)
+def count_segments(lanes: EvaluationLanes, n_targets: int) -> int:
+    """Returns the number of segments to read, which includes those that warm the lanes."""
+    return min(lanes.n_warm + -(-n_targets // (lanes.n_lanes * lanes.tgt_len)), len(lanes))
+
+
+@explain_full_memory("to average the attention: try fewer lanes, or a smaller tgt_len or mem_len")
 def average_attention(
     model: TransformerXL,
     evaluation: EvalConfig,
@@ -97,77 +90,37 @@ def average_attention(
     *,
     n_targets: int,
     jit: str = "none",
-    report: Callable[[int, int], object] = lambda done, total: None,
+    report: Callable[[int], object] = lambda n_segments: None,
 ) -> AttentionAverages:
     """Averages the attention over the targets of a split, by distance.
 
-    Only the sums are kept, in float64, so the memory does not depend on the number of targets.
-
-    Args:
-        model: The model.
-        evaluation: Segment and span.
-        lanes: The lanes of the split, from `cut_attention_lanes`.
-        n_targets: The number of targets, rounded up to whole segments of all lanes; at most all of
-            the split count.
-        jit: How much of a step XLA compiles; one of `JIT_MODES`.
-        report: Called after each segment with the number of segments done and their total.
-
-    Raises:
-        UserError: If the device's memory is full.
+    Only the sums are kept, in float64, so the memory does not depend on the number of targets. This
+    number is rounded up to whole segments of all lanes, which are those of `cut_attention_lanes`.
+    `report` is called with 1 after each segment.
     """
-    cached = CachedModel(model, evaluation.span, evaluation.tgt_len)
-    resets = evaluation.reset_at_documents
-
-    def get_starts(segment: Segment) -> tf.Tensor | None:
-        return segment.document_starts if resets else None
-
-    def warm(segment: Segment, state: CachedState) -> CachedState:
-        return cached.read(segment.ids, state, document_starts=get_starts(segment))[1]
-
-    def add(segment: Segment, state: CachedState) -> tuple[tf.Tensor, CachedState]:
-        def sum_up(layer: int, attention: LayerAttention) -> tf.Tensor:
-            return sum_by_distance(attention, segment.mask)
-
-        sums, _, state = read_attention(cached, segment.ids, state, sum_up, get_starts(segment))
-        return tf.stack(sums), state  # (L, 1 + 4, N, S)
-
-    warm_step, add_step = (compile_function(step, jit, model.compute_dtype) for step in (warm, add))
-    n_segments = -(-n_targets // (lanes.n_lanes * lanes.tgt_len))
-    n_steps = min(lanes.n_warm + n_segments, len(lanes))
-    state, n_read = cached.initial_state(lanes.n_lanes), 0
-    config, span = model.config, evaluation.span
-    n_keys = span.mem_len + evaluation.tgt_len
-    total = np.zeros((config.n_layer, 1 + len(TERMS), config.n_head, n_keys))
-    for index, segment in zip(range(n_steps), lanes, strict=False):
-        if index and segment.begins.any():
-            state = state.reset(tf.constant(segment.begins))
-        tensors = Segment(*map(tf.constant, segment))
-        if index < lanes.n_warm:
-            state = warm_step(tensors, state)
-        else:
-            sums, state = add_step(tensors, state)
-            total += sums.numpy()
+    span, tgt_len, resets = evaluation.span, evaluation.tgt_len, evaluation.reset_at_documents
+    cached = CachedModel(model, span, tgt_len)
+    reader = AttentionReader(cached, sum_by_distance, resets=resets, jit=jit)
+    segments = lanes.read(0, count_segments(lanes, n_targets))
+    n_read, n_keys = 0, span.mem_len + tgt_len
+    total = np.zeros((model.config.n_layer, 1 + len(TERMS), model.config.n_head, n_keys))
+    for segment, sums in reader.read(segments, n_warm=lanes.n_warm):
+        if sums is not None:
+            total += np.stack(sums)
             n_read += int(segment.mask.sum())
-        report(index + 1, n_steps)
+        report(1)
     n_distances = span.mem_len + 1 - span.counts_self if span.same_length else n_keys
     weights, *terms = np.moveaxis(total / n_read, 1, 0)[..., :n_distances]
-    return AttentionAverages(
-        n_read, evaluation.tgt_len, weights, dict(zip(TERMS, terms, strict=True))
-    )
+    return AttentionAverages(n_read, tgt_len, weights, dict(zip(TERMS, terms, strict=True)))
 
 
-def sum_by_distance(attention: LayerAttention, counts: tf.Tensor) -> tf.Tensor:
-    """Returns the attention of a segment by distance, summed over its targets.
+def sum_by_distance(_: int, attention: LayerAttention, segment: Segment) -> tf.Tensor:
+    """Returns the sums over the targets of a segment by distance, (1 + 4, N, S) float32.
 
-    Args:
-        attention: The attention of a layer.
-        counts: (B, T) bool, true where the target of a query counts.
-
-    Returns:
-        (1 + 4, N, S) float32, for the weights and for each term alone, through a softmax of its
-        own. Keys that are no token are left out.
+    They are of the weights, and of each term alone, through a softmax of its own. Keys that are no
+    token are left out.
     """
-    is_counted = tf.logical_and(counts[:, None, :, None], attention.is_token)  # (B, 1, T, S)
+    is_counted = tf.logical_and(segment.mask[:, None, :, None], attention.is_token)  # (B, 1, T, S)
     alone = [
         tf.nn.softmax(tf.where(attention.mask, term, MASKED_SCORE)) for term in attention.terms
     ]

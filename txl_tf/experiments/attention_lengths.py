@@ -8,11 +8,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.training_lanes import Tokens
-from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.experiments.stored_tokens import store_tokens
 from txl_tf.model import SegmentModel
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score
@@ -40,25 +38,6 @@ class AttentionLengths(NamedTuple):
         return self.lengths[perplexities.index(min(perplexities))]
 
 
-class _FirstTokens:
-    """The first tokens of a split, so that windows of all lengths have the same targets."""
-
-    def __init__(self, split: Tokens, n_tokens: int):
-        self._split = split
-        self._n_tokens = min(n_tokens, len(split))
-
-    def __len__(self) -> int:
-        return self._n_tokens
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        return self._split.read(start, stop)
-
-    @property
-    def document_starts(self) -> np.ndarray:
-        starts = self._split.document_starts
-        return starts[starts < self._n_tokens]
-
-
 def choose_lengths(initial: int, evaluated: int, limit: int | None = None) -> list[int]:
     """Returns lengths around that of training, with that of the run's evaluation.
 
@@ -84,9 +63,7 @@ def measure_attention_lengths(
     initial: int,
     max_tokens: int,
     has_windows: bool = False,
-    vocabulary: Vocabulary | None = None,
-    jit: str = "auto",
-    report: Callable[[], object] | None = None,
+    report: Callable[[], object] = lambda: None,
 ) -> AttentionLengths:
     """Evaluates a model with memories, or in windows, of several lengths, on the same tokens.
 
@@ -100,8 +77,6 @@ def measure_attention_lengths(
         max_tokens: The number of tokens to score, at most, rounded up to whole segments of all
             lanes.
         has_windows: Whether the lengths are those of sliding windows.
-        vocabulary: The vocabulary, which determines the unit of the scores.
-        jit: How much of the model XLA compiles; one of `JIT_MODES`.
         report: Called after each length.
     """
     lengths = sorted({*lengths, initial})
@@ -110,11 +85,10 @@ def measure_attention_lengths(
         of_length = dataclasses.replace(config, mem_len=length)
         if has_windows:
             of_length = dataclasses.replace(config, tgt_len=length, mem_len=0, same_length=False)
-        evaluator = Evaluator(model, of_length, vocabulary=vocabulary, jit=jit)
+        evaluator = Evaluator(model, of_length, jit="auto")
         score = _score_windows if has_windows else score_segments
         scores.append(score(evaluator, split, max_tokens))
-        if report:
-            report()
+        report()
     return AttentionLengths(lengths, scores, initial)
 
 
@@ -127,6 +101,6 @@ def score_segments(evaluator: Evaluator, split: Tokens, max_tokens: int) -> Scor
 
 def _score_windows(evaluator: Evaluator, split: Tokens, max_tokens: int) -> Score:
     """Returns the score of the first tokens in windows, of which the last half counts."""
-    first = _FirstTokens(split, max_tokens + 1)
+    first = store_tokens(split, 0, max_tokens + 1)  # so windows of all lengths have equal targets
     stride = max(1, evaluator.config.tgt_len // 2)
     return evaluator.score_lanes(evaluator.cut_lanes(first, stride=stride))

@@ -184,20 +184,11 @@ def compute_losses(
             if report:
                 report(n_targets * context_len)
 
-        losses = _load_losses(store, context_len, len(positions))
-        if losses is None:
+        losses = (store.load(str(context_len)) or {}).get("losses")
+        if losses is None or losses.shape != positions.shape:
             losses = reader.read(split, positions, context_len, report=count)
             store.save(str(context_len), {"losses": losses})
         else:
             count(len(positions))
         rows.append(losses)
     return np.stack(rows)
-
-
-def _load_losses(store: ArrayStore, context_len: int, n_positions: int) -> np.ndarray | None:
-    """Returns the losses that are kept for a length, (n,) float32; `None` without any."""
-    arrays = store.load(str(context_len))
-    losses = None if arrays is None else arrays.get("losses")
-    if losses is None or losses.dtype != np.float32 or losses.shape != (n_positions,):
-        return None
-    return losses

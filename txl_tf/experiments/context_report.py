@@ -1,139 +1,90 @@
 """The report of how far models look: tables, `context.json` and figures."""
 
-import functools
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from txl_tf.errors import explain_errors
 from txl_tf.experiments.attention_lengths import AttentionLengths
-from txl_tf.experiments.context_plots import (
-    draw_attention_lengths,
-    draw_context_curves,
-    draw_gains,
-)
-from txl_tf.experiments.effective_length import (
-    ContextCurve,
-    compare_models,
-    find_effective_length,
-    summarize_losses,
-)
+from txl_tf.experiments.effective_length import ContextCurve, Length, Relative
+from txl_tf.experiments.report import format_row, make_figure, write_report
 
-_PERPLEXITY = "perplexity"
+_LINE: dict[str, Any] = {"marker": "o", "markersize": 3}
 
 
-class ContextReport:
-    """What was found about a group of models.
+class ContextReport(NamedTuple):
+    """The context lengths of a group of models, by their names."""
 
-    Args:
-        settings: What the results depend on, for `context.json`.
-        losses: (C, n) the losses of each model in nats, by its name.
-        lengths: The C context lengths.
-        measure: The unit of the results: "perplexity", or bits per token by whatever name.
-        shares: The shares r of the targets that count for the RECL.
-        threshold: The least relative gain of the RECL.
-        ecl_threshold: The least relative gain of the ECL.
-    """
-
-    def __init__(
-        self,
-        settings: Mapping[str, Any],
-        losses: Mapping[str, np.ndarray],
-        lengths: Sequence[int],
-        *,
-        measure: str,
-        shares: Sequence[float],
-        threshold: float,
-        ecl_threshold: float,
-    ):
-        self._settings = settings
-        self._lengths = list(lengths)
-        self._measure = measure
-        self._curves: dict[str, ContextCurve] = {
-            name: summarize_losses(values, as_perplexity=measure == _PERPLEXITY)
-            for name, values in losses.items()
-        }
-        self._effective = {
-            name: find_effective_length(values, lengths, ecl_threshold)
-            for name, values in losses.items()
-        }
-        self._relative = [
-            compare_models(list(losses.values()), lengths, share, threshold) for share in shares
-        ]
-        self._attention: dict[str, AttentionLengths] = {}
+    settings: Mapping[str, Any]  # that the results depend on, for `context.json`
+    measure: str  # "perplexity", or the name of bits per token
+    lengths: list[int]
+    curves: Mapping[str, ContextCurve]
+    effective: Mapping[str, Length]
+    relative: Sequence[Relative]  # for each share
+    attention: dict[str, tuple[AttentionLengths, list[float]]]  # with their losses
 
     def add_attention_lengths(self, name: str, found: AttentionLengths) -> None:
         """Adds the scores of a model by attention length."""
-        self._attention[name] = found
+        unit = "perplexity" if self.measure == "perplexity" else "bits_per_token"
+        self.attention[name] = found, [getattr(score, unit) for score in found.scores]
 
     def format_contexts(self) -> Iterator[str]:
         """Yields the rows of the table of contexts."""
-        yield self._format_row("c", list(self._curves))
-        for index, length in enumerate(self._lengths):
+        yield self._format_row("c", list(self.curves))
+        for index, length in enumerate(self.lengths):
             cells = [
                 f"{curve.means[index]:,.4f}"
                 f" {curve.excess[index]:+.4f} ± {curve.excess_errors[index]:.4f}"
-                for curve in self._curves.values()
+                for curve in self.curves.values()
             ]
             yield self._format_row(f"{length:,}", cells)
-        errors = [f"± {curve.errors[-1]:.4f}" for curve in self._curves.values()]
+        errors = [f"± {curve.errors[-1]:.4f}" for curve in self.curves.values()]
         yield self._format_row("standard error", errors)
-        yield self._format_row("ECL", list(map(str, self._effective.values())))
-        for relative in self._relative:
+        yield self._format_row("ECL", list(map(str, self.effective.values())))
+        for relative in self.relative:
             label = f"RECL, r = {relative.share:g}"
             yield self._format_row(label, list(map(str, relative.lengths)))
 
     def format_attention_lengths(self) -> Iterator[str]:
         """Yields the rows of the table of attention lengths."""
         yield self._format_row("", ["init", "best", "Attn Len"])
-        for name, found in self._attention.items():
-            values = dict(zip(found.lengths, self._list_values(found), strict=True))
+        for name, (found, losses) in self.attention.items():
+            values = dict(zip(found.lengths, losses, strict=True))
             initial = f"{values[found.initial]:,.4f} at {found.initial:,}"
             cells = [initial, f"{values[found.best]:,.4f}", f"{found.best:,}"]
             yield self._format_row(name, cells)
 
     def _format_row(self, label: str, cells: Sequence[str]) -> str:
-        longest = max(map(len, self._curves))
-        width = max(30, longest + 2)
-        return f"{label:<{max(16, longest + 2)}}" + "".join(f"{cell:>{width}}" for cell in cells)
+        longest = max(map(len, self.curves))
+        return format_row(label, cells, label_width=max(16, longest + 2), width=max(28, longest))
 
     def write(self, out: str) -> None:
-        """Writes the figures and `context.json` to a folder.
-
-        Raises:
-            UserError: If they cannot be written.
-        """
-        path = functools.partial(os.path.join, out)
-        with explain_errors(f"the results cannot be written to `{out}`", OSError):
-            with open(path("context.json"), "w", encoding="utf-8") as file:
-                file.write(json.dumps(self._make_record(), indent=1) + "\n")
-            draw_context_curves(path("context.png"), self._lengths, self._curves, self._measure)
-            draw_gains(path("gains.png"), self._lengths, list(self._curves), self._relative[0])
-            if self._attention:
-                curves = {
-                    name: (found, self._list_values(found))
-                    for name, found in self._attention.items()
-                }
-                draw_attention_lengths(path("attention_lengths.png"), curves, self._measure)
+        """Writes the figures and `context.json` to a folder."""
+        figures = {
+            "context.png": draw_context_curves(self.lengths, self.curves, self.measure),
+            "gains.png": draw_gains(self.lengths, list(self.curves), self.relative[0]),
+        }
+        if self.attention:
+            figure = draw_attention_lengths(self.attention, self.measure)
+            figures["attention_lengths.png"] = figure
+        write_report(out, "context.json", self._make_record(), figures)
 
     def _make_record(self) -> dict[str, Any]:
         """Returns the content of `context.json`."""
         return {
-            **self._settings,
-            "measure": self._measure,
-            "contexts": self._lengths,
+            **self.settings,
+            "measure": self.measure,
+            "contexts": self.lengths,
             "losses": {
                 name: {
                     "mean": curve.means.tolist(),
                     "standard_error": curve.errors.tolist(),
                     "standard_error_of_difference_to_last": curve.excess_errors.tolist(),
                 }
-                for name, curve in self._curves.items()
+                for name, curve in self.curves.items()
             },
-            "ecl": {name: length._asdict() for name, length in self._effective.items()},
+            "ecl": {name: length._asdict() for name, length in self.effective.items()},
             "recl": [
                 {
                     "share": relative.share,
@@ -141,30 +92,84 @@ class ContextReport:
                     "runs": {
                         name: {**length._asdict(), "losses": _list_known(means)}
                         for name, length, means in zip(
-                            self._curves, relative.lengths, relative.losses, strict=True
+                            self.curves, relative.lengths, relative.losses, strict=True
                         )
                     },
                 }
-                for relative in self._relative
+                for relative in self.relative
             ],
             "attention_lengths": {
                 name: {
                     "lengths": found.lengths,
-                    "losses": self._list_values(found),
+                    "losses": losses,
                     "initial": found.initial,
                     "best": found.best,
                     "tokens": found.scores[0].tokens,
                 }
-                for name, found in self._attention.items()
+                for name, (found, losses) in self.attention.items()
             },
         }
-
-    def _list_values(self, found: AttentionLengths) -> list[float]:
-        if self._measure == _PERPLEXITY:
-            return [score.perplexity for score in found.scores]
-        return [score.bits_per_token for score in found.scores]
 
 
 def _list_known(means: np.ndarray) -> list[list[float | None]]:
     """Returns a matrix as lists, with `None` for NaN."""
     return [[None if np.isnan(value) else float(value) for value in row] for row in means]
+
+
+def draw_context_curves(
+    lengths: Sequence[int], curves: Mapping[str, ContextCurve], measure: str
+) -> Figure:
+    """Draws the mean loss of each model by context length."""
+    label = "context length (tokens); band: two standard errors of the difference"
+    figure = _make_axes(label, measure)
+    axes = figure.gca()
+    for name, curve in curves.items():
+        (line,) = axes.plot(lengths, curve.means, label=name, **_LINE)
+        low, high = (curve.means + sign * 2 * curve.excess_errors for sign in (-1, 1))
+        axes.fill_between(lengths, low, high, alpha=0.15, color=line.get_color())
+    axes.legend()
+    return figure
+
+
+def draw_attention_lengths(
+    found: Mapping[str, tuple[AttentionLengths, Sequence[float]]], measure: str
+) -> Figure:
+    """Draws the loss of each model by the attention length at test time."""
+    label = "length of memory or window at test time (tokens); star: in training"
+    figure = _make_axes(label, measure)
+    axes = figure.gca()
+    for name, ((lengths, _, initial), losses) in found.items():
+        (line,) = axes.plot(lengths, losses, label=name, **_LINE)
+        height = losses[lengths.index(initial)]
+        axes.plot([initial], [height], "*", markersize=13, color=line.get_color())
+    axes.legend()
+    return figure
+
+
+def draw_gains(lengths: Sequence[int], names: Sequence[str], relative: Relative) -> Figure:
+    """Draws the gain of a longer context, exp f(c, c) - exp f(c, c'), a panel for each model."""
+    figure = make_figure(1 + 4 * len(names), 4.2)
+    panels = figure.subplots(1, len(names), squeeze=False)[0]
+    step = max(1, len(lengths) // 8)
+    places, labels = range(0, len(lengths), step), [f"{length:,}" for length in lengths[::step]]
+    gains = relative.gains
+    largest = max(np.nanmax(gains), 1e-9)
+    for axes, name, gain, length in zip(panels, names, gains, relative.lengths, strict=True):
+        image = axes.imshow(gain, origin="lower", vmin=0, vmax=largest)
+        axes.set_title(f"{name}: RECL {length}", fontsize="medium")
+        axes.set_xticks(places, labels, rotation=90)
+        axes.set_yticks(places, labels)
+        axes.set_xlabel("longer context c' (tokens)")
+    panels[0].set_ylabel("context c (tokens)")
+    figure.colorbar(image, ax=panels, label=f"gain in perplexity, r = {relative.share:g}")
+    return figure
+
+
+def _make_axes(x_label: str, y_label: str) -> Figure:
+    """Returns a figure with labeled axes and a grid."""
+    figure = make_figure(7, 4.5)
+    axes = figure.add_subplot()
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.grid(alpha=0.3)
+    return figure

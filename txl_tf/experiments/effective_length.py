@@ -46,7 +46,7 @@ class ContextCurve(NamedTuple):
 
     @property
     def excess(self) -> np.ndarray:
-        """(C,) what is lost against the longest context."""
+        """(C,) the excess loss relative to the longest context."""
         return self.means - self.means[-1]
 
 

@@ -1,7 +1,6 @@
 """The tokens of a text as people read them on a page."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,51 +13,32 @@ _UNSHOWN |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 CONTINUED = "\u00b7"  # stands for a token that only continues a character
 
 
-class ShownToken(NamedTuple):
-    """A token in a text.
+def show_tokens(vocabulary: Vocabulary | None, ids: np.ndarray) -> list[tuple[str, str]]:
+    r"""Returns the tokens of a text, (n,) int32, as they are shown in it, and the space after them.
 
-    Args:
-        text: The text of the token, in which line breaks and tabs are marked; `CONTINUED` for a
-            token that only continues a character of several bytes.
-        after: The white space after the token that is not part of it.
-    """
-
-    text: str
-    after: str = ""
-
-
-def show_tokens(vocabulary: Vocabulary | None, ids: np.ndarray) -> list[ShownToken]:
-    r"""Returns the tokens of a text as they are shown in it.
-
-    A character of several tokens, such as the bytes of its UTF-8, is shown at the first of them. A
-    byte that is not UTF-8 is shown as an escape, such as "\xc8".
-
-    Args:
-        vocabulary: The vocabulary; `None` if only ids are known, which are then shown.
-        ids: (n,) int32, the tokens.
+    The space is white space that is not part of the token. Line breaks and tabs are marked. A
+    character of several tokens, such as the bytes of its UTF-8, is shown at the first of them. A
+    byte that is not UTF-8 is shown as an escape, such as "\xc8". Without a vocabulary, the ids are
+    shown.
     """
     if vocabulary is None:
-        return [ShownToken(str(token), " ") for token in ids.tolist()]
-    if vocabulary.level == "word":
-        return _show_words(vocabulary, ids)
-    if vocabulary.level == "char":
-        symbols = (vocabulary.symbols[token] for token in ids.tolist())
-        return [ShownToken(_mark(" " if s == vocabulary.space else s)) for s in symbols]
+        return [(str(token), " ") for token in ids.tolist()]
+    if vocabulary.level in ("word", "char"):
+        symbols = [vocabulary.symbols[token] for token in ids.tolist()]
+        if vocabulary.level == "char":
+            return [(_mark(" " if s == vocabulary.space else s), "") for s in symbols]
+        following = zip(symbols, [*symbols[1:], ""], strict=True)
+        return [_show_word(vocabulary, *pair) for pair in following]
     pieces = [vocabulary.decode_bytes([token]) for token in ids.tolist()]
     owner = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
     texts = [""] * len(pieces)
     for offset, character in _split_characters(b"".join(pieces)):
         texts[owner[offset]] += character
-    return [ShownToken(_mark(text) or CONTINUED) for text in texts]
+    return [(_mark(text) or CONTINUED, "") for text in texts]
 
 
 def name_symbol(vocabulary: Vocabulary | None, token: int) -> str:
-    """Returns a symbol on one line, with visible spaces, for lists.
-
-    Args:
-        vocabulary: The vocabulary; `None` if only ids are known.
-        token: The id of the symbol.
-    """
+    """Returns a symbol on one line, with visible spaces; its id without a vocabulary."""
     if vocabulary is None:
         return str(token)
     symbol = show_symbol(vocabulary, token)
@@ -71,21 +51,16 @@ def name_symbol(vocabulary: Vocabulary | None, token: int) -> str:
     return show_controls(_clean(symbol))
 
 
-def _show_words(vocabulary: Vocabulary, ids: np.ndarray) -> list[ShownToken]:
-    symbols = [vocabulary.symbols[token] for token in ids.tolist()]
-    shown = []
-    for symbol, following in zip(symbols, [*symbols[1:], ""], strict=True):
-        if symbol == vocabulary.line_end:
-            shown.append(ShownToken("\u21b5\n"))
-        else:
-            shown.append(ShownToken(_clean(symbol), _choose_space(vocabulary, following)))
-    return shown
+def show_controls(text: str) -> str:
+    """Returns a text with pictures in place of control characters, except tab and line break."""
+    return text.translate(_UNSHOWN)
 
 
-def _choose_space(vocabulary: Vocabulary, following: str) -> str:
-    """Returns the white space between a word and the symbol after it."""
+def _show_word(vocabulary: Vocabulary, symbol: str, following: str) -> tuple[str, str]:
+    if symbol == vocabulary.line_end:
+        return "\u21b5\n", ""
     ends_line = vocabulary.line_end is None and following == vocabulary.line_start
-    return "\n" if ends_line else " "
+    return _clean(symbol), "\n" if ends_line else " "
 
 
 def _split_characters(text: bytes) -> Iterator[tuple[int, str]]:
@@ -111,8 +86,3 @@ def _mark(text: str) -> str:
 def _clean(text: str) -> str:
     # A lone surrogate, which level char allows, cannot be written to a file.
     return text.encode("utf-8", errors="replace").decode("utf-8")
-
-
-def show_controls(text: str) -> str:
-    """Returns a text with pictures in place of control characters, except tab and line break."""
-    return text.translate(_UNSHOWN)

@@ -1,5 +1,7 @@
 """The attention within a text: what each of its tokens attends to in each head."""
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,21 +10,22 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel
+from txl_tf.config import EvalConfig, ModelConfig
+from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
+from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.experiments.attention_terms import TERMS, LayerAttention, read_attention
+from txl_tf.experiments.attention_reader import TERMS, AttentionReader, LayerAttention
+from txl_tf.experiments.stored_tokens import StoredTokens, store_tokens
+from txl_tf.model import TransformerXL
+from txl_tf.scoring.evaluator import choose_warm_len
 from txl_tf.scoring.text_report import show_symbol
 
 MAX_BYTES = 2 * 2**30
 
 
 class Head(NamedTuple):
-    """A head of a layer, both counted from 0; written as "3.0".
-
-    Args:
-        layer: The index of the layer.
-        head: The index of the head in its layer.
-    """
+    """A head of a layer, both counted from 0; written as "3.0"."""
 
     layer: int
     head: int
@@ -32,21 +35,24 @@ class Head(NamedTuple):
 
 
 class HeadAttention(NamedTuple):
-    """The attention of K heads within a text: of its last q tokens, to its last k tokens.
+    """The attention of K heads within a stretch of text: of q tokens, to k tokens.
 
-    A row belongs to the token that the model has read last, when it predicts the next one.
-
-    Args:
-        first_key: The offset of the first key in the text.
-        visible: (q, k) bool, true where the token sees the key.
-        weights: (K, q, k) float32, 0 where it does not.
-        terms: (4, K, q, k) float32, the terms (a) to (d) of the scores, 0 where it does not.
+    A row belongs to the token that the model has read last, when it predicts the target, which is
+    the next token. The last query is the last key. For the arrays, see `TextAttention`.
     """
 
-    first_key: int
-    visible: np.ndarray
-    weights: np.ndarray
-    terms: np.ndarray
+    heads: Sequence[Head]
+    first_key: int  # the position of the first key in the text or split
+    ids: np.ndarray  # (k + 1,) int32, the tokens from the first key to the last target
+    visible: np.ndarray  # (q, k)
+    weights: np.ndarray  # (K, q, k)
+    terms: np.ndarray  # (4, K, q, k)
+
+    @property
+    def first_target(self) -> int:
+        """The position of the first target in the text or split."""
+        n_queries, n_keys = self.visible.shape
+        return self.first_key + n_keys - n_queries + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,19 +98,14 @@ def read_text_attention(
     layers: int | Sequence[int] | None = None,
     heads: int | Sequence[int] | None = None,
 ) -> TextAttention:
-    """Returns the attention within a text; see `LanguageModel.attention`.
-
-    Raises:
-        UserError: If the text is empty, a layer or head does not exist, or the arrays would be
-            larger than `MAX_BYTES`.
-    """
+    """Returns the attention within a text; see `LanguageModel.attention`."""
     config = cached.model.config
     chosen_layers = _choose("layers", layers, config.n_layer)
     chosen_heads = _choose("heads", heads, config.n_head)
     if not len(ids):
         raise UserError("`text` must have at least one token. Received: none")
     pairs = [Head(layer, head) for layer in chosen_layers for head in chosen_heads]
-    found = read_heads(cached, ids, pairs)
+    found = read_heads(cached, StoredTokens(np.append(ids, ids[:1])), pairs)  # any last target
     shape = (len(chosen_layers), len(chosen_heads), len(ids), len(ids))
     symbols = None
     if vocabulary is not None:
@@ -120,64 +121,113 @@ def read_text_attention(
     )
 
 
+def read_stretch(
+    model: TransformerXL,
+    evaluation: EvalConfig,
+    split: Tokens,
+    heads: Sequence[Head],
+    *,
+    start: int,
+    length: int,
+) -> HeadAttention:
+    """Returns the attention of heads over a stretch of a split (paper, appendix D, figure 6).
+
+    The first of its `length` targets has the position `start`, at least 1. The text before fills
+    the memory, in the segments of a single lane.
+    """
+    first_query, tgt_len = start - 1, evaluation.tgt_len
+    begin = max(0, first_query - choose_warm_len(evaluation.mem_len)) // tgt_len * tgt_len
+    found = read_heads(
+        CachedModel(model, evaluation.span, tgt_len),
+        store_tokens(split, begin, start + length),
+        heads,
+        first_query=first_query - begin,
+        resets=evaluation.reset_at_documents,
+    )
+    return found._replace(first_key=begin + found.first_key)
+
+
 def read_heads(
     cached: CachedModel,
-    ids: np.ndarray,
+    text: StoredTokens,
     heads: Sequence[Head],
     *,
     first_query: int = 0,
-    document_starts: np.ndarray | None = None,
+    resets: bool = False,
 ) -> HeadAttention:
-    """Reads a text in segments of `cached.tgt_len`, and returns the attention of its last tokens.
-
-    Args:
-        cached: The model.
-        ids: (n,) int32, the text. It is read with an empty memory.
-        heads: The heads.
-        first_query: The offset of the first token whose attention is returned.
-        document_starts: (n,) bool, true where a token begins a document; `None` if none does.
-
-    Raises:
-        UserError: If the arrays would be larger than `MAX_BYTES`.
-    """
-    tgt_len, mem_len = cached.tgt_len, cached.span.mem_len
-    first_key = max(0, first_query // tgt_len * tgt_len - mem_len)
-    shape = (len(heads), len(ids) - first_query, len(ids) - first_key)
-    _check_size(*shape)
-    arrays = np.zeros((1 + len(TERMS), *shape), np.float32)
-    visible = np.zeros(shape[1:], bool)
-    rows_of_layer = {
-        layer: [row for row, head in enumerate(heads) if head.layer == layer]
+    """Reads a text from an empty memory; returns the attention from `first_query` on."""
+    n_queries, mem_len = len(text) - 1, cached.span.mem_len
+    tgt_len = min(cached.tgt_len, n_queries)
+    n_skipped = first_query // tgt_len
+    first_key = max(0, n_skipped * tgt_len - mem_len)
+    n_rows, n_columns = n_queries - first_query, n_queries - first_key
+    shape = (1 + len(TERMS), len(heads), n_rows, n_columns)
+    if math.prod(shape) * 4 > MAX_BYTES:
+        raise UserError(
+            f"the attention of {n_rows:,} tokens to {n_columns:,} in {len(heads):,} heads would "
+            f"take {math.prod(shape) * 4 / 2**30:.1f} GiB, and at most {MAX_BYTES / 2**30:g} GiB "
+            "are allowed: choose fewer layers or heads, or a shorter text"
+        )
+    arrays, visible = np.zeros(shape, np.float32), np.zeros(shape[2:], bool)
+    rows_of_layer = [
+        [row for row, head in enumerate(heads) if head.layer == layer]
         for layer in range(cached.model.config.n_layer)
-    }
+    ]
 
-    def keep(layer: int, attention: LayerAttention) -> tuple[np.ndarray, np.ndarray]:
+    def reduce(layer: int, attention: LayerAttention, _: Segment) -> tuple[tf.Tensor, tf.Tensor]:
         chosen = np.array([heads[row].head for row in rows_of_layer[layer]], np.int32)
         is_seen = tf.logical_and(attention.mask, attention.is_token)[0, 0]  # (T, S)
         tensors = (attention.weights, *attention.terms)
         parts = [tf.where(is_seen, tf.gather(tensor[0], chosen), 0.0) for tensor in tensors]
-        return is_seen.numpy(), np.stack([part.numpy() for part in parts])
+        return is_seen, tf.stack(parts)  # (1 + 4, heads, T, S)
 
-    state = cached.initial_state(1)
-    for start in range(0, len(ids), tgt_len):
-        segment = slice(start, start + tgt_len)
-        inputs = tf.constant(ids[None, segment])
-        starts = None if document_starts is None else tf.constant(document_starts[None, segment])
-        if start + tgt_len <= first_query:
-            _, state = cached.read(inputs, state, document_starts=starts)
+    lanes = EvaluationLanes(text, n_lanes=1, tgt_len=tgt_len)
+    reader = AttentionReader(cached, reduce, resets=resets)
+    for index, (_, kept) in enumerate(reader.read(lanes, n_warm=n_skipped)):
+        if kept is None:
             continue
-        kept, _, state = read_attention(cached, inputs, state, keep, starts)
-        # The parts of the segment's queries and keys that are asked for, there and in the arrays.
-        queries = slice(max(first_query - start, 0), inputs.shape[1])
-        keys = slice(max(first_key - (start - mem_len), 0), mem_len + inputs.shape[1])
-        place = (
-            slice(start + queries.start - first_query, start + queries.stop - first_query),
-            slice(*(start - mem_len + key - first_key for key in (keys.start, keys.stop))),
+        start = index * tgt_len
+        # The queries and keys of the segment that are asked for, as positions in the text.
+        queries = range(max(first_query, start), min(start + tgt_len, n_queries))
+        keys = range(max(first_key, start - mem_len), queries.stop)
+        source = _slice(queries, start), _slice(keys, start - mem_len)
+        place = _slice(queries, first_query), _slice(keys, first_key)
+        for rows, (is_seen, parts) in zip(rows_of_layer, kept, strict=True):
+            arrays[:, rows, *place] = parts[..., *source]
+            visible[place] = is_seen[source]
+    ids = text.read(first_key, len(text))
+    return HeadAttention(heads, first_key, ids, visible, arrays[0], arrays[1:])
+
+
+def parse_heads(texts: Sequence[str], config: ModelConfig) -> list[Head]:
+    """Returns the heads that texts such as "3.0" name, and checks that they exist."""
+    heads = []
+    for text in texts:
+        found = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", text.strip(), flags=re.ASCII)
+        head = Head(*map(int, found.groups())) if found else None
+        if head is None or head.layer >= config.n_layer or head.head >= config.n_head:
+            raise UserError(
+                f"`heads` must be LAYER.HEAD, from 0.0 to {config.n_layer - 1}.{config.n_head - 1}."
+                f" Received: {text}"
+            )
+        heads.append(head)
+    return heads
+
+
+def place_stretch(n_tokens: int, start: int | None, length: int) -> int:
+    """Returns the position of the first target of a stretch, by default in the middle."""
+    if start is None:
+        start = max(1, (n_tokens - length) // 2)
+    if start < 1 or start + length > n_tokens:
+        raise UserError(
+            f"the stretch must be within the targets of the split, 1 to {n_tokens - 1}. "
+            f"Received: `start`={start}, `length`={length}"
         )
-        for layer, (is_seen, parts) in enumerate(kept):
-            arrays[:, rows_of_layer[layer], *place] = parts[..., queries, keys]
-            visible[place] = is_seen[queries, keys]
-    return HeadAttention(first_key, visible, arrays[0], arrays[1:])
+    return start
+
+
+def _slice(positions: range, origin: int) -> slice:
+    return slice(positions.start - origin, positions.stop - origin)
 
 
 def _choose(name: str, chosen: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
@@ -190,13 +240,3 @@ def _choose(name: str, chosen: int | Sequence[int] | None, count: int) -> tuple[
             f"`{name}` must be one or more numbers from 0 to {count - 1}. Received: {chosen!r}"
         )
     return indices
-
-
-def _check_size(n_heads: int, n_queries: int, n_keys: int) -> None:
-    size = (1 + len(TERMS)) * 4 * n_heads * n_queries * n_keys
-    if size > MAX_BYTES:
-        raise UserError(
-            f"the attention of {n_queries:,} tokens to {n_keys:,} in {n_heads:,} heads would take "
-            f"{size / 2**30:.1f} GiB, and at most {MAX_BYTES / 2**30:g} GiB are allowed: choose "
-            "fewer layers or heads, or a shorter text"
-        )

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from txl_tf.config import EvalConfig, ModelConfig
+from txl_tf.data.files import read_json
 from txl_tf.data.text.learning import LearningOptions
 from txl_tf.data.text.vocabulary import Vocabulary, read_vocabulary_file
 from txl_tf.errors import UserError, explain_errors, require_extra
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import check_shapes, escape_name, list_entries
 from txl_tf.release.torch_file import read_torch_file
-from txl_tf.runs.files import read_json
 
 MODEL_TYPE = "transfo-xl"
 _CONFIG_NAME = "config.json"

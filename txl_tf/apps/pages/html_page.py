@@ -51,13 +51,8 @@ def make_html(
 ) -> str:
     """Returns a page of HTML, which loads nothing and runs nothing but the script.
 
-    Args:
-        title: The title, as text.
-        facts: The names and the values of the facts below the title, as text.
-        body: The rest of the page, as HTML.
-        style: The style of the body, in addition to the shared one.
-        script: The script, which runs after the body is read; empty for none.
-        is_framed: Whether the page is shown in a frame, without a heading.
+    Title and facts (name and value) are text, and the body is HTML. A page in a frame has no
+    heading.
     """
     heading = escape(title)
     listed = "\n".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)

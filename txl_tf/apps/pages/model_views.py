@@ -1,37 +1,102 @@
 """Views of a model, in HTML, for people who try it: a text that grows, surprisal, attention."""
 
 import html
+import itertools
+import statistics
 import threading
 import time
 from collections.abc import Iterator
 
 import numpy as np
 
-from txl_tf.apps.pages.growing_text import GrowingText, encode_bounded
 from txl_tf.apps.pages.html_page import escape, name_text_class
-from txl_tf.apps.pages.text_page import Choice
-from txl_tf.apps.pages.text_reading import TextReader
+from txl_tf.apps.pages.text_page import make_text_page
 from txl_tf.architecture import check_transformer
+from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.experiments.attention_stretch import parse_heads
-from txl_tf.experiments.text_attention import Head
+from txl_tf.experiments.text_attention import Head, parse_heads
+from txl_tf.experiments.text_trace import TextTracer
+from txl_tf.generation.session import Session
+from txl_tf.generation.text_encoder import TextEncoder
 from txl_tf.language_model import LanguageModel
 
 _SHOW_SECONDS = 0.05  # between two views of a text that is drawn
 _N_KEYS = 16  # for each head of a page
+_N_CALLS = 4  # of the session, that a speed is measured over
+
+
+class GrowingText:
+    """A text that grows: the session of a prompt, (n,) int32, and the speed of its calls."""
+
+    def __init__(self, prompt: np.ndarray, session: Session, mem_len: int):
+        self._prompt = prompt
+        self._session = session
+        self._mem_len = mem_len
+        self._costs: list[float] = []  # seconds per token of each call
+
+    @property
+    def ids(self) -> np.ndarray:
+        """(n,) int32, the tokens of the prompt and those that were added."""
+        return np.concatenate([self._prompt, np.asarray(self._session.added[0], np.int32)])
+
+    @property
+    def n_in_memory(self) -> int:
+        """The number of tokens that the memory holds: the last ones of the text."""
+        return min(len(self.ids), self._mem_len)
+
+    @property
+    def speeds(self) -> tuple[float, float] | None:
+        """Tokens per second in the first and in the last calls; `None` before the second call.
+
+        They are medians, without the very first call, which may have to compile the loop.
+        """
+        if len(self._costs) < 2:
+            return None
+        ends = self._costs[1 : 1 + _N_CALLS], self._costs[1:][-_N_CALLS:]
+        first, last = (1 / statistics.median(costs) for costs in ends)
+        return first, last
+
+    def draw(self, length: int) -> Iterator[int]:
+        """Draws tokens, up to 32 in each step, and yields the number of the text's tokens."""
+        n_before, began = len(self.ids), time.perf_counter()
+        for _ in self._session.draw_pieces(length):
+            seconds, n_tokens = time.perf_counter() - began, len(self.ids)
+            if n_tokens > n_before:
+                self._costs.append(seconds / (n_tokens - n_before))
+            yield n_tokens
+            n_before, began = n_tokens, time.perf_counter()
+
+    def split(self, vocabulary: Vocabulary, max_tokens: int) -> list[tuple[str, str]]:
+        """Returns the classes and the texts of the parts of the last `max_tokens` tokens.
+
+        The text is cut where the prompt ends and where the memory begins. A character of several
+        tokens on the cut belongs to the part after it.
+        """
+        ids, n_prompt = self.ids, len(self._prompt)
+        first, memory_start = max(0, len(ids) - max_tokens), len(ids) - self.n_in_memory
+        cuts = sorted({max(first, cut) for cut in (first, n_prompt, memory_start, len(ids))})
+        text = vocabulary.decode(ids[first:])
+        offsets = [_count_common(vocabulary.decode(ids[first:cut]), text) for cut in cuts]
+        parts = []
+        for (start, stop), place in zip(
+            itertools.pairwise(cuts), itertools.pairwise(offsets), strict=True
+        ):
+            kind = "memory" if start >= memory_start else "old"
+            parts.append((kind + " prompt" * (stop <= n_prompt), text[slice(*place)]))
+        return parts
 
 
 class ModelViews:
     """Views of a model for several people, who take turns: 32 tokens, or one page, at a time.
+
+    Wrong input raises a `UserError`, as does a model that is no Transformer-XL, has no vocabulary,
+    or can have no memory.
 
     Args:
         lm: The language model, a Transformer-XL with a vocabulary.
         run: The name of the run, for pages.
         max_tokens: The largest number of tokens to read, to draw at once, and to show.
         mask_empty_memory: As in `LanguageModel.score`.
-
-    Raises:
-        UserError: If the model is another one, has no vocabulary, or can have no memory.
     """
 
     def __init__(
@@ -47,7 +112,7 @@ class ModelViews:
         self._max_tokens = max_tokens
         self._mask_empty_memory = mask_empty_memory
         self._turn = threading.Lock()
-        self._readers: dict[int | None, TextReader] = {}  # by the layer whose heads they watch
+        self._tracers: dict[int | None, TextTracer] = {}  # by the layer whose heads they watch
 
     def start_text(
         self,
@@ -60,46 +125,31 @@ class ModelViews:
     ) -> Iterator[tuple[GrowingText, str]]:
         """Yields a new text and its view, again and again while it is drawn.
 
-        Args:
-            prompt: The text to continue.
-            length: The number of tokens to add.
-            temperature: As in `LanguageModel.start`.
-            top_k: Draw from this many of the most likely tokens; 0 for all.
-            top_p: As in `LanguageModel.start`; 1 for all tokens.
-            seed: The seed.
-
-        Raises:
-            UserError: If an argument is missing or out of range, or the prompt cannot be encoded.
+        The sampling is that of `LanguageModel.start`, but a `top_k` of 0 and a `top_p` of 1 stand
+        for all tokens.
         """
         _check_numbers(length=length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        ids = self._encode(prompt)
         with self._turn:
-            text = GrowingText(
-                self._lm,
-                prompt,
-                max_tokens=self._max_tokens,
+            session = self._lm.start(
+                [ids],
                 seed=seed,
                 temperature=temperature,
                 top_k=top_k or None,
                 top_p=None if top_p == 1 else top_p,
                 mask_empty_memory=self._mask_empty_memory,
             )
+        text = GrowingText(ids, session, self._lm.span.mem_len)
         yield from self.continue_text(text, length)
 
     def continue_text(
         self, text: GrowingText | None, length: int
     ) -> Iterator[tuple[GrowingText, str]]:
-        """Yields a text and its view, again and again while more of it is drawn.
-
-        Args:
-            text: The text; `None` for none, which is an error.
-            length: The number of tokens to add.
-
-        Raises:
-            UserError: If there is no text, or `length` is missing or out of range.
-        """
+        """Yields a text and its view, again and again while `length` tokens are added."""
         if text is None:
             raise UserError("there is no text to continue: start one")
         _check_numbers(length=length)
+        _check_range("length", length, 1, self._max_tokens)
         calls = text.draw(length)
         yield text, self._view(text)
         shown = time.monotonic()
@@ -113,72 +163,68 @@ class ModelViews:
         yield text, self._view(text)
 
     def show_surprisal(self, text: str) -> str:
-        """Returns a frame with the page of a text, without single heads.
-
-        Raises:
-            UserError: If the text cannot be encoded, is too long, or has less than 2 tokens.
-        """
+        """Returns a frame with the page of a text, without single heads."""
         return self._make_frame(self._encode(text), None, None)
 
     def show_attention(self, text: str, layer: int, head: int, token: int) -> str:
-        """Returns a frame with the page of a text and the heads of a layer, one of them chosen.
+        """Returns a frame with the page of a text and the heads of a layer.
 
-        Args:
-            text: The text.
-            layer: The layer, from 0.
-            head: The head of the layer that is chosen, from 0.
-            token: The position of the token that is chosen, from 1; 0 for the last one.
-
-        Raises:
-            UserError: See `show_surprisal`; or if there is no such head or token.
+        In the page, a head and a token are chosen; the token 0 stands for the last one.
         """
         _check_numbers(layer=layer, head=head, token=token)
         ids = self._encode(text)
         (chosen,) = parse_heads([f"{layer}.{head}"], self._lm.config)
-        choice = Choice(_choose_token(token, len(ids)), chosen)
-        return self._make_frame(ids, chosen.layer, choice)
+        _check_range("token", token, 0, max(len(ids) - 1, 0))
+        return self._make_frame(ids, chosen.layer, (token or len(ids) - 1, chosen))
 
     def _encode(self, text: str) -> np.ndarray:
-        return encode_bounded(self._lm, text, max_tokens=self._max_tokens)
+        """Returns the ids of a text of limited length, (n,) int32."""
+        ids = TextEncoder(self._vocabulary, self._lm.config.n_token).encode(text)
+        if len(ids) > self._max_tokens:
+            rule = f"the text must have at most {self._max_tokens:,} tokens"
+            raise UserError(f"{rule}. Received: {len(ids):,} tokens")
+        return ids
 
-    def _make_frame(self, ids: np.ndarray, layer: int | None, choice: Choice | None) -> str:
+    def _make_frame(
+        self, ids: np.ndarray, layer: int | None, choice: tuple[int, Head] | None
+    ) -> str:
+        """Returns a frame with a page that watches the heads of a layer, or none."""
         with self._turn:
-            reading = self._get_reader(layer).read(ids, "the text", choice=choice)
+            if layer not in self._tracers:  # they keep their graph
+                n_head = 0 if layer is None else self._lm.config.n_head
+                self._tracers[layer] = TextTracer(
+                    self._lm.model,
+                    self._lm.evaluation,
+                    [Head(layer or 0, index) for index in range(n_head)],
+                    n_keys=_N_KEYS,
+                    mask_empty_memory=self._mask_empty_memory,
+                )
+            tracer, source = self._tracers[layer], "the text"
+            _, page = make_text_page(
+                self._lm, self._run, tracer, ids, source, choice=choice, is_framed=True
+            )
         # Without an origin, the page can neither read nor change what is around its frame.
         return (
             '<iframe class="page" sandbox="allow-scripts" title="The text, token by token" '
-            f'srcdoc="{html.escape(reading.page)}"></iframe>'
+            f'srcdoc="{html.escape(page)}"></iframe>'
         )
 
-    def _get_reader(self, layer: int | None) -> TextReader:
-        """Returns the reader that watches the heads of a layer, or none; it keeps its graph."""
-        if layer not in self._readers:
-            n_head = 0 if layer is None else self._lm.config.n_head
-            self._readers[layer] = TextReader(
-                self._lm,
-                [Head(layer or 0, index) for index in range(n_head)],
-                run=self._run,
-                vocabulary=self._vocabulary,
-                n_keys=_N_KEYS,
-                mask_empty_memory=self._mask_empty_memory,
-                is_framed=True,
-            )
-        return self._readers[layer]
-
     def _view(self, text: GrowingText) -> str:
-        """Returns the text with what the memory holds of it, and the speed."""
+        """Returns the text with the tokens that the memory holds, and the speed."""
         n_tokens, held, mem_len = len(text.ids), text.n_in_memory, self._lm.span.mem_len
+        speed = "measured from the second 32 tokens on"
+        if text.speeds is not None:
+            speed = "{:,.0f} tokens/s at first, {:,.0f} now".format(*text.speeds)
         facts = [
             f"memory: {held:,} of {mem_len:,} tokens "
             f'<meter min="0" max="{max(mem_len, 1)}" value="{held}"></meter>',
             f"text: {n_tokens:,} tokens, {n_tokens - held:,} of them no longer in the memory",
-            _describe_speeds(text),
+            f"speed: {speed}",
         ]
         listed = "".join(f"<span>{fact}</span>" for fact in facts)
         parts = "".join(
-            f'<span class="{"memory" if part.is_in_memory else "old"}'
-            f'{" prompt" if part.is_prompt else ""}">{escape(part.text)}</span>'
-            for part in text.cut(self._max_tokens)
+            f'<span class="{kind}">{escape(part)}</span>'
+            for kind, part in text.split(self._vocabulary, self._max_tokens)
         )
         n_left = n_tokens - self._max_tokens
         left = f'<p class="quiet">[{n_left:,} earlier tokens]</p>' if n_left > 0 else ""
@@ -189,30 +235,20 @@ class ModelViews:
         )
 
 
-def _describe_speeds(text: GrowingText) -> str:
-    if text.speeds is None:
-        return "speed: measured from the second 32 tokens on"
-    first, last = text.speeds
-    return f"speed: {first:,.0f} tokens/s at first, {last:,.0f} now"
-
-
 def _check_numbers(**numbers: float | None) -> None:
-    """Checks that numbers were given: a field of a page may be empty.
-
-    Raises:
-        UserError: If one is missing.
-    """
+    """Raises a `UserError` if a number is missing: a field of a page may be empty."""
     for name, number in numbers.items():
         if number is None:
             raise UserError(f"`{name}` must be a number. Received: nothing")
 
 
-def _choose_token(token: int, n_tokens: int) -> int:
-    """Returns the position of the chosen token, 0 for the last one.
+def _check_range(name: str, number: int, low: int, high: int) -> None:
+    """Raises a `UserError` if a number is out of range."""
+    if not low <= number <= high:
+        raise UserError(f"`{name}` must be from {low} to {high:,}. Received: {number}")
 
-    Raises:
-        UserError: If no token that is predicted has the position.
-    """
-    if not 0 <= token < max(n_tokens, 2):
-        raise UserError(f"`token` must be from 0 to {n_tokens - 1:,}. Received: {token}")
-    return token or n_tokens - 1
+
+def _count_common(part: str, text: str) -> int:
+    """Returns the number of characters with which both begin."""
+    pairs = zip(part, text, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -25,72 +25,41 @@ article { background: var(--card); border: 1px solid var(--line); border-radius:
 
 
 class Sample(NamedTuple):
-    """A context of a split, its continuation by the model and what really followed.
+    """A context of a split, its continuation by the model and the text that really followed."""
 
-    Args:
-        start: The position of the context in the split, in tokens.
-        seed: The seed of the generation.
-        context: The context.
-        generated: The generated text.
-        reference: The text that really followed, of as many tokens as were generated.
-        generated_ids: The ids of the generated text.
-    """
-
-    start: int
+    start: int  # the position of the context in the split, in tokens
     seed: int
     context: str
     generated: str
-    reference: str
+    reference: str  # of as many tokens as were generated
     generated_ids: list[int]
 
 
 class Job(NamedTuple):
-    """What samples are drawn from, and how.
-
-    Args:
-        run: The run folder.
-        step: The number of training steps.
-        span: The segment length and the attention span, as text.
-        dataset: The name of the data set.
-        level: The level of the vocabulary.
-        split: The name of the split.
-        split_tokens: The number of tokens of the split.
-        context_len: The number of tokens of a context.
-        settings: The values of the other flags, by name.
-    """
+    """The source and the settings of samples."""
 
     run: str
     step: int
-    span: str
+    span: str  # the segment length and the attention span, as text
     dataset: str
     level: str
     split: str
     split_tokens: int
-    context_len: int
-    settings: dict[str, Any]
+    context_len: int  # in tokens
+    settings: dict[str, Any]  # the values of the other flags, by name
 
     def describe(self) -> Iterator[tuple[str, str]]:
         """Yields the names and the values of the facts that people read."""
         settings = self.settings
         top_k = f"top_k {settings['top_k']}" if settings["top_k"] else "all tokens"
         draft = f", draft_len {settings['draft_len']}" if settings["draft_len"] else ""
+        drawn = f"drawn at random with seed {settings['seed']}, not selected"
+        sampling = f"{top_k}, temperature {settings['temperature']:g}, {settings['precision']}"
         yield "run", f"{self.run}, step {self.step:,}"
         yield "span", self.span
         yield "data", f"{self.dataset}, split {self.split}: {self.split_tokens:,} {self.level}s"
-        yield (
-            "contexts",
-            (
-                f"{self.context_len:,} consecutive tokens, drawn at random with seed "
-                f"{settings['seed']}, not selected"
-            ),
-        )
-        yield (
-            "generation",
-            (
-                f"{settings['length']:,} tokens, {top_k}, temperature {settings['temperature']:g}, "
-                f"{settings['precision']}{draft}"
-            ),
-        )
+        yield "contexts", f"{self.context_len:,} consecutive tokens, {drawn}"
+        yield "generation", f"{settings['length']:,} tokens, {sampling}{draft}"
 
     def list_texts(self, sample: Sample) -> Iterator[tuple[str, str, str]]:
         """Yields name, length and text of the three parts of a sample."""
@@ -108,12 +77,7 @@ class Job(NamedTuple):
 
 
 def make_page(job: Job, samples: Sequence[Sample]) -> str:
-    """Returns a page of HTML with the settings and the samples. It loads nothing and runs nothing.
-
-    Args:
-        job: What the samples are drawn from, and how.
-        samples: The samples.
-    """
+    """Returns a page of HTML with the settings and the samples, which loads and runs nothing."""
     sections = "\n".join(
         _make_section(job, sample, number) for number, sample in enumerate(samples, 1)
     )
