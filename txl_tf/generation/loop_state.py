@@ -39,21 +39,20 @@ class LoopState(NamedTuple):
     is_done: tf.Tensor
     history: tf.Tensor
 
-
-def take_row(state: LoopState, row: int) -> LoopState:
-    """Returns the state of one text."""
-    n_rows = state.filled.shape[0]
-    if n_rows == 1:
-        return state
-    n_heads = state.keys[0].shape[0] // n_rows
-    heads = slice(row * n_heads, (row + 1) * n_heads)
-    return LoopState(
-        tuple(keys[heads] for keys in state.keys),
-        tuple(values[heads] for values in state.values),
-        state.next_slot,
-        state.n_passes,
-        *(tensor[row : row + 1] for tensor in state[_N_SHARED:]),
-    )
+    def take_row(self, row: int) -> "LoopState":
+        """Returns the state of one text."""
+        n_rows = self.filled.shape[0]
+        if n_rows == 1:
+            return self
+        n_heads = self.keys[0].shape[0] // n_rows
+        heads = slice(row * n_heads, (row + 1) * n_heads)
+        return LoopState(
+            tuple(keys[heads] for keys in self.keys),
+            tuple(values[heads] for values in self.values),
+            self.next_slot,
+            self.n_passes,
+            *(tensor[row : row + 1] for tensor in self[_N_SHARED:]),
+        )
 
 
 def join_rows(rows: Sequence[LoopState]) -> LoopState:

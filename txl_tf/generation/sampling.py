@@ -15,21 +15,13 @@ BANNED_LOGIT = -1e30  # a float32 whose softmax is exactly 0
 
 
 class SamplingTensors(NamedTuple):
-    """The sampling settings as tensors, so that their values need no new compilation.
+    """The settings of a `SamplingConfig` as tensors, so that their values need no compilation."""
 
-    Args:
-        temperature: () float32, see `SamplingConfig`.
-        top_p: () float32, see `SamplingConfig`; 1 for all tokens.
-        repetition_penalty: () float32, see `SamplingConfig`.
-        is_allowed: (V,) bool, whether each token may be drawn.
-        stops: (k,) int32, the tokens that end a text.
-    """
-
-    temperature: tf.Tensor
-    top_p: tf.Tensor
-    repetition_penalty: tf.Tensor
-    is_allowed: tf.Tensor
-    stops: tf.Tensor
+    temperature: tf.Tensor  # () float32
+    top_p: tf.Tensor  # () float32, 1 for all tokens
+    repetition_penalty: tf.Tensor  # () float32
+    is_allowed: tf.Tensor  # (V,) bool, whether each token may be drawn
+    stops: tf.Tensor  # (k,) int32, the tokens that end a text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,11 +81,7 @@ class SamplingConfig:
         return is_plain and self.temperature in (0, 1)
 
     def make_tensors(self, n_token: int) -> SamplingTensors:
-        """Returns the settings as tensors, for a vocabulary of V tokens.
-
-        Raises:
-            UserError: If all tokens are banned.
-        """
+        """Returns the settings as tensors, for a vocabulary of V tokens, not all of them banned."""
         is_allowed = np.ones(n_token, bool)
         is_allowed[list(self.banned)] = False
         if not is_allowed.any():
@@ -108,27 +96,19 @@ class SamplingConfig:
 
 
 def draw_uniforms(seed: int | tf.Tensor, block: int | tf.Tensor) -> tf.Tensor:
-    """Returns the random numbers for 32 tokens of a text, the same on every machine.
+    """Returns the random numbers of the tokens from `32 * block` on, (32,) float32 in [0, 1).
 
-    Args:
-        seed: () integer, the seed of the text.
-        block: () integer, the index of the block; its first token is number `32 * block`.
-
-    Returns:
-        (32,) float32 in [0, 1), by Philox (Salmon et al. 2011,
-        https://doi.org/10.1145/2063384.2063405).
+    They are the same on every machine: those of Philox (Salmon et al. 2011,
+    https://doi.org/10.1145/2063384.2063405).
     """
     key = tf.stack([tf.cast(seed, tf.int64), tf.cast(block, tf.int64)])
     return tf.random.stateless_uniform((UNIFORMS_PER_BLOCK,), key, alg="philox")
 
 
 def penalize(log_probs: tf.Tensor, seen: tf.Tensor, sampling: SamplingTensors) -> tf.Tensor:
-    """Returns logits (B, V) float32 with the repetition penalty and without banned tokens.
+    """Returns log-probabilities (B, V) float32, penalized for tokens seen, without banned tokens.
 
-    Args:
-        log_probs: (B, V) float32 in nats.
-        seen: (B, V) bool, whether the text already contains each token.
-        sampling: The sampling settings.
+    `seen` (B, V) bool tells whether the text already contains each token.
     """
     penalized = tf.where(seen, log_probs * sampling.repetition_penalty, log_probs)
     return tf.where(sampling.is_allowed, penalized, BANNED_LOGIT)
@@ -180,11 +160,7 @@ def _draw_from_nucleus(
 ) -> tf.Tensor:
     """Returns a token of each row, (B,) int32, from the first that reach `top_p` together.
 
-    Args:
-        weights: (B, n) float32, probabilities in decreasing order.
-        tokens: (B, n) int32, their tokens.
-        uniforms: (B,) float32 in [0, 1).
-        top_p: () float32.
+    The probabilities `weights`, (B, n) float32, are in decreasing order.
     """
     ends = tf.cumsum(weights, axis=-1)
     weights = tf.where(ends - weights < top_p, weights, 0.0)  # with the token that reaches it
@@ -193,15 +169,10 @@ def _draw_from_nucleus(
 
 
 def find_slots(ends: tf.Tensor, weights: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """Returns the first slot of each row that ends beyond the target.
+    """Returns the first slot of each row, (B,) int32, that ends beyond the target and has a weight.
 
-    Args:
-        ends: (B, n) float32, the cumulative sums of the weights.
-        weights: (B, n) float32.
-        targets: (B,) float32, at most the last end.
-
-    Returns:
-        (B,) int32, the indices of slots with a positive weight.
+    `ends` (B, n) float32 are the cumulative sums of the weights (B, n), `targets` (B,) at most the
+    last of them.
     """
     slots = tf.reduce_sum(tf.cast(ends <= targets[:, None], tf.int32), axis=-1)
     # A target that is rounded up to the total would select a slot beyond the last candidate.

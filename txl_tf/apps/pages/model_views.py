@@ -1,20 +1,23 @@
 """Views of a model, in HTML, for people who try it: a text that grows, surprisal, attention."""
 
 import html
+import itertools
 import threading
 import time
 from collections.abc import Iterator
 
 import numpy as np
 
-from txl_tf.apps.pages.growing_text import GrowingText, encode_bounded
 from txl_tf.apps.pages.html_page import escape, name_text_class
 from txl_tf.apps.pages.text_page import Choice
 from txl_tf.apps.pages.text_reading import TextReader
 from txl_tf.architecture import check_transformer
+from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.experiments.attention_stretch import parse_heads
 from txl_tf.experiments.text_attention import Head
+from txl_tf.generation.session import Session
+from txl_tf.generation.text_encoder import TextEncoder
 from txl_tf.language_model import LanguageModel
 
 _SHOW_SECONDS = 0.05  # between two views of a text that is drawn
@@ -57,7 +60,7 @@ class ModelViews:
         top_k: int,
         top_p: float,
         seed: int,
-    ) -> Iterator[tuple[GrowingText, str]]:
+    ) -> Iterator[tuple[Session, str]]:
         """Yields a new text and its view, again and again while it is drawn.
 
         Args:
@@ -73,10 +76,8 @@ class ModelViews:
         """
         _check_numbers(length=length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         with self._turn:
-            text = GrowingText(
-                self._lm,
-                prompt,
-                max_tokens=self._max_tokens,
+            text = self._lm.start(
+                [self._encode(prompt)],
                 seed=seed,
                 temperature=temperature,
                 top_k=top_k or None,
@@ -85,9 +86,7 @@ class ModelViews:
             )
         yield from self.continue_text(text, length)
 
-    def continue_text(
-        self, text: GrowingText | None, length: int
-    ) -> Iterator[tuple[GrowingText, str]]:
+    def continue_text(self, text: Session | None, length: int) -> Iterator[tuple[Session, str]]:
         """Yields a text and its view, again and again while more of it is drawn.
 
         Args:
@@ -100,12 +99,16 @@ class ModelViews:
         if text is None:
             raise UserError("there is no text to continue: start one")
         _check_numbers(length=length)
-        calls = text.draw(length)
+        if not 1 <= length <= self._max_tokens:
+            raise UserError(f"`length` must be from 1 to {self._max_tokens:,}. Received: {length}")
+        calls = text.draw_pieces(length)
         yield text, self._view(text)
         shown = time.monotonic()
         while True:
             with self._turn:
-                if next(calls, None) is None:
+                try:
+                    next(calls)
+                except StopIteration:
                     break
             if time.monotonic() - shown > _SHOW_SECONDS:
                 yield text, self._view(text)
@@ -139,7 +142,14 @@ class ModelViews:
         return self._make_frame(ids, chosen.layer, choice)
 
     def _encode(self, text: str) -> np.ndarray:
-        return encode_bounded(self._lm, text, max_tokens=self._max_tokens)
+        """Returns the ids of a text of limited length, (n,) int32."""
+        ids = TextEncoder(self._vocabulary, len(self._vocabulary)).encode(text)
+        if len(ids) > self._max_tokens:
+            raise UserError(
+                f"the text must have at most {self._max_tokens:,} tokens. "
+                f"Received: {len(ids):,} tokens"
+            )
+        return ids
 
     def _make_frame(self, ids: np.ndarray, layer: int | None, choice: Choice | None) -> str:
         with self._turn:
@@ -165,20 +175,19 @@ class ModelViews:
             )
         return self._readers[layer]
 
-    def _view(self, text: GrowingText) -> str:
-        """Returns the text with what the memory holds of it, and the speed."""
-        n_tokens, held, mem_len = len(text.ids), text.n_in_memory, self._lm.span.mem_len
+    def _view(self, text: Session) -> str:
+        """Returns the end of a text in HTML, its part in the memory, and the speed."""
+        n_tokens, n_held, mem_len = len(text.ids[0]), text.n_in_memory[0], self._lm.span.mem_len
         facts = [
-            f"memory: {held:,} of {mem_len:,} tokens "
-            f'<meter min="0" max="{max(mem_len, 1)}" value="{held}"></meter>',
-            f"text: {n_tokens:,} tokens, {n_tokens - held:,} of them no longer in the memory",
+            f"memory: {n_held:,} of {mem_len:,} tokens "
+            f'<meter min="0" max="{max(mem_len, 1)}" value="{n_held}"></meter>',
+            f"text: {n_tokens:,} tokens, {n_tokens - n_held:,} of them no longer in the memory",
             _describe_speeds(text),
         ]
         listed = "".join(f"<span>{fact}</span>" for fact in facts)
         parts = "".join(
-            f'<span class="{"memory" if part.is_in_memory else "old"}'
-            f'{" prompt" if part.is_prompt else ""}">{escape(part.text)}</span>'
-            for part in text.cut(self._max_tokens)
+            f'<span class="{name}">{escape(part)}</span>'
+            for name, part in cut_text(text, self._vocabulary, self._max_tokens)
         )
         n_left = n_tokens - self._max_tokens
         left = f'<p class="quiet">[{n_left:,} earlier tokens]</p>' if n_left > 0 else ""
@@ -189,7 +198,44 @@ class ModelViews:
         )
 
 
-def _describe_speeds(text: GrowingText) -> str:
+def cut_text(text: Session, vocabulary: Vocabulary, max_tokens: int) -> list[tuple[str, str]]:
+    """Returns the end of a text, cut where the prompt ends and where the memory begins.
+
+    The parts are together the text of these tokens. A character of several tokens on the cut
+    belongs to the part after it.
+
+    Args:
+        text: A session of a single prompt, given as ids.
+        vocabulary: The vocabulary.
+        max_tokens: The largest number of tokens; earlier ones are left out.
+
+    Returns:
+        The parts, each after its classes: "memory" if the memory holds its tokens, else "old"; and
+        "prompt" if it was given.
+    """
+    (ids,), first = text.ids, max(0, len(text.ids[0]) - max_tokens)
+    n_prompt, n_forgotten = len(ids) - len(text.added[0]), len(ids) - text.n_in_memory[0]
+    bounds = sorted({first, max(first, n_prompt), max(first, n_forgotten), len(ids)})
+    whole = vocabulary.decode(ids[first:])
+    offsets = [_count_common(vocabulary.decode(ids[first:bound]), whole) for bound in bounds]
+    places = zip(itertools.pairwise(bounds), itertools.pairwise(offsets), strict=True)
+    return [
+        (
+            ("memory" if start >= n_forgotten else "old") + " prompt" * (stop <= n_prompt),
+            whole[slice(*part)],
+        )
+        for (start, stop), part in places
+    ]
+
+
+def _count_common(part: str, text: str) -> int:
+    """Returns the number of characters with which both begin."""
+    pairs = zip(part, text, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _describe_speeds(text: Session) -> str:
+    """Returns the speeds of a text in words."""
     if text.speeds is None:
         return "speed: measured from the second 32 tokens on"
     first, last = text.speeds
