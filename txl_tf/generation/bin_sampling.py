@@ -24,7 +24,7 @@ def choose_tokens_by_bins(
     uniforms: tf.Tensor,
     sampling: SamplingTensors,
 ) -> tf.Tensor:
-    """Draws the tokens that `choose_tokens` draws, up to rounding, mostly from the head alone.
+    """Draws the tokens (B,) that `choose_tokens` draws, up to rounding, mostly from the head alone.
 
     The tokens of a bin follow each other in the cumulative distribution, and together they have
     the probability of their cluster. So the random number of a row decides between the tokens of
@@ -33,15 +33,11 @@ def choose_tokens_by_bins(
     softmax is that of Grave et al. 2017, https://arxiv.org/abs/1609.04309.
 
     Args:
-        head: (B, n_0 + C) float32, the log-probabilities of the tokens of bin 0 and of the C
-            clusters.
+        head: (B, n_0 + C), the log-probabilities of the tokens of bin 0 and of the C clusters.
         bins: The first id and the end of bin 0 and of the bin of each cluster.
         compute_inside: Returns log p(w | bin) of a bin's tokens, (B, n_i), given the bin's index.
         uniforms: (B,) float32 in [0, 1).
         sampling: The sampling settings; see `SamplingConfig.draws_by_bins`.
-
-    Returns:
-        (B,) int32.
     """
     head_size = bins[0][1]
     is_allowed = [sampling.is_allowed[low:high] for low, high in bins]

@@ -47,16 +47,7 @@ class Generator:
     def begin(
         self, prompts: Sequence[np.ndarray], sampling: SamplingConfig, draft_len: int = 0
     ) -> tuple[TokenLoop, LoopState]:
-        """Reads prompts of any lengths.
-
-        Args:
-            prompts: The ids of each prompt, (n,) int32, not empty.
-            sampling: The sampling settings.
-            draft_len: The number of tokens to draft by prompt lookup, for a single prompt; see
-                `txl_tf.generation.prompt_lookup`.
-
-        Returns:
-            The loop that continues them, and its state.
+        """Reads prompts, (n,) int32 each, and returns the loop that continues them, and its state.
 
         Raises:
             UserError: If there is no prompt, a prompt is empty, or `draft_len` is out of range.

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from txl_tf.generation.loop_state import LoopState
 from txl_tf.generation.sampling import SamplingTensors
-from txl_tf.generation.token_loop import Choose, TokenLoop
+from txl_tf.generation.token_loop import TokenLoop
 
 _MAX_CHARACTERS = 256  # larger vocabularies hold words or subwords
 _MIN_HISTORY = 256
@@ -33,7 +33,7 @@ class _Progress(NamedTuple):
 class LookupLoop(TokenLoop):
     """A `TokenLoop` for a single text that drafts tokens by prompt lookup.
 
-    The arguments are those of `TokenLoop`, with one token more in `max_new` than drafts have.
+    A draft has one token less than `max_new`.
     """
 
     @property
@@ -53,15 +53,18 @@ class LookupLoop(TokenLoop):
             """Reads the drawn token alone."""
             tokens = tf.tensor_scatter_nd_update(now.tokens, [[now.step]], [now.drawn])
             state = self.read(now.drawn, now.state, sampling)
-            with self.multiply_by_rows(state):
-                drawn = choose(state, uniforms[now.step + 1], sampling)
+            drawn = choose(state, uniforms[now.step + 1], sampling)
             return self._look_up(now.step + 1, tokens, state, drawn)
 
         def read_draft(now: _Progress) -> _Progress:
             """Verifies the draft in one pass and accepts its longest correct prefix."""
             new = tf.concat([now.drawn[:, None], now.draft], axis=1)  # (1, S)
             state, slots = self.read_tokens(new, now.state), now.step + news
-            following = self._choose_all(choose, state, tf.gather(uniforms, slots + 1), sampling)
+            rows = state._replace(
+                hidden=state.hidden[0],
+                seen=tf.repeat(state.seen, self.max_new, axis=0),  # the text holds accepted tokens
+            )
+            following = choose(rows, tf.gather(uniforms, slots + 1)[:, 0], sampling)[None]
             n_kept = count_accepted(new, following, sampling.stops)
             n_kept = tf.minimum(n_kept, n_new - now.step)
             kept = tf.where(news < n_kept, new, -1)
@@ -86,22 +89,10 @@ class LookupLoop(TokenLoop):
 
         with self.restore_kernels(state):
             choose = self.make_choice()
-            with self.multiply_by_rows(state):
-                drawn = choose(state, uniforms[0], sampling)
+            drawn = choose(state, uniforms[0], sampling)
             progress = self._look_up(tf.constant(0), tokens, state, drawn)
             progress = tf.while_loop(lambda *now: continues(_Progress(*now)), alternate, progress)
         return progress[1][:n_uniforms], progress[2]
-
-    def _choose_all(
-        self, choose: Choose, state: LoopState, uniforms: tf.Tensor, sampling: SamplingTensors
-    ) -> tf.Tensor:
-        """Returns the tokens (1, S) int32 drawn after S hidden states, by uniforms (S, 1)."""
-        rows = state._replace(
-            hidden=state.hidden[0],
-            seen=tf.repeat(state.seen, self.max_new, axis=0),  # the text holds accepted tokens
-        )
-        with self.multiply_by_rows(state):
-            return choose(rows, uniforms[:, 0], sampling)[None]
 
     def _look_up(
         self, step: tf.Tensor, tokens: tf.Tensor, state: LoopState, drawn: tf.Tensor
@@ -124,11 +115,11 @@ def look_up(text: tf.Tensor, ngram_len: int, draft_len: int) -> tuple[tf.Tensor,
     Args:
         text: (B, W) int32, the last tokens of each text, with -1 before its first.
         ngram_len: The number of tokens of an n-gram, less than W.
-        draft_len: The number of tokens to draft.
+        draft_len: The number of tokens to draft. A draft repeats the period of a text that repeats
+            itself.
 
     Returns:
-        The draft, (B, draft_len) int32, which repeats the period of a text that repeats itself; and
-        (B,) bool, whether the n-gram occurred before.
+        The draft, (B, draft_len) int32, and (B,) bool, whether the n-gram occurred before.
     """
     n_ends = text.shape[1] - ngram_len  # of the n-grams before the last
     is_match = tf.ones((tf.shape(text)[0], n_ends), tf.bool)

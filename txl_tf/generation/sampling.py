@@ -26,18 +26,7 @@ class SamplingTensors(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SamplingConfig:
-    """The sampling settings.
-
-    Args:
-        temperature: Divisor of the log-probabilities; 0 always takes the most likely token (greedy
-            decoding).
-        top_k: Draw from this many of the most likely tokens; `None` for all.
-        top_p: Nucleus sampling: draw from the most likely tokens that together have this
-            probability (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751); `None` for all.
-        repetition_penalty: Factor of the log-probabilities of tokens that the text already
-            contains (after Keskar et al. 2019, https://arxiv.org/abs/1909.05858); 1 for none.
-        banned: Ids that are never drawn.
-        stops: Ids that end a text. A text keeps its stop.
+    """The sampling settings; see `LanguageModel.start`.
 
     Raises:
         UserError: If a value is out of range.
@@ -45,10 +34,10 @@ class SamplingConfig:
 
     temperature: float = 1.0
     top_k: int | None = None
-    top_p: float | None = None
-    repetition_penalty: float = 1.0
-    banned: tuple[int, ...] = ()
-    stops: tuple[int, ...] = ()
+    top_p: float | None = None  # Holtzman et al. 2020, https://arxiv.org/abs/1904.09751
+    repetition_penalty: float = 1.0  # after Keskar et al. 2019, https://arxiv.org/abs/1909.05858
+    banned: tuple[int, ...] = ()  # ids that are never drawn
+    stops: tuple[int, ...] = ()  # ids that end a text, which keeps them
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
@@ -120,7 +109,7 @@ def choose_tokens(
     sampling: SamplingTensors,
     n_candidates: int | None = None,
 ) -> tf.Tensor:
-    """Draws a token for each row by inverting the cumulative distribution.
+    """Draws a token for each row, (B,) int32, by inverting the cumulative distribution.
 
     One random number per row is used, so a row's token does not depend on the other rows.
 
@@ -129,9 +118,6 @@ def choose_tokens(
         uniforms: (B,) float32 in [0, 1).
         sampling: The sampling settings; `top_p` is used only with `n_candidates`.
         n_candidates: Draw from this many of the most likely tokens; `None` for all, unsorted.
-
-    Returns:
-        (B,) int32.
     """
     greedy = tf.argmax(logits, axis=-1, output_type=tf.int32)
     scaled = logits / tf.where(sampling.temperature > 0, sampling.temperature, 1.0)

@@ -2,7 +2,6 @@
 
 import statistics
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,11 +18,10 @@ from txl_tf.generation.stops import Stops
 
 _TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # the tokens do not depend on how calls are split
 _N_CONTEXT = 16  # ids of the prompt that are decoded together with the drawn ones
-_N_TIMED = 4  # calls of the loop that a speed is measured over
 
 
 class Speeds(NamedTuple):
-    """Tokens per second at two places of a text: medians over calls of up to 32 tokens.
+    """Tokens per second at two places of a text: medians over four calls of up to 32 tokens.
 
     Args:
         first: Speed at the beginning of the text, without its very first call, which may have to
@@ -80,9 +78,7 @@ class Session:
         # For each ended text, its state before its last call and its tokens since then. Its row is
         # still computed with the batch, with tokens that do not belong to it.
         self._ended: dict[int, tuple[LoopState, np.ndarray]] = {}
-        self._n_calls = 0
-        self._first_costs: list[float] = []  # seconds per token
-        self._last_costs: deque[float] = deque(maxlen=_N_TIMED)
+        self._costs: list[float] = []  # seconds per token of each call of the loop
 
     def __repr__(self) -> str:
         n_texts, n_ended = len(self._prompts), int(self.ended.sum())
@@ -124,10 +120,10 @@ class Session:
     @property
     def speeds(self) -> Speeds | None:
         """The speed of generation; `None` before the second call of up to 32 tokens."""
-        if not self._first_costs:
+        costs = self._costs[1:]
+        if not costs:
             return None
-        costs = (self._first_costs, self._last_costs)
-        return Speeds(*(1 / statistics.median(seconds) for seconds in costs))
+        return Speeds(*(1 / statistics.median(part) for part in (costs[:4], costs[-4:])))
 
     def draw(self, max_new_tokens: int, *, resume: bool = True) -> list[str | np.ndarray]:
         """Adds tokens to each text, up to its next stop.
@@ -172,7 +168,8 @@ class Session:
             drawn = tokens.numpy()[:count].T  # with -1 after the end of a text
             for row in np.flatnonzero(~had_ended).tolist():
                 self._add(row, drawn[row][drawn[row] >= 0], before)
-            self._time(time.perf_counter() - began, int((drawn >= 0).sum(axis=1).max()))
+            n_drawn = int((drawn >= 0).sum(axis=1).max())
+            self._costs.append((time.perf_counter() - began) / n_drawn)
             n_left -= count
             yield
 
@@ -215,14 +212,6 @@ class Session:
             rows[row] = state._replace(is_done=tf.constant([False]))
         self._state = join_rows(rows)
         self._ended = {}
-
-    def _time(self, seconds: float, n_tokens: int) -> None:
-        """Notes the time that a call of the loop has taken; the first one may have compiled it."""
-        self._n_calls += 1
-        if self._n_calls > 1:
-            self._last_costs.append(seconds / n_tokens)
-            if len(self._first_costs) < _N_TIMED:
-                self._first_costs.append(seconds / n_tokens)
 
 
 def _remove_known(old: str, new: str) -> str:

@@ -118,19 +118,18 @@ def _read_stop(vocabulary: Vocabulary, stop: str) -> tuple[int | None, bytes | N
     """Returns the token that ends a text at this stop and the string to search for, if any."""
     if not stop:
         raise UserError("`stops` must not be empty. Received: ''")
-    level, symbols = vocabulary.level, vocabulary.symbols
     # At level "byte" symbols are numbers, and "10" is the text of two digits, not a line break.
-    token = symbols.index(stop) if level != "byte" and stop in symbols else None
+    has_names = vocabulary.level != "byte"
+    token = vocabulary.find_id(stop) if has_names else None
     if token is None:
         stop = stop.lower() if vocabulary.lower_case else stop
         token = find_token(vocabulary, stop)
     string = stop.encode("utf-8", errors="surrogatepass")
     if token is not None:
-        is_written = vocabulary.decode_bytes([token]) == string
-        if is_written:
+        if vocabulary.decode_bytes([token]) == string:
             # The text of a subword may also be part of another one, or span several.
-            return token, string if level == "subword" else None
-        if stop in symbols and level != "byte":
+            return token, string if vocabulary.level == "subword" else None
+        if has_names and vocabulary.find_id(stop) is not None:
             return token, None
     if not _can_be_written(vocabulary, stop):
         raise UserError(

@@ -63,14 +63,11 @@ class TextEncoder:
     def _find_id(self, symbol: str) -> int:
         """Returns the id of a symbol or text; at level "byte", "4" is the digit."""
         vocabulary = self._get_vocabulary()
-        token = find_token(vocabulary, symbol)
-        if token is not None and (vocabulary.level == "byte" or symbol not in vocabulary.symbols):
-            return token
-        if symbol not in vocabulary.symbols:
-            raise UserError(
-                f"{symbol!r} is neither a symbol of the vocabulary nor a text of one token"
-            )
-        return vocabulary.symbols.index(symbol)
+        by_text, by_name = find_token(vocabulary, symbol), vocabulary.find_id(symbol)
+        for found in (by_text, by_name) if vocabulary.level == "byte" else (by_name, by_text):
+            if found is not None:
+                return found
+        raise UserError(f"{symbol!r} is neither a symbol of the vocabulary nor a text of one token")
 
     def _get_vocabulary(self) -> Vocabulary:
         if self._vocabulary is None:

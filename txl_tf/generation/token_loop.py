@@ -15,7 +15,7 @@ from txl_tf.generation.sampling import SamplingTensors, choose_tokens, penalize
 from txl_tf.layers.fused.fused_layer import finish_layer
 from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.layers.packed_kernel import restore_kernels, use_product
-from txl_tf.quantization import make_row_product
+from txl_tf.quantization import multiply_rows
 
 MAX_SINGLE_ROWS = 4  # for more rows, products with restored kernels are faster
 
@@ -71,13 +71,7 @@ class TokenLoop:
     def begin(
         self, state: CachedState, seen: tf.Tensor, history: tf.Tensor | None = None
     ) -> LoopState:
-        """Returns the loop's state after prompts that were read in segments.
-
-        Args:
-            state: The state after the last segment.
-            seen: (B, V) bool, whether each prompt contains each token.
-            history: See `LoopState`; `None` for W = 0.
-        """
+        """Returns the state after prompts that were read in segments; no `history` for W = 0."""
         if history is None:
             history = tf.zeros((tf.shape(seen)[0], 0), tf.int32)
 
@@ -122,8 +116,7 @@ class TokenLoop:
         def draw(
             step: tf.Tensor, tokens: tf.Tensor, state: LoopState
         ) -> tuple[tf.Tensor, tf.Tensor, LoopState]:
-            with self.multiply_by_rows(state):
-                drawn = choose(state, uniforms[step], sampling)
+            drawn = choose(state, uniforms[step], sampling)
             kept = tf.where(state.is_done, -1, drawn)
             tokens = tf.tensor_scatter_nd_update(tokens, [[step]], [kept])
             return step + 1, tokens, self.read(drawn, state, sampling)
@@ -150,7 +143,8 @@ class TokenLoop:
         softmax, embedding = self.cached.model.softmax, self.cached.model.embedding
 
         def choose(state: LoopState, uniforms: tf.Tensor, sampling: SamplingTensors) -> tf.Tensor:
-            log_probs = self.cached.model.log_probs(state.hidden[:, None])[:, 0]
+            with self._multiply_by_rows(state):
+                log_probs = self.cached.model.log_probs(state.hidden[:, None])[:, 0]
             logits = penalize(log_probs, state.seen, sampling)
             return choose_tokens(logits, uniforms, sampling, self.n_candidates)
 
@@ -166,10 +160,11 @@ class TokenLoop:
                     state.hidden, softmax.get_bin_weights(embedding)[index]
                 )
 
-            head = softmax.head_log_probs(state.hidden, head_weights)
-            return choose_tokens_by_bins(
-                head, self.cached.model.config.bins, compute_inside, uniforms, sampling
-            )
+            with self._multiply_by_rows(state):
+                head = softmax.head_log_probs(state.hidden, head_weights)
+                return choose_tokens_by_bins(
+                    head, self.cached.model.config.bins, compute_inside, uniforms, sampling
+                )
 
         return choose_by_bins
 
@@ -180,14 +175,13 @@ class TokenLoop:
     def read_tokens(self, tokens: tf.Tensor, state: LoopState) -> LoopState:
         """Reads S tokens of each text, (B, S) int32, in one pass over the weights.
 
-        Returns:
-            The state with the tokens in the next S slots and with the hidden states of all of them,
-            (B, S, D); `advance` completes it.
+        Returns the state with the tokens in the next S slots, and with all their hidden states,
+        (B, S, D); `advance` completes it.
         """
         mask = self._make_mask(state, tokens.shape[1])
         hidden = tf.cast(self.cached.model.embedding(tokens), self.dtype)
         keys, values = list(state.keys), list(state.values)
-        with self.multiply_by_rows(state):
+        with self._multiply_by_rows(state):
             for index in range(len(keys)):
                 hidden, keys[index], values[index] = self._read_layer(index, hidden, state, mask)
         return state._replace(hidden=hidden, keys=tuple(keys), values=tuple(values))
@@ -227,15 +221,9 @@ class TokenLoop:
         n_kept: int | tf.Tensor,
         sampling: SamplingTensors,
     ) -> LoopState:
-        """Returns the state after the first `n_kept` of S tokens, (B, S) int32.
+        """Returns the state after the first `n_kept` of the S tokens that `read_tokens` has read.
 
         The next tokens overwrite the rest, which no token sees: they lie further back than M.
-
-        Args:
-            state: The value of `read_tokens`.
-            tokens: The tokens that it has read.
-            n_kept: () int32, from 1 to S.
-            sampling: The sampling settings.
         """
         kept = tf.where(tf.range(tokens.shape[1]) < n_kept, tokens, -1)
         is_token = tf.one_hot(
@@ -293,11 +281,11 @@ class TokenLoop:
             return contextlib.nullcontext()
         return restore_kernels(self.cached.model.kernels, self.dtype)
 
-    def multiply_by_rows(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
+    def _multiply_by_rows(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
         """Returns the context of one step."""
         if not self._has_few_rows(state):
             return contextlib.nullcontext()
-        return use_product(make_row_product(state.next_slot >= 0))
+        return use_product(functools.partial(multiply_rows, guard=state.next_slot >= 0))
 
     def _has_few_rows(self, state: LoopState) -> bool:
         n_rows = state.filled.shape[0]
