@@ -157,14 +157,15 @@ class TokenDrawer:
             n_new: Number of tokens to draw.
         """
         from txl_tf.generation.sampling import SamplingConfig
+        from txl_tf.generation.session import Session
 
         prompts = [np.zeros(prompt_len, np.int32)] * self._n_texts
-        session = self._generator.start(prompts, SamplingConfig(), range(self._n_texts))
-        parts = session.draw(n_new)
-        calls, start = [], time.perf_counter()
-        for tokens in parts:
-            calls.append((tokens.shape[1], time.perf_counter() - start))
-            start = time.perf_counter()
+        session = Session(self._generator, prompts, SamplingConfig(), range(self._n_texts))
+        calls, n_before, start = [], 0, time.perf_counter()
+        for _ in session.draw_pieces(n_new):
+            n_drawn = len(session.added[0])
+            calls.append((n_drawn - n_before, time.perf_counter() - start))
+            n_before, start = n_drawn, time.perf_counter()
         return calls
 
     def measure_speed(self, seconds: float) -> Speed:

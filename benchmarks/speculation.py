@@ -80,16 +80,17 @@ def _measure(
     """
     from txl_tf.generation.generator import Generator
     from txl_tf.generation.sampling import SamplingConfig
+    from txl_tf.generation.session import Session
 
     generator, rows = Generator(cached), []
     for text, temperature in TEMPERATURES.items():
 
         def draw(draft_len: int, temperature: float = temperature) -> tuple[np.ndarray, int, float]:
             sampling = SamplingConfig(temperature)
-            session = generator.start([prompt], sampling, [0], draft_len=draft_len)
+            session = Session(generator, [prompt], sampling, [0], draft_len=draft_len)
             start = time.perf_counter()
-            tokens = np.concatenate([part[0] for part in session.draw(n_new)])
-            return tokens, session.n_passes, time.perf_counter() - start
+            (tokens,) = session.draw(n_new)
+            return np.asarray(tokens), session.n_passes, time.perf_counter() - start
 
         drawn = {draft_len: draw(draft_len) for draft_len in draft_lens}  # compiles the loops
         seconds: dict[int, list[float]] = {draft_len: [] for draft_len in draft_lens}

@@ -3,7 +3,6 @@
 python -m txl_tf.generate --run runs/text8 --prompt "once upon a time"
 """
 
-import functools
 import io
 import re
 import sys
@@ -76,10 +75,15 @@ def generate_text(options: flags.FlagValues) -> None:
         flags.Error: If a flag is out of range.
         UserError: If there is no such run, or the prompt is empty or cannot be encoded.
     """
-    _check_flags(options)
+    if options.top_p <= 0:
+        raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p}")
+    check_seeds(options)
     bans, stops = (_read_texts(name, options[name].value) for name in ("ban", "stop"))
     check_run(options.run)
-    prompt = _read_prompt(options)
+    prompt = options.prompt
+    if prompt is None:
+        prompt = _read_standard_input()
+    _check_utf8(prompt)
 
     import txl_tf
     from txl_tf.data.text.wikitext import (
@@ -102,22 +106,22 @@ def generate_text(options: flags.FlagValues) -> None:
     except UserError as error:
         raise UserError(f"the prompt: {error}") from error
     encoder = TextEncoder(lm.vocabulary, lm.config.n_token)
-    draw = functools.partial(
-        lm.stream,
-        prompt,
-        max_new_tokens=options.length,
-        temperature=options.temperature,
-        top_k=options.top_k or None,
-        top_p=None if options.top_p == 1 else options.top_p,
-        repetition_penalty=options.repetition_penalty,
-        banned=None if bans is None else _split_lists("ban", bans, encoder.find_ids, encoder),
-        stops=_split_lists("stop", stops or [], encoder.make_stops, encoder),
-        mask_empty_memory=options.mask_empty_memory,
-        draft_len=options.draft_len,
-    )
+    banned = None if bans is None else _split_lists(bans, encoder.find_ids, encoder)
     is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw
     for seed in range(options.seed, options.seed + options.samples):
-        pieces = draw(seed=seed)
+        pieces = lm.stream(
+            prompt,
+            max_new_tokens=options.length,
+            seed=seed,
+            temperature=options.temperature,
+            top_k=options.top_k or None,
+            top_p=None if options.top_p == 1 else options.top_p,
+            repetition_penalty=options.repetition_penalty,
+            banned=banned,
+            stops=_split_lists(stops or [], encoder.make_stops, encoder),
+            mask_empty_memory=options.mask_empty_memory,
+            draft_len=options.draft_len,
+        )
         if options.samples > 1:
             print(f"--- seed {seed}")
         if is_readable:
@@ -139,23 +143,8 @@ def _print(pieces: Iterable[str]) -> None:
     print()
 
 
-def _check_flags(options: flags.FlagValues) -> None:
-    """Checks the flags that do not depend on the run.
-
-    Raises:
-        flags.Error: If a value is out of range.
-    """
-    if options.top_p <= 0:
-        raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p}")
-    check_seeds(options)
-
-
 def _read_texts(name: str, values: Sequence[str] | None) -> list[str] | None:
-    r"""Returns the non-empty values of a flag, with their escapes replaced.
-
-    Raises:
-        flags.Error: If a backslash is followed by anything but n, t or a backslash.
-    """
+    r"""Returns the non-empty values of a flag, with their escapes replaced."""
 
     def unescape(match: re.Match[str]) -> str:
         if match[0] not in _ESCAPES:
@@ -170,36 +159,14 @@ def _read_texts(name: str, values: Sequence[str] | None) -> list[str] | None:
 
 
 def _split_lists(
-    name: str,
-    values: Sequence[str],
-    parse: Callable[[Sequence[str]], object],
-    encoder: "TextEncoder",
+    values: Sequence[str], parse: Callable[[Sequence[str]], object], encoder: "TextEncoder"
 ) -> list[str]:
-    """Returns the values of a flag, with values that can only be lists split at their commas.
-
-    Earlier versions took only lists. A value that can be both a list and a single text is a single
-    text, and a note on stderr says so.
-
-    Args:
-        name: The name of the flag.
-        values: The values of the flag.
-        parse: Parses values, and raises `UserError` if the flag does not take them.
-        encoder: The encoder of the run.
-    """
+    """Splits values that `parse` refuses, but that are lists of symbols, at their commas."""
     texts: list[str] = []
     for value in values:
         symbols = value.split(",")
-        if len(symbols) == 1 or not _is_valid(encoder.find_ids, symbols):
-            texts.append(value)
-        elif _is_valid(parse, [value]):
-            texts.append(value)
-            print(
-                f"generate: --{name} {value!r} is one text, including its comma; "
-                f"for several texts, give --{name} several times",
-                file=sys.stderr,
-            )
-        else:
-            texts += symbols
+        is_list = not _is_valid(parse, [value]) and _is_valid(encoder.find_ids, symbols)
+        texts += symbols if is_list else [value]
     return texts
 
 
@@ -211,28 +178,23 @@ def _is_valid(parse: Callable[[Sequence[str]], object], values: Sequence[str]) -
     return True
 
 
-def _read_prompt(options: flags.FlagValues) -> str:
-    """Returns the prompt of the flag or of standard input.
+def _read_standard_input() -> str:
+    """Returns the prompt of standard input."""
+    if sys.stdin is None:
+        raise UserError("--prompt must be given if there is no standard input")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    return sys.stdin.read()
 
-    Raises:
-        UserError: If the prompt is not UTF-8, or there is no standard input.
-    """
-    prompt = options.prompt
-    if prompt is None:
-        if isinstance(sys.stdin, io.TextIOWrapper):
-            sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
-        elif sys.stdin is None:
-            raise UserError("--prompt must be given if there is no standard input")
-        prompt = sys.stdin.read()
+
+def _check_utf8(prompt: str) -> None:
+    """Checks that a prompt holds no bytes that are not UTF-8."""
     try:
         prompt.encode("utf-8")
     except UnicodeEncodeError as error:
         byte = ord(prompt[error.start]) & 0xFF
-        raise UserError(
-            f"the prompt is not UTF-8: byte 0x{byte:02x} at offset "
-            f"{len(prompt[: error.start].encode('utf-8'))}"
-        ) from error
-    return prompt
+        offset = len(prompt[: error.start].encode("utf-8"))
+        raise UserError(f"the prompt is not UTF-8: byte 0x{byte:02x} at offset {offset}") from error
 
 
 if __name__ == "__main__":

@@ -446,7 +446,8 @@ class LanguageModel:
             mask_empty_memory=mask_empty_memory,
             draft_len=draft_len,
         )
-        session.draw(max_new_tokens)
+        for _ in session.draw_pieces(max_new_tokens):
+            pass
         return session.added if is_list else session.added[0]
 
     def stream(
@@ -519,8 +520,8 @@ class LanguageModel:
             mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019
                 release attends to them.
             draft_len: Number of tokens to guess from the text itself and to verify at once (prompt
-                lookup); 0 for none. The text stays the same, up to rounding, and is drawn faster if
-                it repeats itself; see docs/generating.md.
+                lookup), for a single prompt; 0 for none. The text stays the same, up to rounding,
+                and is drawn faster if it repeats itself; see docs/generating.md.
 
         Raises:
             UserError: See `generate`.
@@ -536,7 +537,7 @@ class LanguageModel:
             banned = [unknown] if unknown else []
         banned = [banned] if isinstance(banned, str) else banned
         found_stops = self._encoder.make_stops(stops)
-        config = SamplingConfig(
+        sampling = SamplingConfig(
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
@@ -544,11 +545,15 @@ class LanguageModel:
             banned=self._encoder.find_ids(banned),
             stops=found_stops.ids if found_stops else (),
         )
-        tokens = self._get_generator(mask_empty_memory).start(
-            ids, config, seeds, draft_len=draft_len
+        return Session(
+            self._get_generator(mask_empty_memory),
+            ids,
+            sampling,
+            seeds,
+            vocabularies=[self.vocabulary if isinstance(p, str) else None for p in prompts],
+            stops=found_stops,
+            draft_len=draft_len,
         )
-        vocabularies = [self.vocabulary if isinstance(p, str) else None for p in prompts]
-        return Session(tokens, ids, vocabularies, found_stops)
 
     def export(
         self,

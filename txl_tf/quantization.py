@@ -1,8 +1,5 @@
 """Weight-only quantization: a model whose kernels are stored in bfloat16 or int8."""
 
-import functools
-from collections.abc import Callable
-
 import tensorflow as tf
 
 from txl_tf.config import KERNEL_DTYPES
@@ -12,18 +9,11 @@ from txl_tf.model import SegmentModel, TransformerXL
 
 
 def quantize(model: SegmentModel, dtype: str) -> TransformerXL:
-    """Returns a model with the kernels and tables of another one in fewer bits, for inference.
+    """Returns a copy of a model that cannot be trained, with kernels and tables in fewer bits.
 
     Biases, norms and small projections stay in float32. So do activations, keys and values with
-    "int8". With "bfloat16", segments are computed in bfloat16 too, as in training with that
-    precision.
-
-    Args:
-        model: A model with float32 weights, which stays as it is.
-        dtype: "int8", with a scale for each output (symmetric, rounded to nearest); or "bfloat16".
-
-    Returns:
-        A model that cannot be trained.
+    "int8", which has a scale for each output (symmetric, rounded to nearest). With "bfloat16",
+    segments are computed in bfloat16 too, as in training with that precision.
 
     Raises:
         UserError: If there is no such dtype, or the model is quantized already.
@@ -55,23 +45,13 @@ def get_kernel_dtype(model: SegmentModel) -> str:
     return getattr(model.dtype_policy, "packed_dtype", "float32")
 
 
-def make_row_product(guard: tf.Tensor) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Returns a product of a few inputs with narrow rows, for a loop that XLA compiles.
+def multiply_rows(inputs: tf.Tensor, rows: tf.Tensor, *, guard: tf.Tensor) -> tf.Tensor:
+    """Returns the product of inputs (n, K), rounded to bfloat16, with narrow rows, (n, L) float32.
 
     XLA for CPU multiplies a vector with a narrow matrix fast, but it would convert all kernels to
-    wide ones before a loop, as nothing in the loop changes them. So they must depend on the loop.
-
-    Args:
-        guard: () bool, true, but unknown to the compiler before the loop.
-
-    Returns:
-        A function of inputs (n, K), which it rounds to bfloat16, and rows (L, K) of bfloat16 or
-        int8, which returns their product, (n, L) float32.
+    wide ones before a loop, as nothing in the loop changes them. So they depend on the loop by the
+    guard, () bool, which is true, but unknown to the compiler before the loop.
     """
-    return functools.partial(_multiply_rows, guard=guard)
-
-
-def _multiply_rows(inputs: tf.Tensor, rows: tf.Tensor, *, guard: tf.Tensor) -> tf.Tensor:
     rows = tf.convert_to_tensor(rows)
     # As integers: XLA widens bfloat16 before it looks at the guard.
     bits = rows if rows.dtype == tf.int8 else tf.bitcast(rows, tf.int16)

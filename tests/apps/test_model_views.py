@@ -12,7 +12,7 @@ from small_lstm import make_model as make_lstm
 from tables import slow_after
 
 import txl_tf
-from txl_tf.apps.pages.model_views import ModelViews
+from txl_tf.apps.pages.model_views import ModelViews, cut_text
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary
@@ -20,6 +20,7 @@ from txl_tf.experiments.shown_tokens import show_controls
 from txl_tf.scoring.metrics import format_score
 
 BYTES = Vocabulary("byte", tuple(map(str, range(256))))
+CHARS = Vocabulary("char", tuple("abcdefghijklm_"), space="_")
 MAX_TOKENS, MEM_LEN = 53, 11
 TEXT = "the cat sat on the mat\na cat"
 SETTINGS = {"temperature": 0.7, "top_k": 5, "top_p": 0.9, "seed": 3}
@@ -70,6 +71,32 @@ def test_the_memory_is_told():
     assert re.findall('<span class="([^"]+)"', view) == ["old prompt", "old", "memory"]
     *_, (_, view) = views.continue_text(text, 53)
     assert "[19 earlier tokens]" in view
+
+
+def test_a_text_is_cut_at_its_prompt_and_its_memory():
+    lm, _ = make_views(CHARS)
+    text = lm.start([CHARS.encode("a cab")])
+
+    def cut(length, max_tokens=1000):
+        """Returns the parts after so many more tokens, and all of the text."""
+        text.draw(length)
+        return cut_text(text, CHARS, max_tokens), CHARS.decode(text.ids[0])
+
+    assert cut(0) == ([("memory prompt", "a cab")], "a cab")
+    parts, whole = cut(3)
+    assert parts == [("memory prompt", "a cab"), ("memory", whole[5:])]
+    parts, whole = cut(4)  # 12 tokens: the memory begins within the prompt
+    assert parts == [("old prompt", "a"), ("memory prompt", whole[1:5]), ("memory", whole[5:])]
+    parts, whole = cut(7)  # 19 tokens
+    assert parts == [("old prompt", "a cab"), ("old", whole[5:8]), ("memory", whole[8:])]
+    assert cut(0, 13) == ([("old", whole[6:8]), ("memory", whole[8:])], whole)
+    assert cut(0, 2) == ([("memory", whole[17:])], whole)
+
+
+def test_a_cut_character_is_shown_once():
+    lm, _ = make_views(BYTES)
+    text = lm.start([BYTES.encode("ééééééé")])  # 14 bytes: the memory begins within a character
+    assert cut_text(text, BYTES, 1000) == [("old prompt", "é"), ("memory prompt", "éééééé")]
 
 
 def test_the_surprisal_is_that_of_score():

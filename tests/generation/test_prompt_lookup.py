@@ -10,13 +10,14 @@ from txl_tf.config import AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.generation import prompt_lookup
 from txl_tf.generation.generator import Generator
-from txl_tf.generation.prompt_lookup import count_kept, look_up
+from txl_tf.generation.prompt_lookup import count_accepted, look_up
 from txl_tf.generation.sampling import SamplingConfig
+from txl_tf.generation.session import Session
 from txl_tf.generation.token_loop import TokenLoop, take_positions
 from txl_tf.model import TransformerXL
 from txl_tf.release import load_model
 
-PROMPTS = [[1, 2, 3, 1, 2], [4], [5, 6, 5, 6, 5, 6, 5]]
+PROMPT = [1, 2, 3, 1, 2]
 
 
 def find(text, *, ngram_len=2, draft_len=3):
@@ -58,34 +59,33 @@ def every_match(monkeypatch):
     monkeypatch.setattr(prompt_lookup, "choose_ngram_len", lambda n_token: 1)
 
 
-def draw(generator, prompts, draft_len, *, n_new=90, **settings):
-    prompts = [np.array(prompt, np.int32) for prompt in prompts]
-    seeds = range(5, 5 + len(prompts))
-    session = generator.start(prompts, SamplingConfig(**settings), seeds, draft_len=draft_len)
-    return np.concatenate(list(session.draw(n_new)), axis=1), session
+def draw(generator, prompt, draft_len, *, n_new=90, **settings):
+    prompt = np.array(prompt, np.int32)
+    session = Session(generator, [prompt], SamplingConfig(**settings), [5], draft_len=draft_len)
+    return session.draw(n_new)[0].tolist(), session
 
 
-# The prompts, what is drawn, the lengths of the drafts and whether XLA compiles.
+# The sampling settings, the lengths of the drafts and whether XLA compiles.
 CASES = [
-    (PROMPTS, {"temperature": 0.5, "repetition_penalty": 1.3}, (4,), False),
-    (PROMPTS, {"temperature": 1, "top_p": 0.8}, (1,), False),
-    (PROMPTS[:1], {"temperature": 0.8, "top_k": 4}, (1, 4), False),
-    (PROMPTS[:1], {"temperature": 0}, (4,), True),
+    ({"temperature": 0.5, "repetition_penalty": 1.3}, (4,), False),
+    ({"temperature": 1, "top_p": 0.8}, (1,), False),
+    ({"temperature": 0.8, "top_k": 4}, (1, 4), False),
+    ({"temperature": 0}, (4,), True),
 ]
 
 
 @pytest.mark.parametrize(
-    ("prompts", "settings", "draft_lens", "is_compiled"),
+    ("settings", "draft_lens", "is_compiled"),
     slow_after(1, CASES),
     ids=["penalty", "top_p", "top_k", "greedy"],
 )
-def test_drafts_do_not_change_the_text(every_match, prompts, settings, draft_lens, is_compiled):
+def test_drafts_do_not_change_the_text(every_match, settings, draft_lens, is_compiled):
     generator = Generator(CachedModel(make_restless_model(), SPANS[2], 5), jit_compile=is_compiled)
-    expected, plain = draw(generator, prompts, 0, **settings)
+    expected, plain = draw(generator, PROMPT, 0, **settings)
     assert plain.n_passes == 90
     for draft_len in draft_lens:
-        found, session = draw(generator, prompts, draft_len, **settings)
-        np.testing.assert_array_equal(found, expected)
+        found, session = draw(generator, PROMPT, draft_len, **settings)
+        assert found == expected
         assert session.n_passes < 90
 
 
@@ -95,16 +95,16 @@ def test_drafts_do_not_change_the_text_of_a_golden_model(every_match):
     cached = CachedModel(load_model(case.checkpoint, case.config), AttentionSpan(8), 5)
     generator = Generator(cached, jit_compile=False)
     for temperature in (0, 1):
-        expected, _ = draw(generator, [[3, 1, 3]], 0, n_new=40, temperature=temperature)
-        found, _ = draw(generator, [[3, 1, 3]], 3, n_new=40, temperature=temperature)
-        np.testing.assert_array_equal(found, expected)
+        expected, _ = draw(generator, [3, 1, 3], 0, n_new=40, temperature=temperature)
+        found, _ = draw(generator, [3, 1, 3], 3, n_new=40, temperature=temperature)
+        assert found == expected
 
 
 @pytest.mark.parametrize("span", slow_after(1, [SPANS[3], SPANS[0]]), ids=str)
 def test_tokens_are_kept_as_if_read_one_by_one(span):
     """Passes of three tokens, of which one, two or three are kept, around the ring buffer."""
     cached = CachedModel(make_model(), span, 1, mask_empty_memory=True)
-    one, three, positions = TokenLoop(cached), TokenLoop(cached, max_new=3), take_positions(cached)
+    one, three = (TokenLoop(cached, take_positions(cached), max_new=size) for size in (1, 3))
     sampling = SamplingConfig().make_tensors(13)
     seen = tf.zeros((2, 13), bool)
     expected = one.begin(cached.initial_state(2), seen)
@@ -113,62 +113,64 @@ def test_tokens_are_kept_as_if_read_one_by_one(span):
     for step in range(20):
         tokens = tf.constant(generator.integers(0, 13, (2, 3)), tf.int32)
         n_kept = 1 + step % 3
-        state = three.advance(
-            state, three.read_tokens(tokens, state, positions), tokens, n_kept, sampling
-        )
+        state = three.advance(three.read_tokens(tokens, state), tokens, n_kept, sampling)
         for index in range(n_kept):
-            expected = one.read(tokens[:, index], expected, positions, sampling)
+            expected = one.read(tokens[:, index], expected, sampling)
         np.testing.assert_allclose(state.hidden, expected.hidden, atol=2e-5, err_msg=step)
         np.testing.assert_array_equal(state.seen, expected.seen)
         np.testing.assert_array_equal(state.filled, expected.filled)
 
 
-NONE = 2**30  # no stop among the new tokens
-
-
 @pytest.mark.parametrize(
-    ("n_drawn", "stop_ends", "is_done", "n_kept"),
+    ("new", "following", "n_accepted"),
     [
-        ([4], [3], [False], 3),
-        ([4], [5], [False], 4),
-        ([4, 2, 5], [NONE, NONE, NONE], [False] * 3, 2),
-        ([4, 1, 5], [NONE, NONE, NONE], [False, True, False], 4),
-        ([4, 2, 5], [NONE, 1, NONE], [False] * 3, 4),
-        ([4, 2, 5], [1, 2, NONE], [False, False, True], 2),
-        ([4, 2, 5], [1, 2, 4], [False] * 3, 4),
+        ([1, 2, 3, 4], [2, 3, 4, 5], 4),
+        ([1, 2, 3, 4], [2, 3, 9, 5], 3),
+        ([1, 2, 3, 4], [9, 3, 4, 5], 1),
+        ([1, 7, 3, 4], [7, 3, 4, 5], 2),
+        ([7, 2, 3, 4], [2, 3, 4, 5], 1),
     ],
 )
-def test_texts_advance_together_as_far_as_all_may(n_drawn, stop_ends, is_done, n_kept):
-    assert count_kept(*map(tf.constant, (n_drawn, stop_ends, is_done))) == n_kept
+def test_a_draft_is_accepted_up_to_another_token_or_a_stop(new, following, n_accepted):
+    new, following, stops = (tf.constant(ids) for ids in ([new], [following], [8, 7]))
+    assert count_accepted(new, following, stops) == n_accepted
 
 
 @pytest.mark.slow
 def test_a_text_ends_at_its_stop_and_continues_after_it(every_match):
     generator = Generator(CachedModel(make_restless_model(), SPANS[1], 5), jit_compile=False)
-    prompts = [[1, 2, 1], [4, 5, 4], [7, 7, 7]]
-    plain, _ = draw(generator, prompts, 0, temperature=0.7)
-    settings = {"temperature": 0.7, "stops": tuple({int(row[13]) for row in plain})}
+    plain, _ = draw(generator, [1, 2, 1], 0, temperature=0.7)
     texts = []
     for draft_len in (0, 4):
-        tokens, session = draw(generator, prompts, draft_len, **settings)
-        assert session.has_ended.all()
-        session.resume()
-        more = np.concatenate(list(session.draw(50)), axis=1)
-        rows = zip(tokens.tolist(), more.tolist(), strict=True)
-        texts.append([[token for token in (*a, *b) if token >= 0] for a, b in rows])
+        settings = {"temperature": 0.7, "stops": (plain[13],)}
+        tokens, session = draw(generator, [1, 2, 1], draft_len, **settings)
+        assert session.ended.all()
+        assert len(tokens) == plain.index(plain[13]) + 1
+        session.draw(50)
+        texts.append(session.added[0].tolist())
     assert texts[0] == texts[1]
+    assert texts[0] == plain[: len(texts[0])]
 
 
 @pytest.mark.slow
 def test_calls_of_any_size_give_one_text(every_match):
     generator = Generator(CachedModel(make_restless_model(), SPANS[2], 5), jit_compile=False)
-    expected, _ = draw(generator, [[1, 2, 1]], 0)
-    start, session = draw(generator, [[1, 2, 1]], 4, n_new=7)
-    parts = [start, *session.draw(40), *session.draw(43)]
-    np.testing.assert_array_equal(np.concatenate(parts, axis=1), expected)
+    expected, _ = draw(generator, [1, 2, 1], 0)
+    _, session = draw(generator, [1, 2, 1], 4, n_new=7)
+    session.draw(40)
+    session.draw(43)
+    assert session.added[0].tolist() == expected
+
+
+def test_several_texts_are_drawn_without_drafts(every_match):
+    generator = Generator(CachedModel(make_restless_model(), SPANS[2], 5), jit_compile=False)
+    prompts, sampling = [np.array(PROMPT, np.int32)] * 2, SamplingConfig(0.0)
+    session = Session(generator, prompts, sampling, [5, 5], draft_len=4)
+    session.draw(7)
+    assert session.n_passes == 7
 
 
 def test_a_draft_length_out_of_range_is_refused():
     generator = Generator(CachedModel(make_restless_model(), SPANS[1], 5))
     with pytest.raises(UserError, match=r"must be from 0 to 32. Received: draft_len=33"):
-        draw(generator, [[1]], 33)
+        draw(generator, [1], 33)

@@ -24,7 +24,7 @@ def test_the_ring_gives_what_segments_of_one_token_give(name, span, is_masked):
     case = load_case(name)
     model = load_model(case.checkpoint, case.config)
     cached = CachedModel(model, span, 1, mask_empty_memory=is_masked)
-    loop, positions = TokenLoop(cached), take_positions(cached)
+    loop = TokenLoop(cached, take_positions(cached))
     ids = case.golden["tokens"].astype("int32")[:, :20]
     n_rows, n_token = len(ids), case.config.n_token
     kept = cached.initial_state(n_rows)
@@ -35,7 +35,7 @@ def test_the_ring_gives_what_segments_of_one_token_give(name, span, is_masked):
     read = tf.function(loop.read, autograph=False)
     for step in range(ids.shape[1]):
         tokens = tf.constant(ids[:, step])
-        state = read(tokens, state, positions, none)
+        state = read(tokens, state, none)
         hidden, kept = cached.read(tokens[:, None], kept)
         expected = model.log_probs(hidden)[:, 0]
         found = model.log_probs(state.hidden[:, None])[:, 0]

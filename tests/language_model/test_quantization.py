@@ -12,6 +12,7 @@ from txl_tf.cached_model import CachedModel
 from txl_tf.exports.exporting import export_saved_model
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
+from txl_tf.generation.session import Session
 from txl_tf.generation.token_loop import TokenLoop, take_positions
 from txl_tf.quantization import quantize
 from txl_tf.release import load_model
@@ -93,7 +94,7 @@ def test_the_loop_reads_what_segments_read(name, dtype, n_texts, is_compiled):
     packed = quantize(model, dtype)
     texts = tf.stack([ids[row % len(ids)] for row in range(n_texts)])
     cached = CachedModel(packed, SPAN, 1)
-    loop = TokenLoop(cached, is_compiled=is_compiled)
+    loop = TokenLoop(cached, take_positions(cached), is_compiled=is_compiled)
     read = tf.function(loop.read, jit_compile=is_compiled, autograph=False)
     n_token = packed.config.n_token
     sampling = SamplingConfig().make_tensors(n_token)
@@ -101,7 +102,7 @@ def test_the_loop_reads_what_segments_read(name, dtype, n_texts, is_compiled):
     state = loop.begin(kept, tf.zeros((n_texts, n_token), bool))
     is_rounded = dtype == "bfloat16" or (is_compiled and n_texts == 1)  # to bfloat16
     for step in range(texts.shape[1]):
-        state = read(texts[:, step], state, take_positions(cached), sampling)
+        state = read(texts[:, step], state, sampling)
         hidden, kept = cached.read(texts[:, step, None], kept)
         expected = tf.cast(hidden[:, 0], tf.float32)
         bound = 0.05 if is_rounded else 2e-5
@@ -115,8 +116,7 @@ def test_a_few_int8_texts_are_those_drawn_alone():
 
     def draw(n_texts):
         prompts = [np.asarray(ids[row % len(ids)]) for row in range(n_texts)]
-        session = generator.start(prompts, SamplingConfig(), list(range(n_texts)))
-        return np.concatenate(list(session.draw(40)), axis=1)
+        return np.array(Session(generator, prompts, SamplingConfig(), range(n_texts)).draw(40))
 
     np.testing.assert_array_equal(draw(1), draw(4)[:1])
 

@@ -24,6 +24,7 @@ from txl_tf.errors import UserError
 from txl_tf.experiments.text_attention import read_text_attention
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
+from txl_tf.generation.session import Session
 from txl_tf.training.step import compute_gradients
 
 IDS, TARGETS = TEXT[:, :-1], TEXT[:, 1:]
@@ -120,10 +121,8 @@ def test_kept_keys_and_values_change_nothing(name, span):
 def test_generated_tokens_are_the_likeliest_of_the_model(name, draft_len):
     cached = CachedModel(make_model(name), MEMORY, LENGTH, mask_empty_memory=True)
     prompt, n_new = TEXT[0, :4], 20
-    session = Generator(cached, jit_compile=False).start(
-        [prompt], SamplingConfig(temperature=0.0), [0], draft_len=draft_len
-    )
-    (drawn,) = np.concatenate(list(session.draw(n_new)), axis=1)
+    generator, sampling = Generator(cached, jit_compile=False), SamplingConfig(temperature=0.0)
+    (drawn,) = Session(generator, [prompt], sampling, [0], draft_len=draft_len).draw(n_new)
     hidden = []
     state = cached.initial_state(1)
     for token in [*prompt, *drawn]:  # one by one, as the generator reads them

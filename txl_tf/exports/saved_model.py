@@ -136,9 +136,9 @@ class ServedModel(tf.Module):
             uniforms = tf.reshape(blocks, (-1, 1))[:length]
 
             def draw(n_candidates: tf.Tensor | None, *, by_bins: bool = False) -> tf.Tensor:
-                loop = TokenLoop(cached, n_candidates, by_bins=by_bins)
+                loop = TokenLoop(cached, take_positions(cached), n_candidates, by_bins=by_bins)
                 begun = loop.begin(state, tf.zeros((1, n_token), tf.bool))
-                return loop.run(begun, take_positions(cached), uniforms, length, sampling)[0]
+                return loop.run(begun, uniforms, length, sampling)[0]
 
             def draw_from_all() -> tf.Tensor:
                 if not cached.model.config.cutoffs:

@@ -10,17 +10,11 @@ from txl_tf.generation.sampling import BANNED_LOGIT, SamplingTensors, find_slots
 
 
 class _Found(NamedTuple):
-    """The tokens found in the bins searched so far.
+    """The tokens found in the bins searched so far."""
 
-    Args:
-        drawn: (B,) int32, the token that the random number of the row draws.
-        likeliest: (B,) int32, the most likely token.
-        best: (B,) float32, the log-probability of the most likely token.
-    """
-
-    drawn: tf.Tensor
-    likeliest: tf.Tensor
-    best: tf.Tensor
+    drawn: tf.Tensor  # (B,) int32, the token that the random number of the row draws
+    likeliest: tf.Tensor  # (B,) int32, the most likely token
+    best: tf.Tensor  # (B,) float32, its log-probability
 
 
 def choose_tokens_by_bins(
@@ -30,7 +24,7 @@ def choose_tokens_by_bins(
     uniforms: tf.Tensor,
     sampling: SamplingTensors,
 ) -> tf.Tensor:
-    """Draws the tokens that `choose_tokens` draws, up to rounding, mostly from the head alone.
+    """Draws the tokens (B,) that `choose_tokens` draws, up to rounding, mostly from the head alone.
 
     The tokens of a bin follow each other in the cumulative distribution, and together they have
     the probability of their cluster. So the random number of a row decides between the tokens of
@@ -39,15 +33,11 @@ def choose_tokens_by_bins(
     softmax is that of Grave et al. 2017, https://arxiv.org/abs/1609.04309.
 
     Args:
-        head: (B, n_0 + C) float32, the log-probabilities of the tokens of bin 0 and of the C
-            clusters.
+        head: (B, n_0 + C), the log-probabilities of the tokens of bin 0 and of the C clusters.
         bins: The first id and the end of bin 0 and of the bin of each cluster.
         compute_inside: Returns log p(w | bin) of a bin's tokens, (B, n_i), given the bin's index.
         uniforms: (B,) float32 in [0, 1).
         sampling: The sampling settings; see `SamplingConfig.draws_by_bins`.
-
-    Returns:
-        (B,) int32.
     """
     head_size = bins[0][1]
     is_allowed = [sampling.is_allowed[low:high] for low, high in bins]
@@ -103,16 +93,12 @@ def _search_bin(
     is_drawn: tf.Tensor,
     targets: tf.Tensor,
 ) -> _Found:
-    """Returns the tokens found, after a search of the bin whose first id is `low`.
+    """Returns the tokens found, after a search of the bin with the first id `low` and the logits.
 
-    Args:
-        found: The tokens found before.
-        compute_logits: Returns the log-probabilities of the bin's tokens, (B, n_i) float32.
-        low: The first id of the bin.
-        is_drawn: (B,) bool, whether the row draws its token from this bin.
-        targets: (B,) float32, the probability of the bin's tokens before the drawn one.
+    The rows `is_drawn`, (B,) bool, draw their token from this bin, beyond the probability
+    `targets`, (B,), of its first tokens.
     """
-    logits = compute_logits()
+    logits = compute_logits()  # (B, n_i)
     masses = tf.exp(logits)
     drawn = low + find_slots(tf.cumsum(masses, axis=-1), masses, targets)
     likeliest = low + tf.argmax(logits, axis=-1, output_type=tf.int32)

@@ -9,6 +9,7 @@ from txl_tf.config import DEFAULT_TEMPERATURE, DEFAULT_TOP_K, EvalConfig
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
+from txl_tf.generation.session import Session
 from txl_tf.model import TransformerXL
 
 PROMPT_TOKENS = 32
@@ -16,18 +17,11 @@ SEED = 0
 
 
 class LiveSample:
-    """Continues a prompt with the current weights at every call.
+    """Continues a prompt, (n,) int32, by `n_new` tokens with the current weights at every call.
 
     The seed is fixed, so equal weights give equal text, and the state of training is neither read
     nor changed. To keep a sample cheap, the memory holds only the prompt and the new tokens, and
     nothing is compiled by XLA, which would take longer than the sample itself.
-
-    Args:
-        model: The model.
-        vocabulary: The model's vocabulary.
-        evaluation: The segment length and the attention span.
-        prompt: (n,) int32, not empty.
-        n_new: Number of tokens to generate.
     """
 
     def __init__(
@@ -52,9 +46,9 @@ class LiveSample:
     def __call__(self) -> str:
         """Returns the prompt and its continuation in Markdown."""
         self._generator.follow_weights()
-        session = self._generator.start([self._prompt], self._sampling, [SEED])
-        drawn = np.concatenate([tokens[0] for tokens in session.draw(self._n_new)])
-        prompt, text = map(self._vocabulary.decode, (self._prompt, drawn))
+        session = Session(self._generator, [self._prompt], self._sampling, [SEED])
+        (drawn,) = session.draw(self._n_new)
+        prompt, text = (self._vocabulary.decode(np.asarray(ids)) for ids in (self._prompt, drawn))
         return (
             f"Prompt:\n\n{_indent(prompt)}\n\n"
             f"Sample (temperature {DEFAULT_TEMPERATURE}, top_k {DEFAULT_TOP_K}, seed {SEED}):\n\n"

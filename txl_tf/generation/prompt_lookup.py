@@ -7,7 +7,6 @@ it up to the first token that differs from the one drawn. As each token is drawn
 number of its index, the text is the one of `TokenLoop`, up to rounding, with any sampling settings.
 """
 
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -18,60 +17,24 @@ from txl_tf.generation.token_loop import TokenLoop
 
 _MAX_CHARACTERS = 256  # larger vocabularies hold words or subwords
 _MIN_HISTORY = 256
-_UNLIMITED = 2**30
 
 
 class _Progress(NamedTuple):
-    """What a pass hands on to the next one.
+    """The state between two passes."""
 
-    Args:
-        step: () int32, the number of tokens read since the call began.
-        tokens: (C + S, B) int32, these tokens, followed by -1.
-        state: The state after them.
-        drawn: (B,) int32, the next token, which has not been read yet.
-        draft: (B, S - 1) int32, the tokens guessed to follow it.
-        has_draft: () bool, whether there is a guess for each text that has not ended.
-    """
-
-    step: tf.Tensor
-    tokens: tf.Tensor
-    state: LoopState
-    drawn: tf.Tensor
-    draft: tf.Tensor
-    has_draft: tf.Tensor
-
-
-class _Call(NamedTuple):
-    """The arguments of a call that do not change; see `TokenLoop.run`.
-
-    Args:
-        positions: The value of `take_positions`.
-        uniforms: (C + S, B) float32 in [0, 1).
-        n_new: () int32, the number of tokens to draw.
-        sampling: The sampling settings.
-        choose: The value of `TokenLoop.make_choice`.
-    """
-
-    positions: Sequence[tf.Tensor]
-    uniforms: tf.Tensor
-    n_new: tf.Tensor
-    sampling: SamplingTensors
-    choose: Callable[[LoopState, tf.Tensor, SamplingTensors], tf.Tensor]
+    step: tf.Tensor  # () int32, the number of tokens read since the call began
+    tokens: tf.Tensor  # (C + S, 1) int32, these tokens, followed by -1
+    state: LoopState  # after these tokens
+    drawn: tf.Tensor  # (1,) int32, the next token, which has not been read yet
+    draft: tf.Tensor  # (1, S - 1) int32, the tokens guessed to follow it
+    has_draft: tf.Tensor  # () bool, whether there is a guess
 
 
 class LookupLoop(TokenLoop):
-    """A `TokenLoop` that drafts tokens by prompt lookup.
+    """A `TokenLoop` for a single text that drafts tokens by prompt lookup.
 
-    All texts of a batch advance by the same number of tokens, that of the shortest accepted draft.
-    So a draft pays for one text, and hardly for many.
-
-    The arguments are those of `TokenLoop`, with one token more in `max_new` than drafts have.
+    A draft has one token less than `max_new`.
     """
-
-    @property
-    def draft_len(self) -> int:
-        """The number of tokens of a draft, S - 1."""
-        return self.max_new - 1
 
     @property
     def history_len(self) -> int:
@@ -79,101 +42,70 @@ class LookupLoop(TokenLoop):
         return max(_MIN_HISTORY, self.cached.span.mem_len)
 
     def run(
-        self,
-        state: LoopState,
-        positions: Sequence[tf.Tensor],
-        uniforms: tf.Tensor,
-        n_new: tf.Tensor,
-        sampling: SamplingTensors,
+        self, state: LoopState, uniforms: tf.Tensor, n_new: tf.Tensor, sampling: SamplingTensors
     ) -> tuple[tf.Tensor, LoopState]:
         """Draws tokens and reads each of them; see `TokenLoop.run`."""
-        n_uniforms = uniforms.shape[0]
-        tokens = tf.fill((n_uniforms + self.max_new, state.filled.shape[0]), -1)
-        padded = tf.pad(uniforms, [(0, self.max_new), (0, 0)])
-        with self.restore_kernels(state):
-            call = _Call(positions, padded, n_new, sampling, self.make_choice())
+        n_uniforms, news = uniforms.shape[0], tf.range(self.max_new)
+        tokens = tf.fill((n_uniforms + self.max_new, 1), -1)
+        uniforms = tf.pad(uniforms, [(0, self.max_new), (0, 0)])
 
-            def alternate(*progress: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                # Loops in place of a condition, for which XLA would copy the ring buffers.
-                for has_draft, read in ((False, self._read_drawn), (True, self._read_draft)):
-                    progress = tf.while_loop(
-                        lambda *now, wanted=has_draft: _continues(_Progress(*now), n_new, wanted),
-                        lambda *now, read=read: read(_Progress(*now), call),
-                        progress,
-                    )
-                return progress
+        def read_drawn(now: _Progress) -> _Progress:
+            """Reads the drawn token alone."""
+            tokens = tf.tensor_scatter_nd_update(now.tokens, [[now.step]], [now.drawn])
+            state = self.read(now.drawn, now.state, sampling)
+            drawn = choose(state, uniforms[now.step + 1], sampling)
+            return self._look_up(now.step + 1, tokens, state, drawn)
 
-            first = self._plan(tf.constant(0), tokens, state, call)
-            progress = tf.while_loop(
-                lambda *now: _continues(_Progress(*now), n_new), alternate, first
+        def read_draft(now: _Progress) -> _Progress:
+            """Verifies the draft in one pass and accepts its longest correct prefix."""
+            new = tf.concat([now.drawn[:, None], now.draft], axis=1)  # (1, S)
+            state, slots = self.read_tokens(new, now.state), now.step + news
+            rows = state._replace(
+                hidden=state.hidden[0],
+                seen=tf.repeat(state.seen, self.max_new, axis=0),  # the text holds accepted tokens
             )
+            following = choose(rows, tf.gather(uniforms, slots + 1)[:, 0], sampling)[None]
+            n_kept = count_accepted(new, following, sampling.stops)
+            n_kept = tf.minimum(n_kept, n_new - now.step)
+            kept = tf.where(news < n_kept, new, -1)
+            tokens = tf.tensor_scatter_nd_update(now.tokens, slots[:, None], tf.transpose(kept))
+            state = self.advance(state, new, n_kept, sampling)
+            return self._look_up(now.step + n_kept, tokens, state, following[:, n_kept - 1])
+
+        def continues(now: _Progress) -> tf.Tensor:
+            return tf.logical_and(now.step < n_new, tf.logical_not(now.state.is_done[0]))
+
+        def alternate(*progress: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            # Loops in place of a condition, for which XLA would copy the ring buffers.
+            for has_draft, read in ((False, read_drawn), (True, read_draft)):
+                progress = tf.while_loop(
+                    lambda *now, wanted=has_draft: tf.logical_and(
+                        continues(_Progress(*now)), tf.equal(_Progress(*now).has_draft, wanted)
+                    ),
+                    lambda *now, read=read: read(_Progress(*now)),
+                    progress,
+                )
+            return progress
+
+        with self.restore_kernels(state):
+            choose = self.make_choice()
+            drawn = choose(state, uniforms[0], sampling)
+            progress = self._look_up(tf.constant(0), tokens, state, drawn)
+            progress = tf.while_loop(lambda *now: continues(_Progress(*now)), alternate, progress)
         return progress[1][:n_uniforms], progress[2]
-
-    def _read_drawn(self, progress: _Progress, call: _Call) -> _Progress:
-        """Reads the drawn token alone."""
-        step, tokens, state, drawn, _, _ = progress
-        kept = tf.where(state.is_done, -1, drawn)
-        tokens = tf.tensor_scatter_nd_update(tokens, [[step]], [kept])
-        return self._plan(
-            step + 1, tokens, self.read(drawn, state, call.positions, call.sampling), call
-        )
-
-    def _plan(self, step: tf.Tensor, tokens: tf.Tensor, state: LoopState, call: _Call) -> _Progress:
-        """Draws the next token and looks up what followed it."""
-        with self.multiply_by_rows(state):
-            drawn = call.choose(state, call.uniforms[step], call.sampling)
-        return self._look_up(step, tokens, state, drawn)
-
-    def _read_draft(self, progress: _Progress, call: _Call) -> _Progress:
-        """Reads the drawn token and the draft, and keeps what the model draws, too."""
-        step, tokens, state, drawn, draft, _ = progress
-        new = tf.concat([drawn[:, None], draft], axis=1)  # (B, S)
-        result = self.read_tokens(new, state, call.positions)
-        following = self._choose_following(result.hidden, progress, call)
-        is_hit = tf.cast(following[:, :-1] == draft, tf.int32)
-        n_drawn = 1 + tf.reduce_sum(tf.math.cumprod(is_hit, axis=1), axis=1)  # (B,)
-        numbers = tf.range(1, self.max_new + 1)
-        is_stop = tf.reduce_any(new[..., None] == call.sampling.stops, axis=2)
-        stop_ends = tf.reduce_min(tf.where(is_stop, numbers, _UNLIMITED), axis=1)
-        n_kept = count_kept(n_drawn, stop_ends, state.is_done)
-        n_kept = tf.minimum(n_kept, call.n_new - step)
-        is_kept = numbers[:, None] <= tf.minimum(n_kept, stop_ends)  # (S, B)
-        is_kept = tf.logical_and(is_kept, tf.logical_not(state.is_done))
-        kept = tf.where(is_kept, tf.transpose(new), -1)
-        slots = step + tf.range(self.max_new)
-        tokens = tf.tensor_scatter_nd_update(tokens, slots[:, None], kept)
-        state = self.advance(state, result, new, n_kept, call.sampling)
-        drawn = tf.gather(following, n_kept - 1, axis=1)
-        return self._look_up(step + n_kept, tokens, state, drawn)
-
-    def _choose_following(self, hidden: tf.Tensor, progress: _Progress, call: _Call) -> tf.Tensor:
-        """Returns the tokens (B, S) int32 that the model draws after hidden states (B, S, D)."""
-        state, n_new = progress.state, self.max_new
-        rows = state._replace(
-            hidden=tf.reshape(hidden, [-1, hidden.shape[2]]),
-            seen=tf.repeat(state.seen, n_new, axis=0),  # the text holds the tokens of a draft
-        )
-        uniforms = tf.gather(call.uniforms, progress.step + 1 + tf.range(n_new))  # (S, B)
-        with self.multiply_by_rows(state):
-            drawn = call.choose(rows, tf.reshape(tf.transpose(uniforms), [-1]), call.sampling)
-        return tf.reshape(drawn, [-1, n_new])
 
     def _look_up(
         self, step: tf.Tensor, tokens: tf.Tensor, state: LoopState, drawn: tf.Tensor
     ) -> _Progress:
-        """Returns the progress with the draft that follows the drawn tokens, (B,) int32."""
+        """Returns the progress with the draft that follows the drawn token, (1,) int32."""
         text = tf.concat([state.history[:, 1:], drawn[:, None]], axis=1)
         ngram_len = choose_ngram_len(self.cached.model.config.n_token)
-        draft, is_found = look_up(text, ngram_len, self.draft_len)
-        has_draft = tf.reduce_all(tf.logical_or(is_found, state.is_done))
-        return _Progress(step, tokens, state, drawn, draft, has_draft)
+        draft, is_found = look_up(text, ngram_len, self.max_new - 1)
+        return _Progress(step, tokens, state, drawn, draft, is_found[0])
 
 
 def choose_ngram_len(n_token: int) -> int:
-    """Returns the length of n-grams that pays for real text of such a vocabulary.
-
-    Shorter ones are often followed by something else than before.
-    """
+    """Returns the length of n-grams that are mostly followed by the same tokens as before."""
     return 6 if n_token <= _MAX_CHARACTERS else 3
 
 
@@ -183,11 +115,11 @@ def look_up(text: tf.Tensor, ngram_len: int, draft_len: int) -> tuple[tf.Tensor,
     Args:
         text: (B, W) int32, the last tokens of each text, with -1 before its first.
         ngram_len: The number of tokens of an n-gram, less than W.
-        draft_len: The number of tokens to draft.
+        draft_len: The number of tokens to draft. A draft repeats the period of a text that repeats
+            itself.
 
     Returns:
-        The draft, (B, draft_len) int32, which repeats the period of a text that repeats itself, and
-        is of no use where nothing was found; and (B,) bool, whether the n-gram occurred before.
+        The draft, (B, draft_len) int32, and (B,) bool, whether the n-gram occurred before.
     """
     n_ends = text.shape[1] - ngram_len  # of the n-grams before the last
     is_match = tf.ones((tf.shape(text)[0], n_ends), tf.bool)
@@ -201,26 +133,11 @@ def look_up(text: tf.Tensor, ngram_len: int, draft_len: int) -> tuple[tf.Tensor,
     return tf.maximum(draft, 0), start > 0
 
 
-def _continues(progress: _Progress, n_new: tf.Tensor, has_draft: bool | None = None) -> tf.Tensor:
-    """Returns whether there are tokens to draw, and a draft or not if that is asked for."""
-    is_open = tf.logical_not(tf.reduce_all(progress.state.is_done))
-    continues = tf.logical_and(progress.step < n_new, is_open)
-    if has_draft is None:
-        return continues
-    return tf.logical_and(continues, tf.equal(progress.has_draft, has_draft))
+def count_accepted(new: tf.Tensor, following: tf.Tensor, stops: tf.Tensor) -> tf.Tensor:
+    """Returns how many of the new tokens, (1, S) int32, the text keeps, () int32.
 
-
-def count_kept(n_drawn: tf.Tensor, stop_ends: tf.Tensor, is_done: tf.Tensor) -> tf.Tensor:
-    """Returns the number of tokens by which all texts advance, () int32.
-
-    Args:
-        n_drawn: (B,) int32, the number of new tokens of each text that the model draws, too.
-        stop_ends: (B,) int32, the number of new tokens up to the first stop.
-        is_done: (B,) bool, whether the text has ended before.
+    The tokens `following` (1, S) are those that the model draws after each; `stops` end the text.
     """
-    ends = tf.logical_and(stop_ends <= n_drawn, tf.logical_not(is_done))
-    open_rows = tf.where(tf.logical_or(ends, is_done), _UNLIMITED, n_drawn)
-    # Where all texts end, the state is that after the last stop.
-    last_end = tf.reduce_max(tf.where(ends, stop_ends, 0))
-    n_open = tf.reduce_min(open_rows)
-    return tf.where(n_open == _UNLIMITED, last_end, n_open)
+    is_stop = tf.reduce_any(new[0, :-1, None] == stops, axis=1)
+    is_accepted = tf.logical_and(new[0, 1:] == following[0, :-1], tf.logical_not(is_stop))
+    return 1 + tf.reduce_sum(tf.math.cumprod(tf.cast(is_accepted, tf.int32)))

@@ -15,37 +15,18 @@ BANNED_LOGIT = -1e30  # a float32 whose softmax is exactly 0
 
 
 class SamplingTensors(NamedTuple):
-    """The sampling settings as tensors, so that their values need no new compilation.
+    """The settings of a `SamplingConfig` as tensors, so that their values need no compilation."""
 
-    Args:
-        temperature: () float32, see `SamplingConfig`.
-        top_p: () float32, see `SamplingConfig`; 1 for all tokens.
-        repetition_penalty: () float32, see `SamplingConfig`.
-        is_allowed: (V,) bool, whether each token may be drawn.
-        stops: (k,) int32, the tokens that end a text.
-    """
-
-    temperature: tf.Tensor
-    top_p: tf.Tensor
-    repetition_penalty: tf.Tensor
-    is_allowed: tf.Tensor
-    stops: tf.Tensor
+    temperature: tf.Tensor  # () float32
+    top_p: tf.Tensor  # () float32, 1 for all tokens
+    repetition_penalty: tf.Tensor  # () float32
+    is_allowed: tf.Tensor  # (V,) bool, whether each token may be drawn
+    stops: tf.Tensor  # (k,) int32, the tokens that end a text
 
 
 @dataclasses.dataclass(frozen=True)
 class SamplingConfig:
-    """The sampling settings.
-
-    Args:
-        temperature: Divisor of the log-probabilities; 0 always takes the most likely token (greedy
-            decoding).
-        top_k: Draw from this many of the most likely tokens; `None` for all.
-        top_p: Nucleus sampling: draw from the most likely tokens that together have this
-            probability (Holtzman et al. 2020, https://arxiv.org/abs/1904.09751); `None` for all.
-        repetition_penalty: Factor of the log-probabilities of tokens that the text already
-            contains (after Keskar et al. 2019, https://arxiv.org/abs/1909.05858); 1 for none.
-        banned: Ids that are never drawn.
-        stops: Ids that end a text. A text keeps its stop.
+    """The sampling settings; see `LanguageModel.start`.
 
     Raises:
         UserError: If a value is out of range.
@@ -53,10 +34,10 @@ class SamplingConfig:
 
     temperature: float = 1.0
     top_k: int | None = None
-    top_p: float | None = None
-    repetition_penalty: float = 1.0
-    banned: tuple[int, ...] = ()
-    stops: tuple[int, ...] = ()
+    top_p: float | None = None  # Holtzman et al. 2020, https://arxiv.org/abs/1904.09751
+    repetition_penalty: float = 1.0  # after Keskar et al. 2019, https://arxiv.org/abs/1909.05858
+    banned: tuple[int, ...] = ()  # ids that are never drawn
+    stops: tuple[int, ...] = ()  # ids that end a text, which keeps them
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
@@ -89,11 +70,7 @@ class SamplingConfig:
         return is_plain and self.temperature in (0, 1)
 
     def make_tensors(self, n_token: int) -> SamplingTensors:
-        """Returns the settings as tensors, for a vocabulary of V tokens.
-
-        Raises:
-            UserError: If all tokens are banned.
-        """
+        """Returns the settings as tensors, for a vocabulary of V tokens, not all of them banned."""
         is_allowed = np.ones(n_token, bool)
         is_allowed[list(self.banned)] = False
         if not is_allowed.any():
@@ -108,27 +85,19 @@ class SamplingConfig:
 
 
 def draw_uniforms(seed: int | tf.Tensor, block: int | tf.Tensor) -> tf.Tensor:
-    """Returns the random numbers for 32 tokens of a text, the same on every machine.
+    """Returns the random numbers of the tokens from `32 * block` on, (32,) float32 in [0, 1).
 
-    Args:
-        seed: () integer, the seed of the text.
-        block: () integer, the index of the block; its first token is number `32 * block`.
-
-    Returns:
-        (32,) float32 in [0, 1), by Philox (Salmon et al. 2011,
-        https://doi.org/10.1145/2063384.2063405).
+    They are the same on every machine: those of Philox (Salmon et al. 2011,
+    https://doi.org/10.1145/2063384.2063405).
     """
     key = tf.stack([tf.cast(seed, tf.int64), tf.cast(block, tf.int64)])
     return tf.random.stateless_uniform((UNIFORMS_PER_BLOCK,), key, alg="philox")
 
 
 def penalize(log_probs: tf.Tensor, seen: tf.Tensor, sampling: SamplingTensors) -> tf.Tensor:
-    """Returns logits (B, V) float32 with the repetition penalty and without banned tokens.
+    """Returns log-probabilities (B, V) float32, penalized for tokens seen, without banned tokens.
 
-    Args:
-        log_probs: (B, V) float32 in nats.
-        seen: (B, V) bool, whether the text already contains each token.
-        sampling: The sampling settings.
+    `seen` (B, V) bool tells whether the text already contains each token.
     """
     penalized = tf.where(seen, log_probs * sampling.repetition_penalty, log_probs)
     return tf.where(sampling.is_allowed, penalized, BANNED_LOGIT)
@@ -140,7 +109,7 @@ def choose_tokens(
     sampling: SamplingTensors,
     n_candidates: int | None = None,
 ) -> tf.Tensor:
-    """Draws a token for each row by inverting the cumulative distribution.
+    """Draws a token for each row, (B,) int32, by inverting the cumulative distribution.
 
     One random number per row is used, so a row's token does not depend on the other rows.
 
@@ -149,9 +118,6 @@ def choose_tokens(
         uniforms: (B,) float32 in [0, 1).
         sampling: The sampling settings; `top_p` is used only with `n_candidates`.
         n_candidates: Draw from this many of the most likely tokens; `None` for all, unsorted.
-
-    Returns:
-        (B,) int32.
     """
     greedy = tf.argmax(logits, axis=-1, output_type=tf.int32)
     scaled = logits / tf.where(sampling.temperature > 0, sampling.temperature, 1.0)
@@ -180,11 +146,7 @@ def _draw_from_nucleus(
 ) -> tf.Tensor:
     """Returns a token of each row, (B,) int32, from the first that reach `top_p` together.
 
-    Args:
-        weights: (B, n) float32, probabilities in decreasing order.
-        tokens: (B, n) int32, their tokens.
-        uniforms: (B,) float32 in [0, 1).
-        top_p: () float32.
+    The probabilities `weights`, (B, n) float32, are in decreasing order.
     """
     ends = tf.cumsum(weights, axis=-1)
     weights = tf.where(ends - weights < top_p, weights, 0.0)  # with the token that reaches it
@@ -193,15 +155,10 @@ def _draw_from_nucleus(
 
 
 def find_slots(ends: tf.Tensor, weights: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """Returns the first slot of each row that ends beyond the target.
+    """Returns the first slot of each row, (B,) int32, that ends beyond the target and has a weight.
 
-    Args:
-        ends: (B, n) float32, the cumulative sums of the weights.
-        weights: (B, n) float32.
-        targets: (B,) float32, at most the last end.
-
-    Returns:
-        (B,) int32, the indices of slots with a positive weight.
+    `ends` (B, n) float32 are the cumulative sums of the weights (B, n), `targets` (B,) at most the
+    last of them.
     """
     slots = tf.reduce_sum(tf.cast(ends <= targets[:, None], tf.int32), axis=-1)
     # A target that is rounded up to the total would select a slot beyond the last candidate.

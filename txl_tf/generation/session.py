@@ -1,39 +1,84 @@
-"""A generation session, decoded to text."""
+"""A generation session: texts that can be continued any number of times."""
 
+import statistics
+import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
+from txl_tf.config import MAX_SAMPLING_SEED
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.generation.generator import TokenSession
+from txl_tf.generation.generator import Generator
+from txl_tf.generation.loop_state import LoopState, join_rows
+from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, SamplingConfig, draw_uniforms
 from txl_tf.generation.stops import Stops
 
+_TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # the tokens do not depend on how calls are split
 _N_CONTEXT = 16  # ids of the prompt that are decoded together with the drawn ones
+
+
+class Speeds(NamedTuple):
+    """Tokens per second at two places of a text: medians over four calls of up to 32 tokens.
+
+    Args:
+        first: Speed at the beginning of the text, without its very first call, which may have to
+            compile the loop.
+        last: Speed in the last calls.
+    """
+
+    first: float
+    last: float
 
 
 class Session:
     """A batch of texts that can be continued any number of times; see `LanguageModel.start`.
 
     Args:
-        tokens: The same session in tokens, after the prompts.
-        prompts: The ids of each prompt, (n,) int32.
+        generator: The generator.
+        prompts: The ids of each prompt, (n,) int32, not empty.
+        sampling: The sampling settings.
+        seeds: A seed for each text, which does not depend on the other texts of the batch.
         vocabularies: The vocabulary of each text; `None` for a text given as ids.
-        stops: The stops that end a text; `None` for none but the tokens known to `tokens`.
+        stops: The stops that end a text; `None` for none but the tokens in `sampling`.
+        draft_len: The number of tokens to draft; see `txl_tf.generation.prompt_lookup`.
+
+    Raises:
+        UserError: If there is no prompt, a prompt is empty, or a seed or `draft_len` is out of
+            range.
     """
 
     def __init__(
         self,
-        tokens: TokenSession,
+        generator: Generator,
         prompts: Sequence[np.ndarray],
-        vocabularies: Sequence[Vocabulary | None],
+        sampling: SamplingConfig,
+        seeds: Sequence[int],
+        *,
+        vocabularies: Sequence[Vocabulary | None] | None = None,
         stops: Stops | None = None,
+        draft_len: int = 0,
     ):
-        self._tokens = tokens
+        for seed in seeds:
+            if not 0 <= seed <= MAX_SAMPLING_SEED:
+                raise UserError(
+                    f"`seed` must be from 0 to {MAX_SAMPLING_SEED:,}. Received: seed={seed}"
+                )
+        self._loop, self._state = generator.begin(prompts, sampling, draft_len)
+        self._mem_len = generator.cached.span.mem_len
+        self._sampling = sampling.make_tensors(generator.cached.model.config.n_token)
         self._prompts = prompts
-        self._vocabularies = vocabularies
+        self._vocabularies = vocabularies or [None] * len(prompts)
         self._finders = [stops.watch(int(prompt[-1])) for prompt in prompts] if stops else []
+        self._seeds = seeds
+        self._n_uniforms = [0] * len(prompts)  # random numbers that each text has used
         self._drawn = [np.zeros(0, np.int32) for _ in prompts]
+        # For each ended text, its state before its last call and its tokens since then. Its row is
+        # still computed with the batch, with tokens that do not belong to it.
+        self._ended: dict[int, tuple[LoopState, np.ndarray]] = {}
+        self._costs: list[float] = []  # seconds per token of each call of the loop
 
     def __repr__(self) -> str:
         n_texts, n_ended = len(self._prompts), int(self.ended.sum())
@@ -48,7 +93,37 @@ class Session:
     @property
     def ended(self) -> np.ndarray:
         """(n,) bool, whether a stop has ended each text."""
-        return self._tokens.has_ended
+        return self._state.is_done.numpy()
+
+    @property
+    def added(self) -> list[str | np.ndarray]:
+        """The text added to each prompt so far, or the ids (n,) int32 if the prompt is ids."""
+        rows = zip(self._prompts, self._drawn, self._vocabularies, strict=True)
+        return [_decode(*row) for row in rows]
+
+    @property
+    def ids(self) -> list[np.ndarray]:
+        """The tokens of each prompt and those added to it, (n,) int32."""
+        rows = zip(self._prompts, self._drawn, strict=True)
+        return [np.concatenate(row) for row in rows]
+
+    @property
+    def n_in_memory(self) -> list[int]:
+        """The number of tokens of each text that the memory holds: its last ones."""
+        return [min(len(ids), self._mem_len) for ids in self.ids]
+
+    @property
+    def n_passes(self) -> int:
+        """The number of passes over the weights since the prompts: one for each token or draft."""
+        return int(self._state.n_passes)
+
+    @property
+    def speeds(self) -> Speeds | None:
+        """The speed of generation; `None` before the second call of up to 32 tokens."""
+        costs = self._costs[1:]
+        if not costs:
+            return None
+        return Speeds(*(1 / statistics.median(part) for part in (costs[:4], costs[-4:])))
 
     def draw(self, max_new_tokens: int, *, resume: bool = True) -> list[str | np.ndarray]:
         """Adds tokens to each text, up to its next stop.
@@ -73,17 +148,29 @@ class Session:
         ]
 
     def draw_pieces(self, max_new_tokens: int, *, resume: bool = True) -> Iterator[None]:
-        """Draws like `draw`, a few tokens per iteration: `added` grows with each of them."""
+        """Draws like `draw`, up to 32 tokens per iteration: `added` grows with each of them."""
         if not isinstance(max_new_tokens, int | np.integer) or max_new_tokens < 0:
             raise UserError(
                 "`max_new_tokens` must be an integer >= 0. "
                 f"Received: max_new_tokens={max_new_tokens!r}"
             )
         if resume and max_new_tokens:
-            self._tokens.resume()
-        for tokens in self._tokens.draw(max_new_tokens):
-            for row, (drawn, new) in enumerate(zip(self._drawn, tokens, strict=True)):
-                self._drawn[row] = np.concatenate([drawn, self._apply_stop(row, new[new >= 0])])
+            self._resume()
+        n_left = int(max_new_tokens)
+        while n_left > 0 and not self.ended.all():
+            count = min(n_left, _TOKENS_PER_CALL)
+            began, before, had_ended = time.perf_counter(), self._state, self.ended
+            rows = zip(self._seeds, self._n_uniforms, strict=True)
+            uniforms = tf.stack([_draw_uniforms(*row) for row in rows], axis=1)
+            tokens, self._state = self._loop.draw(
+                before, uniforms, tf.constant(count), self._sampling
+            )
+            drawn = tokens.numpy()[:count].T  # with -1 after the end of a text
+            for row in np.flatnonzero(~had_ended).tolist():
+                self._add(row, drawn[row][drawn[row] >= 0], before)
+            n_drawn = int((drawn >= 0).sum(axis=1).max())
+            self._costs.append((time.perf_counter() - began) / n_drawn)
+            n_left -= count
             yield
 
     def stream(self, max_new_tokens: int) -> Iterator[str]:
@@ -99,20 +186,32 @@ class Session:
             n_shown = max(n_shown, len(text) - 1)
         yield str(self.added[0])[n_shown:]
 
-    @property
-    def added(self) -> list[str | np.ndarray]:
-        """The text added to each prompt so far, or the ids (n,) int32 if the prompt is ids."""
-        rows = zip(self._prompts, self._drawn, self._vocabularies, strict=True)
-        return [_decode(*row) for row in rows]
-
-    def _apply_stop(self, row: int, new: np.ndarray) -> np.ndarray:
-        """Returns the new tokens that a text keeps, and ends the text if they hold a stop."""
+    def _add(self, row: int, new: np.ndarray, before: LoopState) -> None:
+        """Adds the tokens (k,) int32 of a call to a text, up to a stop, which ends the text."""
         end = self._finders[row].find_end(new) if self._finders else None
-        if end is None:
-            return new
-        if end.n_kept < len(new) or not self.ended[row]:
-            self._tokens.end(row, len(new), end.n_kept, end.rest)
-        return np.concatenate([new[: end.n_kept], end.rest])
+        self._n_uniforms[row] += len(new)
+        if end is not None:
+            self._n_uniforms[row] += end.n_kept + (len(end.rest) > 0) - len(new)
+            new = np.concatenate([new[: end.n_kept], end.rest])
+        self._drawn[row] = np.concatenate([self._drawn[row], new])
+        if end is not None or self.ended[row]:
+            self._ended[row] = (before.take_row(row), new)
+            is_row = tf.range(len(self._prompts)) == row
+            self._state = self._state._replace(is_done=self._state.is_done | is_row)
+
+    def _resume(self) -> None:
+        """Lets texts that have ended continue after their end."""
+        if not self._ended:
+            return
+        rows = [self._state.take_row(row) for row in range(len(self._prompts))]
+        for row, (state, ids) in self._ended.items():
+            padded = np.pad(ids, (0, -len(ids) % _TOKENS_PER_CALL))[:, None]
+            state = self._loop.replay(
+                state, tf.constant(padded), tf.constant(len(ids)), self._sampling
+            )
+            rows[row] = state._replace(is_done=tf.constant([False]))
+        self._state = join_rows(rows)
+        self._ended = {}
 
 
 def _remove_known(old: str, new: str) -> str:
@@ -123,9 +222,20 @@ def _remove_known(old: str, new: str) -> str:
 def _decode(
     prompt: np.ndarray, drawn: np.ndarray, vocabulary: Vocabulary | None
 ) -> str | np.ndarray:
+    """Returns the drawn tokens as text, or as they are without a vocabulary."""
     if vocabulary is None:
         return drawn
     # Decoded together, because the space between two words belongs to neither.
     context = prompt[-_N_CONTEXT:]
     head = vocabulary.decode(context)
     return vocabulary.decode(np.concatenate([context, drawn])).removeprefix(head)
+
+
+def _draw_uniforms(seed: int, first: int) -> tf.Tensor:
+    """Returns the random numbers of a text's tokens from index `first` on, (32,) float32."""
+    block, offset = divmod(first, UNIFORMS_PER_BLOCK)
+    uniforms = draw_uniforms(seed, block)
+    if offset:  # the last call drew less than a block
+        following = draw_uniforms(seed, block + 1)
+        uniforms = tf.concat([uniforms[offset:], following[:offset]], axis=0)
+    return uniforms

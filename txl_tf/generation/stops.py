@@ -17,8 +17,7 @@ class End(NamedTuple):
 
     Args:
         n_kept: The number of these tokens that the text keeps unchanged.
-        rest: (k,) int32, the tokens of the part of the next token that the text keeps; empty
-            unless the stop ends inside a subword.
+        rest: (k,) int32, the tokens that replace the next one, where a stop ends inside a subword.
     """
 
     n_kept: int
@@ -36,10 +35,6 @@ class Stops:
     >>> stops.ids, stops.strings
     ((0,), (b'cab',))
 
-    Args:
-        vocabulary: The vocabulary of the texts.
-        stops: Symbols and texts; a `str` is a single stop.
-
     Attributes:
         ids: The tokens that end a text, which the compiled loop finds.
         strings: The UTF-8 strings that end a text, which a `StopFinder` finds.
@@ -50,15 +45,9 @@ class Stops:
 
     def __init__(self, vocabulary: Vocabulary, stops: Iterable[str]):
         self.vocabulary = vocabulary
-        ids: dict[int, None] = {}
-        strings: dict[bytes, None] = {}
-        for stop in [stops] if isinstance(stops, str) else stops:
-            token, string = _read_stop(vocabulary, stop)
-            if token is not None:
-                ids[token] = None
-            if string is not None:
-                strings[string] = None
-        self.ids, self.strings = tuple(ids), tuple(strings)
+        read = dict.fromkeys(_read_stop(vocabulary, stop) for stop in stops)
+        self.ids = tuple(token for token, _ in read if token is not None)
+        self.strings = tuple(string for _, string in read if string is not None)
 
     def watch(self, last_id: int) -> "StopFinder":
         """Returns a finder of the strings in a text whose last token so far is `last_id`."""
@@ -66,13 +55,7 @@ class Stops:
 
 
 class StopFinder:
-    """Finds stop strings in one text while it is generated.
-
-    Args:
-        vocabulary: The vocabulary of the text.
-        strings: The stops in UTF-8.
-        last_id: The token before the first one to search. A stop must begin after it.
-    """
+    """Finds stop strings, in UTF-8, in the text after the token `last_id` while it is generated."""
 
     def __init__(self, vocabulary: Vocabulary, strings: tuple[bytes, ...], last_id: int):
         self._vocabulary = vocabulary
@@ -135,19 +118,18 @@ def _read_stop(vocabulary: Vocabulary, stop: str) -> tuple[int | None, bytes | N
     """Returns the token that ends a text at this stop and the string to search for, if any."""
     if not stop:
         raise UserError("`stops` must not be empty. Received: ''")
-    level, symbols = vocabulary.level, vocabulary.symbols
     # At level "byte" symbols are numbers, and "10" is the text of two digits, not a line break.
-    token = symbols.index(stop) if level != "byte" and stop in symbols else None
+    has_names = vocabulary.level != "byte"
+    token = vocabulary.find_id(stop) if has_names else None
     if token is None:
         stop = stop.lower() if vocabulary.lower_case else stop
         token = find_token(vocabulary, stop)
     string = stop.encode("utf-8", errors="surrogatepass")
     if token is not None:
-        is_written = vocabulary.decode_bytes([token]) == string
-        if is_written:
+        if vocabulary.decode_bytes([token]) == string:
             # The text of a subword may also be part of another one, or span several.
-            return token, string if level == "subword" else None
-        if stop in symbols and level != "byte":
+            return token, string if vocabulary.level == "subword" else None
+        if has_names and vocabulary.find_id(stop) is not None:
             return token, None
     if not _can_be_written(vocabulary, stop):
         raise UserError(
@@ -171,6 +153,7 @@ def _can_be_written(vocabulary: Vocabulary, text: str) -> bool:
 
 
 def _can_be_words(vocabulary: Vocabulary, text: str) -> bool:
+    """Returns whether words of the vocabulary and the spaces between them may contain a text."""
     marks = {vocabulary.line_start, vocabulary.line_end} - {None}
     if ("\n" in text and not marks) or re.search(r" \s|\s ", text):
         return False  # a single space or line breaks separate words

@@ -11,11 +11,11 @@ from txl_tf.scoring.text_chunks import TextChunk, TextName, make_text_chunk
 
 
 class TextEncoder:
-    """Encodes texts and validates ids.
+    """Encodes texts with a vocabulary, and validates ids below `n_token`.
 
-    Args:
-        vocabulary: The vocabulary; `None` if only ids can be used.
-        n_token: The size of the vocabulary V.
+    Raises:
+        UserError: In all methods, if an argument is invalid, or a text is given and `vocabulary` is
+            `None`.
     """
 
     def __init__(self, vocabulary: Vocabulary | None, n_token: int):
@@ -23,15 +23,7 @@ class TextEncoder:
         self._n_token = n_token
 
     def encode(self, text: str | bytes | np.ndarray) -> np.ndarray:
-        """Returns the ids of a text, (n,) int32.
-
-        Args:
-            text: A text, or its ids, (n,) integers.
-
-        Raises:
-            UserError: If the text contains a symbol that the vocabulary cannot encode or is not
-                UTF-8, if an id is out of range, or if there is no vocabulary.
-        """
+        """Returns the ids of a text, (n,) int32, which may be given as ids."""
         if isinstance(text, str | bytes):
             try:
                 return self._get_vocabulary().encode(text)
@@ -60,39 +52,22 @@ class TextEncoder:
         return make_text_chunk(self._get_vocabulary(), ids, encoded, name)
 
     def find_ids(self, symbols: Iterable[str]) -> tuple[int, ...]:
-        r"""Returns the ids of symbols, or of texts that are one token each.
-
-        Args:
-            symbols: Symbols of the vocabulary, such as "<unk>", or texts such as "\n" and ".". At
-                level "byte", whose symbols are numbers, "4" is the digit.
-
-        Raises:
-            UserError: If a symbol is not in the vocabulary.
-        """
+        """Returns the ids of symbols such as "<unk>", or of texts of one token such as "."."""
         return tuple(map(self._find_id, symbols))
 
     def make_stops(self, stops: str | Iterable[str]) -> Stops | None:
-        """Returns the stops; `None` if there are none.
-
-        Args:
-            stops: Symbols and texts; see `Stops`.
-
-        Raises:
-            UserError: If a stop is invalid, or there is no vocabulary.
-        """
+        """Returns the stops; `None` if there are none."""
         listed = [stops] if isinstance(stops, str) else list(stops)
         return Stops(self._get_vocabulary(), listed) if listed else None
 
     def _find_id(self, symbol: str) -> int:
+        """Returns the id of a symbol or text; at level "byte", "4" is the digit."""
         vocabulary = self._get_vocabulary()
-        token = find_token(vocabulary, symbol)
-        if token is not None and (vocabulary.level == "byte" or symbol not in vocabulary.symbols):
-            return token
-        if symbol not in vocabulary.symbols:
-            raise UserError(
-                f"{symbol!r} is neither a symbol of the vocabulary nor a text of one token"
-            )
-        return vocabulary.symbols.index(symbol)
+        by_text, by_name = find_token(vocabulary, symbol), vocabulary.find_id(symbol)
+        for found in (by_text, by_name) if vocabulary.level == "byte" else (by_name, by_text):
+            if found is not None:
+                return found
+        raise UserError(f"{symbol!r} is neither a symbol of the vocabulary nor a text of one token")
 
     def _get_vocabulary(self) -> Vocabulary:
         if self._vocabulary is None:

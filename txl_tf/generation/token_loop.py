@@ -1,8 +1,8 @@
 """The compiled generation loop: one token at a time, at a constant cost per token."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 from keras import ops
@@ -15,23 +15,13 @@ from txl_tf.generation.sampling import SamplingTensors, choose_tokens, penalize
 from txl_tf.layers.fused.fused_layer import finish_layer
 from txl_tf.layers.fused.matrix_products import matmul_rows
 from txl_tf.layers.packed_kernel import restore_kernels, use_product
-from txl_tf.quantization import make_row_product
+from txl_tf.quantization import multiply_rows
 
 MAX_SINGLE_ROWS = 4  # for more rows, products with restored kernels are faster
 
-
-class ReadTokens(NamedTuple):
-    """The result of a pass over S tokens.
-
-    Args:
-        hidden: (B, S, D), the hidden states.
-        keys: The ring buffers of the state, with the tokens in the next S slots.
-        values: Likewise.
-    """
-
-    hidden: tf.Tensor
-    keys: tuple[tf.Tensor, ...]
-    values: tuple[tf.Tensor, ...]
+# Returns the next tokens, (B,) int32, given the state, of which it reads only `hidden` and `seen`,
+# a random number for each text, (B,), and the sampling settings.
+Choose = Callable[[LoopState, tf.Tensor, SamplingTensors], tf.Tensor]
 
 
 class TokenLoop:
@@ -39,17 +29,23 @@ class TokenLoop:
 
     Args:
         cached: The model.
+        positions: The value of `take_positions`, or variables of it.
         n_candidates: Number of most likely tokens to draw from, V to sort all; `None` to draw from
             all without sorting.
         by_bins: Whether to compute only the bins of the softmax that are needed; for models with
             cutoffs, and sampling settings that allow it.
         is_compiled: Whether XLA compiles the loop.
         max_new: The largest number S of tokens to read at once.
+
+    Attributes:
+        draw: `run` as a function that is compiled at its first call.
+        replay: `read_all` likewise.
     """
 
     def __init__(
         self,
         cached: CachedModel,
+        positions: Sequence[tf.Tensor],
         n_candidates: int | None = None,
         *,
         by_bins: bool = False,
@@ -57,12 +53,15 @@ class TokenLoop:
         max_new: int = 1,
     ):
         self.cached = cached
+        self.positions = positions
         self.n_candidates = n_candidates
         self.by_bins = by_bins
         self.is_compiled = is_compiled
         self.dtype = get_loop_dtype(cached)
         self.max_new = max_new
         self._ring_len = cached.span.mem_len + max_new
+        compile_loop = functools.partial(tf.function, jit_compile=is_compiled, autograph=False)
+        self.draw, self.replay = compile_loop(self.run), compile_loop(self.read_all)
 
     @property
     def history_len(self) -> int:
@@ -72,27 +71,18 @@ class TokenLoop:
     def begin(
         self, state: CachedState, seen: tf.Tensor, history: tf.Tensor | None = None
     ) -> LoopState:
-        """Returns the loop's state after prompts that were read in segments.
-
-        Args:
-            state: The state after the last segment.
-            seen: (B, V) bool, whether each prompt contains each token.
-            history: See `LoopState`; `None` for W = 0.
-        """
+        """Returns the state after prompts that were read in segments; no `history` for W = 0."""
         if history is None:
             history = tf.zeros((tf.shape(seen)[0], 0), tf.int32)
 
-        def make_rings(
-            states: Sequence[tf.Tensor], order: tuple[int, ...]
-        ) -> tuple[tf.Tensor, ...]:
-            new_slots = [(0, 0), (0, 0), (0, self.max_new), (0, 0)]
-            padded = (tf.pad(state, new_slots) for state in states)
-            transposed = (tf.cast(tf.transpose(state, order), self.dtype) for state in padded)
-            return tuple(tf.reshape(state, [-1, *state.shape[2:]]) for state in transposed)
+        def make_ring(states: tf.Tensor, order: tuple[int, ...]) -> tf.Tensor:
+            padded = tf.pad(states, [(0, 0), (0, 0), (0, self.max_new), (0, 0)])
+            ring = tf.cast(tf.transpose(padded, order), self.dtype)
+            return tf.reshape(ring, [-1, *ring.shape[2:]])
 
         return LoopState(
-            make_rings(state.keys, (0, 1, 3, 2)),
-            make_rings(state.values, (0, 1, 2, 3)),
+            tuple(make_ring(keys, (0, 1, 3, 2)) for keys in state.keys),
+            tuple(make_ring(values, (0, 1, 2, 3)) for values in state.values),
             tf.constant(self.cached.span.mem_len, tf.int32),
             tf.constant(0),
             state.filled,
@@ -103,18 +93,12 @@ class TokenLoop:
         )
 
     def run(
-        self,
-        state: LoopState,
-        positions: Sequence[tf.Tensor],
-        uniforms: tf.Tensor,
-        n_new: tf.Tensor,
-        sampling: SamplingTensors,
+        self, state: LoopState, uniforms: tf.Tensor, n_new: tf.Tensor, sampling: SamplingTensors
     ) -> tuple[tf.Tensor, LoopState]:
         """Draws tokens and reads each of them.
 
         Args:
             state: The current state.
-            positions: The value of `take_positions`.
             uniforms: (C, B) float32 in [0, 1), a random number for each token.
             n_new: () int32, the number of tokens to draw, at most C.
             sampling: The sampling settings.
@@ -132,84 +116,78 @@ class TokenLoop:
         def draw(
             step: tf.Tensor, tokens: tf.Tensor, state: LoopState
         ) -> tuple[tf.Tensor, tf.Tensor, LoopState]:
-            with self.multiply_by_rows(state):
-                drawn = choose(state, uniforms[step], sampling)
+            drawn = choose(state, uniforms[step], sampling)
             kept = tf.where(state.is_done, -1, drawn)
             tokens = tf.tensor_scatter_nd_update(tokens, [[step]], [kept])
-            return step + 1, tokens, self.read(drawn, state, positions, sampling)
+            return step + 1, tokens, self.read(drawn, state, sampling)
 
         with self.restore_kernels(state):
             choose = self.make_choice()
             _, tokens, state = tf.while_loop(continues, draw, (tf.constant(0), tokens, state))
         return tokens, state
 
-    def make_choice(self) -> Callable[[LoopState, tf.Tensor, SamplingTensors], tf.Tensor]:
-        """Returns a function that draws the next tokens, (B,) int32.
+    def read_all(
+        self, state: LoopState, tokens: tf.Tensor, n_new: tf.Tensor, sampling: SamplingTensors
+    ) -> LoopState:
+        """Reads the first `n_new` of given tokens, (C, B) int32, and returns the new state."""
+        with self.restore_kernels(state):
+            _, state = tf.while_loop(
+                lambda step, _: step < n_new,
+                lambda step, state: (step + 1, self.read(tokens[step], state, sampling)),
+                (tf.constant(0), state),
+            )
+        return state
 
-        Its arguments are the state, a random number for each text, (B,), and the sampling settings.
-        It reads only `hidden` and `seen` of the state. It must be made outside of the loop.
-        """
-        return self._choose_by_bins() if self.by_bins else self._choose
-
-    def _choose(
-        self, state: LoopState, uniforms: tf.Tensor, sampling: SamplingTensors
-    ) -> tf.Tensor:
-        """Returns the next tokens, (B,) int32, drawn from the probabilities of all tokens."""
-        log_probs = self.cached.model.log_probs(state.hidden[:, None])[:, 0]
-        logits = penalize(log_probs, state.seen, sampling)
-        return choose_tokens(logits, uniforms, sampling, self.n_candidates)
-
-    def _choose_by_bins(self) -> Callable[[LoopState, tf.Tensor, SamplingTensors], tf.Tensor]:
-        """Returns a function like `_choose` that computes only the bins that it needs."""
+    def make_choice(self) -> Choose:
+        """Returns the function that draws the next tokens. It must be made outside of the loop."""
         softmax, embedding = self.cached.model.softmax, self.cached.model.embedding
-        head_weights = softmax.get_bin_weights(embedding)[0]  # outside of the loop: it is a copy
 
         def choose(state: LoopState, uniforms: tf.Tensor, sampling: SamplingTensors) -> tf.Tensor:
+            with self._multiply_by_rows(state):
+                log_probs = self.cached.model.log_probs(state.hidden[:, None])[:, 0]
+            logits = penalize(log_probs, state.seen, sampling)
+            return choose_tokens(logits, uniforms, sampling, self.n_candidates)
+
+        if not self.by_bins:
+            return choose
+        head_weights = softmax.get_bin_weights(embedding)[0]  # outside of the loop: it is a copy
+
+        def choose_by_bins(
+            state: LoopState, uniforms: tf.Tensor, sampling: SamplingTensors
+        ) -> tf.Tensor:
             def compute_inside(index: int) -> tf.Tensor:
                 return softmax.bin_log_probs(
                     state.hidden, softmax.get_bin_weights(embedding)[index]
                 )
 
-            head = softmax.head_log_probs(state.hidden, head_weights)
-            return choose_tokens_by_bins(
-                head, self.cached.model.config.bins, compute_inside, uniforms, sampling
-            )
+            with self._multiply_by_rows(state):
+                head = softmax.head_log_probs(state.hidden, head_weights)
+                return choose_tokens_by_bins(
+                    head, self.cached.model.config.bins, compute_inside, uniforms, sampling
+                )
 
-        return choose
+        return choose_by_bins
 
-    def read(
-        self,
-        tokens: tf.Tensor,
-        state: LoopState,
-        positions: Sequence[tf.Tensor],
-        sampling: SamplingTensors,
-    ) -> LoopState:
+    def read(self, tokens: tf.Tensor, state: LoopState, sampling: SamplingTensors) -> LoopState:
         """Reads one token of each text, (B,) int32, and returns the new state."""
-        result = self.read_tokens(tokens[:, None], state, positions)
-        return self.advance(state, result, tokens[:, None], 1, sampling)
+        return self.advance(self.read_tokens(tokens[:, None], state), tokens[:, None], 1, sampling)
 
-    def read_tokens(
-        self, tokens: tf.Tensor, state: LoopState, positions: Sequence[tf.Tensor]
-    ) -> ReadTokens:
-        """Reads S tokens of each text, (B, S) int32, in one pass over the weights."""
-        n_new = tokens.shape[1]
-        mask = self._make_mask(state, n_new)
+    def read_tokens(self, tokens: tf.Tensor, state: LoopState) -> LoopState:
+        """Reads S tokens of each text, (B, S) int32, in one pass over the weights.
+
+        Returns the state with the tokens in the next S slots, and with all their hidden states,
+        (B, S, D); `advance` completes it.
+        """
+        mask = self._make_mask(state, tokens.shape[1])
         hidden = tf.cast(self.cached.model.embedding(tokens), self.dtype)
         keys, values = list(state.keys), list(state.values)
-        with self.multiply_by_rows(state):
+        with self._multiply_by_rows(state):
             for index in range(len(keys)):
-                hidden, keys[index], values[index] = self._read_layer(
-                    index, hidden, state, positions[index], mask
-                )
-        return ReadTokens(hidden, tuple(keys), tuple(values))
+                hidden, keys[index], values[index] = self._read_layer(index, hidden, state, mask)
+        return state._replace(hidden=hidden, keys=tuple(keys), values=tuple(values))
 
     def _read_layer(
-        self,
-        index: int,
-        hidden: tf.Tensor,
-        state: LoopState,
-        positions: tf.Tensor,
-        mask: tf.Tensor,
+        self, index: int, hidden: tf.Tensor, state: LoopState, mask: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the output of a layer, (B, S, D), and its ring buffers with the new tokens."""
         layer, n_new = self.cached.model.decoder_layers[index], hidden.shape[1]
@@ -229,7 +207,7 @@ class TokenLoop:
         content = tf.transpose(content_query, [0, 2, 1, 3])
         content = tf.reshape(content, [-1, n_new, d_head]) @ keys
         content = tf.reshape(content, [-1, n_heads, n_new, self._ring_len])
-        position = self._rotate(self._score_distances(position_query, positions), state.next_slot)
+        position = self._score_slots(position_query, self.positions[index], state.next_slot)
         weights = layer.attention.compute_attention_weights(content, position, mask)
         weights = tf.cast(tf.reshape(weights, [-1, n_new, self._ring_len]), self.dtype)
         attended = tf.reshape(weights @ values, [-1, n_heads, n_new, d_head])
@@ -239,12 +217,11 @@ class TokenLoop:
     def advance(
         self,
         state: LoopState,
-        result: ReadTokens,
         tokens: tf.Tensor,
         n_kept: int | tf.Tensor,
         sampling: SamplingTensors,
     ) -> LoopState:
-        """Returns the state after the first `n_kept` of S tokens, (B, S) int32.
+        """Returns the state after the first `n_kept` of the S tokens that `read_tokens` has read.
 
         The next tokens overwrite the rest, which no token sees: they lie further back than M.
         """
@@ -254,17 +231,14 @@ class TokenLoop:
         )
         is_stop = tf.reduce_any(kept[..., None] == sampling.stops, axis=(1, 2))
         history = tf.concat([state.history, tokens], axis=1)
-        history = tf.gather(history, n_kept + tf.range(state.history.shape[1]), axis=1)
-        return LoopState(
-            result.keys,
-            result.values,
-            (state.next_slot + n_kept) % self._ring_len,
-            state.n_passes + 1,
-            tf.minimum(state.filled + n_kept, self.cached.span.mem_len),
-            tf.gather(result.hidden, n_kept - 1, axis=1),
-            tf.logical_or(state.seen, tf.reduce_any(is_token, axis=1)),
-            tf.logical_or(state.is_done, is_stop),
-            history,
+        return state._replace(
+            next_slot=(state.next_slot + n_kept) % self._ring_len,
+            n_passes=state.n_passes + 1,
+            filled=tf.minimum(state.filled + n_kept, self.cached.span.mem_len),
+            hidden=tf.gather(state.hidden, n_kept - 1, axis=1),
+            seen=tf.logical_or(state.seen, tf.reduce_any(is_token, axis=1)),
+            is_done=tf.logical_or(state.is_done, is_stop),
+            history=tf.gather(history, n_kept + tf.range(state.history.shape[1]), axis=1),
         )
 
     def _make_mask(self, state: LoopState, n_new: int) -> tf.Tensor:
@@ -279,33 +253,22 @@ class TokenLoop:
         n_filled = state.filled[:, None] + news
         return tf.logical_and(mask, distances <= n_filled[..., None])[:, None]
 
-    def _score_distances(self, query: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-        """Returns the scores (B, N, S, R) of the distances R - 1, ..., 0, of queries (B, S, N, H).
-
-        The distances beyond `clamp_len` share the score of the first of `positions`.
-        """
+    def _score_slots(self, query: tf.Tensor, positions: tf.Tensor, slot: tf.Tensor) -> tf.Tensor:
+        """Returns the position scores (B, N, S, R) of queries (B, S, N, H), the first at `slot`."""
         n_new, n_heads, d_head = query.shape[1:]
         rows = tf.reshape(tf.transpose(query, [2, 0, 1, 3]), [n_heads, -1, d_head])
         scores = tf.reshape(rows @ positions, [n_heads, -1, n_new, positions.shape[2]])
         scores = tf.transpose(scores, [1, 0, 2, 3])
         n_shared = self._ring_len - positions.shape[2]
-        if n_shared:
+        if n_shared:  # distances beyond `clamp_len`
             scores = tf.concat([tf.repeat(scores[..., :1], n_shared, axis=-1), scores], axis=-1)
-        return scores
-
-    def _rotate(self, scores: tf.Tensor, slot: tf.Tensor) -> tf.Tensor:
-        """Moves scores (B, N, S, R) of the distances R - 1, ..., 0 to the slots of the ring buffer.
-
-        Args:
-            scores: The scores.
-            slot: () int32, the slot of the first of the S tokens.
-        """
-        # Slicing a doubled tensor would work too, but XLA pads the operand of such a slice.
-        rows = [
+        # From the distances R - 1, ..., 0 to the slots. Slicing a doubled tensor would work too,
+        # but XLA pads the operand of such a slice.
+        rotated = [
             tf.roll(row, slot + 1 + index, axis=-1)
             for index, row in enumerate(tf.unstack(scores, axis=2))
         ]
-        return tf.stack(rows, axis=2)
+        return tf.stack(rotated, axis=2)
 
     def _split_heads(self, states: tf.Tensor) -> tf.Tensor:
         """Returns states (B, S, N H) as (B, S, N, H)."""
@@ -318,11 +281,11 @@ class TokenLoop:
             return contextlib.nullcontext()
         return restore_kernels(self.cached.model.kernels, self.dtype)
 
-    def multiply_by_rows(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
+    def _multiply_by_rows(self, state: LoopState) -> contextlib.AbstractContextManager[None]:
         """Returns the context of one step."""
         if not self._has_few_rows(state):
             return contextlib.nullcontext()
-        return use_product(make_row_product(state.next_slot >= 0))
+        return use_product(functools.partial(multiply_rows, guard=state.next_slot >= 0))
 
     def _has_few_rows(self, state: LoopState) -> bool:
         n_rows = state.filled.shape[0]

@@ -2,7 +2,6 @@
 
 import html
 import itertools
-import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -22,68 +21,6 @@ from txl_tf.language_model import LanguageModel
 
 _SHOW_SECONDS = 0.05  # between two views of a text that is drawn
 _N_KEYS = 16  # for each head of a page
-_N_CALLS = 4  # of the session, that a speed is measured over
-
-
-class GrowingText:
-    """A text that grows: the session of a prompt, (n,) int32, and the speed of its calls."""
-
-    def __init__(self, prompt: np.ndarray, session: Session, mem_len: int):
-        self._prompt = prompt
-        self._session = session
-        self._mem_len = mem_len
-        self._costs: list[float] = []  # seconds per token of each call
-
-    @property
-    def ids(self) -> np.ndarray:
-        """(n,) int32, the tokens of the prompt and those that were added."""
-        return np.concatenate([self._prompt, np.asarray(self._session.added[0], np.int32)])
-
-    @property
-    def n_in_memory(self) -> int:
-        """The number of tokens that the memory holds: the last ones of the text."""
-        return min(len(self.ids), self._mem_len)
-
-    @property
-    def speeds(self) -> tuple[float, float] | None:
-        """Tokens per second in the first and in the last calls; `None` before the second call.
-
-        They are medians, without the very first call, which may have to compile the loop.
-        """
-        if len(self._costs) < 2:
-            return None
-        ends = self._costs[1 : 1 + _N_CALLS], self._costs[1:][-_N_CALLS:]
-        first, last = (1 / statistics.median(costs) for costs in ends)
-        return first, last
-
-    def draw(self, length: int) -> Iterator[int]:
-        """Draws tokens, up to 32 in each step, and yields the number of the text's tokens."""
-        n_before, began = len(self.ids), time.perf_counter()
-        for _ in self._session.draw_pieces(length):
-            seconds, n_tokens = time.perf_counter() - began, len(self.ids)
-            if n_tokens > n_before:
-                self._costs.append(seconds / (n_tokens - n_before))
-            yield n_tokens
-            n_before, began = n_tokens, time.perf_counter()
-
-    def split(self, vocabulary: Vocabulary, max_tokens: int) -> list[tuple[str, str]]:
-        """Returns the classes and the texts of the parts of the last `max_tokens` tokens.
-
-        The text is cut where the prompt ends and where the memory begins. A character of several
-        tokens on the cut belongs to the part after it.
-        """
-        ids, n_prompt = self.ids, len(self._prompt)
-        first, memory_start = max(0, len(ids) - max_tokens), len(ids) - self.n_in_memory
-        cuts = sorted({max(first, cut) for cut in (first, n_prompt, memory_start, len(ids))})
-        text = vocabulary.decode(ids[first:])
-        offsets = [_count_common(vocabulary.decode(ids[first:cut]), text) for cut in cuts]
-        parts = []
-        for (start, stop), place in zip(
-            itertools.pairwise(cuts), itertools.pairwise(offsets), strict=True
-        ):
-            kind = "memory" if start >= memory_start else "old"
-            parts.append((kind + " prompt" * (stop <= n_prompt), text[slice(*place)]))
-        return parts
 
 
 class ModelViews:
@@ -122,35 +59,31 @@ class ModelViews:
         top_k: int,
         top_p: float,
         seed: int,
-    ) -> Iterator[tuple[GrowingText, str]]:
+    ) -> Iterator[tuple[Session, str]]:
         """Yields a new text and its view, again and again while it is drawn.
 
         The sampling is that of `LanguageModel.start`, but a `top_k` of 0 and a `top_p` of 1 stand
         for all tokens.
         """
         _check_numbers(length=length, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-        ids = self._encode(prompt)
         with self._turn:
-            session = self._lm.start(
-                [ids],
+            text = self._lm.start(
+                [self._encode(prompt)],
                 seed=seed,
                 temperature=temperature,
                 top_k=top_k or None,
                 top_p=None if top_p == 1 else top_p,
                 mask_empty_memory=self._mask_empty_memory,
             )
-        text = GrowingText(ids, session, self._lm.span.mem_len)
         yield from self.continue_text(text, length)
 
-    def continue_text(
-        self, text: GrowingText | None, length: int
-    ) -> Iterator[tuple[GrowingText, str]]:
+    def continue_text(self, text: Session | None, length: int) -> Iterator[tuple[Session, str]]:
         """Yields a text and its view, again and again while `length` tokens are added."""
         if text is None:
             raise UserError("there is no text to continue: start one")
         _check_numbers(length=length)
         _check_range("length", length, 1, self._max_tokens)
-        calls = text.draw(length)
+        calls = text.draw_pieces(length)
         yield text, self._view(text)
         shown = time.monotonic()
         while True:
@@ -209,9 +142,9 @@ class ModelViews:
             f'srcdoc="{html.escape(page)}"></iframe>'
         )
 
-    def _view(self, text: GrowingText) -> str:
+    def _view(self, text: Session) -> str:
         """Returns the text with the tokens that the memory holds, and the speed."""
-        n_tokens, held, mem_len = len(text.ids), text.n_in_memory, self._lm.span.mem_len
+        n_tokens, held, mem_len = len(text.ids[0]), text.n_in_memory[0], self._lm.span.mem_len
         speed = "measured from the second 32 tokens on"
         if text.speeds is not None:
             speed = "{:,.0f} tokens/s at first, {:,.0f} now".format(*text.speeds)
@@ -224,7 +157,7 @@ class ModelViews:
         listed = "".join(f"<span>{fact}</span>" for fact in facts)
         parts = "".join(
             f'<span class="{kind}">{escape(part)}</span>'
-            for kind, part in text.split(self._vocabulary, self._max_tokens)
+            for kind, part in cut_text(text, self._vocabulary, self._max_tokens)
         )
         n_left = n_tokens - self._max_tokens
         left = f'<p class="quiet">[{n_left:,} earlier tokens]</p>' if n_left > 0 else ""
@@ -246,6 +179,26 @@ def _check_range(name: str, number: int, low: int, high: int) -> None:
     """Raises a `UserError` if a number is out of range."""
     if not low <= number <= high:
         raise UserError(f"`{name}` must be from {low} to {high:,}. Received: {number}")
+
+
+def cut_text(text: Session, vocabulary: Vocabulary, max_tokens: int) -> list[tuple[str, str]]:
+    """Returns the classes and the texts of the parts of the last `max_tokens` tokens of a session.
+
+    The text is cut where the prompt ends and where the memory begins. A character of several
+    tokens on the cut belongs to the part after it.
+    """
+    (ids,), first = text.ids, max(0, len(text.ids[0]) - max_tokens)
+    n_prompt, memory_start = len(ids) - len(text.added[0]), len(ids) - text.n_in_memory[0]
+    cuts = sorted({max(first, cut) for cut in (first, n_prompt, memory_start, len(ids))})
+    whole = vocabulary.decode(ids[first:])
+    offsets = [_count_common(vocabulary.decode(ids[first:cut]), whole) for cut in cuts]
+    parts = []
+    for (start, stop), place in zip(
+        itertools.pairwise(cuts), itertools.pairwise(offsets), strict=True
+    ):
+        kind = "memory" if start >= memory_start else "old"
+        parts.append((kind + " prompt" * (stop <= n_prompt), whole[slice(*place)]))
+    return parts
 
 
 def _count_common(part: str, text: str) -> int:

@@ -1,0 +1,39 @@
+"""Sessions: their tokens, the memory, and their speed."""
+
+import numpy as np
+from small_language_model import WORDS, make_model
+
+MEM_LEN = 11
+
+
+def start():
+    return make_model(7, vocabulary=WORDS, mem_len=MEM_LEN).start(["the cat", np.array([1])])
+
+
+def test_the_memory_holds_the_last_tokens():
+    session = start()
+    seen = []
+    for length in (2, 3, 5):
+        session.draw(length)
+        seen.append(([len(ids) for ids in session.ids], session.n_in_memory))
+    assert seen == [([4, 3], [4, 3]), ([7, 6], [7, 6]), ([12, 11], [MEM_LEN, MEM_LEN])]
+
+
+def test_the_ids_are_those_of_prompt_and_text():
+    session = start()
+    session.draw(13)
+    assert WORDS.decode(session.ids[0]) == "the cat" + session.added[0]
+    np.testing.assert_array_equal(session.ids[1], [1, *session.added[1]])
+
+
+def test_speeds_leave_the_first_call_out(monkeypatch):
+    clock = iter(np.cumsum([0, 64, 0, 1, 0, 2]).tolist())
+    session = start()
+    calls = session.draw_pieces(80)
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    next(calls)
+    assert session.speeds is None
+    next(calls)
+    assert session.speeds == (32, 32)
+    next(calls)
+    assert session.speeds == (1 / np.median([1 / 32, 2 / 16]),) * 2
