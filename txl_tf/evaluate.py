@@ -23,6 +23,7 @@ from txl_tf.cli.dynamic_flags import (
     check_dynamic_flags,
     choose_dynamic_config,
     define_dynamic_flags,
+    format_dynamic_flags,
     get_recipe,
 )
 from txl_tf.cli.flags import define_flag, define_second_name
@@ -38,12 +39,12 @@ from txl_tf.config import EvalConfig
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
+    from txl_tf.data.lanes.sliding_windows import AnyLanes
     from txl_tf.data.records.reading import Records
     from txl_tf.model import SegmentModel
     from txl_tf.runs.folder import RunConfig
-    from txl_tf.scoring.checkpoints import Checkpoint
+    from txl_tf.scoring.adapting_reader import AdaptingReader
     from txl_tf.scoring.evaluator import Evaluator
-    from txl_tf.scoring.run_report import Job
 
 SOTA = "sota"
 _OTHERWISE = "the preset's, or the run's without --preset"
@@ -122,6 +123,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
         score_checkpoint,
         warn_of_unknown,
     )
+    from txl_tf.scoring.evaluator import Evaluator
     from txl_tf.scoring.run_report import Job
 
     found = read_run_config(options.run)
@@ -139,7 +141,13 @@ def evaluate_run(options: flags.FlagValues) -> None:
         check_transformer(config.model, "quantization")
         model = quantize(model, options.precision)
         checkpoint = checkpoint._replace(precision=options.precision)
-    evaluator = _make_evaluator(options, model, config.evaluation, records)
+    evaluator = Evaluator(
+        model,
+        config.evaluation,
+        vocabulary=records.vocabulary,
+        jit=options.jit,
+        reader=_make_reader(options, model, config.evaluation, records),
+    )
     lanes = evaluator.cut_lanes(
         records.split(split),
         warm_len=options.warm_len,
@@ -154,7 +162,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
     say(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
     say(job.describe_counting())
     if options.tune:
-        _tune(options, evaluator, job, checkpoint)
+        _tune(evaluator, lanes, options.max_segments)
         return
     outcome = score_checkpoint(
         evaluator,
@@ -193,52 +201,36 @@ def _choose_split(options: flags.FlagValues, records: "Records") -> str:
     return "test" if "test" in records.splits and not options.tune else "valid"
 
 
-def _make_evaluator(
+def _make_reader(
     options: flags.FlagValues, model: "SegmentModel", config: EvalConfig, records: "Records"
-) -> "Evaluator":
-    """Returns the evaluator of a model with its weights, dynamic if the flags say so."""
-    from txl_tf.scoring.evaluator import Evaluator
-
+) -> "AdaptingReader | None":
+    """Returns the reader whose weights learn; `None` if the flags ask for none."""
     if not options.dynamic:
-        return Evaluator(model, config, vocabulary=records.vocabulary, jit=options.jit)
-    from txl_tf.scoring.dynamic_runs import make_evaluator
-    from txl_tf.scoring.kept_rates import check_tuned_place, read_tuned
+        return None
+    dynamic = choose_dynamic_config(options)
+    if not dynamic.learning_rate:
+        print("With a learning rate of 0 the evaluation is static.", file=sys.stderr)
+        return None
+    from txl_tf.scoring.dynamic_evaluation import make_adapting_reader
 
-    tuned = read_tuned(options.run)
-    dynamic = choose_dynamic_config(options, tuned and tuned.dynamic)
-    if options.tune:
-        check_tuned_place(options.run)
-    elif tuned and (line := tuned.describe_differences(dynamic, config)):
-        print(line, file=sys.stderr)
-    return make_evaluator(model, config, dynamic, records, run=options.run, jit=options.jit)
+    return make_adapting_reader(model, config, dynamic, records, jit=options.jit)
 
 
-def _tune(
-    options: flags.FlagValues, evaluator: "Evaluator", job: "Job", checkpoint: "Checkpoint"
-) -> None:
-    """Searches the rates of dynamic evaluation, prints the search, and keeps what it found."""
-    from txl_tf.scoring.dynamic_evaluator import DynamicEvaluator
-    from txl_tf.scoring.dynamic_search import Trial, tune
-    from txl_tf.scoring.kept_rates import write_tuned
+def _tune(evaluator: "Evaluator", lanes: "AnyLanes", max_segments: int | None) -> None:
+    """Searches the rates of dynamic evaluation, prints the search, and the flags of the best."""
+    from txl_tf.scoring.dynamic_evaluation import Trial, search_rates
 
     def show(trial: Trial) -> None:
-        name = f"learning_rate {trial.learning_rate:.3g}, decay {trial.decay:.3g}"
+        name, dynamic = "static", trial.dynamic
+        if dynamic is not None:
+            name = f"learning_rate {dynamic.learning_rate:.3g}, decay {dynamic.decay:.3g}"
         found = f"{trial.nats:.5f} nats" if math.isfinite(trial.nats) else "diverged"
-        print(f"{name if trial.learning_rate else 'static':<40} {found}", flush=True)
+        print(f"{name:<40} {found}", flush=True)
 
-    assert isinstance(evaluator, DynamicEvaluator)  # the learning rate is positive
-    trials = tune(evaluator, job.lanes, max_segments=options.max_segments, report=show)
-    static, best = trials[0].nats, min(trial.nats for trial in trials)
-    facts = {
-        "split": job.split,
-        "max_segments": options.max_segments,
-        "step": checkpoint.step,
-        "static_nats": static,
-        "dynamic_nats": best,
-    }
-    write_tuned(options.run, evaluator.dynamic, evaluator.config, **facts)
-    print(f"Best: {evaluator.dynamic.describe()}: {1 - best / static:.2%} less loss than static")
-    print(f"Kept in {options.run}: `--dynamic` uses it from now on.")
+    static, *_, best = search_rates(evaluator, lanes, max_segments=max_segments, report=show)
+    print(f"Best, with {1 - best.nats / static.nats:.2%} less loss than static:")
+    assert best.dynamic is not None
+    print(format_dynamic_flags(best.dynamic))
 
 
 def _check_stride(options: flags.FlagValues) -> None:

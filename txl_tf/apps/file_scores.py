@@ -11,11 +11,11 @@ from txl_tf.data.text.text_files import EncodingErrors, TextFile, TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.data.text.wikitext import check_wikitext, tokenize_wikitext_bytes
 from txl_tf.errors import UserError
-from txl_tf.exports.saved_model_scorer import ServedScorer, is_saved_model
+from txl_tf.exports.saved_model_scorer import SavedModelScorer, is_saved_model
 from txl_tf.language_model import LanguageModel, load
-from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer
+from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer, TextScorer
 from txl_tf.scoring.text_chunks import TextChunk, TextName, read_file, split_texts
-from txl_tf.scoring.text_scores import TextTotals, score_texts
+from txl_tf.scoring.text_scores import TextTotals
 
 Watch = Callable[[Iterable[TextChunk]], Iterator[TextChunk]]
 
@@ -38,7 +38,7 @@ class ScoringSettings:
         context: Within what memory is carried: "text" or "file".
         carry_memory: Whether memory is carried through all files.
         prefix: Text that is read before each context, with \n for a line break.
-        keep_tokens: As in `score_texts`.
+        keep_tokens: As in `TextScorer.score`.
         encoding_errors: As in `TextSource`.
         tokenize_wikitext: Whether the texts are tokenized as WikiText was.
     """
@@ -89,14 +89,14 @@ class ScoredFile:
     n_before: int = field(default=0)
 
 
-def load_model(settings: ScoringSettings) -> LanguageModel | ServedScorer:
+def load_model(settings: ScoringSettings) -> LanguageModel | SavedModelScorer:
     """Loads the model, which any number of `FileScorer` may share.
 
     Raises:
         UserError: If there is none, or it has no vocabulary.
     """
     if is_saved_model(settings.run):
-        return ServedScorer(settings.run, settings.batch_size)
+        return SavedModelScorer(settings.run, settings.batch_size)
     lm = load(settings.run, checkpoint=settings.checkpoint, precision=settings.precision)
     if lm.vocabulary is None:
         raise UserError(f"`{settings.run}` has no vocabulary: it cannot encode texts")
@@ -115,14 +115,24 @@ class FileScorer:
             are to be tokenized so, or a setting is wrong.
     """
 
-    def __init__(self, settings: ScoringSettings, model: LanguageModel | ServedScorer):
+    def __init__(self, settings: ScoringSettings, model: LanguageModel | SavedModelScorer):
         vocabulary = model.vocabulary
         assert vocabulary is not None
         self.vocabulary: Vocabulary = vocabulary
         self._settings = settings
         if settings.tokenize_wikitext:
             check_wikitext(vocabulary)
-        self._scorer = model if isinstance(model, ServedScorer) else _make_scorer(settings, model)
+        self._scorer: TextScorer
+        if isinstance(model, SavedModelScorer):
+            self._scorer = model
+        else:
+            self._scorer = Scorer(
+                model.model,
+                settings.evaluation or model.evaluation,
+                batch_size=settings.batch_size,
+                mask_empty_memory=settings.mask_empty_memory,
+                jit=settings.jit,
+            )
         try:
             self._prefix = vocabulary.encode(settings.prefix.replace("\\n", "\n")).tolist()
         except UserError as error:
@@ -140,14 +150,13 @@ class FileScorer:
         Args:
             files: The files.
             watch: Called with the chunks of each file, which it passes on.
-            report: As in `score_texts`.
+            report: As in `TextScorer.score`.
 
         Raises:
             UserError: If a file cannot be read or encoded.
         """
         settings = self._settings
-        return score_texts(
-            self._scorer,
+        return self._scorer.score(
             self._make_streams(files, watch),
             prefix=self._prefix,
             vocabulary=self.vocabulary,
@@ -176,16 +185,3 @@ class FileScorer:
         if self._settings.needs_whole_files:
             return read_files()
         return split_texts(chain.from_iterable(read_files()))
-
-
-def _make_scorer(settings: ScoringSettings, lm: LanguageModel) -> Scorer:
-    evaluation = settings.evaluation or lm.evaluation
-    return Scorer(
-        lm.model,
-        evaluation.span,
-        evaluation.tgt_len,
-        batch_size=settings.batch_size,
-        mask_empty_memory=settings.mask_empty_memory,
-        jit=settings.jit,
-        temperature=evaluation.temperature,
-    )

@@ -9,7 +9,6 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import simple_parse_args_string
 
-from txl_tf.architecture import make_cached_model
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.language_model import LanguageModel
@@ -57,14 +56,7 @@ class TxlLM(LM):
         self.vocabulary = self.lm.vocabulary
         self.batch_size = int(batch_size)
         self.prefix = choose_prefix(self.vocabulary) if prefix is None else prefix
-        cached = make_cached_model(
-            self.lm.model,
-            self.lm.span,
-            self.lm.evaluation.tgt_len,
-            mask_empty_memory=True,
-            temperature=self.lm.evaluation.temperature,
-        )
-        self._scorer = ContinuationScorer(cached, self.batch_size)
+        self._scorer = ContinuationScorer(self.lm.model, self.lm.evaluation, self.batch_size)
 
     @classmethod
     def create_from_arg_string(

@@ -61,7 +61,6 @@ class Outcome(NamedTuple):
         config: The config of the evaluation.
         dynamic: The rule of a dynamic evaluation; `None` for an ordinary one.
         seconds: The duration, including compilation.
-        n_resumed_tokens: The number of tokens that an interrupted evaluation had scored before.
     """
 
     score: Score
@@ -71,7 +70,6 @@ class Outcome(NamedTuple):
     config: EvalConfig
     dynamic: DynamicConfig | None
     seconds: float
-    n_resumed_tokens: int = 0
 
     @property
     def is_whole(self) -> bool:
@@ -81,7 +79,7 @@ class Outcome(NamedTuple):
     @property
     def tokens_per_second(self) -> float:
         """The number of tokens scored per second of the duration."""
-        return (self.score.tokens - self.n_resumed_tokens) / self.seconds
+        return self.score.tokens / self.seconds
 
     def make_record(self) -> dict[str, Any]:
         """Returns the score and the settings of the evaluation, for `evaluations.jsonl`."""
@@ -192,21 +190,9 @@ def score_checkpoint(
     """
     level = evaluator.vocabulary.level if evaluator.vocabulary else None
     with ScoreBar(split, level) as bar:
-
-        def report(done: int, total: int, score: Score) -> None:
-            bar.show(done, total, score, evaluator.n_resumed_tokens)
-
-        score = evaluator.score_lanes(lanes, max_segments=max_segments, report=report)
-    outcome = Outcome(
-        score,
-        split,
-        checkpoint,
-        lanes,
-        evaluator.config,
-        evaluator.dynamic,
-        bar.seconds,
-        evaluator.n_resumed_tokens,
-    )
+        score = evaluator.score_lanes(lanes, max_segments=max_segments, report=bar.show)
+    dynamic = evaluator.reader.dynamic
+    outcome = Outcome(score, split, checkpoint, lanes, evaluator.config, dynamic, bar.seconds)
     append_json_line(os.path.join(model_dir, EVALUATIONS_NAME), outcome.make_record())
     return outcome
 

@@ -1,7 +1,11 @@
-"""The rules by which weights follow a text."""
+"""The rules by which weights follow a text.
+
+A rule returns a weight after a step, from the weight, its value before the evaluation (`start`),
+the gradient of the segment's mean loss, the learning rate, the decay, which is the rate of the
+return to `start`, and constants of the rule.
+"""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -9,69 +13,58 @@ import tensorflow as tf
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.scoring.gradient_statistics import GradientStatistics
 
-
-class WeightStep(NamedTuple):
-    """What every rule needs for a step of a weight.
-
-    Args:
-        weight: The weight, of any shape.
-        start: Its value before the evaluation.
-        gradient: The gradient of the segment's mean loss.
-        rate: () float32, the learning rate.
-        decay: () float32, the rate of the return to `start`.
-    """
-
-    weight: tf.Tensor
-    start: tf.Tensor
-    gradient: tf.Tensor
-    rate: tf.Tensor
-    decay: tf.Tensor
-
-
-# Returns the weight after a step, from a `WeightStep` and constants of the rule.
 Rule = Callable[..., tf.Tensor]
 
 
-def change_sgd(step: WeightStep) -> tf.Tensor:
+def change_sgd(
+    weight: tf.Tensor, start: tf.Tensor, gradient: tf.Tensor, rate: tf.Tensor, decay: tf.Tensor
+) -> tf.Tensor:
     """Returns the weight after a step of `sgd`."""
-    return step.weight + step.decay * (step.start - step.weight) - step.rate * step.gradient
+    return weight + decay * (start - weight) - rate * gradient
 
 
-def change_rms(step: WeightStep, root: tf.Tensor, mean: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
+def change_rms(
+    weight: tf.Tensor,
+    start: tf.Tensor,
+    gradient: tf.Tensor,
+    rate: tf.Tensor,
+    decay: tf.Tensor,
+    root: tf.Tensor,
+    mean: tf.Tensor,
+    epsilon: tf.Tensor,
+) -> tf.Tensor:
     """Returns the weight after a step of `rms` (Krause et al. 2019, section 3).
 
-    Args:
-        step: The step.
-        root: The root mean square S of the gradients, in the shape of the weight.
-        mean: () float32, the mean of S over all weights.
-        epsilon: () float32, the constant added to S.
+    `root` is the root mean square S of the gradients, in the shape of the weight, and `mean` is the
+    mean of S over all weights.
     """
-    pull = tf.minimum(step.decay * root / mean, 1.0)  # decay * min(S / mean, 1 / decay)
-    change = pull * (step.start - step.weight) - step.rate * step.gradient / (root + epsilon)
-    return step.weight + change
+    pull = tf.minimum(decay * root / mean, 1.0)  # decay * min(S / mean, 1 / decay)
+    change = pull * (start - weight) - rate * gradient / (root + epsilon)
+    return weight + change
 
 
-def change_rms2019(step: WeightStep, root_sum: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
+def change_rms2019(
+    weight: tf.Tensor,
+    start: tf.Tensor,
+    gradient: tf.Tensor,
+    rate: tf.Tensor,
+    decay: tf.Tensor,
+    root_sum: tf.Tensor,
+    epsilon: tf.Tensor,
+) -> tf.Tensor:
     """Returns the weight after a step of `rms2019`.
 
-    Args:
-        step: The step.
-        root_sum: The root of the sum of the squared gradients, in the shape of the weight.
-        epsilon: () float32, the constant added to it.
+    `root_sum` is the root of the sum of the squared gradients, in the shape of the weight.
     """
-    pull = step.decay * root_sum
-    change = pull * (step.start - step.weight) - step.rate * step.gradient / (root_sum + epsilon)
-    return step.weight + change
+    pull = decay * root_sum
+    change = pull * (start - weight) - rate * gradient / (root_sum + epsilon)
+    return weight + change
 
 
 def prepare_rule(
     config: DynamicConfig, statistics: GradientStatistics | None
 ) -> tuple[Rule, list[list[tf.Tensor]] | None]:
     """Returns the rule of a config, and for each weight its constants; `None` if it has none.
-
-    Args:
-        config: The config.
-        statistics: The statistics of the gradients; not used by a rule without.
 
     Raises:
         ValueError: If the rule needs statistics and there are none.

@@ -35,22 +35,21 @@ class ScoreBar(Bar):
         self._start = time.perf_counter()
         self.seconds = 0.0  # up to the last segment
 
-    def show(self, done: int, total: int, score: Score, n_resumed_tokens: int = 0) -> None:
+    def show(self, done: int, total: int, score: Score) -> None:
         """Shows the progress of an evaluation; see `Evaluator.score_lanes`.
 
         Args:
             done: The number of segments that were read.
             total: The number of segments to read.
             score: The score so far.
-            n_resumed_tokens: The tokens that an interrupted evaluation had scored before.
         """
         self.seconds = time.perf_counter() - self._start
         self.total = total
-        self.set_postfix_str(self._describe(score, n_resumed_tokens), refresh=False)
+        self.set_postfix_str(self._describe(score), refresh=False)
         self.update(done - self.n)
 
-    def _describe(self, score: Score, n_resumed_tokens: int) -> str:
+    def _describe(self, score: Score) -> str:
         if not score.tokens:
             return "filling the memory"
-        speed = (score.tokens - n_resumed_tokens) / self.seconds
+        speed = score.tokens / self.seconds
         return f"{format_measure(score, self._level)}, {speed:,.0f} tokens/s"
