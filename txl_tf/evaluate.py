@@ -1,4 +1,4 @@
-"""Evaluates a run and shows its bpc or perplexity beside the published figure.
+"""Evaluates a run and shows its bpc or perplexity beside the published result.
 
 python -m txl_tf.evaluate --run runs/text8 --preset sota
 """
@@ -96,12 +96,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def evaluate_run(options: flags.FlagValues) -> None:
-    """Evaluates a run, prints its score and appends it to `evaluations.jsonl`.
-
-    Raises:
-        flags.Error: If flags contradict each other or have invalid values.
-        UserError: If there is no run, or no records that fit it.
-    """
+    """Evaluates a run, prints its score and appends it to `evaluations.jsonl`."""
     if options.warm_len is not None and not options.warm_lanes:
         raise flags.Error("--warm_len cannot be used with --warm_lanes=false")
     _check_stride(options)
@@ -129,7 +124,8 @@ def evaluate_run(options: flags.FlagValues) -> None:
     found = read_run_config(options.run)
     preset, base = choose_preset(options.preset, found)
     config = dataclasses.replace(found, evaluation=_choose_evaluation(options, base))
-    split = options.split or _choose_split(options, records)
+    default = "test" if "test" in records.splits and not options.tune else "valid"
+    split = options.split or default
     check_data(records, config, model_dir=options.run, split=split)
     say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
     if read_run_vocabulary(options.run) is None:
@@ -181,12 +177,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
 
 
 def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfig:
-    """Returns the config of the evaluation that the flags choose.
-
-    Args:
-        options: The flags.
-        base: The config of the preset or of the run.
-    """
+    """Returns the config of the evaluation: that of the preset or of the run, with the flags."""
     recipe = get_recipe(options)
     evaluation = override_evaluation(recipe.evaluation if recipe else base, options)
     if options.stride is not None:
@@ -194,11 +185,6 @@ def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfi
     if options.dynamic and options.lanes is None:
         evaluation = dataclasses.replace(evaluation, eval_batch_size=1)
     return evaluation
-
-
-def _choose_split(options: flags.FlagValues, records: "Records") -> str:
-    """Returns the split that is evaluated if the flags name none."""
-    return "test" if "test" in records.splits and not options.tune else "valid"
 
 
 def _make_reader(
@@ -234,11 +220,7 @@ def _tune(evaluator: "Evaluator", lanes: "AnyLanes", max_segments: int | None) -
 
 
 def _check_stride(options: flags.FlagValues) -> None:
-    """Checks that no flag of lanes or memory is given beside --stride.
-
-    Raises:
-        flags.Error: If there is one.
-    """
+    """Checks that no flag of lanes or memory is given beside --stride."""
     if options.stride is None:
         return
     others = {
@@ -253,14 +235,9 @@ def _check_stride(options: flags.FlagValues) -> None:
 
 
 def choose_preset(name: str | None, found: "RunConfig") -> tuple[str | None, EvalConfig]:
-    """Returns the preset whose published figure is shown, and the config of the evaluation.
+    """Returns the preset whose published result is shown, and the config of the evaluation.
 
-    Args:
-        name: The name of the preset, or `SOTA`, or `None` for the settings of the run.
-        found: The config of the run.
-
-    Raises:
-        UserError: If the name is `SOTA` and no preset has the run's model.
+    The name may be `SOTA`, or `None` for the settings of the run.
     """
     own = presets.find(found.model, found.dataset)
     if name is None:

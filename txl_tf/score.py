@@ -5,9 +5,10 @@ python -m txl_tf.score --run runs/text8 --by line --format jsonl --per_token < a
 python -m txl_tf.score --run runs/text8 --by line --runner DirectRunner --out scores 'texts/*.txt'
 """
 
+import dataclasses
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from absl import flags
 
@@ -92,12 +93,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def score_files(options: flags.FlagValues) -> None:
-    """Scores texts and prints a line for each text and one for the total.
-
-    Raises:
-        flags.Error: If flags contradict each other.
-        UserError: If there is no run, or a text cannot be read or encoded.
-    """
+    """Scores texts and prints a line for each text and one for the total."""
     _check_flags(options)
     check_run(options.run, or_saved_model=True)
     if options.runner:
@@ -145,12 +141,7 @@ def _score_with_workers(options: flags.FlagValues) -> None:
 
 
 def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
-    """Returns how the files are scored.
-
-    Raises:
-        flags.Error: If a flag of the span is wrong, or fixed in a SavedModel.
-        UserError: If there is no run.
-    """
+    """Returns how the files are scored."""
     from txl_tf.apps.file_scores import ScoringSettings
     from txl_tf.exports.hub_folder import fetch_model, is_hub_address
     from txl_tf.exports.saved_model_scorer import is_saved_model
@@ -169,24 +160,12 @@ def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
         # All workers use the same checkpoint, while the run may go on.
         if options.runner and not is_shared:
             checkpoint = find_checkpoint(options.run, checkpoint)
-    return ScoringSettings(
-        options.run,
-        checkpoint,
-        options.precision,
-        evaluation,
-        options.mask_empty_memory,
-        options.jit,
-        options.batch_size,
-        options.by,
-        options.documents,
-        options.document_separator,
-        options.context,
-        options.carry_memory,
-        options.prefix,
-        options.per_token,
-        options.encoding_errors,
-        options.tokenize_wikitext,
-    )
+    values: dict[str, Any] = {
+        field.name: options[field.name].value
+        for field in dataclasses.fields(ScoringSettings)
+        if field.name not in ("checkpoint", "evaluation")
+    }
+    return ScoringSettings(**values, checkpoint=checkpoint, evaluation=evaluation)
 
 
 def _warn(total: "TextTotals", vocabulary: "Vocabulary") -> None:
@@ -197,11 +176,7 @@ def _warn(total: "TextTotals", vocabulary: "Vocabulary") -> None:
 
 
 def _check_flags(options: flags.FlagValues) -> None:
-    """Checks the flags that do not depend on the run.
-
-    Raises:
-        flags.Error: If flags contradict each other.
-    """
+    """Checks the flags that do not depend on the run."""
     for name in ("documents", "document_separator"):
         if options[name].present and options.by != "document":
             raise flags.Error(f"--{name} needs --by document. Received: --by {options.by}")

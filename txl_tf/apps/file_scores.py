@@ -1,7 +1,7 @@
 """The scores of the texts in files, with a run or a SavedModel."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 
 from txl_tf.config import EvalConfig
@@ -22,41 +22,22 @@ Watch = Callable[[Iterable[TextChunk]], Iterator[TextChunk]]
 
 @dataclass(frozen=True)
 class ScoringSettings:
-    r"""How files are scored.
+    """How files are scored."""
 
-    Args:
-        run: The folder of a run or a SavedModel.
-        checkpoint: As in `load`.
-        precision: As in `load`.
-        evaluation: The segments, the span and the temperature; `None` for those of the run.
-        mask_empty_memory: As in `Scorer`.
-        jit: As in `Scorer`.
-        batch_size: As in `Scorer`.
-        by: What receives a score: "line", "document" or "file".
-        documents: The rule for where documents begin.
-        separator: The line after which a document begins, instead of the rule.
-        context: Within what memory is carried: "text" or "file".
-        carry_memory: Whether memory is carried through all files.
-        prefix: Text that is read before each context, with \n for a line break.
-        keep_tokens: As in `TextScorer.score`.
-        encoding_errors: As in `TextSource`.
-        tokenize_wikitext: Whether the texts are tokenized as WikiText was.
-    """
-
-    run: str
+    run: str  # the folder of a run or a SavedModel
     checkpoint: str | None = None
     precision: str = "float32"
-    evaluation: EvalConfig | None = None
+    evaluation: EvalConfig | None = None  # `None` for that of the run
     mask_empty_memory: bool = True
     jit: str = "auto"
     batch_size: int = SCORING_BATCH_SIZE
-    by: str = "file"
-    documents: str = "blank_line"
-    separator: str | None = None
-    context: str = "text"
-    carry_memory: bool = False
-    prefix: str = ""
-    keep_tokens: bool = False
+    by: str = "file"  # what receives a score: "line", "document" or "file"
+    documents: str = "blank_line"  # the rule for where documents begin
+    document_separator: str | None = None  # the line after which one begins, instead of the rule
+    context: str = "text"  # within what memory is carried: "text" or "file"
+    carry_memory: bool = False  # through all files
+    prefix: str = ""  # read before each context, with \n for a line break
+    per_token: bool = False  # whether the losses of tokens are kept
     encoding_errors: EncodingErrors = "strict"
     tokenize_wikitext: bool = False
 
@@ -71,30 +52,21 @@ class ScoringSettings:
             return None
         if self.by == "line":
             return DocumentFinder("line")
-        if self.separator is not None:
-            return DocumentFinder("separator", self.separator)
+        if self.document_separator is not None:
+            return DocumentFinder("separator", self.document_separator)
         return DocumentFinder(self.documents)
 
 
 @dataclass(frozen=True)
 class ScoredFile:
-    """A file to score, or a range of it that begins and ends where a text begins.
-
-    Args:
-        file: The file.
-        n_before: The number of texts in it that begin before the range.
-    """
+    """A file to score, or a range of it that begins and ends where a text begins."""
 
     file: TextFile
-    n_before: int = field(default=0)
+    n_before: int = 0  # texts in the file that begin before the range
 
 
 def load_model(settings: ScoringSettings) -> LanguageModel | SavedModelScorer:
-    """Loads the model, which any number of `FileScorer` may share.
-
-    Raises:
-        UserError: If there is none, or it has no vocabulary.
-    """
+    """Loads the model, which any number of `FileScorer` may share."""
     if is_saved_model(settings.run):
         return SavedModelScorer(settings.run, settings.batch_size)
     lm = load(settings.run, checkpoint=settings.checkpoint, precision=settings.precision)
@@ -104,16 +76,7 @@ def load_model(settings: ScoringSettings) -> LanguageModel | SavedModelScorer:
 
 
 class FileScorer:
-    """Scores the texts in files.
-
-    Args:
-        settings: How.
-        model: The result of `load_model`.
-
-    Raises:
-        UserError: If the vocabulary cannot encode the prefix, is not that of WikiText but the texts
-            are to be tokenized so, or a setting is wrong.
-    """
+    """Scores the texts in files with the result of `load_model`."""
 
     def __init__(self, settings: ScoringSettings, model: LanguageModel | SavedModelScorer):
         vocabulary = model.vocabulary
@@ -147,20 +110,15 @@ class FileScorer:
     ) -> Iterator[tuple[TextName, TextTotals]]:
         """Yields the name and the score of each text, in order.
 
-        Args:
-            files: The files.
-            watch: Called with the chunks of each file, which it passes on.
-            report: As in `TextScorer.score`.
-
-        Raises:
-            UserError: If a file cannot be read or encoded.
+        `watch` is called with the chunks of each file, which it passes on, and `report` with the
+        number of ids after each segment.
         """
         settings = self._settings
         return self._scorer.score(
             self._make_streams(files, watch),
             prefix=self._prefix,
             vocabulary=self.vocabulary,
-            keep_tokens=settings.keep_tokens,
+            keep_tokens=settings.per_token,
             in_order=not settings.needs_whole_files,
             report=report,
         )

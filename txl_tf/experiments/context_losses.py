@@ -163,17 +163,10 @@ def compute_losses(
     *,
     report: Callable[[int], object] | None = None,
 ) -> np.ndarray:
-    """Returns the losses after contexts of several lengths, (C, n) float32 in nats.
+    """Returns the losses after contexts of C lengths, (C, n) float32 in nats.
 
-    Each length is stored as soon as it is computed, so an interrupted call can go on.
-
-    Args:
-        reader: The reader of the model.
-        split: The tokens of the split.
-        positions: (n,) the positions of the targets.
-        lengths: The C lengths.
-        store: Where losses are kept.
-        report: Called with the number of tokens that have been read or found since the last call.
+    Each length is stored as soon as it is computed, so an interrupted call can resume. `report` is
+    called with the number of tokens that have been read or found since the last call.
     """
     rows = []
     for context_len in lengths:

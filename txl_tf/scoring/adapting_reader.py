@@ -13,7 +13,7 @@ from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.errors import UserError
 from txl_tf.model import SegmentModel
-from txl_tf.scoring.dynamic_rules import prepare_rule
+from txl_tf.scoring.dynamic_rules import WeightStep, prepare_rule
 from txl_tf.scoring.gradient_statistics import (
     GradientStatistics,
     copy_without_dropout,
@@ -27,15 +27,10 @@ class DivergedError(UserError):
 
 
 class AdaptingState(NamedTuple):
-    """The state carried from one segment to the next, beside the weights.
+    """The state carried from one segment to the next, beside the weights."""
 
-    Args:
-        memory: The memory of the model, a nest of tensors (B, ...).
-        n_read: (B,) int32, the number of entries of the memory that hold a token.
-    """
-
-    memory: Any
-    n_read: tf.Tensor
+    memory: Any  # of the model, a nest of tensors (B, ...)
+    n_read: tf.Tensor  # (B,) int32, the number of entries of the memory that hold a token
 
     def reset(self, rows: tf.Tensor) -> Self:
         """Returns the state with the given rows, (B,) bool, cleared for a new text."""
@@ -57,10 +52,6 @@ class AdaptingReader:
         statistics: The statistics of the gradients; `None` for a rule without.
         mask_empty_memory: Whether to hide memory entries that hold no token yet.
         jit: How much of the model XLA compiles; one of `JIT_MODES`.
-
-    Attributes:
-        model: The copy that learns.
-        dynamic: The rule of the steps.
     """
 
     def __init__(
@@ -100,17 +91,9 @@ class AdaptingReader:
             weight.assign(source)
 
     def read(self, segment: Segment, state: Any) -> tuple[np.ndarray, AdaptingState]:
-        """Scores a segment, and then makes a step on the mean loss of the targets that count.
+        """Scores a segment, then makes a step on the mean loss of the targets that count.
 
-        Args:
-            segment: The segment. If no target counts, the weights only return towards W_0.
-            state: The state after the previous segment; `None` for none.
-
-        Returns:
-            -log p of each target in nats, (B, T) float32, 0 where the mask is false; the new state.
-
-        Raises:
-            DivergedError: If a loss is not finite.
+        Returns the losses, (B, T) float32, 0 where the mask is false, and the new state.
         """
         if state is not None and segment.begins.all():
             self.begin()
@@ -153,6 +136,6 @@ class AdaptingReader:
         for weight, source, gradient, constants in weights:
             # Tensors: a compiled function would take the value of a variable as it was then.
             now, start = map(tf.convert_to_tensor, (weight, source))
-            weight.assign(self._change(now, start, gradient, rate, decay, *constants))
+            weight.assign(self._change(WeightStep(now, start, gradient, rate, decay), *constants))
         n_read = tf.minimum(state.n_read + segment.ids.shape[1], self._span.mem_len)
         return nats, AdaptingState(memory, n_read)

@@ -16,41 +16,25 @@ from txl_tf.scoring.segment_loop import FrozenReader, score_segments
 
 
 class Continuation(NamedTuple):
-    """A possible continuation of a context.
+    """A possible continuation of a context."""
 
-    Args:
-        context: (n,) int32, the ids of the context, at least one.
-        ids: (k,) int32, the ids of the continuation.
-    """
-
-    context: np.ndarray
-    ids: np.ndarray
+    context: np.ndarray  # (n,) int32, at least one id
+    ids: np.ndarray  # (k,) int32
 
 
 class ContinuationScore(NamedTuple):
-    """The score of a continuation.
+    """The score of a continuation."""
 
-    Args:
-        log_prob: The log-probability of all tokens given the context, in nats; 0 if there are none.
-        is_greedy: Whether each token is the most likely one.
-    """
-
-    log_prob: float
-    is_greedy: bool
+    log_prob: float  # of all tokens given the context, in nats; 0 if there are none
+    is_greedy: bool  # whether each token is the most likely one
 
 
 def encode_continuation(
     vocabulary: Vocabulary, context: str, continuation: str, prefix: str
 ) -> Continuation:
-    """Encodes a context and its continuation.
+    """Encodes a context, or the prefix if it has no tokens, and its continuation.
 
     No token crosses the boundary: a word or subword that would is cut there.
-
-    Args:
-        vocabulary: The vocabulary.
-        context: The text of the context.
-        continuation: The text of the continuation.
-        prefix: Replaces a context without tokens.
 
     Raises:
         UserError: If the vocabulary cannot encode a symbol, or neither the context nor the prefix
@@ -72,16 +56,7 @@ def encode_continuation(
 
 
 class ContinuationScorer:
-    """Scores continuations in batches. Each context begins with an empty, hidden memory.
-
-    Args:
-        model: The model.
-        config: The segment length, the span and the temperature.
-        batch_size: Number of rows B.
-
-    Raises:
-        UserError: If `batch_size` is not positive, or the model cannot read with the config.
-    """
+    """Scores continuations in batches. Each context begins with an empty, hidden memory."""
 
     def __init__(self, model: SegmentModel, config: EvalConfig, batch_size: int):
         if batch_size < 1:

@@ -59,14 +59,10 @@ def make_adapting_reader(
                 f"rule={dynamic.rule} needs the gradients of the training split, and {where} has "
                 "none: choose rule=sgd"
             )
-        with Bar("gradients of train", unit="segment", total=dynamic.n_batches) as bar:
+        split, n_batches = records.split("train"), dynamic.n_batches
+        with Bar("gradients of train", unit="segment", total=n_batches) as bar:
             statistics = gather_statistics(
-                model,
-                config,
-                records.split("train"),
-                dynamic.n_batches,
-                jit=jit,
-                report=lambda done, total: bar.update(1),
+                model, config, split, n_batches, jit=jit, report=lambda done: bar.update(1)
             )
     return AdaptingReader(
         model, config.span, dynamic, statistics, mask_empty_memory=mask_empty_memory, jit=jit
@@ -74,15 +70,10 @@ def make_adapting_reader(
 
 
 class Trial(NamedTuple):
-    """An evaluation of a search.
+    """An evaluation of a search."""
 
-    Args:
-        dynamic: The settings; `None` for fixed weights.
-        nats: The mean loss in nats; infinite if the weights diverged.
-    """
-
-    dynamic: DynamicConfig | None
-    nats: float
+    dynamic: DynamicConfig | None  # `None` for fixed weights
+    nats: float  # the mean loss; infinite if the weights diverged
 
 
 def search_rates(

@@ -1,11 +1,7 @@
-"""The rules by which weights follow a text.
-
-A rule returns a weight after a step, from the weight, its value before the evaluation (`start`),
-the gradient of the segment's mean loss, the learning rate, the decay, which is the rate of the
-return to `start`, and constants of the rule.
-"""
+"""The rules by which weights follow a text (Krause et al. 2018, 2019)."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -13,62 +9,43 @@ import tensorflow as tf
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.scoring.gradient_statistics import GradientStatistics
 
-Rule = Callable[..., tf.Tensor]
+
+class WeightStep(NamedTuple):
+    """The tensors that every rule needs for a step of a weight, which may have any shape."""
+
+    weight: tf.Tensor
+    start: tf.Tensor  # its value before the evaluation
+    gradient: tf.Tensor  # of the segment's mean loss
+    rate: tf.Tensor  # () float32
+    decay: tf.Tensor  # () float32, the rate of the return to `start`
 
 
-def change_sgd(
-    weight: tf.Tensor, start: tf.Tensor, gradient: tf.Tensor, rate: tf.Tensor, decay: tf.Tensor
-) -> tf.Tensor:
+Rule = Callable[..., tf.Tensor]  # a weight after a step, from a `WeightStep` and constants
+
+
+def change_sgd(step: WeightStep) -> tf.Tensor:
     """Returns the weight after a step of `sgd`."""
-    return weight + decay * (start - weight) - rate * gradient
+    return step.weight + step.decay * (step.start - step.weight) - step.rate * step.gradient
 
 
-def change_rms(
-    weight: tf.Tensor,
-    start: tf.Tensor,
-    gradient: tf.Tensor,
-    rate: tf.Tensor,
-    decay: tf.Tensor,
-    root: tf.Tensor,
-    mean: tf.Tensor,
-    epsilon: tf.Tensor,
-) -> tf.Tensor:
-    """Returns the weight after a step of `rms` (Krause et al. 2019, section 3).
-
-    `root` is the root mean square S of the gradients, in the shape of the weight, and `mean` is the
-    mean of S over all weights.
-    """
-    pull = tf.minimum(decay * root / mean, 1.0)  # decay * min(S / mean, 1 / decay)
-    change = pull * (start - weight) - rate * gradient / (root + epsilon)
-    return weight + change
+def change_rms(step: WeightStep, root: tf.Tensor, mean: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
+    """Returns the weight after a step of `rms`: `root` is S, `mean` that of S over all weights."""
+    pull = tf.minimum(step.decay * root / mean, 1.0)  # decay * min(S / mean, 1 / decay)
+    change = pull * (step.start - step.weight) - step.rate * step.gradient / (root + epsilon)
+    return step.weight + change
 
 
-def change_rms2019(
-    weight: tf.Tensor,
-    start: tf.Tensor,
-    gradient: tf.Tensor,
-    rate: tf.Tensor,
-    decay: tf.Tensor,
-    root_sum: tf.Tensor,
-    epsilon: tf.Tensor,
-) -> tf.Tensor:
-    """Returns the weight after a step of `rms2019`.
-
-    `root_sum` is the root of the sum of the squared gradients, in the shape of the weight.
-    """
-    pull = decay * root_sum
-    change = pull * (start - weight) - rate * gradient / (root_sum + epsilon)
-    return weight + change
+def change_rms2019(step: WeightStep, root_sum: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
+    """Returns the weight after a step of `rms2019`: `root_sum` is that of the squared gradients."""
+    pull = step.decay * root_sum
+    change = pull * (step.start - step.weight) - step.rate * step.gradient / (root_sum + epsilon)
+    return step.weight + change
 
 
 def prepare_rule(
     config: DynamicConfig, statistics: GradientStatistics | None
 ) -> tuple[Rule, list[list[tf.Tensor]] | None]:
-    """Returns the rule of a config, and for each weight its constants; `None` if it has none.
-
-    Raises:
-        ValueError: If the rule needs statistics and there are none.
-    """
+    """Returns the rule of a config, and for each weight its constants; `None` if it has none."""
     if not config.has_statistics:
         return change_sgd, None
     if statistics is None:

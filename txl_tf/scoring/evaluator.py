@@ -21,15 +21,12 @@ Report = Callable[[int, int, Score], None]
 
 
 def choose_warm_len(reach: int) -> int:
-    """Returns the number of tokens that warm a lane well enough: four times the reach.
+    """Returns the number of tokens that warm a lane well enough: four times `SegmentReader.reach`.
 
     A state of layer n depends on n memory lengths of text, so n_layer of them are exact: with
     `same_length` as they are, otherwise each rounded up to whole segments. Text more than four
     memory lengths back changed the mean loss by less than 1e-5 nats in the worst case that was
     measured (docs/evaluation.md).
-
-    Args:
-        reach: The `SegmentReader.reach` of the model: the memory length of a Transformer-XL.
     """
     return 4 * reach
 
@@ -119,19 +116,7 @@ class Evaluator:
     def score(
         self, split: Tokens, *, max_segments: int | None = None, report: Report | None = None
     ) -> Score:
-        """Scores a split in the default lanes of `cut_lanes`.
-
-        Args:
-            split: The tokens of the split.
-            max_segments: As for `score_lanes`.
-            report: As for `score_lanes`.
-
-        Returns:
-            The `Score`, of all tokens but the first unless `max_segments` limits it.
-
-        Raises:
-            UserError: If the split has fewer than 2 tokens, or the device's memory is full.
-        """
+        """Scores a split in the default lanes of `cut_lanes`; see `score_lanes`."""
         return self.score_lanes(self.cut_lanes(split), max_segments=max_segments, report=report)
 
     @explain_full_memory(_ADVICE)

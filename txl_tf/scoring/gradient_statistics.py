@@ -20,15 +20,9 @@ _N_STRETCHES = 10  # of the training split, so that the statistics see texts of 
 
 
 class GradientStatistics(NamedTuple):
-    """The squares of the gradients of batches.
+    """The squares of the gradients of the mean loss of batches."""
 
-    Args:
-        sums: For each trainable weight, the sum over the batches of the squared gradient of the
-            mean loss, float32 in the shape of the weight.
-        n_batches: The number of batches.
-    """
-
-    sums: list[np.ndarray]
+    sums: list[np.ndarray]  # over the batches, for each trainable weight, in its shape
     n_batches: int
 
     @property
@@ -58,22 +52,13 @@ def score_with_gradients(
     span: AttentionSpan,
     filled: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, list[tf.Tensor], Any]:
-    """Scores each target of a segment, and differentiates the mean of those that count.
+    """Scores a segment of tensors, and differentiates the mean of the targets that count.
 
     A training step sums the losses of all of its targets instead; see `txl_tf.training.step`.
 
-    Args:
-        model: The model, without dropout.
-        segment: The segment, of tensors.
-        memory: The memory from `model.initial_memory` or the previous segment. No gradient flows
-            into it.
-        span: The attention span.
-        filled: As for `TransformerXL`.
-
     Returns:
-        -log p of each target in nats, (B, T) float32, 0 where the mask is false; the gradients of
-        the mean over the targets that count, in the order of `model.trainable_variables`, 0 if
-        there are none; the new memory.
+        -log p of each target in nats, (B, T) float32, 0 where the mask is false; the gradients in
+        the order of `model.trainable_variables`, 0 if no target counts; the new memory.
     """
     with tf.GradientTape() as tape:
         # In training mode the layers are differentiated by hand, which is fast; nothing is dropped.
@@ -98,7 +83,7 @@ def gather_statistics(
     n_batches: int,
     *,
     jit: str = "auto",
-    report: Callable[[int, int], object] = lambda done, total: None,
+    report: Callable[[int], object] = lambda done: None,
 ) -> GradientStatistics:
     """Returns the statistics of the gradients on the training split.
 
@@ -111,7 +96,7 @@ def gather_statistics(
         split: The training split.
         n_batches: The number of segments; as many as fit into a shorter split.
         jit: How much of the model XLA compiles; one of `JIT_MODES`.
-        report: Called after each segment with the number of segments done and of all.
+        report: Called after each segment with the number of segments done.
 
     Raises:
         UserError: If the split is shorter than a segment, or a gradient is not finite.
@@ -125,16 +110,16 @@ def gather_statistics(
     compiled = compile_function(add, jit, model.compute_dtype)
     sums = [tf.zeros(weight.shape) for weight in model.trainable_variables]
     empty = memory = model.initial_memory(1, config.mem_len)
-    starts = _choose_starts(len(split), config.tgt_len, n_batches)
-    for index, segment in enumerate(_read_segments(split, starts, config)):
+    n_batches = min(n_batches, (len(split) - 1) // config.tgt_len)
+    for index, segment in enumerate(_read_segments(split, config, n_batches)):
         if segment.begins[0]:
             memory = empty
         memory, sums = compiled(make_tensors(segment), memory, sums)
-        report(index + 1, len(starts))
+        report(index + 1)
     arrays = [total.numpy() for total in sums]
     if not all(math.isfinite(float(array.sum())) for array in arrays):
         raise UserError("the gradients on the training split are not finite")
-    return GradientStatistics(arrays, len(starts))
+    return GradientStatistics(arrays, n_batches)
 
 
 def make_tensors(segment: Segment) -> Segment:
@@ -143,31 +128,21 @@ def make_tensors(segment: Segment) -> Segment:
     return Segment(*tensors)
 
 
-def _choose_starts(n_tokens: int, tgt_len: int, n_batches: int) -> list[tuple[int, bool]]:
-    """Returns where each segment starts, and whether it begins a stretch."""
-    n_segments = (n_tokens - 1) // tgt_len
+def _read_segments(split: Tokens, config: EvalConfig, n_batches: int) -> Iterator[Segment]:
+    """Yields segments of one row, consecutive in each of ten stretches of the split."""
+    tgt_len, n_segments = config.tgt_len, (len(split) - 1) // config.tgt_len
     if n_segments < 1:
         raise UserError(
             "the training split must be longer than a segment to gather gradients. "
-            f"Received: {n_tokens} tokens, tgt_len={tgt_len}"
+            f"Received: {len(split)} tokens, tgt_len={tgt_len}"
         )
-    n_batches = min(n_batches, n_segments)
     n_stretches = min(_N_STRETCHES, n_batches)
-    starts = []
     for stretch in range(n_stretches):
         first = stretch * n_segments // n_stretches
         count = (stretch + 1) * n_batches // n_stretches - stretch * n_batches // n_stretches
-        starts += [((first + index) * tgt_len, index == 0) for index in range(count)]
-    return starts
-
-
-def _read_segments(
-    split: Tokens, starts: list[tuple[int, bool]], config: EvalConfig
-) -> Iterator[Segment]:
-    """Yields a segment of one row for each start."""
-    for start, begins in starts:
-        segment = Segment.make_empty(1, config.tgt_len)
-        segment.fill_row(0, split, start, config.tgt_len)
-        segment.mask[:] = True
-        segment.begins[:] = begins
-        yield segment if config.reset_at_documents else segment._replace(document_starts=None)
+        for index in range(count):
+            segment = Segment.make_empty(1, tgt_len)
+            segment.fill_row(0, split, (first + index) * tgt_len, tgt_len)
+            segment.mask[:] = True
+            segment.begins[:] = index == 0
+            yield segment if config.reset_at_documents else segment._replace(document_starts=None)

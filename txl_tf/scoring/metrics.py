@@ -98,11 +98,7 @@ def name_bits(level: str | None) -> str:
 
 
 def make_bits_record(score: Score) -> dict[str, float | None]:
-    """Returns the bits of a score by name, for records.
-
-    The name is `bpc` for bytes and characters and `bits_per_token` for other tokens. If a
-    character was unknown, `bpc` is `None` and `bits_per_token` is added.
-    """
+    """Returns the bits of a score by name; with unknown characters `bpc` is `None`."""
     if name_bits(score.level) == "bpc":
         rest = {"bits_per_token": score.bits_per_token} if score.bpc is None else {}
         return {"bpc": score.bpc, **rest}
@@ -122,12 +118,7 @@ def format_unknown(score: Score) -> str:
 
 
 def describe_unknown(score: Score, symbol: str | None) -> str:
-    """Returns the warning about a score with unknown tokens.
-
-    Args:
-        score: The score.
-        symbol: The symbol for unknown tokens.
-    """
+    """Returns the warning about a score with tokens that are the symbol for unknown ones."""
     return (
         f"{format_unknown(score)} of {score.tokens:,} scored tokens are {symbol}: their loss says "
         "how well the model predicts that a token is unknown, not which token it is, so it is "
@@ -150,12 +141,7 @@ def make_score_record(score: Score) -> dict[str, float | None]:
 
 
 def format_score(score: Score, n_tokens: int | None = None) -> str:
-    """Returns a score as one line of text.
-
-    Args:
-        score: The score.
-        n_tokens: The number of tokens of the split, if not all were scored.
-    """
+    """Returns a score as one line of text, with the tokens of the split if not all were scored."""
     cut = "" if n_tokens is None else f" of {n_tokens:,}"
     bits = "bits per token" if score.bpc is None else "bpc"
     unknown = f", {format_unknown(score)} unknown" if score.n_unknown else ""

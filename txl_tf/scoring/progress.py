@@ -10,12 +10,7 @@ from txl_tf.scoring.metrics import Score, format_measure
 
 
 class Bar(tqdm):
-    """A progress bar on the standard error if that is a terminal, for a `with` block.
-
-    Args:
-        name: The label of the bar.
-        **options: Options of tqdm.
-    """
+    """A progress bar on the standard error if that is a terminal, for a `with` block."""
 
     def __init__(self, name: str, **options: Any):
         super().__init__(desc=name, disable=not sys.stderr.isatty(), **options)
@@ -24,9 +19,7 @@ class Bar(tqdm):
 class ScoreBar(Bar):
     """A bar of segments that shows the score so far and the tokens per second.
 
-    Args:
-        name: The label of the bar.
-        level: The level of the vocabulary, which determines the unit of the score.
+    The level of the vocabulary determines the unit of the score.
     """
 
     def __init__(self, name: str, level: str | None):
@@ -36,13 +29,7 @@ class ScoreBar(Bar):
         self.seconds = 0.0  # up to the last segment
 
     def show(self, done: int, total: int, score: Score) -> None:
-        """Shows the progress of an evaluation; see `Evaluator.score_lanes`.
-
-        Args:
-            done: The number of segments that were read.
-            total: The number of segments to read.
-            score: The score so far.
-        """
+        """Shows the progress of an evaluation; see `Evaluator.score_lanes`."""
         self.seconds = time.perf_counter() - self._start
         self.total = total
         self.set_postfix_str(self._describe(score), refresh=False)

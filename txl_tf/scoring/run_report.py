@@ -1,4 +1,4 @@
-"""The score of a run beside the published figure, as a table and as a record."""
+"""The score of a run beside the published result, as a table and as a record."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -12,22 +12,13 @@ from txl_tf.scoring.metrics import Score, format_unknown, name_measure
 
 
 class Job(NamedTuple):
-    """An evaluation to report.
-
-    Args:
-        model_dir: The run folder.
-        config: The config of the run, with the settings of this evaluation.
-        records: The data set.
-        split: The name of the split.
-        preset: The name of the preset whose published figure is shown; `None` for none.
-        lanes: The lanes of the split.
-    """
+    """An evaluation to report."""
 
     model_dir: str
-    config: RunConfig
+    config: RunConfig  # with the settings of this evaluation
     records: Records
     split: str
-    preset: str | None
+    preset: str | None  # whose published result is shown
     lanes: AnyLanes
 
     def describe_counting(self) -> str:
@@ -53,10 +44,7 @@ class Job(NamedTuple):
         )
 
     def describe_published(self) -> str:
-        """Returns the published figure, and its settings where they differ from this evaluation.
-
-        It is empty if no preset has a model of this shape.
-        """
+        """Returns the published result and how its settings differ; empty without a preset."""
         if self.preset is None:
             return ""
         preset, evaluation = presets.get(self.preset), self.config.evaluation

@@ -33,12 +33,7 @@ _LEFT_OUT = "- unknown"  # instead of a figure that texts with unknown tokens do
 
 
 class Table:
-    """A table with a row for each text and one for the total.
-
-    Args:
-        unit: The unit of the texts: "line", "document" or "file".
-        vocabulary: The vocabulary.
-    """
+    """A table with a row for each text ("line", "document" or "file") and one for the total."""
 
     def __init__(self, unit: str, vocabulary: Vocabulary):
         self._unit = unit
@@ -77,12 +72,7 @@ class Table:
 
 
 class JsonLines:
-    """JSON lines with an object for each text and one for the total.
-
-    Args:
-        unit: The unit of the texts: "line", "document" or "file".
-        vocabulary: The vocabulary.
-    """
+    """JSON lines with an object for each text and one for the total."""
 
     def __init__(self, unit: str, vocabulary: Vocabulary):
         self._unit = unit
@@ -108,11 +98,7 @@ class JsonLines:
 
 
 class TextBar(Bar):
-    """A progress bar in bytes.
-
-    Args:
-        total: The size of all texts in bytes; `None` if it is not known.
-    """
+    """A progress bar in bytes; the total is `None` if it is not known."""
 
     def __init__(self, total: int | None):
         super().__init__("score", total=total, unit="B", unit_scale=True)
@@ -138,10 +124,6 @@ def show_symbol(vocabulary: Vocabulary, symbol_id: int) -> str:
 
     A byte is shown as its ASCII character or as an escape of Python: the symbol "10" is shown as
     "\n", and "200" as "\xc8". Symbols of other levels are unchanged.
-
-    Args:
-        vocabulary: The symbols.
-        symbol_id: The symbol's id.
     """
     symbol = vocabulary.symbols[symbol_id]
     if vocabulary.level != "byte":

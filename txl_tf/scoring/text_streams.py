@@ -15,55 +15,26 @@ _N_AHEAD = 2**16
 
 
 class Part(NamedTuple):
-    """Consecutive tokens of a text in a row of a segment.
-
-    Args:
-        stream: The stream of the text.
-        text: The text; `None` if no token of the row belongs to one.
-        ids: (n,) int32.
-        row: The row.
-        losses: The places of their losses in the row: n, or n - 1 if the first token has no
-            context.
-    """
+    """Consecutive tokens of a text in a row of a segment."""
 
     stream: "TextStream"
-    text: Text | None
-    ids: np.ndarray
+    text: Text | None  # `None` if no token of the row belongs to one
+    ids: np.ndarray  # (n,) int32
     row: int
-    losses: slice
+    losses: slice  # their n places in the row, or n - 1 if the first token has no context
 
 
 class Shape(NamedTuple):
-    """The shape of a segment.
-
-    Args:
-        n_rows: The number of rows B.
-        tgt_len: The number of places T in a row.
-        uses_memory: Whether the memory is read and written.
-        first_len: The number of inputs that a row reads of a new stream.
-    """
+    """The shape of a segment."""
 
     n_rows: int
     tgt_len: int
     uses_memory: bool
-    first_len: int
+    first_len: int  # the number of inputs that a row reads of a new stream
 
 
 class TextStream:
-    """A stream of texts that is being read.
-
-    Args:
-        number: The number of the stream.
-        chunks: Its texts. What comes before the first of them is read, but belongs to none.
-        make_text: Makes the record of a text.
-        tgt_len: The longest segment.
-
-    Attributes:
-        row: The batch row with the stream's memory; `None` before its first segment.
-        is_fresh: Whether the next segment is the stream's first.
-        is_consumed: Whether all remaining ids of the stream are held.
-        texts: The texts that are held or not yet taken from here, in order.
-    """
+    """A stream of texts that is being read; tokens before the first text belong to none."""
 
     def __init__(
         self,
@@ -73,10 +44,10 @@ class TextStream:
         tgt_len: int,
     ):
         self.number = number
-        self.row: int | None = None
-        self.is_fresh = True
-        self.is_consumed = False
-        self.texts: deque[Text] = deque()
+        self.row: int | None = None  # of the memory; `None` before the first segment
+        self.is_fresh = True  # whether the next segment is the first
+        self.is_consumed = False  # whether all remaining ids are held
+        self.texts: deque[Text] = deque()  # without those that `pop_finished` has yielded
         self._chunks = iter(chunks)
         self._make_text = make_text
         self._tgt_len = tgt_len
@@ -104,7 +75,7 @@ class TextStream:
         return self._ids[:n_ids]
 
     def advance(self, n_inputs: int, row: int) -> list[Part]:
-        """Moves past `n_inputs` tokens in a row, and returns the texts of their targets.
+        """Moves past `n_inputs` tokens, and returns the texts of their targets.
 
         The stream's first token, which is no target, is added to them.
         """
@@ -175,7 +146,7 @@ def cut_streams(
 
     Args:
         streams: The streams, which are consumed as needed.
-        make_text: Makes the record of a text.
+        make_text: Makes the text of a name.
         choose_shape: Returns the shape of the next segment of the given streams.
         batch_size: The largest number of streams to read at once.
         tgt_len: The longest segment.
