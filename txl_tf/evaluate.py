@@ -119,7 +119,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
         warn_of_unknown,
     )
     from txl_tf.scoring.evaluator import Evaluator
-    from txl_tf.scoring.run_report import Job
+    from txl_tf.scoring.run_report import format_report, make_report
 
     found = read_run_config(options.run)
     preset, base = choose_preset(options.preset, found)
@@ -152,11 +152,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
     )
     if lanes.n_lanes < config.evaluation.eval_batch_size:
         say(f"Split {split} has only {lanes.n_lanes} segments: that many lanes are used.")
-        fewer = dataclasses.replace(config.evaluation, eval_batch_size=lanes.n_lanes)
-        config = dataclasses.replace(config, evaluation=fewer)
-    job = Job(options.run, config, records, split, preset, lanes)
     say(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
-    say(job.describe_counting())
     if options.tune:
         _tune(evaluator, lanes, options.max_segments)
         return
@@ -170,10 +166,12 @@ def evaluate_run(options: flags.FlagValues) -> None:
     )
     warn_of_unknown(outcome.score, records)
     if options.json:
-        print(json.dumps(job.make_record(outcome)))
-        return
-    for line in job.format_table(outcome):
-        print(line)
+        report = make_report(
+            outcome, records, preset, model_dir=options.run, dataset=config.dataset
+        )
+        print(json.dumps(report))
+    else:
+        print(*format_report(outcome, records, preset), sep="\n")
 
 
 def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfig:
@@ -221,17 +219,10 @@ def _tune(evaluator: "Evaluator", lanes: "AnyLanes", max_segments: int | None) -
 
 def _check_stride(options: flags.FlagValues) -> None:
     """Checks that no flag of lanes or memory is given beside --stride."""
-    if options.stride is None:
-        return
-    others = {
-        "warm_len": options.warm_len is not None,
-        "warm_lanes=false": not options.warm_lanes,
-        "mem_len": bool(options.mem_len),
-        "same_length": bool(options.same_length),
-    }
-    for name, is_given in others.items():
-        if is_given:
-            raise flags.Error(f"--{name} cannot be used with --stride, which reads no memory")
+    names = [name for name in ("warm_len", "mem_len", "same_length") if options[name].value]
+    names += [] if options.warm_lanes else ["warm_lanes=false"]
+    if options.stride is not None and names:
+        raise flags.Error(f"--{names[0]} cannot be used with --stride, which reads no memory")
 
 
 def choose_preset(name: str | None, found: "RunConfig") -> tuple[str | None, EvalConfig]:

@@ -51,7 +51,7 @@ from txl_tf.scoring.dynamic_evaluation import make_adapting_reader
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score, describe_unknown
 from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer, TextScorer
-from txl_tf.scoring.text_scores import TextScore, sum_scores
+from txl_tf.scoring.text_scores import TextScore, TextTotals
 
 
 class LanguageModel:
@@ -344,7 +344,7 @@ class LanguageModel:
             vocabulary=self.vocabulary,
         )
         text_scores = [cast(TextScore, score) for _, score in scores]
-        total = sum_scores(text_scores)
+        total = sum(text_scores, TextTotals(0.0, 0, n_unknown=0))
         if total.n_unknown and self.vocabulary is not None:
             warnings.warn(describe_unknown(total, self.vocabulary.unknown), stacklevel=2)
         return text_scores

@@ -7,7 +7,6 @@ python -m txl_tf.score --run runs/text8 --by line --runner DirectRunner --out sc
 
 import dataclasses
 import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, get_args
 
 from absl import flags
@@ -102,7 +101,8 @@ def score_files(options: flags.FlagValues) -> None:
     files = [file for name in options.files or ["-"] for file in _find_texts(name)]
 
     from txl_tf.apps.file_scores import FileScorer, ScoredFile, load_model
-    from txl_tf.scoring.text_report import JsonLines, Table, TextBar
+    from txl_tf.scoring.progress import Bar
+    from txl_tf.scoring.text_report import JsonLines, Table
     from txl_tf.scoring.text_scores import TextTotals
 
     settings = _make_settings(options)
@@ -110,11 +110,11 @@ def score_files(options: flags.FlagValues) -> None:
     vocabulary = scorer.vocabulary
     report = (Table if options.format == "table" else JsonLines)(options.by, vocabulary)
     total, n_texts = TextTotals(0.0, 0, vocabulary.level, 0), 0
-    with TextBar(_sum_sizes(files)) as bar:
+    with Bar("score", unit="token", unit_scale=True) as bar:
         if isinstance(report, Table):
             print(report.format_head())
         scored = map(ScoredFile, files)
-        for name, score in scorer.score(scored, watch=bar.watch, report=bar.show):
+        for name, score in scorer.score(scored, report=bar.update):
             total, n_texts = total + score, n_texts + 1
             print(report.format_text(name, score))
     print(report.format_total(n_texts, total))
@@ -202,11 +202,6 @@ def _check_runner(options: flags.FlagValues) -> None:
 
 def _find_texts(name: str) -> tuple[TextFile, ...]:
     return (StandardInput(),) if name == "-" else find_files([name])
-
-
-def _sum_sizes(files: Iterable[TextFile]) -> int | None:
-    sizes = [file.size for file in files]
-    return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from txl_tf.errors import UserError
 from txl_tf.language_model import LanguageModel
 from txl_tf.scoring import text_streams
 from txl_tf.scoring.scorer import Scorer
-from txl_tf.scoring.text_chunks import TextChunk, TextName
+from txl_tf.scoring.text_chunks import TextChunk, TextName, split_texts
 
 # Two ways to sum in float32, on a model with weights nine times as large as usual.
 SAME = {"rtol": 0, "atol": 1e-5}
@@ -157,22 +157,10 @@ def test_a_text_without_end_is_taken_as_it_is_read(monkeypatch):
         list(make_scorer(tgt_len=7).score([make_stream(iterate_parts())], report=report))
 
 
-def test_in_order_a_text_waits_until_the_last_was_taken(monkeypatch):
-    monkeypatch.setattr(text_streams, "_N_AHEAD", 13)
-    texts, taken = make_texts((97, 5, 3, 41, 2)), []
-
-    def iterate_parts(text):
-        yield from make_stream(np.split(text, range(1, len(text), 11)))
-        taken.append(len(text))
-
-    def iterate_texts():
-        for index, text in enumerate(texts):
-            assert len(taken) == index
-            yield iterate_parts(text)
-
-    found = [score.nats for _, score in make_scorer().score(iterate_texts(), in_order=True)]
-    for nats, expected in zip(found, score_all(make_scorer(), texts), strict=True):
-        np.testing.assert_allclose(nats, expected, **SAME)
+def test_the_chunks_of_a_file_are_cut_into_its_texts():
+    chunks = [chunk for length in (1, 3, 2) for chunk in make_stream(make_texts([5] * length))]
+    assert [len(text) for text in split_texts(iter(chunks))] == [1, 3, 2]
+    assert list(split_texts([])) == []
 
 
 def test_scores_come_in_the_order_of_the_texts():

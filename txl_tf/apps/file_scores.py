@@ -17,8 +17,6 @@ from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer, TextScorer
 from txl_tf.scoring.text_chunks import TextChunk, TextName, read_file, split_texts
 from txl_tf.scoring.text_scores import TextTotals
 
-Watch = Callable[[Iterable[TextChunk]], Iterator[TextChunk]]
-
 
 @dataclass(frozen=True)
 class ScoringSettings:
@@ -105,27 +103,19 @@ class FileScorer:
         self,
         files: Iterable[ScoredFile],
         *,
-        watch: Watch = iter,
         report: Callable[[int], object] = lambda n_ids: None,
     ) -> Iterator[tuple[TextName, TextTotals]]:
-        """Yields the name and the score of each text, in order.
-
-        `watch` is called with the chunks of each file, which it passes on, and `report` with the
-        number of ids after each segment.
-        """
+        """Yields the name and the score of each text, in order; see `TextScorer.score`."""
         settings = self._settings
         return self._scorer.score(
-            self._make_streams(files, watch),
+            self._make_streams(files),
             prefix=self._prefix,
             vocabulary=self.vocabulary,
             keep_tokens=settings.per_token,
-            in_order=not settings.needs_whole_files,
             report=report,
         )
 
-    def _make_streams(
-        self, files: Iterable[ScoredFile], watch: Watch
-    ) -> Iterable[Iterable[TextChunk]]:
+    def _make_streams(self, files: Iterable[ScoredFile]) -> Iterable[Iterable[TextChunk]]:
         """Returns the streams of texts, through each of which memory is carried."""
 
         def read_files() -> Iterator[Iterator[TextChunk]]:
@@ -136,7 +126,7 @@ class FileScorer:
                 errors = self._settings.encoding_errors
                 parse = tokenize_wikitext_bytes if self._settings.tokenize_wikitext else None
                 source = TextSource((scored.file,), self.vocabulary.level, errors, parse)
-                yield watch(read_file(source, self.vocabulary, finder, n_before=scored.n_before))
+                yield read_file(source, self.vocabulary, finder, n_before=scored.n_before)
 
         if self._settings.carry_memory:
             return [chain.from_iterable(read_files())]

@@ -1,7 +1,7 @@
 """Exact losses after contexts of given lengths."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,12 +9,11 @@ import tensorflow as tf
 
 from txl_tf.cached_model import SegmentReader
 from txl_tf.config import EvalConfig
-from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.errors import UserError
 from txl_tf.model import SegmentModel
 from txl_tf.runs.array_store import ArrayStore, hash_arrays
-from txl_tf.scoring.segment_loop import FrozenReader, score_segments
+from txl_tf.scoring.segment_loop import FrozenReader, cut_rows, score_segments
 
 # Limits of a batch: scores of one head, and tokens.
 _MAX_SCORES, _MAX_TOKENS = 16 * 512**2, 2**14
@@ -105,33 +104,13 @@ class ContextReader:
             batch = positions[start : start + n_rows]
             padded = np.resize(batch, n_rows)  # one shape for all batches
             windows = np.stack([split.read(at - context_len, at + 1) for at in padded.tolist()])
-            segments = _cut_contexts(windows, seg_len, uses_memory=not is_whole)
+            lengths = np.full(n_rows, context_len, np.int32)
+            segments = cut_rows(windows, lengths, seg_len, uses_memory=not is_whole)
             for _, nats in score_segments(self._reader, segments):
                 losses[start : start + len(batch)] = nats[: len(batch)]  # the last ones remain
             if report:
                 report(len(batch))
         return losses
-
-
-def _cut_contexts(windows: np.ndarray, seg_len: int, *, uses_memory: bool) -> Iterator[Segment]:
-    """Yields the segments of contexts and their targets, (B, c + 1)."""
-    n_rows, context_len = len(windows), windows.shape[1] - 1
-    for start in range(0, context_len, seg_len):
-        known = windows[:, start : min(start + seg_len, context_len) + 1]
-        count = known.shape[1] - 1
-        ids, targets = (
-            np.pad(known[:, part], [(0, 0), (0, seg_len - count)])
-            for part in (slice(None, -1), slice(1, None))
-        )
-        yield Segment(
-            ids,
-            targets,
-            mask=np.tile(np.arange(seg_len) == count - 1, (n_rows, 1)),
-            document_starts=None,
-            begins=np.full(n_rows, start == 0),
-            counts=np.full(n_rows, count, np.int32),
-            uses_memory=uses_memory,
-        )
 
 
 class _LastTargetReader(FrozenReader):

@@ -20,11 +20,7 @@ _ROW_AXES = {"keys": 1, "values": 1, "last": 0, "n_read": 0}
 
 
 def is_saved_model(folder: str) -> bool:
-    """Returns whether a folder holds a SavedModel.
-
-    Raises:
-        UserError: If that cannot be determined.
-    """
+    """Returns whether a folder holds a SavedModel."""
     return not is_hub_address(folder) and exists(join_path(folder, "saved_model.pb"))
 
 
@@ -33,10 +29,6 @@ class SavedModelScorer(TextScorer):
 
     The signature `step` keeps nothing between calls, so threads may share a scorer. Segments, span,
     empty memory and precision are those of the export.
-
-    Args:
-        folder: The folder of the SavedModel.
-        batch_size: Largest number of streams to read at once.
 
     Raises:
         UserError: If the SavedModel cannot be read, or takes no texts.

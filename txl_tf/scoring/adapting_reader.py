@@ -45,13 +45,8 @@ class AdaptingReader:
     all rows begin a text, the weights are again those of the model, which is not changed. Targets
     that do not count, such as those that only warm a lane, are not learned from.
 
-    Args:
-        model: The model, whose weights W_0 are those of the first segment.
-        span: The attention span.
-        dynamic: The rule of the steps.
-        statistics: The statistics of the gradients; `None` for a rule without.
-        mask_empty_memory: Whether to hide memory entries that hold no token yet.
-        jit: How much of the model XLA compiles; one of `JIT_MODES`.
+    The other arguments are those of `FrozenReader`; `statistics` are those of the gradients, for a
+    rule that needs them.
     """
 
     def __init__(

@@ -88,23 +88,8 @@ def evaluate_checkpoints(
 ) -> list[Score]:
     """Evaluates checkpoints of a run, prints their scores and appends them to `evaluations.jsonl`.
 
-    Args:
-        records: The data set.
-        config: The config of the run.
-        model_dir: The run folder.
-        split: The split to score.
-        checkpoint: The checkpoint, as in `find_checkpoint`; `None` for the newest.
-        first_step: Evaluate every checkpoint from this step on.
-        max_segments: The number of segments of each lane to score; `None` for all.
-        use_ema: Whether to use the averaged weights of checkpoints that have them.
-        jit: How much of the model XLA compiles; one of `JIT_MODES`.
-
-    Returns:
-        The scores, in the order of the steps.
-
-    Raises:
-        UserError: If the run has another vocabulary or model, there is no such checkpoint, the
-            split has no document boundaries but needs them, or a record is damaged.
+    They are all from `first_step` on, if it is given, or else `checkpoint`, as in
+    `find_checkpoint`. Returns the scores in the order of the steps.
     """
     check_data(records, config, model_dir=model_dir, split=split)
     if first_step is None:

@@ -8,11 +8,10 @@ import tensorflow as tf
 
 from txl_tf.cached_model import SegmentReader
 from txl_tf.config import EvalConfig
-from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.model import SegmentModel
-from txl_tf.scoring.segment_loop import FrozenReader, score_segments
+from txl_tf.scoring.segment_loop import FrozenReader, cut_rows, score_segments
 
 
 class Continuation(NamedTuple):
@@ -76,33 +75,19 @@ class ContinuationScorer:
         return [scores[index] for index in range(len(continuations))]
 
     def _score_batch(self, batch: Sequence[Continuation]) -> Iterator[ContinuationScore]:
-        found = [results for _, results in score_segments(self._reader, self._cut(batch))]
+        lengths = np.zeros(self._batch_size, np.int32)
+        lengths[: len(batch)] = [_count(continuation) - 1 for continuation in batch]
+        ids = np.zeros((self._batch_size, lengths.max() + 1), np.int32)
+        for row, pair in enumerate(batch):
+            ids[row, : lengths[row] + 1] = np.concatenate(pair)
+        segments = cut_rows(ids, lengths, self._tgt_len)
+        found = [results for _, results in score_segments(self._reader, segments)]
         nats, greedy = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
         for row, (context, continuation) in enumerate(batch):
             scored = slice(len(context) - 1, len(context) - 1 + len(continuation))
             log_prob = -float(nats[row, scored].sum(dtype=np.float64))
             is_greedy = bool((greedy[row, scored] == continuation).all())
             yield ContinuationScore(log_prob, is_greedy)
-
-    def _cut(self, batch: Sequence[Continuation]) -> Iterator[Segment]:
-        """Yields the segments of a batch, at least one, of which each row reads a continuation."""
-        tgt_len, longest = self._tgt_len, max(map(_count, batch)) - 1
-        width = max(1, -(-longest // tgt_len)) * tgt_len
-        ids = np.zeros((self._batch_size, width + 1), np.int32)
-        lengths = np.zeros(self._batch_size, np.int32)
-        for row, (context, continuation) in enumerate(batch):
-            lengths[row] = _count(batch[row]) - 1  # number of inputs, which have a target
-            ids[row, : lengths[row] + 1] = np.concatenate([context, continuation])
-        for start in range(0, width, tgt_len):
-            counts = np.clip(lengths - start, 0, tgt_len).astype(np.int32)
-            yield Segment(
-                ids[:, start : start + tgt_len],
-                ids[:, start + 1 : start + tgt_len + 1],
-                mask=np.arange(tgt_len) < counts[:, None],
-                document_starts=None,
-                begins=np.full(self._batch_size, start == 0),
-                counts=counts,
-            )
 
 
 class _GreedyReader(FrozenReader):

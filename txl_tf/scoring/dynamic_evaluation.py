@@ -33,14 +33,7 @@ def make_adapting_reader(
 ) -> AdaptingReader:
     """Returns a reader whose weights learn.
 
-    Args:
-        model: The model, with its weights.
-        config: Segment and span.
-        dynamic: The rule of the steps.
-        records: The data set, with a training split if the rule needs its gradients, which are then
-            gathered.
-        mask_empty_memory: Whether to hide memory entries that hold no token yet.
-        jit: How much of the model XLA compiles; one of `JIT_MODES`.
+    If the rule needs the gradients of the training split, they are gathered from the records.
 
     Raises:
         UserError: If the config has a temperature, or the rule needs a training split and there
@@ -85,17 +78,11 @@ def search_rates(
 ) -> list[Trial]:
     """Searches the learning rate and the decay with the lowest loss on a small grid, and sets them.
 
-    First the learning rate is changed with the decay of the reader, then the decay with the best
-    learning rate.
-
-    Args:
-        evaluator: The evaluator, whose reader learns with the settings to begin with.
-        lanes: The lanes of the split.
-        max_segments: The number of segments of each lane to score; `None` for all.
-        report: Called after each evaluation.
+    First the learning rate is changed with the decay of the evaluator's reader, then the decay with
+    the best learning rate. `report` is called after each evaluation.
 
     Returns:
-        All evaluations: that with fixed weights, and then the others from the worst to the best.
+        The evaluation with fixed weights, and then the others from the worst to the best.
 
     Raises:
         UserError: If none has a lower loss than with fixed weights.

@@ -147,14 +147,13 @@ class Evaluator:
         segments = lanes.read(0, n_segments)
         if not self.config.reset_at_documents:
             segments = (segment._replace(document_starts=None) for segment in segments)
-        unknown_id = None if self.vocabulary is None else self.vocabulary.unknown_id
-        score = Score(0.0, 0)
-        if self.vocabulary is not None:
-            score = Score(0.0, 0, self.vocabulary.level, 0)
+        vocabulary = self.vocabulary
+        score = Score(0.0, 0, vocabulary.level, 0) if vocabulary else Score(0.0, 0)
         for done, (segment, nats) in enumerate(score_segments(self.reader, segments), 1):
             targets, losses = segment.targets[segment.mask], nats[segment.mask]
-            n_unknown = 0 if unknown_id is None else int((targets == unknown_id).sum())
-            score = score.add(float(losses.sum(dtype=np.float64)), len(targets), n_unknown)
+            n_unknown = int((targets == vocabulary.unknown_id).sum()) if vocabulary else None
+            total_nats = float(losses.sum(dtype=np.float64))
+            score += Score(total_nats, len(targets), score.level, n_unknown)
             if report:
                 report(done, n_segments, score)
         return score

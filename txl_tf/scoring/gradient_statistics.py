@@ -85,18 +85,11 @@ def gather_statistics(
     jit: str = "auto",
     report: Callable[[int], object] = lambda done: None,
 ) -> GradientStatistics:
-    """Returns the statistics of the gradients on the training split.
+    """Returns the statistics of the gradients on the training split; nothing is dropped.
 
     A batch is one segment of `tgt_len` tokens. The segments are consecutive, with memory, in ten
-    stretches of the split that lie equally far apart. Each begins with an empty memory.
-
-    Args:
-        model: The model; nothing is dropped.
-        config: Segment and span. The number of lanes does not matter.
-        split: The training split.
-        n_batches: The number of segments; as many as fit into a shorter split.
-        jit: How much of the model XLA compiles; one of `JIT_MODES`.
-        report: Called after each segment with the number of segments done.
+    stretches of the split that lie equally far apart. Each begins with an empty memory. A shorter
+    split has fewer batches. `report` is called after each with the number of those done.
 
     Raises:
         UserError: If the split is shorter than a segment, or a gradient is not finite.

@@ -1,7 +1,8 @@
 """The loss of a text in the published units, and the number of its unknown tokens."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 from txl_tf.data.text.token_levels import CHARACTER_LEVELS
 
@@ -58,17 +59,13 @@ class Score:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {format_score(self)}>"
 
-    def add(self, nats: float, tokens: int, n_unknown: int) -> "Score":
-        """Returns the score with more tokens added, `n_unknown` of them unknown."""
-        return replace(
-            self,
-            total_nats=self.total_nats + nats,
-            tokens=self.tokens + tokens,
-            n_unknown=add_known(self.n_unknown, n_unknown),
-        )
+    def __add__(self, other: Self) -> Self:
+        names = [field.name for field in fields(self) if field.name != "level"]
+        sums = {name: add_known(getattr(self, name), getattr(other, name)) for name in names}
+        return replace(self, level=self.level or other.level, **sums)
 
 
-def add_known(a: int | None, b: int | None) -> int | None:
+def add_known(a: Any, b: Any) -> Any:
     """Returns the sum of two counts; `None` if one of them is not known."""
     return None if a is None or b is None else a + b
 

@@ -31,16 +31,8 @@ class TextScorer:
     Each row of a batch reads a stream, segment by segment. When the stream ends, the row clears its
     memory and takes the next stream (continuous batching). Streams may therefore have any length,
     only their next tokens are held, and they do not affect each other's scores, except for
-    rounding. With a reader whose weights learn, each stream begins with those of the model.
-
-    Args:
-        reader: The reader.
-        tgt_len: The largest segment length T.
-        batch_size: Largest number of streams B to read at once; 1 if the weights learn.
-        first_len: The number of inputs that the reader takes of a new stream; `None` for T.
-
-    Raises:
-        UserError: If `batch_size` is not positive.
+    rounding. With a reader whose weights learn, each stream begins with those of the model, and the
+    batch size must be 1.
     """
 
     def __init__(
@@ -51,6 +43,7 @@ class TextScorer:
         self.reader = reader
         self._tgt_len = tgt_len
         self._batch_size = batch_size
+        # A reader may take fewer inputs of a new stream.
         self._first_len = tgt_len if first_len is None else first_len
 
     def score(
@@ -60,7 +53,6 @@ class TextScorer:
         prefix: Sequence[int] | np.ndarray = (),
         vocabulary: Vocabulary | None = None,
         keep_tokens: bool = True,
-        in_order: bool = False,
         report: Callable[[int], object] = lambda n_ids: None,
     ) -> Iterator[tuple[TextName, TextTotals]]:
         """Scores texts.
@@ -71,8 +63,6 @@ class TextScorer:
             prefix: (p,) ids that are read before each stream and not scored.
             vocabulary: The vocabulary, to count unknown tokens; `None` if only ids are known.
             keep_tokens: Whether to yield `TextScore`, with ids and losses, instead of `TextTotals`.
-            in_order: Whether each stream must be consumed before the next one is requested, as
-                when all come from one file. Long streams are then read one at a time.
             report: Called with the number of ids after each segment.
 
         Yields:
@@ -81,11 +71,10 @@ class TextScorer:
         before = TextChunk(np.asarray(prefix, np.int32), None, None, (0, 0), None)
         segments = cut_streams(
             (itertools.chain([before], chunks) for chunks in streams),
-            lambda name: Text(name, vocabulary, keep_tokens),
+            lambda name: Text(name, vocabulary, keeps_tokens=keep_tokens),
             self._choose_shape,
             batch_size=self._batch_size,
             tgt_len=self._tgt_len,
-            in_order=in_order,
         )
         opened: dict[int, TextStream] = {}
         current = 0

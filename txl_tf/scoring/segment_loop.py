@@ -55,6 +55,33 @@ def score_segments(
         yield segment, nats
 
 
+def cut_rows(
+    ids: np.ndarray, lengths: np.ndarray, seg_len: int, *, uses_memory: bool = True
+) -> Iterator[Segment]:
+    """Yields the segments of texts in rows, at least one.
+
+    Args:
+        ids: The texts, (B, n) int32.
+        lengths: The number of inputs of each, (B,) int32, one less than its tokens.
+        seg_len: The length of a segment.
+        uses_memory: Whether the memory is read and written.
+    """
+    n_inputs = max(1, -(-lengths.max() // seg_len)) * seg_len
+    known = np.zeros((len(ids), n_inputs + 1), np.int32)
+    known[:, : ids.shape[1]] = ids
+    for start in range(0, n_inputs, seg_len):
+        counts = np.clip(lengths - start, 0, seg_len)
+        yield Segment(
+            known[:, start : start + seg_len],
+            known[:, start + 1 : start + seg_len + 1],
+            mask=np.arange(seg_len) < counts[:, None],
+            document_starts=None,
+            begins=np.full(len(ids), start == 0),
+            counts=counts,
+            uses_memory=uses_memory,
+        )
+
+
 class FrozenReader:
     """A reader with fixed weights, whose memory holds keys and values.
 
@@ -64,11 +91,6 @@ class FrozenReader:
         max_len: The largest number of tokens of a segment; `None` for that of the config.
         mask_empty_memory: See `CachedModel`.
         jit: How much of a step XLA compiles, once for each shape; one of `JIT_MODES`.
-
-    Attributes:
-        cached: The model with its cache.
-        functions: The compiled steps, by whether they use the memory, the shape of the segment and
-            the names of its arrays.
 
     Raises:
         UserError: If the model cannot read with the config.
@@ -95,6 +117,7 @@ class FrozenReader:
         )
         self._memoryless = self.cached.without_memory()
         self._jit = jit
+        # The steps, by use of the memory, shape of the segment and names of its arrays.
         self.functions: dict[tuple[Any, ...], Any] = {}
 
     def begin(self) -> None:

@@ -106,19 +106,16 @@ def read_file(
         n_lines += text.count(b"\n")
 
 
-def split_texts(chunks: Iterable[TextChunk]) -> Iterator[Iterator[TextChunk]]:
-    """Yields the chunks of each text. Each text must be consumed before the next one."""
-    rest = iter(chunks)
-    following = next(rest, None)
-
-    def take_text(first: TextChunk) -> Iterator[TextChunk]:
-        nonlocal following
-        yield first
-        while (following := next(rest, None)) is not None and following.begins is None:
-            yield following
-
-    while following is not None:
-        yield take_text(following)
+def split_texts(chunks: Iterable[TextChunk]) -> Iterator[list[TextChunk]]:
+    """Yields the chunks of each text, of all texts, of which the first chunk begins one."""
+    text: list[TextChunk] = []
+    for chunk in chunks:
+        if chunk.begins is not None and text:
+            yield text
+            text = []
+        text.append(chunk)
+    if text:
+        yield text
 
 
 def _measure_first(vocabulary: Vocabulary, ids: np.ndarray, text: bytes) -> tuple[int, int]:

@@ -1,13 +1,13 @@
 """The scores of texts."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.scoring.metrics import Score, add_known, compute_perplexity
+from txl_tf.scoring.metrics import Score, compute_perplexity
 from txl_tf.scoring.text_chunks import TextChunk, TextName
 
 
@@ -45,16 +45,6 @@ class TextTotals(Score):
         """The exponential of the loss per word in nats; `None` if there are no words."""
         return compute_perplexity(self.total_nats / self.n_words) if self.n_words else None
 
-    def __add__(self, other: "TextTotals") -> "TextTotals":
-        return TextTotals(
-            total_nats=self.total_nats + other.total_nats,
-            tokens=self.tokens + other.tokens,
-            level=self.level,
-            n_unknown=add_known(self.n_unknown, other.n_unknown),
-            n_bytes=add_known(self.n_bytes, other.n_bytes),
-            n_words=add_known(self.n_words, other.n_words),
-        )
-
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class TextScore(TextTotals):
@@ -70,26 +60,27 @@ class TextScore(TextTotals):
     ids: np.ndarray
     nats: np.ndarray
 
+    def __add__(self, other: TextTotals) -> Any:
+        return TextTotals(0.0, 0, None, 0) + self + other
 
-@dataclass
+
 class Text:
     """A text that is being scored."""
 
-    name: TextName
-    vocabulary: Vocabulary | None
-    keeps_tokens: bool
-    n_ids: int = 0  # number of ids taken from the chunks
-    n_cut: int = 0  # number of ids in segments
-    n_read: int = 0  # number of ids with losses
-    is_whole: bool = False  # whether all ids were taken
-    tokens: int = 0
-    total_nats: float = 0.0
-    n_bytes: int | None = 0
-    n_words: int | None = 0
-    n_unknown: int = 0
-    first: tuple[int, int] | None = None  # number of bytes and words of the first token
-    ids: list[np.ndarray] = field(default_factory=list)
-    nats: list[np.ndarray] = field(default_factory=list)
+    def __init__(self, name: TextName, vocabulary: Vocabulary | None, *, keeps_tokens: bool):
+        self.name = name
+        self.n_ids = 0  # number of ids taken from the chunks
+        self.n_cut = 0  # number of ids in segments
+        self.is_whole = False  # whether all ids were taken
+        self._vocabulary = vocabulary
+        self._keeps_tokens = keeps_tokens
+        self._n_read = 0  # number of ids with losses
+        self._first = (0, 0)  # number of bytes and words of the first token
+        self._totals = TextTotals(0.0, 0)
+        if vocabulary:
+            self._totals = TextTotals(0.0, 0, vocabulary.level, 0)
+        self._ids = [np.zeros(0, np.int32)]
+        self._nats = [np.zeros(0, np.float32)]
 
     @property
     def is_cut(self) -> bool:
@@ -99,52 +90,35 @@ class Text:
     @property
     def is_finished(self) -> bool:
         """Whether all losses are there."""
-        return self.is_whole and self.n_read == self.n_ids
+        return self.is_whole and self._n_read == self.n_ids
 
     def extend(self, chunk: TextChunk) -> None:
         """Adds the counts of the text's next chunk."""
         if not self.n_ids and len(chunk.ids):
-            self.first = chunk.first
+            self._first = chunk.first
         self.n_ids += len(chunk.ids)
-        self.n_bytes = add_known(self.n_bytes, chunk.n_bytes)
-        self.n_words = add_known(self.n_words, chunk.n_words)
+        self._totals += TextTotals(0.0, 0, None, 0, chunk.n_bytes, chunk.n_words)
 
     def read(self, ids: np.ndarray, nats: np.ndarray) -> None:
         """Adds the losses of the next ids; `nats` lacks the first one if it was not scored."""
-        self.n_read += len(ids)
-        self.tokens += len(nats)
-        self.total_nats += float(nats.sum(dtype=np.float64))
-        if self.vocabulary is not None and self.vocabulary.unknown_id is not None:
+        self._n_read += len(ids)
+        n_unknown = 0
+        if self._vocabulary is not None and self._vocabulary.unknown_id is not None:
             scored = ids[len(ids) - len(nats) :]
-            self.n_unknown += int(np.count_nonzero(scored == self.vocabulary.unknown_id))
-        if self.keeps_tokens:
-            self.ids.append(ids)
-            self.nats.append(nats)
+            n_unknown = int(np.count_nonzero(scored == self._vocabulary.unknown_id))
+        total_nats = float(nats.sum(dtype=np.float64))
+        self._totals += TextTotals(total_nats, len(nats), None, n_unknown)
+        if self._keeps_tokens:
+            self._ids.append(ids)
+            self._nats.append(nats)
 
     def finish(self) -> TextTotals:
         """Returns the score."""
-        n_bytes, n_words = self.n_bytes, self.n_words
-        if self.tokens < self.n_ids and self.first is not None:
-            n_bytes = add_known(n_bytes, -self.first[0])
-            n_words = add_known(n_words, -self.first[1])
-        totals = TextTotals(
-            total_nats=self.total_nats,
-            tokens=self.tokens,
-            level=self.vocabulary.level if self.vocabulary else None,
-            n_unknown=self.n_unknown if self.vocabulary else None,
-            n_bytes=n_bytes,
-            n_words=n_words,
-        )
-        if not self.keeps_tokens:
+        totals = self._totals
+        if totals.tokens < self.n_ids:
+            n_bytes, n_words = self._first
+            totals += TextTotals(0.0, 0, None, 0, -n_bytes, -n_words)
+        if not self._keeps_tokens:
             return totals
-        ids = np.concatenate([np.zeros(0, np.int32), *self.ids])
-        nats = np.concatenate([np.zeros(0, np.float32), *self.nats])
+        ids, nats = np.concatenate(self._ids), np.concatenate(self._nats)
         return TextScore(**vars(totals), ids=ids, nats=nats)
-
-
-def sum_scores(scores: Iterable[TextTotals]) -> TextTotals:
-    """Returns the total loss of texts of one vocabulary."""
-    total: TextTotals | None = None
-    for score in scores:
-        total = score if total is None else total + score
-    return TextTotals(0.0, 0, None, 0) if total is None else total

@@ -140,7 +140,6 @@ def cut_streams(
     *,
     batch_size: int,
     tgt_len: int,
-    in_order: bool = False,
 ) -> Iterator[Segment]:
     """Cuts streams into segments, whose rows each read one stream after another.
 
@@ -150,25 +149,20 @@ def cut_streams(
         choose_shape: Returns the shape of the next segment of the given streams.
         batch_size: The largest number of streams to read at once.
         tgt_len: The longest segment.
-        in_order: Whether each stream must be consumed before the next one is requested.
 
     Yields:
         The segments. One without rows has the parts of a stream with less than 2 tokens.
     """
     numbered = enumerate(streams)
     active: list[TextStream] = []
-    last: TextStream | None = None
     n_before = 0  # rows of the memory
     while True:
-        while len(active) < batch_size and not (in_order and last and not last.is_consumed):
-            found = next(numbered, None)
-            if found is None:
-                break
-            last = TextStream(*found, make_text, tgt_len)
-            if last.is_done:
-                yield Segment.make_empty(0, 0)._replace(parts=tuple(last.advance(0, 0)))
+        while len(active) < batch_size and (found := next(numbered, None)):
+            stream = TextStream(*found, make_text, tgt_len)
+            if stream.is_done:
+                yield Segment.make_empty(0, 0)._replace(parts=tuple(stream.advance(0, 0)))
             else:
-                active.append(last)
+                active.append(stream)
         if not active:
             return
         shape = choose_shape(active)
