@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 
-from txl_tf.data.files import access_path, check_folder, is_remote, remove_file
+from txl_tf.data.files import access_path, check_folder, is_remote
 from txl_tf.data.temporary_folders import work_aside
 from txl_tf.errors import UserError, explain
 
@@ -63,18 +63,6 @@ def _open(path: str, mode: str) -> AbstractContextManager[IO[str]]:
     import tensorflow as tf
 
     return tf.io.gfile.GFile(path, mode)
-
-
-def check_writable(folder: str) -> None:
-    """Checks that files can be written into a folder, which is made if there is none.
-
-    Raises:
-        UserError: If they cannot.
-    """
-    make_folder(folder)
-    path = os.path.join(folder, ".empty")
-    write_text(path, "")
-    remove_file(path)
 
 
 def read_json(path: str) -> Any:
