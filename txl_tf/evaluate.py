@@ -1,4 +1,4 @@
-"""Evaluates a run and shows its bpc or perplexity beside the published figure.
+"""Evaluates a run and shows its bpc or perplexity beside the published result.
 
 python -m txl_tf.evaluate --run runs/text8 --preset sota
 """
@@ -23,6 +23,7 @@ from txl_tf.cli.dynamic_flags import (
     check_dynamic_flags,
     choose_dynamic_config,
     define_dynamic_flags,
+    format_dynamic_flags,
     get_recipe,
 )
 from txl_tf.cli.flags import define_flag, define_second_name
@@ -38,12 +39,12 @@ from txl_tf.config import EvalConfig
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
+    from txl_tf.data.lanes.sliding_windows import AnyLanes
     from txl_tf.data.records.reading import Records
     from txl_tf.model import SegmentModel
     from txl_tf.runs.folder import RunConfig
-    from txl_tf.scoring.checkpoints import Checkpoint
+    from txl_tf.scoring.adapting_reader import AdaptingReader
     from txl_tf.scoring.evaluator import Evaluator
-    from txl_tf.scoring.run_report import Job
 
 SOTA = "sota"
 _OTHERWISE = "the preset's, or the run's without --preset"
@@ -95,12 +96,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def evaluate_run(options: flags.FlagValues) -> None:
-    """Evaluates a run, prints its score and appends it to `evaluations.jsonl`.
-
-    Raises:
-        flags.Error: If flags contradict each other or have invalid values.
-        UserError: If there is no run, or no records that fit it.
-    """
+    """Evaluates a run, prints its score and appends it to `evaluations.jsonl`."""
     if options.warm_len is not None and not options.warm_lanes:
         raise flags.Error("--warm_len cannot be used with --warm_lanes=false")
     _check_stride(options)
@@ -122,12 +118,14 @@ def evaluate_run(options: flags.FlagValues) -> None:
         score_checkpoint,
         warn_of_unknown,
     )
-    from txl_tf.scoring.run_report import Job
+    from txl_tf.scoring.evaluator import Evaluator
+    from txl_tf.scoring.run_report import format_report, make_report
 
     found = read_run_config(options.run)
     preset, base = choose_preset(options.preset, found)
     config = dataclasses.replace(found, evaluation=_choose_evaluation(options, base))
-    split = options.split or _choose_split(options, records)
+    default = "test" if "test" in records.splits and not options.tune else "valid"
+    split = options.split or default
     check_data(records, config, model_dir=options.run, split=split)
     say = functools.partial(print, file=sys.stderr if options.json else sys.stdout)
     if read_run_vocabulary(options.run) is None:
@@ -139,7 +137,13 @@ def evaluate_run(options: flags.FlagValues) -> None:
         check_transformer(config.model, "quantization")
         model = quantize(model, options.precision)
         checkpoint = checkpoint._replace(precision=options.precision)
-    evaluator = _make_evaluator(options, model, config.evaluation, records)
+    evaluator = Evaluator(
+        model,
+        config.evaluation,
+        vocabulary=records.vocabulary,
+        jit=options.jit,
+        reader=_make_reader(options, model, config.evaluation, records),
+    )
     lanes = evaluator.cut_lanes(
         records.split(split),
         warm_len=options.warm_len,
@@ -148,13 +152,9 @@ def evaluate_run(options: flags.FlagValues) -> None:
     )
     if lanes.n_lanes < config.evaluation.eval_batch_size:
         say(f"Split {split} has only {lanes.n_lanes} segments: that many lanes are used.")
-        fewer = dataclasses.replace(config.evaluation, eval_batch_size=lanes.n_lanes)
-        config = dataclasses.replace(config, evaluation=fewer)
-    job = Job(options.run, config, records, split, preset, lanes)
     say(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
-    say(job.describe_counting())
     if options.tune:
-        _tune(options, evaluator, job, checkpoint)
+        _tune(evaluator, lanes, options.max_segments)
         return
     outcome = score_checkpoint(
         evaluator,
@@ -166,19 +166,16 @@ def evaluate_run(options: flags.FlagValues) -> None:
     )
     warn_of_unknown(outcome.score, records)
     if options.json:
-        print(json.dumps(job.make_record(outcome)))
-        return
-    for line in job.format_table(outcome):
-        print(line)
+        report = make_report(
+            outcome, records, preset, model_dir=options.run, dataset=config.dataset
+        )
+        print(json.dumps(report))
+    else:
+        print(*format_report(outcome, records, preset), sep="\n")
 
 
 def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfig:
-    """Returns the config of the evaluation that the flags choose.
-
-    Args:
-        options: The flags.
-        base: The config of the preset or of the run.
-    """
+    """Returns the config of the evaluation: that of the preset or of the run, with the flags."""
     recipe = get_recipe(options)
     evaluation = override_evaluation(recipe.evaluation if recipe else base, options)
     if options.stride is not None:
@@ -188,87 +185,50 @@ def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfi
     return evaluation
 
 
-def _choose_split(options: flags.FlagValues, records: "Records") -> str:
-    """Returns the split that is evaluated if the flags name none."""
-    return "test" if "test" in records.splits and not options.tune else "valid"
-
-
-def _make_evaluator(
+def _make_reader(
     options: flags.FlagValues, model: "SegmentModel", config: EvalConfig, records: "Records"
-) -> "Evaluator":
-    """Returns the evaluator of a model with its weights, dynamic if the flags say so."""
-    from txl_tf.scoring.evaluator import Evaluator
-
+) -> "AdaptingReader | None":
+    """Returns the reader whose weights learn; `None` if the flags ask for none."""
     if not options.dynamic:
-        return Evaluator(model, config, vocabulary=records.vocabulary, jit=options.jit)
-    from txl_tf.scoring.dynamic_runs import make_evaluator
-    from txl_tf.scoring.kept_rates import check_tuned_place, read_tuned
+        return None
+    dynamic = choose_dynamic_config(options)
+    if not dynamic.learning_rate:
+        print("With a learning rate of 0 the evaluation is static.", file=sys.stderr)
+        return None
+    from txl_tf.scoring.dynamic_evaluation import make_adapting_reader
 
-    tuned = read_tuned(options.run)
-    dynamic = choose_dynamic_config(options, tuned and tuned.dynamic)
-    if options.tune:
-        check_tuned_place(options.run)
-    elif tuned and (line := tuned.describe_differences(dynamic, config)):
-        print(line, file=sys.stderr)
-    return make_evaluator(model, config, dynamic, records, run=options.run, jit=options.jit)
+    return make_adapting_reader(model, config, dynamic, records, jit=options.jit)
 
 
-def _tune(
-    options: flags.FlagValues, evaluator: "Evaluator", job: "Job", checkpoint: "Checkpoint"
-) -> None:
-    """Searches the rates of dynamic evaluation, prints the search, and keeps what it found."""
-    from txl_tf.scoring.dynamic_evaluator import DynamicEvaluator
-    from txl_tf.scoring.dynamic_search import Trial, tune
-    from txl_tf.scoring.kept_rates import write_tuned
+def _tune(evaluator: "Evaluator", lanes: "AnyLanes", max_segments: int | None) -> None:
+    """Searches the rates of dynamic evaluation, prints the search, and the flags of the best."""
+    from txl_tf.scoring.dynamic_evaluation import Trial, search_rates
 
     def show(trial: Trial) -> None:
-        name = f"learning_rate {trial.learning_rate:.3g}, decay {trial.decay:.3g}"
+        name, dynamic = "static", trial.dynamic
+        if dynamic is not None:
+            name = f"learning_rate {dynamic.learning_rate:.3g}, decay {dynamic.decay:.3g}"
         found = f"{trial.nats:.5f} nats" if math.isfinite(trial.nats) else "diverged"
-        print(f"{name if trial.learning_rate else 'static':<40} {found}", flush=True)
+        print(f"{name:<40} {found}", flush=True)
 
-    assert isinstance(evaluator, DynamicEvaluator)  # the learning rate is positive
-    trials = tune(evaluator, job.lanes, max_segments=options.max_segments, report=show)
-    static, best = trials[0].nats, min(trial.nats for trial in trials)
-    facts = {
-        "split": job.split,
-        "max_segments": options.max_segments,
-        "step": checkpoint.step,
-        "static_nats": static,
-        "dynamic_nats": best,
-    }
-    write_tuned(options.run, evaluator.dynamic, evaluator.config, **facts)
-    print(f"Best: {evaluator.dynamic.describe()}: {1 - best / static:.2%} less loss than static")
-    print(f"Kept in {options.run}: `--dynamic` uses it from now on.")
+    static, *_, best = search_rates(evaluator, lanes, max_segments=max_segments, report=show)
+    print(f"Best, with {1 - best.nats / static.nats:.2%} less loss than static:")
+    assert best.dynamic is not None
+    print(format_dynamic_flags(best.dynamic))
 
 
 def _check_stride(options: flags.FlagValues) -> None:
-    """Checks that no flag of lanes or memory is given beside --stride.
-
-    Raises:
-        flags.Error: If there is one.
-    """
-    if options.stride is None:
-        return
-    others = {
-        "warm_len": options.warm_len is not None,
-        "warm_lanes=false": not options.warm_lanes,
-        "mem_len": bool(options.mem_len),
-        "same_length": bool(options.same_length),
-    }
-    for name, is_given in others.items():
-        if is_given:
-            raise flags.Error(f"--{name} cannot be used with --stride, which reads no memory")
+    """Checks that no flag of lanes or memory is given beside --stride."""
+    names = [name for name in ("warm_len", "mem_len", "same_length") if options[name].value]
+    names += [] if options.warm_lanes else ["warm_lanes=false"]
+    if options.stride is not None and names:
+        raise flags.Error(f"--{names[0]} cannot be used with --stride, which reads no memory")
 
 
 def choose_preset(name: str | None, found: "RunConfig") -> tuple[str | None, EvalConfig]:
-    """Returns the preset whose published figure is shown, and the config of the evaluation.
+    """Returns the preset whose published result is shown, and the config of the evaluation.
 
-    Args:
-        name: The name of the preset, or `SOTA`, or `None` for the settings of the run.
-        found: The config of the run.
-
-    Raises:
-        UserError: If the name is `SOTA` and no preset has the run's model.
+    The name may be `SOTA`, or `None` for the settings of the run.
     """
     own = presets.find(found.model, found.dataset)
     if name is None:

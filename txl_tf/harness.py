@@ -13,14 +13,10 @@ _NAME = "harness"
 
 
 def main(argv: list[str] = sys.argv) -> int:
-    """Runs the harness on a command line, whose arguments are those of `lm_eval`.
+    """Runs the harness on a command line of `lm_eval`, or of `lm_eval run` without a subcommand.
 
-    Args:
-        argv: The command line; without a subcommand it is that of `lm_eval run`.
-
-    Returns:
-        The exit status: 0 on success, 1 after an error of the harness or the model, 2 if the
-        command line is wrong, 130 after a keyboard interrupt.
+    Returns the exit status: 0 on success, 1 after an error of the harness or the model, 2 if the
+    command line is wrong, 130 after a keyboard interrupt.
     """
     is_installed = importlib.util.find_spec("lm_eval") is not None
     if not is_installed and {"-h", "--help"} & set(argv):

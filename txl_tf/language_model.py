@@ -51,12 +51,11 @@ from txl_tf.runs.folder import (
     read_run_config,
     read_run_vocabulary,
 )
-from txl_tf.scoring.dynamic_runs import choose_dynamic, make_evaluator
-from txl_tf.scoring.dynamic_scoring import DynamicScorer, make_dynamic_scorer
+from txl_tf.scoring.dynamic_evaluation import make_adapting_reader
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score, describe_unknown
-from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer
-from txl_tf.scoring.text_scores import TextScore, score_texts, sum_scores
+from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer, TextScorer
+from txl_tf.scoring.text_scores import TextScore, TextTotals
 
 
 class LanguageModel:
@@ -97,8 +96,7 @@ class LanguageModel:
         self.run = run
         self._encoder = TextEncoder(vocabulary, model.config.n_token)
         self._generators: dict[tuple[EvalConfig, bool], Generator] = {}
-        self._scorers: dict[tuple[EvalConfig, int, bool, str], Scorer] = {}
-        self._dynamic_scorers: dict[tuple[EvalConfig, DynamicConfig, bool, str], DynamicScorer] = {}
+        self._scorers: dict[tuple[Any, ...], TextScorer] = {}
 
     @classmethod
     def load(
@@ -324,7 +322,7 @@ class LanguageModel:
                 or "auto"; see `txl_tf.compilation`.
             dynamic: Dynamic evaluation, for long texts: after each segment the weights make a step
                 on it. Each text (with `carry_memory`, the first) begins with the weights of
-                the model, which are not changed. `True` for the settings of `evaluate`. The
+                the model, which are not changed. `True` for the defaults of `DynamicConfig`. The
                 texts are read one at a time.
 
         Returns:
@@ -340,20 +338,14 @@ class LanguageModel:
         if not isinstance(texts, Iterable):
             raise UserError(f"`texts` must be a list of texts. Received: {texts!r}")
         chunks = (self._encoder.make_chunk(text, number) for number, text in enumerate(texts, 1))
-        config = self._choose_dynamic(dynamic)
-        scorer: Scorer | DynamicScorer
-        if config is None:
-            scorer = self._get_scorer(batch_size, mask_empty_memory, jit)
-        else:
-            scorer = self._get_dynamic_scorer(config, mask_empty_memory, jit)
-        scores = score_texts(
-            scorer,
+        scorer = self._get_scorer(self._choose_dynamic(dynamic), batch_size, mask_empty_memory, jit)
+        scores = scorer.score(
             [chunks] if carry_memory else ([chunk] for chunk in chunks),
             prefix=self._encoder.encode(prefix) if len(prefix) else (),
             vocabulary=self.vocabulary,
         )
         text_scores = [cast(TextScore, score) for _, score in scores]
-        total = sum_scores(text_scores)
+        total = sum(text_scores, TextTotals(0.0, 0, n_unknown=0))
         if total.n_unknown and self.vocabulary is not None:
             warnings.warn(describe_unknown(total, self.vocabulary.unknown), stacklevel=2)
         return text_scores
@@ -634,9 +626,7 @@ class LanguageModel:
             split: The name of the split.
             data_dir: The folder of the records; `None` for those of the run.
             dynamic: Dynamic evaluation, in one lane: after each segment the weights make a step on
-                it. The model is not changed. `True` for the settings that
-                `python -m txl_tf.evaluate --tune` found for the run, or else the defaults of
-                `DynamicConfig`.
+                it. The model is not changed. `True` for the defaults of `DynamicConfig`.
 
         Raises:
             UserError: If there are no records, or they have another vocabulary; if the model is
@@ -646,55 +636,53 @@ class LanguageModel:
         records = open_records(data_dir or self._records_dir or "")
         if self.vocabulary is not None and records.vocabulary != self.vocabulary:
             raise UserError(f"`{records.data_dir}` has another vocabulary than the model")
+        evaluation, reader = self.evaluation, None
         config = self._choose_dynamic(dynamic)
         if config is not None:
-            one_lane = dataclasses.replace(self.evaluation, eval_batch_size=1)
-            evaluator = make_evaluator(self.model, one_lane, config, records, run=self.run)
-            return evaluator.score(records.split(split))
+            evaluation = dataclasses.replace(evaluation, eval_batch_size=1)
+            reader = make_adapting_reader(self.model, evaluation, config, records)
         evaluator = Evaluator(
-            self.model, self.evaluation, vocabulary=records.vocabulary, jit="auto"
+            self.model, evaluation, vocabulary=records.vocabulary, jit="auto", reader=reader
         )
         return evaluator.score(records.split(split))
 
     def _choose_dynamic(self, dynamic: DynamicConfig | bool) -> DynamicConfig | None:
         """Returns the settings of dynamic evaluation; `None` for a static one."""
-        one_lane = dataclasses.replace(self.evaluation, eval_batch_size=1)
-        config = choose_dynamic(dynamic, one_lane, self.run)
-        if config is not None and get_kernel_dtype(self.model) != "float32":
+        config = DynamicConfig() if dynamic is True else dynamic or None
+        if config is None or not config.learning_rate:
+            return None
+        if get_kernel_dtype(self.model) != "float32":
             raise UserError("`dynamic` needs float32 weights: load the run without `precision`")
         return config
 
-    def _get_dynamic_scorer(
-        self, dynamic: DynamicConfig, mask_empty_memory: bool, jit: str
-    ) -> DynamicScorer:
-        """Returns the scorer for the settings; the last one keeps its compiled steps."""
-        key = (self.evaluation, dynamic, mask_empty_memory, jit)
-        if key not in self._dynamic_scorers:
-            scorer = make_dynamic_scorer(
-                self.model,
-                self.evaluation,
-                dynamic,
-                open_records(self._records_dir or "") if dynamic.has_statistics else None,
-                run=self.run,
-                mask_empty_memory=mask_empty_memory,
-                jit=jit,
-            )
-            self._dynamic_scorers = {key: scorer}  # each has a copy of the weights
-        return self._dynamic_scorers[key]
-
-    def _get_scorer(self, batch_size: int, mask_empty_memory: bool, jit: str) -> Scorer:
+    def _get_scorer(
+        self, dynamic: DynamicConfig | None, batch_size: int, mask_empty_memory: bool, jit: str
+    ) -> TextScorer:
         """Returns the scorer for the settings, which keeps its compiled steps."""
-        key = (self.evaluation, batch_size, mask_empty_memory, jit)
-        if key not in self._scorers:
+        key = (self.evaluation, dynamic, batch_size, mask_empty_memory, jit)
+        if key in self._scorers:
+            return self._scorers[key]
+        if dynamic is None:
             self._scorers[key] = Scorer(
                 self.model,
-                self.span,
-                self.evaluation.tgt_len,
+                self.evaluation,
                 batch_size=batch_size,
                 mask_empty_memory=mask_empty_memory,
                 jit=jit,
-                temperature=self.evaluation.temperature,
             )
+            return self._scorers[key]
+        records = open_records(self._records_dir or "") if dynamic.has_statistics else None
+        reader = make_adapting_reader(
+            self.model,
+            self.evaluation,
+            dynamic,
+            records,
+            mask_empty_memory=mask_empty_memory,
+            jit=jit,
+        )
+        # Each has a copy of the weights: only the last one is held.
+        self._scorers = {key: self._scorers[key] for key in self._scorers if key[1] is None}
+        self._scorers[key] = TextScorer(reader, self.evaluation.tgt_len, batch_size=1)
         return self._scorers[key]
 
     def _get_generator(self, mask_empty_memory: bool) -> Generator:

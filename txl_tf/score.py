@@ -5,9 +5,9 @@ python -m txl_tf.score --run runs/text8 --by line --format jsonl --per_token < a
 python -m txl_tf.score --run runs/text8 --by line --runner DirectRunner --out scores 'texts/*.txt'
 """
 
+import dataclasses
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from absl import flags
 
@@ -92,12 +92,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def score_files(options: flags.FlagValues) -> None:
-    """Scores texts and prints a line for each text and one for the total.
-
-    Raises:
-        flags.Error: If flags contradict each other.
-        UserError: If there is no run, or a text cannot be read or encoded.
-    """
+    """Scores texts and prints a line for each text and one for the total."""
     _check_flags(options)
     check_run(options.run, or_saved_model=True)
     if options.runner:
@@ -106,7 +101,8 @@ def score_files(options: flags.FlagValues) -> None:
     files = [file for name in options.files or ["-"] for file in _find_texts(name)]
 
     from txl_tf.apps.file_scores import FileScorer, load_model
-    from txl_tf.scoring.text_report import JsonLines, Table, TextBar
+    from txl_tf.scoring.progress import Bar
+    from txl_tf.scoring.text_report import JsonLines, Table
     from txl_tf.scoring.text_scores import TextTotals
 
     settings = _make_settings(options)
@@ -114,10 +110,10 @@ def score_files(options: flags.FlagValues) -> None:
     vocabulary = scorer.vocabulary
     report = (Table if options.format == "table" else JsonLines)(options.by, vocabulary)
     total, n_texts = TextTotals(0.0, 0, vocabulary.level, 0), 0
-    with TextBar(_sum_sizes(files)) as bar:
+    with Bar("score", unit="token", unit_scale=True) as bar:
         if isinstance(report, Table):
             print(report.format_head())
-        for name, score in scorer.score(files, watch=bar.watch, report=bar.show):
+        for name, score in scorer.score(files, report=bar.update):
             total, n_texts = total + score, n_texts + 1
             print(report.format_text(name, score))
     print(report.format_total(n_texts, total))
@@ -140,12 +136,7 @@ def _score_with_workers(options: flags.FlagValues) -> None:
 
 
 def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
-    """Returns how the files are scored.
-
-    Raises:
-        flags.Error: If a flag of the span is wrong, or fixed in a SavedModel.
-        UserError: If there is no run.
-    """
+    """Returns how the files are scored."""
     from txl_tf.apps.file_scores import ScoringSettings
     from txl_tf.exports.hub_folder import fetch_model, is_hub_address
     from txl_tf.exports.saved_model_scorer import is_saved_model
@@ -164,24 +155,12 @@ def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
         # All workers use the same checkpoint, while the run may go on.
         if options.runner and not is_shared:
             checkpoint = find_checkpoint(options.run, checkpoint)
-    return ScoringSettings(
-        options.run,
-        checkpoint,
-        options.precision,
-        evaluation,
-        options.mask_empty_memory,
-        options.jit,
-        options.batch_size,
-        options.by,
-        options.documents,
-        options.document_separator,
-        options.context,
-        options.carry_memory,
-        options.prefix,
-        options.per_token,
-        options.encoding_errors,
-        options.tokenize_wikitext,
-    )
+    values: dict[str, Any] = {
+        field.name: options[field.name].value
+        for field in dataclasses.fields(ScoringSettings)
+        if field.name not in ("checkpoint", "evaluation")
+    }
+    return ScoringSettings(**values, checkpoint=checkpoint, evaluation=evaluation)
 
 
 def _warn(total: "TextTotals", vocabulary: "Vocabulary") -> None:
@@ -192,11 +171,7 @@ def _warn(total: "TextTotals", vocabulary: "Vocabulary") -> None:
 
 
 def _check_flags(options: flags.FlagValues) -> None:
-    """Checks the flags that do not depend on the run.
-
-    Raises:
-        flags.Error: If flags contradict each other.
-    """
+    """Checks the flags that do not depend on the run."""
     for name in ("documents", "document_separator"):
         if options[name].present and options.by != "document":
             raise flags.Error(f"--{name} needs --by document. Received: --by {options.by}")
@@ -222,11 +197,6 @@ def _check_runner(options: flags.FlagValues) -> None:
 
 def _find_texts(name: str) -> tuple[TextFile, ...]:
     return (StandardInput(),) if name == "-" else find_files([name])
-
-
-def _sum_sizes(files: Iterable[TextFile]) -> int | None:
-    sizes = [file.size for file in files]
-    return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def test_exact_contexts_are_windows(model, context_len):
 @pytest.mark.slow
 def test_continuations_are_scored(model):
     ids = make_ids(13, batch=1)[0]
-    scorer = ContinuationScorer(make_reader(model), batch_size=2)
+    scorer = ContinuationScorer(model, EVALUATION, batch_size=2)
     found = scorer.score([Continuation(ids[:4], ids[4:]), Continuation(ids[:2], ids[2:3])])
     expected = [list_nats(model, ids)[3:].sum(), list_nats(model, ids)[1]]
     np.testing.assert_allclose([-score.log_prob for score in found], expected, rtol=1e-6)

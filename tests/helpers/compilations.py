@@ -91,11 +91,9 @@ def evaluate(model, evaluation, jit="whole"):
 
 def continue_contexts(model):
     """Returns what scores continuations, as the evaluation harness asks for."""
-    from txl_tf.cached_model import CachedModel
-    from txl_tf.config import AttentionSpan
     from txl_tf.scoring.continuations import Continuation, ContinuationScorer
 
-    scorer = ContinuationScorer(CachedModel(model, AttentionSpan(MEM_LEN), TGT_LEN), 2)
+    scorer = ContinuationScorer(model, txl_tf.EvalConfig(TGT_LEN, MEM_LEN), 2)
     return lambda seed: scorer.score([Continuation(draw_ids(seed, 9), draw_ids(seed + 1, 5))])
 
 

@@ -27,22 +27,9 @@ def test_a_damaged_file_is_like_none(tmp_path):
         assert store.load("7") is None
 
 
-def test_removed_arrays_are_gone_and_others_stay(tmp_path):
-    store = ArrayStore(str(tmp_path), {})
-    store.save("7", ARRAYS)
-    store.save("8", ARRAYS)
-    store.remove("7")
-    store.remove("7")
-    assert store.load("7") is None
-    assert list(store.load("8")) == ["a", "b"]
-    store.remove("8")
-    assert not list(tmp_path.iterdir())
-
-
 def test_without_a_folder_nothing_is_kept():
     store = ArrayStore(None, {})
     store.save("7", ARRAYS)
-    store.remove("7")
     assert store.load("7") is None
 
 

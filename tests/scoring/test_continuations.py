@@ -3,14 +3,12 @@ import pytest
 import tensorflow as tf
 from small_cached_model import make_model
 
-from txl_tf.cached_model import CachedModel
-from txl_tf.config import AttentionSpan
+from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.scoring.continuations import Continuation, ContinuationScorer, encode_continuation
 
 WORDS = Vocabulary("word", ("<S>", "the", "cat", "sat", "ab", "cd", "<unk>"), unknown="<unk>")
-SPAN = AttentionSpan(37, same_length=True)
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +17,8 @@ def model():
 
 
 def make_scorer(model, batch_size=3):
-    cached = CachedModel(model, SPAN, 5, mask_empty_memory=True)
-    return ContinuationScorer(cached, batch_size)
+    config = EvalConfig(tgt_len=5, mem_len=37, same_length=True)
+    return ContinuationScorer(model, config, batch_size)
 
 
 def read_log_probs(model, ids):

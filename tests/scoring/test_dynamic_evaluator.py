@@ -9,10 +9,9 @@ from tables import slow_after
 
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
-from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.scoring.adapting_model import DivergedError
-from txl_tf.scoring.dynamic_evaluator import DynamicEvaluator
+from txl_tf.scoring.adapting_reader import AdaptingReader, DivergedError
+from txl_tf.scoring.dynamic_evaluation import make_adapting_reader
 from txl_tf.scoring.evaluator import Evaluator
 
 TEXT = Text(np.random.default_rng(3).integers(0, 13, 97), [0, 17, 31, 60])
@@ -20,8 +19,9 @@ CONFIG = EvalConfig(tgt_len=5, mem_len=7, same_length=True, eval_batch_size=1)
 SGD = DynamicConfig("sgd", 0.05, 0.01)
 
 
-def make_evaluator(model, dynamic=SGD, config=CONFIG, **options):
-    return DynamicEvaluator(model, config, dynamic, **options)
+def make_evaluator(model, dynamic=SGD, config=CONFIG, jit="none"):
+    reader = AdaptingReader(model, config.span, dynamic, jit=jit)
+    return Evaluator(model, config, reader=reader)
 
 
 def list_weights(model):
@@ -31,12 +31,6 @@ def list_weights(model):
 def assert_same(weights, others):
     for one, other in zip(weights, others, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_without_a_learning_rate_it_is_the_static_evaluation():
-    config = dataclasses.replace(CONFIG, eval_batch_size=3)
-    static = Evaluator(make_model(), config).score(TEXT)
-    assert make_evaluator(make_model(), DynamicConfig("sgd", 0.0), config).score(TEXT) == static
 
 
 # The models have dropout, which neither may use.
@@ -86,76 +80,10 @@ def test_nothing_is_learnt_from_what_warms_a_lane():
     lanes = evaluator.cut_lanes(TEXT)
     assert lanes.n_warm
     evaluator.score_lanes(lanes, max_segments=0)
-    adapting = evaluator.adapting
+    adapting = evaluator.reader
     assert_same(list_weights(adapting.model), list_weights(evaluator.model))
     evaluator.score_lanes(lanes, max_segments=1)
     assert (adapting.model.weights[2].numpy() != evaluator.model.weights[2].numpy()).any()
-
-
-class InterruptedEvaluationError(Exception):
-    pass
-
-
-def interrupt(evaluator, lanes, after):
-    def stop(done, *_):
-        if done == after:
-            raise InterruptedEvaluationError
-
-    with pytest.raises(InterruptedEvaluationError):
-        evaluator.score_lanes(lanes, report=stop)
-
-
-@pytest.mark.slow
-def test_an_interrupted_evaluation_goes_on_where_it_was(tmp_path):
-    vocabulary = Vocabulary("word", tuple(f"w{index}" for index in range(13)))
-    model, options = make_model(dtype="mixed_bfloat16"), {"vocabulary": vocabulary}
-    expected = make_evaluator(model, **options).score(TEXT)
-    options |= {"folder": str(tmp_path), "save_seconds": 0.0}
-    evaluator = make_evaluator(model, **options)
-    interrupt(evaluator, evaluator.cut_lanes(TEXT), after=9)
-    resumed = make_evaluator(model, **options)
-    seen = []
-    found = resumed.score_lanes(
-        resumed.cut_lanes(TEXT), report=lambda done, total, score: seen.append(done)
-    )
-    assert seen[0] == 9  # the eighth was the last that was stored
-    assert found == expected
-    assert resumed.n_resumed_tokens == 8 * CONFIG.tgt_len
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("changed", slow_after(1, ["weights", "text", "rate", "lanes", "dtype"]))
-def test_another_evaluation_begins_anew(changed, tmp_path):
-    model, text, rates, n_lanes = make_model(), TEXT, SGD, 1
-    options = {"folder": str(tmp_path), "save_seconds": 0.0}
-    evaluator = make_evaluator(model, **options)
-    interrupt(evaluator, evaluator.cut_lanes(TEXT), after=2)
-    if changed == "weights":
-        model.weights[0].assign(2 * model.weights[0])
-    if changed == "dtype":
-        model = make_model(dtype="mixed_bfloat16")
-    if changed == "text":
-        text = Text(np.append(TEXT.ids[:-1], 0))
-    if changed == "rate":
-        rates = dataclasses.replace(SGD, learning_rate=0.04)
-    if changed == "lanes":
-        n_lanes = 2
-    config = dataclasses.replace(CONFIG, eval_batch_size=n_lanes)
-    again = make_evaluator(model, rates, config, **options)
-    interrupt(again, again.cut_lanes(text), after=1)
-
-
-def test_a_search_is_found_whatever_its_rates(tmp_path):
-    evaluator = make_evaluator(make_model(), folder=str(tmp_path))
-    lanes = evaluator.cut_lanes(TEXT)
-    evaluator.open_search(lanes, None).save("trials", {})
-    evaluator.set_rates(0.03, 0.2)
-    assert evaluator.open_search(lanes, None).load("trials") == {}
-    assert evaluator.open_search(lanes, 3).load("trials") is None
-    other = make_evaluator(make_model(), DynamicConfig("sgd"), folder=str(tmp_path))
-    assert other.open_search(lanes, None).load("trials") == {}
-    other.model.weights[0].assign(2 * other.model.weights[0])
-    assert other.open_search(lanes, None).load("trials") is None
 
 
 def test_weights_that_diverge_are_an_error():
@@ -163,32 +91,18 @@ def test_weights_that_diverge_are_an_error():
         make_evaluator(make_model(), DynamicConfig("sgd", 1e30, 0.0)).score(TEXT)
 
 
-def test_an_evaluation_that_diverges_leaves_no_progress(tmp_path):
-    evaluator = make_evaluator(make_model(), folder=str(tmp_path), save_seconds=0.0)
-    stored = []
-
-    def spoil(done, *_):
-        if done == 5:
-            stored.extend(tmp_path.glob("*/*.npz"))
-            weight = evaluator.adapting.model.weights[0]
-            weight.assign(np.nan * weight)
-
-    with pytest.raises(DivergedError):
-        evaluator.score_lanes(evaluator.cut_lanes(TEXT), report=spoil)
-    assert len(stored) == 1
-    assert not list(tmp_path.iterdir())
-
-
 def test_sliding_windows_are_refused():
     config = dataclasses.replace(CONFIG, mem_len=0, same_length=False)
     evaluator = make_evaluator(make_model(), config=config)
-    with pytest.raises(UserError, match="it cannot use sliding windows"):
-        evaluator.score_lanes(evaluator.cut_lanes(TEXT, stride=2))
+    with pytest.raises(UserError, match="it cannot use `stride`"):
+        evaluator.cut_lanes(TEXT, stride=2)
 
 
 def test_a_temperature_is_refused():
     with pytest.raises(UserError, match=r"`temperature` must be 1 in .*: add `--temperature 1`"):
-        make_evaluator(make_model(), config=dataclasses.replace(CONFIG, temperature=1.1))
+        make_adapting_reader(
+            make_model(), dataclasses.replace(CONFIG, temperature=1.1), SGD, records=None
+        )
 
 
 @pytest.mark.slow

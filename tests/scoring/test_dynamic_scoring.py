@@ -1,7 +1,6 @@
 """`lm.score` and `lm.evaluate` with weights that learn from the text."""
 
 import dataclasses
-import warnings
 
 import numpy as np
 import pytest
@@ -14,10 +13,9 @@ from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.errors import UserError
 from txl_tf.language_model import LanguageModel, load
-from txl_tf.scoring.adapting_model import DivergedError
-from txl_tf.scoring.dynamic_evaluator import DynamicEvaluator
-from txl_tf.scoring.gradient_statistics import find_statistics
-from txl_tf.scoring.kept_rates import write_tuned
+from txl_tf.scoring.adapting_reader import AdaptingReader, DivergedError
+from txl_tf.scoring.evaluator import Evaluator
+from txl_tf.scoring.gradient_statistics import gather_statistics
 
 STILL = DynamicConfig("sgd", 1e-30, 0.0)
 SGD = DynamicConfig("sgd", 0.05, 0.01)
@@ -54,7 +52,8 @@ def test_a_text_is_scored_as_a_split_of_its_own():
     lm, text = make_lm(), make_texts()[7]
     (found,) = lm.score([text], dynamic=SGD, mask_empty_memory=False, jit="none")
     one_lane = dataclasses.replace(lm.evaluation, eval_batch_size=1)
-    expected = DynamicEvaluator(lm.model, one_lane, SGD).score(Text(text))
+    reader = AdaptingReader(lm.model, lm.span, SGD, jit="none")
+    expected = Evaluator(lm.model, one_lane, reader=reader).score(Text(text))
     assert found.tokens == expected.tokens == 46
     assert found.total_nats == pytest.approx(expected.total_nats, rel=1e-6)
     (static,) = lm.score([text], mask_empty_memory=False, jit="none")
@@ -94,36 +93,22 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_dynamic_true_scores_with_the_tuned_rates(run):
+def test_dynamic_true_stands_for_the_defaults(run):
     lm, text = load(run), make_texts()[7]
-    config = DynamicConfig("rms", 0.01, 0.1, 1e-3, 7)
-    one_lane = dataclasses.replace(lm.evaluation, eval_batch_size=1)
-    write_tuned(str(run), config, one_lane)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        (expected,), (found,) = (
-            lm.score([text], dynamic=dynamic, jit="none") for dynamic in (config, True)
-        )
+    (expected,), (found,) = (
+        lm.score([text], dynamic=dynamic, jit="none") for dynamic in (DynamicConfig(), True)
+    )
     np.testing.assert_array_equal(found.nats, expected.nats)
-    write_tuned(str(run), config, dataclasses.replace(one_lane, tgt_len=3))
-    with pytest.warns(
-        UserWarning, match="another evaluation: tgt_len is 3 there and 5 here"
-    ) as got:
-        lm.score([text], dynamic=True, jit="none")
-    assert got[0].filename == __file__
-    (run / "dynamic" / "tuned.json").unlink()
-    (default,) = lm.score([text], dynamic=True, jit="none")
-    assert (default.nats != expected.nats).any()
 
 
 @pytest.mark.slow
-def test_a_split_is_evaluated_with_the_statistics_of_the_run(run):
+def test_a_split_is_evaluated_with_the_statistics_of_its_data(run):
     lm, records = load(run), open_records(run / "records")
-    config = DynamicConfig("rms", 0.01, 0.1, 1e-3, 5)  # of no other test: computed in one way
+    config = DynamicConfig("rms", 0.01, 0.1, 1e-3, 5)
     one_lane = dataclasses.replace(lm.evaluation, eval_batch_size=1)
-    statistics = find_statistics(lm.model, one_lane, records.split("train"), 5)
-    evaluator = DynamicEvaluator(lm.model, one_lane, config, statistics, jit="auto")
-    expected = evaluator.score(records.split("test"))
+    statistics = gather_statistics(lm.model, one_lane, records.split("train"), 5)
+    reader = AdaptingReader(lm.model, lm.span, config, statistics)
+    expected = Evaluator(lm.model, one_lane, reader=reader).score(records.split("test"))
     found = lm.evaluate("test", dynamic=config)
     assert found.total_nats == pytest.approx(expected.total_nats, rel=1e-5)
     assert found.total_nats != pytest.approx(lm.evaluate("test").total_nats, rel=1e-3)

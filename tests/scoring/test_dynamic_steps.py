@@ -4,14 +4,14 @@ import functools
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from numpy_encodings import compute_nats, list_weights, read_segment
 from small_encodings import make_model
 from tables import slow_after
 
 from txl_tf.config import AttentionSpan
 from txl_tf.config.dynamic import DynamicConfig
-from txl_tf.scoring.adapting_model import AdaptingModel
+from txl_tf.data import Segment
+from txl_tf.scoring.adapting_reader import AdaptingReader
 from txl_tf.scoring.dynamic_rules import average_means
 from txl_tf.scoring.gradient_statistics import GradientStatistics
 
@@ -61,6 +61,13 @@ def change(config, weight, start, gradient, total, mean):
     return weight + decay * rate * (start - weight) - eta * gradient / (root + epsilon)
 
 
+def cut_segment(start, count):
+    """Returns a segment of the text whose first targets count."""
+    inputs, targets = (IDS[None, start + shift : start + shift + TGT_LEN] for shift in (0, 1))
+    mask = np.arange(TGT_LEN)[None] < count
+    return Segment(inputs, targets, mask, document_starts=None, begins=np.array([start == 0]))
+
+
 @functools.cache
 def follow_text(config):
     """Returns the losses of three segments, and the weights after them."""
@@ -101,15 +108,13 @@ def test_losses_and_weights_are_those_of_numpy(config, jit):
     model = make_model("relative", **TINY)
     statistics = make_statistics(model)
     losses, weights = follow_text(config)
-    adapting = AdaptingModel(model, SPAN, config, statistics, jit=jit)
-    state, found = adapting.initial_state(1), []
+    adapting = AdaptingReader(model, SPAN, config, statistics, jit=jit)
+    state, found = None, []
     for start in range(0, 3 * TGT_LEN, TGT_LEN):
         count = N_COUNTED if start == 2 * TGT_LEN else TGT_LEN
-        inputs, targets = (IDS[None, start + shift : start + shift + TGT_LEN] for shift in (0, 1))
-        mask = tf.constant(np.arange(TGT_LEN)[None] < count)
-        nats, state = adapting.read(tf.constant(inputs), tf.constant(targets), mask, state)
-        assert not nats[0, count:].numpy().any()
-        found.extend(nats[0, :count].numpy())
+        nats, state = adapting.read(cut_segment(start, count), state)
+        assert not nats[0, count:].any()
+        found.extend(nats[0, :count])
     np.testing.assert_allclose(found, losses, rtol=0, atol=2e-5)
     for name, weight in list_weights(adapting.model).items():
         np.testing.assert_allclose(weight, weights[name], rtol=0, atol=2e-5, err_msg=name)
@@ -121,9 +126,8 @@ def test_the_mean_is_that_of_the_tensors_means():
 
 def test_a_masked_segment_only_returns_the_weights():
     model = make_model("relative", **TINY)
-    adapting = AdaptingModel(model, SPAN, RULES[2], jit="none")
+    adapting = AdaptingReader(model, SPAN, RULES[2], jit="none")
     weight, source = adapting.model.trainable_variables[3], model.trainable_variables[3]
     weight.assign_add(0.1 * np.ones(weight.shape))
-    inputs, targets = (tf.constant(IDS[None, shift : shift + TGT_LEN]) for shift in (0, 1))
-    adapting.read(inputs, targets, tf.zeros((1, TGT_LEN), bool), adapting.initial_state(1))
+    adapting.read(cut_segment(0, 0), None)
     np.testing.assert_allclose(weight, source + 0.7 * 0.1, rtol=0, atol=1e-6)

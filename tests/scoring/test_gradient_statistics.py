@@ -1,5 +1,3 @@
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,9 +6,7 @@ from small_runs import Text
 
 from txl_tf.config import EvalConfig
 from txl_tf.errors import UserError
-from txl_tf.scoring import gradient_statistics as statistics
-from txl_tf.scoring.gradient_statistics import find_statistics
-from txl_tf.scoring.segment_gradients import copy_without_dropout
+from txl_tf.scoring.gradient_statistics import copy_without_dropout, gather_statistics
 
 TEXT = Text(np.random.default_rng(3).integers(0, 13, 397))
 CONFIG = EvalConfig(tgt_len=5, mem_len=7, eval_batch_size=3)
@@ -28,7 +24,7 @@ def differentiate(model, start, memory):
 
 def test_squares_of_consecutive_segments_in_ten_stretches_are_added():
     assert make_model().config.dropout > 0
-    found = find_statistics(make_model(), CONFIG, TEXT, 23, jit="none")
+    found = gather_statistics(make_model(), CONFIG, TEXT, 23, jit="none")
     model = copy_without_dropout(make_model())
     assert found.n_batches == 23
     sums = [np.zeros(weight.shape) for weight in model.trainable_variables]
@@ -45,36 +41,12 @@ def test_squares_of_consecutive_segments_in_ten_stretches_are_added():
     np.testing.assert_allclose(found.mean_roots[2], np.sqrt(found.sums[2] / 23), rtol=1e-6)
 
 
-def test_statistics_are_gathered_once_for_what_they_depend_on(tmp_path, monkeypatch):
-    model = make_model()
-    first = find_statistics(model, CONFIG, TEXT, 3, folder=str(tmp_path), jit="none")
-    gathered = []
-
-    def gather(*arguments):
-        gathered.append(arguments)
-        return first.sums
-
-    monkeypatch.setattr(statistics, "_gather", gather)
-    again = find_statistics(model, CONFIG, TEXT, 3, folder=str(tmp_path))
-    assert not gathered
-    for one, other in zip(first.sums, again.sums, strict=True):
-        np.testing.assert_array_equal(one, other)
-    longer = dataclasses.replace(CONFIG, mem_len=8)
-    other_lanes = dataclasses.replace(CONFIG, eval_batch_size=1)
-    other = Text(np.append(0, TEXT.ids[1:]))
-    cases = [(CONFIG, TEXT, 5), (longer, TEXT, 3), (CONFIG, other, 3), (other_lanes, TEXT, 3)]
-    for config, text, n_batches in cases:
-        find_statistics(model, config, text, n_batches, folder=str(tmp_path))
-    assert len(gathered) == 3  # the number of lanes does not matter
-    model.weights[0].assign(2 * model.weights[0])
-    find_statistics(model, CONFIG, TEXT, 3, folder=str(tmp_path))
-    assert len(gathered) == 4
-
-
 def test_a_short_split_has_fewer_batches():
-    assert find_statistics(make_model(), CONFIG, Text(TEXT.ids[:13]), 9, jit="none").n_batches == 2
+    assert (
+        gather_statistics(make_model(), CONFIG, Text(TEXT.ids[:13]), 9, jit="none").n_batches == 2
+    )
 
 
 def test_a_split_shorter_than_a_segment_is_refused():
     with pytest.raises(UserError, match=r"longer than a segment .*Received: 5 tokens, tgt_len=5"):
-        find_statistics(make_model(), CONFIG, Text(TEXT.ids[:5]), 3)
+        gather_statistics(make_model(), CONFIG, Text(TEXT.ids[:5]), 3)

@@ -51,11 +51,6 @@ def test_a_bar_counts_segments_that_warm_as_work_but_not_as_tokens(terminal, cap
     assert "bpc 3.0000, 50 tokens/s" in capsys.readouterr().err  # 200 in 2 reports of 2 seconds
 
 
-def test_tokens_scored_before_an_interruption_are_not_in_the_speed(terminal, capsys):
-    show([(5, 7, Score(30 * BITS, 10), 4)])
-    assert "bpc 3.0000, 3 tokens/s" in capsys.readouterr().err
-
-
 def test_a_bar_knows_the_seconds_up_to_the_last_segment(terminal):
     assert show([(1, 2, Score(30.0, 10)), (2, 2, Score(60.0, 20))]).seconds == 4
 

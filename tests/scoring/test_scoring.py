@@ -1,3 +1,4 @@
+import dataclasses
 import functools
 import math
 
@@ -12,8 +13,9 @@ from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.language_model import LanguageModel
-from txl_tf.scoring import token_streams
+from txl_tf.scoring import text_streams
 from txl_tf.scoring.scorer import Scorer
+from txl_tf.scoring.text_chunks import TextChunk, TextName, split_texts
 
 # Two ways to sum in float32, on a model with weights nine times as large as usual.
 SAME = {"rtol": 0, "atol": 1e-5}
@@ -27,7 +29,14 @@ def make_texts(lengths=LENGTHS, n_token=13):
 
 @functools.cache  # with its compiled steps
 def make_scorer(span=SPANS[4], tgt_len=5, *, jit="none", **options):
-    return Scorer(make_model(), span, tgt_len, jit=jit, **options)
+    config = EvalConfig(tgt_len, **dataclasses.asdict(span))
+    return Scorer(make_model(), config, jit=jit, **options)
+
+
+def make_stream(parts):
+    """Yields a text that comes in parts of ids, as a stream of its own."""
+    for index, ids in enumerate(parts):
+        yield TextChunk(ids, None, None, (0, 0), None if index else TextName("", 1))
 
 
 @functools.cache
@@ -35,12 +44,9 @@ def make_lm(vocabulary=None, n_token=13):
     return LanguageModel(make_model(n_token), vocabulary, EvalConfig(tgt_len=5, mem_len=11))
 
 
-def score_all(scorer, texts):
+def score_all(scorer, texts, **options):
     """Returns the losses of each text."""
-    nats = {}
-    for piece in scorer.score([iter([text]) for text in texts]):
-        nats.setdefault(piece.stream, []).append(piece.nats)
-    return [np.concatenate(nats[index]) for index in range(len(texts))]
+    return [score.nats for _, score in scorer.score([make_stream([t]) for t in texts], **options)]
 
 
 def read_in_one_row(span, text, tgt_len, *, is_masked):
@@ -73,7 +79,7 @@ def test_texts_no_longer_than_the_memory_are_read_at_once(span):
     for text, nats in zip(texts, found, strict=True):
         expected = read_in_one_row(span, text, 3, is_masked=True)
         np.testing.assert_allclose(nats, expected, **SAME)
-    lengths = {tgt_len for _, tgt_len, is_memoryless in scorer.functions if is_memoryless}
+    lengths = {shape[1] for uses_memory, shape, *_ in scorer.reader.functions if not uses_memory}
     assert lengths == ({3} if span.mem_len < 6 else {6})
 
 
@@ -111,25 +117,24 @@ def test_few_texts_are_read_in_longer_segments():
     span = AttentionSpan(66, same_length=True)
     scorer = make_scorer(span, batch_size=1)
     (text,) = make_texts((97,))
-    pieces = list(scorer.score([iter([text])]))
-    assert [len(piece.nats) for piece in pieces] == [11] * 8 + [8]
-    expected = read_in_one_row(span, text, 5, is_masked=True)
-    np.testing.assert_allclose(np.concatenate([piece.nats for piece in pieces]), expected, **SAME)
+    counts = []
+    (nats,) = score_all(scorer, [text], report=counts.append)
+    assert counts == [12, *[11] * 7, 8]  # with the first token
+    np.testing.assert_allclose(nats, read_in_one_row(span, text, 5, is_masked=True), **SAME)
 
 
 def test_the_parts_that_a_text_comes_in_do_not_change_its_score():
     (text,) = make_texts((97,))
     parts = [text[:0], text[:1], text[1:2], text[2:50], text[50:50], text[50:]]
     (whole,) = score_all(make_scorer(), [text])
-    pieces = list(make_scorer().score([iter(parts)]))
-    np.testing.assert_array_equal(np.concatenate([piece.nats for piece in pieces]), whole)
-    np.testing.assert_array_equal(np.concatenate([piece.ids for piece in pieces]), text)
-    assert [piece.is_last for piece in pieces] == [False] * 19 + [True]
+    ((_, score),) = make_scorer().score([make_stream(parts)])
+    np.testing.assert_array_equal(score.nats, whole)
+    np.testing.assert_array_equal(score.ids, text)
 
 
 def test_a_text_without_end_is_taken_as_it_is_read(monkeypatch):
     """So many ids are read ahead, and what is left of a part."""
-    monkeypatch.setattr(token_streams, "_N_AHEAD", 53)
+    monkeypatch.setattr(text_streams, "_N_AHEAD", 53)
     taken = done = 0
 
     def iterate_parts():
@@ -138,31 +143,24 @@ def test_a_text_without_end_is_taken_as_it_is_read(monkeypatch):
             taken += 11
             yield np.zeros(11, np.int32)
 
-    for piece in make_scorer(tgt_len=7).score([iterate_parts()]):
-        done += len(piece.ids)
+    class FarEnoughError(Exception):
+        pass
+
+    def report(n_ids):
+        nonlocal done
+        done += n_ids
         assert taken - done <= 53 + 11
         if done > 300:
-            return
+            raise FarEnoughError
+
+    with pytest.raises(FarEnoughError):
+        list(make_scorer(tgt_len=7).score([make_stream(iterate_parts())], report=report))
 
 
-def test_in_order_a_text_waits_until_the_last_was_taken(monkeypatch):
-    monkeypatch.setattr(token_streams, "_N_AHEAD", 13)
-    texts, taken = make_texts((97, 5, 3, 41, 2)), []
-
-    def iterate_parts(text):
-        yield from np.split(text, range(1, len(text), 11))
-        taken.append(len(text))
-
-    def iterate_texts():
-        for index, text in enumerate(texts):
-            assert len(taken) == index
-            yield iterate_parts(text)
-
-    scorer, nats = make_scorer(), {}
-    for piece in scorer.score(iterate_texts(), in_order=True):
-        nats.setdefault(piece.stream, []).append(piece.nats)
-    for index, expected in enumerate(score_all(make_scorer(), texts)):
-        np.testing.assert_allclose(np.concatenate(nats[index]), expected, **SAME)
+def test_the_chunks_of_a_file_are_cut_into_its_texts():
+    chunks = [chunk for length in (1, 3, 2) for chunk in make_stream(make_texts([5] * length))]
+    assert [len(text) for text in split_texts(iter(chunks))] == [1, 3, 2]
+    assert list(split_texts([])) == []
 
 
 def test_scores_come_in_the_order_of_the_texts():

@@ -17,6 +17,7 @@ from txl_tf.layers import chunks
 from txl_tf.runs.folder import RunConfig
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.scorer import Scorer
+from txl_tf.scoring.text_chunks import TextChunk, TextName
 
 TEMPERATURE, SPAN = 1.7, AttentionSpan(7)
 EVALUATION = txl_tf.EvalConfig(5, 7, eval_batch_size=2)
@@ -75,12 +76,12 @@ def test_an_evaluation_has_the_losses_of_the_flattened_distribution():
 
 def test_scores_of_texts_have_the_temperature():
     model, ids = make_model(), make_ids(13)
-    (piece,) = Scorer(
-        model, AttentionSpan(31), 13, mask_empty_memory=False, jit="none", temperature=TEMPERATURE
-    ).score([[ids[0]]])
+    config = dataclasses.replace(HOT, tgt_len=13, mem_len=31)
+    scorer = Scorer(model, config, mask_empty_memory=False, jit="none")
+    ((_, score),) = scorer.score([[TextChunk(ids[0], None, None, (0, 0), TextName("", 1))]])
     wide = model(ids, model.initial_memory(2, 31), span=AttentionSpan(31))[0]
     expected = pick(heat(model.log_probs(wide))[:, :-1], ids[:, 1:])
-    np.testing.assert_allclose(piece.nats, expected[0], rtol=1e-5)
+    np.testing.assert_allclose(score.nats, expected[0], rtol=1e-5)
 
 
 def test_losses_of_an_lstm_have_the_temperature():
@@ -98,7 +99,7 @@ def test_an_adaptive_softmax_is_refused():
     with pytest.raises(txl_tf.UserError, match=message):
         Evaluator(model, HOT)
     with pytest.raises(txl_tf.UserError, match=message):
-        Scorer(model, SPAN, 5, temperature=TEMPERATURE)
+        Scorer(model, HOT)
     with pytest.raises(txl_tf.UserError, match=message):
         RunConfig("words", dataclasses.replace(MODEL, cutoffs=(5, 12)), TRAINING, HOT)
 

@@ -11,52 +11,31 @@ from txl_tf.data.text.text_files import EncodingErrors, TextFile, TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.data.text.wikitext import check_wikitext, tokenize_wikitext_bytes
 from txl_tf.errors import UserError
-from txl_tf.exports.saved_model_scorer import ServedScorer, is_saved_model
+from txl_tf.exports.saved_model_scorer import SavedModelScorer, is_saved_model
 from txl_tf.language_model import LanguageModel, load
-from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer
+from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer, TextScorer
 from txl_tf.scoring.text_chunks import TextChunk, TextName, read_file, split_texts
-from txl_tf.scoring.text_scores import TextTotals, score_texts
-
-Watch = Callable[[Iterable[TextChunk]], Iterator[TextChunk]]
+from txl_tf.scoring.text_scores import TextTotals
 
 
 @dataclass(frozen=True)
 class ScoringSettings:
-    r"""How files are scored.
+    """How files are scored."""
 
-    Args:
-        run: The folder of a run or a SavedModel.
-        checkpoint: As in `load`.
-        precision: As in `load`.
-        evaluation: The segments, the span and the temperature; `None` for those of the run.
-        mask_empty_memory: As in `Scorer`.
-        jit: As in `Scorer`.
-        batch_size: As in `Scorer`.
-        by: What receives a score: "line", "document" or "file".
-        documents: The rule for where documents begin.
-        separator: The line after which a document begins, instead of the rule.
-        context: Within what memory is carried: "text" or "file".
-        carry_memory: Whether memory is carried through all files.
-        prefix: Text that is read before each context, with \n for a line break.
-        keep_tokens: As in `score_texts`.
-        encoding_errors: As in `TextSource`.
-        tokenize_wikitext: Whether the texts are tokenized as WikiText was.
-    """
-
-    run: str
+    run: str  # the folder of a run or a SavedModel
     checkpoint: str | None = None
     precision: str = "float32"
-    evaluation: EvalConfig | None = None
+    evaluation: EvalConfig | None = None  # `None` for that of the run
     mask_empty_memory: bool = True
     jit: str = "auto"
     batch_size: int = SCORING_BATCH_SIZE
-    by: str = "file"
-    documents: str = "blank_line"
-    separator: str | None = None
-    context: str = "text"
-    carry_memory: bool = False
-    prefix: str = ""
-    keep_tokens: bool = False
+    by: str = "file"  # what receives a score: "line", "document" or "file"
+    documents: str = "blank_line"  # the rule for where documents begin
+    document_separator: str | None = None  # the line after which one begins, instead of the rule
+    context: str = "text"  # within what memory is carried: "text" or "file"
+    carry_memory: bool = False  # through all files
+    prefix: str = ""  # read before each context, with \n for a line break
+    per_token: bool = False  # whether the losses of tokens are kept
     encoding_errors: EncodingErrors = "strict"
     tokenize_wikitext: bool = False
 
@@ -71,19 +50,15 @@ class ScoringSettings:
             return None
         if self.by == "line":
             return DocumentFinder("line")
-        if self.separator is not None:
-            return DocumentFinder("separator", self.separator)
+        if self.document_separator is not None:
+            return DocumentFinder("separator", self.document_separator)
         return DocumentFinder(self.documents)
 
 
-def load_model(settings: ScoringSettings) -> LanguageModel | ServedScorer:
-    """Loads the model, which any number of `FileScorer` may share.
-
-    Raises:
-        UserError: If there is none, or it has no vocabulary.
-    """
+def load_model(settings: ScoringSettings) -> LanguageModel | SavedModelScorer:
+    """Loads the model, which any number of `FileScorer` may share."""
     if is_saved_model(settings.run):
-        return ServedScorer(settings.run, settings.batch_size)
+        return SavedModelScorer(settings.run, settings.batch_size)
     lm = load(settings.run, checkpoint=settings.checkpoint, precision=settings.precision)
     if lm.vocabulary is None:
         raise UserError(f"`{settings.run}` has no vocabulary: it cannot encode texts")
@@ -91,25 +66,26 @@ def load_model(settings: ScoringSettings) -> LanguageModel | ServedScorer:
 
 
 class FileScorer:
-    """Scores the texts in files.
+    """Scores the texts in files with the result of `load_model`."""
 
-    Args:
-        settings: How.
-        model: The result of `load_model`.
-
-    Raises:
-        UserError: If the vocabulary cannot encode the prefix, is not that of WikiText but the texts
-            are to be tokenized so, or a setting is wrong.
-    """
-
-    def __init__(self, settings: ScoringSettings, model: LanguageModel | ServedScorer):
+    def __init__(self, settings: ScoringSettings, model: LanguageModel | SavedModelScorer):
         vocabulary = model.vocabulary
         assert vocabulary is not None
         self.vocabulary: Vocabulary = vocabulary
         self._settings = settings
         if settings.tokenize_wikitext:
             check_wikitext(vocabulary)
-        self._scorer = model if isinstance(model, ServedScorer) else _make_scorer(settings, model)
+        self._scorer: TextScorer
+        if isinstance(model, SavedModelScorer):
+            self._scorer = model
+        else:
+            self._scorer = Scorer(
+                model.model,
+                settings.evaluation or model.evaluation,
+                batch_size=settings.batch_size,
+                mask_empty_memory=settings.mask_empty_memory,
+                jit=settings.jit,
+            )
         try:
             self._prefix = vocabulary.encode(settings.prefix.replace("\\n", "\n")).tolist()
         except UserError as error:
@@ -119,33 +95,19 @@ class FileScorer:
         self,
         files: Iterable[TextFile],
         *,
-        watch: Watch = iter,
         report: Callable[[int], object] = lambda n_ids: None,
     ) -> Iterator[tuple[TextName, TextTotals]]:
-        """Yields the name and the score of each text, in order.
-
-        Args:
-            files: The files, or ranges that begin and end where a text begins.
-            watch: Called with the chunks of each file, which it passes on.
-            report: As in `score_texts`.
-
-        Raises:
-            UserError: If a file cannot be read or encoded.
-        """
+        """Yields the name and the score of each text, in order; see `TextScorer.score`."""
         settings = self._settings
-        return score_texts(
-            self._scorer,
-            self._make_streams(files, watch),
+        return self._scorer.score(
+            self._make_streams(files),
             prefix=self._prefix,
             vocabulary=self.vocabulary,
-            keep_tokens=settings.keep_tokens,
-            in_order=not settings.needs_whole_files,
+            keep_tokens=settings.per_token,
             report=report,
         )
 
-    def _make_streams(
-        self, files: Iterable[TextFile], watch: Watch
-    ) -> Iterable[Iterable[TextChunk]]:
+    def _make_streams(self, files: Iterable[TextFile]) -> Iterable[Iterable[TextChunk]]:
         """Returns the streams of texts, through each of which memory is carried."""
 
         def read_files() -> Iterator[Iterator[TextChunk]]:
@@ -156,23 +118,10 @@ class FileScorer:
                 errors = self._settings.encoding_errors
                 parse = tokenize_wikitext_bytes if self._settings.tokenize_wikitext else None
                 source = TextSource((file,), self.vocabulary.level, errors, parse)
-                yield watch(read_file(source, self.vocabulary, finder))
+                yield read_file(source, self.vocabulary, finder)
 
         if self._settings.carry_memory:
             return [chain.from_iterable(read_files())]
         if self._settings.needs_whole_files:
             return read_files()
         return split_texts(chain.from_iterable(read_files()))
-
-
-def _make_scorer(settings: ScoringSettings, lm: LanguageModel) -> Scorer:
-    evaluation = settings.evaluation or lm.evaluation
-    return Scorer(
-        lm.model,
-        evaluation.span,
-        evaluation.tgt_len,
-        batch_size=settings.batch_size,
-        mask_empty_memory=settings.mask_empty_memory,
-        jit=settings.jit,
-        temperature=evaluation.temperature,
-    )

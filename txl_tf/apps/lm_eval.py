@@ -9,7 +9,6 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import simple_parse_args_string
 
-from txl_tf.architecture import make_cached_model
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.language_model import LanguageModel
@@ -57,14 +56,7 @@ class TxlLM(LM):
         self.vocabulary = self.lm.vocabulary
         self.batch_size = int(batch_size)
         self.prefix = choose_prefix(self.vocabulary) if prefix is None else prefix
-        cached = make_cached_model(
-            self.lm.model,
-            self.lm.span,
-            self.lm.evaluation.tgt_len,
-            mask_empty_memory=True,
-            temperature=self.lm.evaluation.temperature,
-        )
-        self._scorer = ContinuationScorer(cached, self.batch_size)
+        self._scorer = ContinuationScorer(self.lm.model, self.lm.evaluation, self.batch_size)
 
     @classmethod
     def create_from_arg_string(
@@ -77,16 +69,7 @@ class TxlLM(LM):
     def create_from_arg_obj(
         cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
     ) -> Self:
-        """Creates the model from the harness's arguments.
-
-        Args:
-            arg_dict: The value of `model_args`, which are the arguments of the class.
-            additional_config: The settings of the harness. Only `batch_size` is used, if `arg_dict`
-                has none; TensorFlow chooses the device.
-
-        Raises:
-            UserError: If `run` is missing, or an argument is unknown.
-        """
+        """Creates the model from `model_args`, and the harness's `batch_size` if they have none."""
         if "run" not in arg_dict or not set(arg_dict) <= set(_MODEL_ARGS):
             raise UserError(
                 f"`model_args` must be run=FOLDER and optionally {', '.join(_MODEL_ARGS[1:])}. "
@@ -96,42 +79,27 @@ class TxlLM(LM):
         return cls(**({} if batch_size is None else {"batch_size": batch_size}) | arg_dict)
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        """Returns log p of each continuation in nats, and whether greedy decoding would give it.
-
-        Args:
-            requests: Requests with a context and a continuation.
-        """
+        """Returns log p of each continuation in nats, and whether greedy decoding gives it."""
         texts = [request.args for request in requests]
         encoded = [
             encode_continuation(self.vocabulary, context, continuation, self.prefix)
             for context, continuation in texts
         ]
-        scores = [tuple(score) for score in self._scorer.score(encoded)]
-        return self._add_to_cache("loglikelihood", texts, scores)
+        return [(score.log_prob, score.is_greedy) for score in self._scorer.score(encoded)]
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        """Returns log p of all tokens of each text in nats.
-
-        Args:
-            requests: Requests with a text.
-        """
+        """Returns log p of all tokens of each text in nats."""
         texts = [request.args for request in requests]
         scores = self.lm.score(
             [text for (text,) in texts], prefix=self.prefix, batch_size=self.batch_size
         )
-        return self._add_to_cache(
-            "loglikelihood_rolling", texts, [-score.total_nats for score in scores]
-        )
+        return [-score.total_nats for score in scores]
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Returns the generated continuation of each context, up to its first stop.
 
-        Args:
-            requests: Requests with a context and settings: `until`, `max_gen_toks`, `do_sample`,
-                `temperature`, `top_k`, `top_p`. Without sampling, decoding is greedy.
-
-        Raises:
-            UserError: If a setting is unknown or out of range.
+        The settings of a request are `until`, `max_gen_toks`, `do_sample`, `temperature`, `top_k`
+        and `top_p`. Without sampling, decoding is greedy.
         """
         texts = [request.args for request in requests]
         answers = [""] * len(texts)
@@ -145,7 +113,7 @@ class TxlLM(LM):
                 added = self._generate(contexts, batch, **read_settings(texts[batch[0]][1]))
                 for index, text in zip(batch, added, strict=True):
                     answers[index] = text
-        return self._add_to_cache("generate_until", texts, answers)
+        return answers
 
     def _generate(
         self,
@@ -162,12 +130,6 @@ class TxlLM(LM):
             if until and all(any(stop in text for stop in until) for text in session.added):
                 break
         return [cut_at(str(text), until) for text in session.added]
-
-    def _add_to_cache(self, name: str, texts: Sequence[tuple], answers: list) -> list:
-        """Adds the answers to the harness's cache and returns them."""
-        for arguments, answer in zip(texts, answers, strict=True):
-            self.cache_hook.add_partial(name, arguments, answer)
-        return answers
 
 
 def choose_prefix(vocabulary: Vocabulary) -> str:
@@ -190,11 +152,7 @@ def cut_at(text: str, stops: Sequence[str]) -> str:
 
 
 def read_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Converts the settings of a request to the arguments of `TxlLM._generate`.
-
-    Raises:
-        UserError: If a setting is unknown.
-    """
+    """Converts the settings of a request to the arguments of `TxlLM._generate`."""
     rest = dict(settings)
     until = rest.pop("until", None) or []
     max_new_tokens = int(rest.pop("max_gen_toks", MAX_NEW_TOKENS))

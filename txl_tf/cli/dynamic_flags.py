@@ -9,7 +9,7 @@ from txl_tf.cli.flags import define_flag, reraise_as_flag_error
 from txl_tf.config.dynamic import DYNAMIC_RECIPES, DynamicConfig, DynamicRecipe
 
 _PREFIX = "dynamic_"
-_OTHERWISE = "that of --dynamic_recipe, or what --tune found for the run, or that of the rule"
+_OTHERWISE = "that of --dynamic_recipe, or of the rule"
 
 
 def define_dynamic_flags(options: flags.FlagValues) -> None:
@@ -25,7 +25,7 @@ def define_dynamic_flags(options: flags.FlagValues) -> None:
     define_config_flags(options, DynamicConfig, prefix=_PREFIX, otherwise=_OTHERWISE)
     text = (
         "Search the learning rate and the decay of --dynamic on the split, by default valid, and "
-        "keep them in the run for later evaluations."
+        "print the flags with the lowest loss."
     )
     define("tune", bool, False, text)
 
@@ -57,22 +57,25 @@ def get_recipe(options: flags.FlagValues) -> DynamicRecipe | None:
     return DYNAMIC_RECIPES[options.dynamic_recipe] if options.dynamic_recipe else None
 
 
-def choose_dynamic_config(options: flags.FlagValues, tuned: DynamicConfig | None) -> DynamicConfig:
+def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig:
     """Returns the settings of dynamic evaluation that the flags choose.
-
-    Args:
-        options: The flags.
-        tuned: The settings that were found for the run; `None` if there are none. They count if
-            the flags name neither a recipe nor another rule.
 
     Raises:
         flags.Error: If a value is out of its range.
     """
-    recipe, rule = get_recipe(options), options.dynamic_rule
-    if recipe:
-        base = recipe.dynamic
-    elif tuned and rule in (None, tuned.rule):
-        base = tuned
-    else:
-        base = DynamicConfig(rule or "rms")
+    recipe = get_recipe(options)
+    base = recipe.dynamic if recipe else DynamicConfig(options.dynamic_rule or "rms")
     return reraise_as_flag_error(override, base, options, prefix=_PREFIX)
+
+
+def format_dynamic_flags(dynamic: DynamicConfig) -> str:
+    """Returns the flags that give settings.
+
+    >>> format_dynamic_flags(DynamicConfig("sgd", 0.05, 0.01))
+    '--dynamic --dynamic_rule=sgd --dynamic_learning_rate=0.05 --dynamic_decay=0.01'
+    """
+    names = ["rule", "learning_rate", "decay"]
+    names += ["epsilon", "n_batches"] if dynamic.has_statistics else []
+    values = {name: getattr(dynamic, name) for name in names}
+    texts = {k: f"{v:g}" if isinstance(v, float) else v for k, v in values.items()}
+    return " ".join(["--dynamic", *(f"--{_PREFIX}{name}={texts[name]}" for name in names)])

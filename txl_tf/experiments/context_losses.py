@@ -1,19 +1,19 @@
 """Exact losses after contexts of given lengths."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.architecture import make_cached_model
-from txl_tf.cached_model import State
-from txl_tf.compilation import compile_function
+from txl_tf.cached_model import SegmentReader
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.errors import UserError
 from txl_tf.model import SegmentModel
 from txl_tf.runs.array_store import ArrayStore, hash_arrays
+from txl_tf.scoring.segment_loop import FrozenReader, cut_rows, score_segments
 
 # Limits of a batch: scores of one head, and tokens.
 _MAX_SCORES, _MAX_TOKENS = 16 * 512**2, 2**14
@@ -66,23 +66,16 @@ class ContextReader:
     def __init__(
         self, model: SegmentModel, config: EvalConfig, max_context: int, *, jit: str = "auto"
     ):
-        tgt_len, self._max_context = config.tgt_len, max_context
+        self._tgt_len, self._mem_len = config.tgt_len, config.mem_len
+        self._max_context = max_context
         if not config.mem_len:
-            tgt_len = self._max_context = min(max_context, model.config.max_places or max_context)
-        self._cached = make_cached_model(
-            model,
-            config.span,
-            tgt_len,
-            mask_empty_memory=True,
-            temperature=config.temperature,
+            self._max_context = min(max_context, model.config.max_places or max_context)
+            self._tgt_len = self._max_context
+        self._reader = _LastTargetReader(
+            model, config, max_len=self._tgt_len, mask_empty_memory=True, jit=jit
         )
-        self._memoryless = self._cached.without_memory()
-        longest = min(self._cached.max_len_without_memory, math.isqrt(_MAX_SCORES))
+        longest = min(self._reader.cached.max_len_without_memory, math.isqrt(_MAX_SCORES))
         self._longest_whole = longest if config.mem_len else self._max_context
-        dtype = model.compute_dtype
-        self._jit = jit
-        self._read_segment = compile_function(self._compute_segment, jit, dtype)
-        self._score_last = compile_function(self._compute_last, jit, dtype)
 
     def read(
         self,
@@ -102,51 +95,35 @@ class ContextReader:
         """
         context_len = min(context_len, self._max_context)
         is_whole = context_len <= self._longest_whole
-        seg_len = context_len if is_whole else self._cached.tgt_len
-        n_keys = seg_len if is_whole else seg_len + self._cached.span.mem_len
+        seg_len = context_len if is_whole else self._tgt_len
+        n_keys = seg_len if is_whole else seg_len + self._mem_len
         n_fitting = min(_MAX_SCORES // (seg_len * n_keys), _MAX_TOKENS // seg_len)
         n_rows = min(len(positions), max(1, n_fitting))
-        score = self._score_segments
-        if is_whole:  # each length has a shape of its own
-            dtype = self._cached.model.compute_dtype
-            score = compile_function(self._compute_whole, self._jit, dtype)
         losses = np.zeros(len(positions), np.float32)
         for start in range(0, len(positions), n_rows):
             batch = positions[start : start + n_rows]
             padded = np.resize(batch, n_rows)  # one shape for all batches
             windows = np.stack([split.read(at - context_len, at + 1) for at in padded.tolist()])
-            nats = score(tf.constant(windows[:, :-1]), tf.constant(windows[:, -1]))
-            losses[start : start + len(batch)] = nats.numpy()[: len(batch)]
+            lengths = np.full(n_rows, context_len, np.int32)
+            segments = cut_rows(windows, lengths, seg_len, uses_memory=not is_whole)
+            for _, nats in score_segments(self._reader, segments):
+                losses[start : start + len(batch)] = nats[: len(batch)]  # the last ones remain
             if report:
                 report(len(batch))
         return losses
 
-    def _compute_whole(self, contexts: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        """Returns the losses of the targets (B,) after contexts (B, c), read in one segment."""
-        state = self._memoryless.initial_state(contexts.shape[0])
-        hidden, _ = self._memoryless.read(contexts, state)
-        return self._compute_last(hidden[:, -1], targets)
 
-    def _score_segments(self, contexts: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        """Returns the losses of the targets (B,) after contexts (B, c), read in segments."""
-        tgt_len = self._cached.tgt_len
-        n_rows, context_len = contexts.shape
-        state = self._cached.initial_state(n_rows)
-        for start in range(0, context_len, tgt_len):
-            segment = contexts[:, start : start + tgt_len]
-            count = segment.shape[1]
-            segment = tf.pad(segment, [(0, 0), (0, tgt_len - count)])
-            state = self._read_segment(segment, state, tf.fill([n_rows], count))
-        return self._score_last(state.last, targets)
+class _LastTargetReader(FrozenReader):
+    """A reader that returns the loss of the last target of each row alone, (B,) float32."""
 
-    def _compute_segment(self, ids: tf.Tensor, state: State, counts: tf.Tensor) -> State:
-        return self._cached.read(ids, state, counts)[1]
-
-    def _compute_last(self, last: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        nats = self._cached.model.nll(
-            last[:, None], targets[:, None], temperature=self._cached.temperature
-        )
-        return nats[:, 0]
+    def _compute(
+        self, cached: SegmentReader, tensors: Mapping[str, tf.Tensor], state: Any
+    ) -> tuple[tf.Tensor, Any]:
+        counts = tensors["counts"]
+        _, state = cached.read(tensors["ids"], state, counts)
+        targets = tf.gather(tensors["targets"], counts[:, None] - 1, axis=1, batch_dims=1)
+        nats = cached.model.nll(state.last[:, None], targets, temperature=cached.temperature)
+        return nats[:, 0], state
 
 
 def hash_texts(split: Tokens, positions: np.ndarray, max_context: int) -> str:
@@ -165,17 +142,10 @@ def compute_losses(
     *,
     report: Callable[[int], object] | None = None,
 ) -> np.ndarray:
-    """Returns the losses after contexts of several lengths, (C, n) float32 in nats.
+    """Returns the losses after contexts of C lengths, (C, n) float32 in nats.
 
-    Each length is stored as soon as it is computed, so an interrupted call can go on.
-
-    Args:
-        reader: The reader of the model.
-        split: The tokens of the split.
-        positions: (n,) the positions of the targets.
-        lengths: The C lengths.
-        store: Where losses are kept.
-        report: Called with the number of tokens that have been read or found since the last call.
+    Each length is stored as soon as it is computed, so an interrupted call can resume. `report` is
+    called with the number of tokens that have been read or found since the last call.
     """
     rows = []
     for context_len in lengths:

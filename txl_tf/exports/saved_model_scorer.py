@@ -1,41 +1,33 @@
-"""Scores token streams with a SavedModel of `python -m txl_tf.export`."""
+"""Scores texts with a SavedModel of `python -m txl_tf.export`."""
 
 import json
 import os
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.files import exists, join_path
+from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.exports.hub_folder import is_hub_address
-from txl_tf.scoring.token_streams import Piece, StreamQueue, TokenSlot
+from txl_tf.scoring.scorer import TextScorer
 
 # The axis of each tensor of the memory that counts the rows.
 _ROW_AXES = {"keys": 1, "values": 1, "last": 0, "n_read": 0}
 
 
 def is_saved_model(folder: str) -> bool:
-    """Returns whether a folder holds a SavedModel.
-
-    Raises:
-        UserError: If that cannot be determined.
-    """
+    """Returns whether a folder holds a SavedModel."""
     return not is_hub_address(folder) and exists(join_path(folder, "saved_model.pb"))
 
 
-class ServedScorer:
-    """Scores token streams, each with a memory of its own, like `Scorer`.
+class SavedModelScorer(TextScorer):
+    """Scores streams of texts, each with a memory of its own, like `Scorer`.
 
     The signature `step` keeps nothing between calls, so threads may share a scorer. Segments, span,
     empty memory and precision are those of the export.
-
-    Args:
-        folder: The folder of the SavedModel.
-        batch_size: Largest number of streams to read at once.
 
     Raises:
         UserError: If the SavedModel cannot be read, or takes no texts.
@@ -47,64 +39,56 @@ class ServedScorer:
         kinds = (tf.errors.OpError, OSError, ValueError, KeyError, RecursionError)
         with explain_errors(f"`{folder}` is not a SavedModel of txl_tf.export", *kinds):
             info = json.loads(_read(folder, "txl_tf.json"))
-            self._tgt_len = int(info["tgt_len"])
+            tgt_len = int(info["tgt_len"])
             if info["vocabulary"] is None:
                 raise UserError(f"`{folder}` has no vocabulary: it cannot encode texts")
             described = json.loads(_read(folder, os.path.join("assets", "vocabulary.json")))
             self.vocabulary = Vocabulary.from_json(described)
-            self._model = tf.saved_model.load(folder)  # its functions need it to stay alive
-            self._step = self._model.signatures["step"]
-            self._initial_memory = self._model.signatures["initial_memory"]
-        self._batch_size = batch_size
+            reader = _SavedModelReader(folder)
+        # The first segment of a stream takes the first token, too, which has no loss.
+        super().__init__(reader, tgt_len, batch_size=batch_size, first_len=tgt_len - 1)
 
-    def score(
-        self, streams: Iterable[Iterable[np.ndarray]], *, in_order: bool = False
-    ) -> Iterator[Piece]:
-        """Scores streams; see `Scorer.score`."""
-        queue = StreamQueue(streams, in_order=in_order)
-        active: list[TokenSlot] = []
-        memory: dict[str, Any] | None = None
-        while True:
-            yield from queue.fill(active, self._batch_size)
-            if not active:
-                return
-            nats, memory = self._read(active, memory)
-            for row, slot in enumerate(active):
-                slot.row = row
-                is_fresh = slot.is_fresh
-                n_fed = len(self._choose_ids(slot))
-                ids = slot.advance(n_fed - is_fresh)
-                slot.fill(self._tgt_len)
-                yield Piece(slot.stream, ids, nats[row, is_fresh:n_fed], slot.is_done)
-            active = [slot for slot in active if not slot.is_done]
 
-    def _choose_ids(self, slot: TokenSlot) -> np.ndarray:
-        """Returns the ids of the next segment: all that the model has not read yet."""
-        return slot.peek(self._tgt_len) if slot.is_fresh else slot.peek(self._tgt_len + 1)[1:]
+class _SavedModelReader:
+    """The reader of a SavedModel, which scores the tokens that it is given."""
 
-    def _read(
-        self, slots: list[TokenSlot], memory: dict[str, Any] | None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Returns the losses of the next segment of each slot, (B, n), and the new memory."""
-        segments = [self._choose_ids(slot) for slot in slots]
-        lengths = np.array([len(segment) for segment in segments], np.int32)
-        ids = np.zeros((len(slots), lengths.max()), np.int32)
-        for row, segment in enumerate(segments):
-            ids[row, : len(segment)] = segment
-        rows = [slot.row or 0 for slot in slots]  # a new stream gets any, which is emptied
-        if memory is None:
-            memory = self._initial_memory(batch_size=tf.constant(len(slots)))
-        else:
-            memory = {
-                name: tf.gather(memory[name], rows, axis=axis) for name, axis in _ROW_AXES.items()
+    dynamic = None
+
+    def __init__(self, folder: str):
+        self._model = tf.saved_model.load(folder)  # its functions need it to stay alive
+        self._step = self._model.signatures["step"]
+        self._initial_memory = self._model.signatures["initial_memory"]
+
+    def begin(self) -> None:
+        """Does nothing: the weights never change."""
+
+    def read(self, segment: Segment, state: Any) -> tuple[np.ndarray, Any]:
+        """Reads a segment; see `Reader`."""
+        assert segment.counts is not None  # streams have them
+        n_rows, is_first = len(segment.ids), segment.begins.astype(np.int32)
+        lengths = segment.counts + is_first
+        known = np.concatenate([segment.ids[:, :1], segment.targets], axis=1)
+        ids = np.zeros((n_rows, lengths.max()), np.int32)
+        for row, length in enumerate(lengths):
+            ids[row, :length] = known[row, 1 - is_first[row] :][:length]
+        if state is None:
+            state = self._initial_memory(batch_size=tf.constant(n_rows))
+        elif segment.sources is not None:
+            state = {
+                name: tf.gather(state[name], segment.sources, axis=axis)
+                for name, axis in _ROW_AXES.items()
             }
         found = self._step(
             ids=tf.constant(ids),
             lengths=tf.constant(lengths),
-            reset=tf.constant([slot.is_fresh for slot in slots]),
-            **memory,
+            reset=tf.constant(segment.begins),
+            **state,
         )
-        return found["nats"].numpy(), {name: found[name] for name in _ROW_AXES}
+        nats = np.zeros(segment.ids.shape, np.float32)
+        for row, losses in enumerate(found["nats"].numpy()):
+            losses = losses[is_first[row] :][: segment.ids.shape[1]]
+            nats[row, : len(losses)] = losses
+        return nats, {name: found[name] for name in _ROW_AXES}
 
 
 def _read(folder: str, name: str) -> bytes:

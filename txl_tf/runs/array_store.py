@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import sys
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -63,15 +62,6 @@ class ArrayStore:
             os.replace(path + ".writing", path)
         except OSError as error:
             raise UserError(f"`{path}` cannot be written: {error.strerror}") from error
-
-    def remove(self, name: str) -> None:
-        """Removes the arrays of a name, if there are any; the last ones with their subfolder."""
-        path = self._get_path(name)
-        if path is None or self._folder is None or not os.path.exists(path):
-            return
-        os.remove(path)
-        if os.listdir(self._folder) == [_SETTINGS_NAME]:
-            shutil.rmtree(self._folder)
 
     def _get_path(self, name: str) -> str | None:
         return self._folder and os.path.join(self._folder, f"{name}.npz")

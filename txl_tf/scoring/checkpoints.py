@@ -21,57 +21,29 @@ from txl_tf.scoring.progress import ScoreBar
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint whose weights were loaded.
-
-    Args:
-        path: Its path.
-        step: Its step.
-        is_averaged: Whether the averaged weights were loaded.
-        precision: The dtype of the kernels, one of `KERNEL_DTYPES`.
-    """
+    """A checkpoint whose weights were loaded."""
 
     path: str
     step: int
     is_averaged: bool
-    precision: str = "float32"
+    precision: str = "float32"  # one of `KERNEL_DTYPES`
 
 
 def load_checkpoint(model: SegmentModel, path: str, *, use_ema: bool = True) -> Checkpoint:
-    """Loads the weights of a checkpoint into a model of its shape.
-
-    Args:
-        model: The model.
-        path: The path of the checkpoint.
-        use_ema: Whether to use the averaged weights if the checkpoint has them.
-
-    Raises:
-        UserError: If the checkpoint cannot be read or belongs to another model.
-    """
+    """Loads the weights of a checkpoint, the averaged ones if there are any and `use_ema`."""
     return Checkpoint(path, read_step(path), load_weights(model, path, use_ema=use_ema))
 
 
 class Outcome(NamedTuple):
-    """The result of an evaluation of a checkpoint.
-
-    Args:
-        score: The score.
-        split: The name of the split.
-        checkpoint: The checkpoint.
-        lanes: The lanes of the split.
-        config: The config of the evaluation.
-        dynamic: The rule of a dynamic evaluation; `None` for an ordinary one.
-        seconds: The duration, including compilation.
-        n_resumed_tokens: The number of tokens that an interrupted evaluation had scored before.
-    """
+    """The score of a checkpoint on a split."""
 
     score: Score
     split: str
     checkpoint: Checkpoint
     lanes: AnyLanes
     config: EvalConfig
-    dynamic: DynamicConfig | None
-    seconds: float
-    n_resumed_tokens: int = 0
+    dynamic: DynamicConfig | None  # the rule of a dynamic evaluation
+    seconds: float  # including compilation
 
     @property
     def is_whole(self) -> bool:
@@ -81,7 +53,7 @@ class Outcome(NamedTuple):
     @property
     def tokens_per_second(self) -> float:
         """The number of tokens scored per second of the duration."""
-        return (self.score.tokens - self.n_resumed_tokens) / self.seconds
+        return self.score.tokens / self.seconds
 
     def make_record(self) -> dict[str, Any]:
         """Returns the score and the settings of the evaluation, for `evaluations.jsonl`."""
@@ -116,23 +88,8 @@ def evaluate_checkpoints(
 ) -> list[Score]:
     """Evaluates checkpoints of a run, prints their scores and appends them to `evaluations.jsonl`.
 
-    Args:
-        records: The data set.
-        config: The config of the run.
-        model_dir: The run folder.
-        split: The split to score.
-        checkpoint: The checkpoint, as in `find_checkpoint`; `None` for the newest.
-        first_step: Evaluate every checkpoint from this step on.
-        max_segments: The number of segments of each lane to score; `None` for all.
-        use_ema: Whether to use the averaged weights of checkpoints that have them.
-        jit: How much of the model XLA compiles; one of `JIT_MODES`.
-
-    Returns:
-        The scores, in the order of the steps.
-
-    Raises:
-        UserError: If the run has another vocabulary or model, there is no such checkpoint, the
-            split has no document boundaries but needs them, or a record is damaged.
+    They are all from `first_step` on, if it is given, or else `checkpoint`, as in
+    `find_checkpoint`. Returns the scores in the order of the steps.
     """
     check_data(records, config, model_dir=model_dir, split=split)
     if first_step is None:
@@ -141,28 +98,20 @@ def evaluate_checkpoints(
         checkpoints = [path for step, path in list_checkpoints(model_dir) if step >= first_step]
         if not checkpoints:
             raise UserError(f"`{model_dir}` holds no checkpoint from step {first_step} on")
-    evaluator = Evaluator(
-        make_model(config.model),
-        config.evaluation,
-        vocabulary=records.vocabulary,
-        jit=jit,
-    )
+    model = make_model(config.model)
+    evaluator = Evaluator(model, config.evaluation, vocabulary=records.vocabulary, jit=jit)
     lanes = evaluator.cut_lanes(records.split(split))
     print(f"Scoring {split} with {describe_evaluation(config.evaluation, lanes)}.")
     scores = []
     for path in checkpoints:
+        loaded = load_checkpoint(model, path, use_ema=use_ema)
         outcome = score_checkpoint(
-            evaluator,
-            lanes,
-            load_checkpoint(evaluator.model, path, use_ema=use_ema),
-            model_dir=model_dir,
-            split=split,
-            max_segments=max_segments,
+            evaluator, lanes, loaded, model_dir=model_dir, split=split, max_segments=max_segments
         )
         n_tokens = None if outcome.is_whole else lanes.n_targets
-        weights = ", averaged weights" if outcome.checkpoint.is_averaged else ""
+        weights = ", averaged weights" if loaded.is_averaged else ""
         found = f"{format_score(outcome.score, n_tokens)} | {lanes.describe()}"
-        print(f"{split} at step {outcome.checkpoint.step}{weights}: {found}")
+        print(f"{split} at step {loaded.step}{weights}: {found}")
         warn_of_unknown(outcome.score, records)
         scores.append(outcome.score)
     return scores
@@ -177,47 +126,18 @@ def score_checkpoint(
     split: str,
     max_segments: int | None = None,
 ) -> Outcome:
-    """Scores lanes with the weights of a checkpoint and appends the score to `evaluations.jsonl`.
-
-    Args:
-        evaluator: An evaluator of a model with the weights of the checkpoint.
-        lanes: The lanes of the split, cut by the evaluator.
-        checkpoint: The checkpoint, from `load_checkpoint`.
-        model_dir: The run folder.
-        split: The name of the split.
-        max_segments: The number of segments of each lane to score; `None` for all.
-
-    Raises:
-        UserError: If a record is damaged.
-    """
+    """Scores lanes with a loaded checkpoint and appends the score to `evaluations.jsonl`."""
     level = evaluator.vocabulary.level if evaluator.vocabulary else None
     with ScoreBar(split, level) as bar:
-
-        def report(done: int, total: int, score: Score) -> None:
-            bar.show(done, total, score, evaluator.n_resumed_tokens)
-
-        score = evaluator.score_lanes(lanes, max_segments=max_segments, report=report)
-    outcome = Outcome(
-        score,
-        split,
-        checkpoint,
-        lanes,
-        evaluator.config,
-        evaluator.dynamic,
-        bar.seconds,
-        evaluator.n_resumed_tokens,
-    )
+        score = evaluator.score_lanes(lanes, max_segments=max_segments, report=bar.show)
+    dynamic = evaluator.reader.dynamic
+    outcome = Outcome(score, split, checkpoint, lanes, evaluator.config, dynamic, bar.seconds)
     append_json_line(os.path.join(model_dir, EVALUATIONS_NAME), outcome.make_record())
     return outcome
 
 
 def check_data(records: Records, config: RunConfig, *, model_dir: str, split: str) -> None:
-    """Checks that a run can be evaluated on a split.
-
-    Raises:
-        UserError: If the run has another vocabulary, there is no such split, or the split has no
-            document boundaries but needs them.
-    """
+    """Checks that a split exists and fits a run: its vocabulary and document boundaries."""
     if read_run_vocabulary(model_dir) is not None:  # an import may know only ids
         check_vocabulary(model_dir, records.vocabulary)
     if records.n_token != config.model.n_token:
@@ -231,11 +151,7 @@ def check_data(records: Records, config: RunConfig, *, model_dir: str, split: st
 
 
 def check_documents(records: Records, split: str) -> None:
-    """Checks that a split has document boundaries.
-
-    Raises:
-        UserError: If it has none, or there is no such split.
-    """
+    """Checks that a split exists and has document boundaries."""
     records.split(split)  # raises if there is none
     if not records.n_documents(split):
         raise UserError(
@@ -251,11 +167,7 @@ def warn_of_unknown(score: Score, records: Records) -> None:
 
 
 def describe_evaluation(config: EvalConfig, lanes: AnyLanes | None = None) -> str:
-    """Returns the settings of an evaluation as text.
-
-    Args:
-        config: Lanes, segment and span.
-        lanes: The lanes of the split, if they are known: the text then says how they start.
+    """Returns the settings of an evaluation as text, and how lanes start if they are known.
 
     >>> describe_evaluation(EvalConfig(80, 2100, clamp_len=820, eval_batch_size=2))
     'tgt_len 80, mem_len 2100, same_length false, clamp_len 820, 2 lanes'

@@ -1,4 +1,4 @@
-"""The rules by which weights follow a text."""
+"""The rules by which weights follow a text (Krause et al. 2018, 2019)."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -11,25 +11,16 @@ from txl_tf.scoring.gradient_statistics import GradientStatistics
 
 
 class WeightStep(NamedTuple):
-    """What every rule needs for a step of a weight.
-
-    Args:
-        weight: The weight, of any shape.
-        start: Its value before the evaluation.
-        gradient: The gradient of the segment's mean loss.
-        rate: () float32, the learning rate.
-        decay: () float32, the rate of the return to `start`.
-    """
+    """The tensors that every rule needs for a step of a weight, which may have any shape."""
 
     weight: tf.Tensor
-    start: tf.Tensor
-    gradient: tf.Tensor
-    rate: tf.Tensor
-    decay: tf.Tensor
+    start: tf.Tensor  # its value before the evaluation
+    gradient: tf.Tensor  # of the segment's mean loss
+    rate: tf.Tensor  # () float32
+    decay: tf.Tensor  # () float32, the rate of the return to `start`
 
 
-# Returns the weight after a step, from a `WeightStep` and constants of the rule.
-Rule = Callable[..., tf.Tensor]
+Rule = Callable[..., tf.Tensor]  # a weight after a step, from a `WeightStep` and constants
 
 
 def change_sgd(step: WeightStep) -> tf.Tensor:
@@ -38,27 +29,14 @@ def change_sgd(step: WeightStep) -> tf.Tensor:
 
 
 def change_rms(step: WeightStep, root: tf.Tensor, mean: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
-    """Returns the weight after a step of `rms` (Krause et al. 2019, section 3).
-
-    Args:
-        step: The step.
-        root: The root mean square S of the gradients, in the shape of the weight.
-        mean: () float32, the mean of S over all weights.
-        epsilon: () float32, the constant added to S.
-    """
+    """Returns the weight after a step of `rms`: `root` is S, `mean` that of S over all weights."""
     pull = tf.minimum(step.decay * root / mean, 1.0)  # decay * min(S / mean, 1 / decay)
     change = pull * (step.start - step.weight) - step.rate * step.gradient / (root + epsilon)
     return step.weight + change
 
 
 def change_rms2019(step: WeightStep, root_sum: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
-    """Returns the weight after a step of `rms2019`.
-
-    Args:
-        step: The step.
-        root_sum: The root of the sum of the squared gradients, in the shape of the weight.
-        epsilon: () float32, the constant added to it.
-    """
+    """Returns the weight after a step of `rms2019`: `root_sum` is that of the squared gradients."""
     pull = step.decay * root_sum
     change = pull * (step.start - step.weight) - step.rate * step.gradient / (root_sum + epsilon)
     return step.weight + change
@@ -67,15 +45,7 @@ def change_rms2019(step: WeightStep, root_sum: tf.Tensor, epsilon: tf.Tensor) ->
 def prepare_rule(
     config: DynamicConfig, statistics: GradientStatistics | None
 ) -> tuple[Rule, list[list[tf.Tensor]] | None]:
-    """Returns the rule of a config, and for each weight its constants; `None` if it has none.
-
-    Args:
-        config: The config.
-        statistics: The statistics of the gradients; not used by a rule without.
-
-    Raises:
-        ValueError: If the rule needs statistics and there are none.
-    """
+    """Returns the rule of a config, and for each weight its constants; `None` if it has none."""
     if not config.has_statistics:
         return change_sgd, None
     if statistics is None:

@@ -1,4 +1,4 @@
-"""The mean square of the gradients on the training split, gathered once and kept beside the run."""
+"""The gradients of segments, and the mean of their squares on the training split."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -7,28 +7,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.architecture import make_model
 from txl_tf.compilation import compile_function
-from txl_tf.config import EvalConfig
+from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.errors import UserError
+from txl_tf.gradients import take_gradients
 from txl_tf.model import SegmentModel
-from txl_tf.runs.array_store import ArrayStore, hash_arrays, hash_weights
-from txl_tf.scoring.segment_gradients import copy_without_dropout, score_with_gradients
 
 _N_STRETCHES = 10  # of the training split, so that the statistics see texts of all kinds
 
 
 class GradientStatistics(NamedTuple):
-    """The squares of the gradients of batches.
+    """The squares of the gradients of the mean loss of batches."""
 
-    Args:
-        sums: For each trainable weight, the sum over the batches of the squared gradient of the
-            mean loss, float32 in the shape of the weight.
-        n_batches: The number of batches.
-    """
-
-    sums: list[np.ndarray]
+    sums: list[np.ndarray]  # over the batches, for each trainable weight, in its shape
     n_batches: int
 
     @property
@@ -42,116 +36,106 @@ class GradientStatistics(NamedTuple):
         return [np.sqrt(total / np.float32(self.n_batches)) for total in self.sums]
 
 
-def find_statistics(
+def copy_without_dropout(model: SegmentModel) -> SegmentModel:
+    """Returns a model with the same weights that drops nothing."""
+    copied = make_model(model.config.without_dropout(), dtype=model.dtype_policy)
+    for weight, source in zip(copied.weights, model.weights, strict=True):
+        weight.assign(source)
+    return copied
+
+
+def score_with_gradients(
+    model: SegmentModel,
+    segment: Segment,
+    memory: Any,
+    *,
+    span: AttentionSpan,
+    filled: tf.Tensor | None = None,
+) -> tuple[tf.Tensor, list[tf.Tensor], Any]:
+    """Scores a segment of tensors, and differentiates the mean of the targets that count.
+
+    A training step sums the losses of all of its targets instead; see `txl_tf.training.step`.
+
+    Returns:
+        -log p of each target in nats, (B, T) float32, 0 where the mask is false; the gradients in
+        the order of `model.trainable_variables`, 0 if no target counts; the new memory.
+    """
+    with tf.GradientTape() as tape:
+        # In training mode the layers are differentiated by hand, which is fast; nothing is dropped.
+        hidden, memory = model(
+            segment.ids,
+            memory,
+            span=span,
+            training=True,
+            document_starts=segment.document_starts,
+            filled=filled,
+        )
+        nats = tf.where(segment.mask, model.nll(hidden, segment.targets), 0.0)
+        count = tf.maximum(tf.reduce_sum(tf.cast(segment.mask, tf.float32)), 1.0)
+        loss = tf.reduce_sum(nats) / count
+    return nats, take_gradients(tape, loss, model), memory
+
+
+def gather_statistics(
     model: SegmentModel,
     config: EvalConfig,
     split: Tokens,
     n_batches: int,
     *,
-    folder: str | None = None,
     jit: str = "auto",
-    report: Callable[[int, int], object] | None = None,
+    report: Callable[[int], object] = lambda done: None,
 ) -> GradientStatistics:
-    """Returns the statistics that are kept for a model, or gathers them and keeps them.
+    """Returns the statistics of the gradients on the training split; nothing is dropped.
 
     A batch is one segment of `tgt_len` tokens. The segments are consecutive, with memory, in ten
-    stretches of the split that lie equally far apart. Each begins with an empty memory.
-
-    Args:
-        model: The model; nothing is dropped.
-        config: Segment and span. The number of lanes does not matter.
-        split: The training split.
-        n_batches: The number of segments; as many as fit into a shorter split.
-        folder: The folder in which statistics are kept; `None` to keep none.
-        jit: How much of the model XLA compiles; one of `JIT_MODES`.
-        report: Called after each segment with the number of segments done and of all.
+    stretches of the split that lie equally far apart. Each begins with an empty memory. A shorter
+    split has fewer batches. `report` is called after each with the number of those done.
 
     Raises:
-        UserError: If the split is shorter than a segment, or the folder cannot be written.
+        UserError: If the split is shorter than a segment, or a gradient is not finite.
     """
-    starts = _choose_starts(len(split), config.tgt_len, n_batches)
-    texts = (split.read(start, start + config.tgt_len + 1) for start, _ in starts)
-    settings = {
-        "weights": hash_weights(model),
-        "segments": hash_arrays(texts),
-        "evaluation": config.to_json() | {"eval_batch_size": 1},
-        "batches": len(starts),
-    }
-    store = ArrayStore(folder, settings)
-    arrays = store.load("squares")
-    weights = model.trainable_variables
-    if arrays is not None:
-        sums = [arrays[f"{index}"] for index in range(len(arrays))]
-        if [total.shape for total in sums] == [tuple(weight.shape) for weight in weights]:
-            return GradientStatistics(sums, len(starts))
-    sums = _gather(copy_without_dropout(model), config, split, starts, jit, report)
-    store.save("squares", {f"{index}": total for index, total in enumerate(sums)})
-    return GradientStatistics(sums, len(starts))
-
-
-def _choose_starts(n_tokens: int, tgt_len: int, n_batches: int) -> list[tuple[int, bool]]:
-    """Returns where each segment starts, and whether it begins a stretch."""
-    n_segments = (n_tokens - 1) // tgt_len
-    if n_segments < 1:
-        raise UserError(
-            "the training split must be longer than a segment to gather gradients. "
-            f"Received: {n_tokens} tokens, tgt_len={tgt_len}"
-        )
-    n_batches = min(n_batches, n_segments)
-    n_stretches = min(_N_STRETCHES, n_batches)
-    starts = []
-    for stretch in range(n_stretches):
-        first = stretch * n_segments // n_stretches
-        count = (stretch + 1) * n_batches // n_stretches - stretch * n_batches // n_stretches
-        starts += [((first + index) * tgt_len, index == 0) for index in range(count)]
-    return starts
-
-
-def _read_segments(
-    split: Tokens, starts: list[tuple[int, bool]], tgt_len: int
-) -> Iterator[Segment]:
-    """Yields a segment of one row for each start."""
-    for start, begins in starts:
-        segment = Segment.make_empty(1, tgt_len)
-        segment.fill_row(0, split, start, tgt_len)
-        segment.mask[:] = True
-        segment.begins[:] = begins
-        yield segment
-
-
-def _gather(
-    model: SegmentModel,
-    config: EvalConfig,
-    split: Tokens,
-    starts: list[tuple[int, bool]],
-    jit: str,
-    report: Callable[[int, int], object] | None,
-) -> list[np.ndarray]:
-    """Returns for each trainable weight the sum of the squared gradients of the segments."""
+    model = copy_without_dropout(model)
 
     def add(segment: Segment, memory: Any, sums: list[tf.Tensor]) -> tuple[Any, list[tf.Tensor]]:
-        starts = segment.document_starts if config.reset_at_documents else None
-        _, gradients, memory = score_with_gradients(
-            model,
-            segment.ids,
-            segment.targets,
-            segment.mask,
-            memory,
-            span=config.span,
-            document_starts=starts,
-        )
+        _, gradients, memory = score_with_gradients(model, segment, memory, span=config.span)
         return memory, [a + tf.square(b) for a, b in zip(sums, gradients, strict=True)]
 
     compiled = compile_function(add, jit, model.compute_dtype)
     sums = [tf.zeros(weight.shape) for weight in model.trainable_variables]
     empty = memory = model.initial_memory(1, config.mem_len)
-    for index, segment in enumerate(_read_segments(split, starts, config.tgt_len)):
+    n_batches = min(n_batches, (len(split) - 1) // config.tgt_len)
+    for index, segment in enumerate(_read_segments(split, config, n_batches)):
         if segment.begins[0]:
             memory = empty
-        memory, sums = compiled(Segment(*map(tf.constant, segment)), memory, sums)
-        if report:
-            report(index + 1, len(starts))
+        memory, sums = compiled(make_tensors(segment), memory, sums)
+        report(index + 1)
     arrays = [total.numpy() for total in sums]
     if not all(math.isfinite(float(array.sum())) for array in arrays):
         raise UserError("the gradients on the training split are not finite")
-    return arrays
+    return GradientStatistics(arrays, n_batches)
+
+
+def make_tensors(segment: Segment) -> Segment:
+    """Returns the arrays of a segment of lanes as tensors."""
+    tensors: list[Any] = [None if a is None else tf.constant(a) for a in segment[:5]]
+    return Segment(*tensors)
+
+
+def _read_segments(split: Tokens, config: EvalConfig, n_batches: int) -> Iterator[Segment]:
+    """Yields segments of one row, consecutive in each of ten stretches of the split."""
+    tgt_len, n_segments = config.tgt_len, (len(split) - 1) // config.tgt_len
+    if n_segments < 1:
+        raise UserError(
+            "the training split must be longer than a segment to gather gradients. "
+            f"Received: {len(split)} tokens, tgt_len={tgt_len}"
+        )
+    n_stretches = min(_N_STRETCHES, n_batches)
+    for stretch in range(n_stretches):
+        first = stretch * n_segments // n_stretches
+        count = (stretch + 1) * n_batches // n_stretches - stretch * n_batches // n_stretches
+        for index in range(count):
+            segment = Segment.make_empty(1, tgt_len)
+            segment.fill_row(0, split, (first + index) * tgt_len, tgt_len)
+            segment.mask[:] = True
+            segment.begins[:] = index == 0
+            yield segment if config.reset_at_documents else segment._replace(document_starts=None)

@@ -1,7 +1,8 @@
 """The loss of a text in the published units, and the number of its unknown tokens."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 from txl_tf.data.text.token_levels import CHARACTER_LEVELS
 
@@ -58,17 +59,13 @@ class Score:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {format_score(self)}>"
 
-    def add(self, nats: float, tokens: int, n_unknown: int) -> "Score":
-        """Returns the score with more tokens added, `n_unknown` of them unknown."""
-        return replace(
-            self,
-            total_nats=self.total_nats + nats,
-            tokens=self.tokens + tokens,
-            n_unknown=add_known(self.n_unknown, n_unknown),
-        )
+    def __add__(self, other: Self) -> Self:
+        names = [field.name for field in fields(self) if field.name != "level"]
+        sums = {name: add_known(getattr(self, name), getattr(other, name)) for name in names}
+        return replace(self, level=self.level or other.level, **sums)
 
 
-def add_known(a: int | None, b: int | None) -> int | None:
+def add_known(a: Any, b: Any) -> Any:
     """Returns the sum of two counts; `None` if one of them is not known."""
     return None if a is None or b is None else a + b
 
@@ -98,11 +95,7 @@ def name_bits(level: str | None) -> str:
 
 
 def make_bits_record(score: Score) -> dict[str, float | None]:
-    """Returns the bits of a score by name, for records.
-
-    The name is `bpc` for bytes and characters and `bits_per_token` for other tokens. If a
-    character was unknown, `bpc` is `None` and `bits_per_token` is added.
-    """
+    """Returns the bits of a score by name; with unknown characters `bpc` is `None`."""
     if name_bits(score.level) == "bpc":
         rest = {"bits_per_token": score.bits_per_token} if score.bpc is None else {}
         return {"bpc": score.bpc, **rest}
@@ -122,12 +115,7 @@ def format_unknown(score: Score) -> str:
 
 
 def describe_unknown(score: Score, symbol: str | None) -> str:
-    """Returns the warning about a score with unknown tokens.
-
-    Args:
-        score: The score.
-        symbol: The symbol for unknown tokens.
-    """
+    """Returns the warning about a score with tokens that are the symbol for unknown ones."""
     return (
         f"{format_unknown(score)} of {score.tokens:,} scored tokens are {symbol}: their loss says "
         "how well the model predicts that a token is unknown, not which token it is, so it is "
@@ -150,12 +138,7 @@ def make_score_record(score: Score) -> dict[str, float | None]:
 
 
 def format_score(score: Score, n_tokens: int | None = None) -> str:
-    """Returns a score as one line of text.
-
-    Args:
-        score: The score.
-        n_tokens: The number of tokens of the split, if not all were scored.
-    """
+    """Returns a score as one line of text, with the tokens of the split if not all were scored."""
     cut = "" if n_tokens is None else f" of {n_tokens:,}"
     bits = "bits per token" if score.bpc is None else "bpc"
     unknown = f", {format_unknown(score)} unknown" if score.n_unknown else ""

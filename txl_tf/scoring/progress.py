@@ -10,12 +10,7 @@ from txl_tf.scoring.metrics import Score, format_measure
 
 
 class Bar(tqdm):
-    """A progress bar on the standard error if that is a terminal, for a `with` block.
-
-    Args:
-        name: The label of the bar.
-        **options: Options of tqdm.
-    """
+    """A progress bar on the standard error if that is a terminal, for a `with` block."""
 
     def __init__(self, name: str, **options: Any):
         super().__init__(desc=name, disable=not sys.stderr.isatty(), **options)
@@ -24,9 +19,7 @@ class Bar(tqdm):
 class ScoreBar(Bar):
     """A bar of segments that shows the score so far and the tokens per second.
 
-    Args:
-        name: The label of the bar.
-        level: The level of the vocabulary, which determines the unit of the score.
+    The level of the vocabulary determines the unit of the score.
     """
 
     def __init__(self, name: str, level: str | None):
@@ -35,22 +28,15 @@ class ScoreBar(Bar):
         self._start = time.perf_counter()
         self.seconds = 0.0  # up to the last segment
 
-    def show(self, done: int, total: int, score: Score, n_resumed_tokens: int = 0) -> None:
-        """Shows the progress of an evaluation; see `Evaluator.score_lanes`.
-
-        Args:
-            done: The number of segments that were read.
-            total: The number of segments to read.
-            score: The score so far.
-            n_resumed_tokens: The tokens that an interrupted evaluation had scored before.
-        """
+    def show(self, done: int, total: int, score: Score) -> None:
+        """Shows the progress of an evaluation; see `Evaluator.score_lanes`."""
         self.seconds = time.perf_counter() - self._start
         self.total = total
-        self.set_postfix_str(self._describe(score, n_resumed_tokens), refresh=False)
+        self.set_postfix_str(self._describe(score), refresh=False)
         self.update(done - self.n)
 
-    def _describe(self, score: Score, n_resumed_tokens: int) -> str:
+    def _describe(self, score: Score) -> str:
         if not score.tokens:
             return "filling the memory"
-        speed = (score.tokens - n_resumed_tokens) / self.seconds
+        speed = score.tokens / self.seconds
         return f"{format_measure(score, self._level)}, {speed:,.0f} tokens/s"

@@ -18,34 +18,20 @@ _MAX_SEARCHED = 64  # characters of an unknown word that are searched for
 
 
 class TextName(NamedTuple):
-    """The name of a text.
+    """The name of a text."""
 
-    Args:
-        source: The file of the text; empty if there is none.
-        number: The number of the line, document or text, from 1.
-    """
-
-    source: str
-    number: int
+    source: str  # its file; empty if there is none
+    number: int  # of the line, document or text, from 1
 
 
 class TextChunk(NamedTuple):
-    """Consecutive tokens of a text.
+    """Consecutive tokens of a text; the counts are `None` if only the ids are known."""
 
-    Args:
-        ids: (n,) int32.
-        n_bytes: The number of bytes that were encoded; `None` if only the ids are known.
-        n_words: The number of words that begin in the chunk, at level "word" that of the tokens;
-            `None` if only the ids are known.
-        first: The number of bytes of the first token, and the number of words within it.
-        begins: The name of the text that begins here; `None` if the chunk continues a text.
-    """
-
-    ids: np.ndarray
+    ids: np.ndarray  # (n,) int32
     n_bytes: int | None
-    n_words: int | None
-    first: tuple[int, int]
-    begins: TextName | None
+    n_words: int | None  # that begin in the chunk; at level "word" the number of tokens
+    first: tuple[int, int]  # the number of bytes of the first token, and of the words within it
+    begins: TextName | None  # the text that begins here; `None` if the chunk continues a text
 
 
 def make_text_chunk(
@@ -56,14 +42,9 @@ def make_text_chunk(
     *,
     is_in_word: bool = False,
 ) -> TextChunk:
-    """Returns a chunk of a text.
+    """Returns a chunk of encoded UTF-8, or of any bytes at level "byte".
 
-    Args:
-        vocabulary: The vocabulary.
-        ids: (n,) int32, the encoded `text`.
-        text: UTF-8; any bytes at level "byte".
-        begins: See `TextChunk`.
-        is_in_word: Whether the text before the chunk ended inside a word.
+    `is_in_word` says whether the text before the chunk ended inside a word.
     """
     continues_word = is_in_word and text[:1] not in _SPACES
     n_words = len(ids) if vocabulary.level == "word" else len(text.split()) - continues_word
@@ -123,23 +104,16 @@ def read_file(
         n_lines += text.count(b"\n")
 
 
-def split_texts(chunks: Iterable[TextChunk]) -> Iterator[Iterator[TextChunk]]:
-    """Yields the chunks of each text. Each text must be consumed before the next one.
-
-    Args:
-        chunks: The chunks of all texts, of which the first begins a text.
-    """
-    rest = iter(chunks)
-    following = next(rest, None)
-
-    def take_text(first: TextChunk) -> Iterator[TextChunk]:
-        nonlocal following
-        yield first
-        while (following := next(rest, None)) is not None and following.begins is None:
-            yield following
-
-    while following is not None:
-        yield take_text(following)
+def split_texts(chunks: Iterable[TextChunk]) -> Iterator[list[TextChunk]]:
+    """Yields the chunks of each text, of all texts, of which the first chunk begins one."""
+    text: list[TextChunk] = []
+    for chunk in chunks:
+        if chunk.begins is not None and text:
+            yield text
+            text = []
+        text.append(chunk)
+    if text:
+        yield text
 
 
 def _measure_first(vocabulary: Vocabulary, ids: np.ndarray, text: bytes) -> tuple[int, int]:

@@ -1,8 +1,7 @@
-"""The reports of text scores, as a table and as JSON lines, and their progress bar."""
+"""The report of text scores, as a table or as JSON lines."""
 
 import json
 import math
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 from txl_tf.data.text.vocabulary import Vocabulary
@@ -12,8 +11,7 @@ from txl_tf.scoring.metrics import (
     make_unknown_record,
     name_bits,
 )
-from txl_tf.scoring.progress import Bar
-from txl_tf.scoring.text_chunks import TextChunk, TextName
+from txl_tf.scoring.text_chunks import TextName
 from txl_tf.scoring.text_scores import TextScore, TextTotals
 
 TOTAL = "total"
@@ -29,16 +27,11 @@ _WIDTHS = {
     "word perplexity": 15,
 }
 _ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
-_LEFT_OUT = "- unknown"  # instead of a figure that texts with unknown tokens do not have
+_LEFT_OUT = "- unknown"  # instead of a result that texts with unknown tokens do not have
 
 
 class Table:
-    """A table with a row for each text and one for the total.
-
-    Args:
-        unit: The unit of the texts: "line", "document" or "file".
-        vocabulary: The vocabulary.
-    """
+    """A table with a row for each text ("line", "document" or "file") and one for the total."""
 
     def __init__(self, unit: str, vocabulary: Vocabulary):
         self._unit = unit
@@ -77,12 +70,7 @@ class Table:
 
 
 class JsonLines:
-    """JSON lines with an object for each text and one for the total.
-
-    Args:
-        unit: The unit of the texts: "line", "document" or "file".
-        vocabulary: The vocabulary.
-    """
+    """JSON lines with an object for each text and one for the total."""
 
     def __init__(self, unit: str, vocabulary: Vocabulary):
         self._unit = unit
@@ -107,41 +95,11 @@ class JsonLines:
         return json.dumps({"kind": TOTAL, "texts": n_texts, **_make_record(total)})
 
 
-class TextBar(Bar):
-    """A progress bar in bytes.
-
-    Args:
-        total: The size of all texts in bytes; `None` if it is not known.
-    """
-
-    def __init__(self, total: int | None):
-        super().__init__("score", total=total, unit="B", unit_scale=True)
-        self._n_bytes = self._n_ids = 0  # in the chunks that were taken
-        self._n_read = 0
-
-    def watch(self, chunks: Iterable[TextChunk]) -> Iterator[TextChunk]:
-        """Yields the chunks and counts their bytes and ids."""
-        for chunk in chunks:
-            self._n_bytes += chunk.n_bytes or 0
-            self._n_ids += len(chunk.ids)
-            yield chunk
-
-    def show(self, n_ids: int) -> None:
-        """Shows the progress after `n_ids` more ids were read."""
-        self._n_read += n_ids
-        n_bytes = self._n_bytes * self._n_read // max(self._n_ids, 1)
-        self.update(max(n_bytes - self.n, 0))
-
-
 def show_symbol(vocabulary: Vocabulary, symbol_id: int) -> str:
     r"""Returns a symbol in readable form.
 
     A byte is shown as its ASCII character or as an escape of Python: the symbol "10" is shown as
     "\n", and "200" as "\xc8". Symbols of other levels are unchanged.
-
-    Args:
-        vocabulary: The symbols.
-        symbol_id: The symbol's id.
     """
     symbol = vocabulary.symbols[symbol_id]
     if vocabulary.level != "byte":

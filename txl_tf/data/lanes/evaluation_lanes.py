@@ -4,8 +4,8 @@ Letters: B lanes, T tokens in a segment, n tokens in the split.
 """
 
 import itertools
-from collections.abc import Iterator
-from typing import NamedTuple, Self
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -20,16 +20,26 @@ class Segment(NamedTuple):
         ids: The inputs, (B, T) int32; 0 as padding.
         targets: The next tokens, (B, T) int32; 0 as padding.
         mask: Which targets count, (B, T) bool.
-        document_starts: Which inputs begin a document, (B, T) bool.
-        begins: Which lanes have read only padding so far, (B,) bool: their memory must be
-            emptied before this segment.
+        document_starts: Which inputs begin a document, (B, T) bool; `None` if documents share
+            their memory.
+        begins: Which rows have read only padding so far, (B,) bool: their memory must be emptied
+            before this segment.
+        counts: The number of inputs of each row, (B,) int32; what follows is padding, and not
+            stored in the memory. `None` if the memory may store padding.
+        sources: The row of the previous segment that each row continues; `None` for the same row.
+        uses_memory: Whether the memory is read and written.
+        parts: The texts that the rows belong to; see `txl_tf.scoring.text_streams`.
     """
 
     ids: np.ndarray
     targets: np.ndarray
     mask: np.ndarray
-    document_starts: np.ndarray
+    document_starts: Any
     begins: np.ndarray
+    counts: np.ndarray | None = None
+    sources: Sequence[int] | None = None
+    uses_memory: bool = True
+    parts: tuple[Any, ...] = ()
 
     @classmethod
     def make_empty(cls, n_rows: int, tgt_len: int) -> Self:

@@ -1,0 +1,179 @@
+"""The loop that scores segments of any source with any reader."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.architecture import make_cached_model
+from txl_tf.cached_model import SegmentReader
+from txl_tf.compilation import compile_function
+from txl_tf.config import EvalConfig
+from txl_tf.config.dynamic import DynamicConfig
+from txl_tf.data.lanes.evaluation_lanes import Segment
+from txl_tf.model import SegmentModel
+
+
+class Reader(Protocol):
+    """A model that reads segments and scores their targets."""
+
+    @property
+    def dynamic(self) -> DynamicConfig | None:
+        """The rule by which the weights learn; `None` if they do not."""
+
+    def begin(self) -> None:
+        """Prepares to read with the current weights of the model."""
+
+    def read(self, segment: Segment, state: Any) -> tuple[Any, Any]:
+        """Returns -log p of the targets in nats, (B, T) float32, and the new state.
+
+        The state is `None` before the first segment. Losses of padding are arbitrary.
+        """
+
+
+def score_segments(
+    reader: Reader, segments: Iterable[Segment]
+) -> Iterator[tuple[Segment, np.ndarray]]:
+    """Scores segments, and carries the memory from each to the next.
+
+    Args:
+        reader: The reader.
+        segments: The segments. A segment without rows is passed on.
+
+    Yields:
+        Each segment with -log p of its targets in nats, (B, T) float32, which is arbitrary for
+        padding. A reader may return other results for the targets.
+    """
+    reader.begin()
+    state = None
+    for segment in segments:
+        if not len(segment.ids):
+            yield segment, np.zeros(segment.ids.shape, np.float32)
+            continue
+        nats, state = reader.read(segment, state)
+        yield segment, nats
+
+
+def cut_rows(
+    ids: np.ndarray, lengths: np.ndarray, seg_len: int, *, uses_memory: bool = True
+) -> Iterator[Segment]:
+    """Yields the segments of texts in rows, at least one.
+
+    Args:
+        ids: The texts, (B, n) int32.
+        lengths: The number of inputs of each, (B,) int32, one less than its tokens.
+        seg_len: The length of a segment.
+        uses_memory: Whether the memory is read and written.
+    """
+    n_inputs = max(1, -(-lengths.max() // seg_len)) * seg_len
+    known = np.zeros((len(ids), n_inputs + 1), np.int32)
+    known[:, : ids.shape[1]] = ids
+    for start in range(0, n_inputs, seg_len):
+        counts = np.clip(lengths - start, 0, seg_len)
+        yield Segment(
+            known[:, start : start + seg_len],
+            known[:, start + 1 : start + seg_len + 1],
+            mask=np.arange(seg_len) < counts[:, None],
+            document_starts=None,
+            begins=np.full(len(ids), start == 0),
+            counts=counts,
+            uses_memory=uses_memory,
+        )
+
+
+class FrozenReader:
+    """A reader with fixed weights, whose memory holds keys and values.
+
+    Args:
+        model: The model. Its weights may change between two loops.
+        config: The segment length, the span and the temperature.
+        max_len: The largest number of tokens of a segment; `None` for that of the config.
+        mask_empty_memory: See `CachedModel`.
+        jit: How much of a step XLA compiles, once for each shape; one of `JIT_MODES`.
+
+    Raises:
+        UserError: If the model cannot read with the config.
+    """
+
+    dynamic = None
+
+    def __init__(
+        self,
+        model: SegmentModel,
+        config: EvalConfig,
+        *,
+        max_len: int | None = None,
+        mask_empty_memory: bool = False,
+        jit: str = "auto",
+    ):
+        self.cached = make_cached_model(
+            model,
+            config.span,
+            max_len or config.tgt_len,
+            mask_empty_memory=mask_empty_memory,
+            temperature=config.temperature,
+            defer_products=True,  # each loop begins with those of its weights
+        )
+        self._memoryless = self.cached.without_memory()
+        self._jit = jit
+        # The steps, by use of the memory, shape of the segment and names of its arrays.
+        self.functions: dict[tuple[Any, ...], Any] = {}
+
+    def begin(self) -> None:
+        """Recomputes what is cached of the weights."""
+        self.cached.follow_weights()
+
+    def read(self, segment: Segment, state: Any) -> tuple[Any, Any]:
+        """Reads a segment; see `Reader`."""
+        begins: np.ndarray | None = segment.begins
+        if segment.counts is None:
+            # Lanes rarely begin: to do it here costs less than to compile a second step.
+            if state is not None and segment.begins.any():
+                state = state.reset(tf.constant(segment.begins))
+            begins = None
+        cached, before = self.cached, state
+        if not segment.uses_memory:
+            cached = self._memoryless
+        if state is None or not segment.uses_memory:
+            before = cached.initial_state(len(segment.ids))
+        elif segment.sources is not None:
+            before = tf.nest.map_structure(lambda rows: tf.gather(rows, segment.sources), state)
+        arrays = {
+            "ids": segment.ids,
+            "targets": segment.targets,
+            "counts": segment.counts,
+            "begins": begins,
+            "document_starts": segment.document_starts,
+        }
+        tensors = {key: tf.constant(value) for key, value in arrays.items() if value is not None}
+        key = (segment.uses_memory, segment.ids.shape, *tensors)
+        if key not in self.functions:
+            self.functions[key] = self._compile(cached, tensors, before)
+        results, after = self.functions[key](tensors, before)
+        results = tf.nest.map_structure(lambda result: result.numpy(), results)
+        return results, after if segment.uses_memory else state
+
+    def _compile(self, cached: SegmentReader, tensors: Mapping[str, tf.Tensor], state: Any) -> Any:
+        """Returns the step for tensors of these shapes."""
+
+        def compute(tensors: Mapping[str, tf.Tensor], state: Any) -> tuple[Any, Any]:
+            if "begins" in tensors:
+                state = state.reset(tensors["begins"])
+            return self._compute(cached, tensors, state)
+
+        function = compile_function(compute, self._jit, cached.model.compute_dtype)
+        # TensorFlow warns about functions (not concrete ones) traced for many shapes.
+        return function.get_concrete_function(tensors, state)
+
+    def _compute(
+        self, cached: SegmentReader, tensors: Mapping[str, tf.Tensor], state: Any
+    ) -> tuple[Any, Any]:
+        """Returns the results for the targets, and the new state."""
+        return cached.score(
+            tensors["ids"],
+            tensors["targets"],
+            state,
+            tensors.get("counts"),
+            tensors.get("document_starts"),
+        )
