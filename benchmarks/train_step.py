@@ -50,7 +50,7 @@ N_IDS = 2_000_000  # of the data set
 
 def count_flops(shape: Shape, law: str, n_replicas: int) -> float:
     """Returns the floating-point operations of the matrix products of a training step."""
-    from txl_tf.training.flops import count_step_flops  # imports TensorFlow
+    from txl_tf.training.costs import count_step_flops  # imports TensorFlow
 
     model, training = shape.make_configs(dropout=0.0)
     shares = shape.list_bin_shares(law)
@@ -87,9 +87,8 @@ def measure(
     with quiet_start():
         import tensorflow as tf
 
-    from txl_tf.training.gauges import measure_peak_memory
     from txl_tf.training.strategy import make_gpu_strategy
-    from txl_tf.training.trainer import Trainer
+    from txl_tf.training.trainer import Trainer, measure_peak_memory
     from txl_tf.training.workers import Workers
 
     has_gpus = bool(tf.config.list_physical_devices("GPU"))

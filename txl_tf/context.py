@@ -18,7 +18,6 @@ from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.records_flags import define_records_flag, open_run_records
 from txl_tf.cli.run_flags import check_run, define_checkpoint_flag, define_ema_flag
-from txl_tf.config import LSTM
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -135,11 +134,11 @@ def measure_contexts(options: flags.FlagValues) -> None:
         "how much it is above that of the longest context"
     )
     print("\n".join(report.format_contexts()), flush=True)
-    attending = {name: run for name, run in runs.items() if run.lm.config.model_type != LSTM}
+    attending = {name: run for name, run in runs.items() if not run.lm.config.is_recurrent}
     if options.eval_tokens and len(attending) < len(runs):
         print(
             f"No attention lengths of {', '.join(name for name in runs if name not in attending)}: "
-            "an LSTM has no attention"
+            "a recurrent model has no attention"
         )
     if options.eval_tokens and attending:
         for name, run in attending.items():

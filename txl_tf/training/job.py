@@ -31,7 +31,7 @@ from txl_tf.runs.folder import (
 from txl_tf.scoring.checkpoints import check_documents
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score
-from txl_tf.training.averaged_weights import use_averaged_weights
+from txl_tf.training.averages import use_averages
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
 from txl_tf.training.log import TimeLeft, TrainingLog
 from txl_tf.training.loop import TrainingLoop
@@ -316,7 +316,7 @@ def _evaluate(
 ) -> tuple[Score, str | None]:
     """Scores a split during training and generates a sample, with the averaged weights if given."""
     assert lanes is not None  # without `eval_every` nothing is evaluated
-    with use_averaged_weights(averaging) if averaging else contextlib.nullcontext():
+    with use_averages(averaging) if averaging else contextlib.nullcontext():
         return evaluator.score_lanes(lanes), _generate(sample) if sample else None
 
 

@@ -1,49 +1,13 @@
-"""The memory of training: what follows from the config, and the compiler's account of a step."""
+"""The memory of a training step by the compiler's own account."""
 
 import math
-from typing import NamedTuple
 
 import tensorflow as tf
 
 from txl_tf.architecture import make_model
 from txl_tf.config import ModelConfig, TrainConfig
-from txl_tf.training.optimizers.costs import count_matrix_parameters
 from txl_tf.training.step import compute_gradients
 from txl_tf.training.trainer import DTYPE_POLICIES
-
-_FLOAT_BYTES = 4
-
-
-class KeptMemory(NamedTuple):
-    """The bytes that training keeps between its steps on each replica.
-
-    Args:
-        weights: The weights.
-        gradients: The gradients; twice, if several replicas or parts of a batch add them up.
-        optimizer: The moments, two for each weight or one, and the average of the weights.
-        memory: The hidden states of the recurrent memory, before and after a step.
-    """
-
-    weights: int
-    gradients: int
-    optimizer: int
-    memory: int
-
-
-def count_kept_memory(model: ModelConfig, training: TrainConfig, n_replicas: int = 1) -> KeptMemory:
-    """Returns the memory that training keeps between its steps, which follows from the config."""
-    weights = _FLOAT_BYTES * model.count_parameters()
-    optimizer = weights * (3 if training.has_average else 2)
-    if training.optimizer == "muon":  # its matrices have no second moment
-        optimizer -= _FLOAT_BYTES * count_matrix_parameters(model)
-    rows = math.ceil(training.train_batch_size / n_replicas)
-    states = rows * training.mem_len * model.d_model * model.n_layer
-    return KeptMemory(
-        weights=weights,
-        gradients=weights * (2 if n_replicas > 1 or training.accumulate_steps > 1 else 1),
-        optimizer=optimizer,
-        memory=2 * states * (_FLOAT_BYTES if training.precision == "float32" else 2),
-    )
 
 
 def compile_activations(

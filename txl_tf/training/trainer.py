@@ -1,6 +1,7 @@
 """The training loop on the device: many steps per call, on any number of replicas."""
 
 import math
+import resource
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,12 +16,11 @@ from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import UserError
 from txl_tf.runs.files import explain_full_memory
-from txl_tf.training.gauges import measure_norm, measure_peak_memory
 from txl_tf.training.optimizers.base import read_step_count
 from txl_tf.training.optimizers.choice import make_optimizer
 from txl_tf.training.pace import Pace
 from txl_tf.training.replica_memory import ReplicaMemory
-from txl_tf.training.step import StepResult, compute_gradients, train_step
+from txl_tf.training.step import StepOptions, StepResult, compute_gradients, train_step
 from txl_tf.training.workers import Workers
 
 # Weights, optimizer and losses are float32 under every policy.
@@ -98,6 +98,27 @@ def check_batch(config: TrainConfig, n_replicas: int) -> int:
     return rows
 
 
+def measure_peak_memory(strategy: tf.distribute.Strategy) -> int | None:
+    """Returns the peak memory of a run so far in bytes; `None` if it is not known.
+
+    It is the peak of the fullest device of this process; on a CPU, that of the whole process,
+    including tensorflow. The peak of devices of another process, such as some TPUs, is not known.
+    """
+    devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
+    if any(device.device_type == "CPU" for device in devices):
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
+    try:
+        infos = [tf.config.experimental.get_memory_info(device.to_string()) for device in devices]
+    except (ValueError, tf.errors.OpError):
+        return None
+    return max(info["peak"] for info in infos)
+
+
+@tf.function(autograph=False)
+def _compute_norm(values: list[tf.Tensor]) -> tf.Tensor:
+    return tf.linalg.global_norm(values)
+
+
 class Trainer:
     """Model, optimizer and memory on the replicas of a strategy, and the loop over the steps.
 
@@ -127,6 +148,7 @@ class Trainer:
         self.strategy = workers.strategy
         self.config = config
         self.jit = choose_jit(config.jit, config.precision)
+        self._options = StepOptions.from_config(config)
         self.rows = check_batch(config, self.strategy.num_replicas_in_sync)
         with self.strategy.scope(), explain_full_memory(ADVICE):
             self.model = make_model(
@@ -150,7 +172,8 @@ class Trainer:
 
     def read_gauges(self) -> dict[str, float]:
         """Returns the weight norm, the peak memory and the loss scale, as far as they are known."""
-        gauges = {"parameter_norm": measure_norm(self.model.trainable_variables)}
+        weights = [tf.convert_to_tensor(weight) for weight in self.model.trainable_variables]
+        gauges = {"parameter_norm": float(_compute_norm(weights))}
         memory_bytes = measure_peak_memory(self.strategy)
         if memory_bytes is not None:
             gauges["peak_memory_bytes"] = memory_bytes
@@ -299,15 +322,10 @@ class Trainer:
             segment[:, 1:],
             self.memory.read(),
             span=self.config.span,
+            options=self._options,
             document_starts=None if document_starts is None else document_starts[index],
-            accumulate_steps=self.config.accumulate_steps,
-            reduce_dtype=self.config.reduce_dtype,
-            half_loss=self.config.half_loss,
-            extra_len=self.config.extra_len,
             count=length,
             rate_factor=rate_factor,
-            ar=self.config.ar,
-            tar=self.config.tar,
             compute=self.compute_gradients,
         )
         self.memory.assign(memory)

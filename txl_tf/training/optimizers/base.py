@@ -1,4 +1,4 @@
-"""The base of the optimizers: clipping, skipped steps, averages of the weights."""
+"""The base of the optimizers: clipping, skipped steps, loss scaling, averages of the weights."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -9,7 +9,9 @@ import tensorflow as tf
 from keras import ops
 
 from txl_tf.errors import UserError
-from txl_tf.training.loss_scale import LossScale
+
+FIRST_SCALE = 2.0**15  # of the loss
+GROWTH_STEPS = 2000
 
 
 class StepFactors(NamedTuple):
@@ -44,7 +46,7 @@ class Slots(NamedTuple):
         momentum: Its first moment.
         velocity: Its second moment; `None` if the optimizer keeps none for it.
         average: The average of the weight; `None` if the optimizer keeps none.
-        decays: Whether weight decay applies to it.
+        group: Its group, a name of `WeightGroups`.
         rate_ratio: Its learning rate, as a fraction of that of the step.
     """
 
@@ -52,8 +54,13 @@ class Slots(NamedTuple):
     momentum: keras.Variable
     velocity: keras.Variable | None
     average: keras.Variable | None
-    decays: bool
+    group: str
     rate_ratio: float
+
+    @property
+    def decays(self) -> bool:
+        """Whether weight decay applies to the weight."""
+        return self.group != "vectors"
 
 
 class Optimizer:
@@ -67,16 +74,15 @@ class Optimizer:
 
     Like the weights, an optimizer is created and built in the scope of the strategy.
 
-    Weight decay applies to matrices only: not to biases, to the gains of LayerNorm or to the biases
-    u and v of the relative attention.
+    Weights are treated by their group in the `WeightGroups` of the model, which is their attribute
+    `group`: weight decay applies to all but the vectors. Other weights count as vectors if they
+    have one axis, and else as projections.
 
-    With `ema` the optimizer keeps an exponential moving average (EMA) of each weight. It starts as
-    the weight; each step, if not skipped, sets `average = ema * average + (1 - ema) * weight`.
-
-    With `average_from` it keeps the uniform mean of the weights after each later step that is not
-    skipped; before there is such a step, the weight. The mean is computed as n grows, in float32:
-    `average += (weight - average) / n`. After 200,000 simulated steps of weights of about .05, its
-    error was 5e-7 in the mean.
+    The average of each weight, if there is one, starts as the weight, and each step that is not
+    skipped sets `average += share * (weight - average)`. There are two kinds: with `ema` the share
+    is `1 - ema` (an exponential moving average); with `average_from` it is 1 up to that step, and
+    then `1 / n` (the uniform mean of the n weights since). After 200,000 simulated steps of weights
+    of about .05, the error of a mean in float32 was 5e-7 in the mean.
 
     With `l2` that fraction of each weight is added to its clipped gradient, as the gradient of a
     penalty on its square would be. Unlike weight decay, it is part of what the moments average.
@@ -101,6 +107,7 @@ class Optimizer:
 
     beta_1, beta_2 = 0.9, 0.999
     epsilon = 1e-8  # as in the Adam of the 2019 release
+    without_velocity: tuple[str, ...] = ()  # groups whose second moment is not kept
 
     def __init__(
         self,
@@ -129,13 +136,11 @@ class Optimizer:
         self.iterations = self._add_variable(
             "iteration", shape=(), dtype="int64", aggregation="only_first_replica"
         )
-        self._n_averaged = (
-            self._add_variable(
+        self._n_averaged = None
+        if average_from:
+            self._n_averaged = self._add_variable(
                 "averaged_steps", shape=(), dtype="int64", aggregation="only_first_replica"
             )
-            if average_from
-            else None
-        )
         self.loss_scale = LossScale(self._add_variable) if scales_loss else None
 
     def build(self, weights: Sequence[keras.Variable]) -> None:
@@ -161,18 +166,15 @@ class Optimizer:
             name = f"{weight.path.replace('/', '_')}_{slot}"
             return self._add_variable(name, shape=weight.shape, dtype=weight.dtype)
 
+        group = getattr(weight, "group", "projections" if len(weight.shape) > 1 else "vectors")
         return Slots(
             weight,
             momentum=add("momentum"),
-            velocity=add("velocity") if self._has_velocity(weight) else None,
+            velocity=None if group in self.without_velocity else add("velocity"),
             average=add("average") if self.ema or self.average_from else None,
-            decays=_has_decay(weight),
-            rate_ratio=self.embed_lr_ratio if _is_embedding(weight) else 1.0,
+            group=group,
+            rate_ratio=self.embed_lr_ratio if group == "tables" else 1.0,
         )
-
-    def _has_velocity(self, weight: keras.Variable) -> bool:
-        """Returns whether the optimizer keeps the second moment of a weight."""
-        return True
 
     def _add_variable(self, name: str, *, initializer: Any = "zeros", **fields: Any) -> Any:
         with keras.name_scope(self.name):
@@ -203,17 +205,14 @@ class Optimizer:
         weights: Sequence[keras.Variable],
         *,
         norm: tf.Tensor | None = None,
-        is_good: tf.Tensor | None = None,
         rate_factor: tf.Tensor | None = None,
     ) -> None:
-        """Makes or skips a step, inside or outside a replica.
+        """Makes a step, or skips it if the norm is not finite, inside or outside a replica.
 
         Args:
             gradients: The gradients of the weights, equal on all replicas.
             weights: The weights that the optimizer was built for; the first call builds it.
             norm: () float32, the global norm of the gradients; `None` to compute it.
-            is_good: () bool, whether to make the step, equal on all replicas; `None` to make it if
-                the norm is finite.
             rate_factor: () float32, the factor of the learning rate of this step; `None` for 1.
 
         Raises:
@@ -222,8 +221,7 @@ class Optimizer:
         self.build(weights)
         if norm is None:
             norm = tf.linalg.global_norm(gradients)
-        if is_good is None:
-            is_good = tf.math.is_finite(norm)
+        is_good = tf.math.is_finite(norm)
         factors = self._compute_factors(norm, is_good)
         if rate_factor is not None:
             factors = factors._replace(rate=factors.rate * rate_factor)
@@ -291,14 +289,48 @@ class Optimizer:
         raise NotImplementedError
 
 
-def _has_decay(weight: keras.Variable) -> bool:
-    return len(weight.shape) > 1 and not weight.name.endswith("_bias")  # content_bias is u
-
-
-def _is_embedding(weight: keras.Variable) -> bool:
-    return weight.name.startswith("table_")
-
-
 def read_step_count(optimizer: Optimizer) -> int:
     """Returns the number of steps of an optimizer, outside any replica."""
     return int(ops.convert_to_numpy(optimizer.iterations))
+
+
+class LossScale:
+    """A dynamic loss scale.
+
+    The loss is multiplied by the scale, and the gradients are divided by it once the replicas have
+    averaged them. If they are not finite, all replicas skip the step and halve the scale; after
+    `GROWTH_STEPS` good steps in a row the scale is doubled. As a power of 2 it changes no bit of
+    a gradient that float16 can represent.
+
+    Args:
+        add_variable: Creates a variable that is saved with the optimizer.
+
+    References:
+        Micikevicius et al. 2018, https://arxiv.org/abs/1710.03740, section 3.2.
+    """
+
+    def __init__(self, add_variable: Callable[..., keras.Variable]):
+        shared = {"shape": (), "aggregation": "only_first_replica"}
+        self.factor = add_variable(
+            name="loss_scale",
+            initializer=keras.initializers.Constant(FIRST_SCALE),
+            dtype="float32",
+            **shared,
+        )
+        self._n_good = add_variable(name="loss_scale_good_steps", dtype="int32", **shared)
+
+    def read(self) -> tf.Tensor:
+        """Returns the scale, () float32."""
+        return tf.convert_to_tensor(self.factor)
+
+    def adapt(self, is_good: tf.Tensor) -> None:
+        """Updates the scale after a step, inside a replica.
+
+        Args:
+            is_good: () bool, whether the averaged gradients were finite; equal on all replicas.
+        """
+        factor, n_good = self.read(), tf.convert_to_tensor(self._n_good) + 1
+        is_grown = tf.logical_and(is_good, n_good >= GROWTH_STEPS)
+        grown = tf.where(is_grown, factor * 2, factor)
+        self.factor.assign(tf.where(is_good, grown, tf.maximum(factor / 2, 1.0)))
+        self._n_good.assign(tf.where(tf.logical_and(is_good, n_good < GROWTH_STEPS), n_good, 0))

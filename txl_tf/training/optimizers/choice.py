@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 
 from txl_tf.config import TrainConfig
-from txl_tf.training.optimizers.adam import Adam, AdamW
+from txl_tf.training.optimizers.adam import Adam
 from txl_tf.training.optimizers.base import Optimizer
 from txl_tf.training.optimizers.lamb import Lamb
 from txl_tf.training.optimizers.muon import Muon
@@ -20,7 +20,7 @@ def make_optimizer(config: TrainConfig, *, jit: str = "none") -> Optimizer:
     """
     optimizers: dict[str, Callable[..., Optimizer]] = {
         "adam": Adam,
-        "adamw": AdamW,
+        "adamw": Adam,
         "lamb": functools.partial(Lamb, jit_compile=jit != "none"),
         "muon": functools.partial(
             Muon,
