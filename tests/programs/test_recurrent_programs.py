@@ -59,14 +59,13 @@ def test_a_run_is_trained_and_says_once_that_it_has_no_samples(kind, tmp_path, c
 
 
 @pytest.mark.parametrize("kind", ["lstm", "qrnn"])
-def test_a_dry_run_counts_parameters_memory_and_operations(kind, tmp_path, capsys):
+def test_a_dry_run_counts_parameters_and_memory(kind, tmp_path, capsys):
     data = write_data(tmp_path / "data")
     assert train(data, tmp_path / "run", "--dry_run", f"--model_type={kind}") == 0
     out = capsys.readouterr().out
     config = ModelConfig(n_token=11, n_layer=2, d_model=8, d_embed=8, model_type=kind)
     assert f"parameters  {config.count_parameters():,}: " in out
     assert "by XLA's account" in out
-    assert "FLOP in matrix products" in out
     assert not (tmp_path / "run").exists()
 
 

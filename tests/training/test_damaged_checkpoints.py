@@ -19,7 +19,7 @@ from small_runs import (
 )
 
 from txl_tf.errors import UserError
-from txl_tf.runs import memory_files
+from txl_tf.runs import checkpoint_writer
 from txl_tf.runs.checkpoint_files import list_checkpoints, remove_checkpoint
 from txl_tf.runs.checkpoint_reader import Origin
 from txl_tf.training import checkpoint
@@ -230,7 +230,7 @@ def test_a_checkpoint_without_the_memory_of_a_process_is_not_completed(saved, mo
     model_dir, run, checkpointer = saved
     monkeypatch.setattr(checkpointer.workers, "count", 2)
     monkeypatch.setattr(checkpointer.workers, "wait", lambda: None)
-    monkeypatch.setattr(memory_files, "PATIENCE", 0.0)
+    monkeypatch.setattr(checkpoint_writer, "PATIENCE", 0.0)
     run.set_step(7)
     with pytest.raises(UserError, match="only 1 of 2 processes have written into this folder"):
         checkpointer.save()
@@ -254,7 +254,7 @@ def test_parts_of_a_killed_first_save_are_not_mixed_in(tmp_path):
     checkpointer = make_checkpointer(tmp_path, run)
     (tmp_path / "checkpoints").mkdir()
     prefix = str(tmp_path / "checkpoints" / "ckpt-5")
-    memory_files.write_memory(
+    checkpoint_writer.write_memory(
         prefix, run.memory.gather(), Origin(5, None), first_row=0, part=0, n_parts=2
     )
     assert checkpointer.restore() == 0

@@ -41,11 +41,7 @@ def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
 
 
 def check_checkpoint_path(path: str) -> None:
-    """Checks that TensorFlow does not take a path of checkpoints for a glob pattern.
-
-    Raises:
-        UserError: If it would.
-    """
+    """Checks that TensorFlow does not take a path of checkpoints for a glob pattern."""
     if re.search(r"[*?\[]", path):
         raise UserError(
             f"`{path}` must not contain *, ? or [: TensorFlow reads them as a pattern in paths of "
@@ -54,11 +50,7 @@ def check_checkpoint_path(path: str) -> None:
 
 
 def check_exists(path: str) -> None:
-    """Checks that there is a checkpoint at a path.
-
-    Raises:
-        UserError: If there is none.
-    """
+    """Checks that there is a checkpoint at a path."""
     if not exists(f"{path}.index"):
         hint = ". It is a folder: name one of its files ckpt-STEP.index, without .index"
         raise UserError(
@@ -73,11 +65,7 @@ def make_path(model_dir: str, step: int) -> str:
 
 
 def read_step(path: str) -> int:
-    """Returns the step in the name of a checkpoint, `.../ckpt-STEP`.
-
-    Raises:
-        UserError: If the name does not end in a step.
-    """
+    """Returns the step in the name of a checkpoint, `.../ckpt-STEP`."""
     match = re.search(r"-(\d+)$", path)
     if not match:
         raise UserError(f"{path!r} does not end in a step, as in ckpt-1000")
@@ -157,14 +145,10 @@ def has_set_aside(model_dir: str) -> bool:
 
 
 def clear_torn(model_dir: str, say: Callable[[str], None]) -> None:
-    """Cleans up the files of checkpoints that have no index.
+    """Cleans up the files of checkpoints that have no index, and says so.
 
     The remains of an interrupted save or removal are removed. The files of a checkpoint that has
     lost its index are set aside.
-
-    Args:
-        model_dir: The run folder.
-        say: Called with one line about each checkpoint.
     """
     folder = os.path.join(model_dir, CHECKPOINTS_NAME)
     complete = {os.path.basename(path) for _, path in list_checkpoints(model_dir)}

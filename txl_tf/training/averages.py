@@ -30,10 +30,7 @@ def use_averages(optimizer: Optimizer) -> Iterator[None]:
     """Swaps the weights with their averages, and swaps them back afterwards, bit for bit.
 
     Variables are swapped one by one, so only one extra tensor is held at a time. Nothing happens
-    if the optimizer keeps no averages.
-
-    Args:
-        optimizer: A built optimizer; the call must be outside any replica.
+    if the optimizer keeps no averages. The call must be outside any replica.
     """
     swapped = []
     try:
@@ -55,17 +52,7 @@ def _swap(one: keras.Variable, other: keras.Variable) -> None:
 def choose_checkpoints(
     model_dir: str, *, last: int, steps: Sequence[int] | None = None
 ) -> list[tuple[int, str]]:
-    """Returns the step and path of each checkpoint to average, in ascending order.
-
-    Args:
-        model_dir: The run folder.
-        last: The number of newest checkpoints to take; all of them if there are fewer.
-        steps: The steps of the checkpoints to take instead.
-
-    Raises:
-        UserError: If the folder holds no run, a step has no checkpoint, or fewer than 2
-            checkpoints are chosen.
-    """
+    """Returns the step and path of the `last` checkpoints, or of those of some steps, in order."""
     read_run_config(model_dir)  # raises if there is no run
     checkpoints = list_checkpoints(model_dir)
     chosen = checkpoints[-last:]
@@ -90,19 +77,9 @@ def save_mean(
 ) -> tuple[str, bool]:
     """Saves the float32 mean of the weights of checkpoints, summed in float64.
 
-    Args:
-        model_dir: The run folder.
-        checkpoints: The step and path of each checkpoint, in ascending order.
-        overwrite: Whether to replace an existing mean.
-
     Returns:
         The path of the mean, and whether any of the checkpoints holds averages as well, which are
         left out.
-
-    Raises:
-        UserError: If a checkpoint cannot be read or does not match its name, the checkpoints belong
-            to different models, or the mean exists or cannot be written. Nothing is left of it
-            then.
     """
     mean_path = os.path.join(model_dir, FOLDER_NAME, f"{PREFIX}-{checkpoints[-1][0]}")
     if exists(f"{mean_path}.index") and not overwrite:

@@ -274,17 +274,8 @@ def compute_gradients(
 ) -> tuple[tf.Tensor, list[tf.Tensor], Memory]:
     """Runs the forward and backward pass on one segment.
 
-    Args:
-        model: The model, built by its constructor.
-        ids: (B, T) int32, the inputs.
-        targets: (B, T) int32, the ids one position to the right of `ids`.
-        memory: The memory from `model.initial_memory` or the previous segment.
-        span: The attention span.
-        document_starts: (B, T) bool, where `ids` starts a document, or `None`.
-        loss_scale: () float32, the factor of the gradients, or `None`.
-        loss_start: The first position whose target has a loss.
-        count: () int32, the number of positions from there on that have one; `None` for all.
-        regularization: Penalties that are added to the loss, or `None`.
+    The arguments are those of `train_step`, and `loss_scale`, the factor of the gradients, () or
+    `None`. The first `count` positions from `loss_start` on have a loss.
 
     Returns:
         The summed loss in nats, () float32, without the penalties; the dense gradients of the

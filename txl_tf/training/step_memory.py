@@ -1,6 +1,7 @@
-"""The memory of a training step by the compiler's own account."""
+"""The memory of training: what follows from the config, and the compiler's account of a step."""
 
 import math
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -8,6 +9,40 @@ from txl_tf.architecture import make_model
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.training.step import compute_gradients
 from txl_tf.training.trainer import DTYPE_POLICIES
+
+_FLOAT_BYTES = 4
+
+
+class KeptMemory(NamedTuple):
+    """The bytes that training keeps between its steps on each replica.
+
+    Args:
+        weights: The weights.
+        gradients: The gradients; twice, if several replicas or parts of a batch add them up.
+        optimizer: The moments, two for each weight or one, and the average of the weights.
+        memory: The recurrent memory, before and after a step.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    memory: int
+
+
+def count_kept_memory(model: ModelConfig, training: TrainConfig, n_replicas: int = 1) -> KeptMemory:
+    """Returns the memory that training keeps between its steps, which follows from the config."""
+    weights = _FLOAT_BYTES * model.count_parameters()
+    optimizer = weights * (3 if training.has_average else 2)
+    if training.optimizer == "muon":  # its matrices have no second moment
+        optimizer -= _FLOAT_BYTES * sum(rows * columns for rows, columns in model.list_matrices())
+    rows = math.ceil(training.train_batch_size / n_replicas)
+    states = rows * training.mem_len * model.d_model * model.n_layer
+    return KeptMemory(
+        weights=weights,
+        gradients=weights * (2 if n_replicas > 1 or training.accumulate_steps > 1 else 1),
+        optimizer=optimizer,
+        memory=2 * states * (_FLOAT_BYTES if training.precision == "float32" else 2),
+    )
 
 
 def compile_activations(
@@ -18,11 +53,6 @@ def compile_activations(
     They are what the step needs besides its arguments (weights, memory, ids) and its results
     (gradients, memory), by XLA's assignment of buffers for the device of this process. This takes
     seconds, and the memory of the weights.
-
-    Args:
-        model_config: The model.
-        training: Batch, segment, memory, precision, `accumulate_steps` and `remat`.
-        n_replicas: The number of replicas.
     """
     # TensorFlow installs it, but does not export it.
     from tensorflow.compiler.xla.service import hlo_pb2

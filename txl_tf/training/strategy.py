@@ -5,8 +5,7 @@ import urllib.error
 import tensorflow as tf
 
 from txl_tf.errors import UserError, explain, explain_errors
-from txl_tf.training.cluster import CONNECT_MINUTES, Cluster
-from txl_tf.training.rendezvous import wait_for_processes
+from txl_tf.training.cluster import CONNECT_MINUTES, Cluster, read_cluster, wait_for_processes
 from txl_tf.training.signals import end_on_interrupt, stop_at_once
 
 
@@ -32,25 +31,20 @@ def make_gpu_strategy(
             time, or the CPU was already in use and cannot be divided.
         StoppedError: If a signal to stop came during the wait.
     """
-    cluster = Cluster.from_environment()
+    cluster = read_cluster()
     gpus = _choose_gpus(cluster, num_gpus, cpu_replicas)
     if cluster:
-        return _make_cluster_strategy(cluster, gpus, 60 * connect_minutes or float("inf"))
-    num_gpus = len(gpus)
-    if num_gpus:
-        return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(num_gpus)])
+        return _make_cluster_strategy(cluster, gpus, connect_minutes)
+    if gpus:
+        return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(len(gpus))])
     if cpu_replicas > 1:
         _divide_cpu(cpu_replicas)
     return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(cpu_replicas)])
 
 
 def count_replicas(*, num_gpus: int | None = None, cpu_replicas: int = 1) -> int:
-    """Returns the number of replicas of `make_gpu_strategy`, if all processes have as many.
-
-    Raises:
-        UserError: If there are fewer GPUs or TF_CONFIG is not valid.
-    """
-    cluster = Cluster.from_environment()
+    """Returns the number of replicas of `make_gpu_strategy`, if all processes have as many."""
+    cluster = read_cluster()
     n_local = len(_choose_gpus(cluster, num_gpus, cpu_replicas)) or cpu_replicas
     return n_local * (len(cluster.tasks) if cluster else 1)
 
@@ -71,16 +65,16 @@ def _choose_gpus(
 
 
 def _make_cluster_strategy(
-    cluster: Cluster, gpus: list[tf.config.PhysicalDevice], seconds: float
+    cluster: Cluster, gpus: list[tf.config.PhysicalDevice], minutes: float
 ) -> tf.distribute.MultiWorkerMirroredStrategy:
     """Returns a strategy over all processes of a cluster, each with its GPUs or its CPU."""
     others = [cluster.name(index) for index in range(len(cluster.tasks)) if index != cluster.index]
-    limit = f"at most {seconds / 60:g} minutes" if seconds < float("inf") else "without a limit"
+    limit = f"at most {minutes:g} minutes" if minutes else "without a limit"
     print(f"Waiting for the other processes of the run, {limit}: {', '.join(others)}")
     with stop_at_once("it waited for the other processes of the run"):
-        wait_for_processes(cluster, seconds)
+        wait_for_processes(cluster, 60 * minutes or None)
     tf.config.set_visible_devices(gpus, "GPU")
-    fault = f"the processes of the run cannot be joined at {cluster.address}"
+    fault = f"the processes of the run cannot be joined at {cluster.addresses[cluster.index]}"
     with explain_errors(fault, tf.errors.OpError), end_on_interrupt():
         return tf.distribute.MultiWorkerMirroredStrategy()
 
@@ -98,7 +92,6 @@ def make_tpu_strategy(
     Raises:
         UserError: If the TPU cannot be found or started.
     """
-    tried = f"tpu={tpu!r}, tpu_zone={zone!r}, gcp_project={project!r}"
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu, zone, project)
         tf.config.experimental_connect_to_cluster(resolver)
@@ -109,6 +102,7 @@ def make_tpu_strategy(
         reason = explain(error)
         if isinstance(error, urllib.error.URLError):  # the server that describes cloud machines
             reason = "this machine is not in Google Cloud, or has no network"
+        tried = f"tpu={tpu!r}, tpu_zone={zone!r}, gcp_project={project!r}"
         raise UserError(f"no TPU was found with {tried}: {reason}") from error
 
 

@@ -1,5 +1,7 @@
 """The training loop on the device: many steps per call, on any number of replicas."""
 
+import collections
+import itertools
 import math
 import resource
 import time
@@ -18,7 +20,6 @@ from txl_tf.errors import UserError
 from txl_tf.runs.files import explain_full_memory
 from txl_tf.training.optimizers.base import read_step_count
 from txl_tf.training.optimizers.choice import make_optimizer
-from txl_tf.training.pace import Pace
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.step import StepOptions, StepResult, compute_gradients, train_step
 from txl_tf.training.workers import Workers
@@ -37,25 +38,16 @@ ADVICE = (
 
 
 class Interval(NamedTuple):
-    """The numbers of n consecutive steps, each array of shape (n,).
+    """The numbers of n consecutive steps, each array of shape (n,); see also `StepResult`."""
 
-    Args:
-        step: The step after the last one.
-        nats: The summed loss over all replicas.
-        tokens: The number of tokens that `nats` sums over; half of those read with `half_loss`.
-        grad_norm: The global norm of the gradients before clipping.
-        learning_rate: The learning rate.
-        n_read: The number of tokens that are read, without extra context.
-        seconds: The duration, float64, including the wait for segments; NaN in a call that was
-            compiled first, whose duration says nothing about the speed.
-    """
-
-    step: int
+    step: int  # after the last one
     nats: np.ndarray
     tokens: np.ndarray
     grad_norm: np.ndarray
     learning_rate: np.ndarray
-    n_read: np.ndarray
+    n_read: np.ndarray  # tokens, also those without a loss, but without extra context
+    # Including the wait for segments. NaN in a call that was compiled first, whose duration says
+    # nothing about the speed.
     seconds: np.ndarray
 
     @property
@@ -119,31 +111,70 @@ def _compute_norm(values: list[tf.Tensor]) -> tf.Tensor:
     return tf.linalg.global_norm(values)
 
 
+class Pace:
+    """Plans calls of the device that end at each stop or after about some seconds.
+
+    A call also ends at the steps `changes`, from which on the segments have another shape. No call
+    has more than `longest` steps.
+    """
+
+    def __init__(
+        self, step: int, stops: Sequence[int], call_seconds: float, changes: Sequence[int] = ()
+    ):
+        self._step = step
+        self._changes = {step, *changes}
+        stops = sorted({*stops, *(each for each in changes if step < each < stops[-1])})
+        self._stops = collections.deque(stops)
+        self._call_seconds = call_seconds
+        self._seconds_per_step = math.inf
+        self._n_open = 0  # calls that are planned but not measured yet
+        self._n_unknown = 0  # how many of the next measurements say nothing about the speed
+        bounds = itertools.pairwise((step, *stops))
+        self.longest = max(stop - start for start, stop in bounds)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the last call has been planned."""
+        return not self._stops
+
+    def is_compiled(self, start: int) -> bool:
+        """Returns whether the call that starts at a step is compiled before it runs."""
+        return start in self._changes
+
+    def plan(self) -> tuple[int, int]:
+        """Returns the first step and the number of steps of the next call."""
+        start, room = self._step, self._stops[0] - self._step
+        if self.is_compiled(start):  # compilation is not speed, and earlier calls had other shapes
+            self._seconds_per_step = math.inf
+            self._n_unknown = self._n_open + 1
+        self._n_open += 1
+        if math.isfinite(self._call_seconds):
+            room = min(room, max(1, int(self._call_seconds / self._seconds_per_step)))
+        self._step += room
+        if self._step == self._stops[0]:
+            self._stops.popleft()
+        return start, room
+
+    def note(self, seconds: float, n_steps: int) -> None:
+        """Records the duration of the oldest call that is not measured yet."""
+        self._n_open -= 1
+        if self._n_unknown:
+            self._n_unknown -= 1
+        else:
+            self._seconds_per_step = seconds / n_steps
+
+
 class Trainer:
     """Model, optimizer and memory on the replicas of a strategy, and the loop over the steps.
 
     The loop over the steps of a call runs inside one `tf.function`.
-
-    Args:
-        workers: The processes of the run, with its strategy.
-        model_config: The model.
-        config: Schedule, batch, segment, span, seed, and how much XLA compiles.
-
-    Attributes:
-        compute_gradients: The forward and backward pass of a replica, which XLA compiles; see
-            `txl_tf.training.step.compute_gradients`.
 
     Raises:
         UserError: If the batch is not divisible by the replicas and `accumulate_steps`, or the
             device's memory is full.
     """
 
-    def __init__(
-        self,
-        workers: Workers,
-        model_config: ModelConfig,
-        config: TrainConfig,
-    ):
+    def __init__(self, workers: Workers, model_config: ModelConfig, config: TrainConfig):
         self.workers = workers
         self.strategy = workers.strategy
         self.config = config
@@ -186,13 +217,8 @@ class Trainer:
     ) -> Iterator[Interval]:
         """Runs the steps up to each stop in one call of the device, and yields their numbers.
 
-        A call also ends where the segment length changes. The segments of the next call are read
-        while the replicas compute.
-
-        Args:
-            lanes: The lanes of the training split.
-            stops: Steps in ascending order, the first above `step`.
-            call_seconds: The approximate limit of a call's duration; longer calls are split.
+        A call also ends where the segment length changes, and after about `call_seconds`. The
+        segments of the next call are read while the replicas compute.
 
         Raises:
             UserError: If the device's memory is full, a record is damaged, or another process is
@@ -235,24 +261,15 @@ class Trainer:
         *,
         n_padded: int = 0,
     ) -> Interval:
-        """Runs a step on each segment.
+        """Runs a step on each segment of this process; returns their numbers but the duration.
 
         Args:
-            segments: (n, B_p, T + 1) int32 ids, overlapping inputs and targets, of the B_p lanes
-                of this process, which are all B lanes if there is no other process. Extra context
-                comes first.
-            document_starts: (n, B_p, T) bool, where an input starts a document, which sees nothing
-                of the text before it; `None` if the text continues.
+            segments: (n, B_p, T + 1) int32 ids, overlapping inputs and targets.
+            document_starts: (n, B_p, T) bool, where an input starts a document, or `None`.
             lengths: (n,) int32, the lengths of the segments, of which the rest of T has no loss;
                 `None` for T.
             n_padded: The number of segments to which the call is padded. Padding is not computed;
                 it prevents another trace and compilation for a call of another length.
-
-        Returns:
-            The numbers of the steps, without the duration.
-
-        Raises:
-            UserError: If the device's memory is full, or another process is gone.
         """
         start, n_steps = self.step, len(segments)
         padding = max(0, n_padded - n_steps)

@@ -36,5 +36,5 @@ class Adam(Optimizer):
         )
 
     def _decay(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
-        if slots.decays and self.weight_decay:
-            weight.assign_sub(factors.rate * self.weight_decay * weight)
+        if slots.decays and self.config.weight_decay:
+            weight.assign_sub(factors.rate * self.config.weight_decay * weight)

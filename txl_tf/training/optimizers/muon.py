@@ -1,11 +1,10 @@
 """Muon: orthogonalized momentum for the matrices of the layers, Adam for all other weights."""
 
 import functools
-from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.training.costs import N_POLYNOMIALS
+from txl_tf.config import TrainConfig
 from txl_tf.training.optimizers.adam import Adam
 from txl_tf.training.optimizers.base import Slots, StepFactors
 
@@ -18,7 +17,6 @@ COEFFICIENTS = (
     (3.1586, -2.2837, 0.4577),
     (2.1981, -1.5352, 0.3822),
 )
-assert len(COEFFICIENTS) == N_POLYNOMIALS
 
 
 class Muon(Adam):
@@ -37,13 +35,6 @@ class Muon(Adam):
     them: queries, keys and values, and the gates of an LSTM. A matrix has one slot, the momentum.
     Each replica computes all matrices, so that their weights stay equal.
 
-    Args:
-        *args: Of `Optimizer`.
-        jit_compile: Whether XLA compiles the orthogonalization.
-        product_dtype: The dtype of the matrix products of the orthogonalization: float32 or
-            bfloat16.
-        **kwargs: Of `Optimizer`.
-
     References:
         Jordan et al. 2024, Muon, https://kellerjordan.github.io/posts/muon; the factor is that of
         Liu et al. 2025, https://arxiv.org/abs/2502.16982, equation 4; the polynomials are chosen as
@@ -54,16 +45,11 @@ class Muon(Adam):
     scale = 0.2
     without_velocity = ("kernels",)
 
-    def __init__(
-        self,
-        *args: Any,
-        jit_compile: bool = False,
-        product_dtype: str = "float32",
-        **kwargs: Any,
-    ):
-        super().__init__(*args, **kwargs)
+    def __init__(self, config: TrainConfig, *, jit: str = "none"):
+        super().__init__(config, jit=jit)
+        product_dtype = "bfloat16" if config.precision == "bfloat16" else "float32"
         self._orthogonalize = functools.partial(orthogonalize, product_dtype=product_dtype)
-        if jit_compile:
+        if jit == "whole":
             # Matrices of one shape share a compiled function.
             self._orthogonalize = tf.function(
                 self._orthogonalize, jit_compile=True, autograph=False

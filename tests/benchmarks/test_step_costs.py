@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 import txl_tf
+from benchmarks import step_costs as costs
 from txl_tf import presets
-from txl_tf.training import costs
 from txl_tf.training.optimizers.muon import orthogonalize
 from txl_tf.training.step import compute_gradients
 
@@ -118,17 +118,6 @@ def test_shares_by_zipf_are_those_of_the_law():
     expected = [weights[low:high].sum() / weights.sum() for low, high in config.bins]
     # The sums are taken by their expansion to the term in 1/k.
     assert costs.estimate_bin_shares(config) == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_run_is_its_steps_in_each_stage():
-    staged = dataclasses.replace(TRAINING, train_steps=11, tgt_len=6, tgt_len_schedule=((6, 3),))
-    short, long = (
-        costs.count_step_flops(SMALL, dataclasses.replace(TRAINING, tgt_len=length))
-        for length in (3, 6)
-    )
-    assert costs.count_run_flops(SMALL, staged) == 6 * short + 5 * long
-    assert costs.count_run_flops(SMALL, staged, first_step=4) == 2 * short + 5 * long
-    assert costs.count_run_flops(SMALL, staged, first_step=11) == 0
 
 
 @pytest.mark.slow

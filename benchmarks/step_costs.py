@@ -1,53 +1,17 @@
-"""The operations and the kept memory of training a model, computed from configs.
+"""The floating-point operations of training a model, computed from configs.
 
 Letters: B lanes, T segment, M memory, S = M + T, N heads, H head size,
 D `d_model`, E embedding size, V vocabulary, n = B T tokens.
 """
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from txl_tf.config import ModelConfig, TrainConfig
-from txl_tf.config.stages import make_stages
 from txl_tf.errors import UserError
 from txl_tf.layers.chunks import choose_chunk, is_taken_at_once
 
-N_POLYNOMIALS = 4  # of Muon's orthogonalization
-_FLOAT_BYTES = 4
-
-
-class KeptMemory(NamedTuple):
-    """The bytes that training keeps between its steps on each replica.
-
-    Args:
-        weights: The weights.
-        gradients: The gradients; twice, if several replicas or parts of a batch add them up.
-        optimizer: The moments, two for each weight or one, and the average of the weights.
-        memory: The recurrent memory, before and after a step.
-    """
-
-    weights: int
-    gradients: int
-    optimizer: int
-    memory: int
-
-
-def count_kept_memory(model: ModelConfig, training: TrainConfig, n_replicas: int = 1) -> KeptMemory:
-    """Returns the memory that training keeps between its steps, which follows from the config."""
-    weights = _FLOAT_BYTES * model.count_parameters()
-    optimizer = weights * (3 if training.has_average else 2)
-    if training.optimizer == "muon":  # its matrices have no second moment
-        optimizer -= _FLOAT_BYTES * sum(rows * columns for rows, columns in model.list_matrices())
-    rows = math.ceil(training.train_batch_size / n_replicas)
-    states = rows * training.mem_len * model.d_model * model.n_layer
-    return KeptMemory(
-        weights=weights,
-        gradients=weights * (2 if n_replicas > 1 or training.accumulate_steps > 1 else 1),
-        optimizer=optimizer,
-        memory=2 * states * (_FLOAT_BYTES if training.precision == "float32" else 2),
-    )
+N_POLYNOMIALS = 4  # of the orthogonalization in `txl_tf.training.optimizers.muon`
 
 
 def estimate_bin_shares(model: ModelConfig) -> tuple[float, ...]:
@@ -151,17 +115,3 @@ def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) 
     feed_forward = 2 * 2 * tokens * d_model * model.d_inner
     products = projections + no_input_gradient + attention + feed_forward
     return model.n_layer * (factor * products - no_input_gradient)
-
-
-def count_run_flops(
-    model: ModelConfig, training: TrainConfig, *, first_step: int = 0, n_replicas: int = 1
-) -> float:
-    """Returns the operations of all steps from `first_step` on, over all stages."""
-    stages = make_stages(training.tgt_len_schedule, training.tgt_len)
-    ends = [*(stage.first_step for stage in stages[1:]), training.train_steps]
-    total = 0.0
-    for stage, end in zip(stages, ends, strict=True):
-        n_steps = max(0, end - max(first_step, stage.first_step))
-        of_stage = dataclasses.replace(training, tgt_len=stage.tgt_len, tgt_len_schedule=())
-        total += n_steps * count_step_flops(model, of_stage, n_replicas=n_replicas)
-    return total
