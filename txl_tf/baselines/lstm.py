@@ -51,16 +51,8 @@ class LSTMLayer(RecurrentLayer):
     Gates and cells are float32 under every dtype policy; the products are in the compute dtype.
 
     `keras.layers.LSTM` cannot clear the state within a segment, and keeps the cells in the compute
-    dtype. It is also slower, because it multiplies each input by itself, and because the automatic
-    gradient of its loop adds up the gradient of U step by step. A training step of one layer of
-    width 256 on 16 rows of 64 tokens took, on two CPU cores:
-
-        float32, XLA    37 ms here,  89 ms with Keras
-        float32         40 ms        62 ms
-        bfloat16, XLA   40 ms       251 ms
-        bfloat16        24 ms        46 ms
-
-    Unrolled loops took 81 to 187 ms, and with XLA up to 55 s to compile.
+    dtype. It is slower by a factor of 1.5 to 6 on CPUs (docs/lstm.md): it multiplies each input by
+    itself, and the gradient of its loop adds up the gradient of U step by step.
 
     >>> layer, state = LSTMLayer(), (ops.zeros((2, 6)), ops.zeros((2, 6)))
     >>> hidden, state = layer(ops.zeros((2, 3, 6)), state)

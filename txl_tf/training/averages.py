@@ -15,7 +15,12 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.runs.checkpoint_files import PREFIX, list_checkpoints, remove_checkpoint
+from txl_tf.runs.checkpoint_files import (
+    PREFIX,
+    find_checkpoint,
+    list_checkpoints,
+    remove_checkpoint,
+)
 from txl_tf.runs.checkpoint_reader import AVERAGES_GROUP, DAMAGE, CheckpointReader
 from txl_tf.runs.checkpoint_writer import explain_failed_save, write_checkpoint
 from txl_tf.runs.files import exists
@@ -54,16 +59,10 @@ def choose_checkpoints(
 ) -> list[tuple[int, str]]:
     """Returns the step and path of the `last` checkpoints, or of those of some steps, in order."""
     read_run_config(model_dir)  # raises if there is no run
-    checkpoints = list_checkpoints(model_dir)
-    chosen = checkpoints[-last:]
-    if steps is not None:
-        missing = set(steps) - {step for step, _ in checkpoints}
-        if missing:
-            known = ", ".join(str(step) for step, _ in checkpoints) or "none"
-            raise UserError(
-                f"`{model_dir}` holds no checkpoint of step {min(missing)}. There are: {known}"
-            )
-        chosen = [pair for pair in checkpoints if pair[0] in steps]
+    if steps is None:
+        chosen = list_checkpoints(model_dir)[-last:]
+    else:
+        chosen = [(step, find_checkpoint(model_dir, step)) for step in sorted(set(steps))]
     if len(chosen) < 2:
         raise UserError(
             f"2 or more checkpoints of `{model_dir}` are needed for an average. "

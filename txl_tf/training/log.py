@@ -23,8 +23,8 @@ class TimeLeft:
     """Estimates the time to the end of a run from the last duration of each of its parts.
 
     Steps are weighted by their tokens, so that later stages with longer segments take longer.
-    Only regular saves are counted, not those after a best evaluation. The run sets the last speed
-    and durations, which are NaN before.
+    Only regular saves are counted, not those after a best evaluation. The run sets the last speed,
+    and the durations of the last evaluation and save.
     """
 
     def __init__(self, training: TrainConfig, options: RunOptions):
@@ -32,27 +32,20 @@ class TimeLeft:
         self._options = options
         self._stages = make_stages(training.tgt_len_schedule, training.tgt_len)
         self.tokens_per_second = math.nan
-        self.evaluation_seconds = math.nan
-        self.save_seconds = math.nan
+        self.evaluation_seconds = 0.0
+        self.save_seconds = 0.0
 
     def describe(self, step: int) -> str:
-        """Returns the time left after a step, and what it leaves out; empty if not known yet."""
+        """Returns the time left after a step; empty if the speed is not known yet."""
         tokens = self._count_tokens(self._training.train_steps) - self._count_tokens(step)
         share = 1 - self._training.half_len_rate / 2  # of segments of about half the length
         seconds = share * self._training.train_batch_size * tokens / self.tokens_per_second
-        if math.isnan(seconds):
-            return ""
-        left_out = []
-        for name, every, each in (
-            ("evaluations", self._options.eval_every, self.evaluation_seconds),
-            ("saves", self._options.save_steps, self.save_seconds),
+        for every, each in (
+            (self._options.eval_every, self.evaluation_seconds),
+            (self._options.save_steps, self.save_seconds),
         ):
-            if every and math.isnan(each):
-                left_out.append(name)
-            elif every:
-                seconds += self._count_stops(step, every) * each
-        without = f", {' and '.join(left_out)} not counted" if left_out else ""
-        return f"{timedelta(seconds=round(seconds))} left{without}"
+            seconds += self._count_stops(step, every) * each if every else 0.0
+        return "" if math.isnan(seconds) else f"{timedelta(seconds=round(seconds))} left"
 
     def _count_stops(self, step: int, every: int) -> int:
         """Returns the number of stops still to come: multiples of `every`, and the last step."""
