@@ -1,9 +1,10 @@
-"""A quasi-recurrent language model: all products at once, and a scan over the time steps."""
+"""A quasi-recurrent language model: all products at once, and a loop over the time steps."""
 
 import keras
 from keras import ops
 
 from txl_tf.baselines.recurrent import RecurrentLayer, RecurrentModel, take_last
+from txl_tf.layers.custom_gradient import custom_gradient
 from txl_tf.layers.fused.matrix_products import matmul_rows
 
 
@@ -51,9 +52,9 @@ class QRNNLayer(RecurrentLayer):
         c_t = sigmoid(f) c_{t-1} + (1 - sigmoid(f)) tanh(z)
         h_t = sigmoid(o) c_t
 
-    No product depends on the step before. The cells are a linear recurrence, which a scan computes
-    in log2(T) passes over the segment. Gates and cells are float32 under every
-    dtype policy; the products are in the compute dtype.
+    No product of matrices depends on the step before; the loop over the steps has a hand-written
+    gradient, as that of the LSTM. Gates and cells are float32 under every dtype policy; the
+    products are in the compute dtype.
 
     Args:
         window: The number of inputs that the gates depend on: 1, or 2 with the one before.
@@ -97,22 +98,30 @@ class QRNNLayer(RecurrentLayer):
         gates = ops.cast(matmul_rows(window, kernel) + bias, "float32")
         z, f, o = ops.split(gates, 3, axis=-1)
         f = ops.sigmoid(f)
-        all_cells = scan_cells(clear(f), (1 - f) * ops.tanh(z), cells)
+        all_cells = pool(clear(f), (1 - f) * ops.tanh(z), cells)
         hidden = ops.cast(ops.swapaxes(ops.sigmoid(o) * all_cells, 0, 1), inputs.dtype)
         last = (take_last(before, inputs, counts), take_last(cells, all_cells, counts))
         return hidden, last
 
 
-def scan_cells(kept, added, first):
+@custom_gradient
+def pool(kept, added, first):
     """Returns c_t = kept_t c_{t-1} + added_t, (T, B, D), where c_{-1} is `first` (B, D)."""
-    added = ops.concatenate([added[:1] + kept[:1] * first, added[1:]], axis=0)
-    distance = 1
-    while distance < added.shape[0]:
-        # A step reaches back over `distance` steps: two such steps are one of twice the distance.
-        earlier_kept, earlier = (
-            ops.pad(x[:-distance], [[distance, 0], [0, 0], [0, 0]]) for x in (kept, added)
-        )
-        added = added + kept * earlier
-        kept = kept * earlier_kept
-        distance *= 2
-    return added
+    cells = _recur(kept, added, first)
+
+    def compute_gradients(upstream):
+        following = ops.concatenate([kept[1:], ops.zeros_like(kept[:1])], axis=0)
+        to_added = _recur(following, upstream, ops.zeros_like(first), reverse=True)
+        before = ops.concatenate([first[None], cells[:-1]], axis=0)
+        return to_added * before, to_added, kept[0] * to_added[0]
+
+    return cells, compute_gradients
+
+
+def _recur(kept, added, first, *, reverse=False):
+    def step(cells, index):
+        cells = kept[index] * cells + added[index]
+        return cells, cells
+
+    length = added.shape[0]
+    return ops.scan(step, first, ops.arange(length), length=length, reverse=reverse)[1]
