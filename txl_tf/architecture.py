@@ -30,25 +30,13 @@ def make_model(config: ModelConfig, **kwargs: Any) -> SegmentModel:
 def make_cached_model(
     model: SegmentModel, span: AttentionSpan, tgt_len: int, **kwargs: Any
 ) -> SegmentReader:
-    """Returns the reader of a model with frozen weights; the arguments are those of its class.
-
-    Raises:
-        UserError: If the model cannot read with the span.
-    """
+    """Returns the reader of a model with frozen weights; the arguments are those of its class."""
     reader = CachedRecurrent if isinstance(model, RecurrentModel) else CachedModel
     return reader(model, span, tgt_len, **kwargs)
 
 
 def check_transformer(config: ModelConfig, task: str) -> None:
-    """Checks that a model is a Transformer-XL.
-
-    Args:
-        config: The config of the model.
-        task: The task that needs one, a key of `_REASONS`.
-
-    Raises:
-        UserError: If the model is another one.
-    """
+    """Checks that a model is a Transformer-XL, as a task needs it, a key of `_REASONS`."""
     if config.is_recurrent:
         raise UserError(
             f"{task} needs model_type={TRANSFORMER_XL}: {_REASONS[task]}. "

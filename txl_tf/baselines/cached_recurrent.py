@@ -31,17 +31,9 @@ class CachedRecurrent(SegmentReader):
     """Reads segments of any lengths with the results of one pass over the text.
 
     A recurrent model keeps no keys and values, so this only takes account of padding. An empty
-    state is that of no token, so `mask_empty_memory` changes nothing.
-
-    Args:
-        model: The model.
-        span: `AttentionSpan(0)`: there is no attention.
-        tgt_len: The largest number of tokens T in a segment.
-        defer_products: Without effect: there are no products of positions.
-        **options: As in `SegmentReader`.
-
-    Raises:
-        UserError: If the span is another one, or the softmax cannot have the temperature.
+    state is that of no token, so `mask_empty_memory` changes nothing; nor does `defer_products`, as
+    there are no products of positions. The other arguments are those of `SegmentReader`, with the
+    span `AttentionSpan(0)`.
     """
 
     def __init__(

@@ -87,18 +87,12 @@ class LSTMLayer(RecurrentLayer):
 
 @custom_gradient
 def recur(projected, kernel, first, starts=None):
-    """Returns the states of an LSTM after each time step.
+    """Returns the hidden states and the cells after each time step, (T, B, 2 D) float32.
 
-    The gradient of the kernel is one product over all steps, after a loop back through time.
-
-    Args:
-        projected: (T, B, 4 D), the terms of the gates that depend on the inputs.
-        kernel: (D, 4 D), the recurrent kernel, in whose dtype the products are computed.
-        first: (B, 2 D) float32, the hidden state and the cells before the first step.
-        starts: (T, B, 1) bool, true where the state is cleared before the step; `None` for nowhere.
-
-    Returns:
-        (T, B, 2 D) float32, the hidden states and the cells.
+    The arguments are the terms of the gates that depend on the inputs, (T, B, 4 D); the recurrent
+    kernel (D, 4 D), in whose dtype the products are computed; the states before, (B, 2 D) float32;
+    and where they are cleared, (T, B, 1) bool or `None`. The gradient of the kernel is one product
+    over all steps, after a loop back through time.
     """
     tgt_len, width, dtype = projected.shape[0], kernel.shape[0], kernel.dtype
     empty, empty_gates = ops.zeros_like(first), ops.zeros(projected.shape[1:], "float32")

@@ -39,9 +39,7 @@ def write_checkpoint(path: str, groups: Mapping[str, Mapping[str, tf.Variable]])
 def explain_failed_save(path: str, describe_kept: Callable[[], str] = str) -> Iterator[None]:
     """Converts the errors of a failed save to a `UserError` and removes the partial checkpoint.
 
-    Args:
-        path: The path of the checkpoint.
-        describe_kept: Called after the removal; returns the end of the message.
+    `describe_kept`, which is called afterwards, returns the end of the message.
     """
     try:
         yield
@@ -55,14 +53,7 @@ def explain_failed_save(path: str, describe_kept: Callable[[], str] = str) -> It
 def save_weights(model_dir: str, model: SegmentModel, *, step: int, optimizer: Any = None) -> str:
     """Writes a checkpoint of a run without a memory, and returns its path.
 
-    Args:
-        model_dir: The run folder.
-        model: The model whose weights are saved.
-        step: The number of training steps behind the weights.
-        optimizer: The optimizer whose state is saved as well; `None` for the weights only.
-
-    Raises:
-        UserError: If it cannot be written.
+    Without an optimizer it holds only weights, of `step` steps of training.
     """
     groups = {"weights": name_variables(model.weights)}
     if optimizer is not None:

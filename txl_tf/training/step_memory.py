@@ -14,19 +14,12 @@ _FLOAT_BYTES = 4
 
 
 class KeptMemory(NamedTuple):
-    """The bytes that training keeps between its steps on each replica.
-
-    Args:
-        weights: The weights.
-        gradients: The gradients; twice, if several replicas or parts of a batch add them up.
-        optimizer: The moments, two for each weight or one, and the average of the weights.
-        memory: The recurrent memory, before and after a step.
-    """
+    """The bytes that training keeps between its steps on each replica."""
 
     weights: int
-    gradients: int
-    optimizer: int
-    memory: int
+    gradients: int  # twice, if several replicas or parts of a batch add them up
+    optimizer: int  # the moments, two for each weight or one, and the average of the weights
+    memory: int  # the recurrent memory, before and after a step
 
 
 def count_kept_memory(model: ModelConfig, training: TrainConfig, n_replicas: int = 1) -> KeptMemory:

@@ -18,13 +18,8 @@ def make_gpu_strategy(
     """Returns a strategy over the GPUs of this machine, or over its CPU if it has none.
 
     If TF_CONFIG names several processes, the strategy spans all of them, and the call waits until
-    all have started.
-
-    Args:
-        num_gpus: The number of GPUs, 0 for the CPU; `None` for all.
-        cpu_replicas: The number of logical devices into which the CPU is divided, to try out the
-            computation on several GPUs. Only a run of one process can divide it.
-        connect_minutes: The time limit for the other processes; 0 for no limit.
+    all have started, at most `connect_minutes` (0 for no limit). A run of one process can divide
+    the CPU into `cpu_replicas`, to try out the computation on several GPUs.
 
     Raises:
         UserError: If there are fewer GPUs, TF_CONFIG is not valid, another process did not start in
@@ -82,16 +77,7 @@ def _make_cluster_strategy(
 def make_tpu_strategy(
     tpu: str, *, zone: str | None = None, project: str | None = None
 ) -> tf.distribute.TPUStrategy:
-    """Returns a strategy over all cores of a TPU.
-
-    Args:
-        tpu: The name of the TPU, "local" on a TPU VM, or an address, "grpc://10.0.0.2:8470".
-        zone: The cloud zone of the TPU; `None` for that of this machine.
-        project: The cloud project of the TPU; `None` for that of this machine.
-
-    Raises:
-        UserError: If the TPU cannot be found or started.
-    """
+    """Returns a strategy over all cores of a TPU; see the flags of `train_tpu`."""
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu, zone, project)
         tf.config.experimental_connect_to_cluster(resolver)

@@ -82,13 +82,7 @@ def orthogonalize(
     1, a singular value below .005 is multiplied by about 218 instead. The result does not depend on
     the norm. A matrix of zeros stays as it is.
 
-    Args:
-        matrix: (rows, n_joint columns) float32, matrices side by side.
-        n_joint: The number of the matrices.
-        product_dtype: The dtype of the products, float32 or bfloat16.
-
-    Returns:
-        The new matrices side by side, in the shape of `matrix`, float32.
+    `n_joint` matrices stand side by side in (rows, n_joint columns) float32.
     """
     x = tf.stack(tf.split(matrix, n_joint, axis=1))  # (n_joint, rows, columns)
     is_tall = x.shape[1] > x.shape[2]
