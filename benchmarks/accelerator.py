@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import flags
 
+from benchmarks.step_costs import count_step_flops
 from benchmarks.works import Shape, draw_ids
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
-from txl_tf.training.flops import count_step_flops
 
 MATRIX = 8192  # rows and columns of the product that measures the peak
 STEPS_PER_CALL = 4

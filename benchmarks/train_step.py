@@ -50,7 +50,7 @@ N_IDS = 2_000_000  # of the data set
 
 def count_flops(shape: Shape, law: str, n_replicas: int) -> float:
     """Returns the floating-point operations of the matrix products of a training step."""
-    from txl_tf.training.flops import count_step_flops  # imports TensorFlow
+    from benchmarks.step_costs import count_step_flops  # imports TensorFlow
 
     model, training = shape.make_configs(dropout=0.0)
     shares = shape.list_bin_shares(law)
@@ -87,9 +87,8 @@ def measure(
     with quiet_start():
         import tensorflow as tf
 
-    from txl_tf.training.gauges import measure_peak_memory
     from txl_tf.training.strategy import make_gpu_strategy
-    from txl_tf.training.trainer import Trainer
+    from txl_tf.training.trainer import Trainer, measure_peak_memory
     from txl_tf.training.workers import Workers
 
     has_gpus = bool(tf.config.list_physical_devices("GPU"))
@@ -123,6 +122,9 @@ def measure_run(
 
     A call of the device takes some seconds, and a line of the log follows it, as in training.
     """
+    from txl_tf.config import EvalConfig
+    from txl_tf.config.run_options import RunOptions
+    from txl_tf.runs.folder import RunConfig
     from txl_tf.training.log import TrainingLog
 
     inside: list[float] = []
@@ -135,7 +137,8 @@ def measure_run(
         inside.append(time.perf_counter() - start)
         return values
 
-    log = TrainingLog(folder, first_step=0, train_steps=trainer.config.train_steps)
+    config = RunConfig("noise", trainer.model.config, trainer.config, EvalConfig(mem_len=0))
+    log = TrainingLog(folder, config, RunOptions(), first_step=0, level="word")
     n_steps = _find_steps_a_call(trainer, lanes)
     begin = trainer.step
     trainer.run_steps = run_timed

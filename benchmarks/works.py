@@ -82,7 +82,7 @@ class Shape(NamedTuple):
         """Returns the share of tokens in each bin, where they are drawn by a law."""
         model, _ = self.make_configs(0.0)
         if law == "zipf":
-            from txl_tf.training.flops import estimate_bin_shares  # imports TensorFlow
+            from benchmarks.step_costs import estimate_bin_shares  # imports TensorFlow
 
             return estimate_bin_shares(model)
         return tuple((high - low) / model.n_token for low, high in model.bins)

@@ -2,51 +2,42 @@
 
 from typing import Any
 
-from txl_tf.baselines.cached_lstm import CachedLSTM
+from txl_tf.baselines.cached_recurrent import CachedRecurrent
 from txl_tf.baselines.lstm import LSTMModel
+from txl_tf.baselines.qrnn import QRNNModel
+from txl_tf.baselines.recurrent import RecurrentModel
 from txl_tf.cached_model import CachedModel, SegmentReader
-from txl_tf.config import LSTM, TRANSFORMER_XL, AttentionSpan, ModelConfig
+from txl_tf.config import LSTM, QRNN, TRANSFORMER_XL, AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.model import SegmentModel, TransformerXL
 
+_MODELS = {TRANSFORMER_XL: TransformerXL, LSTM: LSTMModel, QRNN: QRNNModel}
 # The tasks that need a Transformer-XL, and why.
 _REASONS = {
     "generation": "its loop keeps keys and values",
     "an export": "its graphs keep keys and values",
-    "an analysis of attention": "an LSTM has no attention",
-    "quantization": "an LSTM has no layers with narrow kernels",
-    "the 2019 release": "its code has no LSTM",
+    "an analysis of attention": "recurrent models have no attention",
+    "quantization": "recurrent models have no layers with narrow kernels",
+    "the 2019 release": "its code has no other model",
 }
 
 
 def make_model(config: ModelConfig, **kwargs: Any) -> SegmentModel:
     """Returns a new model of a config; the other arguments are those of its class."""
-    return (LSTMModel if config.model_type == LSTM else TransformerXL)(config, **kwargs)
+    return _MODELS[config.model_type](config, **kwargs)
 
 
 def make_cached_model(
     model: SegmentModel, span: AttentionSpan, tgt_len: int, **kwargs: Any
 ) -> SegmentReader:
-    """Returns the reader of a model with frozen weights; the arguments are those of its class.
-
-    Raises:
-        UserError: If the model cannot read with the span.
-    """
-    reader = CachedLSTM if isinstance(model, LSTMModel) else CachedModel
+    """Returns the reader of a model with frozen weights; the arguments are those of its class."""
+    reader = CachedRecurrent if isinstance(model, RecurrentModel) else CachedModel
     return reader(model, span, tgt_len, **kwargs)
 
 
 def check_transformer(config: ModelConfig, task: str) -> None:
-    """Checks that a model is a Transformer-XL.
-
-    Args:
-        config: The config of the model.
-        task: The task that needs one, a key of `_REASONS`.
-
-    Raises:
-        UserError: If the model is another one.
-    """
-    if config.model_type != TRANSFORMER_XL:
+    """Checks that a model is a Transformer-XL, as a task needs it, a key of `_REASONS`."""
+    if config.is_recurrent:
         raise UserError(
             f"{task} needs model_type={TRANSFORMER_XL}: {_REASONS[task]}. "
             f"Received: model_type={config.model_type}"

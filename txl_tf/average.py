@@ -44,19 +44,16 @@ def average_run(options: flags.FlagValues) -> None:
 
     check_run(options.model_dir)
 
-    from txl_tf.runs import checkpoint_mean
     from txl_tf.runs.data_place import knows_data
+    from txl_tf.training.averages import choose_checkpoints, save_mean
 
     model_dir = options.model_dir
-    chosen = checkpoint_mean.choose_checkpoints(model_dir, last=options.last, steps=steps)
-    paths = [path for _, path in chosen]
+    chosen = choose_checkpoints(model_dir, last=options.last, steps=steps)
     listed = ", ".join(str(step) for step, _ in chosen)
     print(f"Averaging the weights of {len(chosen)} checkpoints of {model_dir}: steps {listed}.")
-    path = checkpoint_mean.make_mean_path(model_dir, chosen[-1][0], overwrite=options.overwrite)
-    weights = checkpoint_mean.compute_mean(paths)
-    if checkpoint_mean.has_averages(paths):
+    path, has_averages = save_mean(model_dir, chosen, overwrite=options.overwrite)
+    if has_averages:
         print("Their averaged weights (--ema, --average_from) are left out.")
-    checkpoint_mean.save_mean(path, weights)
     arguments = [] if knows_data(model_dir) else ["--data_dir=DATA_DIR"]
     arguments += [f"--model_dir={shlex.quote(model_dir)}", f"--eval_ckpt_path={shlex.quote(path)}"]
     print(f"Saved {path}. To evaluate it:")

@@ -31,14 +31,10 @@ def has_accelerator() -> bool:
 
 
 def compile_function(function: Callable[..., Any], jit: str, dtype: str = "float32") -> Any:
-    """Returns a `tf.function`.
+    """Returns a `tf.function` of which XLA compiles as much as `jit`, one of `JIT_MODES`, says.
 
-    Args:
-        function: A function of tensors.
-        jit: One of `JIT_MODES`. "whole" lets XLA compile the function as a whole, "chains" only the
-            chains of element-wise operations between the products (see
-            `txl_tf.layers.fused.fusion`), "none" nothing; "auto" is `choose_jit`.
-        dtype: The compute dtype of the model.
+    That is the whole function, the chains of element-wise operations between the products (see
+    `txl_tf.layers.fused.fusion`), nothing, or "auto", which is `choose_jit`.
     """
     jit = choose_jit(jit, dtype)
     if jit != "chains":

@@ -18,7 +18,6 @@ from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.records_flags import define_records_flag, open_run_records
 from txl_tf.cli.run_flags import check_run, define_checkpoint_flag, define_ema_flag
-from txl_tf.config import LSTM
 from txl_tf.data.files import is_remote
 from txl_tf.errors import UserError, explain_errors
 
@@ -129,10 +128,10 @@ def measure_contexts(options: flags.FlagValues) -> None:
         "how much it is above that of the longest context"
     )
     print("\n".join(report.format_contexts()), flush=True)
-    attending = {name: lm for name, lm in models.items() if lm.config.model_type != LSTM}
+    attending = {name: lm for name, lm in models.items() if not lm.config.is_recurrent}
     if options.eval_tokens and len(attending) < len(models):
         others = ", ".join(name for name in models if name not in attending)
-        print(f"No attention lengths of {others}: an LSTM has no attention")
+        print(f"No attention lengths of {others}: a recurrent model has no attention")
     if options.eval_tokens and attending:
         for name, lm in attending.items():
             found = _measure_attention_lengths(name, lm, records, options, attention_lengths)

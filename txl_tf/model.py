@@ -2,6 +2,7 @@
 
 import functools
 import random
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -25,6 +26,23 @@ from txl_tf.layers.fused.fused_layer import run_layer
 SEED_STATE = "dropout_seed"  # name of the state of the generator in a `.keras` file
 
 
+class WeightGroups(NamedTuple):
+    """The trainable weights of a model by their kind; each is in one group.
+
+    Args:
+        tables: The tables of the embedding, which the softmax shares.
+        kernels: The matrices of the layers. The attribute `n_joint` of a kernel is the number of
+            matrices that it joins side by side, if there are several.
+        projections: Other matrices: those of the bins, and the tables of positions.
+        vectors: Biases and gains, among them the biases of attention.
+    """
+
+    tables: list[Any]
+    kernels: list[Any]
+    projections: list[Any]
+    vectors: list[Any]
+
+
 class SegmentModel(keras.Model):
     """The base of the models that read a text in segments and carry a memory.
 
@@ -32,7 +50,8 @@ class SegmentModel(keras.Model):
     dropout masks that a training loop sets by step and replica, and saving. All weights exist after
     construction. The caller carries the memory, a nest of tensors with the batch axis first, from
     segment to segment. A subclass defines `_make_layer(index)`, `n_draws` (the number of dropout
-    masks in one call), `initial_memory(batch_size, mem_len)` and `call`.
+    masks in one call), `layer_kernels` (the matrices of the layers),
+    `initial_memory(batch_size, mem_len)` and `call`.
 
     Args:
         config: The `ModelConfig`.
@@ -75,6 +94,9 @@ class SegmentModel(keras.Model):
         )
         self.softmax = AdaptiveSoftmax(config, kernel_initializer=proj_initializer, name="softmax")
         self.build()
+        for group, weights in self.weight_groups._asdict().items():
+            for weight in weights:
+                weight.group = group  # for the optimizer
 
     def build(self, *_):
         self.embedding.build()
@@ -82,6 +104,22 @@ class SegmentModel(keras.Model):
             layer.build((None, None, self.config.d_model))
         self.softmax.build()
         self.built = True
+
+    @property
+    def attention_biases(self):
+        """The biases of attention, which have several axes but are no matrices."""
+        return []
+
+    @property
+    def weight_groups(self):
+        """The trainable weights by their kind, as `WeightGroups`."""
+        tables, kernels = list(self.embedding.tables), list(self.layer_kernels)
+        known = {id(weight) for weight in (*tables, *kernels)}
+        others = [weight for weight in self.trainable_weights if id(weight) not in known]
+        biases = {id(weight) for weight in self.attention_biases}
+        vectors = [x for x in others if len(x.shape) < 2 or id(x) in biases]
+        projections = [x for x in others if len(x.shape) >= 2 and id(x) not in biases]
+        return WeightGroups(tables, kernels, projections, vectors)
 
     def embed(self, ids, training=False):
         """Returns the embeddings of ids (B, T), with word dropout in training, (B, T, D)."""
@@ -311,13 +349,23 @@ class TransformerXL(SegmentModel):
         return keras.remat(run)(ops.zeros(()), *tensors)
 
     @property
-    def kernels(self):
-        """The kernels and tables: nearly all weights, which inference may read in fewer bits."""
-        kernels = list(self.embedding.tables)
+    def layer_kernels(self):
+        """The kernels of attention and feed-forward layers."""
+        kernels = []
         for layer in self.decoder_layers:
             network = layer.feed_forward
             kernels += [*layer.attention.kernels, network.inner.kernel, network.outer.kernel]
         return kernels
+
+    @property
+    def attention_biases(self):
+        """The biases of attention, which have several axes but are no matrices."""
+        return [getattr(self, name) for name in self.encoding.bias_names]
+
+    @property
+    def kernels(self):
+        """The kernels and tables: nearly all weights, which inference may read in fewer bits."""
+        return [*self.embedding.tables, *self.layer_kernels]
 
     def get_biases(self, index):
         """Returns the biases u (N, H) and v (N, W) of a layer in the compute dtype.

@@ -1,7 +1,8 @@
-"""A training step of the LSTM on the JAX backend: `jax_lstm.py WEIGHTS RESULTS`.
+"""A training step of a recurrent model on the JAX backend: `jax_lstm.py WEIGHTS RESULTS`.
 
-WEIGHTS is an .npz of the variables by their path. RESULTS becomes an .npz of the loss, the memory
-and the gradients of a segment in which documents begin, with remat and without.
+WEIGHTS is an .npz of the variables by their path, which begins with lstm or qrnn. RESULTS becomes
+an .npz of the loss, the memory and the gradients of a segment in which documents begin, with remat
+and without.
 """
 
 import dataclasses
@@ -9,9 +10,7 @@ import sys
 
 import keras
 import numpy as np
-from small_lstm import CONFIG, STARTS, make_ids
-
-from txl_tf.baselines.lstm import LSTMModel
+from small_lstm import CONFIG, STARTS, make_ids, make_model
 
 DROPPING = dataclasses.replace(CONFIG, dropout=0.3)
 IDS = make_ids()
@@ -19,20 +18,22 @@ IDS = make_ids()
 
 def main(weights_path, results_path):
     with np.load(weights_path) as weights:
+        kind = weights.files[0].partition("/")[0]
         results = {
             f"{name}/{key}": value
             for name, remat in (("plain", False), ("remat", True))
-            for key, value in run_step(weights, remat).items()
+            for key, value in run_step(kind, weights, remat).items()
         }
     np.savez(results_path, **results)
 
 
-def run_step(weights, remat):
+def run_step(kind, weights, remat):
     """Returns loss, memory and gradients, after a segment without gradients fills the memory."""
     import jax
 
     assert keras.backend.backend() == "jax"
-    model = LSTMModel(DROPPING, seed=1, remat=remat)
+    config = dataclasses.replace(DROPPING, model_type=kind)
+    model = make_model(config, remat=remat)
     for variable in model.trainable_variables:
         variable.assign(weights[variable.path])
     memory = fill_memory(model)

@@ -1,4 +1,4 @@
-"""An LSTM language model in NumPy and float64, token by token."""
+"""The recurrent language models in NumPy and float64, token by token."""
 
 import numpy as np
 
@@ -19,9 +19,9 @@ def compute_nats(config, weights, ids, document_starts=None):
         if document_starts is not None and document_starts[place]:
             state = [tuple(map(np.zeros_like, pair)) for pair in state]
         hidden = embed(config, weights, token)
+        step = {"lstm": step_lstm, "qrnn": step_qrnn}[config.model_type]
         for index in range(config.n_layer):
-            state[index] = step(weights, index, hidden, *state[index])
-            hidden = state[index][0]
+            hidden, state[index] = step(weights, index, hidden, *state[index])
         nats.append(-compute_log_probs(config, weights, hidden)[ids[place + 1]])
     return np.array(nats)
 
@@ -32,14 +32,23 @@ def embed(config, weights, token):
     return vector @ weights[f"embedding/projection_{index}"] * np.sqrt(config.d_model)
 
 
-def step(weights, index, inputs, hidden, cells):
+def step_lstm(weights, index, inputs, hidden, cells):
     def read(name):
         return weights[f"layer_{index}/{name}"]
 
     gates = inputs @ read("kernel") + hidden @ read("recurrent_kernel") + read("bias")
     i, f, g, o = np.split(gates, 4)
     cells = sigmoid(f) * cells + sigmoid(i) * np.tanh(g)
-    return sigmoid(o) * np.tanh(cells), cells
+    hidden = sigmoid(o) * np.tanh(cells)
+    return hidden, (hidden, cells)
+
+
+def step_qrnn(weights, index, inputs, before, cells):
+    window = inputs if index else np.concatenate([before, inputs])
+    gates = window @ weights[f"layer_{index}/kernel"] + weights[f"layer_{index}/bias"]
+    z, f, o = np.split(gates, 3)
+    cells = sigmoid(f) * cells + (1 - sigmoid(f)) * np.tanh(z)
+    return sigmoid(o) * cells, (inputs, cells)
 
 
 def compute_log_probs(config, weights, hidden):

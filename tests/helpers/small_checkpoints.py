@@ -12,7 +12,7 @@ from small_runs import (
 )
 
 import txl_tf
-from txl_tf.runs import memory_files
+from txl_tf.runs import checkpoint_writer
 from txl_tf.training import checkpoint
 from txl_tf.training.checkpoint import Checkpointer
 from txl_tf.training.replica_memory import ReplicaMemory
@@ -43,7 +43,7 @@ def save_old_steps(model_dir, run, steps):
     checkpointer = make_checkpointer(model_dir, run)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "make_origin_group", lambda origin: {})
-        patch.setattr(memory_files, "make_origin", lambda origin: {})
+        patch.setattr(checkpoint_writer, "make_origin", lambda origin: {})
         for step in steps:
             run.optimizer.iterations.assign(step)
             checkpointer.save()

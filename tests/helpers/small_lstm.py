@@ -1,8 +1,11 @@
-"""A tiny LSTM language model that tests share."""
+"""Tiny recurrent language models that tests share."""
+
+import dataclasses
 
 import numpy as np
 
 from txl_tf.baselines.lstm import LSTMModel
+from txl_tf.baselines.qrnn import QRNNModel
 from txl_tf.config import ModelConfig
 
 VOCABULARY = 23
@@ -17,13 +20,15 @@ CONFIG = ModelConfig(
     dropout=0.0,
     model_type="lstm",
 )
+QRNN_CONFIG = dataclasses.replace(CONFIG, model_type="qrnn")
 # Where documents begin in two rows of 15 tokens.
 STARTS = np.array([np.isin(np.arange(15), places) for places in ([4, 9, 10], [0, 9])])
 
 
 def make_model(config=CONFIG, **kwargs):
     """Returns a model whose weights are all random and large enough to matter."""
-    model, rng = LSTMModel(config, seed=1, **kwargs), np.random.default_rng(7)
+    make = {"lstm": LSTMModel, "qrnn": QRNNModel}[config.model_type]
+    model, rng = make(config, seed=1, **kwargs), np.random.default_rng(7)
     for variable in model.trainable_variables:
         variable.assign(rng.normal(scale=0.5, size=variable.shape))
     return model

@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax_lstm
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from jax_remat import CONFIG as DROPPING
 from jax_remat import IDS, LOCKED, SPAN, STARTS
 from on_jax import run_on_jax
 from small_lstm import STARTS as STARTS_OF_LSTM
-from small_lstm import make_model as make_lstm
+from small_lstm import make_model as make_recurrent
 
 from txl_tf.model import TransformerXL
 from txl_tf.release.checkpoint import SCOPE, list_entries, load_model
@@ -126,19 +128,19 @@ def test_dropout_on_jax_drops_what_it_drops_on_tensorflow(name, config, dropping
         )
 
 
-@pytest.fixture(scope="module")
-def lstm(tmp_path_factory):
-    """An LSTM, and what a step in training computes on JAX, with remat and without."""
-    model = make_lstm(jax_lstm.DROPPING)
+@pytest.fixture(scope="module", params=["lstm", "qrnn"])
+def recurrent(request, tmp_path_factory):
+    """A recurrent model, and what a step in training computes on JAX, with remat and without."""
+    model = make_recurrent(dataclasses.replace(jax_lstm.DROPPING, model_type=request.param))
     weights = {variable.path: variable for variable in model.trainable_variables}
-    return model, run_on_jax("jax_lstm.py", weights, tmp_path_factory.mktemp("lstm"))
+    return model, run_on_jax("jax_lstm.py", weights, tmp_path_factory.mktemp("recurrent"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", "remat"])
-def test_an_lstm_on_jax_is_that_on_tensorflow(name, lstm):
+def test_recurrent_models_on_jax_equal_those_on_tensorflow(name, recurrent):
     """Loss, memory and every gradient of a step in training, with documents and dropout."""
-    model, results = lstm
+    model, results = recurrent
     memory = jax_lstm.fill_memory(model)
     model.set_dropout_seed(3)
     ids = tf.constant(jax_lstm.IDS)

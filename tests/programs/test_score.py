@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from places import ROOT
 from tables import slow_after
 
@@ -15,7 +16,8 @@ import txl_tf
 from txl_tf import score
 from txl_tf.data import Vocabulary
 from txl_tf.data.text.text_files import TextFile
-from txl_tf.runs.checkpoint_mean import compute_mean, save_mean
+from txl_tf.runs.checkpoint_reader import CheckpointReader
+from txl_tf.runs.checkpoint_writer import write_checkpoint
 from txl_tf.runs.folder import CONFIG_NAME, VOCABULARY_NAME, read_run_vocabulary
 from txl_tf.scoring.metrics import name_bits
 
@@ -29,9 +31,11 @@ def folder(request, run, tmp_path_factory):
     (folder / "checkpoints").mkdir(parents=True)
     shutil.copy(run / CONFIG_NAME, folder)
     (folder / VOCABULARY_NAME).write_text(json.dumps(make_vocabulary(request.param).to_json()))
-    weights = compute_mean([str(run / "checkpoints" / "ckpt-12")])
-    large = {name: 9 * weight for name, weight in weights.items()}  # each token matters
-    save_mean(str(folder / "checkpoints" / "ckpt-12"), large)
+    reader = CheckpointReader(str(run / "checkpoints" / "ckpt-12"))
+    names = reader.list_shapes("weights")
+    # So large that each token matters.
+    large = {name: tf.Variable(9 * reader.read("weights", name)) for name in names}
+    write_checkpoint(str(folder / "checkpoints" / "ckpt-12"), {"weights": large})
     rng = np.random.default_rng(5)
     symbols = [*"abcde", " ", "\n"] if request.param == "char" else [*"abcde", "\n", "\n\n"]
     join = "" if request.param == "char" else " "

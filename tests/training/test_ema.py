@@ -20,7 +20,7 @@ from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.scoring.checkpoints import evaluate_checkpoints
 from txl_tf.scoring.evaluator import Evaluator
-from txl_tf.training.averaged_weights import use_averaged_weights
+from txl_tf.training.averages import use_averages
 
 # Few steps at a high rate: averages and weights then have other losses.
 RUN = dataclasses.replace(CONFIG, training=dataclasses.replace(AVERAGING, train_steps=7))
@@ -51,7 +51,7 @@ def test_averages_take_the_place_of_the_weights_even_in_an_error(trainer):
     inside = []
 
     def fail():
-        with use_averaged_weights(trainer.optimizer):
+        with use_averages(trainer.optimizer):
             inside.extend(read_locals(trainer))
             raise UserError("damaged")
 

@@ -6,9 +6,8 @@ import pytest
 import tensorflow as tf
 from small_runs import make_trainer, read_variables
 
-from txl_tf.training import gauges
 from txl_tf.training import trainer as trainer_module
-from txl_tf.training.gauges import measure_peak_memory
+from txl_tf.training.trainer import measure_peak_memory
 
 
 def test_the_norm_is_that_of_all_weights(two_replicas):
@@ -43,4 +42,4 @@ def test_memory_on_gpus_is_that_of_the_fullest(monkeypatch):
     monkeypatch.setattr(
         tf.config.experimental, "get_memory_info", lambda name: {"peak": peaks[name], "current": 1}
     )
-    assert gauges.measure_peak_memory(Strategy()) == 5
+    assert measure_peak_memory(Strategy()) == 5

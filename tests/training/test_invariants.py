@@ -42,6 +42,7 @@ BINS = dataclasses.replace(SHALLOW, cutoffs=(13,), div_val=2)
 LSTM = dataclasses.replace(
     small_lstm.CONFIG, n_layer=1, cutoffs=(13,), dropout=0.3, init_std=0.5, proj_init_std=0.5
 )
+QRNN = dataclasses.replace(LSTM, model_type="qrnn")
 PARTS = {"train_batch_size": 4, "accumulate_steps": 2}
 
 
@@ -118,6 +119,7 @@ ROWS = {
         }
     ),
     "lstm": Row({"mem_len": 0, "reset_at_documents": True, "ema": 0.8, **PARTS}, LSTM),
+    "qrnn": Row({"mem_len": 0, "reset_at_documents": True}, QRNN),
 }
 
 

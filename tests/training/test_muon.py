@@ -20,6 +20,7 @@ MODELS = {
     "adaptive": ADAPTIVE,
     "shaw_biased": dataclasses.replace(MODEL, encoding="shaw_biased", n_positions=12),
     "lstm": txl_tf.ModelConfig(23, n_layer=2, d_model=6, d_embed=6, model_type="lstm"),
+    "qrnn": txl_tf.ModelConfig(23, n_layer=2, d_model=6, d_embed=6, model_type="qrnn"),
 }
 ATTENTION = {"attention/qkv_kernel", "attention/o_kernel"}
 KERNELS = {*ATTENTION, "attention/r_kernel", "feed_forward/inner/kernel"}
@@ -28,6 +29,7 @@ OF_LAYER = {
     "adaptive": KERNELS,
     "shaw_biased": KERNELS - {"attention/r_kernel"},
     "lstm": {"kernel", "recurrent_kernel"},
+    "qrnn": {"kernel"},
 }
 SHAPES = [(3, 5), (7, 2), (11, 11), (1, 13)]
 
@@ -47,12 +49,12 @@ def build(config, training=MUON):
 def test_muon_changes_the_kernels_of_the_layers_alone(name):
     _, optimizer = build(MODELS[name])
     found = {slots.weight.path for slots in optimizer.slots if slots.velocity is None}
-    root = "lstm" if name == "lstm" else "transformer_xl"
+    root = name if MODELS[name].is_recurrent else "transformer_xl"
     layers = range(MODELS[name].n_layer)
     assert found == {f"{root}/layer_{index}/{path}" for index in layers for path in OF_LAYER[name]}
 
 
-@pytest.mark.parametrize("name", ["adaptive", "lstm"])
+@pytest.mark.parametrize("name", ["adaptive", "lstm", "qrnn"])
 def test_the_estimate_of_the_memory_is_that_of_the_variables(name):
     training = dataclasses.replace(MUON, mem_len=0, average_from=5)
     _, optimizer = build(MODELS[name], training)
@@ -66,15 +68,16 @@ def test_the_estimate_of_the_memory_is_that_of_the_variables(name):
     [
         ("adaptive", "layer_1/attention/qkv_kernel", 3),
         ("lstm", "layer_1/recurrent_kernel", 4),
+        ("qrnn", "layer_0/kernel", 3),
     ],
 )
 def test_a_joint_kernel_changes_as_its_matrices_would_alone(name, path, n_joint):
     model, joint = build(MODELS[name])
     (kernel,) = (weight for weight in model.trainable_variables if weight.path.endswith(path))
     gradient = make_matrix(kernel.shape)
-    parts = [
-        keras.Variable(part, name="kernel") for part in np.split(kernel.numpy(), n_joint, axis=1)
-    ]
+    parts = [keras.Variable(part) for part in np.split(kernel.numpy(), n_joint, axis=1)]
+    for part in parts:
+        part.group = "kernels"
     single = make_optimizer(dataclasses.replace(MUON, clip=1e6))
     joint = make_optimizer(dataclasses.replace(MUON, clip=1e6))
     for _ in range(3):
@@ -98,7 +101,8 @@ def test_singular_values_become_about_1(shape, dtype, error):
 
 @pytest.mark.parametrize(("precision", "is_rounded"), [("float32", False), ("bfloat16", True)])
 def test_the_products_have_the_precision_of_the_run(precision, is_rounded):
-    weight = keras.Variable(np.zeros((13, 29)), name="kernel", dtype="float32")
+    weight = keras.Variable(np.zeros((13, 29)), dtype="float32")
+    weight.group = "kernels"
     training = dataclasses.replace(MUON, warmup_steps=0, precision=precision, clip=1e6)
     make_optimizer(training).apply([make_matrix(weight.shape)], [weight])
     direction = weight.numpy() / weight.numpy()[0, 0]

@@ -6,11 +6,12 @@ import tensorflow as tf
 import txl_tf
 from txl_tf.errors import UserError
 from txl_tf.training.optimizers.choice import make_optimizer
-from txl_tf.training.schedule import WarmupCosine, make_schedule
+from txl_tf.training.schedule import make_schedule
 
 
 def make_rate(*, warmup_steps=7, train_steps=31):
-    return WarmupCosine(0.3, warmup_steps, train_steps, 0.05)
+    fields = {"learning_rate": 0.3, "min_lr_ratio": 0.05, "train_steps": train_steps}
+    return make_schedule(txl_tf.TrainConfig(warmup_steps=warmup_steps, **fields))
 
 
 def test_warm_up_is_linear_from_0_to_the_peak():

@@ -25,7 +25,7 @@ from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.folder import RunConfig
 from txl_tf.training import job
 from txl_tf.training.schedule import make_schedule
-from txl_tf.training.step import compute_gradients
+from txl_tf.training.step import Regularization, compute_gradients
 
 SHALLOW = dataclasses.replace(MODEL, n_layer=1)
 # Segments shorter than the memory, then nearly as long; a change in the middle of a call.
@@ -160,8 +160,7 @@ def test_steps_of_random_lengths_are_those_of_segments_cut_by_hand(one_replica):
             model.initial_memory(BATCH, 0),
             span=RANDOM.span,
             loss_start=extra_len,
-            ar=RANDOM.ar,
-            tar=RANDOM.tar,
+            regularization=Regularization(RANDOM.ar, RANDOM.tar),
         )
         factor = length / RANDOM.tgt_len
         optimizer.apply(

@@ -33,11 +33,8 @@ def test_evaluations_to_come_are_counted_by_the_last_one():
     assert time_left.describe(70) == "0:02:30 left"  # at steps 90 and 100
 
 
-def test_what_is_not_known_is_named():
-    time_left = TimeLeft(TRAINING, RunOptions(eval_every=30))
-    assert time_left.describe(0) == ""  # no speed is known
-    time_left.tokens_per_second = 15.0
-    assert time_left.describe(90) == "0:00:10 left, evaluations and saves not counted"
+def test_without_a_speed_the_time_left_is_not_known():
+    assert TimeLeft(TRAINING, RunOptions(eval_every=30)).describe(0) == ""
 
 
 def test_segments_of_half_the_length_take_half_as_long():

@@ -155,7 +155,7 @@ def test_parts_of_a_batch_drop_different_entries(one_replica):
         tf.constant(segment[0, :, 1:]),
         trainer.model.initial_memory(BATCH, MEM_LEN),
         span=config.span,
-        accumulate_steps=2,
+        options=txl_tf.training.StepOptions(accumulate_steps=2),
         compute=watch,
     )
     assert float(seen[0]) != float(seen[1])

@@ -23,8 +23,8 @@ from small_runs import (
 import txl_tf
 from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
-from txl_tf.runs.checkpoint_mean import save_mean
-from txl_tf.runs.checkpoint_reader import load_weights
+from txl_tf.runs.checkpoint_reader import load_weights, name_variables
+from txl_tf.runs.checkpoint_writer import write_checkpoint
 
 MODELS = GOLDEN / "model"  # of the 2019 release
 # Every kind of weight: several bins, projections, biases of each layer.
@@ -119,8 +119,7 @@ def test_fields_that_shape_no_weight_are_not_compared(saved):
 
 def test_weights_without_a_config_are_compared_by_their_shapes(tmp_path):
     run, path = Bare(), str(tmp_path / "ckpt-3")
-    names = {weight.path.replace("/", "."): weight.numpy() for weight in run.model.weights}
-    save_mean(path, names)
+    write_checkpoint(path, {"weights": name_variables(run.model.weights)})
     load_weights(run.model, path)
     deeper = txl_tf.TransformerXL(dataclasses.replace(MODEL, n_layer=3))
     with pytest.raises(UserError, match=r"another model: .*layer_2.* is missing there and \["):

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from txl_tf.errors import UserError
 from txl_tf.training import workers as workers_module
-from txl_tf.training.cluster import Cluster
+from txl_tf.training.cluster import read_cluster
 from txl_tf.training.workers import Workers
 
 
@@ -69,5 +69,5 @@ def test_the_cluster_counts_for_its_strategy_alone(monkeypatch, one_replica):
     jobs = {"worker": ["b:2", "c:3"]}
     text = json.dumps({"cluster": jobs, "task": {"type": "worker", "index": 1}})
     monkeypatch.setenv("TF_CONFIG", text)
-    assert Cluster.from_environment().index == 1
+    assert read_cluster().index == 1
     assert Workers(one_replica).count == 1

@@ -1,1 +1,1 @@
-"""Baselines with the interface of `TransformerXL`."""
+"""The recurrent baselines of the paper, with the interface of `TransformerXL`."""

@@ -1,48 +1,23 @@
-"""An LSTM language model with the interface of `TransformerXL`, as a baseline."""
+"""An LSTM language model: one product for all inputs and a loop over the time steps."""
 
 import keras
 from keras import ops
 
-from txl_tf.baselines.lstm_layer import LSTMLayer, read_segment
-from txl_tf.config import AttentionSpan
-from txl_tf.layers.custom_gradient import as_tensor
-from txl_tf.model import SegmentModel, check_ids
+from txl_tf.baselines.recurrent import RecurrentLayer, RecurrentModel, take_last
+from txl_tf.layers.custom_gradient import custom_gradient
+from txl_tf.layers.fused.matrix_products import matmul_rows
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class LSTMModel(SegmentModel):
-    """An LSTM language model that reads a text in segments and carries its state.
+class LSTMModel(RecurrentModel):
+    """An LSTM language model, the baseline of Dai et al. 2019, section 4.3.
 
-    The baseline of the comparison of context lengths in Dai et al. 2019, section 4.3: `n_layer`
-    layers of width `d_model` between the embedding and the softmax of `TransformerXL`, which share
-    their weights. Dropout applies to the embeddings, between the layers and before the softmax.
-    The memory is the state of the layers. No gradient flows into it (truncated backpropagation
-    through time). All weights exist after construction.
+    See `RecurrentModel`. The memory of a layer is its hidden state and its cells.
 
     Args:
         config: The `ModelConfig`, with `model_type="lstm"`.
         seed: Seed of the initial weights and the dropout masks; `None` for a random one.
         remat: Gradient checkpointing: the backward pass computes each layer again.
-
-    Call arguments:
-        ids: (B, T) int32 in [0, V).
-        memory: The memory that `initial_memory` or the last call returned.
-        span: `None`, or `AttentionSpan(0)`: an LSTM has no attention.
-        training: Whether to apply dropout.
-        document_starts: (B, T) bool, true where a token of `ids` begins a document: the state is
-            cleared before it. `None` if no document begins.
-        drops_output: Whether training applies the dropout of the last hidden states. If not, the
-            caller does, by `output_dropout`, and has the states before it, too.
-        filled: As for `TransformerXL`; it changes nothing, as an empty state is that of no token.
-
-    Returns:
-        hidden: (B, T, D) in the compute dtype, for `nll` and `log_probs`.
-        memory: The new memory, with the shapes of the old one.
-
-    Raises:
-        ValueError: If `document_starts` does not have the shape of `ids`, or if that shape is
-            unknown when a function is traced.
-        UserError: If the config is not that of an LSTM, or the span is another one.
 
     >>> from txl_tf.config import ModelConfig
     >>> model = LSTMModel(ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6,
@@ -64,58 +39,118 @@ class LSTMModel(SegmentModel):
             kernel_initializer=self._initializer, name=f"layer_{index}", dtype=self.dtype_policy
         )
 
-    @property
-    def n_draws(self):
-        return self.config.n_layer + 1 + bool(self.config.word_dropout)
 
-    def call(
-        self,
-        ids,
-        memory,
-        span=None,
-        training=False,
-        document_starts=None,
-        drops_output=True,
-        filled=None,
+@keras.saving.register_keras_serializable(package="txl_tf")
+class LSTMLayer(RecurrentLayer):
+    """A layer of an LSTM, with the arguments of `RecurrentLayer`.
+
+        i, f, g, o = split(x_t W + h_{t-1} U + b)
+        c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g)
+        h_t = sigmoid(o) tanh(c_t)
+
+    Gates and cells are float32 under every dtype policy; the products are in the compute dtype.
+
+    `keras.layers.LSTM` cannot clear the state within a segment, and keeps the cells in the compute
+    dtype. It is slower by a factor of 1.5 to 6 on CPUs (docs/lstm.md): it multiplies each input by
+    itself, and the gradient of its loop adds up the gradient of U step by step.
+
+    >>> layer, state = LSTMLayer(), (ops.zeros((2, 6)), ops.zeros((2, 6)))
+    >>> hidden, state = layer(ops.zeros((2, 3, 6)), state)
+    >>> hidden.shape == (2, 3, 6), len(state)
+    (True, 2)
+
+    References:
+        Hochreiter and Schmidhuber 1997, Long short-term memory.
+    """
+
+    def build(self, input_shape, *_):
+        width = input_shape[-1]
+        self.kernel = self.add_gates("kernel", width, width, 4)
+        self.recurrent_kernel = self.add_gates("recurrent_kernel", width, width, 4)
+        self.bias = self.add_gate_biases(width, 4)
+
+    @staticmethod
+    def read_segment(
+        inputs, hidden, cells, kernel, recurrent_kernel, bias, document_starts=None, counts=None
     ):
-        check_ids(ids, document_starts)
-        if span is not None:
-            self.config.check_reading(ids.shape[1], span)
-        hidden = self.input_dropout(self.embed(ids, training=training), training=training)
-        new_memory = []
-        for index, (layer, state) in enumerate(zip(self.decoder_layers, memory, strict=True)):
-            if index:
-                hidden = self.dropout(hidden, training=training)
-            hidden, state = self._run_layer(layer, hidden, state, document_starts, training)
-            new_memory.append(tuple(map(ops.stop_gradient, state)))
-        hidden = self.output_dropout(hidden, training=training and drops_output)
-        return hidden, tuple(new_memory)
+        first = ops.concatenate([ops.cast(hidden, "float32"), cells], axis=-1)
+        projected = matmul_rows(ops.swapaxes(inputs, 0, 1), kernel) + bias  # (T, B, 4 D)
+        tensors = [projected, recurrent_kernel, first]
+        if document_starts is not None:
+            tensors.append(ops.transpose(document_starts)[..., None])  # (T, B, 1)
+        states = recur(*tensors)  # (T, B, 2 D) float32
+        last = take_last(first, states, counts)
+        width = inputs.shape[-1]
+        all_hidden = ops.cast(ops.swapaxes(states[..., :width], 0, 1), inputs.dtype)
+        return all_hidden, (ops.cast(last[..., :width], inputs.dtype), last[..., width:])
 
-    def _run_layer(self, layer, hidden, state, document_starts, training):
-        """Runs a layer, with gradient checkpointing if the model has it."""
-        if not (training and self.remat):
-            return layer(hidden, state, document_starts)
-        weights = [as_tensor(weight, self.compute_dtype) for weight in layer.trainable_weights]
-        # Starts are no argument: `keras.remat` would look for their gradient.
-        run = keras.remat(lambda *tensors: read_segment(*tensors, document_starts))
-        return run(hidden, *state, *weights)
 
-    def initial_memory(self, batch_size, mem_len=0):
-        """Returns the memory before the first segment: zeros.
+@custom_gradient
+def recur(projected, kernel, first, starts=None):
+    """Returns the hidden states and the cells after each time step, (T, B, 2 D) float32.
 
-        Args:
-            batch_size: Number of rows B.
-            mem_len: 0; `TransformerXL` has other lengths.
+    The arguments are the terms of the gates that depend on the inputs, (T, B, 4 D); the recurrent
+    kernel (D, 4 D), in whose dtype the products are computed; the states before, (B, 2 D) float32;
+    and where they are cleared, (T, B, 1) bool or `None`. The gradient of the kernel is one product
+    over all steps, after a loop back through time.
+    """
+    tgt_len, width, dtype = projected.shape[0], kernel.shape[0], kernel.dtype
+    empty, empty_gates = ops.zeros_like(first), ops.zeros(projected.shape[1:], "float32")
+    indices = ops.arange(tgt_len)
 
-        Returns:
-            For each layer the hidden state (B, D) in the compute dtype and the cells (B, D)
-            float32.
+    def multiply(left, right):
+        return ops.cast(ops.matmul(ops.cast(left, dtype), right), "float32")
 
-        Raises:
-            UserError: If `mem_len` is not 0.
-        """
-        self.config.check_reading(1, AttentionSpan(mem_len))
-        shape = (batch_size, self.config.d_model)
-        return tuple(
-            (ops.zeros(shape, self.compute_dtype), ops.zeros(shape)) for _ in self.decoder_layers
+    def clear(states, index):
+        return states if starts is None else ops.where(starts[index], 0.0, states)
+
+    def step(carry, index):
+        hidden, cells = ops.split(clear(carry[0], index), 2, axis=-1)
+        gates = ops.cast(projected[index], "float32") + multiply(hidden, kernel)
+        i, f, g, o = ops.split(gates, 4, axis=-1)
+        i, f, g, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(g), ops.sigmoid(o)
+        cells = f * cells + i * g
+        states = ops.concatenate([o * ops.tanh(cells), cells], axis=-1)
+        carry = states, ops.concatenate([i, f, g, o], axis=-1)
+        return carry, carry
+
+    _, (states, all_gates) = ops.scan(step, (first, empty_gates), indices, length=tgt_len)
+
+    def compute_gradients(upstream):
+        before = ops.concatenate([first[None], states[:-1]], axis=0)
+        if starts is not None:
+            before = ops.where(starts, 0.0, before)
+        transposed = ops.transpose(kernel)
+
+        def step_back(carry, index):
+            to_h, to_c = ops.split(carry[0] + upstream[index], 2, axis=-1)
+            i, f, g, o = ops.split(all_gates[index], 4, axis=-1)
+            # Split, because XLA takes the wrong part for `states[index, :, width:]`.
+            old_cells, cells = (ops.split(x[index], 2, axis=-1)[1] for x in (before, states))
+            squashed = ops.tanh(cells)
+            to_c = to_c + to_h * o * (1 - squashed * squashed)
+            to_gates = ops.concatenate(
+                [
+                    to_c * g * i * (1 - i),
+                    to_c * old_cells * f * (1 - f),
+                    to_c * i * (1 - g * g),
+                    to_h * squashed * o * (1 - o),
+                ],
+                axis=-1,
+            )
+            to_states = ops.concatenate([multiply(to_gates, transposed), to_c * f], axis=-1)
+            carry = clear(to_states, index), to_gates
+            return carry, carry
+
+        (to_first, _), (_, to_gates) = ops.scan(
+            step_back, (empty, empty_gates), indices, length=tgt_len, reverse=True
         )
+        hidden = ops.reshape(before[..., :width], (-1, width))
+        to_kernel = ops.matmul(
+            ops.transpose(ops.cast(hidden, dtype)),
+            ops.cast(ops.reshape(to_gates, (-1, 4 * width)), dtype),
+        )
+        gradients = ops.cast(to_gates, projected.dtype), to_kernel, to_first
+        return gradients if starts is None else (*gradients, None)
+
+    return states, compute_gradients

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from absl import flags
 
 from txl_tf.compilation import choose_jit
-from txl_tf.config import LSTM, ModelConfig, TrainConfig
+from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.config.run_options import RunOptions
 from txl_tf.data.files import exists
 from txl_tf.data.records.reading import Records
@@ -13,7 +13,6 @@ from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.folder import RunConfig, check_run_folder
 from txl_tf.scoring.checkpoints import describe_evaluation
-from txl_tf.training.flops import count_run_flops, count_step_flops
 from txl_tf.training.job import check_steps, describe_changes, describe_epoch, make_lanes
 from txl_tf.training.step_memory import compile_activations, count_kept_memory
 from txl_tf.training.trainer import check_batch
@@ -41,19 +40,10 @@ def describe_dry_run(
         f"softmax {parts.softmax:,} without the tables"
     )
     yield from _describe_memory(config.model, training, n_replicas)
-    step_flops = run_flops = ""
-    if config.model.model_type != LSTM:
-        count = count_step_flops(config.model, training, n_replicas=n_replicas or 1)
-        step_flops = f"; {_format_flops(count)} in matrix products"
-        count = count_run_flops(
-            config.model, training, first_step=first_step, n_replicas=n_replicas or 1
-        )
-        run_flops = f"; {_format_flops(count)}"
     yield (
         f"step        {training.train_batch_size * training.tgt_len:,} tokens, "
         f"{training.train_batch_size} lanes of {training.tgt_len}"
         + (f" after {training.extra_len} of extra context" if training.extra_len else "")
-        + step_flops
     )
     n_tokens = lanes.n_lanes * (
         lanes.count_tokens(training.train_steps) - lanes.count_tokens(first_step)
@@ -61,7 +51,7 @@ def describe_dry_run(
     epochs = n_tokens / (lanes.n_lanes * lanes.lane_len)
     yield (
         f"run         step {first_step:,} to {training.train_steps:,}: {n_tokens:,} tokens, "
-        f"{epochs:,.2f} epochs, {describe_epoch(lanes)}{run_flops}"
+        f"{epochs:,.2f} epochs, {describe_epoch(lanes)}"
     )
     yield f"start       {_describe_start(options, training, checkpoints)}"
     changes = describe_changes(first_step, found.training, training) if found else {}
@@ -142,15 +132,3 @@ def _format_bytes(size: int) -> str:
         if size >= unit_size:
             return f"{size / unit_size:.1f} {unit}"
     return f"{size / 2**10:.1f} KiB"
-
-
-def _format_flops(flops: float) -> str:
-    """Returns a number of operations in a readable unit.
-
-    >>> _format_flops(2.5e15)
-    '2.5 PFLOP'
-    """
-    for unit, size in (("EFLOP", 1e18), ("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9)):
-        if flops >= size:
-            return f"{flops / size:.3g} {unit}"
-    return f"{flops / 1e6:.3g} MFLOP"

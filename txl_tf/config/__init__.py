@@ -1,7 +1,7 @@
 """Hyper-parameters as frozen, checked dataclasses with the names of the 2019 release."""
 
 from txl_tf.config.dynamic import DynamicConfig
-from txl_tf.config.model import LSTM, SHAPELESS, TRAINED_WITH, TRANSFORMER_XL, ModelConfig
+from txl_tf.config.model import LSTM, QRNN, SHAPELESS, TRAINED_WITH, TRANSFORMER_XL, ModelConfig
 from txl_tf.config.reading import (
     DEFAULT_TEMPERATURE,
     DEFAULT_TOP_K,
@@ -24,6 +24,7 @@ __all__ = [
     "LSTM",
     "MAX_DRAFT_LEN",
     "MAX_SAMPLING_SEED",
+    "QRNN",
     "SAVED_MODEL",
     "SHAPELESS",
     "STEP_FORMATS",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from txl_tf.config.base import Config, define_field, describe, document_fields
-from txl_tf.config.parameters import ParameterCounts, count_by_part
+from txl_tf.config.parameters import ParameterCounts, count_by_part, list_matrices
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ INITIALIZERS = ("normal", "uniform")
 ENCODINGS = ("relative", "shaw", "shaw_biased", "sinusoid", "learned")
 _TABLES = ("shaw", "shaw_biased", "learned")  # encodings with a learned row for each position
 _PLACES = ("sinusoid", "learned")  # encodings of places in the segment, not of distances
-TRANSFORMER_XL, LSTM = "transformer_xl", "lstm"
-MODEL_TYPES = (TRANSFORMER_XL, LSTM)
-# Fields that mean nothing for an LSTM.
-_NOT_OF_LSTM = (
+TRANSFORMER_XL, LSTM, QRNN = "transformer_xl", "lstm", "qrnn"
+MODEL_TYPES = (TRANSFORMER_XL, LSTM, QRNN)
+# Fields that mean nothing for a recurrent model.
+_NOT_OF_RECURRENT = (
     *("n_head", "d_head", "d_inner", "untie_r", "dropatt", "layer_norm_epsilon"),
     *("encoding", "n_positions", "qkv_dropout"),
 )
@@ -34,7 +34,7 @@ TRAINED_WITH = (
 )
 # Fields that do not affect the shapes of the weights.
 SHAPELESS = (*TRAINED_WITH, "layer_norm_epsilon")
-_LSTM_SPAN = {"mem_len": 0, "same_length": False, "clamp_len": -1, "counts_self": False}
+_RECURRENT_SPAN = {"mem_len": 0, "same_length": False, "clamp_len": -1, "counts_self": False}
 
 
 @document_fields
@@ -133,8 +133,9 @@ class ModelConfig(Config):
     )
     model_type: str = define_field(
         TRANSFORMER_XL,
-        "Architecture. lstm is a baseline: n_layer LSTM layers of width d_model, with the same "
-        "embedding and softmax; it needs mem_len=0, and takes no setting of the attention.",
+        "Architecture. lstm and qrnn are baselines: n_layer recurrent layers of width d_model, "
+        "with the same embedding and softmax; they need mem_len=0, and take no setting of the "
+        "attention.",
         choices=MODEL_TYPES,
     )
     word_dropout: float = define_field(
@@ -198,10 +199,11 @@ class ModelConfig(Config):
         self._check_dropout()
         for name in ("init_std", "proj_init_std", "init_range", "layer_norm_epsilon"):
             self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
-        if self.model_type == LSTM:
-            for name in _NOT_OF_LSTM:
+        if self.is_recurrent:
+            for name in _NOT_OF_RECURRENT:
                 is_default = getattr(self, name) == getattr(type(self), name)
-                self._check(is_default, f"`{name}` has no effect with model_type={LSTM}", name)
+                rule = f"`{name}` has no effect with model_type={self.model_type}"
+                self._check(is_default, rule, name)
 
     def _check_dropout(self) -> None:
         for name in ("dropout", "dropatt", "word_dropout", "qkv_dropout"):
@@ -222,21 +224,28 @@ class ModelConfig(Config):
 
         The type of a Transformer-XL is left out too, as it was before there were others.
         """
-        left_out = _NOT_OF_LSTM if self.model_type == LSTM else ("model_type",)
+        left_out = _NOT_OF_RECURRENT if self.is_recurrent else ("model_type",)
         return {name: value for name, value in super().to_json().items() if name not in left_out}
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the model carries a state of fixed size, without attention."""
+        return self.model_type != TRANSFORMER_XL
 
     def check_reading(self, tgt_len: int, span: "AttentionSpan") -> None:
         """Checks that the model can read segments of a length with an attention span.
 
         Raises:
-            UserError: If it cannot: an LSTM has no span, and some position encodings no memory.
+            UserError: If it cannot: a recurrent model has no span, and some position encodings
+                allow no memory.
         """
-        if self.model_type == LSTM:
-            for name, needed in _LSTM_SPAN.items():
+        if self.is_recurrent:
+            for name, needed in _RECURRENT_SPAN.items():
                 if (value := getattr(span, name)) != needed:
                     raise UserError(
-                        f"`{name}` must be {str(needed).lower()} with model_type={LSTM}, which "
-                        f"attends to nothing. Received: {name}={value}"
+                        f"`{name}` must be {str(needed).lower()} with "
+                        f"model_type={self.model_type}, which attends to nothing. "
+                        f"Received: {name}={value}"
                     )
         elif span.mem_len and not self.can_have_memory:
             raise UserError(
@@ -274,7 +283,7 @@ class ModelConfig(Config):
     @property
     def can_have_memory(self) -> bool:
         """Whether attention reaches back into a memory, as generation needs it."""
-        return self.model_type == TRANSFORMER_XL and self.encoding not in _PLACES
+        return not self.is_recurrent and self.encoding not in _PLACES
 
     @property
     def position_width(self) -> int:
@@ -299,12 +308,12 @@ class ModelConfig(Config):
         Raises:
             UserError: If it cannot, or its learned positions are fewer than the keys of a segment.
         """
-        if self.model_type == LSTM:
+        if self.is_recurrent:
             for name in ("extra_len", "tgt_len_std", "half_len_rate"):
                 if value := getattr(training, name):
                     raise UserError(
-                        f"`{name}` must be 0 with model_type={LSTM}: its state goes on where a "
-                        f"segment of fixed length ends. Received: {name}={value}"
+                        f"`{name}` must be 0 with model_type={self.model_type}: its state goes on "
+                        f"where a segment of fixed length ends. Received: {name}={value}"
                     )
         self.check_reading(training.window_len, training.span)
         n_keys = training.mem_len + training.window_len
@@ -354,7 +363,7 @@ class ModelConfig(Config):
 
     def without_dropout(self) -> Self:
         """Returns the config of the same model without dropout."""
-        dropatt = self.dropatt if self.model_type == LSTM else 0.0  # an LSTM must not change it
+        dropatt = self.dropatt if self.is_recurrent else 0.0  # recurrent models must not change it
         return dataclasses.replace(
             self,
             dropout=0.0,
@@ -372,4 +381,8 @@ class ModelConfig(Config):
 
     def count_parameters_by_part(self) -> ParameterCounts:
         """Returns the number of trainable parameters of embedding, layers and softmax."""
-        return count_by_part(self, is_lstm=self.model_type == LSTM)
+        return count_by_part(self)
+
+    def list_matrices(self) -> list[tuple[int, int]]:
+        """Returns the rows and columns of each matrix of the layers, joint ones one by one."""
+        return list_matrices(self)

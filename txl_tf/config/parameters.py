@@ -11,7 +11,7 @@ class ParameterCounts(NamedTuple):
     Args:
         embedding: The tables and projections of the embedding; the softmax shares the tables.
         layers: The decoder layers, with the weights of the position encoding: the biases u and v;
-            or the LSTM layers.
+            or the recurrent layers.
         softmax: The biases, clusters and projections that the softmax does not share.
     """
 
@@ -20,7 +20,7 @@ class ParameterCounts(NamedTuple):
     softmax: int
 
 
-def count_by_part(model: ModelConfig, *, is_lstm: bool) -> ParameterCounts:
+def count_by_part(model: ModelConfig) -> ParameterCounts:
     """Returns the number of trainable parameters of embedding, layers and softmax."""
     n_bins = len(model.bins)
     tables = sum(
@@ -33,22 +33,31 @@ def count_by_part(model: ModelConfig, *, is_lstm: bool) -> ParameterCounts:
     clusters = (n_bins - 1) * (model.d_embed + 1)
     return ParameterCounts(
         embedding=tables + of_embedding,
-        layers=_count_lstm_layers(model) if is_lstm else _count_decoder_layers(model),
+        layers=_count_layers(model),
         softmax=of_softmax + clusters + model.n_token,
     )
 
 
-def _count_lstm_layers(model: ModelConfig) -> int:
-    # Input kernel, recurrent kernel and bias of 4 gates.
-    return model.n_layer * 4 * model.d_model * (2 * model.d_model + 1)
+def list_matrices(model: ModelConfig) -> list[tuple[int, int]]:
+    """Returns the rows and columns of each matrix of the layers, joint ones one by one."""
+    width, d_heads = model.d_model, model.n_head * model.d_head
+    if model.model_type == "lstm":  # input and recurrent kernel, four gates each
+        return [(width, width)] * 8 * model.n_layer
+    if model.model_type == "qrnn":  # three gates; the first layer has a window of two inputs
+        return [(2 * width, width)] * 3 + [(width, width)] * 3 * (model.n_layer - 1)
+    n_projections = 4 if model.encoding == "relative" else 3  # q, k, v, r
+    of_layer = [(width, d_heads)] * n_projections + [(d_heads, width)]
+    of_layer += [(width, model.d_inner), (model.d_inner, width)]
+    return of_layer * model.n_layer
 
 
-def _count_decoder_layers(model: ModelConfig) -> int:
-    d_heads = model.n_head * model.d_head
-    has_r = model.encoding == "relative"
-    attention = (4 + has_r) * model.d_model * d_heads + 2 * model.d_model  # q k v r o, LayerNorm
-    feed_forward = 2 * model.d_model * model.d_inner + model.d_inner + 3 * model.d_model
-    return model.n_layer * (attention + feed_forward) + _count_encoding(model)
+def _count_layers(model: ModelConfig) -> int:
+    matrices = sum(rows * columns for rows, columns in list_matrices(model))
+    if model.is_recurrent:  # a bias for each gate
+        n_gates = 4 if model.model_type == "lstm" else 3
+        return matrices + model.n_layer * n_gates * model.d_model
+    vectors = model.d_inner + 5 * model.d_model  # biases, and two of LayerNorm
+    return matrices + model.n_layer * vectors + _count_encoding(model)
 
 
 def _count_encoding(model: ModelConfig) -> int:

@@ -1,6 +1,6 @@
 """Numbers of tokens whose logits a softmax computes at once, so that they fit into memory.
 
-The layers share this arithmetic with `txl_tf.training.flops` and `step_tensors`.
+The layers share this arithmetic with `benchmarks/step_costs.py`.
 """
 
 LOGITS_PER_CHUNK = 2**24  # 64 MiB of float32

@@ -23,6 +23,8 @@ class Encoding:
 
     # Whether r is the product of sinusoids and a kernel W_r of each layer's attention.
     projects_positions = False
+    # The weights that are biases, though they have several axes.
+    bias_names: tuple[str, ...] = ()
 
     def __init__(self, config):
         self.config = config
@@ -64,6 +66,7 @@ class RelativeEncoding(Encoding):
     """The paper's encoding: r = W_r R of the sinusoids R of the distance; u and v are learned."""
 
     projects_positions = True
+    bias_names = ("content_bias", "position_bias")
 
     def list_weights(self):
         config = self.config
@@ -113,6 +116,8 @@ class BiasedShawEncoding(ShawEncoding):
     So it is in the authors' PyTorch code of 2019. The bias d of a distance is the last entry of r,
     and v has a 1 there, so W = H + 1.
     """
+
+    bias_names = ("content_bias", "distance_bias")
 
     def list_weights(self):
         config = self.config

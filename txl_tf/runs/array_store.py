@@ -20,12 +20,8 @@ _SETTINGS_NAME = "settings.json"
 class ArrayStore:
     """A folder with arrays that need not be computed again.
 
-    The arrays belong to settings, by which they are found: any difference leads to another
-    subfolder, which holds the settings as JSON beside the arrays.
-
-    Args:
-        folder: The folder, on this machine; `None` to keep nothing.
-        settings: All that the arrays depend on, but their name.
+    The arrays are found by `settings`, all that they depend on but their name: any difference leads
+    to another subfolder, which holds the settings as JSON. Without a folder nothing is kept.
     """
 
     def __init__(self, folder: str | None, settings: dict[str, Any]):
@@ -45,11 +41,7 @@ class ArrayStore:
             return None  # damaged: they are computed again
 
     def save(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Stores arrays under a name, completely or not at all.
-
-        Raises:
-            UserError: If they cannot be written.
-        """
+        """Stores arrays under a name, completely or not at all."""
         path = self._get_path(name)
         if path is None or self._folder is None:
             return

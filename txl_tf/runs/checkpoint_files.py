@@ -1,13 +1,9 @@
 """The files of a run's checkpoints.
 
 A checkpoint is the set of files `checkpoints/ckpt-STEP.*` of a run folder. The memory is written
-first, then weights and optimizer, whose `.index` tensorflow writes last. A checkpoint that has an
-index is therefore complete, and no other file lists the checkpoints.
-
-Files without an index have one of three causes. While tensorflow saves, there is a folder
-`ckpt-STEP_temp`, which it removes after it has written the index. While a checkpoint is removed,
-its index is called `ckpt-STEP.removing`. Weights with neither belong to a checkpoint that has lost
-its index.
+first, then weights and optimizer, whose `.index` tensorflow writes last, from a folder
+`ckpt-STEP_temp`. A checkpoint that has an index is therefore complete, and no other file lists the
+checkpoints. Files without an index are the remains of a save or removal that was interrupted.
 """
 
 import os
@@ -22,7 +18,6 @@ from txl_tf.runs.folder import VALIDATION_NAME
 CHECKPOINTS_NAME = "checkpoints"
 PREFIX = "ckpt"
 DAMAGED = "damaged-"  # prefix of the names of files that were set aside
-REMOVING = ".removing"  # suffix of the index of a checkpoint that is being removed
 BEST, NEWEST = "best", "newest"
 
 
@@ -40,11 +35,7 @@ def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
 
 
 def check_checkpoint_path(path: str) -> None:
-    """Checks that TensorFlow does not take a path of checkpoints for a glob pattern.
-
-    Raises:
-        UserError: If it would.
-    """
+    """Checks that TensorFlow does not take a path of checkpoints for a glob pattern."""
     if re.search(r"[*?\[]", path):
         raise UserError(
             f"`{path}` must not contain *, ? or [: TensorFlow reads them as a pattern in paths of "
@@ -53,11 +44,7 @@ def check_checkpoint_path(path: str) -> None:
 
 
 def check_exists(path: str) -> None:
-    """Checks that there is a checkpoint at a path.
-
-    Raises:
-        UserError: If there is none.
-    """
+    """Checks that there is a checkpoint at a path."""
     if not exists(f"{path}.index"):
         hint = ". It is a folder: name one of its files ckpt-STEP.index, without .index"
         raise UserError(
@@ -72,11 +59,7 @@ def make_path(model_dir: str, step: int) -> str:
 
 
 def read_step(path: str) -> int:
-    """Returns the step in the name of a checkpoint, `.../ckpt-STEP`.
-
-    Raises:
-        UserError: If the name does not end in a step.
-    """
+    """Returns the step in the name of a checkpoint, `.../ckpt-STEP`."""
     match = re.search(r"-(\d+)$", path)
     if not match:
         raise UserError(f"{path!r} does not end in a step, as in ckpt-1000")
@@ -156,35 +139,17 @@ def has_set_aside(model_dir: str) -> bool:
 
 
 def clear_torn(model_dir: str, say: Callable[[str], None]) -> None:
-    """Cleans up the files of checkpoints that have no index.
-
-    The remains of an interrupted save or removal are removed. The files of a checkpoint that has
-    lost its index are set aside.
-
-    Args:
-        model_dir: The run folder.
-        say: Called with one line about each checkpoint.
-    """
+    """Removes what interrupted saves and removals have left: files without an index."""
     folder = os.path.join(model_dir, CHECKPOINTS_NAME)
     complete = {os.path.basename(path) for _, path in list_checkpoints(model_dir)}
     found = (re.match(rf"{PREFIX}-\d+(?=[._])", name) for name in list_names(folder))
     for name in sorted({match[0] for match in found if match} - complete):
         path = os.path.join(folder, name)
-        parts = [os.path.basename(part) for part in _list_parts(path)]
-        is_interrupted = f"{name}{REMOVING}" in parts or exists(f"{path}_temp")
-        if not is_interrupted and any(part.startswith(f"{name}.data-") for part in parts):
-            set_aside(path)
-            say(
-                f"Checkpoint {path} has lost its index and was set aside: "
-                f"{', '.join(DAMAGED + part for part in parts)}"
-            )
-        else:
-            remove_checkpoint(path)
-            remains = ", ".join(parts) or f"{name}_temp"
-            say(
-                f"Removed the remains of an interrupted save or removal of checkpoint {path}: "
-                f"{remains}"
-            )
+        remains = ", ".join(map(os.path.basename, _list_parts(path))) or f"{name}_temp"
+        remove_checkpoint(path)
+        say(
+            f"Removed the remains of an interrupted save or removal of checkpoint {path}: {remains}"
+        )
 
 
 def remove_checkpoint(path: str) -> None:
@@ -192,13 +157,7 @@ def remove_checkpoint(path: str) -> None:
     import tensorflow as tf
 
     with access_path(path):
-        parts = _list_parts(path)
-        if f"{path}.index" in parts:
-            tf.io.gfile.rename(f"{path}.index", f"{path}{REMOVING}", overwrite=True)
-        for part in parts:
-            if part not in (f"{path}.index", f"{path}{REMOVING}"):
-                tf.io.gfile.remove(part)
+        for part in _list_parts(path):
+            tf.io.gfile.remove(part)
         if tf.io.gfile.exists(f"{path}_temp"):
             tf.io.gfile.rmtree(f"{path}_temp")
-        if tf.io.gfile.exists(f"{path}{REMOVING}"):
-            tf.io.gfile.remove(f"{path}{REMOVING}")

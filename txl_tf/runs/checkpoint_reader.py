@@ -3,9 +3,14 @@
 A checkpoint holds groups of variables: `weights`, their `averages` (an EMA or a uniform mean) and
 `optimizer`. A variable is named after its path in the model. Two small groups describe the
 checkpoint itself: `config` holds the model's config and whether there is a memory, `origin` names
-the step and the run. The files of the memory name their origin too, so that parts of different
-checkpoints are never mixed. Checkpoints of older versions may lack both groups; the step is then
-the optimizer's step count.
+the step and the run. Checkpoints of older versions may lack both groups; the step is then the
+optimizer's step count.
+
+The memory lies beside them, in one file for each process: `ckpt-STEP.memory-PART-of-PARTS` is a
+tensorflow checkpoint whose tensors are called `layer_I/rows_START_STOP` after the lanes that they
+hold: lanes, not replicas, because a run may resume with another number of replicas. I counts the
+tensors of the memory. These files name their origin too, so that parts of different checkpoints are
+never mixed.
 """
 
 import contextlib
@@ -22,7 +27,7 @@ import tensorflow as tf
 
 from txl_tf.config import SHAPELESS, TRANSFORMER_XL, ModelConfig
 from txl_tf.config.base import list_differences
-from txl_tf.data.files import check_address
+from txl_tf.data.files import check_address, list_names
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_files import CHECKPOINTS_NAME, PREFIX, check_checkpoint_path
@@ -36,13 +41,12 @@ _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"  # of the keys that a `tf.train.Checkpoi
 _STEP_COUNT = re.compile(rf"optimizer/[^/]*\.iteration{re.escape(_SUFFIX)}")
 
 
-class Origin(NamedTuple):
-    """The step and the run that wrote a part of a checkpoint.
+class MemoryFileError(UserError):
+    """Files of a memory are missing, belong to another checkpoint or do not hold every lane."""
 
-    Args:
-        step: The step; `None` if the part does not name it.
-        run_id: The run's id; `None` if the part does not name it.
-    """
+
+class Origin(NamedTuple):
+    """The step and the run that wrote a part of a checkpoint; `None` if it does not name them."""
 
     step: int | None
     run_id: str | None
@@ -54,11 +58,7 @@ class Origin(NamedTuple):
 
 
 class CheckpointReader:
-    """Reads the variables of a checkpoint by group and name, and its description of itself.
-
-    Args:
-        path: The path of a checkpoint, `.../ckpt-STEP`, or of a file of its memory, without
-            `.index`.
+    """Reads a checkpoint, or a file of its memory, by its path without `.index`.
 
     Raises:
         UserError: If the address does not answer, or `check_checkpoint_path` refuses the path.
@@ -80,23 +80,23 @@ class CheckpointReader:
 
     def read(self, group: str, name: str) -> np.ndarray:
         """Returns the value of a variable."""
-        return self.get_tensor(make_key(group, name))
+        return self.get_tensor(_make_key(group, name))
 
     def list_shapes(self, group: str) -> dict[str, list[int]]:
         """Returns the shapes of a group's variables by name; empty if there is no such group."""
-        key = re.compile(re.escape(make_key(group, "NAME")).replace("NAME", "(.*)"))
+        key = re.compile(re.escape(_make_key(group, "NAME")).replace("NAME", "(.*)"))
         matches = ((key.fullmatch(name), shape) for name, shape in self.keys.items())
         return {match[1].replace("..", "."): shape for match, shape in matches if match}
+
+    def _find(self, group: str, name: str, default: Any) -> Any:
+        """Returns the value of a variable, or the default."""
+        keys = (_make_key(group, name), f"{group}/{name}")  # the second in files of the memory
+        return next((self.get_tensor(key) for key in keys if key in self.keys), default)
 
     @property
     def origin(self) -> Origin:
         """The step and the run that the file names."""
-
-        def find(name: str) -> Any:
-            keys = (f"{ORIGIN_GROUP}/{name}", f"{ORIGIN_GROUP}/{name}{_SUFFIX}")
-            return next((self.get_tensor(key) for key in keys if key in self.keys), None)
-
-        step, run_id = find("step"), find("run_id")
+        step, run_id = (self._find(ORIGIN_GROUP, name, None) for name in Origin._fields)
         return Origin(
             None if step is None else int(step),
             run_id.decode() if isinstance(run_id, bytes) else None,
@@ -105,26 +105,15 @@ class CheckpointReader:
     @property
     def has_memory(self) -> bool:
         """Whether the checkpoint was written with a memory."""
-        key = make_key(CONFIG_GROUP, "has_memory")
-        return bool(self.get_tensor(key)) if key in self.keys else True
-
-    @property
-    def model_config(self) -> dict[str, Any]:
-        """The fields of the model's config that shape the weights; empty if it is not saved."""
-        key = make_key(CONFIG_GROUP, "model")
-        if key not in self.keys:
-            return {}
-        return {"model_type": TRANSFORMER_XL} | json.loads(self.get_tensor(key))
+        return bool(self._find(CONFIG_GROUP, "has_memory", True))
 
     def find_mismatch(self, step: int, run_id: str | None) -> str | None:
-        """Describes how the weights differ from a step of a run; `None` if they belong to it.
-
-        Args:
-            step: The expected step.
-            run_id: The expected run id; `None` if it is unknown.
-        """
+        """Describes how the weights differ from a step of a run; `None` if they belong to it."""
         origin = self.origin
-        found = self._read_step_count() if origin.step is None else origin.step
+        found = origin.step
+        if found is None:  # the optimizer's step count, if there is one
+            counts = filter(_STEP_COUNT.fullmatch, self.keys)
+            found = next((int(self.get_tensor(key)) for key in counts), None)
         if found not in (None, step):
             return f"it holds the weights of step {found}"
         if run_id and origin.run_id and origin.run_id != run_id:
@@ -133,8 +122,6 @@ class CheckpointReader:
 
     def check_place(self) -> None:
         """Checks that the checkpoint matches the step in its name and the run of its folder.
-
-        A checkpoint passes if its name is not `ckpt-STEP` or if it names neither step nor run.
 
         Raises:
             UserError: If it belongs to another step or run.
@@ -177,14 +164,12 @@ class CheckpointReader:
         wanted = {name: list(x.shape) for name, x in name_variables(model.weights).items()}
         if found == wanted:
             return
-        wanted_config = {
-            "model_type": model.config.model_type,
-            **json.loads(write_shaping_fields(model.config)),
-        }
-        fields = list_differences(self.model_config, wanted_config)
-        # The other fields of another type of model say nothing.
-        types = [line for line in fields if line.startswith("model_type ")]
-        differences = types or fields or list_differences(found, wanted)
+        fields = json.loads(self._find(CONFIG_GROUP, "model", "{}"))
+        wanted_fields = json.loads(write_shaping_fields(model.config))
+        differences = list_differences(fields, wanted_fields) or list_differences(found, wanted)
+        types = [x.get("model_type", TRANSFORMER_XL) for x in (fields, wanted_fields)]
+        if fields and types[0] != types[1]:  # the other fields of another type say nothing
+            differences = list_differences(*({"model_type": name} for name in types))
         more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
         raise UserError(
             f"checkpoint {self.path} belongs to another model: {'; '.join(differences[:3])}{more}"
@@ -205,10 +190,52 @@ class CheckpointReader:
                 )
             variable.assign(self.read(group, name))
 
-    def _read_step_count(self) -> int | None:
-        """Returns the optimizer's step count; `None` if there is no optimizer."""
-        keys = filter(_STEP_COUNT.fullmatch, self.keys)
-        return next((int(self.get_tensor(key)) for key in keys), None)
+    def read_memory(self, n_tensors: int, rows: range) -> list[tf.Tensor]:
+        """Reads some lanes of the memory, regardless of which processes wrote them.
+
+        Returns:
+            `n_tensors` tensors (rows, ...).
+
+        Raises:
+            MemoryFileError: If a file or a lane is missing, or the origin of a file differs from
+                that of the weights.
+        """
+        matches = list_memory_parts(self.path)
+        n_parts = {int(match[2]) for match in matches}
+        if n_parts != {len(matches)}:
+            raise MemoryFileError(f"the memory of {self.path} is incomplete: {len(matches)} files")
+        pieces: list[list[tuple[int, int, np.ndarray]]] = [[] for _ in range(n_tensors)]
+        for name in sorted(match[0].removesuffix(".index") for match in matches):
+            reader = CheckpointReader(os.path.join(os.path.dirname(self.path), name))
+            if reader.origin != self.origin:
+                raise MemoryFileError(
+                    f"its parts are of different checkpoints: {name} names {reader.origin}, the "
+                    f"weights name {self.origin}"
+                )
+            for key in reader.keys:
+                match = re.fullmatch(r"layer_(\d+)/rows_(\d+)_(\d+)", key)
+                if match and int(match[1]) < n_tensors:
+                    start, stop = int(match[2]), int(match[3])
+                    pieces[int(match[1])].append((start, stop, reader.get_tensor(key)))
+        return [self._join_rows(each, rows) for each in pieces]
+
+    def _join_rows(self, pieces: list[tuple[int, int, np.ndarray]], rows: range) -> tf.Tensor:
+        """Joins the states of some lanes from pieces (first lane, end, states)."""
+        found, place = [], rows.start
+        for start, stop, states in sorted(pieces, key=lambda piece: piece[0]):
+            if start <= place < min(stop, rows.stop):
+                found.append(states[place - start : rows.stop - start])
+                place = min(stop, rows.stop)
+        if place < rows.stop:
+            raise MemoryFileError(f"the memory of {self.path} lacks lane {place}")
+        return tf.concat(found, axis=0)
+
+
+def list_memory_parts(path: str) -> list[re.Match[str]]:
+    """Returns a match for each file of a memory, with the part and the number of parts."""
+    folder, name = os.path.split(path)
+    pattern = re.compile(re.escape(name) + r"\.memory-(\d+)-of-(\d+)\.index")
+    return [match for match in map(pattern.fullmatch, list_names(folder)) if match]
 
 
 def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> bool:
@@ -237,21 +264,15 @@ def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> boo
 
 
 def check_not_release(path: str) -> None:
-    """Checks that a checkpoint, if it is readable, is not of the 2019 release.
-
-    Raises:
-        UserError: If it is.
-    """
+    """Checks that a checkpoint, if it is readable, is not of the 2019 release."""
     with contextlib.suppress(*DAMAGE):  # reported when it is restored
         CheckpointReader(path).check_not_release()
 
 
 def name_variables(variables: list[keras.Variable]) -> dict[str, tf.Variable]:
-    """Returns variables by path, their name in a checkpoint.
-
-    `tf.train.Checkpoint(model)` would silently save only the few variables that are attributes of
-    the model: it does not look into the lists in which Keras layers hold the others.
-    """
+    """Returns variables by path, their name in a checkpoint."""
+    # `tf.train.Checkpoint(model)` would silently save only the few variables that are attributes of
+    # the model: it does not look into the lists in which Keras layers hold the others.
     named = {variable.path.replace("/", "."): variable.value for variable in variables}
     assert len(named) == len(variables), "paths of variables must be unique"
     return named
@@ -263,6 +284,5 @@ def write_shaping_fields(config: ModelConfig) -> str:
     return json.dumps({name: fields[name] for name in fields if name not in SHAPELESS})
 
 
-def make_key(group: str, name: str) -> str:
-    """Returns the key of a variable of a group in the files of a checkpoint."""
+def _make_key(group: str, name: str) -> str:
     return f"{group}/{name.replace('.', '..')}{_SUFFIX}"

@@ -2,10 +2,10 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-import keras
 import tensorflow as tf
 
 from txl_tf.data.files import access_path
@@ -16,39 +16,20 @@ from txl_tf.runs.checkpoint_reader import (
     AVERAGES_GROUP,
     CONFIG_GROUP,
     ORIGIN_GROUP,
+    MemoryFileError,
     Origin,
+    list_memory_parts,
     name_variables,
     write_shaping_fields,
 )
 from txl_tf.runs.folder import read_run_id
 
+PATIENCE = 60.0  # seconds until a network file system shows the files of other hosts
 Groups = dict[str, dict[str, tf.Variable]]
 
 
-class SavedOptimizer(Protocol):
-    """The part of an optimizer that a checkpoint saves."""
-
-    @property
-    def variables(self) -> list[keras.Variable]:
-        """All its variables, including the averages."""
-        ...
-
-    @property
-    def averaged_weights(self) -> list[tuple[keras.Variable, keras.Variable]]:
-        """Each weight with its average; empty if the optimizer keeps none."""
-        ...
-
-
 def write_checkpoint(path: str, groups: Mapping[str, Mapping[str, tf.Variable]]) -> None:
-    """Writes groups of variables, and their index last: a checkpoint with an index is complete.
-
-    Args:
-        path: The path of the checkpoint; its folder is created.
-        groups: The variables by group and name.
-
-    Raises:
-        Exception: One of the errors that `explain_failed_save` converts.
-    """
+    """Writes groups of variables, and their index last: a checkpoint with an index is complete."""
     with access_path(path):
         tf.io.gfile.makedirs(os.path.dirname(path))
     tf.train.Checkpoint(**{name: dict(group) for name, group in groups.items()}).write(path)
@@ -58,9 +39,7 @@ def write_checkpoint(path: str, groups: Mapping[str, Mapping[str, tf.Variable]])
 def explain_failed_save(path: str, describe_kept: Callable[[], str] = str) -> Iterator[None]:
     """Converts the errors of a failed save to a `UserError` and removes the partial checkpoint.
 
-    Args:
-        path: The path of the checkpoint.
-        describe_kept: Called after the removal; returns the end of the message.
+    `describe_kept`, which is called afterwards, returns the end of the message.
     """
     try:
         yield
@@ -71,22 +50,10 @@ def explain_failed_save(path: str, describe_kept: Callable[[], str] = str) -> It
         ) from error
 
 
-def save_weights(
-    model_dir: str, model: SegmentModel, *, step: int, optimizer: SavedOptimizer | None = None
-) -> str:
-    """Writes a checkpoint of a run without a memory.
+def save_weights(model_dir: str, model: SegmentModel, *, step: int, optimizer: Any = None) -> str:
+    """Writes a checkpoint of a run without a memory, and returns its path.
 
-    Args:
-        model_dir: The run folder.
-        model: The model whose weights are saved.
-        step: The number of training steps behind the weights.
-        optimizer: The optimizer whose state is saved as well; `None` for the weights only.
-
-    Returns:
-        The path of the checkpoint.
-
-    Raises:
-        UserError: If it cannot be written.
+    Without an optimizer it holds only weights, of `step` steps of training.
     """
     groups = {"weights": name_variables(model.weights)}
     if optimizer is not None:
@@ -99,7 +66,7 @@ def save_weights(
     return path
 
 
-def group_variables(model: SegmentModel, optimizer: SavedOptimizer) -> Groups:
+def group_variables(model: SegmentModel, optimizer: Any) -> Groups:
     """Returns the variables of a checkpoint by group and name, each of them once."""
     # An average has the name of its weight, so that it can be restored in its place.
     averages = {
@@ -115,8 +82,8 @@ def group_variables(model: SegmentModel, optimizer: SavedOptimizer) -> Groups:
 
 def make_config_group(model: SegmentModel, *, has_memory: bool = True) -> Groups:
     """Returns the group that holds the model's config and whether there is a memory."""
-    values: dict[str, Any] = {"model": write_shaping_fields(model.config), "has_memory": has_memory}
-    return {CONFIG_GROUP: {name: tf.Variable(value) for name, value in values.items()}}
+    fields = tf.Variable(write_shaping_fields(model.config))
+    return {CONFIG_GROUP: {"model": fields, "has_memory": tf.Variable(has_memory)}}
 
 
 def make_origin_group(origin: Origin) -> Groups:
@@ -132,12 +99,47 @@ def make_origin(origin: Origin) -> dict[str, tf.Tensor]:
     return tensors
 
 
-def write_tensors(path: str, tensors: Mapping[str, tf.Tensor]) -> None:
-    """Writes tensors under their names as a tensorflow checkpoint, sorted by name.
+def write_memory(
+    path: str,
+    memory: Sequence[tf.Tensor],
+    origin: Origin,
+    *,
+    first_row: int,
+    part: int = 0,
+    n_parts: int = 1,
+) -> None:
+    """Writes the lanes of this process, tensors (rows, ...), beside a checkpoint."""
+    with access_path(path):
+        tf.io.gfile.makedirs(os.path.dirname(path))
+    tensors = {
+        f"layer_{index}/rows_{first_row}_{first_row + states.shape[0]}": states
+        for index, states in enumerate(memory)
+    }
+    tensors |= {f"{ORIGIN_GROUP}/{name}": x for name, x in make_origin(origin).items()}
+    write_tensors(f"{path}.memory-{part:05d}-of-{n_parts:05d}", tensors)
 
-    Args:
-        path: The path of the checkpoint, without `.index`.
-        tensors: The tensors or arrays by name.
+
+def wait_for_memory(path: str, n_parts: int) -> None:
+    """Waits until the files of the memory of all processes exist.
+
+    Raises:
+        MemoryFileError: If some are still missing after `PATIENCE` seconds.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        n_found = sum(int(match[2]) == n_parts for match in list_memory_parts(path))
+        if n_found == n_parts:
+            return
+        if time.monotonic() > end:
+            raise MemoryFileError(
+                f"only {n_found} of {n_parts} processes have written into this folder: all need "
+                "the same `model_dir` on a shared file system"
+            )
+        time.sleep(1.0)
+
+
+def write_tensors(path: str, tensors: Mapping[str, tf.Tensor]) -> None:
+    """Writes tensors or arrays under their names as a tensorflow checkpoint, sorted by name.
 
     Raises:
         tf.errors.OpError: If the checkpoint cannot be written.

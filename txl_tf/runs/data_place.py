@@ -24,11 +24,7 @@ def knows_data(model_dir: str) -> bool:
 
 
 def recall_data(model_dir: str) -> str | None:
-    """Returns the saved folder of a run's records; `None` if it was not saved.
-
-    Raises:
-        UserError: If the file cannot be read, or the folder that it names no longer exists.
-    """
+    """Returns the saved folder of a run's records, which must exist; `None` if none was saved."""
     if not knows_data(model_dir):
         return None
     data_dir = _read(os.path.join(model_dir, DATA_NAME))
@@ -48,11 +44,7 @@ def _read(path: str) -> str:
 
 
 def find_run_data(model_dir: str) -> str | None:
-    """Returns the folder of a run's data: its own one, or the one that it was trained on.
-
-    Raises:
-        UserError: If the saved location cannot be read or no longer exists.
-    """
+    """Returns the folder of a run's data: its own one, or the one that it was trained on."""
     if _holds_own(model_dir):
         return join_path(model_dir, RECORDS_NAME)
     return recall_data(model_dir)

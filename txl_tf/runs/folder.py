@@ -49,12 +49,7 @@ _CHANGEABLE = ("train_steps", "jit")
 
 
 class OtherConfigError(UserError):
-    """A run folder holds a run with another config.
-
-    Args:
-        message: The message, which names each difference.
-        names: The fields that differ.
-    """
+    """A run folder holds a run with another config, whose fields `names` differ."""
 
     def __init__(self, message: str, names: frozenset[str]):
         super().__init__(message)
@@ -98,11 +93,7 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """Reads the content of `config.json`.
-
-        Raises:
-            UserError: If the format version or a config is not valid.
-        """
+        """Reads the content of `config.json`."""
         if not isinstance(content, dict):
             raise UserError(f"expected an object, found {content!r}")
         if content.get("format_version") != FORMAT_VERSION:
@@ -180,11 +171,7 @@ def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
 
 
 def read_run_options(model_dir: str) -> RunOptions | None:
-    """Returns the options that a run was last trained with; `None` if it has not saved them.
-
-    Raises:
-        UserError: If they cannot be read.
-    """
+    """Returns the options that a run was last trained with; `None` if it has not saved them."""
     path = os.path.join(model_dir, OPTIONS_NAME)
     if not exists(path):
         return None
@@ -209,11 +196,7 @@ def make_run_id() -> str:
 
 
 def read_run_id(model_dir: str) -> str | None:
-    """Returns the id of a run; `None` if its folder has none, as in older versions.
-
-    Raises:
-        UserError: If it cannot be read.
-    """
+    """Returns the id of a run; `None` if its folder has none, as in older versions."""
     path = os.path.join(model_dir, RUN_NAME)
     if not exists(path):
         return None
@@ -227,14 +210,7 @@ def read_run_id(model_dir: str) -> str | None:
 def make_run_folder(
     model_dir: str, config: RunConfig, vocabulary: Vocabulary | None, run_id: str | None = None
 ) -> None:
-    """Creates a run folder if there is none, and gives a folder of an older version an id.
-
-    Args:
-        model_dir: The folder.
-        config: The config of the run.
-        vocabulary: The vocabulary of the run; `None` if only ids are known.
-        run_id: The id of the run; `None` for a new one.
-    """
+    """Creates a run folder if there is none, and gives a folder of an older version an id."""
     make_folder(model_dir)
     if read_run_id(model_dir) is None:
         write_json(os.path.join(model_dir, RUN_NAME), {"run_id": run_id or make_run_id()})
@@ -248,14 +224,7 @@ def make_run_folder(
 
 
 def check_run_folder(model_dir: str, config: RunConfig, vocabulary: Vocabulary) -> RunConfig | None:
-    """Checks that a folder holds no run, or this run by the rules of `check_config`.
-
-    Returns:
-        The config in the folder; `None` if it holds no run.
-
-    Raises:
-        UserError: If it holds a run with another config or vocabulary. Each difference is named.
-    """
+    """Checks that a folder holds no run, or this one, whose config it returns."""
     if not has_run(model_dir):
         return None
     check_vocabulary(model_dir, vocabulary)
@@ -270,11 +239,7 @@ def update_training(model_dir: str, training: TrainConfig) -> None:
 
 
 def check_vocabulary(model_dir: str, vocabulary: Vocabulary) -> None:
-    """Checks that a run has a given vocabulary.
-
-    Raises:
-        UserError: If it has another one, or none.
-    """
+    """Checks that a run has a given vocabulary."""
     found = read_run_vocabulary(model_dir)
     if found != vocabulary:
         raise UserError(
@@ -284,10 +249,7 @@ def check_vocabulary(model_dir: str, vocabulary: Vocabulary) -> None:
 
 
 def check_config(model_dir: str, config: RunConfig) -> RunConfig:
-    """Checks that a run has a given config; evaluation, number of steps and `jit` may differ.
-
-    Returns:
-        The run's config.
+    """Returns the run's config, of which only evaluation, number of steps and `jit` may differ.
 
     Raises:
         OtherConfigError: If it has another config. Each difference is named.

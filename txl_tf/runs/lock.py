@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import socket
 from collections.abc import Iterator
@@ -23,12 +22,8 @@ def lock_run(model_dir: str) -> Iterator[None]:
     ends; the file by itself means nothing. A missing folder is created, and removed at the end if
     it is empty. Remote storage, such as gs://, has no such locks: nothing is done there.
 
-    Args:
-        model_dir: The run folder.
-
     Raises:
         UserError: If another process holds the lock. The message names it.
-        OSError: If the folder or the file cannot be created.
     """
     if is_remote(model_dir):
         yield
@@ -37,13 +32,10 @@ def lock_run(model_dir: str) -> Iterator[None]:
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        file = _open_locked(folder / LOCK_NAME, model_dir)
-        try:
+        with _open_locked(folder / LOCK_NAME, model_dir) as file:
             yield
-        finally:
             with contextlib.suppress(OSError):
                 os.unlink(file.name)
-            file.close()
     finally:
         with contextlib.suppress(OSError):  # a folder that is not empty stays
             for place in made:
@@ -52,45 +44,24 @@ def lock_run(model_dir: str) -> Iterator[None]:
 
 def _open_locked(path: Path, model_dir: str) -> TextIO:
     """Returns the open, locked file, which names this process."""
-    while True:
-        file = path.open("a+")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = _read_holder(file)
-            file.close()
-            raise UserError(
-                f"`{model_dir}` is in use: {holder} trains in it. Wait until it ends, or choose "
-                "another --model_dir"
-            ) from error
-        except OSError as error:
-            print(f"`{path}` cannot be locked ({explain(error)}): a second run would go unnoticed.")
-            return file
-        if _is_at(path, file):
-            break
+    file = path.open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        with file:
+            holder = file.read() or "another process"  # which has not written yet
+        raise UserError(
+            f"`{model_dir}` is in use: {holder} trains in it. Wait until it ends, or choose "
+            "another --model_dir"
+        ) from error
+    except OSError as error:
+        print(f"`{path}` cannot be locked ({explain(error)}): a second run would go unnoticed.")
+        return file
+    if not path.exists() or not os.path.samestat(path.stat(), os.fstat(file.fileno())):
         file.close()  # removed by its holder in the meantime
+        return _open_locked(path, model_dir)
     file.truncate(0)
-    json.dump({"host": socket.gethostname(), "pid": os.getpid()}, file)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}")
     file.flush()
     return file
-
-
-def _is_at(path: Path, file: TextIO) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False
-
-
-def _read_holder(file: TextIO) -> str:
-    file.seek(0)
-    try:
-        holder = json.loads(file.read())
-        return f"process {holder['pid']} on {holder['host']}"
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        RecursionError,
-    ):  # it holds the lock but has not written yet
-        return "another process"

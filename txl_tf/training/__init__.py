@@ -7,6 +7,8 @@ import importlib
 from typing import Any
 
 _PLACES = {
+    "Regularization": "txl_tf.training.step",
+    "StepOptions": "txl_tf.training.step",
     "StepResult": "txl_tf.training.step",
     "make_optimizer": "txl_tf.training.optimizers.choice",
     "train_step": "txl_tf.training.step",

@@ -6,14 +6,13 @@ why it cannot be restored into another one.
 """
 
 import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.files import access_path, exists
+from txl_tf.data.files import exists
 from txl_tf.errors import UserError, explain
 from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_files import (
@@ -27,16 +26,17 @@ from txl_tf.runs.checkpoint_files import (
     remove_checkpoint,
     set_aside,
 )
-from txl_tf.runs.checkpoint_reader import DAMAGE, CheckpointReader, Origin
+from txl_tf.runs.checkpoint_reader import DAMAGE, CheckpointReader, MemoryFileError, Origin
 from txl_tf.runs.checkpoint_writer import (
     explain_failed_save,
     group_variables,
     make_config_group,
     make_origin_group,
+    wait_for_memory,
     write_checkpoint,
+    write_memory,
 )
 from txl_tf.runs.folder import make_run_id, read_run_id
-from txl_tf.runs.memory_files import MemoryFileError, check_parts, read_memory, write_memory
 from txl_tf.training.optimizers.base import Optimizer, read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.workers import Workers
@@ -55,17 +55,9 @@ _SHARED = "all processes of a run need the same `model_dir` on a shared file sys
 class Checkpointer:
     """The checkpoints of a run: weights, averages, optimizer, step and memory.
 
-    Args:
-        model_dir: The run folder.
-        model: The model.
-        optimizer: The optimizer, built; its `iterations` is the step.
-        memory: The memory of the lanes of this process.
-        workers: The processes of the run. All must call `restore` and `save` alike. Each writes
-            the memory of its own lanes, then the chief writes the rest.
-        run_id: The id of the run, which the checkpoints name; `None` to name none.
-        keep: The number of newest checkpoints to keep.
-        warn: Called with one line about each checkpoint that is set aside, or removed because its
-            save was interrupted.
+    All processes must call `restore` and `save` alike. Each writes the memory of its own lanes,
+    then the chief writes the rest, and removes all but the `keep` newest checkpoints. `warn` is
+    called with a line about each checkpoint that is set aside, or whose save was interrupted.
     """
 
     model_dir: str
@@ -134,7 +126,7 @@ class Checkpointer:
                 return mismatch
             memory = None
             if reader.has_memory:
-                memory = read_memory(reader, self.memory.n_tensors, self.memory.lanes)
+                memory = reader.read_memory(self.memory.n_tensors, self.memory.lanes)
             for group, variables in self._variables.items():
                 reader.restore(group, variables)
         except NO_DAMAGE as error:
@@ -148,10 +140,7 @@ class Checkpointer:
         return None
 
     def save(self, *, keep_step: int | None = None) -> str:
-        """Saves a checkpoint, removes old ones, and returns the path of the new one.
-
-        Args:
-            keep_step: The step of an older checkpoint to keep.
+        """Saves a checkpoint, removes old ones but that of `keep_step`, and returns its path.
 
         Raises:
             UserError: If it cannot be written. The older checkpoints are not affected.
@@ -159,8 +148,6 @@ class Checkpointer:
         step = read_step_count(self.optimizer)
         path = make_path(self.model_dir, step)
         with explain_failed_save(path, self._describe_kept):
-            with access_path(path):
-                tf.io.gfile.makedirs(os.path.dirname(path))
             write_memory(
                 path,
                 self.memory.gather(),
@@ -172,7 +159,7 @@ class Checkpointer:
         self.workers.wait()  # for all parts: the index, written last, marks it as complete
         if self.workers.is_chief:
             with explain_failed_save(path, self._describe_kept):
-                check_parts(path, self.workers.count)
+                wait_for_memory(path, self.workers.count)
                 origin = make_origin_group(Origin(step, self.run_id))
                 write_checkpoint(path, self._variables | self._config | origin)
             for old_step, old in list_checkpoints(self.model_dir)[: -self.keep]:

@@ -13,7 +13,6 @@ import tensorflow as tf
 from txl_tf.compilation import COMPILED, choose_jit
 from txl_tf.config import TrainConfig
 from txl_tf.config.run_options import RunOptions
-from txl_tf.data.lanes.sliding_windows import AnyLanes
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, explain
@@ -31,11 +30,10 @@ from txl_tf.runs.folder import (
 from txl_tf.scoring.checkpoints import check_documents
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score
-from txl_tf.training.averaged_weights import use_averaged_weights
+from txl_tf.training.averages import use_averages
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
-from txl_tf.training.log import TimeLeft, TrainingLog
+from txl_tf.training.log import TrainingLog
 from txl_tf.training.loop import TrainingLoop
-from txl_tf.training.optimizers.base import Optimizer
 from txl_tf.training.schedule import make_schedule
 from txl_tf.training.trainer import Trainer
 from txl_tf.training.validation import Validation
@@ -60,18 +58,8 @@ def train(
     """Trains to the end of the schedule, from the newest checkpoint if the run has one.
 
     After a signal to stop, it finishes the current call of the device, a few seconds, and saves.
-
-    Args:
-        workers: The processes of the run, with its strategy.
-        records: The data set, whose split "train" is read.
-        config: The config of the run. The run stores the choice that a `jit` of "auto" makes now.
-        options: When to log, save, evaluate and stop.
-        model_dir: The run folder.
-        warm_start_path: The checkpoint whose weights a run without checkpoints starts from.
-        settings: Further settings that must be equal in all processes of the run.
-        data_dir: The folder of the records, which the run saves.
-        make_sampler: Makes the function that generates a sample at each evaluation; `None` for no
-            samples.
+    The run stores the choice that a `jit` of "auto" makes now, and `data_dir`. Without checkpoints
+    it starts from the weights of `warm_start_path`. `settings` must be equal in all processes.
 
     Raises:
         UserError: If the folder holds another run or one with more steps, the split is too short
@@ -114,62 +102,40 @@ def train(
     held_out = (
         evaluator.cut_lanes(records.split(options.eval_split)) if options.eval_every else None
     )
-    log, validation, time_left = None, None, TimeLeft(training, options)
+    log, validation = None, None
     if workers.is_chief:
         make_run_folder(model_dir, config, records.vocabulary, checkpointer.run_id)
         _change_options(model_dir, options)
         if data_dir:
             remember_data(model_dir, data_dir)
-        log = TrainingLog(
-            model_dir,
-            first_step=first_step,
-            train_steps=training.train_steps,
-            level=records.vocabulary.level,
-            time_left=time_left,
-            config=config,
-        )
-        validation = Validation(
-            model_dir,
-            first_step=first_step,
-            patience=options.patience,
-            split=options.eval_split,
-            lanes=held_out,
-        )
-        if change := validation.describe_change():
-            print(change)
+        level = records.vocabulary.level
+        log = TrainingLog(model_dir, config, options, first_step=first_step, level=level)
+        validation = Validation(model_dir, options, first_step=first_step, lanes=held_out)
     (is_over,) = workers.broadcast([validation is not None and validation.is_over])
     if is_over:
         print(
             validation.describe_end() if validation else "Early stopping: the chief ends the run."
         )
         return
-    averaging = trainer.optimizer if options.use_ema and training.has_average else None
     sample = None
     if make_sampler and workers.is_chief and options.eval_every:
         sample = make_sampler(trainer.model)
     if options.eval_every and training.has_average:
         name = "ema" if training.ema else "average_from"
-        setting = f"{name} {getattr(training, name)}"
-        workers.say(
-            f"Evaluations use the {_name_weights(is_averaged=options.use_ema)} ({setting})."
-        )
-    TrainingLoop(
-        trainer,
-        checkpointer,
-        log,
-        validation,
-        options,
-        time_left,
-        evaluate=lambda: _evaluate(evaluator, held_out, averaging, sample),
-    ).run(lanes)
+        weights = _name_weights(is_averaged=options.use_ema)
+        workers.say(f"Evaluations use the {weights} ({name} {getattr(training, name)}).")
+
+    def evaluate() -> tuple[Score, str | None]:
+        assert held_out is not None  # without `eval_every` nothing is evaluated
+        averages = use_averages(trainer.optimizer) if options.use_ema else contextlib.nullcontext()
+        with averages:
+            return evaluator.score_lanes(held_out), _generate(sample) if sample else None
+
+    TrainingLoop(trainer, checkpointer, log, validation, options, evaluate).run(lanes)
 
 
 def _check_agreement(workers: Workers, settings: str) -> None:
-    """Checks that all processes of a run have equal settings.
-
-    Raises:
-        UserError: If a process has other settings. The message names it.
-    """
+    """Checks that all processes of a run have equal settings; otherwise names one that differs."""
     sums = workers.gather([zlib.crc32(settings.encode())])[:, 0]
     for index in np.flatnonzero(sums != sums[0]).tolist():
         raise UserError(
@@ -198,12 +164,8 @@ def _describe_start(trainer: Trainer, records: Records, lanes: TrainingLanes) ->
 
 
 def make_deterministic(seed: int) -> None:
-    """Restricts tensorflow to deterministic operations, for this process.
-
-    Args:
-        seed: The seed of the random generators that such operations require; none is used here.
-    """
-    keras.utils.set_random_seed(seed)
+    """Restricts tensorflow to deterministic operations, for this process."""
+    keras.utils.set_random_seed(seed)  # which such operations require; none is used here
     tf.config.experimental.enable_op_determinism()
 
 
@@ -222,11 +184,7 @@ def describe_epoch(lanes: TrainingLanes) -> str:
 
 
 def make_lanes(records: Records, training: TrainConfig) -> TrainingLanes:
-    """Returns the lanes in which a run reads its training split.
-
-    Raises:
-        UserError: If the split is too short.
-    """
+    """Returns the lanes in which a run reads its training split."""
     return TrainingLanes(
         records.split("train"),
         n_lanes=training.train_batch_size,
@@ -240,11 +198,7 @@ def make_lanes(records: Records, training: TrainConfig) -> TrainingLanes:
 
 
 def check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
-    """Checks that a run has not made more steps than `train_steps`.
-
-    Raises:
-        UserError: If it has.
-    """
+    """Checks that a run has not made more steps than `train_steps`."""
     if n_done > training.train_steps:
         raise UserError(
             f"`{model_dir}` has made {n_done} steps: `train_steps` must be at least as many. "
@@ -255,10 +209,8 @@ def check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
 def _change_training(
     workers: Workers, model_dir: str, step: int, old: TrainConfig, new: TrainConfig
 ) -> None:
-    """Changes the training config of a run, and prints the effects.
-
-    All processes have read the old config by now; the chief writes the new one.
-    """
+    """Changes the training config of a run, and prints the effects."""
+    # All processes have read the old config by now; the chief writes the new one.
     if old == new or not workers.is_chief:
         return
     update_training(model_dir, new)
@@ -306,18 +258,6 @@ def _warm_start(
         trainer.optimizer.restart_averages()
         name = _name_weights(is_averaged=is_averaged)
         trainer.workers.say(f"Warm start from the {name} of {warm_start_path}.")
-
-
-def _evaluate(
-    evaluator: Evaluator,
-    lanes: AnyLanes | None,
-    averaging: Optimizer | None,
-    sample: Callable[[], str] | None,
-) -> tuple[Score, str | None]:
-    """Scores a split during training and generates a sample, with the averaged weights if given."""
-    assert lanes is not None  # without `eval_every` nothing is evaluated
-    with use_averaged_weights(averaging) if averaging else contextlib.nullcontext():
-        return evaluator.score_lanes(lanes), _generate(sample) if sample else None
 
 
 def _generate(sample: Callable[[], str]) -> str | None:

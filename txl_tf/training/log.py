@@ -22,16 +22,8 @@ class TimeLeft:
     """Estimates the time to the end of a run from the last duration of each of its parts.
 
     Steps are weighted by their tokens, so that later stages with longer segments take longer.
-    Only regular saves are counted, not those after a best evaluation.
-
-    Args:
-        training: The training config of the run.
-        options: The options of the run, which say when it evaluates and saves.
-
-    Attributes:
-        tokens_per_second: The last speed of steps; like the others, set by the run and NaN before.
-        evaluation_seconds: The duration of the last evaluation.
-        save_seconds: The duration of the last save.
+    Only regular saves are counted, not those after a best evaluation. The run sets the last speed,
+    and the durations of the last evaluation and save.
     """
 
     def __init__(self, training: TrainConfig, options: RunOptions):
@@ -39,30 +31,20 @@ class TimeLeft:
         self._options = options
         self._stages = make_stages(training.tgt_len_schedule, training.tgt_len)
         self.tokens_per_second = math.nan
-        self.evaluation_seconds = math.nan
-        self.save_seconds = math.nan
+        self.evaluation_seconds = 0.0
+        self.save_seconds = 0.0
 
     def describe(self, step: int) -> str:
-        """Returns the time left after a step as text, and the parts that it leaves out.
-
-        The text is empty as long as the speed is not known.
-        """
+        """Returns the time left after a step; empty if the speed is not known yet."""
         tokens = self._count_tokens(self._training.train_steps) - self._count_tokens(step)
         share = 1 - self._training.half_len_rate / 2  # of segments of about half the length
         seconds = share * self._training.train_batch_size * tokens / self.tokens_per_second
-        if math.isnan(seconds):
-            return ""
-        left_out = []
-        for name, every, each in (
-            ("evaluations", self._options.eval_every, self.evaluation_seconds),
-            ("saves", self._options.save_steps, self.save_seconds),
+        for every, each in (
+            (self._options.eval_every, self.evaluation_seconds),
+            (self._options.save_steps, self.save_seconds),
         ):
-            if every and math.isnan(each):
-                left_out.append(name)
-            elif every:
-                seconds += self._count_stops(step, every) * each
-        without = f", {' and '.join(left_out)} not counted" if left_out else ""
-        return f"{timedelta(seconds=round(seconds))} left{without}"
+            seconds += self._count_stops(step, every) * each if every else 0.0
+        return "" if math.isnan(seconds) else f"{timedelta(seconds=round(seconds))} left"
 
     def _count_stops(self, step: int, every: int) -> int:
         """Returns the number of stops still to come: multiples of `every`, and the last step."""
@@ -80,29 +62,19 @@ class TrainingLog:
     A resumed run drops the lines of steps that it repeats from `log.jsonl`, so that every step is
     logged once. TensorBoard shows two runs, train and validation. Losses have the same tags in
     both, loss/NAME, so that one chart shows both curves; numbers of training only are train/NAME.
-
-    Args:
-        model_dir: The run folder.
-        first_step: The step at which the run starts or resumes.
-        train_steps: The last step.
-        level: The level of the vocabulary, which names the bits per token; `None` if not known.
-        time_left: The estimate of the time left; `None` to log none.
-        config: The config of the run, for TensorBoard's table of hyper-parameters; `None` for no
-            table.
     """
 
     def __init__(
         self,
         model_dir: str,
+        config: RunConfig,
+        options: RunOptions,
         *,
         first_step: int,
-        train_steps: int,
-        level: str | None = None,
-        time_left: TimeLeft | None = None,
-        config: RunConfig | None = None,
+        level: str | None,
     ):
-        self.train_steps = train_steps
-        self.time_left = time_left
+        self.train_steps = config.training.train_steps
+        self.time_left = TimeLeft(config.training, options)
         self._level = level
         self._path = os.path.join(model_dir, LOG_NAME)
         drop_lines_after(self._path, first_step)
@@ -112,21 +84,14 @@ class TrainingLog:
                 name: tf.summary.create_file_writer(os.path.join(self._events_path, name))
                 for name in ("train", "validation")
             }
-            if config:
-                _write_hyper_parameters(self._events_path, config)
+            _write_hyper_parameters(self._events_path, config)
 
     def write_training(self, interval: Interval, gauges: Mapping[str, float]) -> str:
-        """Logs an interval: mean losses, and gradient norm and learning rate of the last step.
+        """Logs an interval and returns the line of text.
 
-        Skipped steps are counted as `bad_steps` and excluded from the means. The speed is that of
-        the steps: compilation, evaluations and saves do not count.
-
-        Args:
-            interval: The steps.
-            gauges: Further measurements at the end of the interval, by name.
-
-        Returns:
-            The line of text.
+        That is mean losses, and gradient norm and learning rate of the last step. Skipped steps are
+        counted as `bad_steps` and excluded from the means. The speed is that of the steps:
+        compilation, evaluations and saves do not count. `gauges` are further measurements.
         """
         record: dict[str, Any] = {
             "step": interval.step,
@@ -136,8 +101,7 @@ class TrainingLog:
         }
         if math.isfinite(interval.tokens_per_second):
             record["tokens_per_second"] = interval.tokens_per_second
-            if self.time_left:
-                self.time_left.tokens_per_second = interval.tokens_per_second
+            self.time_left.tokens_per_second = interval.tokens_per_second
         losses: dict[str, float | None] = {}
         if interval.is_good.any():
             good = interval.is_good
@@ -166,7 +130,7 @@ class TrainingLog:
         parts.append(f"lr {record['learning_rate']:.3g}")
         if "tokens_per_second" in record:
             parts.append(f"{record['tokens_per_second']:,.0f} tokens/s")
-        left = self.time_left.describe(record["step"]) if self.time_left else ""
+        left = self.time_left.describe(record["step"])
         return " | ".join([*parts, left] if left else parts)
 
     def write_validation(self, step: int, score: Score, sample: str | None = None) -> None:

@@ -13,7 +13,7 @@ from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import StoppedError, UserError
 from txl_tf.scoring.metrics import Score
 from txl_tf.training.checkpoint import Checkpointer
-from txl_tf.training.log import TimeLeft, TrainingLog
+from txl_tf.training.log import TrainingLog
 from txl_tf.training.signals import note_stop_signals
 from txl_tf.training.trainer import Interval, Trainer
 from txl_tf.training.validation import Validation
@@ -24,16 +24,10 @@ EXIT_OUT_OF_TIME = 3  # the exit status after `max_hours`
 
 @dataclass(eq=False)
 class TrainingLoop:
-    """Runs a trainer to the end of its schedule.
+    """Runs a restored trainer to the end of its schedule.
 
-    Args:
-        trainer: The trainer, restored.
-        checkpointer: The checkpoints of the run.
-        log: The log of the run; `None` if another process keeps it.
-        validation: The evaluations of the run; `None` if another process keeps them.
-        options: When to log, save, evaluate and stop.
-        time_left: Receives the durations of evaluations and saves.
-        evaluate: Scores the evaluation split, and may generate a sample in Markdown.
+    Log and validation are `None` in processes other than the chief. `evaluate` scores the
+    evaluation split, and may generate a sample in Markdown.
     """
 
     trainer: Trainer
@@ -41,7 +35,6 @@ class TrainingLoop:
     log: TrainingLog | None
     validation: Validation | None
     options: RunOptions
-    time_left: TimeLeft
     evaluate: Callable[[], tuple[Score, str | None]]
 
     def __post_init__(self) -> None:
@@ -51,13 +44,7 @@ class TrainingLoop:
         self._bad_in_a_row = 0
 
     def run(self, lanes: TrainingLanes) -> None:
-        """Trains on the lanes.
-
-        Raises:
-            UserError: If too many steps in a row were not finite, or a file cannot be read or
-                written.
-            StoppedError: If a signal or `max_hours` stopped the run, after it has saved.
-        """
+        """Trains on the lanes; raises a `StoppedError` if stopped, after it has saved."""
         start = time.monotonic()
         first_step, stops = self.trainer.step, self._find_stops()
         parts: list[Interval] = []
@@ -128,14 +115,13 @@ class TrainingLoop:
     def _validate(self, step: int) -> tuple[bool, bool]:
         """Evaluates; returns whether the step is the best so far, and whether to stop early."""
         is_best = is_over = False
-        if self.validation is not None:
+        if self.validation is not None and self.log is not None:
             start = time.perf_counter()
             score, sample = self.evaluate()
-            self.time_left.evaluation_seconds = time.perf_counter() - start
+            self.log.time_left.evaluation_seconds = time.perf_counter() - start
             line = self.validation.add(step, score)
             is_best, is_over = self.validation.best_step == step, self.validation.is_over
-            if self.log is not None:
-                self.log.write_validation(step, score, sample)
+            self.log.write_validation(step, score, sample)
             self._say(line)
             if is_over:
                 self._say(self.validation.describe_end())
@@ -148,16 +134,13 @@ class TrainingLoop:
         best_step = self.validation.best_step if self.validation else None
         start = time.perf_counter()
         path = self.checkpointer.save(keep_step=best_step)
-        self.time_left.save_seconds = time.perf_counter() - start
+        if self.log is not None:
+            self.log.time_left.save_seconds = time.perf_counter() - start
         self._saved_step = step
         self._say(f"Saved {path}")
 
     def _count_bad(self, interval: Interval) -> None:
-        """Counts skipped steps.
-
-        Raises:
-            UserError: If there were too many in a row.
-        """
+        """Counts skipped steps; too many in a row are an error."""
         first = interval.step - len(interval.nats)
         for offset in np.flatnonzero(~interval.is_good):
             is_next = offset and not interval.is_good[offset - 1]

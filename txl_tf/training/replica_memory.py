@@ -16,17 +16,7 @@ class ReplicaMemory:
     """Each replica's rows of the memory, in variables that never leave its device.
 
     Replica r of R has the lanes r B/R to (r+1) B/R, so any number of replicas sees the same text
-    with the same memory. The memory starts empty.
-
-    Args:
-        workers: The processes of the run.
-        model: The model, which defines the empty memory.
-        rows: The number of lanes of a replica, B/R.
-        mem_len: The memory length M.
-
-    Attributes:
-        lanes: The lanes of this process.
-        n_tensors: The number of tensors of the memory.
+    with the same memory. The memory starts empty. `lanes` are those of this process.
     """
 
     def __init__(self, workers: Workers, model: SegmentModel, rows: int, mem_len: int):

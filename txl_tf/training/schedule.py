@@ -1,6 +1,6 @@
 """The learning rate as a function of the step."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from keras import ops
@@ -8,88 +8,38 @@ from keras import ops
 from txl_tf.config import TrainConfig
 
 
-@dataclass(frozen=True)
-class WarmupCosine:
-    """Linear warm-up from 0, then a cosine decay to a fraction of the peak.
+def make_schedule(config: TrainConfig) -> Callable[[Any], Any]:
+    """Returns the learning rate of a run, () float32, as a function of the step.
 
     At a step s below `warmup_steps` the rate is `s / warmup_steps * learning_rate`, so step 0 has
-    rate 0. A half cosine over `train_steps - warmup_steps` steps follows; after it the rate is
-    constant.
+    rate 0. The schedule "cosine" follows a half cosine over all later steps, to `min_lr_ratio` of
+    the peak. With "linear" and "wsd" (warm-up, stable, decay) the rate stays at the peak and falls
+    linearly in the last `decay_steps`, by default all later steps. Afterwards it is constant.
 
-    Args:
-        learning_rate: The peak.
-        warmup_steps: The number of warm-up steps.
-        train_steps: The number of steps of the run.
-        min_lr_ratio: The final rate divided by the peak.
-
-    >>> [round(float(WarmupCosine(1.0, 2, 4, 0.0)(step)), 3) for step in range(6)]
+    >>> shared = {"learning_rate": 1.0, "warmup_steps": 2, "min_lr_ratio": 0.0}
+    >>> cosine = make_schedule(TrainConfig(train_steps=4, **shared))
+    >>> [round(float(cosine(step)), 3) for step in range(6)]
     [0.0, 0.5, 1.0, 0.5, 0.0, 0.0]
-    """
-
-    learning_rate: float
-    warmup_steps: int
-    train_steps: int
-    min_lr_ratio: float
-
-    def __call__(self, step: Any) -> Any:
-        """Returns the learning rate of a step, () float32."""
-        step = ops.cast(step, "float32")
-        warmup = step / max(1, self.warmup_steps)
-        progress = (step - self.warmup_steps) / max(1, self.train_steps - self.warmup_steps)
-        cosine = 0.5 * (1 + ops.cos(ops.clip(progress, 0.0, 1.0) * 3.141592653589793))
-        decay = self.min_lr_ratio + (1 - self.min_lr_ratio) * cosine
-        return self.learning_rate * ops.where(step < self.warmup_steps, warmup, decay)
-
-
-@dataclass(frozen=True)
-class WarmupLinear:
-    """Linear warm-up from 0, the peak, then a linear decay to a fraction of the peak.
-
-    The warm-up is that of `WarmupCosine`. The decay takes the last `decay_steps` of the run; after
-    it the rate is constant.
-
-    Args:
-        learning_rate: The peak.
-        warmup_steps: The number of warm-up steps.
-        decay_steps: The number of steps of the decay; all steps after the warm-up for the schedule
-            "linear", fewer for "wsd" (warm-up, stable, decay).
-        train_steps: The number of steps of the run.
-        min_lr_ratio: The final rate divided by the peak.
-
-    >>> [float(WarmupLinear(1.0, 2, 4, 8, 0.0)(step)) for step in range(10)]
+    >>> wsd = make_schedule(TrainConfig(train_steps=8, decay_steps=4, schedule="wsd", **shared))
+    >>> [float(wsd(step)) for step in range(10)]
     [0.0, 0.5, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
 
     References:
         Bergsma et al. 2025, Straight to zero, https://arxiv.org/abs/2502.15938 ("linear");
         Hu et al. 2024, MiniCPM, https://arxiv.org/abs/2404.06395, section 4 ("wsd").
     """
+    n_after = config.train_steps - config.warmup_steps
 
-    learning_rate: float
-    warmup_steps: int
-    decay_steps: int
-    train_steps: int
-    min_lr_ratio: float
-
-    def __call__(self, step: Any) -> Any:
-        """Returns the learning rate of a step, () float32."""
+    def compute_rate(step: Any) -> Any:
         step = ops.cast(step, "float32")
-        warmup = step / max(1, self.warmup_steps)
-        left = ops.clip((self.train_steps - step) / max(1, self.decay_steps), 0.0, 1.0)
-        decay = self.min_lr_ratio + (1 - self.min_lr_ratio) * left
-        return self.learning_rate * ops.where(step < self.warmup_steps, warmup, decay)
+        warmup = step / max(1, config.warmup_steps)
+        if config.schedule == "cosine":
+            progress = (step - config.warmup_steps) / max(1, n_after)
+            left = 0.5 * (1 + ops.cos(ops.clip(progress, 0.0, 1.0) * 3.141592653589793))
+        else:
+            n_decay = max(1, config.decay_steps or n_after)
+            left = ops.clip((config.train_steps - step) / n_decay, 0.0, 1.0)
+        decay = config.min_lr_ratio + (1 - config.min_lr_ratio) * left
+        return config.learning_rate * ops.where(step < config.warmup_steps, warmup, decay)
 
-
-def make_schedule(config: TrainConfig) -> WarmupCosine | WarmupLinear:
-    """Returns the learning rate schedule of a run."""
-    if config.schedule == "cosine":
-        return WarmupCosine(
-            config.learning_rate, config.warmup_steps, config.train_steps, config.min_lr_ratio
-        )
-    decay_steps = config.decay_steps or config.train_steps - config.warmup_steps
-    return WarmupLinear(
-        config.learning_rate,
-        config.warmup_steps,
-        decay_steps,
-        config.train_steps,
-        config.min_lr_ratio,
-    )
+    return compute_rate

@@ -11,11 +11,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
-    """The first signal to stop that `note_stop_signals` has noted.
-
-    Attributes:
-        received: The signal; `None` until it comes.
-    """
+    """The first signal to stop that has come, as `received`; `None` until it comes."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -30,10 +26,7 @@ class StopSignals:
 
 @contextlib.contextmanager
 def note_stop_signals() -> Iterator[StopSignals]:
-    """Only notes the first signal to stop, so that a run can save; the second one stops it.
-
-    Outside the main thread, which receives no signals, it has no effect.
-    """
+    """Only notes the first signal to stop, so that a run can save; the second one stops it."""
     signals = StopSignals()
     with _handle(signals.note):
         yield signals
@@ -41,17 +34,9 @@ def note_stop_signals() -> Iterator[StopSignals]:
 
 @contextlib.contextmanager
 def stop_at_once(doing: str) -> Iterator[None]:
-    """Raises an error on a signal to stop, while there is nothing to save.
+    """Raises a `StoppedError` on a signal to stop, while there is nothing to save."""
 
-    Without a handler, the first process of a container would ignore SIGTERM.
-
-    Args:
-        doing: The activity that is stopped, for the message.
-
-    Raises:
-        StoppedError: If a signal comes.
-    """
-
+    # Without a handler, the first process of a container would ignore SIGTERM.
     def stop(number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
         raise StoppedError(f"stopped by {name} while {doing}", 128 + number)

@@ -2,15 +2,15 @@
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import keras
 import tensorflow as tf
 
-from txl_tf.config import AttentionSpan
+from txl_tf.config import AttentionSpan, TrainConfig
 from txl_tf.gradients import take_gradients
 from txl_tf.model import SegmentModel
-from txl_tf.training.activation_penalty import compute_penalty
 from txl_tf.training.optimizers.base import Optimizer
 
 Memory = Any  # a nest of tensors that only the model looks into
@@ -37,6 +37,91 @@ class StepResult(NamedTuple):
     learning_rate: tf.Tensor
 
 
+@dataclass(frozen=True)
+class Regularization:
+    """Penalties on the last hidden states, which are not part of the reported loss.
+
+    Both take the states before dropout, as the authors of Transformer-XL do on Penn Treebank;
+    AWD-LSTM takes those after dropout for the first, which with a rate p are larger by 1 / (1 - p)
+    on average.
+
+    Args:
+        ar: Factor of the activation regularization: of the mean square of the states.
+        tar: Factor of the temporal activation regularization: of the mean square of the differences
+            from one position to the next, of which there must be two or more.
+
+    References:
+        Merity et al. 2017, https://arxiv.org/abs/1708.02182, section 4.6.
+    """
+
+    ar: float = 0.0
+    tar: float = 0.0
+
+    def compute(self, hidden: tf.Tensor, count: tf.Tensor | None = None) -> tf.Tensor:
+        """Returns the sum of the penalties, () float32.
+
+        Args:
+            hidden: (B, T, D), the last hidden states without dropout, of the positions with a loss.
+            count: () int32, the number of the first positions that count; `None` for all.
+        """
+        states = tf.cast(hidden, tf.float32)
+        penalty = tf.zeros(())
+        if self.ar:
+            penalty += self.ar * _compute_mean(tf.square(states), count)
+        if self.tar:
+            squares = tf.square(states[:, 1:] - states[:, :-1])
+            penalty += self.tar * _compute_mean(squares, None if count is None else count - 1)
+        return penalty
+
+
+def _compute_mean(values: tf.Tensor, count: tf.Tensor | None) -> tf.Tensor:
+    """Returns the mean over the first `count` positions of (B, T, ...); 0 if there are none."""
+    if count is None:
+        return tf.reduce_mean(values)
+    by_position = tf.reduce_mean(values, axis=[0, *range(2, values.shape.rank)])
+    is_counted = tf.range(values.shape[1]) < count
+    divisor = tf.cast(tf.maximum(count, 1), tf.float32)
+    return tf.reduce_sum(tf.where(is_counted, by_position, 0.0)) / divisor
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """How a training step computes and averages its gradients.
+
+    Args:
+        accumulate_steps: Gradient accumulation: the number of parts into which the rows are
+            divided, computed one after the other. It saves memory and changes only dropout masks.
+        reduce_dtype: The dtype in which the gradients are averaged: float32, or bfloat16 for half
+            the traffic.
+        half_loss: Whether only the last half of the positions has a loss (table 6 of the paper).
+        extra_len: The number of positions before the segment that `ids` begins with, without a
+            loss.
+        regularization: Penalties on the last hidden states, or `None`.
+    """
+
+    accumulate_steps: int = 1
+    reduce_dtype: str = "float32"
+    half_loss: bool = False
+    extra_len: int = 0
+    regularization: Regularization | None = None
+
+    @classmethod
+    def from_config(cls, config: TrainConfig) -> Self:
+        """Returns the options of a run."""
+        return cls(
+            config.accumulate_steps,
+            config.reduce_dtype,
+            config.half_loss,
+            config.extra_len,
+            Regularization(config.ar, config.tar) if config.ar or config.tar else None,
+        )
+
+    def find_loss_start(self, window_len: int) -> int:
+        """Returns the first of `window_len` positions that has a loss."""
+        half = (window_len - self.extra_len) // 2 if self.half_loss else 0
+        return self.extra_len + half
+
+
 def train_step(
     model: SegmentModel,
     optimizer: Optimizer,
@@ -45,15 +130,10 @@ def train_step(
     memory: Memory,
     *,
     span: AttentionSpan,
+    options: StepOptions | None = None,
     document_starts: tf.Tensor | None = None,
-    accumulate_steps: int = 1,
-    reduce_dtype: str = "float32",
-    half_loss: bool = False,
-    extra_len: int = 0,
     count: tf.Tensor | None = None,
     rate_factor: tf.Tensor | None = None,
-    ar: float = 0.0,
-    tar: float = 0.0,
     compute: Callable[..., tuple[tf.Tensor, list[tf.Tensor], Memory]] | None = None,
 ) -> tuple[StepResult, Memory]:
     """Makes one training step on one segment, with teacher forcing.
@@ -70,31 +150,22 @@ def train_step(
         targets: (B, T) int32, the ids one position to the right of `ids`.
         memory: The memory from `model.initial_memory` or the previous step.
         span: The attention span; its `mem_len` is that of the memory.
+        options: How the gradients are computed and averaged; `None` for the defaults.
         document_starts: (B, T) bool, where `ids` starts a document, which sees nothing of the text
             before it; `None` if the text continues.
-        accumulate_steps: Gradient accumulation: the number of parts into which the rows are
-            divided, computed one after the other. It saves memory and changes only dropout masks.
-        reduce_dtype: The dtype in which the gradients are averaged: float32, or bfloat16 for half
-            the traffic.
-        half_loss: Whether only the last half of the positions has a loss (table 6 of the paper).
-        extra_len: The number of positions before the segment that `ids` begins with, without a
-            loss.
         count: () int32, the number of positions of the segment; what follows them in `ids` has no
             loss, and must not reach a later step by the memory. `None` for all.
         rate_factor: () float32, the factor of the learning rate of this step; `None` for 1.
-        ar: Factor of the activation regularisation, which is not part of the reported loss; see
-            `compute_penalty`.
-        tar: Factor of the temporal activation regularisation.
         compute: A compiled `compute_gradients`; `None` to run it uncompiled.
 
     Returns:
         A `StepResult` and the new memory.
     """
+    options = options or StepOptions()
     replica = tf.distribute.get_replica_context()
     n_replicas = replica.num_replicas_in_sync
     loss_scale = optimizer.loss_scale.read() if optimizer.loss_scale else None
-    tgt_len = ids.shape[1] - extra_len
-    loss_start = extra_len + (tgt_len // 2 if half_loss else 0)
+    loss_start = options.find_loss_start(ids.shape[1])
     n_scored = ids.shape[1] - loss_start if count is None else count
     compute = functools.partial(
         compute or compute_gradients,
@@ -102,17 +173,14 @@ def train_step(
         loss_scale=loss_scale,
         loss_start=loss_start,
         count=count,
-        ar=ar,
-        tar=tar,
+        regularization=options.regularization,
     )
-    streams = [
-        replica.replica_id_in_sync_group * accumulate_steps + part
-        for part in range(accumulate_steps)
-    ]
+    n_parts = options.accumulate_steps
+    streams = [replica.replica_id_in_sync_group * n_parts + part for part in range(n_parts)]
     inputs = (ids, targets, memory, document_starts)
     means, new_memory = _compute_parts(compute, model, optimizer.iterations, streams, inputs)
     if n_replicas > 1:
-        means = _average(replica, means, reduce_dtype)
+        means = _average(replica, means, options.reduce_dtype)
     nats, *gradients = means
     if loss_scale is not None:
         gradients = [gradient / loss_scale for gradient in gradients]
@@ -125,11 +193,7 @@ def train_step(
     )
     # The gradients are averaged, so that either all replicas skip a step or none.
     optimizer.apply(
-        gradients,
-        model.trainable_variables,
-        norm=result.grad_norm,
-        is_good=tf.math.is_finite(result.grad_norm),
-        rate_factor=rate_factor,
+        gradients, model.trainable_variables, norm=result.grad_norm, rate_factor=rate_factor
     )
     is_known = tf.math.is_finite(nats)  # otherwise the new memory would spoil the next step
     memory = keras.tree.map_structure(
@@ -206,26 +270,15 @@ def compute_gradients(
     loss_scale: tf.Tensor | None = None,
     loss_start: int = 0,
     count: tf.Tensor | None = None,
-    ar: float = 0.0,
-    tar: float = 0.0,
+    regularization: Regularization | None = None,
 ) -> tuple[tf.Tensor, list[tf.Tensor], Memory]:
     """Runs the forward and backward pass on one segment.
 
-    Args:
-        model: The model, built by its constructor.
-        ids: (B, T) int32, the inputs.
-        targets: (B, T) int32, the ids one position to the right of `ids`.
-        memory: The memory from `model.initial_memory` or the previous segment.
-        span: The attention span.
-        document_starts: (B, T) bool, where `ids` starts a document, or `None`.
-        loss_scale: () float32, the factor of the gradients, or `None`.
-        loss_start: The first position whose target has a loss.
-        count: () int32, the number of positions from there on that have one; `None` for all.
-        ar: Factor of the activation regularisation.
-        tar: Factor of the temporal activation regularisation.
+    The arguments are those of `train_step`, and `loss_scale`, the factor of the gradients, () or
+    `None`. The first `count` positions from `loss_start` on have a loss.
 
     Returns:
-        The summed loss in nats, () float32, without the regularisation; the dense gradients of the
+        The summed loss in nats, () float32, without the penalties; the dense gradients of the
         mean loss, in the order of `model.trainable_variables`; the new memory.
     """
     with tf.GradientTape() as tape:
@@ -244,8 +297,8 @@ def compute_gradients(
         else:
             nats = tf.where(tf.range(nats.shape[1]) < count, nats, 0.0)
             loss = tf.reduce_sum(nats) / tf.cast(nats.shape[0] * count, tf.float32)
-        if ar or tar:
-            loss += compute_penalty(states[:, loss_start:], ar=ar, tar=tar, count=count)
+        if regularization:
+            loss += regularization.compute(states[:, loss_start:], count)
         if loss_scale is not None:
             loss *= loss_scale
     return tf.reduce_sum(nats), take_gradients(tape, loss, model), memory

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from txl_tf.architecture import make_model
 from txl_tf.config import ModelConfig, TrainConfig
-from txl_tf.training.optimizers.costs import count_matrix_parameters
 from txl_tf.training.step import compute_gradients
 from txl_tf.training.trainer import DTYPE_POLICIES
 
@@ -15,19 +14,12 @@ _FLOAT_BYTES = 4
 
 
 class KeptMemory(NamedTuple):
-    """The bytes that training keeps between its steps on each replica.
-
-    Args:
-        weights: The weights.
-        gradients: The gradients; twice, if several replicas or parts of a batch add them up.
-        optimizer: The moments, two for each weight or one, and the average of the weights.
-        memory: The hidden states of the recurrent memory, before and after a step.
-    """
+    """The bytes that training keeps between its steps on each replica."""
 
     weights: int
-    gradients: int
-    optimizer: int
-    memory: int
+    gradients: int  # twice, if several replicas or parts of a batch add them up
+    optimizer: int  # the moments, two for each weight or one, and the average of the weights
+    memory: int  # the recurrent memory, before and after a step
 
 
 def count_kept_memory(model: ModelConfig, training: TrainConfig, n_replicas: int = 1) -> KeptMemory:
@@ -35,7 +27,7 @@ def count_kept_memory(model: ModelConfig, training: TrainConfig, n_replicas: int
     weights = _FLOAT_BYTES * model.count_parameters()
     optimizer = weights * (3 if training.has_average else 2)
     if training.optimizer == "muon":  # its matrices have no second moment
-        optimizer -= _FLOAT_BYTES * count_matrix_parameters(model)
+        optimizer -= _FLOAT_BYTES * sum(rows * columns for rows, columns in model.list_matrices())
     rows = math.ceil(training.train_batch_size / n_replicas)
     states = rows * training.mem_len * model.d_model * model.n_layer
     return KeptMemory(
@@ -54,11 +46,6 @@ def compile_activations(
     They are what the step needs besides its arguments (weights, memory, ids) and its results
     (gradients, memory), by XLA's assignment of buffers for the device of this process. This takes
     seconds, and the memory of the weights.
-
-    Args:
-        model_config: The model.
-        training: Batch, segment, memory, precision, `accumulate_steps` and `remat`.
-        n_replicas: The number of replicas.
     """
     # TensorFlow installs it, but does not export it.
     from tensorflow.compiler.xla.service import hlo_pb2

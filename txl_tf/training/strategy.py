@@ -5,8 +5,7 @@ import urllib.error
 import tensorflow as tf
 
 from txl_tf.errors import UserError, explain, explain_errors
-from txl_tf.training.cluster import CONNECT_MINUTES, Cluster
-from txl_tf.training.rendezvous import wait_for_processes
+from txl_tf.training.cluster import CONNECT_MINUTES, Cluster, read_cluster, wait_for_processes
 from txl_tf.training.signals import end_on_interrupt, stop_at_once
 
 
@@ -19,38 +18,28 @@ def make_gpu_strategy(
     """Returns a strategy over the GPUs of this machine, or over its CPU if it has none.
 
     If TF_CONFIG names several processes, the strategy spans all of them, and the call waits until
-    all have started.
-
-    Args:
-        num_gpus: The number of GPUs, 0 for the CPU; `None` for all.
-        cpu_replicas: The number of logical devices into which the CPU is divided, to try out the
-            computation on several GPUs. Only a run of one process can divide it.
-        connect_minutes: The time limit for the other processes; 0 for no limit.
+    all have started, at most `connect_minutes` (0 for no limit). A run of one process can divide
+    the CPU into `cpu_replicas`, to try out the computation on several GPUs.
 
     Raises:
         UserError: If there are fewer GPUs, TF_CONFIG is not valid, another process did not start in
             time, or the CPU was already in use and cannot be divided.
         StoppedError: If a signal to stop came during the wait.
     """
-    cluster = Cluster.from_environment()
+    cluster = read_cluster()
     gpus = _choose_gpus(cluster, num_gpus, cpu_replicas)
     if cluster:
-        return _make_cluster_strategy(cluster, gpus, 60 * connect_minutes or float("inf"))
-    num_gpus = len(gpus)
-    if num_gpus:
-        return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(num_gpus)])
+        return _make_cluster_strategy(cluster, gpus, connect_minutes)
+    if gpus:
+        return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(len(gpus))])
     if cpu_replicas > 1:
         _divide_cpu(cpu_replicas)
     return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(cpu_replicas)])
 
 
 def count_replicas(*, num_gpus: int | None = None, cpu_replicas: int = 1) -> int:
-    """Returns the number of replicas of `make_gpu_strategy`, if all processes have as many.
-
-    Raises:
-        UserError: If there are fewer GPUs or TF_CONFIG is not valid.
-    """
-    cluster = Cluster.from_environment()
+    """Returns the number of replicas of `make_gpu_strategy`, if all processes have as many."""
+    cluster = read_cluster()
     n_local = len(_choose_gpus(cluster, num_gpus, cpu_replicas)) or cpu_replicas
     return n_local * (len(cluster.tasks) if cluster else 1)
 
@@ -71,16 +60,16 @@ def _choose_gpus(
 
 
 def _make_cluster_strategy(
-    cluster: Cluster, gpus: list[tf.config.PhysicalDevice], seconds: float
+    cluster: Cluster, gpus: list[tf.config.PhysicalDevice], minutes: float
 ) -> tf.distribute.MultiWorkerMirroredStrategy:
     """Returns a strategy over all processes of a cluster, each with its GPUs or its CPU."""
     others = [cluster.name(index) for index in range(len(cluster.tasks)) if index != cluster.index]
-    limit = f"at most {seconds / 60:g} minutes" if seconds < float("inf") else "without a limit"
+    limit = f"at most {minutes:g} minutes" if minutes else "without a limit"
     print(f"Waiting for the other processes of the run, {limit}: {', '.join(others)}")
     with stop_at_once("it waited for the other processes of the run"):
-        wait_for_processes(cluster, seconds)
+        wait_for_processes(cluster, 60 * minutes or None)
     tf.config.set_visible_devices(gpus, "GPU")
-    fault = f"the processes of the run cannot be joined at {cluster.address}"
+    fault = f"the processes of the run cannot be joined at {cluster.addresses[cluster.index]}"
     with explain_errors(fault, tf.errors.OpError), end_on_interrupt():
         return tf.distribute.MultiWorkerMirroredStrategy()
 
@@ -88,17 +77,7 @@ def _make_cluster_strategy(
 def make_tpu_strategy(
     tpu: str, *, zone: str | None = None, project: str | None = None
 ) -> tf.distribute.TPUStrategy:
-    """Returns a strategy over all cores of a TPU.
-
-    Args:
-        tpu: The name of the TPU, "local" on a TPU VM, or an address, "grpc://10.0.0.2:8470".
-        zone: The cloud zone of the TPU; `None` for that of this machine.
-        project: The cloud project of the TPU; `None` for that of this machine.
-
-    Raises:
-        UserError: If the TPU cannot be found or started.
-    """
-    tried = f"tpu={tpu!r}, tpu_zone={zone!r}, gcp_project={project!r}"
+    """Returns a strategy over all cores of a TPU; see the flags of `train_tpu`."""
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu, zone, project)
         tf.config.experimental_connect_to_cluster(resolver)
@@ -109,6 +88,7 @@ def make_tpu_strategy(
         reason = explain(error)
         if isinstance(error, urllib.error.URLError):  # the server that describes cloud machines
             reason = "this machine is not in Google Cloud, or has no network"
+        tried = f"tpu={tpu!r}, tpu_zone={zone!r}, gcp_project={project!r}"
         raise UserError(f"no TPU was found with {tried}: {reason}") from error
 
 

@@ -1,6 +1,9 @@
 """The training loop on the device: many steps per call, on any number of replicas."""
 
+import collections
+import itertools
 import math
+import resource
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,12 +17,10 @@ from txl_tf.compilation import choose_jit, compile_function, explain_full_memory
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import UserError
-from txl_tf.training.gauges import measure_norm, measure_peak_memory
 from txl_tf.training.optimizers.base import read_step_count
 from txl_tf.training.optimizers.choice import make_optimizer
-from txl_tf.training.pace import Pace
 from txl_tf.training.replica_memory import ReplicaMemory
-from txl_tf.training.step import StepResult, compute_gradients, train_step
+from txl_tf.training.step import StepOptions, StepResult, compute_gradients, train_step
 from txl_tf.training.workers import Workers
 
 # Weights, optimizer and losses are float32 under every policy.
@@ -36,25 +37,16 @@ ADVICE = (
 
 
 class Interval(NamedTuple):
-    """The numbers of n consecutive steps, each array of shape (n,).
+    """The numbers of n consecutive steps, each array of shape (n,); see also `StepResult`."""
 
-    Args:
-        step: The step after the last one.
-        nats: The summed loss over all replicas.
-        tokens: The number of tokens that `nats` sums over; half of those read with `half_loss`.
-        grad_norm: The global norm of the gradients before clipping.
-        learning_rate: The learning rate.
-        n_read: The number of tokens that are read, without extra context.
-        seconds: The duration, float64, including the wait for segments; NaN in a call that was
-            compiled first, whose duration says nothing about the speed.
-    """
-
-    step: int
+    step: int  # after the last one
     nats: np.ndarray
     tokens: np.ndarray
     grad_norm: np.ndarray
     learning_rate: np.ndarray
-    n_read: np.ndarray
+    n_read: np.ndarray  # tokens, also those without a loss, but without extra context
+    # Including the wait for segments. NaN in a call that was compiled first, whose duration says
+    # nothing about the speed.
     seconds: np.ndarray
 
     @property
@@ -97,35 +89,96 @@ def check_batch(config: TrainConfig, n_replicas: int) -> int:
     return rows
 
 
+def measure_peak_memory(strategy: tf.distribute.Strategy) -> int | None:
+    """Returns the peak memory of a run so far in bytes; `None` if it is not known.
+
+    It is the peak of the fullest device of this process; on a CPU, that of the whole process,
+    including tensorflow. The peak of devices of another process, such as some TPUs, is not known.
+    """
+    devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
+    if any(device.device_type == "CPU" for device in devices):
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB
+    try:
+        infos = [tf.config.experimental.get_memory_info(device.to_string()) for device in devices]
+    except (ValueError, tf.errors.OpError):
+        return None
+    return max(info["peak"] for info in infos)
+
+
+@tf.function(autograph=False)
+def _compute_norm(values: list[tf.Tensor]) -> tf.Tensor:
+    return tf.linalg.global_norm(values)
+
+
+class Pace:
+    """Plans calls of the device that end at each stop or after about some seconds.
+
+    A call also ends at the steps `changes`, from which on the segments have another shape. No call
+    has more than `longest` steps.
+    """
+
+    def __init__(
+        self, step: int, stops: Sequence[int], call_seconds: float, changes: Sequence[int] = ()
+    ):
+        self._step = step
+        self._changes = {step, *changes}
+        stops = sorted({*stops, *(each for each in changes if step < each < stops[-1])})
+        self._stops = collections.deque(stops)
+        self._call_seconds = call_seconds
+        self._seconds_per_step = math.inf
+        self._n_open = 0  # calls that are planned but not measured yet
+        self._n_unknown = 0  # how many of the next measurements say nothing about the speed
+        bounds = itertools.pairwise((step, *stops))
+        self.longest = max(stop - start for start, stop in bounds)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the last call has been planned."""
+        return not self._stops
+
+    def is_compiled(self, start: int) -> bool:
+        """Returns whether the call that starts at a step is compiled before it runs."""
+        return start in self._changes
+
+    def plan(self) -> tuple[int, int]:
+        """Returns the first step and the number of steps of the next call."""
+        start, room = self._step, self._stops[0] - self._step
+        if self.is_compiled(start):  # compilation is not speed, and earlier calls had other shapes
+            self._seconds_per_step = math.inf
+            self._n_unknown = self._n_open + 1
+        self._n_open += 1
+        if math.isfinite(self._call_seconds):
+            room = min(room, max(1, int(self._call_seconds / self._seconds_per_step)))
+        self._step += room
+        if self._step == self._stops[0]:
+            self._stops.popleft()
+        return start, room
+
+    def note(self, seconds: float, n_steps: int) -> None:
+        """Records the duration of the oldest call that is not measured yet."""
+        self._n_open -= 1
+        if self._n_unknown:
+            self._n_unknown -= 1
+        else:
+            self._seconds_per_step = seconds / n_steps
+
+
 class Trainer:
     """Model, optimizer and memory on the replicas of a strategy, and the loop over the steps.
 
     The loop over the steps of a call runs inside one `tf.function`.
-
-    Args:
-        workers: The processes of the run, with its strategy.
-        model_config: The model.
-        config: Schedule, batch, segment, span, seed, and how much XLA compiles.
-
-    Attributes:
-        compute_gradients: The forward and backward pass of a replica, which XLA compiles; see
-            `txl_tf.training.step.compute_gradients`.
 
     Raises:
         UserError: If the batch is not divisible by the replicas and `accumulate_steps`, or the
             device's memory is full.
     """
 
-    def __init__(
-        self,
-        workers: Workers,
-        model_config: ModelConfig,
-        config: TrainConfig,
-    ):
+    def __init__(self, workers: Workers, model_config: ModelConfig, config: TrainConfig):
         self.workers = workers
         self.strategy = workers.strategy
         self.config = config
         self.jit = choose_jit(config.jit, config.precision)
+        self._options = StepOptions.from_config(config)
         self.rows = check_batch(config, self.strategy.num_replicas_in_sync)
         with self.strategy.scope(), explain_full_memory(ADVICE):
             self.model = make_model(
@@ -149,7 +202,8 @@ class Trainer:
 
     def read_gauges(self) -> dict[str, float]:
         """Returns the weight norm, the peak memory and the loss scale, as far as they are known."""
-        gauges = {"parameter_norm": measure_norm(self.model.trainable_variables)}
+        weights = [tf.convert_to_tensor(weight) for weight in self.model.trainable_variables]
+        gauges = {"parameter_norm": float(_compute_norm(weights))}
         memory_bytes = measure_peak_memory(self.strategy)
         if memory_bytes is not None:
             gauges["peak_memory_bytes"] = memory_bytes
@@ -162,13 +216,8 @@ class Trainer:
     ) -> Iterator[Interval]:
         """Runs the steps up to each stop in one call of the device, and yields their numbers.
 
-        A call also ends where the segment length changes. The segments of the next call are read
-        while the replicas compute.
-
-        Args:
-            lanes: The lanes of the training split.
-            stops: Steps in ascending order, the first above `step`.
-            call_seconds: The approximate limit of a call's duration; longer calls are split.
+        A call also ends where the segment length changes, and after about `call_seconds`. The
+        segments of the next call are read while the replicas compute.
 
         Raises:
             UserError: If the device's memory is full, a record is damaged, or another process is
@@ -211,24 +260,15 @@ class Trainer:
         *,
         n_padded: int = 0,
     ) -> Interval:
-        """Runs a step on each segment.
+        """Runs a step on each segment of this process; returns their numbers but the duration.
 
         Args:
-            segments: (n, B_p, T + 1) int32 ids, overlapping inputs and targets, of the B_p lanes
-                of this process, which are all B lanes if there is no other process. Extra context
-                comes first.
-            document_starts: (n, B_p, T) bool, where an input starts a document, which sees nothing
-                of the text before it; `None` if the text continues.
+            segments: (n, B_p, T + 1) int32 ids, overlapping inputs and targets.
+            document_starts: (n, B_p, T) bool, where an input starts a document, or `None`.
             lengths: (n,) int32, the lengths of the segments, of which the rest of T has no loss;
                 `None` for T.
             n_padded: The number of segments to which the call is padded. Padding is not computed;
                 it prevents another trace and compilation for a call of another length.
-
-        Returns:
-            The numbers of the steps, without the duration.
-
-        Raises:
-            UserError: If the device's memory is full, or another process is gone.
         """
         start, n_steps = self.step, len(segments)
         padding = max(0, n_padded - n_steps)
@@ -298,15 +338,10 @@ class Trainer:
             segment[:, 1:],
             self.memory.read(),
             span=self.config.span,
+            options=self._options,
             document_starts=None if document_starts is None else document_starts[index],
-            accumulate_steps=self.config.accumulate_steps,
-            reduce_dtype=self.config.reduce_dtype,
-            half_loss=self.config.half_loss,
-            extra_len=self.config.extra_len,
             count=length,
             rate_factor=rate_factor,
-            ar=self.config.ar,
-            tar=self.config.tar,
             compute=self.compute_gradients,
         )
         self.memory.assign(memory)

@@ -3,6 +3,7 @@
 import os
 import shlex
 
+from txl_tf.config.run_options import RunOptions
 from txl_tf.data.files import append_json_line, drop_lines_after
 from txl_tf.data.lanes.sliding_windows import AnyLanes
 from txl_tf.runs.folder import VALIDATION_NAME
@@ -13,33 +14,19 @@ class Validation:
     """The scores of the evaluations during training, one line each in `validation.jsonl`.
 
     A resumed run drops the scores of steps that it repeats, so that it makes the same decisions
-    as an uninterrupted run.
-
-    Args:
-        model_dir: The run folder.
-        first_step: The step at which the run starts or resumes.
-        patience: Early stopping: the number of evaluations without improvement after which the run
-            ends; 0 to never stop early.
-        split: The name of the split that is evaluated.
-        lanes: The lanes of the split; `None` if nothing is evaluated.
+    as an uninterrupted run. `lanes` are those of the split; `None` if nothing is evaluated.
     """
 
     def __init__(
-        self,
-        model_dir: str,
-        *,
-        first_step: int,
-        patience: int,
-        split: str,
-        lanes: AnyLanes | None,
+        self, model_dir: str, options: RunOptions, *, first_step: int, lanes: AnyLanes | None
     ):
         self._model_dir = model_dir
         self._path = os.path.join(model_dir, VALIDATION_NAME)
-        self._patience = patience
-        self._split = split
+        self._patience = options.patience
+        self._split = options.eval_split
         self._lanes = lanes
-        self._kept = drop_lines_after(self._path, first_step)
-        self._scores = [(line["step"], line["loss_nats"]) for line in self._kept]
+        kept = drop_lines_after(self._path, first_step)
+        self._scores = [(line["step"], line["loss_nats"]) for line in kept]
 
     def add(self, step: int, score: Score) -> str:
         """Adds a score and returns a line of text about it."""
@@ -64,21 +51,6 @@ class Validation:
         if not self._patience or not steps:
             return False
         return len(steps) - 1 - steps.index(self.best_step) >= self._patience
-
-    def describe_change(self) -> str:
-        """Returns a line about earlier evaluations that counted differently; empty if none did."""
-        if self._lanes is None:
-            return ""
-        # Lanes were cold before records had `warm_len`.
-        found = {line["step"]: line.get("warm_len", 0) for line in self._kept}
-        others = {step: found[step] for step in found if found[step] != self._lanes.warm_len}
-        if not others:
-            return ""
-        return (
-            f"{VALIDATION_NAME}: evaluations up to step {max(others)} used lanes warmed by "
-            f"{' or '.join(map(str, sorted(set(others.values()))))} tokens; later ones use lanes "
-            f"warmed by {self._lanes.warm_len} tokens, which by itself changes the loss slightly."
-        )
 
     def describe_end(self) -> str:
         """Returns the message of early stopping."""

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import UserError, explain
-from txl_tf.training.cluster import Cluster
+from txl_tf.training.cluster import read_cluster
 
 # Errors of a collective operation when a process is gone or shuts down.
 LOSSES = (
@@ -24,23 +24,14 @@ LOSSES = (
 class Workers:
     """The processes of a run: a single one, or one on each of several hosts.
 
-    They stay in step: each makes the same calls in the same order. Information that only one of
-    them has (a signal, the time, a file) is shared before any process acts on it, since a process
-    that took another path would leave the others waiting. The first process is the chief, which
-    writes the shared files.
-
-    Args:
-        strategy: The strategy of the run, which spans the processes.
-
-    Attributes:
-        strategy: The strategy.
-        index: The index of this process.
-        count: The number of processes.
+    They make the same calls in the same order. Information that only one of them has (a signal, the
+    time, a file) is shared before any process acts on it, since a process that took another path
+    would leave the others waiting. The first process is the chief, which writes the shared files.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
         is_cluster = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-        self._cluster = Cluster.from_environment() if is_cluster else None
+        self._cluster = read_cluster() if is_cluster else None
         self.strategy = strategy
         self.index = self._cluster.index if self._cluster else 0
         self.count = len(self._cluster.tasks) if self._cluster else 1
@@ -52,9 +43,7 @@ class Workers:
 
     def name(self, index: int) -> str:
         """Returns the name of a process for messages."""
-        if not self._cluster:
-            return "this process"
-        return self._cluster.name(index)
+        return self._cluster.name(index) if self._cluster else "this process"
 
     def say(self, line: str) -> None:
         """Prints a line that concerns all processes, once, from the chief."""
@@ -62,10 +51,7 @@ class Workers:
             print(line)
 
     def gather(self, values: Sequence[float]) -> np.ndarray:
-        """Returns the values of every process, (count, n) float64; waits for all of them.
-
-        Args:
-            values: Numbers (n,), as many in all processes.
+        """Returns the values (n,) of every process, (count, n) float64; waits for all of them.
 
         Raises:
             UserError: If a process is gone. The message names it.
@@ -91,27 +77,24 @@ class Workers:
         try:
             yield
         except LOSSES as error:
-            if self.count == 1:
+            if not self._cluster:
                 raise
-            lost = " and ".join(map(self.name, self._find_lost(str(error))))
             found = re.search(r"aborted by: (.*)", str(error))
             reason = found[1] if found else explain(error)
-            if not lost:
-                raise UserError(
-                    f"this process or another one of the run failed: {reason}"
-                ) from error
-            raise UserError(
-                f"no answer from {lost}: start all processes again to resume from the newest "
-                f"checkpoint ({reason})"
-            ) from error
-
-    def _find_lost(self, message: str) -> list[int]:
-        """Returns the other processes that an error names."""
-        assert self._cluster
-        found = re.findall(r"/job:(\w+)(?:/replica:0)?/task:(\d+)", message)
-        named = {(job, int(number)) for job, number in found}
-        tasks = enumerate(self._cluster.tasks)
-        return [index for index, task in tasks if task in named and index != self.index]
+            matches = re.findall(r"/job:(\w+)(?:/replica:0)?/task:(\d+)", str(error))
+            named = {(job, int(number)) for job, number in matches}
+            lost = [
+                self.name(index)
+                for index, task in enumerate(self._cluster.tasks)
+                if task in named and index != self.index
+            ]
+            message = f"this process or another one of the run failed: {reason}"
+            if lost:
+                message = (
+                    f"no answer from {' and '.join(lost)}: start all processes again to resume "
+                    f"from the newest checkpoint ({reason})"
+                )
+            raise UserError(message) from error
 
     @tf.function
     def _add(self, table: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Adam as in the 2019 release, and AdamW."""
+"""Adam as in the 2019 release, and AdamW, which is Adam with weight decay."""
 
 import tensorflow as tf
 
@@ -8,10 +8,13 @@ from txl_tf.training.optimizers.base import Optimizer, Slots, StepFactors
 class Adam(Optimizer):
     """Adam as in TensorFlow 1: epsilon is added to the square root before the bias correction.
 
-    TensorFlow's own operation changes a weight and its moments in place, in one pass.
+    With weight decay it is AdamW: each step subtracts `rate * weight_decay * weight`. TensorFlow's
+    own operation changes a weight and its moments in place, in one pass.
 
     References:
-        Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, the form before section 2.1.
+        Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, the form before section 2.1;
+        Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101, whose decay is here multiplied
+        by the learning rate, as in Keras.
     """
 
     def change_weight(
@@ -33,14 +36,5 @@ class Adam(Optimizer):
         )
 
     def _decay(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
-        if slots.decays and self.weight_decay:
-            weight.assign_sub(factors.rate * self.weight_decay * weight)
-
-
-class AdamW(Adam):
-    """Adam with decoupled weight decay: each step subtracts `rate * weight_decay * weight`.
-
-    References:
-        Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101; as in Keras, the decay is
-        multiplied by the learning rate.
-    """
+        if slots.decays and self.config.weight_decay:
+            weight.assign_sub(factors.rate * self.config.weight_decay * weight)

@@ -1,4 +1,4 @@
-"""The base of the optimizers: clipping, skipped steps, averages of the weights."""
+"""The base of the optimizers: clipping, skipped steps, loss scaling, averages of the weights."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -8,52 +8,43 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from txl_tf.config import TrainConfig
 from txl_tf.errors import UserError
-from txl_tf.training.loss_scale import LossScale
+from txl_tf.training.schedule import make_schedule
+
+FIRST_SCALE = 2.0**15  # of the loss
+GROWTH_STEPS = 2000
 
 
 class StepFactors(NamedTuple):
     """The factors that all weights share in a step, each () float32.
 
     All but the bias corrections are 0 in a skipped step.
-
-    Args:
-        clip: The factor of the gradients.
-        moment_1: The share of the gradient in the first moment.
-        moment_2: The share of the squared gradient in the second moment.
-        average: The share of the weight in its average.
-        rate: The learning rate.
-        bias_1: The bias correction of the first moment.
-        bias_2: The bias correction of the second moment.
     """
 
-    clip: tf.Tensor
-    moment_1: tf.Tensor
-    moment_2: tf.Tensor
-    average: tf.Tensor
-    rate: tf.Tensor
-    bias_1: tf.Tensor
+    clip: tf.Tensor  # of the gradients
+    moment_1: tf.Tensor  # the share of the gradient in the first moment
+    moment_2: tf.Tensor  # the share of the squared gradient in the second moment
+    average: tf.Tensor  # the share of the weight in its average
+    rate: tf.Tensor  # the learning rate
+    bias_1: tf.Tensor  # the bias corrections of the moments
     bias_2: tf.Tensor
 
 
 class Slots(NamedTuple):
-    """A weight and the variables that the optimizer keeps for it.
-
-    Args:
-        weight: The weight.
-        momentum: Its first moment.
-        velocity: Its second moment; `None` if the optimizer keeps none for it.
-        average: The average of the weight; `None` if the optimizer keeps none.
-        decays: Whether weight decay applies to it.
-        rate_ratio: Its learning rate, as a fraction of that of the step.
-    """
+    """A weight and the variables that the optimizer keeps for it; `None` if it keeps none."""
 
     weight: keras.Variable
     momentum: keras.Variable
     velocity: keras.Variable | None
     average: keras.Variable | None
-    decays: bool
-    rate_ratio: float
+    group: str  # a name of `WeightGroups`
+    rate_ratio: float  # its learning rate, as a fraction of that of the step
+
+    @property
+    def decays(self) -> bool:
+        """Whether weight decay applies to the weight."""
+        return self.group != "vectors"
 
 
 class Optimizer:
@@ -67,82 +58,51 @@ class Optimizer:
 
     Like the weights, an optimizer is created and built in the scope of the strategy.
 
-    Weight decay applies to matrices only: not to biases, to the gains of LayerNorm or to the biases
-    u and v of the relative attention.
+    Weights are treated by their group in the `WeightGroups` of the model, which is their attribute
+    `group`: weight decay applies to all but the vectors. Other weights count as vectors if they
+    have one axis, and else as projections.
 
-    With `ema` the optimizer keeps an exponential moving average (EMA) of each weight. It starts as
-    the weight; each step, if not skipped, sets `average = ema * average + (1 - ema) * weight`.
-
-    With `average_from` it keeps the uniform mean of the weights after each later step that is not
-    skipped; before there is such a step, the weight. The mean is computed as n grows, in float32:
-    `average += (weight - average) / n`. After 200,000 simulated steps of weights of about .05, its
-    error was 5e-7 in the mean.
+    The average of each weight, if there is one, starts as the weight, and each step that is not
+    skipped sets `average += share * (weight - average)`. There are two kinds: with `ema` the share
+    is `1 - ema` (an exponential moving average); with `average_from` it is 1 up to that step, and
+    then `1 / n` (the uniform mean of the n weights since). After 200,000 simulated steps of weights
+    of about .05, the error of a mean in float32 was 5e-7 in the mean.
 
     With `l2` that fraction of each weight is added to its clipped gradient, as the gradient of a
     penalty on its square would be. Unlike weight decay, it is part of what the moments average.
 
     Args:
-        schedule: The learning rate as a function of the step.
-        name: The scope of the variables, which is part of their names in checkpoints.
-        clip: The largest global norm of the gradients.
-        weight_decay: The rate of the weight decay.
-        ema: The decay of the EMA; 0 for no EMA.
-        average_from: The step after which the mean begins; 0 for no mean. Not with `ema`.
-        scales_loss: Whether the loss is scaled for float16; see `LossScale`.
-        l2: The fraction of a weight that is added to its gradient.
-        embed_lr_ratio: The learning rate of the tables of the embedding, as a fraction of that of
-            the other weights.
+        config: The training config.
+        jit: What XLA compiles: "whole", "chains" or "none".
 
     Attributes:
         iterations: () int64 variable, the number of steps, including skipped ones.
-        loss_scale: The `LossScale`; `None` without `scales_loss`.
+        loss_scale: The `LossScale`; `None` unless the precision is float16.
         slots: The variables of each weight, in the order of the weights; empty before `build`.
     """
 
     beta_1, beta_2 = 0.9, 0.999
     epsilon = 1e-8  # as in the Adam of the 2019 release
+    without_velocity: tuple[str, ...] = ()  # groups whose second moment is not kept
 
-    def __init__(
-        self,
-        schedule: Callable[[Any], tf.Tensor],
-        *,
-        name: str,
-        clip: float,
-        weight_decay: float = 0.0,
-        ema: float = 0.0,
-        average_from: int = 0,
-        scales_loss: bool = False,
-        l2: float = 0.0,
-        embed_lr_ratio: float = 1.0,
-    ):
-        self.schedule = schedule
-        self.name = name
-        self.clip = clip
-        self.weight_decay = weight_decay
-        self.ema = ema
-        self.average_from = average_from
-        self.l2 = l2
-        self.embed_lr_ratio = embed_lr_ratio
+    def __init__(self, config: TrainConfig, *, jit: str = "none"):
+        self.config = config
+        self.schedule = make_schedule(config)
         self.variables: list[keras.Variable] = []
         self.slots: list[Slots] = []
         self._strategy = tf.distribute.get_strategy()
         self.iterations = self._add_variable(
             "iteration", shape=(), dtype="int64", aggregation="only_first_replica"
         )
-        self._n_averaged = (
-            self._add_variable(
+        self._n_averaged = None
+        if config.average_from:
+            self._n_averaged = self._add_variable(
                 "averaged_steps", shape=(), dtype="int64", aggregation="only_first_replica"
             )
-            if average_from
-            else None
-        )
-        self.loss_scale = LossScale(self._add_variable) if scales_loss else None
+        self.loss_scale = LossScale(self._add_variable) if config.precision == "float16" else None
 
     def build(self, weights: Sequence[keras.Variable]) -> None:
-        """Creates the variables of each weight, unless that is done.
-
-        Args:
-            weights: All weights that the optimizer will change.
+        """Creates the variables of all weights that the optimizer will change, unless that is done.
 
         Raises:
             UserError: If the optimizer was built for other weights.
@@ -161,21 +121,18 @@ class Optimizer:
             name = f"{weight.path.replace('/', '_')}_{slot}"
             return self._add_variable(name, shape=weight.shape, dtype=weight.dtype)
 
+        group = getattr(weight, "group", "projections" if len(weight.shape) > 1 else "vectors")
         return Slots(
             weight,
             momentum=add("momentum"),
-            velocity=add("velocity") if self._has_velocity(weight) else None,
-            average=add("average") if self.ema or self.average_from else None,
-            decays=_has_decay(weight),
-            rate_ratio=self.embed_lr_ratio if _is_embedding(weight) else 1.0,
+            velocity=None if group in self.without_velocity else add("velocity"),
+            average=add("average") if self.config.has_average else None,
+            group=group,
+            rate_ratio=self.config.embed_lr_ratio if group == "tables" else 1.0,
         )
 
-    def _has_velocity(self, weight: keras.Variable) -> bool:
-        """Returns whether the optimizer keeps the second moment of a weight."""
-        return True
-
     def _add_variable(self, name: str, *, initializer: Any = "zeros", **fields: Any) -> Any:
-        with keras.name_scope(self.name):
+        with keras.name_scope(self.config.optimizer):  # part of the names in checkpoints
             variable = keras.Variable(initializer, name=name, trainable=False, **fields)
         self.variables.append(variable)
         return variable
@@ -203,27 +160,20 @@ class Optimizer:
         weights: Sequence[keras.Variable],
         *,
         norm: tf.Tensor | None = None,
-        is_good: tf.Tensor | None = None,
         rate_factor: tf.Tensor | None = None,
     ) -> None:
-        """Makes or skips a step, inside or outside a replica.
+        """Makes a step, or skips it if the norm is not finite, inside or outside a replica.
 
         Args:
             gradients: The gradients of the weights, equal on all replicas.
             weights: The weights that the optimizer was built for; the first call builds it.
             norm: () float32, the global norm of the gradients; `None` to compute it.
-            is_good: () bool, whether to make the step, equal on all replicas; `None` to make it if
-                the norm is finite.
             rate_factor: () float32, the factor of the learning rate of this step; `None` for 1.
-
-        Raises:
-            UserError: If the optimizer was built for other weights.
         """
         self.build(weights)
         if norm is None:
             norm = tf.linalg.global_norm(gradients)
-        if is_good is None:
-            is_good = tf.math.is_finite(norm)
+        is_good = tf.math.is_finite(norm)
         factors = self._compute_factors(norm, is_good)
         if rate_factor is not None:
             factors = factors._replace(rate=factors.rate * rate_factor)
@@ -234,7 +184,7 @@ class Optimizer:
             change = functools.partial(self._change_slots, slots)
             update(slots.weight.value, change, args=(gradient, factors), group=False)
         if self._n_averaged is not None:
-            is_averaged = tf.logical_and(is_good, self.iterations.value >= self.average_from)
+            is_averaged = tf.logical_and(is_good, self.iterations.value >= self.config.average_from)
             more = tf.cast(is_averaged, tf.int64)
             update(self._n_averaged.value, lambda n, x: n.assign_add(x), args=(more,), group=False)
         update(self.iterations.value, lambda count: count.assign_add(1), group=False)
@@ -245,9 +195,9 @@ class Optimizer:
         def mask(factor: Any) -> tf.Tensor:
             return tf.where(is_good, factor, 0.0)
 
-        step = tf.cast(self.iterations.value + 1, tf.float32)
+        clip, step = self.config.clip, tf.cast(self.iterations.value + 1, tf.float32)
         return StepFactors(
-            clip=mask(self.clip * tf.minimum(1.0 / norm, 1.0 / self.clip)),
+            clip=mask(clip * tf.minimum(1.0 / norm, 1.0 / clip)),
             moment_1=mask(1 - self.beta_1),
             moment_2=mask(1 - self.beta_2),
             average=mask(self._compute_share()),
@@ -259,7 +209,7 @@ class Optimizer:
     def _compute_share(self) -> Any:
         """Returns the share of the weight in its average after a step that is not skipped."""
         if self._n_averaged is None:
-            return 1 - self.ema
+            return 1 - self.config.ema
         return 1.0 / tf.cast(self._n_averaged.value + 1, tf.float32)
 
     def _change_slots(
@@ -268,8 +218,8 @@ class Optimizer:
         """Changes one replica's copy of a weight and of its slots."""
         # In a skipped step this is 0 even for gradients that are not finite.
         gradient = tf.math.multiply_no_nan(gradient, factors.clip)
-        if self.l2:
-            gradient += self.l2 * weight  # of no effect in a skipped step, like any gradient
+        if self.config.l2:
+            gradient += self.config.l2 * weight  # of no effect in a skipped step, like any gradient
         if slots.rate_ratio != 1:
             factors = factors._replace(rate=factors.rate * slots.rate_ratio)
         self.change_weight(slots, weight, gradient, factors)
@@ -280,25 +230,46 @@ class Optimizer:
     def change_weight(
         self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
     ) -> None:
-        """Changes one replica's copy of a weight and of its moments.
-
-        Args:
-            slots: The variables of the weight.
-            weight: The copy of the weight.
-            gradient: Its clipped gradient.
-            factors: The factors of the step.
-        """
+        """Changes one replica's copy of a weight and of its moments, by its clipped gradient."""
         raise NotImplementedError
-
-
-def _has_decay(weight: keras.Variable) -> bool:
-    return len(weight.shape) > 1 and not weight.name.endswith("_bias")  # content_bias is u
-
-
-def _is_embedding(weight: keras.Variable) -> bool:
-    return weight.name.startswith("table_")
 
 
 def read_step_count(optimizer: Optimizer) -> int:
     """Returns the number of steps of an optimizer, outside any replica."""
     return int(ops.convert_to_numpy(optimizer.iterations))
+
+
+class LossScale:
+    """A dynamic loss scale.
+
+    The loss is multiplied by the scale, and the gradients are divided by it once the replicas have
+    averaged them. If they are not finite, all replicas skip the step and halve the scale; after
+    `GROWTH_STEPS` good steps in a row the scale is doubled. As a power of 2 it changes no bit of
+    a gradient that float16 can represent. `add_variable` creates a variable that is saved with the
+    optimizer.
+
+    References:
+        Micikevicius et al. 2018, https://arxiv.org/abs/1710.03740, section 3.2.
+    """
+
+    def __init__(self, add_variable: Callable[..., keras.Variable]):
+        shared = {"shape": (), "aggregation": "only_first_replica"}
+        self.factor = add_variable(
+            name="loss_scale",
+            initializer=keras.initializers.Constant(FIRST_SCALE),
+            dtype="float32",
+            **shared,
+        )
+        self._n_good = add_variable(name="loss_scale_good_steps", dtype="int32", **shared)
+
+    def read(self) -> tf.Tensor:
+        """Returns the scale, () float32."""
+        return tf.convert_to_tensor(self.factor)
+
+    def adapt(self, is_good: tf.Tensor) -> None:
+        """Updates the scale after a step, inside a replica, by whether it was made, () bool."""
+        factor, n_good = self.read(), tf.convert_to_tensor(self._n_good) + 1
+        is_grown = tf.logical_and(is_good, n_good >= GROWTH_STEPS)
+        grown = tf.where(is_grown, factor * 2, factor)
+        self.factor.assign(tf.where(is_good, grown, tf.maximum(factor / 2, 1.0)))
+        self._n_good.assign(tf.where(tf.logical_and(is_good, n_good < GROWTH_STEPS), n_good, 0))

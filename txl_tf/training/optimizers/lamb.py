@@ -1,9 +1,8 @@
 """LAMB, for large batches."""
 
-from typing import Any
-
 import tensorflow as tf
 
+from txl_tf.config import TrainConfig
 from txl_tf.training.optimizers.base import Optimizer, Slots, StepFactors
 
 
@@ -15,11 +14,6 @@ class Lamb(Optimizer):
     norm is 0. Each variable counts as a layer, so the fused queries, keys and values are one layer,
     and so are the biases u (or v) of all layers.
 
-    Args:
-        *args: Of `Optimizer`.
-        jit_compile: Whether XLA compiles the update of each weight.
-        **kwargs: Of `Optimizer`.
-
     References:
         You et al. 2020, https://arxiv.org/abs/1904.00962, Algorithm 2. In the `Lamb` of Keras the
         decay is outside the ratio.
@@ -28,11 +22,11 @@ class Lamb(Optimizer):
     epsilon = 1e-6  # as in the paper
     largest_norm = 10.0
 
-    def __init__(self, *args: Any, jit_compile: bool = False, **kwargs: Any):
-        super().__init__(*args, **kwargs)
+    def __init__(self, config: TrainConfig, *, jit: str = "none"):
+        super().__init__(config, jit=jit)
         # Weights of one shape share a compiled function.
         self._compute = self._compute_update
-        if jit_compile:
+        if jit != "none":
             self._compute = tf.function(self._compute, jit_compile=True, autograph=False)
 
     def change_weight(
@@ -61,7 +55,7 @@ class Lamb(Optimizer):
         update = momentum / factors.bias_1
         update /= tf.sqrt(velocity / factors.bias_2) + self.epsilon
         if decays:
-            update += self.weight_decay * weight
+            update += self.config.weight_decay * weight
         weight_norm, update_norm = (tf.sqrt(tf.reduce_sum(tf.square(x))) for x in (weight, update))
         ratio = tf.where(
             tf.logical_and(weight_norm > 0, update_norm > 0),

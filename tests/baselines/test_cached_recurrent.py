@@ -1,4 +1,4 @@
-"""The LSTM with frozen weights, and the loops that read with it."""
+"""Recurrent models with frozen weights, and the loops that read with it."""
 
 import dataclasses
 
@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from numpy_lstm import compute_nats, read_weights
-from small_lstm import CONFIG, STARTS, make_ids, make_model
+from small_lstm import CONFIG, QRNN_CONFIG, STARTS, make_ids, make_model
 from small_model import COMPILED
 from small_runs import Text
 from tables import slow_after
 
 import txl_tf
 from txl_tf.architecture import make_cached_model
-from txl_tf.baselines.cached_lstm import CachedLSTM
+from txl_tf.baselines.cached_recurrent import CachedRecurrent
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.errors import UserError
 from txl_tf.experiments.context_losses import ContextReader
@@ -25,14 +25,14 @@ EVALUATION = EvalConfig(tgt_len=TGT_LEN, mem_len=0, eval_batch_size=1)
 TOLERANCE = {"rtol": 0, "atol": 1e-5}  # losses of the order of 10, float32
 
 
-@pytest.fixture(scope="module")
-def model():
-    return make_model()
+@pytest.fixture(scope="module", params=[CONFIG, QRNN_CONFIG], ids=["lstm", "qrnn"])
+def model(request):
+    return make_model(request.param)
 
 
 def make_reader(model):
     reader = make_cached_model(model, SPAN, TGT_LEN)
-    assert isinstance(reader, CachedLSTM)
+    assert isinstance(reader, CachedRecurrent)
     return reader
 
 
@@ -156,7 +156,10 @@ def test_a_span_of_attention_is_refused_by_all_that_read(model):
         (lambda lm, _: lm.generate(make_ids()[0]), r"generation needs .*: its loop keeps keys"),
         (lambda lm, _: lm.attention(make_ids()[0]), r"an analysis of attention needs"),
         (lambda lm, out: lm.export(out), r"an export needs model_type=transformer_xl"),
-        (lambda lm, _: lm.quantize("int8"), r"quantization needs .* Received: model_type=lstm"),
+        (
+            lambda lm, _: lm.quantize("int8"),
+            r"quantization needs .* model_type=(lstm|qrnn)",
+        ),
     ],
     ids=["generate", "attention", "export", "quantize"],
 )
@@ -172,7 +175,7 @@ def test_a_saved_run_comes_back(model, tmp_path):
     lm = txl_tf.LanguageModel(model, None, EVALUATION, training=training, step=3)
     lm.save(tmp_path / "run")
     lm = txl_tf.load(tmp_path / "run")
-    assert lm.config == CONFIG
+    assert lm.config == model.config
     text = make_ids(9, batch=1)[0]
     np.testing.assert_allclose(lm.score([text])[0].nats, list_nats(model, text), **TOLERANCE)
     with pytest.raises(UserError, match=r"quantization needs model_type=transformer_xl"):

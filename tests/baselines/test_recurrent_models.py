@@ -1,4 +1,4 @@
-"""What the LSTM computes: losses, gradients, segments, documents, dropout, precision."""
+"""What the recurrent models compute: losses, gradients, segments, documents, dropout, precision."""
 
 import dataclasses
 
@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from numpy_lstm import compute_nats, read_weights
-from small_lstm import CONFIG, STARTS, make_ids, make_model
+from small_lstm import CONFIG, QRNN_CONFIG, STARTS, make_ids, make_model
 from small_model import COMPILED
 from tables import slow_after
 
-from txl_tf.baselines.lstm import LSTMModel
+from txl_tf.architecture import make_model as make_plain_model
 from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
 from txl_tf.training.step import compute_gradients
 
 SPAN = AttentionSpan(0)
+KINDS = pytest.mark.parametrize("config", [CONFIG, QRNN_CONFIG], ids=["lstm", "qrnn"])
 DROPPING = dataclasses.replace(CONFIG, dropout=0.3)
 LOCKED = dataclasses.replace(
     DROPPING, locked_dropout=True, input_dropout=0.4, output_dropout=0.5, word_dropout=0.2
@@ -52,28 +53,30 @@ def differentiate(model, ids, starts=None, *, jit=False, memory=None):
     return mean, dict(zip(paths, map(np.asarray, gradients), strict=True))
 
 
+@KINDS
 @pytest.mark.parametrize("starts", [STARTS, None], ids=["documents", "text"])
-def test_the_losses_are_those_of_the_equations_in_numpy(starts):
-    model, ids = make_model(), make_ids()
+def test_the_losses_are_those_of_the_equations_in_numpy(starts, config):
+    model, ids = make_model(config), make_ids()
     hidden, _ = read(model, ids, 15, starts)
     found = np.asarray(model.nll(hidden, np.roll(ids, -1, axis=1)))[:, :-1]
     weights = read_weights(model)
     for row in range(2):
         of_row = None if starts is None else starts[row]
-        expected = compute_nats(CONFIG, weights, ids[row], of_row)
+        expected = compute_nats(config, weights, ids[row], of_row)
         # Losses of the order of 10, float32.
         np.testing.assert_allclose(found[row], expected, rtol=0, atol=1e-5)
 
 
+@KINDS
 @COMPILED
-def test_the_gradients_are_the_slopes_of_the_loss_in_numpy(jit):
-    model, ids = make_model(), make_ids()
+def test_the_gradients_are_the_slopes_of_the_loss_in_numpy(jit, config):
+    model, ids = make_model(config), make_ids()
     loss, gradients = differentiate(model, ids, STARTS, jit=jit)
     weights, rng = read_weights(model), np.random.default_rng(11)
 
     def compute_mean(path, change):
         changed = weights | {path: weights[path] + change}
-        losses = [compute_nats(CONFIG, changed, *pair) for pair in zip(ids, STARTS, strict=True)]
+        losses = [compute_nats(config, changed, *pair) for pair in zip(ids, STARTS, strict=True)]
         return np.mean(losses)
 
     assert loss == pytest.approx(compute_mean("layer_0/bias", 0.0), rel=1e-6)
@@ -85,40 +88,44 @@ def test_the_gradients_are_the_slopes_of_the_loss_in_numpy(jit):
         assert np.sum(gradient * direction) == pytest.approx(slope, rel=1e-4, abs=1e-5), path
 
 
+@KINDS
 @pytest.mark.parametrize("tgt_len", [1, 7])
-def test_segments_equal_one_pass(tgt_len):
-    model, ids = make_model(), make_ids()
+def test_segments_equal_one_pass(tgt_len, config):
+    model, ids = make_model(config), make_ids()
     found, expected = (read(model, ids, length, STARTS) for length in (tgt_len, 15))
     for states, others in zip(*map(tf.nest.flatten, (found, expected)), strict=True):
         np.testing.assert_allclose(states, others, rtol=0, atol=1e-6)
 
 
-def test_segments_equal_one_pass_in_half_precision():
-    model, ids = make_model(dtype="mixed_bfloat16"), make_ids()
+@KINDS
+def test_segments_equal_one_pass_in_half_precision(config):
+    model, ids = make_model(config, dtype="mixed_bfloat16"), make_ids()
     found, expected = (read(model, ids, length)[1] for length in (4, 15))
     dtypes = [states.dtype for states in tf.nest.flatten(found)]
     assert dtypes == [states.dtype for states in tf.nest.flatten(model.initial_memory(2))]
-    for (hidden, cells), (other, other_cells) in zip(found, expected, strict=True):
-        assert hidden.dtype == model.compute_dtype
+    for (vector, cells), (other, other_cells) in zip(found, expected, strict=True):
+        assert vector.dtype == model.compute_dtype
         assert cells.dtype == "float32"
         # A product that is rounded the other way moves a state by one unit in the last place.
         np.testing.assert_allclose(cells, other_cells, rtol=0, atol=0.02)
-        np.testing.assert_allclose(hidden, np.asarray(other, np.float32), rtol=0, atol=0.02)
+        np.testing.assert_allclose(vector, np.asarray(other, np.float32), rtol=0, atol=0.02)
 
 
+@KINDS
 @pytest.mark.parametrize("dtype", slow_after(1, ["mixed_bfloat16", "mixed_float16"]))
-def test_half_precision_loses_no_more_than_rounding(dtype):
+def test_half_precision_loses_no_more_than_rounding(dtype, config):
     ids = make_ids()
-    loss, gradients = differentiate(make_model(dtype=dtype), ids, STARTS)
-    expected, exact = differentiate(make_model(), ids, STARTS)
+    loss, gradients = differentiate(make_model(config, dtype=dtype), ids, STARTS)
+    expected, exact = differentiate(make_model(config), ids, STARTS)
     assert loss == pytest.approx(expected, rel=0.01)
     for path, gradient in gradients.items():
         difference = np.linalg.norm(gradient - exact[path])
         assert difference < 0.05 * np.linalg.norm(exact[path]), path
 
 
-def test_no_gradient_flows_into_the_memory():
-    model, ids = make_model(), tf.constant(make_ids())
+@KINDS
+def test_no_gradient_flows_into_the_memory(config):
+    model, ids = make_model(config), tf.constant(make_ids())
     with tf.GradientTape() as tape:
         _, memory = model(ids, model.initial_memory(2))
         total = tf.add_n([tf.reduce_sum(states) for states in tf.nest.flatten(memory)])
@@ -126,11 +133,13 @@ def test_no_gradient_flows_into_the_memory():
     assert set(tape.gradient(total, weights)) == {None}
 
 
+@KINDS
 @pytest.mark.slow
-def test_remat_changes_no_gradient():
+def test_remat_changes_no_gradient(config):
     ids = make_ids()
-    memory = read(make_model(DROPPING), ids, 15)[1]
-    models = (make_model(DROPPING, remat=remat) for remat in (False, True))
+    dropping = dataclasses.replace(config, dropout=0.3)
+    memory = read(make_model(dropping), ids, 15)[1]
+    models = (make_model(dropping, remat=remat) for remat in (False, True))
     found = [differentiate(model, ids, STARTS, memory=memory) for model in models]
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-6)
     for path, gradient in found[0][1].items():
@@ -184,12 +193,14 @@ def test_rows_can_be_reset():
         assert not np.any(states[1])
 
 
-def test_a_model_comes_back_from_its_file(tmp_path):
-    model, ids = make_model(DROPPING, remat=True, dtype="mixed_bfloat16"), make_ids()
+@KINDS
+def test_a_model_comes_back_from_its_file(tmp_path, config):
+    dropping, ids = dataclasses.replace(config, dropout=0.3), make_ids()
+    model = make_model(dropping, remat=True, dtype="mixed_bfloat16")
     model.set_dropout_seed(7)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    assert isinstance(again, LSTMModel)
+    assert type(again) is type(model)
     assert again.get_config() == model.get_config()
     hidden = [
         np.asarray(m(ids, m.initial_memory(2), training=True)[0], np.float32)
@@ -198,19 +209,21 @@ def test_a_model_comes_back_from_its_file(tmp_path):
     np.testing.assert_array_equal(*hidden)
 
 
-def test_forget_gates_begin_open():
-    layer = LSTMModel(CONFIG, seed=3).decoder_layers[0]
-    i, f, g, o = np.split(layer.bias.numpy(), 4)
-    assert np.all(f == 1)
-    assert not np.any([i, g, o])
+@KINDS
+def test_forget_gates_begin_open(config):
+    bias = make_plain_model(config, seed=3).decoder_layers[0].bias.numpy()
+    first, forget, *others = np.split(bias, bias.size // config.d_model)
+    assert np.all(forget == 1)
+    assert not np.any([first, *others])
 
 
-def test_parameters_are_counted_without_a_model():
-    model, counts = LSTMModel(CONFIG), CONFIG.count_parameters_by_part()
+@KINDS
+def test_parameters_are_counted_without_a_model(config):
+    model, counts = make_model(config), config.count_parameters_by_part()
     parts = [model.embedding.weights, *(layer.weights for layer in model.decoder_layers)]
     sizes = [sum(int(np.prod(weight.shape)) for weight in part) for part in parts]
     assert (counts.embedding, counts.layers) == (sizes[0], sum(sizes[1:]))
-    assert CONFIG.count_parameters() == model.count_params()
+    assert config.count_parameters() == model.count_params()
 
 
 def test_a_memory_length_is_refused():

@@ -1,4 +1,4 @@
-"""The programs on a run of an LSTM: what they do with it, and what they refuse in one line."""
+"""The programs on a run of a recurrent model: their results, and refusals in one line."""
 
 import json
 import re
@@ -47,24 +47,25 @@ def lstm(tmp_path_factory):
     return folder / "lstm"
 
 
-def test_a_run_is_trained_and_says_once_that_it_has_no_samples(tmp_path, capsys):
+@pytest.mark.parametrize("kind", ["lstm", "qrnn"])
+def test_a_run_is_trained_and_says_once_that_it_has_no_samples(kind, tmp_path, capsys):
     data = write_data(tmp_path / "data")
-    assert train(data, tmp_path / "run") == 0
+    assert train(data, tmp_path / "run", f"--model_type={kind}") == 0
     out = capsys.readouterr().out
     assert out.count("No samples: generation needs a memory of keys and values.") == 1
     assert [step for step, _ in read_scores(out)] == [6, 12]
     assert read_log(tmp_path / "run")[-1]["step"] == 12
-    assert read_run_config(str(tmp_path / "run")).model.model_type == "lstm"
+    assert read_run_config(str(tmp_path / "run")).model.model_type == kind
 
 
-def test_a_dry_run_counts_parameters_and_memory_but_no_operations(tmp_path, capsys):
+@pytest.mark.parametrize("kind", ["lstm", "qrnn"])
+def test_a_dry_run_counts_parameters_and_memory(kind, tmp_path, capsys):
     data = write_data(tmp_path / "data")
-    assert train(data, tmp_path / "run", "--dry_run") == 0
+    assert train(data, tmp_path / "run", "--dry_run", f"--model_type={kind}") == 0
     out = capsys.readouterr().out
-    config = ModelConfig(n_token=11, n_layer=2, d_model=8, d_embed=8, model_type="lstm")
+    config = ModelConfig(n_token=11, n_layer=2, d_model=8, d_embed=8, model_type=kind)
     assert f"parameters  {config.count_parameters():,}: " in out
     assert "by XLA's account" in out
-    assert "FLOP" not in out
     assert not (tmp_path / "run").exists()
 
 
@@ -108,7 +109,7 @@ def test_contexts_are_compared_with_those_of_a_transformer(lstm, run, tmp_path, 
     )
     assert context.main(["context.py", *arguments]) == 0
     out = capsys.readouterr().out
-    assert out.count("No attention lengths of lstm: an LSTM has no attention") == 1
+    assert out.count("No attention lengths of lstm: a recurrent model has no attention") == 1
     found = json.loads((tmp_path / "context.json").read_text())
     assert list(found["losses"]) == ["run", "lstm"]
     assert list(found["attention_lengths"]) == ["run"]

@@ -1,4 +1,4 @@
-"""The config of an LSTM, and runs of one; more runs are in tests/training/test_invariants.py."""
+"""The config of a recurrent model, and runs; more are in tests/training/test_invariants.py."""
 
 import dataclasses
 import json
@@ -27,11 +27,12 @@ WITHOUT_EFFECT = {
 }
 
 
-def test_each_field_of_the_attention_is_refused():
+@pytest.mark.parametrize("kind", ["lstm", "qrnn"])
+def test_each_field_of_the_attention_is_refused(kind):
     for name, value in WITHOUT_EFFECT.items():
-        message = rf"`{name}` has no effect with model_type=lstm. Received: {name}={value}"
+        message = rf"`{name}` has no effect with model_type={kind}. Received: {name}={value}"
         with pytest.raises(UserError, match=message):
-            ModelConfig(n_token=23, model_type="lstm", **{name: value})
+            ModelConfig(n_token=23, model_type=kind, **{name: value})
 
 
 def test_the_config_of_an_lstm_comes_back_from_json():
@@ -55,10 +56,11 @@ def test_a_run_of_an_lstm_has_no_memory_length(part):
         RunConfig("words", CONFIG, **parts)
 
 
-def test_a_period_longer_than_a_segment_is_learned(one_replica):
+@pytest.mark.parametrize("kind", ["lstm", "qrnn"])
+def test_a_period_longer_than_a_segment_is_learned(kind, one_replica):
     """Segments of 5 tokens of a text in which every 7th is 1, and the others 0."""
     lanes = make_lanes(PERIODIC, Text(np.arange(1500) % 7 == 0))
-    model = dataclasses.replace(MODEL, cutoffs=(), div_val=1, d_model=16)
+    model = dataclasses.replace(MODEL, cutoffs=(), div_val=1, d_model=16, model_type=kind)
     nats = run_steps(make_trainer(one_replica, model, PERIODIC), [300], lanes).nats
     n_tokens = BATCH * TGT_LEN
     assert nats[:5].mean() / n_tokens > 1

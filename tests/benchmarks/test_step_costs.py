@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 import txl_tf
+from benchmarks import step_costs as costs
 from txl_tf import presets
-from txl_tf.training import flops
-from txl_tf.training.optimizers.muon import count_joint_matrices, is_layer_matrix, orthogonalize
+from txl_tf.training.optimizers.muon import orthogonalize
 from txl_tf.training.step import compute_gradients
 
 SMALL = txl_tf.ModelConfig(
@@ -66,7 +66,7 @@ def count_products(text):
 def count_flops(config, training):
     # 15 tokens are taken in chunks of 2: with less than 2 in a tail bin each loop has one turn.
     shares = (0.8, 0.1, 0.1) if config.cutoffs else None
-    return flops.count_step_flops(config, training, bin_shares=shares)
+    return costs.count_step_flops(config, training, bin_shares=shares)
 
 
 @pytest.mark.slow
@@ -87,11 +87,11 @@ def test_operations_that_are_made_twice_count_twice():
 
 
 def test_each_part_of_a_batch_projects_the_positions():
-    once = flops.count_step_flops(SMALL, dataclasses.replace(TRAINING, train_batch_size=6))
+    once = costs.count_step_flops(SMALL, dataclasses.replace(TRAINING, train_batch_size=6))
     split = dataclasses.replace(TRAINING, train_batch_size=6, accumulate_steps=2)
     positions = SMALL.n_layer * 2 * 2 * (5 + 7) * SMALL.d_model * 15  # forward, and the kernel's
     for n_replicas, training in ((1, split), (2, dataclasses.replace(split, accumulate_steps=1))):
-        found = flops.count_step_flops(SMALL, training, n_replicas=n_replicas)
+        found = costs.count_step_flops(SMALL, training, n_replicas=n_replicas)
         assert found == once + positions
 
 
@@ -117,18 +117,7 @@ def test_shares_by_zipf_are_those_of_the_law():
     weights = 1 / np.arange(1, config.n_token + 1)
     expected = [weights[low:high].sum() / weights.sum() for low, high in config.bins]
     # The sums are taken by their expansion to the term in 1/k.
-    assert flops.estimate_bin_shares(config) == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_run_is_its_steps_in_each_stage():
-    staged = dataclasses.replace(TRAINING, train_steps=11, tgt_len=6, tgt_len_schedule=((6, 3),))
-    short, long = (
-        flops.count_step_flops(SMALL, dataclasses.replace(TRAINING, tgt_len=length))
-        for length in (3, 6)
-    )
-    assert flops.count_run_flops(SMALL, staged) == 6 * short + 5 * long
-    assert flops.count_run_flops(SMALL, staged, first_step=4) == 2 * short + 5 * long
-    assert flops.count_run_flops(SMALL, staged, first_step=11) == 0
+    assert costs.estimate_bin_shares(config) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.slow
@@ -137,17 +126,17 @@ def test_the_orthogonalization_of_muon_counts_on_each_replica(name):
     config = MODELS.get(name) or ENCODED[name]
     model = txl_tf.TransformerXL(config, seed=1)
     expected = 0
-    for weight in filter(is_layer_matrix, model.trainable_variables):
+    for weight in model.weight_groups.kernels:
         function = tf.function(orthogonalize, jit_compile=True, autograph=False)
-        n_joint = count_joint_matrices(weight)
+        n_joint = getattr(weight, "n_joint", 1)
         compiled = function.experimental_get_compiler_ir(
             tf.zeros(weight.shape), n_joint, product_dtype="float32"
         )
         expected += count_products(compiled(stage="hlo"))
     training = dataclasses.replace(TRAINING, optimizer="muon")
     for n_replicas in (1, 3):
-        found = flops.count_step_flops(config, training, n_replicas=n_replicas)
+        found = costs.count_step_flops(config, training, n_replicas=n_replicas)
         assert (
-            found - flops.count_step_flops(config, TRAINING, n_replicas=n_replicas)
+            found - costs.count_step_flops(config, TRAINING, n_replicas=n_replicas)
             == n_replicas * expected
         )

@@ -4,15 +4,14 @@ Letters: B lanes, T segment, M memory, S = M + T, N heads, H head size,
 D `d_model`, E embedding size, V vocabulary, n = B T tokens.
 """
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
 from txl_tf.config import ModelConfig, TrainConfig
-from txl_tf.config.stages import make_stages
 from txl_tf.errors import UserError
 from txl_tf.layers.chunks import choose_chunk, is_taken_at_once
-from txl_tf.training.optimizers.costs import count_orthogonalization_flops
+
+N_POLYNOMIALS = 4  # of the orthogonalization in `txl_tf.training.optimizers.muon`
 
 
 def estimate_bin_shares(model: ModelConfig) -> tuple[float, ...]:
@@ -61,22 +60,33 @@ def count_step_flops(
         )
     n_tokens = training.train_batch_size * training.window_len
     n_scored = training.train_batch_size * training.n_scored
-    flops = 6.0 * n_tokens * model.d_model * _sum_embedding_widths(model)
+    projected = (k for k in range(len(model.bins)) if model.has_embedding_projection(k))
+    flops = 6.0 * n_tokens * model.d_model * sum(map(model.bin_width, projected))
     flops += _count_layer_flops(model, training, n_parts)
     flops += _count_softmax_flops(model, n_scored, n_parts, shares)
     if training.optimizer == "muon":  # each replica orthogonalizes whole matrices
-        flops += n_replicas * count_orthogonalization_flops(model)
+        flops += n_replicas * _count_orthogonalization_flops(model)
+    return flops
+
+
+def _count_orthogonalization_flops(model: ModelConfig) -> float:
+    flops = 0.0
+    for matrix in model.list_matrices():
+        short, long = sorted(matrix)
+        flops += N_POLYNOMIALS * (2 * 2 * short * short * long + 2 * short**3)
     return flops
 
 
 def _count_softmax_flops(
     model: ModelConfig, n_tokens: int, n_parts: int, shares: Sequence[float]
 ) -> float:
+    # The head has one more logit for each cluster.
+    n_logits = [high - low for low, high in model.bins]
+    n_logits[0] += len(model.cutoffs)
+    n_part = math.ceil(n_tokens / n_parts)
     flops = 0.0
-    for index, n_rows in enumerate(_list_logits(model)):
-        n_part = math.ceil(n_tokens / n_parts)
-        is_projected = model.projects_hidden(index)
-        products = model.bin_width(index) * (n_rows + model.d_model * is_projected)
+    for index, n_rows in enumerate(n_logits):
+        products = model.bin_width(index) * (n_rows + model.d_model * model.projects_hidden(index))
         if index == 0 and is_taken_at_once(n_part, n_rows):
             flops += 6.0 * n_tokens * products
             continue
@@ -87,16 +97,13 @@ def _count_softmax_flops(
     return flops
 
 
-def _list_logits(model: ModelConfig) -> list[int]:
-    """Returns the number of logits of a token in each bin; the head has one more per cluster."""
-    sizes = [high - low for low, high in model.bins]
-    return [sizes[0] + len(model.cutoffs), *sizes[1:]]
-
-
 def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) -> float:
     n_lanes, d_model = training.train_batch_size, model.d_model
-    d_heads = model.n_head * model.d_head
     tokens, memory = n_lanes * training.window_len, n_lanes * training.mem_len
+    factor = 4.0 if training.remat else 3.0
+    if model.is_recurrent:  # each matrix is multiplied with each token
+        return factor * 2 * tokens * sum(rows * columns for rows, columns in model.list_matrices())
+    d_heads = model.n_head * model.d_head
     keys = training.window_len + training.mem_len
     no_input_gradient = 2 * memory * d_model * 2 * d_heads  # keys and values of the memory
     if model.encoding == "relative":  # positions
@@ -106,36 +113,5 @@ def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) 
     # The shift of the position scores needs one column more.
     attention += 2 * tokens * (keys + 1) * model.n_head * model.position_width
     feed_forward = 2 * 2 * tokens * d_model * model.d_inner
-    factor = 4.0 if training.remat else 3.0
     products = projections + no_input_gradient + attention + feed_forward
     return model.n_layer * (factor * products - no_input_gradient)
-
-
-def _sum_embedding_widths(model: ModelConfig) -> int:
-    """Returns the summed width of the bins with a projection, each of which embeds all tokens."""
-    return sum(
-        model.bin_width(index)
-        for index in range(len(model.bins))
-        if model.has_embedding_projection(index)
-    )
-
-
-def count_run_flops(
-    model: ModelConfig,
-    training: TrainConfig,
-    *,
-    first_step: int = 0,
-    n_replicas: int = 1,
-    bin_shares: Sequence[float] | None = None,
-) -> float:
-    """Returns the operations of all steps from `first_step` on, over all stages."""
-    stages = make_stages(training.tgt_len_schedule, training.tgt_len)
-    ends = [*(stage.first_step for stage in stages[1:]), training.train_steps]
-    total = 0.0
-    for stage, end in zip(stages, ends, strict=True):
-        n_steps = max(0, end - max(first_step, stage.first_step))
-        of_stage = dataclasses.replace(training, tgt_len=stage.tgt_len, tgt_len_schedule=())
-        total += n_steps * count_step_flops(
-            model, of_stage, n_replicas=n_replicas, bin_shares=bin_shares
-        )
-    return total
