@@ -116,7 +116,7 @@ def gather_statistics(
 
 
 def make_tensors(segment: Segment) -> Segment:
-    """Returns the arrays of a segment of lanes as tensors."""
+    """Returns a segment of tensors, without what belongs to streams."""
     tensors: list[Any] = [None if a is None else tf.constant(a) for a in segment[:5]]
     return Segment(*tensors)
 
