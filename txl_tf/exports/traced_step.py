@@ -1,5 +1,6 @@
 """The cached forward pass as one stateless function of fixed shapes, which converters take."""
 
+import keras
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
@@ -41,7 +42,13 @@ class TracedStep(tf.Module):
         )
         self.weights = name_variables(self._cached.model.weights)
         self.positions = self._cached.positions
-        self.integers: list[tf.Variable] = []
+        # Floats, which the converters store as the same integers: a cast within the graph would be
+        # computed in every step.
+        kernels = self._cached.model.kernels if precision == "int8" else []
+        self.integers = {
+            kernel.rows.path: tf.Variable(tf.cast(kernel.rows, tf.float32), trainable=False)
+            for kernel in kernels
+        }
         dtypes = (tf.int32, tf.float32, tf.float32, tf.int32)
         self.function = tf.function(
             self._run,
@@ -58,7 +65,7 @@ class TracedStep(tf.Module):
         cached = self._cached
         empty = cached.initial_state(ids.shape[0])
         state = CachedState(tuple(tf.unstack(keys)), tuple(tf.unstack(values)), empty.last, length)
-        with use_product(self._multiply_integers):
+        with use_product(self._multiply_rows):
             hidden, state = cached.read(ids, state)
             log_probs = cached.model.log_probs(hidden)
         if cached.temperature != 1:
@@ -66,14 +73,8 @@ class TracedStep(tf.Module):
         memory = (tf.stack(state.keys), tf.stack(state.values), state.filled)
         return dict(zip(STEP_OUTPUTS, (log_probs, *memory), strict=True))
 
-    def _multiply_integers(self, inputs: tf.Tensor, rows: tf.Variable | tf.Tensor) -> tf.Tensor:
-        """Returns the product of inputs (n, K) and rows (L, K) of a `PackedKernel`.
-
-        Integers become a variable of floats, which the converters store as the same integers: a
-        cast within the graph would be computed in every step.
-        """
-        if not tf.is_tensor(rows) and rows.dtype == "int8":
-            with tf.init_scope():
-                rows = tf.Variable(tf.cast(rows, tf.float32), trainable=False)
-            self.integers.append(rows)
+    def _multiply_rows(self, inputs: tf.Tensor, rows: keras.Variable | tf.Tensor) -> tf.Tensor:
+        """Returns the product of inputs (n, K) and rows (L, K) of a `PackedKernel`."""
+        if isinstance(rows, keras.Variable):
+            rows = self.integers.get(rows.path, rows)
         return tf.matmul(inputs, tf.cast(rows, tf.float32), transpose_b=True)
