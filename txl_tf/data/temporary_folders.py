@@ -5,7 +5,6 @@ import glob
 import os
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,9 +32,6 @@ def write_aside(out: str) -> Iterator[str]:
     parent, name = os.path.split(out)
     with work_aside(Path(parent), f".{name}.writing-") as aside:
         yield str(aside)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(aside, 0o777 & ~umask)  # the temporary folder is private
         os.replace(aside, out)
 
 
@@ -54,8 +50,8 @@ def work_aside(folder: Path, prefix: str) -> Iterator[Path]:
     with explain_errors(f"`{folder}` cannot be written", OSError, raised=StorageError):
         folder.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(folder, prefix)
-        prefix = f"{prefix}{_name_process(os.getpid())}-"
-        aside = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
+        aside = folder / f"{prefix}{_name_process(os.getpid())}-{os.urandom(4).hex()}"
+        aside.mkdir()
     try:
         yield aside
     finally:

@@ -62,11 +62,6 @@ class TextFile:
         return size
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the file holds the text itself, so that it can be read from the middle."""
-        return self.member is None and self._suffix not in (".gz", ".xz")
-
-    @property
     def _suffix(self) -> str:
         return os.path.splitext(self.path)[1]
 
