@@ -44,10 +44,10 @@ def test_a_process_that_was_killed_holds_no_lock(tmp_path):
             assert str(os.getpid()) in (tmp_path / "lock").read_text()
 
 
-def test_a_lock_is_given_back(tmp_path):
+def test_a_lock_is_given_back_even_in_an_error(tmp_path):
     for _ in range(2):
-        with lock_run(str(tmp_path)):
-            pass
+        with pytest.raises(UserError, match="stopped"), lock_run(str(tmp_path / "run")):
+            raise UserError("stopped")
     assert not list(tmp_path.iterdir())
 
 

@@ -33,9 +33,11 @@ def lock_run(model_dir: str) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with _open_locked(folder / LOCK_NAME, model_dir) as file:
-            yield
-            with contextlib.suppress(OSError):
-                os.unlink(file.name)
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(file.name)
     finally:
         with contextlib.suppress(OSError):  # a folder that is not empty stays
             for place in made:
