@@ -21,6 +21,7 @@ from txl_tf.language_model import LanguageModel
 
 _SHOW_SECONDS = 0.05  # between two views of a text that is drawn
 _N_KEYS = 16  # for each head of a page
+_END = object()  # of the pieces of a session, which are `None`
 
 
 class ModelViews:
@@ -88,7 +89,7 @@ class ModelViews:
         shown = time.monotonic()
         while True:
             with self._turn:
-                if next(calls, None) is None:
+                if next(calls, _END) is _END:
                     break
             if time.monotonic() - shown > _SHOW_SECONDS:
                 yield text, self._view(text)
