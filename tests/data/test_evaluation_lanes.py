@@ -39,7 +39,7 @@ def test_rows_of_an_evaluation_go_on_and_are_padded_at_their_end(evaluation):
     for segment in segments:
         np.testing.assert_array_equal(segment.targets - segment.ids, segment.mask)
         assert not segment.ids[~segment.mask].any()
-        *arrays, begins = segment
+        *arrays, begins = segment[:5]
         for array, dtype in zip(arrays, (np.int32, np.int32, bool, bool), strict=True):
             assert array.shape == (evaluation.n_lanes, evaluation.tgt_len)
             assert array.dtype == dtype

@@ -6,6 +6,7 @@ boundaries, so files are split without being read.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.text_files import Chunk, TextFile
