@@ -148,14 +148,6 @@ def check_folder(path: str, error: type[UserError] = UserError) -> None:
         raise error(f"`{path}` must be a folder. Received: {place}, which is a file")
 
 
-def check_writable(folder: str) -> None:
-    """Checks that files can be written into a folder, which is made if it is missing."""
-    make_folder(folder)
-    path = os.path.join(folder, ".empty")
-    write_text(path, "")
-    remove_file(path)
-
-
 def exists(path: str) -> bool:
     """Returns whether a file or folder exists."""
     with access_path(path):

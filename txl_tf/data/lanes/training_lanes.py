@@ -29,12 +29,6 @@ class Tokens(Protocol):
         """The ascending positions at which documents begin, (k,) int64; empty if not known."""
 
 
-def iterate_chunks(split: Tokens, chunk_len: int = 2**20) -> Iterator[np.ndarray]:
-    """Yields all tokens of a split, in chunks of `chunk_len`, the last of which may be shorter."""
-    for start in range(0, len(split), chunk_len):
-        yield split.read(start, min(start + chunk_len, len(split)))
-
-
 class TrainingLanes:
     """Training batches: B contiguous stretches of a split, read T tokens per step.
 

@@ -1,13 +1,15 @@
 """Writing the records of a data set."""
 
+import hashlib
 import os
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -30,12 +32,12 @@ from txl_tf.data.records.format import (
     pack_record,
 )
 from txl_tf.data.records.reading import read_info
-from txl_tf.data.records.record_files import DocumentsPacker, HashedFile, cut_payloads
 from txl_tf.data.temporary_folders import work_aside
 from txl_tf.data.text.codec import NO_OFFSETS
 from txl_tf.data.text.vocabulary import Vocabulary
 
 TOKENS_PER_RECORD, TOKENS_PER_SHARD = 8192, 2**27
+_GAPS_PER_BLOCK = 2**16
 
 
 class TokenChunk(NamedTuple):
@@ -130,6 +132,68 @@ def check_replaceable(folder: str, *, overwrite: bool) -> None:
         )
 
 
+class _HashedFile:
+    """A file that is hashed while it is written, and whose final name contains the hash."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self._size = 0
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def write(self, data: bytes) -> None:
+        """Writes data."""
+        self._file.write(data)
+        self._digest.update(data)
+        self._size += len(data)
+
+    def describe_shard(self, split: str, index: int, n_shards: int, n_tokens: int) -> Shard:
+        """Returns the description of the file as a shard, with its final name."""
+        digest = self._digest.hexdigest()
+        name = f"{split}-{index:05d}-of-{n_shards:05d}-{digest[:8]}.tfrecords"
+        return Shard(name, n_tokens, self._size, digest)
+
+    def describe_documents(self, split: str, count: int) -> DocumentsFile:
+        """Returns the description of the file as document boundaries, with its final name."""
+        digest = self._digest.hexdigest()
+        return DocumentsFile(f"{split}-documents-{digest[:8]}.zlib", count, self._size, digest)
+
+
+class _DocumentsPacker:
+    """Packs the document boundaries of a split."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._packer = zlib.compressobj()
+        self._gaps = np.zeros(0, np.int64)  # not packed yet
+        self._last = 0
+
+    def pack(self, starts: np.ndarray) -> bytes:
+        """Returns the next bytes of the file; the next documents begin at `starts`, (k,) int64."""
+        if not starts.size:
+            return b""
+        self._gaps = np.concatenate([self._gaps, np.diff(starts, prepend=self._last)])
+        self._last = int(starts[-1])
+        self.count += len(starts)
+        # In blocks of equal size, so that the file does not depend on the lengths of the chunks.
+        n_whole = len(self._gaps) - len(self._gaps) % _GAPS_PER_BLOCK
+        packed = b"".join(
+            self._packer.compress(
+                self._gaps[place : place + _GAPS_PER_BLOCK].astype("<u8").tobytes()
+            )
+            for place in range(0, n_whole, _GAPS_PER_BLOCK)
+        )
+        self._gaps = self._gaps[n_whole:].copy()
+        return packed
+
+    def finish(self) -> bytes:
+        """Returns the last bytes of the file."""
+        return self._packer.compress(self._gaps.astype("<u8").tobytes()) + self._packer.flush()
+
+
 def write_split(
     folder: Path,
     name: str,
@@ -138,9 +202,9 @@ def write_split(
     records_per_shard: int,
 ) -> tuple[tuple[Shard, ...], DocumentsFile | None]:
     """Writes the shards of a split, and the file of its document boundaries if it has any."""
-    documents_path, packer = folder / f"{name}-documents", DocumentsPacker()
-    written: list[tuple[Path, HashedFile, int]] = []
-    with closing(HashedFile(documents_path.open("wb"))) as documents:
+    documents_path, packer = folder / f"{name}-documents", _DocumentsPacker()
+    written: list[tuple[Path, _HashedFile, int]] = []
+    with closing(_HashedFile(documents_path.open("wb"))) as documents:
 
         def pack_chunks() -> Iterator[np.ndarray]:
             position = 0
@@ -151,10 +215,10 @@ def write_split(
                 position += len(chunk.ids)
                 yield pack_ids(chunk.ids, info.bytes_per_token)
 
-        payloads = enumerate(cut_payloads(pack_chunks(), info.tokens_per_record))
+        payloads = enumerate(_cut_payloads(pack_chunks(), info.tokens_per_record))
         for index, shard in groupby(payloads, lambda item: item[0] // records_per_shard):
             path, n_bytes = folder / f"{name}-{index:05d}", 0
-            with closing(HashedFile(path.open("wb"))) as file:
+            with closing(_HashedFile(path.open("wb"))) as file:
                 for _, payload in shard:
                     file.write(pack_record(payload))
                     n_bytes += len(payload)
@@ -172,6 +236,19 @@ def write_split(
     boundaries = documents.describe_documents(name, packer.count)
     documents_path.rename(folder / boundaries.file)
     return shards, boundaries
+
+
+def _cut_payloads(packed: Iterable[np.ndarray], tokens_per_record: int) -> Iterator[bytes]:
+    """Yields the payloads of records, cut from stored ids, (n, bytes per token) uint8 each."""
+    rest: np.ndarray | None = None
+    for chunk in packed:
+        joined = chunk if rest is None else np.concatenate([rest, chunk])
+        whole = len(joined) - len(joined) % tokens_per_record
+        for start in range(0, whole, tokens_per_record):
+            yield joined[start : start + tokens_per_record].tobytes()
+        rest = joined[whole:].copy()
+    if rest is not None and rest.size:
+        yield rest.tobytes()
 
 
 def _check_chunk(name: str, chunk: TokenChunk, position: int, n_symbols: int) -> None:

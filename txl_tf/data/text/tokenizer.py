@@ -27,32 +27,6 @@ class Tokenizer(tf.Module):
         return self._codec.tokenize(texts, self._resource)
 
 
-class TextPieces:
-    """The text of each id, which depends only on whether a space must separate it from a word.
-
-    >>> pieces = TextPieces(Vocabulary("word", ("a", "cat")))
-    >>> pieces.get(1, before=0)
-    b' cat'
-    """
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        markers = {vocabulary.line_start, vocabulary.line_end}
-        self.is_word = [
-            vocabulary.level == "word" and symbol not in markers for symbol in vocabulary.symbols
-        ]
-        ids = range(len(vocabulary))
-        self.texts = [vocabulary.decode_bytes([i]) for i in ids]
-        self.texts_after_word = self.texts
-        if any(self.is_word):
-            word = self.is_word.index(True)
-            size = len(self.texts[word])
-            self.texts_after_word = [vocabulary.decode_bytes([word, i])[size:] for i in ids]
-
-    def get(self, token: int, *, before: int) -> bytes:
-        """Returns the text that an id adds after another id."""
-        return (self.texts_after_word if self.is_word[before] else self.texts)[token]
-
-
 class Detokenizer:
     """Decodes ids in a graph, to the same text as `Vocabulary.decode`.
 
@@ -62,7 +36,17 @@ class Detokenizer:
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._pieces = TextPieces(vocabulary)
+        # The text of an id depends only on whether a word stands before it.
+        markers = {vocabulary.line_start, vocabulary.line_end}
+        self._is_word = [
+            vocabulary.level == "word" and symbol not in markers for symbol in vocabulary.symbols
+        ]
+        ids = range(len(vocabulary))
+        self._texts = self._texts_after_word = [vocabulary.decode_bytes([i]) for i in ids]
+        if any(self._is_word):
+            word = self._is_word.index(True)
+            size = len(self._texts[word])
+            self._texts_after_word = [vocabulary.decode_bytes([word, i])[size:] for i in ids]
 
     def detokenize(self, ids: tf.Tensor, *, before: tf.Tensor) -> tf.Tensor:
         """Returns the text, () string, that ids, (n,) int32, add after the id `before`, () int32.
@@ -71,8 +55,8 @@ class Detokenizer:
         """
         previous = tf.concat([before[None], ids], axis=0)[:-1]
         texts = tf.where(
-            tf.gather(self._pieces.is_word, previous),
-            tf.gather(self._pieces.texts_after_word, ids),
-            tf.gather(self._pieces.texts, ids),
+            tf.gather(self._is_word, previous),
+            tf.gather(self._texts_after_word, ids),
+            tf.gather(self._texts, ids),
         )
         return tf.strings.reduce_join(texts)
