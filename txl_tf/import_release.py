@@ -94,7 +94,10 @@ def import_run(options: flags.FlagValues) -> None:
         raise UserError(f"`{source}` has no split {missing[0]!r}; it has {available}")
     _describe_evaluation(config.evaluation, release, name)
     write_run(options.out, release, config, splits=splits, keep_optimizer=options.with_optimizer)
-    print(f"Wrote {options.out}, with records of {' and '.join(splits) or 'no split'}.")
+    parts = ["weights"] + ["the state of Adam"] * options.with_optimizer
+    parts += ["vocabulary"] * (release.vocabulary is not None)
+    parts += [f"records of {' and '.join(splits)}"] if splits else []
+    print(f"Wrote {options.out}: {', '.join(parts)}.")
     if "test" in splits:
         preset_flag = " --preset sota" if name else ""
         print("To evaluate it:")

@@ -135,7 +135,7 @@ LINES = {
         "layer # # # # # # # #",
         "softmax bin # #",
         "end to end #",
-        "All terms agree: largest difference # (layer #, output: the whole attention).",
+        "All terms agree: the largest difference is #",
     ],
 }
 # The first words of the lines of a dry run.

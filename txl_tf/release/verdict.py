@@ -56,11 +56,8 @@ def describe_verdict(checks: list[Check]) -> Iterator[str]:
     """Yields lines that say whether all terms agree, or where they first differ, and why."""
     first = find_first(checks)
     if first is None:
-        largest = max(checks, key=lambda check: check.difference)
-        yield (
-            f"All terms agree: largest difference {largest.difference:.1e} "
-            f"({largest.place}: {largest.quantity})."
-        )
+        largest = max(check.difference for check in checks)
+        yield f"All terms agree: the largest difference is {largest:.1e}"
         return
     yield f"They first differ at {first.place}: {first.quantity}, by {first.difference:.1e}"
     yield f"  in segment {first.segment}, {describe_attention_span(first.span)}."
