@@ -121,7 +121,7 @@ def test_help_says_kind_choices_and_default_of_each_flag():
 def test_help_needs_no_docstrings():
     """Under -OO there are none; the help of configs' fields is in the fields."""
     done = subprocess.run(
-        [sys.executable, "-OO", "train_gpu.py", "--help"],
+        [sys.executable, "-OO", "train_gpu.py", "--helpfull"],
         cwd=ROOT,
         capture_output=True,
         text=True,
