@@ -58,6 +58,7 @@ lint: .venv/installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
+	$(BIN)/codespell
 	$(BIN)/mypy
 
 check: lint test

@@ -6,7 +6,7 @@ python -m benchmarks.ablation --work_dir runs/ablation      # a night on 2 cores
 Trains models of one size on one number of tokens, once for each seed: position encodings, with
 recurrence and without, on all of the loss or its last half, and an LSTM. The text is the English
 of Python's own documentation, in bytes; for table 7 its lines are shuffled, so that little is to be
-learnt from long contexts. Each model is evaluated by attention length, and groups
+learned from long contexts. Each model is evaluated by attention length, and groups
 of models by their relative effective context length (RECL).
 
 Runs stay in --work_dir: an interrupted night goes on where it was.

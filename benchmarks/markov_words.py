@@ -4,7 +4,7 @@ python -m benchmarks.markov_words --data_dir data/markov
 python train_gpu.py --preset ptb --data_dir data/markov --model_dir runs/markov
 
 The words are those of a Markov chain: a word follows from the one before, as one of a few
-favourites or by its class. So the best perplexity that any model can reach is known, and so is that
+favorites or by its class. So the best perplexity that any model can reach is known, and so is that
 of a model which only knows how frequent each word is.
 """
 
@@ -29,14 +29,14 @@ class Chain(NamedTuple):
     """A Markov chain over words, by their classes.
 
     Args:
-        favourites: (V, F), words that follow each word, all equally often, in a share of cases.
+        favorites: (V, F), words that follow each word, all equally often, in a share of cases.
         of_class: (V,), the class of each word.
         words: (C, V / C), the words of each class.
         frequencies: (V / C,), how often the words of a class are drawn, by Zipf's law.
         classes: (C, C), how often a class follows each class.
     """
 
-    favourites: np.ndarray
+    favorites: np.ndarray
     of_class: np.ndarray
     words: np.ndarray
     frequencies: np.ndarray
@@ -62,13 +62,13 @@ class Chain(NamedTuple):
         draws = rng.random(n_tokens).tolist()
         # Lists: one word follows from the one before, and arrays are slow one element at a time.
         sums = np.cumsum(self.classes, axis=1).tolist()
-        favourites, of_class = self.favourites.tolist(), self.of_class.tolist()
+        favorites, of_class = self.favorites.tolist(), self.of_class.tolist()
         words = self.words.tolist()
         last_class, last_rank = N_CLASSES - 1, len(self.frequencies) - 1
         before, ids = int(rng.integers(len(of_class))), []
         for index in range(n_tokens):
             if is_favourite[index]:
-                before = favourites[before][columns[index]]
+                before = favorites[before][columns[index]]
             else:  # sums that are rounded may end below 1
                 next_class = min(bisect.bisect(sums[of_class[before]], draws[index]), last_class)
                 before = words[next_class][min(ranks[index], last_rank)]
@@ -80,7 +80,7 @@ class Chain(NamedTuple):
         before, after = ids[:-1], ids[1:]
         rank = after // N_CLASSES
         by_class = self.classes[self.of_class[before], self.of_class[after]]
-        by_favourite = (self.favourites[before] == after[:, None]).mean(axis=1)
+        by_favourite = (self.favorites[before] == after[:, None]).mean(axis=1)
         share = 1 - FAVOURITE_SHARE
         return -np.log(share * by_class * self.frequencies[rank] + FAVOURITE_SHARE * by_favourite)
 

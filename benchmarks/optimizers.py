@@ -2,7 +2,7 @@
 
 The comparison `optimizers` of `python -m benchmarks.curves`. For each setting, the learning rate is
 chosen on one seed from a grid of powers of two, which is extended while the best is at an edge.
-The setting is then measured on other seeds, so that the choice does not favour it. Two settings are
+The setting is then measured on other seeds, so that the choice does not favor it. Two settings are
 whole recipes, whose learning rate is fixed: `release`, that of 2019, and `recommended`, that of the
 presets for new corpora, without their dropout.
 """

@@ -145,7 +145,7 @@ def add_generate_tab(
     gr.HTML(
         f'<p class="quiet">The model continues a prompt and keeps a memory of the last {mem_len:,} '
         "tokens. In the text, the prompt is bold, what the memory holds is blue, what it has "
-        "forgotten is grey. A token costs the same however long the text is.</p>"
+        "forgotten is gray. A token costs the same however long the text is.</p>"
     )
     state = gr.State(time_to_live=SESSION_SECONDS)
     with gr.Row():
@@ -183,9 +183,9 @@ def add_generate_tab(
 
 
 def add_surprisal_tab(gr: Any, views: "ModelViews", sample: str, max_tokens: int) -> None:
-    """Adds the tab with a text in the colours of its surprisal."""
+    """Adds the tab with a text in the colors of its surprisal."""
     gr.HTML(
-        '<p class="quiet">The model reads a text and predicts each of its tokens. The colour of a '
+        '<p class="quiet">The model reads a text and predicts each of its tokens. The color of a '
         "token is its surprisal, -log2 of its probability, in bits. Point at a token to see what "
         "the model thought likelier.</p>"
     )

@@ -122,7 +122,7 @@ def _check_runner(options: flags.FlagValues) -> None:
         raise flags.Error(f"--runner is for --dataset=text. Received: --dataset={options.dataset}")
     if options.level == "subword" and not options.vocab_file:
         raise flags.Error(
-            "--runner with --level=subword needs --vocab_file: subwords are learnt on one machine"
+            "--runner with --level=subword needs --vocab_file: subwords are learned on one machine"
         )
     if options["num_workers"].present:
         raise flags.Error("--num_workers is for one machine; with --runner, use --beam_options")

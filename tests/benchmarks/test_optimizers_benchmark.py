@@ -33,5 +33,5 @@ def test_a_tiny_comparison_trains_and_scores(tmp_path, capsys):
     record = json.loads((tmp_path / "work" / "optimizers.json").read_text())["settings"]
     steps, bits = record["muon-mean"]["curve"]
     assert steps == [1, 2]
-    assert all(3 < value < 10 for value in bits)  # of 256 byte values, before much is learnt
+    assert all(3 < value < 10 for value in bits)  # of 256 byte values, before much is learned
     assert not (tmp_path / "work" / "run").exists()

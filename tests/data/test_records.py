@@ -59,7 +59,7 @@ def test_ids_of_any_integers_and_strides_are_packed_lowest_byte_first():
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("colour", "red", "expected 'colour' to be None, received 'red'"),
+        ("color", "red", "expected 'color' to be None, received 'red'"),
         ("bytes_per_token", 3, "expected 'bytes_per_token' to be 1, received 3"),
         ("tokens_per_record", 0, "`tokens_per_record` must be positive"),
         ("tokens_per_record", 1e3, r"1000\.0 is not a number of tokens or bytes"),

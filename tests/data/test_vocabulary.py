@@ -136,7 +136,7 @@ def test_json_gives_the_same_vocabulary():
         assert Vocabulary.from_json(data) == vocabulary
 
 
-@pytest.mark.parametrize("change", [{"colour": "red"}, {"symbols": ...}, {"level": ...}])
+@pytest.mark.parametrize("change", [{"color": "red"}, {"symbols": ...}, {"level": ...}])
 def test_json_with_other_keys_is_refused(change):
     data = {**BYTES.to_json(), **change}
     data = {key: value for key, value in data.items() if value is not ...}

@@ -140,8 +140,8 @@ def test_words_are_looked_up_in_lower_case():
     text=st.text(alphabet=st.characters(exclude_categories=("Cs",)), max_size=29),
 )
 def test_decode_gives_the_words_and_lines_of_any_text(marks, text):
-    learnt = Vocabulary.learn("word", [text], **MARKS[marks])
-    assert list_words(learnt.decode(learnt.encode(text))) == list_words(text)
+    learned = Vocabulary.learn("word", [text], **MARKS[marks])
+    assert list_words(learned.decode(learned.encode(text))) == list_words(text)
 
 
 def test_a_long_text_is_encoded_by_a_graph_twice():

@@ -160,9 +160,9 @@ def _attend(settings, tensors, scope, hidden, context):
 
 
 def _normalize(settings, tensors, scope, states):
-    centred = states - states.mean(axis=-1, keepdims=True)
-    variance = (centred**2).mean(axis=-1, keepdims=True)
-    scaled = centred / np.sqrt(variance + settings["layer_norm_epsilon"])
+    centered = states - states.mean(axis=-1, keepdims=True)
+    variance = (centered**2).mean(axis=-1, keepdims=True)
+    scaled = centered / np.sqrt(variance + settings["layer_norm_epsilon"])
     gain, bias = (tensors[f"{scope}.layer_norm.{name}"] for name in ("weight", "bias"))
     return scaled * gain + bias
 

@@ -111,6 +111,6 @@ def make_sinusoids(position, config):
 
 
 def normalize(read, name, states):
-    centred = states - states.mean(axis=-1, keepdims=True)
+    centered = states - states.mean(axis=-1, keepdims=True)
     deviation = np.sqrt(states.var(axis=-1, keepdims=True) + 1e-12)
-    return centred / deviation * read(f"{name}/gamma") + read(f"{name}/beta")
+    return centered / deviation * read(f"{name}/gamma") + read(f"{name}/beta")

@@ -24,12 +24,12 @@ def make_inputs():
 
 
 def normalize(states, norm, epsilon=1e-12):
-    centred = states - states.mean(axis=-1, keepdims=True)
-    scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + epsilon)
+    centered = states - states.mean(axis=-1, keepdims=True)
+    scaled = centered / np.sqrt((centered**2).mean(axis=-1, keepdims=True) + epsilon)
     return scaled * np.asarray(norm.gamma) + np.asarray(norm.beta)
 
 
-def test_each_part_is_added_and_then_normalised():
+def test_each_part_is_added_and_then_normalized():
     layer, inputs = make_layer(), make_inputs()
     hidden = normalize(inputs[0] + np.asarray(layer.attention(*inputs)), layer.attention_norm)
     hidden = normalize(hidden + np.asarray(layer.feed_forward(hidden)), layer.feed_forward_norm)

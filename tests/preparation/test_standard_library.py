@@ -22,7 +22,7 @@ def outer(x):
 
 class Shape:
     """A shape."""
-    colour = "no docstring"
+    color = "no docstring"
 
     async def area(self):
         r"""\\alpha"""

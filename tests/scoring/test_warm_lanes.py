@@ -53,7 +53,7 @@ def golden():
 
 @pytest.mark.slow
 def test_warm_lanes_of_a_trained_model_give_one_number(one_replica):
-    """A model that learnt to copy, on a text of the same kind."""
+    """A model that learned to copy, on a text of the same kind."""
     training = dataclasses.replace(TRAINING, learning_rate=0.01, train_steps=400, mem_len=23)
     trainer = make_trainer(
         one_replica, dataclasses.replace(MODEL, n_layer=5, init_std=0.2), training, jit="whole"

@@ -74,7 +74,7 @@ def define_candidate_flags(
     options: flags.FlagValues, *, temperature: float = DEFAULT_TEMPERATURE
 ) -> None:
     """Defines the flags of the temperature and of top-k."""
-    help_text = "Values below 1 favour likely tokens; 0 always takes the most likely one."
+    help_text = "Values below 1 favor likely tokens; 0 always takes the most likely one."
     define_flag(options, "temperature", float, temperature, help_text, lower_bound=0)
     help_text = "Sample from this many of the most likely tokens; 0 for all."
     define_flag(options, "top_k", int, DEFAULT_TOP_K, help_text, lower_bound=0)

@@ -40,7 +40,7 @@ _RECURRENT_SPAN = {"mem_len": 0, "same_length": False, "clamp_len": -1, "counts_
 @document_fields
 @dataclass(frozen=True)
 class ModelConfig(Config):
-    """The settings of a model that define its weights, dropout and initialisation.
+    """The settings of a model that define its weights, dropout and initialization.
 
     Raises:
         UserError: If a value is out of its range, or has no effect with `model_type`. The message

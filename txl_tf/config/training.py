@@ -69,7 +69,7 @@ class TrainConfig(ReadingConfig):
     )
     optimizer: str = define_field(
         "adam",
-        "Optimizer; lamb is for large batches; muon orthogonalises the changes of the layers' "
+        "Optimizer; lamb is for large batches; muon orthogonalizes the changes of the layers' "
         "matrices, and is Adam for the rest.",
         choices=OPTIMIZERS,
     )
@@ -95,19 +95,19 @@ class TrainConfig(ReadingConfig):
     )
     ar: float = define_field(
         0.0,
-        "Activation regularisation: this times the mean square of the last hidden states, before "
-        "their dropout, is added to the loss that is minimised, not to the reported one.",
+        "Activation regularization: this times the mean square of the last hidden states, before "
+        "their dropout, is added to the loss that is minimized, not to the reported one.",
         rare=True,
     )
     tar: float = define_field(
         0.0,
-        "Temporal activation regularisation: the same for the differences of the last hidden "
+        "Temporal activation regularization: the same for the differences of the last hidden "
         "states from one position to the next.",
         rare=True,
     )
     l2: float = define_field(
         0.0,
-        "L2 regularisation: this times each weight is added to its clipped gradient. Unlike "
+        "L2 regularization: this times each weight is added to its clipped gradient. Unlike "
         "weight_decay it applies to all weights, and Adam scales it like gradients.",
         rare=True,
     )

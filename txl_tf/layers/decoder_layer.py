@@ -11,7 +11,7 @@ from txl_tf.layers.relative_attention import RelativeAttention
 class DecoderLayer(keras.layers.Layer):
     """Relative attention and a feed-forward network, each with dropout, residual and LayerNorm.
 
-    The normalisation follows the residual ("post-norm"), as in the last equations of section 3.3
+    The normalization follows the residual ("post-norm"), as in the last equations of section 3.3
     of the paper. The layer reads the memory but does not change it.
 
     Args:

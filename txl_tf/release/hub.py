@@ -176,7 +176,7 @@ def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
 def read_hub_vocabulary(folder: str) -> Vocabulary | None:
     """Reads the words of a folder of Hugging Face transformers from vocab.txt.
 
-    The vocabulary splits only at white space: texts must be tokenised like the training text
+    The vocabulary splits only at white space: texts must be tokenized like the training text
     (Hugging Face's tokenizer first applies the Moses tokenizer).
 
     Args:

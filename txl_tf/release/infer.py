@@ -18,7 +18,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 def infer_config(path: str) -> ModelConfig:
     """Returns the config of the model in a checkpoint of the 2019 release.
 
-    The shapes of its variables determine the config except for dropout and initialisation, which
+    The shapes of its variables determine the config except for dropout and initialization, which
     no evaluation depends on. Configs with equal shapes compute the same function: for example,
     with `div_val` = 1 and `d_embed` = `d_model` there is no projection that could be shared.
 

@@ -198,10 +198,10 @@ def normalize(
     variables: Variables, scope: str, states: np.ndarray, *, epsilon: float = EPSILON
 ) -> np.ndarray:
     """Returns the LayerNorm of states (..., D) with the gamma and beta of a scope."""
-    centred = states - states.mean(axis=-1, keepdims=True)
-    variance = np.mean(centred**2, axis=-1, keepdims=True)
+    centered = states - states.mean(axis=-1, keepdims=True)
+    variance = np.mean(centered**2, axis=-1, keepdims=True)
     gamma, beta = (variables[f"{scope}/LayerNorm/{name}"] for name in ("gamma", "beta"))
-    return centred / np.sqrt(variance + epsilon) * gamma + beta
+    return centered / np.sqrt(variance + epsilon) * gamma + beta
 
 
 def compute_log_probs(

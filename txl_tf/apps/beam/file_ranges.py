@@ -12,7 +12,7 @@ from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.text_files import Chunk, TextFile
 
 PIECE_BYTES = 2**25
-# A document's end is recognised by its last line, of which no more than this is read again.
+# A document's end is recognized by its last line, of which no more than this is read again.
 _MAX_LINE_BYTES = 2**26
 _BLOCK_BYTES = 2**16
 _WHITE_SPACE = b" \t\r\f\v\n"

@@ -154,7 +154,7 @@
         make("h2", "", "Where the heads look"),
         make("p", "note", `The attention with which token ${chosen} is predicted: that of token `
           + `${chosen - 1}, the last one read. The text shows the chosen head. Dashed: in the `
-          + "memory. Esc brings the colours of surprisal back."),
+          + "memory. Esc brings the colors of surprisal back."),
         listHeads(chosen)
       );
     }

@@ -46,7 +46,7 @@ def add_and_normalize(
 ):
     """Returns `LayerNorm(hidden + dropout(change + bias))`, a residual connection.
 
-    A state of zeros is normalised to zeros. Its slope is 1 / sqrt(epsilon), so that a chain of
+    A state of zeros is normalized to zeros. Its slope is 1 / sqrt(epsilon), so that a chain of
     norms would overflow: with `has_empty` such a state passes no gradient.
 
     Args:

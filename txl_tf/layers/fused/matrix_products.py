@@ -8,7 +8,7 @@ from txl_tf.layers.fused.fusion import get_engine
 
 _MAX_PARTS = 4
 _LOWEST = -3e38  # below every product, and finite, so that compilers keep the maximum
-_MIN_SIZE = 2**18  # entries of a kernel; below, the synchronisation of threads costs more
+_MIN_SIZE = 2**18  # entries of a kernel; below, the synchronization of threads costs more
 
 
 def multiply(left, right, *, transpose_left=False, transpose_right=False):
