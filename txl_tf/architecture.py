@@ -9,7 +9,8 @@ from txl_tf.baselines.recurrent import RecurrentModel
 from txl_tf.cached_model import CachedModel, SegmentReader
 from txl_tf.config import LSTM, QRNN, TRANSFORMER_XL, AttentionSpan, ModelConfig
 from txl_tf.errors import UserError
-from txl_tf.model import SegmentModel, TransformerXL
+from txl_tf.model import TransformerXL
+from txl_tf.segment_model import SegmentModel
 
 _MODELS = {TRANSFORMER_XL: TransformerXL, LSTM: LSTMModel, QRNN: QRNNModel}
 # The tasks that need a Transformer-XL, and why.

@@ -13,7 +13,8 @@ from txl_tf.layers import compare_documents, make_attention_mask
 from txl_tf.layers.fused.fused_attention import Heads, Visibility, append_heads, sum_values, weigh
 from txl_tf.layers.fused.fused_layer import finish_layer, project_distances
 from txl_tf.layers.fused.matrix_products import matmul_rows
-from txl_tf.model import SegmentModel, TransformerXL
+from txl_tf.model import TransformerXL
+from txl_tf.segment_model import SegmentModel
 
 # Takes a layer of a segment: index, heads, products of the distances, visibility, weights.
 Observer = Callable[[int, Heads, tf.Tensor, Visibility, tf.Tensor], None]

@@ -41,10 +41,10 @@ from txl_tf.errors import UserError
 if TYPE_CHECKING:
     from txl_tf.data.lanes.sliding_windows import AnyLanes
     from txl_tf.data.records.reading import Records
-    from txl_tf.model import SegmentModel
     from txl_tf.runs.folder import RunConfig
     from txl_tf.scoring.adapting_reader import AdaptingReader
     from txl_tf.scoring.evaluator import Evaluator
+    from txl_tf.segment_model import SegmentModel
 
 SOTA = "sota"
 _OTHERWISE = "the preset's, or the run's without --preset"

@@ -4,7 +4,7 @@ import warnings
 
 import tensorflow as tf
 
-from txl_tf.model import SegmentModel
+from txl_tf.segment_model import SegmentModel
 
 
 def take_gradients(tape: tf.GradientTape, loss: tf.Tensor, model: SegmentModel) -> list[tf.Tensor]:

@@ -39,7 +39,6 @@ from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session
 from txl_tf.generation.text_encoder import TextEncoder
-from txl_tf.model import SegmentModel
 from txl_tf.quantization import get_kernel_dtype, quantize
 from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
 from txl_tf.runs.checkpoint_reader import load_weights
@@ -56,6 +55,7 @@ from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score, describe_unknown
 from txl_tf.scoring.scorer import SCORING_BATCH_SIZE, Scorer, TextScorer
 from txl_tf.scoring.text_scores import TextScore, TextTotals
+from txl_tf.segment_model import SegmentModel
 
 
 class LanguageModel:

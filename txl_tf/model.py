@@ -1,20 +1,13 @@
 """Transformer-XL: a pure function from ids and memory to hidden states and the new memory."""
 
 import functools
-import random
-from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
-from txl_tf.config import AttentionSpan, ModelConfig
+from txl_tf.config import AttentionSpan
 from txl_tf.layers import (
-    AdaptiveEmbedding,
-    AdaptiveSoftmax,
     DecoderLayer,
-    Dropout,
-    DropoutSeeds,
-    WordDropout,
     compare_documents,
     make_attention_mask,
     make_encoding,
@@ -22,181 +15,7 @@ from txl_tf.layers import (
 )
 from txl_tf.layers.fused.fused_attention import Visibility
 from txl_tf.layers.fused.fused_layer import run_layer
-
-SEED_STATE = "dropout_seed"  # name of the state of the generator in a `.keras` file
-
-
-class WeightGroups(NamedTuple):
-    """The trainable weights of a model by their kind; each is in one group.
-
-    Args:
-        tables: The tables of the embedding, which the softmax shares.
-        kernels: The matrices of the layers. The attribute `n_joint` of a kernel is the number of
-            matrices that it joins side by side, if there are several.
-        projections: Other matrices: those of the bins, and the tables of positions.
-        vectors: Biases and gains, among them the biases of attention.
-    """
-
-    tables: list[Any]
-    kernels: list[Any]
-    projections: list[Any]
-    vectors: list[Any]
-
-
-class SegmentModel(keras.Model):
-    """The base of the models that read a text in segments and carry a memory.
-
-    It has the parts that do not depend on the layers between embedding and softmax: these two,
-    dropout masks that a training loop sets by step and replica, and saving. All weights exist after
-    construction. The caller carries the memory, a nest of tensors with the batch axis first, from
-    segment to segment. A subclass defines `_make_layer(index)`, `n_draws` (the number of dropout
-    masks in one call), `layer_kernels` (the matrices of the layers),
-    `initial_memory(batch_size, mem_len)` and `call`.
-
-    Args:
-        config: The `ModelConfig`.
-        seed: Seed of the initial weights and the dropout masks; `None` for a random one.
-        remat: Gradient checkpointing (Chen et al. 2016): the forward pass keeps only the inputs of
-            each layer, and the backward pass computes the layer again, with the same dropout
-            masks. It takes less memory and more time.
-
-    Attributes:
-        decoder_layers: The layers between embedding and softmax.
-    """
-
-    def __init__(self, config, *, seed=None, remat=False, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config
-        self.remat = remat
-        self.seed = random.randrange(2**31) if seed is None else seed
-        self.seed_generator = DropoutSeeds(self.seed, name="dropout_seed")
-        # One stream for all weights: with the same seed, projections would repeat tables.
-        seeds = keras.random.SeedGenerator(self.seed)
-        self._initializer = _make_initializer(config, config.init_std, seeds)
-        proj_initializer = _make_initializer(config, config.proj_init_std, seeds)
-        self.embedding = AdaptiveEmbedding(
-            config,
-            kernel_initializer=self._initializer,
-            proj_initializer=proj_initializer,
-            name="embedding",
-            dtype=self.dtype_policy,
-        )
-        self.decoder_layers = [self._make_layer(index) for index in range(config.n_layer)]
-        dropping = {"seed": self.seed_generator, "dtype": self.dtype_policy}
-        self.word_dropout = WordDropout(config.word_dropout, name="word_dropout", **dropping)
-        self.dropout, self.input_dropout, self.output_dropout = (
-            Dropout(rate, is_locked=config.locked_dropout, name=name, **dropping)
-            for name, rate in (
-                ("dropout", config.dropout),
-                ("input_dropout", config.input_rate),
-                ("output_dropout", config.output_rate),
-            )
-        )
-        self.softmax = AdaptiveSoftmax(config, kernel_initializer=proj_initializer, name="softmax")
-        self.build()
-        for group, weights in self.weight_groups._asdict().items():
-            for weight in weights:
-                weight.group = group  # for the optimizer
-
-    def build(self, *_):
-        self.embedding.build()
-        for layer in self.decoder_layers:
-            layer.build((None, None, self.config.d_model))
-        self.softmax.build()
-        self.built = True
-
-    @property
-    def attention_biases(self):
-        """The biases of attention, which have several axes but are no matrices."""
-        return []
-
-    @property
-    def weight_groups(self):
-        """The trainable weights by their kind, as `WeightGroups`."""
-        tables, kernels = list(self.embedding.tables), list(self.layer_kernels)
-        known = {id(weight) for weight in (*tables, *kernels)}
-        others = [weight for weight in self.trainable_weights if id(weight) not in known]
-        biases = {id(weight) for weight in self.attention_biases}
-        vectors = [x for x in others if len(x.shape) < 2 or id(x) in biases]
-        projections = [x for x in others if len(x.shape) >= 2 and id(x) not in biases]
-        return WeightGroups(tables, kernels, projections, vectors)
-
-    def embed(self, ids, training=False):
-        """Returns the embeddings of ids (B, T), with word dropout in training, (B, T, D)."""
-        return self.word_dropout(self.embedding(ids), ids, training=training)
-
-    def reset_memory(self, memory, rows):
-        """Returns the memory with some rows reset to zeros.
-
-        Args:
-            memory: The memory that a call returned.
-            rows: (B,) bool, true where a new document begins.
-
-        Returns:
-            A memory of the same shapes and dtype.
-        """
-
-        def reset(states):
-            is_kept = ops.reshape(ops.logical_not(rows), (-1, *[1] * (len(states.shape) - 1)))
-            return ops.where(is_kept, states, ops.zeros_like(states))
-
-        return keras.tree.map_structure(reset, memory)
-
-    def set_dropout_seed(self, step, *, stream=0):
-        """Sets the dropout masks of the next call in training, as a function of step and stream.
-
-        A training loop that calls this before every step can resume at any step with the same
-        masks. Each replica needs a different stream: otherwise all drop the same entries.
-
-        Args:
-            step: An integer or () integer tensor.
-            stream: An integer or () integer tensor, such as the index of the replica.
-        """
-        state = self.seed_generator.state
-        seeds = [self.seed + 1_000_003 * ops.cast(stream, state.dtype)]
-        seeds.append(self.n_draws * ops.cast(step, state.dtype))
-        state.assign(ops.stack(seeds))
-
-    def nll(self, hidden, targets, *, temperature=1.0):
-        """Returns -log p of each target in nats, (B, T) float32.
-
-        Args:
-            hidden: (B, T, D) that a call returned.
-            targets: (B, T) int32 in [0, V).
-            temperature: By which the logits are divided; it must be 1 with cutoffs.
-        """
-        return self.softmax(hidden, targets, embedding=self.embedding, temperature=temperature)
-
-    def log_probs(self, hidden):
-        """Returns log p of every token of the vocabulary in nats, (B, T, V) float32.
-
-        Args:
-            hidden: (B, T, D) that a call returned.
-        """
-        return self.softmax.log_probs(hidden, self.embedding)
-
-    def save_own_variables(self, store):
-        # Keras does not save the state of seed generators.
-        super().save_own_variables(store)
-        store[SEED_STATE] = ops.convert_to_numpy(self.seed_generator.state)
-
-    def load_own_variables(self, store):
-        own = {name: store[name] for name in store.keys()}  # noqa: SIM118  not a dict
-        self.seed_generator.state.assign(own.pop(SEED_STATE))
-        super().load_own_variables(own)
-
-    def get_config(self):
-        return {
-            "config": self.config.to_json(),
-            "seed": self.seed,
-            "remat": self.remat,
-            "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config | {"config": ModelConfig.from_json(config["config"])})
+from txl_tf.segment_model import SegmentModel
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -387,12 +206,6 @@ class TransformerXL(SegmentModel):
         """
         shape = (batch_size, mem_len, self.config.d_model)
         return tuple(ops.zeros(shape, self.compute_dtype) for _ in self.decoder_layers)
-
-
-def _make_initializer(config, std, seeds):
-    if config.init == "uniform":
-        return keras.initializers.RandomUniform(-config.init_range, config.init_range, seed=seeds)
-    return keras.initializers.RandomNormal(0.0, std, seed=seeds)
 
 
 def check_ids(ids, document_starts):

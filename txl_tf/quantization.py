@@ -5,7 +5,8 @@ import tensorflow as tf
 from txl_tf.config import KERNEL_DTYPES
 from txl_tf.errors import UserError
 from txl_tf.layers.packed_kernel import PackedPolicy
-from txl_tf.model import SegmentModel, TransformerXL
+from txl_tf.model import TransformerXL
+from txl_tf.segment_model import SegmentModel
 
 
 def quantize(model: SegmentModel, dtype: str) -> TransformerXL:

@@ -64,9 +64,9 @@ def verify_release(options: flags.FlagValues) -> bool:
     import tensorflow as tf
 
     from txl_tf.release import load_model, verdict
-    from txl_tf.release.checkpoint import SCOPE, find_release_checkpoint, list_entries, read_weights
     from txl_tf.release.comparison import compare_model
     from txl_tf.release.infer import describe_config, infer_config
+    from txl_tf.release.weights import SCOPE, find_release_checkpoint, list_entries, read_weights
 
     tf.config.experimental.enable_tensor_float_32_execution(False)  # it has only 10 bits
     path = find_release_checkpoint(options.source)

@@ -10,12 +10,12 @@ from tables import slow_after
 from txl_tf.config import ModelConfig
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.release.checkpoint import (
+from txl_tf.release.infer import infer_config
+from txl_tf.release.weights import (
     SCOPE,
     find_release_checkpoint,
     list_entries,
 )
-from txl_tf.release.infer import infer_config
 
 FOLDER = GOLDEN / "model"
 NAMES = ("char", "word_base", "word_large", "lm1b")

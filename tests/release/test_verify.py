@@ -23,8 +23,8 @@ from txl_tf.layers import (
 )
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
 from txl_tf.release import load_model, verdict
-from txl_tf.release.checkpoint import read_weights
 from txl_tf.release.comparison import TOLERANCE, compare_model, draw_text, measure_difference
+from txl_tf.release.weights import read_weights
 
 PLAIN, SAME_LENGTH = AttentionSpan(7), AttentionSpan(7, same_length=True, clamp_len=3)
 

@@ -10,7 +10,7 @@ from small_runs import MODEL, N_TOKEN, TRAINING, Text, make_lanes, make_trainer,
 from tables import slow_after
 
 import txl_tf
-from txl_tf.release.checkpoint import load_model
+from txl_tf.release.weights import load_model
 from txl_tf.scoring.evaluator import Evaluator, choose_warm_len
 
 N_LANES = (3, 16)

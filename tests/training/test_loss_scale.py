@@ -14,8 +14,8 @@ from small_runs import (
     run_steps,
 )
 
-from txl_tf.training.optimizers import base
-from txl_tf.training.optimizers.base import FIRST_SCALE
+from txl_tf.training.optimizers import optimizer
+from txl_tf.training.optimizers.optimizer import FIRST_SCALE
 
 HALF = dataclasses.replace(TRAINING, precision="float16", learning_rate=1e-2)
 SHALLOW = dataclasses.replace(MODEL, n_layer=1)
@@ -32,7 +32,7 @@ def set_scale(trainer, value):
 @pytest.fixture
 def trainer(one_replica, monkeypatch):
     """What doubles its scale after two good steps in a row."""
-    monkeypatch.setattr(base, "GROWTH_STEPS", 2)
+    monkeypatch.setattr(optimizer, "GROWTH_STEPS", 2)
     return make_trainer(one_replica, SHALLOW, HALF)
 
 

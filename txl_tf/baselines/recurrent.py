@@ -5,7 +5,8 @@ from keras import ops
 
 from txl_tf.config import AttentionSpan
 from txl_tf.layers.custom_gradient import as_tensor
-from txl_tf.model import SegmentModel, check_ids
+from txl_tf.model import check_ids
+from txl_tf.segment_model import SegmentModel
 
 
 class RecurrentLayer(keras.layers.Layer):

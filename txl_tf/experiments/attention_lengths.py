@@ -11,9 +11,9 @@ from typing import NamedTuple
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.experiments.stored_tokens import store_tokens
-from txl_tf.model import SegmentModel
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score
+from txl_tf.segment_model import SegmentModel
 
 
 class AttentionLengths(NamedTuple):

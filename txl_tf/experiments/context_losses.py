@@ -11,9 +11,9 @@ from txl_tf.cached_model import SegmentReader
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.errors import UserError
-from txl_tf.model import SegmentModel
 from txl_tf.runs.array_store import ArrayStore, hash_arrays
 from txl_tf.scoring.segment_loop import FrozenReader, cut_rows, score_segments
+from txl_tf.segment_model import SegmentModel
 
 # Limits of a batch: scores of one head, and tokens.
 _MAX_SCORES, _MAX_TOKENS = 16 * 512**2, 2**14

@@ -19,9 +19,9 @@ from txl_tf.config.base import list_differences
 from txl_tf.data.files import write_json, write_text
 from txl_tf.errors import UserError, explain, explain_errors, require_extra
 from txl_tf.exports.model_card import Card, write_card
-from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_reader import name_variables
 from txl_tf.runs.folder import CONFIG_NAME, VOCABULARY_NAME
+from txl_tf.segment_model import SegmentModel
 from txl_tf.version import __version__
 
 PREFIX = "hf://"

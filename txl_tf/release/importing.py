@@ -14,7 +14,10 @@ from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.model import TransformerXL
-from txl_tf.release.checkpoint import (
+from txl_tf.release.corpus import read_corpus
+from txl_tf.release.hub import is_hub_folder, load_hub_model, read_hub_vocabulary
+from txl_tf.release.infer import infer_config
+from txl_tf.release.weights import (
     GLOBAL_STEP,
     SCOPE,
     SLOTS,
@@ -24,13 +27,10 @@ from txl_tf.release.checkpoint import (
     open_release_checkpoint,
     read_global_step,
 )
-from txl_tf.release.corpus import read_corpus
-from txl_tf.release.hub import is_hub_folder, load_hub_model, read_hub_vocabulary
-from txl_tf.release.infer import infer_config
 from txl_tf.runs.checkpoint_writer import save_weights
 from txl_tf.runs.folder import RECORDS_NAME, RunConfig, make_run_folder
-from txl_tf.training.optimizers.base import Optimizer
 from txl_tf.training.optimizers.choice import make_optimizer
+from txl_tf.training.optimizers.optimizer import Optimizer
 
 IMPORT_NAME = "import.json"
 

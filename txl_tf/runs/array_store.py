@@ -12,7 +12,7 @@ import numpy as np
 
 from txl_tf.data.files import is_remote
 from txl_tf.errors import UserError
-from txl_tf.model import SegmentModel
+from txl_tf.segment_model import SegmentModel
 
 _SETTINGS_NAME = "settings.json"
 

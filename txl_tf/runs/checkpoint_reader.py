@@ -29,9 +29,9 @@ from txl_tf.config import SHAPELESS, TRANSFORMER_XL, ModelConfig
 from txl_tf.config.base import list_differences
 from txl_tf.data.files import check_address, list_names
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_files import CHECKPOINTS_NAME, PREFIX, check_checkpoint_path
 from txl_tf.runs.folder import read_run_id
+from txl_tf.segment_model import SegmentModel
 
 # Errors raised while reading a file that is truncated, modified or missing.
 DAMAGE = (tf.errors.OpError, IndexError, RuntimeError)

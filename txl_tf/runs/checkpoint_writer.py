@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from txl_tf.data.files import access_path
 from txl_tf.errors import UserError, explain
-from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_files import make_path, remove_checkpoint
 from txl_tf.runs.checkpoint_reader import (
     AVERAGES_GROUP,
@@ -23,6 +22,7 @@ from txl_tf.runs.checkpoint_reader import (
     write_shaping_fields,
 )
 from txl_tf.runs.folder import read_run_id
+from txl_tf.segment_model import SegmentModel
 
 PATIENCE = 60.0  # seconds until a network file system shows the files of other hosts
 Groups = dict[str, dict[str, tf.Variable]]

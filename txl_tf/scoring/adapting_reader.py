@@ -12,7 +12,6 @@ from txl_tf.config import AttentionSpan
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.errors import UserError
-from txl_tf.model import SegmentModel
 from txl_tf.scoring.dynamic_rules import WeightStep, prepare_rule
 from txl_tf.scoring.gradient_statistics import (
     GradientStatistics,
@@ -20,6 +19,7 @@ from txl_tf.scoring.gradient_statistics import (
     make_tensors,
     score_with_gradients,
 )
+from txl_tf.segment_model import SegmentModel
 
 
 class DivergedError(UserError):

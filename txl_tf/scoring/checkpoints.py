@@ -11,13 +11,13 @@ from txl_tf.data.files import append_json_line
 from txl_tf.data.lanes.sliding_windows import AnyLanes
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
-from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import EVALUATIONS_NAME, RunConfig, check_vocabulary, read_run_vocabulary
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score, describe_unknown, format_score, make_score_record
 from txl_tf.scoring.progress import ScoreBar
+from txl_tf.segment_model import SegmentModel
 
 
 class Checkpoint(NamedTuple):

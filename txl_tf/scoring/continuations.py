@@ -10,8 +10,8 @@ from txl_tf.cached_model import SegmentReader
 from txl_tf.config import EvalConfig
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.model import SegmentModel
 from txl_tf.scoring.segment_loop import FrozenReader, cut_rows, score_segments
+from txl_tf.segment_model import SegmentModel
 
 
 class Continuation(NamedTuple):

@@ -10,11 +10,11 @@ from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.lanes.sliding_windows import AnyLanes
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
-from txl_tf.model import SegmentModel
 from txl_tf.scoring.adapting_reader import AdaptingReader, DivergedError
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.gradient_statistics import gather_statistics
 from txl_tf.scoring.progress import Bar
+from txl_tf.segment_model import SegmentModel
 
 # The grid of a search: factors of the learning rate, then factors of the decay.
 _RATE_FACTORS = (1 / 16, 1 / 4, 1 / 2, 1, 2, 4)

@@ -11,9 +11,9 @@ from txl_tf.data.lanes.sliding_windows import AnyLanes, SlidingWindows
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.model import SegmentModel
 from txl_tf.scoring.metrics import Score
 from txl_tf.scoring.segment_loop import FrozenReader, Reader, score_segments
+from txl_tf.segment_model import SegmentModel
 
 _ADVICE = "for this evaluation: try fewer lanes, or a smaller tgt_len or mem_len"
 

@@ -14,7 +14,7 @@ from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.errors import UserError
 from txl_tf.gradients import take_gradients
-from txl_tf.model import SegmentModel
+from txl_tf.segment_model import SegmentModel
 
 _N_STRETCHES = 10  # of the training split, so that the statistics see texts of all kinds
 

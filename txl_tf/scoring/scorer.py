@@ -10,11 +10,11 @@ from txl_tf.cached_model import SegmentReader
 from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.model import SegmentModel
 from txl_tf.scoring.segment_loop import FrozenReader, Reader, score_segments
 from txl_tf.scoring.text_chunks import TextChunk, TextName
 from txl_tf.scoring.text_scores import Text, TextTotals
 from txl_tf.scoring.text_streams import Shape, TextStream, cut_streams
+from txl_tf.segment_model import SegmentModel
 
 SCORING_BATCH_SIZE = 16
 # The compiled shapes: segments of 8, 32, 128, ..., T tokens and batches of 1, 4, 16, ..., B rows.

@@ -12,7 +12,7 @@ from txl_tf.compilation import compile_function
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.lanes.evaluation_lanes import Segment
-from txl_tf.model import SegmentModel
+from txl_tf.segment_model import SegmentModel
 
 
 class Reader(Protocol):

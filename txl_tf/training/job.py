@@ -16,7 +16,6 @@ from txl_tf.config.run_options import RunOptions
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, explain
-from txl_tf.model import SegmentModel
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.data_place import remember_data
 from txl_tf.runs.folder import (
@@ -30,6 +29,7 @@ from txl_tf.runs.folder import (
 from txl_tf.scoring.checkpoints import check_documents
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score
+from txl_tf.segment_model import SegmentModel
 from txl_tf.training.averages import use_averages
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
 from txl_tf.training.log import TrainingLog

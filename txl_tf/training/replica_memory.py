@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.model import SegmentModel
+from txl_tf.segment_model import SegmentModel
 from txl_tf.training.workers import Workers
 
 Memory = Any  # a nest of tensors that only the model looks into

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from txl_tf.training.optimizers.base import Optimizer, Slots, StepFactors
+from txl_tf.training.optimizers.optimizer import Optimizer, Slots, StepFactors
 
 
 class Adam(Optimizer):

@@ -2,9 +2,9 @@
 
 from txl_tf.config import TrainConfig
 from txl_tf.training.optimizers.adam import Adam
-from txl_tf.training.optimizers.base import Optimizer
 from txl_tf.training.optimizers.lamb import Lamb
 from txl_tf.training.optimizers.muon import Muon
+from txl_tf.training.optimizers.optimizer import Optimizer
 
 _OPTIMIZERS = {"adam": Adam, "adamw": Adam, "lamb": Lamb, "muon": Muon}
 

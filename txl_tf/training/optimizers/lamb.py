@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from txl_tf.config import TrainConfig
-from txl_tf.training.optimizers.base import Optimizer, Slots, StepFactors
+from txl_tf.training.optimizers.optimizer import Optimizer, Slots, StepFactors
 
 
 class Lamb(Optimizer):

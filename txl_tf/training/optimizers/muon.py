@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from txl_tf.config import TrainConfig
 from txl_tf.training.optimizers.adam import Adam
-from txl_tf.training.optimizers.base import Slots, StepFactors
+from txl_tf.training.optimizers.optimizer import Slots, StepFactors
 
 # Polynomials a s + b s^3 + c s^5 of the singular values s. Of all of this degree, each moves what
 # the one before leaves nearest to 1: the first [.005, 1], the last to within .098 of 1. Each allows

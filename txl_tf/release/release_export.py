@@ -10,7 +10,7 @@ from txl_tf.data.files import access_path, write_json, write_text
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain
 from txl_tf.model import TransformerXL
-from txl_tf.release.checkpoint import GLOBAL_STEP, SCOPE, list_entries
+from txl_tf.release.weights import GLOBAL_STEP, SCOPE, list_entries
 from txl_tf.runs.checkpoint_writer import write_tensors
 
 
