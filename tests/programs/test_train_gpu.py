@@ -126,8 +126,8 @@ def test_a_dry_run_describes_a_new_run_and_makes_nothing(data_dir, tmp_path, cap
     weights = f"{4 * config.count_parameters() / 2**10:.1f} KiB"
     assert found["memory"].startswith(f"on each of 3 replicas with 1 lane: weights {weights}, ")
     assert "KiB by XLA's account, for --jit=whole, not for --jit=none\n" in out
-    assert found["step"].startswith("15 tokens, 3 lanes of 5; ")
-    assert found["run"].startswith("step 0 to 12: 180 tokens, 0.60 epochs, 20 steps an epoch; ")
+    assert found["step"] == "15 tokens, 3 lanes of 5"
+    assert found["run"].startswith("step 0 to 12: 180 tokens, 0.60 epochs, 20 steps an epoch")
     assert found["start"] == "new weights, seed 0"
     assert found["evaluation"].startswith("every 5 steps and at the end, after training: 100 tok")
     assert not (tmp_path / "run").exists()
