@@ -232,23 +232,18 @@ def measure_lengths(lm: "LanguageModel", split: "Tokens", n_tokens: int) -> Outc
     return Outcome(found.lengths, [score.bits_per_token for score in found.scores], initial)
 
 
-def measure_contexts(
-    lm: "LanguageModel", split: "Tokens", options: flags.FlagValues, folder: Path
-) -> np.ndarray:
+def measure_contexts(lm: "LanguageModel", split: "Tokens", options: flags.FlagValues) -> np.ndarray:
     """Returns the losses of a model after contexts of `list_contexts`, (C, n) in nats."""
     from txl_tf.experiments.context_losses import (
         ContextReader,
         compute_losses,
         draw_positions,
     )
-    from txl_tf.runs.array_store import ArrayStore
 
     lengths = list_contexts(options)
     positions = draw_positions(len(split), lengths[-1], options.positions, seed=0)
-    settings = {"positions": len(positions), "longest": lengths[-1], "steps": lm.step}
-    store = ArrayStore(str(folder / "contexts"), settings)
     reader = ContextReader(lm.model, lm.evaluation, lengths[-1])
-    return compute_losses(reader, split, positions, lengths, store)
+    return compute_losses(reader, split, positions, lengths)
 
 
 def list_contexts(options: flags.FlagValues) -> list[int]:
@@ -306,7 +301,7 @@ def run_variants(options: flags.FlagValues) -> None:
                 functools.partial(measure_lengths, lm, split, options.eval_tokens),
             )
             if any(name in group for group in GROUPS.values()):
-                losses[name] = measure_contexts(lm, split, options, run)
+                losses[name] = measure_contexts(lm, split, options)
             print(f"seed {seed}: {name:<28} {found.first:.4f} bits per byte", flush=True)
         relative[seed] = find_relative_lengths(losses, list_contexts(options))
     for line in (*format_scores(outcomes), "", *format_relative_lengths(relative)):

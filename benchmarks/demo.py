@@ -41,7 +41,7 @@ def measure_losses(run: str) -> dict[str, Any]:
 def measure_contexts(run: str) -> dict[str, Any]:
     """Returns the effective context length in bytes, and the relative ones by share of targets."""
     with tempfile.TemporaryDirectory() as folder:
-        _call(context.main, f"--run={run}", f"--out={folder}", "--nokeep_losses", *CONTEXTS)
+        _call(context.main, f"--run={run}", f"--out={folder}", *CONTEXTS)
         record = json.loads((Path(folder) / "context.json").read_text(encoding="utf-8"))
     (ecl,) = record["ecl"].values()
     relative = {str(part["share"]): part["runs"].popitem()[1] for part in record["recl"]}

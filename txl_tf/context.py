@@ -1,8 +1,6 @@
 """Measures how far models look: loss by context length, and effective context lengths.
 
 python -m txl_tf.context --run runs/text8 --run runs/text8_short
-
-The losses are kept in each run, so that another --share takes no time.
 """
 
 import functools
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     from txl_tf.data.records.reading import Records
     from txl_tf.experiments.attention_lengths import AttentionLengths
     from txl_tf.language_model import LanguageModel
-
-_LOSSES_NAME = "context_losses"
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -64,8 +60,6 @@ def define_flags() -> flags.FlagValues:
     define("attention_lengths", list, None, text)
     define_checkpoint_flag(options)
     define_ema_flag(options)
-    text = f"Keep the losses in RUN/{_LOSSES_NAME} and use those that are there."
-    define("keep_losses", bool, True, text)
     text = "Folder of figures and context.json. [default: FIRST_RUN/context]"
     define("out", str, None, text, is_path=True)
     return options
@@ -113,7 +107,7 @@ def measure_contexts(options: flags.FlagValues) -> None:
     measure = name_measure(records.vocabulary.level)
     positions = draw_positions(len(split), lengths[-1], options.positions, options.seed)
     n_targets = len(positions)
-    losses = _compute_losses(options, models, split, positions, lengths)
+    losses = _compute_losses(models, split, positions, lengths)
     curves, effective = {}, {}
     for name, values in losses.items():
         curves[name] = summarize_losses(values, as_perplexity=measure == "perplexity")
@@ -146,34 +140,22 @@ def measure_contexts(options: flags.FlagValues) -> None:
 
 
 def _compute_losses(
-    options: flags.FlagValues,
     models: Mapping[str, "LanguageModel"],
     split: "Tokens",
     positions: np.ndarray,
     lengths: Sequence[int],
 ) -> dict[str, np.ndarray]:
     """Returns the losses of each run, (C, n) float32 in nats."""
-    from txl_tf.experiments.context_losses import ContextReader, compute_losses, hash_texts
-    from txl_tf.runs.array_store import ArrayStore, find_folder, hash_weights
+    from txl_tf.experiments.context_losses import ContextReader, compute_losses
     from txl_tf.scoring.progress import Bar
 
-    texts = hash_texts(split, positions, lengths[-1])
     total = len(models) * len(positions) * sum(lengths)
     losses = {}
     with Bar("contexts", total=total, unit="token", unit_scale=True) as bar:
         for name, lm in models.items():
             bar.set_postfix_str(name)
-            settings = {
-                "weights": hash_weights(lm.model),
-                "texts": texts,
-                "evaluation": lm.evaluation.to_json(),
-            }
-            folder = find_folder(str(lm.run), _LOSSES_NAME) if options.keep_losses else None
             reader = ContextReader(lm.model, lm.evaluation, lengths[-1])
-            store = ArrayStore(folder, settings)
-            losses[name] = compute_losses(
-                reader, split, positions, lengths, store, report=bar.update
-            )
+            losses[name] = compute_losses(reader, split, positions, lengths, report=bar.update)
     return losses
 
 

@@ -12,7 +12,6 @@ from txl_tf.config import EvalConfig
 from txl_tf.experiments.attention_lengths import choose_lengths, measure_attention_lengths
 from txl_tf.experiments.context_losses import ContextReader, compute_losses, draw_positions
 from txl_tf.experiments.effective_length import compare_models, find_effective_length
-from txl_tf.runs.array_store import ArrayStore
 
 N_TOKEN, DISTANCE, TGT_LEN = 7, 12, 6
 
@@ -63,10 +62,9 @@ def models():
 def compute(models, lengths):
     text = make_text(3000, seed=2)
     positions = draw_positions(len(text), lengths[-1], 800, seed=0)
-    store = ArrayStore(None, {})
     return [
         compute_losses(
-            ContextReader(model, config, lengths[-1], jit="none"), text, positions, lengths, store
+            ContextReader(model, config, lengths[-1], jit="none"), text, positions, lengths
         )
         for model, config in models
     ]

@@ -187,8 +187,7 @@ FILES = {
         run/attention/attention-of-heads.png run/attention/attention.json
         run/attention/attention.npz""",
     "context": """run/context/attention_lengths.png run/context/context.json
-        run/context/context.png run/context/gains.png run/context_losses/*/2.npz
-        run/context_losses/*/5.npz run/context_losses/*/settings.json""",
+        run/context/context.png run/context/gains.png""",
     "page": "page.html",
     "samples": "samples.html samples.json",
     "export release": """release/data/corpus-info.json release/data/vocabulary.json

@@ -11,13 +11,11 @@ from txl_tf.cached_model import SegmentReader
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.errors import UserError
-from txl_tf.runs.array_store import ArrayStore, hash_arrays
 from txl_tf.scoring.segment_loop import FrozenReader, cut_rows, score_segments
 from txl_tf.segment_model import SegmentModel
 
 # Limits of a batch: scores of one head, and tokens.
 _MAX_SCORES, _MAX_TOKENS = 16 * 512**2, 2**14
-_N_HASHED = 1024  # positions whose texts identify a split
 
 
 def draw_positions(n_tokens: int, max_context: int, count: int, seed: int) -> np.ndarray:
@@ -126,26 +124,17 @@ class _LastTargetReader(FrozenReader):
         return nats[:, 0], state
 
 
-def hash_texts(split: Tokens, positions: np.ndarray, max_context: int) -> str:
-    """Returns a hash of the positions, and of the texts before the first of them."""
-    step = max(1, len(positions) // _N_HASHED)
-    texts = (split.read(at - max_context, at + 1) for at in positions[::step].tolist())
-    return hash_arrays([positions, *texts])
-
-
 def compute_losses(
     reader: ContextReader,
     split: Tokens,
     positions: np.ndarray,
     lengths: Sequence[int],
-    store: ArrayStore,
     *,
     report: Callable[[int], object] | None = None,
 ) -> np.ndarray:
     """Returns the losses after contexts of C lengths, (C, n) float32 in nats.
 
-    Each length is stored as soon as it is computed, so an interrupted call can resume. `report` is
-    called with the number of tokens that have been read or found since the last call.
+    `report` is called with the number of tokens that have been read since the last call.
     """
     rows = []
     for context_len in lengths:
@@ -154,11 +143,5 @@ def compute_losses(
             if report:
                 report(n_targets * context_len)
 
-        losses = (store.load(str(context_len)) or {}).get("losses")
-        if losses is None or losses.shape != positions.shape:
-            losses = reader.read(split, positions, context_len, report=count)
-            store.save(str(context_len), {"losses": losses})
-        else:
-            count(len(positions))
-        rows.append(losses)
+        rows.append(reader.read(split, positions, context_len, report=count))
     return np.stack(rows)
