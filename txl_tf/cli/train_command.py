@@ -115,11 +115,6 @@ def _open_inputs(options: flags.FlagValues) -> Inputs:
     return inputs
 
 
-def _get_flag(options: flags.FlagValues, name: str, default: int) -> Any:
-    """Returns the value of a flag on the command line, or another default than the flag's."""
-    return options[name].value if options[name].present else default
-
-
 def _needs_eval_split(inputs: Inputs) -> bool:
     return evaluates(inputs.options) or inputs.run_options.eval_every > 0
 
