@@ -66,10 +66,11 @@ def start(folder, *, more="", level=None, code=PROGRAM):
     ("level", "shown"),
     [
         (None, [BROKEN_DRIVER, ERROR, OTHER]),
+        ("1", [BROKEN_DRIVER, ERROR, OTHER]),  # what JAX sets
         ("0", LINES),  # the stand-in does not read the level
     ],
 )
-def test_a_program_hides_remarks_unless_the_user_sets_the_level(level, shown, tmp_path):
+def test_a_program_hides_remarks_unless_the_level_is_0(level, shown, tmp_path):
     status, lines = start(tmp_path, level=level)
     *early, late = lines
     assert early == ["before", *shown, f"after {level or 2}"]

@@ -61,6 +61,7 @@ class TransformerXL(SegmentModel):
             not have the shape of `ids`, or if that shape is unknown when a function is traced.
         UserError: If the position encoding does not allow the memory or the segment.
 
+    >>> from txl_tf.config import ModelConfig
     >>> config = ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6, n_head=2, d_head=3,
     ...                      d_inner=7)
     >>> model, span = TransformerXL(config), AttentionSpan(mem_len=5)

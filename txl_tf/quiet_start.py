@@ -28,12 +28,12 @@ _MESSAGES = (
 def quiet_start(*, notice: bool = False) -> Iterator[None]:
     """Hides TensorFlow's messages about the machine if it is first imported in this context.
 
-    Errors are shown. If the user has set `TF_CPP_MIN_LOG_LEVEL`, nothing is hidden here.
+    Errors are shown. With `TF_CPP_MIN_LOG_LEVEL=0` in the environment, nothing is hidden.
 
     Args:
         notice: Whether to say on a terminal that TensorFlow is being loaded, which takes seconds.
     """
-    if "tensorflow" in sys.modules or _LEVEL in os.environ:
+    if "tensorflow" in sys.modules or os.environ.get(_LEVEL) == "0":
         yield
         return
     finder = _Finder(notice and sys.stderr.isatty())
@@ -63,7 +63,7 @@ class _Finder:
         def execute_quietly(module: Any) -> None:
             if self._notice:
                 print("Loading TensorFlow ...", file=sys.stderr)
-            os.environ[_LEVEL] = "2"
+            os.environ.setdefault(_LEVEL, "2")  # JAX sets 1 for itself and its subprocesses
             with drop_lines(_MESSAGES):
                 execute(module)
                 # Messages about GPUs come when devices are listed. Later calls repeat errors.

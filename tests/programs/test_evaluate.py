@@ -244,7 +244,7 @@ def test_sliding_windows_read_no_memory(run, capsys):
     assert found["evaluation"]["mem_len"] == 0
     assert call(*arguments) == 0
     out = capsys.readouterr().out
-    assert "in windows of 5 tokens that move by 2, without memory." in out
+    assert "2 at a time, sliding windows with a stride of 2" in out
     assert "sliding windows with a stride of 2" in read_rows(out)["lanes"]
 
 
