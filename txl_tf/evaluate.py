@@ -28,12 +28,13 @@ from txl_tf.cli.dynamic_flags import (
 )
 from txl_tf.cli.flags import define_flag, define_second_name
 from txl_tf.cli.program import run_program
-from txl_tf.cli.records_flags import define_records_flag, open_run_records
 from txl_tf.cli.run_flags import (
     check_run,
     define_ema_flag,
     define_precision_flag,
+    define_records_flag,
     define_run_flags,
+    open_run_records,
 )
 from txl_tf.config import EvalConfig
 from txl_tf.errors import UserError
@@ -114,12 +115,13 @@ def evaluate_run(options: flags.FlagValues) -> None:
     from txl_tf.scoring.checkpoints import (
         check_data,
         describe_evaluation,
+        format_report,
         load_checkpoint,
+        make_report,
         score_checkpoint,
         warn_of_unknown,
     )
     from txl_tf.scoring.evaluator import Evaluator
-    from txl_tf.scoring.run_report import format_report, make_report
 
     found = read_run_config(options.run)
     preset, base = choose_preset(options.preset, found)
