@@ -36,10 +36,6 @@ def prepare(
 ) -> None:
     """Makes a data set, unless it is already made, and prints a summary.
 
-    Args:
-        options: How to prepare it.
-        execute: What carries out the plan; by default `execute_plan`.
-
     Raises:
         UserError: If the data set cannot be made, or `options.data_dir` holds a different one.
     """
