@@ -7,13 +7,8 @@ import keras
 from keras import ops
 
 from txl_tf.config import ModelConfig
-from txl_tf.layers import (
-    AdaptiveEmbedding,
-    AdaptiveSoftmax,
-    Dropout,
-    DropoutSeeds,
-    WordDropout,
-)
+from txl_tf.layers import AdaptiveEmbedding, AdaptiveSoftmax, Dropout, DropoutSeeds, WordDropout
+from txl_tf.layers.memory import clear_rows
 
 SEED_STATE = "dropout_seed"  # name of the state of the generator in a `.keras` file
 
@@ -127,12 +122,7 @@ class SegmentModel(keras.Model):
         Returns:
             A memory of the same shapes and dtype.
         """
-
-        def reset(states):
-            is_kept = ops.reshape(ops.logical_not(rows), (-1, *[1] * (len(states.shape) - 1)))
-            return ops.where(is_kept, states, ops.zeros_like(states))
-
-        return keras.tree.map_structure(reset, memory)
+        return clear_rows(memory, rows)
 
     def set_dropout_seed(self, step, *, stream=0):
         """Sets the dropout masks of the next call in training, as a function of step and stream.

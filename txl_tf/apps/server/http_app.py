@@ -27,12 +27,7 @@ from txl_tf.apps.server.api_requests import (
 )
 from txl_tf.apps.server.bounds import BoundedApp, read_body
 from txl_tf.apps.server.model_service import Choice, ModelService
-from txl_tf.apps.server.responses import (
-    describe_choices,
-    make_error,
-    make_head,
-    make_response,
-)
+from txl_tf.apps.server.responses import describe_choices, make_error, make_head, make_response
 from txl_tf.apps.server.session_store import SessionStore, Slot
 from txl_tf.errors import UserError, explain_errors
 
