@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 
 from txl_tf.config import ModelConfig, TrainConfig
+from txl_tf.config.parameters import list_matrices
 from txl_tf.errors import UserError
 from txl_tf.layers.chunks import choose_chunk, is_taken_at_once
 
@@ -71,7 +72,7 @@ def count_step_flops(
 
 def _count_orthogonalization_flops(model: ModelConfig) -> float:
     flops = 0.0
-    for matrix in model.list_matrices():
+    for matrix in list_matrices(model):
         short, long = sorted(matrix)
         flops += N_POLYNOMIALS * (2 * 2 * short * short * long + 2 * short**3)
     return flops
@@ -102,7 +103,7 @@ def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) 
     tokens, memory = n_lanes * training.window_len, n_lanes * training.mem_len
     factor = 4.0 if training.remat else 3.0
     if model.is_recurrent:  # each matrix is multiplied with each token
-        return factor * 2 * tokens * sum(rows * columns for rows, columns in model.list_matrices())
+        return factor * 2 * tokens * sum(rows * columns for rows, columns in list_matrices(model))
     d_heads = model.n_head * model.d_head
     keys = training.window_len + training.mem_len
     no_input_gradient = 2 * memory * d_model * 2 * d_heads  # keys and values of the memory

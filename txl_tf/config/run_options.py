@@ -65,10 +65,5 @@ class RunOptions(Config):
 
     def __post_init__(self) -> None:
         self._check_fields()
-        self._check(self.max_hours >= 0, "`max_hours` must not be negative", "max_hours")
-        self._check(
-            self.eval_every > 0 or not self.patience,
-            "`patience` needs `eval_every`",
-            "patience",
-            "eval_every",
-        )
+        self._check(self.max_hours >= 0, "`max_hours` must not be negative")
+        self._check(self.eval_every > 0 or not self.patience, "`patience` needs `eval_every`")

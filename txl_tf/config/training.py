@@ -197,21 +197,17 @@ class TrainConfig(ReadingConfig):
         self._check(
             not (self.extra_len and self.mem_len),
             "`mem_len` must be 0 with `extra_len`, whose states are computed again instead of kept",
-            *("mem_len", "extra_len"),
         )
         self._check_random_lengths()
         for name in ("ar", "tar", "l2"):
-            self._check(getattr(self, name) >= 0, f"`{name}` must not be negative", name)
+            self._check(getattr(self, name) >= 0, f"`{name}` must not be negative")
         for name in ("learning_rate", "clip", "embed_lr_ratio"):
-            self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
+            self._check(getattr(self, name) > 0, f"`{name}` must be positive")
         stages = make_stages(self.tgt_len_schedule, self.tgt_len)
         self._check(
             stages[-1].first_step < self.train_steps,
             "`tgt_len_schedule` must change the length at steps below `train_steps`",
-            "tgt_len_schedule",
-            "train_steps",
         )
-
         self._check(
             not self.half_loss or min(stage.tgt_len for stage in stages) > 1,
             "`tgt_len` must be at least 2 with `half_loss`",
@@ -225,9 +221,9 @@ class TrainConfig(ReadingConfig):
         )
 
     def _check_random_lengths(self) -> None:
-        self._check(self.tgt_len_std >= 0, "`tgt_len_std` must not be negative", "tgt_len_std")
+        self._check(self.tgt_len_std >= 0, "`tgt_len_std` must not be negative")
         is_share = 0 <= self.half_len_rate < 1
-        self._check(is_share, "`half_len_rate` must be in [0, 1)", "half_len_rate")
+        self._check(is_share, "`half_len_rate` must be in [0, 1)")
         if not self.has_random_lengths:
             return
         names = ("tgt_len_std", "half_len_rate")
@@ -244,45 +240,32 @@ class TrainConfig(ReadingConfig):
         )
 
     def _check_optimizer(self) -> None:
-        self._check(self.weight_decay >= 0, "`weight_decay` must not be negative", "weight_decay")
+        self._check(self.weight_decay >= 0, "`weight_decay` must not be negative")
         self._check(
             self.optimizer != "adam" or not self.weight_decay,
             "`weight_decay` must be 0 with adam; adamw, lamb and muon support it",
             "weight_decay",
             "optimizer",
         )
-        self._check(0 <= self.ema < 1, "`ema` must be in [0, 1)", "ema")
+        self._check(0 <= self.ema < 1, "`ema` must be in [0, 1)")
         self._check(
             not (self.ema and self.average_from),
             "`ema` and `average_from` cannot be used together: evaluations use one average",
-            "ema",
-            "average_from",
         )
         self._check(
-            self.average_from < self.train_steps,
-            "`average_from` must be less than `train_steps`",
-            "average_from",
-            "train_steps",
+            self.average_from < self.train_steps, "`average_from` must be less than `train_steps`"
         )
 
     def _check_schedule(self) -> None:
-        self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]", "min_lr_ratio")
+        self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]")
         self._check(
-            self.warmup_steps <= self.train_steps,
-            "`warmup_steps` must not exceed `train_steps`",
-            "warmup_steps",
-            "train_steps",
+            self.warmup_steps <= self.train_steps, "`warmup_steps` must not exceed `train_steps`"
         )
         self._check(
             (self.decay_steps > 0) == (self.schedule == "wsd"),
             "`decay_steps` must be positive with `schedule` wsd, and 0 otherwise",
-            "decay_steps",
-            "schedule",
         )
         self._check(
             self.warmup_steps + self.decay_steps <= self.train_steps,
             "`warmup_steps` and `decay_steps` together must not exceed `train_steps`",
-            "warmup_steps",
-            "decay_steps",
-            "train_steps",
         )
