@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.config.parameters import list_matrices
 from txl_tf.errors import UserError
-from txl_tf.layers.chunks import choose_chunk, is_taken_at_once
+from txl_tf.layers.bin_loss import choose_chunk, is_taken_at_once
 
 N_POLYNOMIALS = 4  # of the orthogonalization in `txl_tf.training.optimizers.muon`
 

@@ -4,9 +4,7 @@ import keras
 from keras import ops
 
 from txl_tf.config import ModelConfig
-from txl_tf.layers import bin_loss
-from txl_tf.layers.chunks import is_taken_at_once
-from txl_tf.layers.cross_entropy import compute_nll
+from txl_tf.layers.bin_loss import compute_bin_nll, compute_nll, is_taken_at_once
 from txl_tf.layers.fused.matrix_products import matmul_rows_transposed
 
 
@@ -97,7 +95,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         nll = self._compute_head_nll(hidden, head_targets, head)
         order = ops.cast(ops.argsort(bins), "int32")
         for index, (low, weights) in enumerate(zip(self.config.cutoffs, tails, strict=True), 1):
-            nll += bin_loss.compute_bin_nll(
+            nll += compute_bin_nll(
                 hidden,
                 *weights,
                 targets=targets - low,
@@ -208,7 +206,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         n_tokens = hidden.shape[0]
         if is_taken_at_once(n_tokens, table.shape[0]):
             return compute_nll(_compute_logits(hidden, table, bias, projection), targets)
-        return bin_loss.compute_bin_nll(
+        return compute_bin_nll(
             hidden,
             table,
             bias,
