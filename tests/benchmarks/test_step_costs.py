@@ -39,7 +39,7 @@ def compile_step(config, training):
     ids = tf.zeros((training.train_batch_size, training.window_len), tf.int32)
 
     def compute(ids, *memory):
-        loss_start = training.window_len - training.n_scored
+        loss_start = training.window_len - costs.count_scored(training)
         return compute_gradients(model, ids, ids, memory, span=training.span, loss_start=loss_start)
 
     function = tf.function(compute, jit_compile=True, autograph=False)
@@ -127,7 +127,7 @@ def test_the_orthogonalization_of_muon_counts_on_each_replica(name):
     config = MODELS.get(name) or ENCODED[name]
     model = txl_tf.TransformerXL(config, seed=1)
     expected = 0
-    for weight in model.weight_groups.kernels:
+    for weight in model.weight_groups["kernels"]:
         function = tf.function(orthogonalize, jit_compile=True, autograph=False)
         n_joint = getattr(weight, "n_joint", 1)
         compiled = function.experimental_get_compiler_ir(

@@ -284,11 +284,6 @@ class ModelConfig(Config):
         return not self.is_recurrent and self.encoding not in _PLACES
 
     @property
-    def position_width(self) -> int:
-        """The width W of the products of queries and positions; see `txl_tf.layers.encodings`."""
-        return 0 if self.encoding in _PLACES else self.d_head + (self.encoding == "shaw_biased")
-
-    @property
     def max_places(self) -> int | None:
         """The longest segment that the position encoding allows; `None` for any."""
         return self.n_positions if self.encoding == "learned" else None
@@ -348,16 +343,6 @@ class ModelConfig(Config):
             return False  # it uses the embedding's
         needs_none = self.div_val == 1 or not self.proj_same_dim
         return not (needs_none and self.bin_width(index) == self.d_model)
-
-    def projects_hidden(self, index: int) -> bool:
-        """Returns whether bin `index` of the softmax projects the hidden states at all.
-
-        The projection may be that of the embedding; a single table for all bins has that of bin 0.
-        """
-        has_own = bool(self.cutoffs) and not (self.proj_share_all_but_first and index > 0)
-        if has_own:
-            return self.has_softmax_projection(index)
-        return self.has_embedding_projection(0 if self.div_val == 1 else index)
 
     def without_dropout(self) -> Self:
         """Returns the config of the same model without dropout."""

@@ -172,11 +172,6 @@ class TrainConfig(ReadingConfig):
         """The number of tokens that a step reads in a lane: extra context and longest segment."""
         return self.extra_len + find_longest(self.tgt_len, self.tgt_len_std)
 
-    @property
-    def n_scored(self) -> int:
-        """The number of positions of the longest segment whose targets have a loss."""
-        return self._count_scored(find_longest(self.tgt_len, self.tgt_len_std))
-
     def _count_scored(self, tgt_len: int) -> int:
         return tgt_len - (tgt_len // 2 if self.half_loss else 0)
 

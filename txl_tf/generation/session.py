@@ -12,9 +12,9 @@ from txl_tf.config import MAX_SAMPLING_SEED
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.generation.generator import Generator
-from txl_tf.generation.loop_state import LoopState, join_rows
 from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, SamplingConfig, draw_uniforms
 from txl_tf.generation.stops import Stops
+from txl_tf.generation.token_loop import LoopState, join_rows
 
 _TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # the tokens do not depend on how calls are split
 _N_CONTEXT = 16  # ids of the prompt that are decoded together with the drawn ones

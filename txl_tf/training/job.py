@@ -32,11 +32,10 @@ from txl_tf.scoring.metrics import Score
 from txl_tf.segment_model import SegmentModel
 from txl_tf.training.averages import use_averages
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
-from txl_tf.training.log import TrainingLog
+from txl_tf.training.log import TrainingLog, Validation
 from txl_tf.training.loop import TrainingLoop
 from txl_tf.training.schedule import make_schedule
 from txl_tf.training.trainer import Trainer
-from txl_tf.training.validation import Validation
 from txl_tf.training.workers import Workers
 
 # Takes a model and returns a function that generates a text with its current weights.

@@ -13,10 +13,9 @@ from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import StoppedError, UserError
 from txl_tf.scoring.metrics import Score
 from txl_tf.training.checkpoint import Checkpointer
-from txl_tf.training.log import TrainingLog
+from txl_tf.training.log import TrainingLog, Validation
 from txl_tf.training.signals import note_stop_signals
 from txl_tf.training.trainer import Interval, Trainer
-from txl_tf.training.validation import Validation
 
 CALL_SECONDS = 5.0  # about the longest delay of a signal to stop
 EXIT_OUT_OF_TIME = 3  # the exit status after `max_hours`

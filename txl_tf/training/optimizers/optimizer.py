@@ -38,7 +38,7 @@ class Slots(NamedTuple):
     momentum: keras.Variable
     velocity: keras.Variable | None
     average: keras.Variable | None
-    group: str  # a name of `WeightGroups`
+    group: str  # a key of `weight_groups` of the model
     rate_ratio: float  # its learning rate, as a fraction of that of the step
 
     @property
@@ -58,7 +58,7 @@ class Optimizer:
 
     Like the weights, an optimizer is created and built in the scope of the strategy.
 
-    Weights are treated by their group in the `WeightGroups` of the model, which is their attribute
+    Weights are treated by their group in `weight_groups` of the model, which is their attribute
     `group`: weight decay applies to all but the vectors. Other weights count as vectors if they
     have one axis, and else as projections.
 
