@@ -182,7 +182,10 @@ class CachedModel(SegmentReader):
 
     def follow_weights(self) -> None:
         """Computes the cached products of the current weights."""
-        positions = self._project_positions()
+        positions = self.model.encoding.make_positions(
+            self.model, self.span.mem_len + self.tgt_len, clamp_len=self.span.clamp_len
+        )
+        positions = list(map(project_distances, self.model.decoder_layers, positions))
         if not self.positions:
             self.positions += [
                 tf.Variable(products, trainable=False, name=f"positions_{index}")
@@ -191,13 +194,6 @@ class CachedModel(SegmentReader):
             return
         for variable, products in zip(self.positions, positions, strict=True):
             variable.assign(products)
-
-    def _project_positions(self) -> list[tf.Tensor]:
-        n_keys = self.span.mem_len + self.tgt_len
-        positions = self.model.encoding.make_positions(
-            self.model, n_keys, clamp_len=self.span.clamp_len
-        )
-        return list(map(project_distances, self.model.decoder_layers, positions))
 
     def without_memory(self) -> Self:
         """Returns the same model with `mem_len=0`; it shares `positions`."""
@@ -250,7 +246,13 @@ class CachedModel(SegmentReader):
             `log_probs`; and the new state.
         """
         model, tgt_len = self.model, ops.shape(ids)[1]
-        mask = self._make_mask(tgt_len, state.filled)
+        mask = make_attention_mask(
+            tgt_len,
+            self.span.mem_len,
+            same_length=self.span.same_length,
+            counts_self=self.span.counts_self,
+            filled=state.filled if self.mask_empty_memory else None,
+        )
         same_document = None
         if document_starts is not None:
             same_document = compare_documents(document_starts, self.span.mem_len)  # (B, T, S)
@@ -294,17 +296,6 @@ class CachedModel(SegmentReader):
         """
         products = self.positions[index].value()
         return products[:, ops.shape(products)[1] - 1 - self.span.mem_len - tgt_len :]
-
-    def _make_mask(self, tgt_len: int | tf.Tensor, filled: tf.Tensor) -> tf.Tensor:
-        """Returns the keys that each query sees: (T, S) bool, or (B, 1, T, S) if rows differ."""
-        span = self.span
-        return make_attention_mask(
-            tgt_len,
-            span.mem_len,
-            same_length=span.same_length,
-            counts_self=span.counts_self,
-            filled=filled if self.mask_empty_memory else None,
-        )
 
     def _keep_memory(
         self, states: tf.Tensor, counts: tf.Tensor | None, same_document: tf.Tensor | None

@@ -323,24 +323,13 @@ class LanguageModel(GenerationMixin, ExportMixin):
         key = (self.evaluation, dynamic, batch_size, mask_empty_memory, jit)
         if key in self._scorers:
             return self._scorers[key]
+        options: Any = {"mask_empty_memory": mask_empty_memory, "jit": jit}
         if dynamic is None:
-            self._scorers[key] = Scorer(
-                self.model,
-                self.evaluation,
-                batch_size=batch_size,
-                mask_empty_memory=mask_empty_memory,
-                jit=jit,
-            )
-            return self._scorers[key]
+            scorer = Scorer(self.model, self.evaluation, batch_size=batch_size, **options)
+            self._scorers[key] = scorer
+            return scorer
         records = open_records(self._records_dir or "") if dynamic.has_statistics else None
-        reader = make_adapting_reader(
-            self.model,
-            self.evaluation,
-            dynamic,
-            records,
-            mask_empty_memory=mask_empty_memory,
-            jit=jit,
-        )
+        reader = make_adapting_reader(self.model, self.evaluation, dynamic, records, **options)
         # Each has a copy of the weights: only the last one is held.
         self._scorers = {key: self._scorers[key] for key in self._scorers if key[1] is None}
         self._scorers[key] = TextScorer(reader, self.evaluation.tgt_len, batch_size=1)

@@ -94,12 +94,8 @@ class SegmentModel(keras.Model):
         biases = {id(weight) for weight in self.attention_biases}
         vectors = [x for x in others if len(x.shape) < 2 or id(x) in biases]
         projections = [x for x in others if len(x.shape) >= 2 and id(x) not in biases]
-        return {
-            "tables": tables,
-            "kernels": kernels,
-            "projections": projections,
-            "vectors": vectors,
-        }
+        matrices = {"tables": tables, "kernels": kernels, "projections": projections}
+        return {**matrices, "vectors": vectors}
 
     def embed(self, ids, training=False):
         """Returns the embeddings of ids (B, T), with word dropout in training, (B, T, D)."""

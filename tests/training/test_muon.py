@@ -11,7 +11,7 @@ from small_runs import MODEL, TRAINING
 import txl_tf
 from txl_tf.architecture import make_model
 from txl_tf.cli.dry_run import count_kept_memory
-from txl_tf.training.optimizers.choice import make_optimizer
+from txl_tf.training.optimizers import make_optimizer
 from txl_tf.training.optimizers.muon import orthogonalize
 
 MUON = dataclasses.replace(TRAINING, optimizer="muon", learning_rate=0.02)

@@ -10,7 +10,7 @@ from txl_tf.architecture import make_model
 from txl_tf.compilation import choose_jit
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.config.parameters import count_by_part, list_matrices
-from txl_tf.config.run_options import RunOptions
+from txl_tf.config.training import RunOptions
 from txl_tf.data.files import exists
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError

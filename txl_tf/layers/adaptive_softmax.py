@@ -84,7 +84,9 @@ class AdaptiveSoftmax(keras.layers.Layer):
         shape = ops.shape(targets)
         hidden = ops.reshape(hidden, (-1, hidden.shape[-1]))  # (n, D), n = B T
         targets = ops.reshape(targets, (-1,))
-        bins = self._find_bins(targets)
+        bins = ops.zeros_like(targets)  # the index of the bin of each
+        for cutoff in self.config.cutoffs:
+            bins += ops.cast(targets >= cutoff, "int32")
         head_size = self.config.bins[0][1]
         head_targets = ops.where(bins == 0, targets, head_size + bins - 1)
         head, *tails = self._read_bins(embedding)
@@ -169,13 +171,6 @@ class AdaptiveSoftmax(keras.layers.Layer):
             return tokens
         weights = (self.cluster_weight, self.cluster_bias, projection)
         return ops.concatenate([tokens, _compute_logits(hidden, *weights)], axis=-1)
-
-    def _find_bins(self, targets):
-        """Returns the index of the bin of each target, (n,) int32."""
-        return sum(
-            (ops.cast(targets >= cutoff, "int32") for cutoff in self.config.cutoffs),
-            start=ops.zeros_like(targets),
-        )
 
     def get_bin_weights(self, embedding):
         """Returns table (n_i, E_i), bias (n_i,) and projection (E_i, D) or `None` of each bin."""

@@ -14,8 +14,8 @@ import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
 from txl_tf.config import TrainConfig
-from txl_tf.config.run_options import RunOptions
 from txl_tf.config.stages import find_stage, make_stages
+from txl_tf.config.training import RunOptions
 from txl_tf.data.files import access_path, append_json_line, drop_lines_after
 from txl_tf.data.lanes.sliding_windows import AnyLanes
 from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, VALIDATION_NAME, RunConfig

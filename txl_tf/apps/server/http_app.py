@@ -161,7 +161,6 @@ class HttpApp:
         return await loop.run_in_executor(self._worker, function, *arguments)
 
     def _check_model(self, name: str | None) -> None:
-        """Checks that a request is for the model that there is."""
         if name not in (None, self._service.name):
             message = f"there is no model {name!r}, only {self._service.name!r}"
             raise RequestError(HTTPStatus.NOT_FOUND, message)
@@ -238,7 +237,6 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 
 def _make_response(content: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """Returns an answer of JSON."""
     # Starlette's own does not take the lone surrogates that a vocabulary may hold.
     return Response(json.dumps(content), status, media_type="application/json")
 
