@@ -28,7 +28,7 @@ from txl_tf.cli.run_configs import (
 )
 from txl_tf.cli.run_flags import open_data_set
 from txl_tf.cli.train_flags import check_flags, evaluates, trains
-from txl_tf.config.run_options import RunOptions
+from txl_tf.config.training import RunOptions
 from txl_tf.data.files import check_folder
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError

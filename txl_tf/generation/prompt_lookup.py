@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from txl_tf.generation.loop_state import LoopState
 from txl_tf.generation.sampling import SamplingTensors
-from txl_tf.generation.token_loop import TokenLoop
+from txl_tf.generation.token_loop import LoopState, TokenLoop
 
 _MAX_CHARACTERS = 256  # larger vocabularies hold words or subwords
 _MIN_HISTORY = 256

@@ -28,7 +28,7 @@ from typing import Any, Self
 from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.base import list_differences
-from txl_tf.config.run_options import RunOptions
+from txl_tf.config.training import RunOptions
 from txl_tf.data.files import (
     exists,
     get_size,

@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import clear_rows
 from txl_tf.compilation import choose_jit, compile_function
 from txl_tf.config import AttentionSpan
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.errors import UserError
+from txl_tf.layers.memory import clear_rows
 from txl_tf.scoring.gradient_statistics import (
     GradientStatistics,
     copy_without_dropout,
@@ -85,10 +85,6 @@ class AdaptingState(NamedTuple):
     memory: Any  # of the model, a nest of tensors (B, ...)
     n_read: tf.Tensor  # (B,) int32, the number of entries of the memory that hold a token
 
-    def reset(self, rows: tf.Tensor) -> Self:
-        """Returns the state with the given rows, (B,) bool, cleared for a new text."""
-        return clear_rows(self, rows)
-
 
 class AdaptingReader:
     """A reader whose weights make a gradient step on each segment after it has scored it.
@@ -151,7 +147,7 @@ class AdaptingReader:
             memory = self.model.initial_memory(n_rows, self._span.mem_len)
             state = AdaptingState(memory, tf.zeros(n_rows, tf.int32))
         elif segment.begins.any():
-            state = state.reset(tf.constant(segment.begins))
+            state = clear_rows(state, segment.begins)
         losses, state = self._read(make_tensors(segment), state)
         nats = losses.numpy()
         if not math.isfinite(nats.sum(dtype=np.float64)):
