@@ -29,20 +29,15 @@ class Length(NamedTuple):
 
 
 class ContextCurve(NamedTuple):
-    """The loss by context length (figure 4 of the paper).
+    """The loss by context length (figure 4 of the paper), each array (C,).
 
     Targets differ more than contexts do, but all contexts have the same targets. So the standard
-    error of a difference between contexts is much smaller than that of a mean.
-
-    Args:
-        means: (C,) the mean losses, in bits or as perplexities.
-        errors: (C,) their standard errors.
-        excess_errors: (C,) the standard errors of the differences to the longest context.
+    error of a difference to the longest context is much smaller than that of a mean.
     """
 
-    means: np.ndarray
-    errors: np.ndarray
-    excess_errors: np.ndarray
+    means: np.ndarray  # in bits or as perplexities
+    errors: np.ndarray  # the standard errors of the means
+    excess_errors: np.ndarray  # those of the differences
 
     @property
     def excess(self) -> np.ndarray:

@@ -113,21 +113,6 @@ def _make_card(info: dict[str, Any]) -> str:
         f"same_length {str(span['same_length']).lower()}, clamp_len {span['clamp_len']}.",
         f"- An empty memory is {'hidden' if info['mask_empty_memory'] else 'attended to'}.",
         "- The model imitates its training data. Its text may be wrong or offensive.",
-        "",
-        "| signature | takes | returns |",
-        "|---|---|---|",
+        f"- Signatures: {', '.join(info['signatures'])}; {_INFO_NAME} has their shapes.",
     ]
-    for name, tensors in info["signatures"].items():
-        cells = (
-            "; ".join(
-                f"`{key}` {tensor['dtype']} {_format_shape(tensor['shape'])}"
-                for key, tensor in tensors[side].items()
-            )
-            for side in ("inputs", "outputs")
-        )
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _format_shape(shape: list[int]) -> str:
-    return f"({', '.join('any' if size < 0 else str(size) for size in shape)})"

@@ -112,13 +112,9 @@ def choose_tokens(
 ) -> tf.Tensor:
     """Draws a token for each row, (B,) int32, by inverting the cumulative distribution.
 
-    One random number per row is used, so a row's token does not depend on the other rows.
-
-    Args:
-        logits: (B, V) float32.
-        uniforms: (B,) float32 in [0, 1).
-        sampling: The sampling settings; `top_p` is used only with `n_candidates`.
-        n_candidates: Draw from this many of the most likely tokens; `None` for all, unsorted.
+    One random number per row, `uniforms` (B,) float32 in [0, 1), is used, so a row's token does not
+    depend on the other rows. `logits` are (B, V) float32. `n_candidates` is the number of most
+    likely tokens to draw from, for which alone `top_p` is used; `None` for all, unsorted.
     """
     greedy = tf.argmax(logits, axis=-1, output_type=tf.int32)
     scaled = logits / tf.where(sampling.temperature > 0, sampling.temperature, 1.0)

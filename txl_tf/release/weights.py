@@ -149,12 +149,9 @@ def open_release_checkpoint(path: str) -> Iterator[Any]:
 def find_release_checkpoint(source: str) -> str:
     """Returns the path of the newest checkpoint of a release, without `.index`.
 
-    Args:
-        source: A folder of the release with `model/`, the model folder itself, or a checkpoint.
-
-    Returns:
-        The checkpoint that the file `checkpoint` names, if it exists; otherwise the one with the
-        highest step.
+    `source` is a folder of the release with `model/`, the model folder itself, or a checkpoint. It
+    is the checkpoint that the file `checkpoint` names, if it exists; otherwise the one with the
+    highest step.
 
     Raises:
         UserError: If there is no checkpoint.
