@@ -4,6 +4,7 @@ A multiply-add counts as two operations, and scores of masked keys count, as in 
 attention. Letters as in docs/design.md; S = M + T.
 """
 
+from benchmarks.step_costs import get_position_width, projects_hidden
 from benchmarks.works import Shape
 from txl_tf.config import ModelConfig
 
@@ -65,7 +66,7 @@ def count_cached_flops(model: ModelConfig, mem_len: int, *, tgt_len: int, n_bins
         n_bins: Number of bins of the softmax that are computed, the head first.
     """
     d_model, d_heads = model.d_model, model.n_head * model.d_head
-    widths = 2 * d_heads + model.n_head * model.position_width  # content, values and positions
+    widths = 2 * d_heads + model.n_head * get_position_width(model)  # content, values and positions
     n_tables = len(model.bins) if model.div_val > 1 else 1
     embedded = sum(
         model.bin_width(index) for index in range(n_tables) if model.has_embedding_projection(index)
@@ -73,7 +74,7 @@ def count_cached_flops(model: ModelConfig, mem_len: int, *, tgt_len: int, n_bins
     softmax = 0
     for index, (low, high) in enumerate(model.bins[:n_bins]):
         n_rows = high - low + (len(model.cutoffs) if index == 0 else 0)
-        n_rows += d_model * model.projects_hidden(index)
+        n_rows += d_model * projects_hidden(model, index)
         softmax += model.bin_width(index) * n_rows
     products = model.n_layer * (4 * d_model * d_heads + 2 * d_model * model.d_inner)
     products += model.n_layer * (mem_len + tgt_len) * widths

@@ -8,8 +8,9 @@ import math
 from collections.abc import Sequence
 
 from txl_tf.config import ModelConfig, TrainConfig
+from txl_tf.config.parameters import list_matrices
 from txl_tf.errors import UserError
-from txl_tf.layers.chunks import choose_chunk, is_taken_at_once
+from txl_tf.layers.bin_loss import choose_chunk, is_taken_at_once
 
 N_POLYNOMIALS = 4  # of the orthogonalization in `txl_tf.training.optimizers.muon`
 
@@ -59,7 +60,7 @@ def count_step_flops(
             f"`bin_shares` must be one for each of {len(model.bins)} bins. Received: {len(shares)}"
         )
     n_tokens = training.train_batch_size * training.window_len
-    n_scored = training.train_batch_size * training.n_scored
+    n_scored = training.train_batch_size * count_scored(training)
     projected = (k for k in range(len(model.bins)) if model.has_embedding_projection(k))
     flops = 6.0 * n_tokens * model.d_model * sum(map(model.bin_width, projected))
     flops += _count_layer_flops(model, training, n_parts)
@@ -69,9 +70,31 @@ def count_step_flops(
     return flops
 
 
+def count_scored(training: TrainConfig) -> int:
+    """Returns the number of positions of the longest segment whose targets have a loss."""
+    tgt_len = training.window_len - training.extra_len
+    return tgt_len - (tgt_len // 2 if training.half_loss else 0)
+
+
+def projects_hidden(model: ModelConfig, index: int) -> bool:
+    """Returns whether bin `index` of the softmax projects the hidden states at all.
+
+    The projection may be that of the embedding; a single table for all bins has that of bin 0.
+    """
+    has_own = bool(model.cutoffs) and not (model.proj_share_all_but_first and index > 0)
+    if has_own:
+        return model.has_softmax_projection(index)
+    return model.has_embedding_projection(0 if model.div_val == 1 else index)
+
+
+def get_position_width(model: ModelConfig) -> int:
+    """Returns the width W of the products of queries and positions in an attention."""
+    return model.d_head * model.can_have_memory + (model.encoding == "shaw_biased")
+
+
 def _count_orthogonalization_flops(model: ModelConfig) -> float:
     flops = 0.0
-    for matrix in model.list_matrices():
+    for matrix in list_matrices(model):
         short, long = sorted(matrix)
         flops += N_POLYNOMIALS * (2 * 2 * short * short * long + 2 * short**3)
     return flops
@@ -86,7 +109,7 @@ def _count_softmax_flops(
     n_part = math.ceil(n_tokens / n_parts)
     flops = 0.0
     for index, n_rows in enumerate(n_logits):
-        products = model.bin_width(index) * (n_rows + model.d_model * model.projects_hidden(index))
+        products = model.bin_width(index) * (n_rows + model.d_model * projects_hidden(model, index))
         if index == 0 and is_taken_at_once(n_part, n_rows):
             flops += 6.0 * n_tokens * products
             continue
@@ -102,7 +125,7 @@ def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) 
     tokens, memory = n_lanes * training.window_len, n_lanes * training.mem_len
     factor = 4.0 if training.remat else 3.0
     if model.is_recurrent:  # each matrix is multiplied with each token
-        return factor * 2 * tokens * sum(rows * columns for rows, columns in model.list_matrices())
+        return factor * 2 * tokens * sum(rows * columns for rows, columns in list_matrices(model))
     d_heads = model.n_head * model.d_head
     keys = training.window_len + training.mem_len
     no_input_gradient = 2 * memory * d_model * 2 * d_heads  # keys and values of the memory
@@ -111,7 +134,7 @@ def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) 
     projections = 2 * tokens * d_model * 4 * d_heads  # q, k, v, output
     attention = 2 * tokens * 2 * keys * d_heads  # content and values
     # The shift of the position scores needs one column more.
-    attention += 2 * tokens * (keys + 1) * model.n_head * model.position_width
+    attention += 2 * tokens * (keys + 1) * model.n_head * get_position_width(model)
     feed_forward = 2 * 2 * tokens * d_model * model.d_inner
     products = projections + no_input_gradient + attention + feed_forward
     return model.n_layer * (factor * products - no_input_gradient)

@@ -123,7 +123,7 @@ def measure_run(
     A call of the device takes some seconds, and a line of the log follows it, as in training.
     """
     from txl_tf.config import EvalConfig
-    from txl_tf.config.run_options import RunOptions
+    from txl_tf.config.training import RunOptions
     from txl_tf.runs.folder import RunConfig
     from txl_tf.training.log import TrainingLog
 

@@ -20,15 +20,19 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.records_flags import open_run_records
-from txl_tf.cli.run_flags import define_mask_flag, define_precision_flag, define_run_flags
+from txl_tf.cli.run_flags import (
+    define_mask_flag,
+    define_precision_flag,
+    define_run_flags,
+    open_run_records,
+)
 from txl_tf.errors import UserError, explain, require_extra
 
 if TYPE_CHECKING:
     import gradio
+    from model_views import ModelViews
 
     from txl_tf import LanguageModel
-    from txl_tf.apps.pages.model_views import ModelViews
 
 MAX_PORT = 65_535
 MAX_SESSIONS, SESSION_SECONDS = 100, 3600  # texts with their memory that are kept, and how long
@@ -238,8 +242,9 @@ def serve_app(options: flags.FlagValues) -> None:
     with require_extra("app", "the app"):
         import gradio as gr
 
+    from model_views import ModelViews
+
     import txl_tf
-    from txl_tf.apps.pages.model_views import ModelViews
 
     lm = txl_tf.load(options.run, checkpoint=options.checkpoint, precision=options.precision)
     views = ModelViews(

@@ -1,6 +1,5 @@
 """The model with frozen weights and a KV cache: the keys and values of the memory."""
 
-import abc
 import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self, TypeVar
@@ -8,7 +7,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import tensorflow as tf
 from keras import ops
 
-from txl_tf.config import AttentionSpan
+from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.layers import compare_documents, make_attention_mask
 from txl_tf.layers.fused.fused_attention import Heads, Visibility, append_heads, sum_values, weigh
 from txl_tf.layers.fused.fused_layer import finish_layer, project_distances
@@ -48,38 +47,30 @@ class CachedState(NamedTuple):
         """
         return tf.minimum(self.n_read, self.keys[0].shape[2])
 
-    def reset(self, rows: tf.Tensor) -> Self:
-        """Returns the state with the given rows, (B,) bool, cleared for a new text."""
-        return clear_rows(self, rows)
 
-
-def clear_rows(state: State, rows: tf.Tensor) -> State:
-    """Returns a nest of tensors (B, ...) with zeros in the given rows, (B,) bool."""
-
-    def clear(tensor: tf.Tensor) -> tf.Tensor:
-        shape = [-1, *[1] * (tensor.shape.rank - 1)]
-        return tf.where(tf.reshape(rows, shape), tf.zeros_like(tensor), tensor)
-
-    return tf.nest.map_structure(clear, state)
-
-
-class SegmentReader(abc.ABC):
+class SegmentReader:
     """The base of the readers of segments with frozen weights, which score what they read.
 
-    A state is a nest of tensors with the fields `last` and `n_read` of `CachedState`, and has its
-    method `reset`.
+    A state is a nest of tensors with the fields `last` and `n_read` of `CachedState`. A subclass
+    defines `initial_state` and `read` as `CachedModel` does.
 
     Args:
-        model: The model.
+        model: The model. Call `follow_weights` after its weights have changed.
         span: The attention span.
         tgt_len: The largest number of tokens T in a segment.
         mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019 release
             attends to them, and its results depend on it.
         temperature: The temperature of the softmax by which tokens are scored.
+        defer_products: Whether to leave what is cached of the weights to `follow_weights`, which
+            must then be called before anything is read.
 
     Raises:
-        UserError: If the softmax cannot have the temperature.
+        UserError: If the model cannot read with the span and the segment length, or the softmax
+            cannot have the temperature.
     """
+
+    initial_state: Callable[..., Any]
+    read: Callable[..., tuple[tf.Tensor, Any]]
 
     def __init__(
         self,
@@ -89,45 +80,39 @@ class SegmentReader(abc.ABC):
         *,
         mask_empty_memory: bool = False,
         temperature: float = 1.0,
+        defer_products: bool = False,
     ):
+        model.config.check_reading(tgt_len, span)
         model.config.check_temperature(temperature)
         self.model = model
         self.span = span
         self.tgt_len = tgt_len
         self.mask_empty_memory = mask_empty_memory
         self.temperature = temperature
+        self.positions: list[tf.Variable] = []  # filled in place: `without_memory` shares it
+        if not defer_products:
+            self.follow_weights()
 
     @property
-    @abc.abstractmethod
     def max_len_without_memory(self) -> int:
-        """The largest number of tokens that `without_memory` reads with the same results."""
+        """The largest number of tokens that `without_memory` reads with the same results.
+
+        Each of so many tokens sees all tokens before it, in segments of any length. The number may
+        be more than `tgt_len`.
+        """
+        return 0
 
     @property
-    @abc.abstractmethod
     def reach(self) -> int:
         """About how many tokens back a layer looks, by which evaluation warms its lanes."""
+        return self.span.mem_len
 
-    @abc.abstractmethod
     def follow_weights(self) -> None:
-        """Recomputes the cached products after a change of the weights."""
+        """Recomputes what is cached of the weights after they have changed."""
 
-    @abc.abstractmethod
     def without_memory(self) -> Self:
         """Returns the same model with `mem_len=0`."""
-
-    @abc.abstractmethod
-    def initial_state(self, batch_size: int | tf.Tensor) -> Any:
-        """Returns the state of B rows before the first segment."""
-
-    @abc.abstractmethod
-    def read(
-        self,
-        ids: tf.Tensor,
-        state: Any,
-        counts: tf.Tensor | None = None,
-        document_starts: tf.Tensor | None = None,
-    ) -> tuple[tf.Tensor, Any]:
-        """Reads a segment; see `CachedModel.read`."""
+        return self
 
     def score(
         self,
@@ -184,19 +169,7 @@ class CachedModel(SegmentReader):
     cached in its place, and so are the products of the positions. The results are those of the
     model.
 
-    Args:
-        model: The model. Call `follow_weights` after its weights have changed.
-        span: The attention span; the memory has `span.mem_len` entries.
-        tgt_len: The largest number of tokens T in a segment.
-        mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019 release
-            attends to them, and its results depend on it.
-        temperature: The temperature of the softmax by which tokens are scored.
-        defer_products: Whether to leave the products of the positions to `follow_weights`, which
-            must then be called before anything is read.
-
-    Raises:
-        UserError: If the model's position encoding does not allow the memory or the segment, or the
-            softmax cannot have the temperature.
+    The arguments are those of `SegmentReader`; the memory has `span.mem_len` entries.
 
     Attributes:
         positions: The products W_{k,R} R of all distances in a segment (terms b and d in section
@@ -205,28 +178,14 @@ class CachedModel(SegmentReader):
             no query sees it.
     """
 
-    def __init__(
-        self,
-        model: TransformerXL,
-        span: AttentionSpan,
-        tgt_len: int,
-        *,
-        mask_empty_memory: bool = False,
-        temperature: float = 1.0,
-        defer_products: bool = False,
-    ):
-        model.config.check_reading(tgt_len, span)
-        super().__init__(
-            model, span, tgt_len, mask_empty_memory=mask_empty_memory, temperature=temperature
-        )
-        self.model: TransformerXL = model
-        self.positions: list[tf.Variable] = []  # filled in place: `without_memory` shares it
-        if not defer_products:
-            self.follow_weights()
+    model: TransformerXL
 
     def follow_weights(self) -> None:
         """Computes the cached products of the current weights."""
-        positions = self._project_positions()
+        positions = self.model.encoding.make_positions(
+            self.model, self.span.mem_len + self.tgt_len, clamp_len=self.span.clamp_len
+        )
+        positions = list(map(project_distances, self.model.decoder_layers, positions))
         if not self.positions:
             self.positions += [
                 tf.Variable(products, trainable=False, name=f"positions_{index}")
@@ -235,13 +194,6 @@ class CachedModel(SegmentReader):
             return
         for variable, products in zip(self.positions, positions, strict=True):
             variable.assign(products)
-
-    def _project_positions(self) -> list[tf.Tensor]:
-        n_keys = self.span.mem_len + self.tgt_len
-        positions = self.model.encoding.make_positions(
-            self.model, n_keys, clamp_len=self.span.clamp_len
-        )
-        return list(map(project_distances, self.model.decoder_layers, positions))
 
     def without_memory(self) -> Self:
         """Returns the same model with `mem_len=0`; it shares `positions`."""
@@ -252,20 +204,11 @@ class CachedModel(SegmentReader):
 
     @property
     def max_len_without_memory(self) -> int:
-        """The largest number of tokens that `without_memory` reads with the same results.
-
-        Each of so many tokens sees all tokens before it, in segments of any length. The result may
-        be more than `tgt_len`.
-        """
+        """See `SegmentReader`."""
         if not self.mask_empty_memory:
             return 0
         mem_len = self.span.mem_len
         return mem_len if self.span.same_length else max(mem_len, self.tgt_len)
-
-    @property
-    def reach(self) -> int:
-        """The memory length."""
-        return self.span.mem_len
 
     def initial_state(self, batch_size: int | tf.Tensor) -> CachedState:
         """Returns the state of B rows before the first segment."""
@@ -303,7 +246,13 @@ class CachedModel(SegmentReader):
             `log_probs`; and the new state.
         """
         model, tgt_len = self.model, ops.shape(ids)[1]
-        mask = self._make_mask(tgt_len, state.filled)
+        mask = make_attention_mask(
+            tgt_len,
+            self.span.mem_len,
+            same_length=self.span.same_length,
+            counts_self=self.span.counts_self,
+            filled=state.filled if self.mask_empty_memory else None,
+        )
         same_document = None
         if document_starts is not None:
             same_document = compare_documents(document_starts, self.span.mem_len)  # (B, T, S)
@@ -348,17 +297,6 @@ class CachedModel(SegmentReader):
         products = self.positions[index].value()
         return products[:, ops.shape(products)[1] - 1 - self.span.mem_len - tgt_len :]
 
-    def _make_mask(self, tgt_len: int | tf.Tensor, filled: tf.Tensor) -> tf.Tensor:
-        """Returns the keys that each query sees: (T, S) bool, or (B, 1, T, S) if rows differ."""
-        span = self.span
-        return make_attention_mask(
-            tgt_len,
-            span.mem_len,
-            same_length=span.same_length,
-            counts_self=span.counts_self,
-            filled=filled if self.mask_empty_memory else None,
-        )
-
     def _keep_memory(
         self, states: tf.Tensor, counts: tf.Tensor | None, same_document: tf.Tensor | None
     ) -> tf.Tensor:
@@ -372,3 +310,16 @@ class CachedModel(SegmentReader):
         indices = counts[:, None] + tf.range(self.span.mem_len)  # (B, M)
         indices = tf.repeat(indices[:, None], states.shape[1], axis=1)  # (B, N, M)
         return tf.gather(states, indices, axis=2, batch_dims=2)
+
+
+def make_cached(
+    model: TransformerXL, config: EvalConfig, *, mask_empty_memory: bool = False
+) -> CachedModel:
+    """Returns a model that reads with the segment length, span and temperature of a config."""
+    return CachedModel(
+        model,
+        config.span,
+        config.tgt_len,
+        mask_empty_memory=mask_empty_memory,
+        temperature=config.temperature,
+    )

@@ -6,9 +6,8 @@ python -m txl_tf.generate --run runs/text8 --prompt "once upon a time"
 import io
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -25,9 +24,6 @@ from txl_tf.cli.run_flags import (
     define_seed_flags,
 )
 from txl_tf.errors import UserError
-
-if TYPE_CHECKING:
-    from txl_tf.generation.text_encoder import TextEncoder
 
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
 
@@ -92,7 +88,6 @@ def generate_text(options: flags.FlagValues) -> None:
         stream_wikitext,
         tokenize_wikitext,
     )
-    from txl_tf.generation.text_encoder import TextEncoder
 
     lm = txl_tf.load(options.run, checkpoint=options.checkpoint, precision=options.precision)
     if lm.vocabulary is None:
@@ -105,8 +100,6 @@ def generate_text(options: flags.FlagValues) -> None:
         normalized = lm.vocabulary.decode(lm.vocabulary.encode(prompt))
     except UserError as error:
         raise UserError(f"the prompt: {error}") from error
-    encoder = TextEncoder(lm.vocabulary, lm.config.n_token)
-    banned = None if bans is None else _split_lists(bans, encoder.find_ids, encoder)
     is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw
     for seed in range(options.seed, options.seed + options.samples):
         pieces = lm.stream(
@@ -117,8 +110,8 @@ def generate_text(options: flags.FlagValues) -> None:
             top_k=options.top_k or None,
             top_p=None if options.top_p == 1 else options.top_p,
             repetition_penalty=options.repetition_penalty,
-            banned=banned,
-            stops=_split_lists(stops or [], encoder.make_stops, encoder),
+            banned=bans,
+            stops=stops or [],
             mask_empty_memory=options.mask_empty_memory,
             draft_len=options.draft_len,
         )
@@ -156,26 +149,6 @@ def _read_texts(name: str, values: Sequence[str] | None) -> list[str] | None:
     if values is None:
         return None
     return [re.sub(r"\\.?", unescape, value, flags=re.DOTALL) for value in values if value]
-
-
-def _split_lists(
-    values: Sequence[str], parse: Callable[[Sequence[str]], object], encoder: "TextEncoder"
-) -> list[str]:
-    """Splits values that `parse` refuses, but that are lists of symbols, at their commas."""
-    texts: list[str] = []
-    for value in values:
-        symbols = value.split(",")
-        is_list = not _is_valid(parse, [value]) and _is_valid(encoder.find_ids, symbols)
-        texts += symbols if is_list else [value]
-    return texts
-
-
-def _is_valid(parse: Callable[[Sequence[str]], object], values: Sequence[str]) -> bool:
-    try:
-        parse(values)
-    except UserError:
-        return False
-    return True
 
 
 def _read_standard_input() -> str:

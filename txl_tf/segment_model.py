@@ -1,38 +1,15 @@
 """The base of the models that read a text in segments and carry a memory."""
 
 import random
-from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from txl_tf.config import ModelConfig
-from txl_tf.layers import (
-    AdaptiveEmbedding,
-    AdaptiveSoftmax,
-    Dropout,
-    DropoutSeeds,
-    WordDropout,
-)
+from txl_tf.layers import AdaptiveEmbedding, AdaptiveSoftmax, Dropout, DropoutSeeds, WordDropout
+from txl_tf.layers.memory import clear_rows
 
 SEED_STATE = "dropout_seed"  # name of the state of the generator in a `.keras` file
-
-
-class WeightGroups(NamedTuple):
-    """The trainable weights of a model by their kind; each is in one group.
-
-    Args:
-        tables: The tables of the embedding, which the softmax shares.
-        kernels: The matrices of the layers. The attribute `n_joint` of a kernel is the number of
-            matrices that it joins side by side, if there are several.
-        projections: Other matrices: those of the bins, and the tables of positions.
-        vectors: Biases and gains, among them the biases of attention.
-    """
-
-    tables: list[Any]
-    kernels: list[Any]
-    projections: list[Any]
-    vectors: list[Any]
 
 
 class SegmentModel(keras.Model):
@@ -86,7 +63,7 @@ class SegmentModel(keras.Model):
         )
         self.softmax = AdaptiveSoftmax(config, kernel_initializer=proj_initializer, name="softmax")
         self.build()
-        for group, weights in self.weight_groups._asdict().items():
+        for group, weights in self.weight_groups.items():
             for weight in weights:
                 weight.group = group  # for the optimizer
 
@@ -104,14 +81,21 @@ class SegmentModel(keras.Model):
 
     @property
     def weight_groups(self):
-        """The trainable weights by their kind, as `WeightGroups`."""
+        """The trainable weights by their kind, a dict of lists; each is in one group.
+
+        Those are "tables" of the embedding, which the softmax shares; "kernels", the matrices of
+        the layers, where the attribute `n_joint` is the number of matrices that one joins side by
+        side; "projections", other matrices, of the bins and the positions; and "vectors", biases
+        and gains, among them the biases of attention.
+        """
         tables, kernels = list(self.embedding.tables), list(self.layer_kernels)
         known = {id(weight) for weight in (*tables, *kernels)}
         others = [weight for weight in self.trainable_weights if id(weight) not in known]
         biases = {id(weight) for weight in self.attention_biases}
         vectors = [x for x in others if len(x.shape) < 2 or id(x) in biases]
         projections = [x for x in others if len(x.shape) >= 2 and id(x) not in biases]
-        return WeightGroups(tables, kernels, projections, vectors)
+        matrices = {"tables": tables, "kernels": kernels, "projections": projections}
+        return {**matrices, "vectors": vectors}
 
     def embed(self, ids, training=False):
         """Returns the embeddings of ids (B, T), with word dropout in training, (B, T, D)."""
@@ -127,12 +111,7 @@ class SegmentModel(keras.Model):
         Returns:
             A memory of the same shapes and dtype.
         """
-
-        def reset(states):
-            is_kept = ops.reshape(ops.logical_not(rows), (-1, *[1] * (len(states.shape) - 1)))
-            return ops.where(is_kept, states, ops.zeros_like(states))
-
-        return keras.tree.map_structure(reset, memory)
+        return clear_rows(memory, rows)
 
     def set_dropout_seed(self, step, *, stream=0):
         """Sets the dropout masks of the next call in training, as a function of step and stream.

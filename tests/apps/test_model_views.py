@@ -7,12 +7,12 @@ import re
 import threading
 
 import pytest
+from model_views import ModelViews, cut_text
 from small_language_model import WORDS, make_model
 from small_lstm import make_model as make_lstm
 from tables import slow_after
 
 import txl_tf
-from txl_tf.apps.pages.model_views import ModelViews, cut_text
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary
@@ -47,7 +47,7 @@ def read_page(frame):
 
 @pytest.mark.parametrize("vocabulary", slow_after(1, [WORDS, BYTES]), ids=lambda v: v.level)
 def test_a_view_shows_the_generated_text_while_it_grows(vocabulary, monkeypatch):
-    monkeypatch.setattr("txl_tf.apps.pages.model_views._SHOW_SECONDS", -1)
+    monkeypatch.setattr("model_views._SHOW_SECONDS", -1)
     lm, views = make_views(vocabulary)
     seen = list(views.start_text("the cat", 40, **SETTINGS))
     assert len(seen) == 4  # the prompt, two calls, the end

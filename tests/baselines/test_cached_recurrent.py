@@ -17,6 +17,7 @@ from txl_tf.baselines.cached_recurrent import CachedRecurrent
 from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.errors import UserError
 from txl_tf.experiments.context_losses import ContextReader
+from txl_tf.layers.memory import clear_rows
 from txl_tf.scoring.continuations import Continuation, ContinuationScorer
 from txl_tf.scoring.evaluator import Evaluator
 
@@ -82,7 +83,7 @@ def test_padding_changes_nothing(model):
 def test_a_reset_row_begins_anew(model):
     reader, ids = make_reader(model), make_ids()
     _, state = reader.read(tf.constant(ids), reader.initial_state(2))
-    state = state.reset(tf.constant([False, True]))
+    state = clear_rows(state, tf.constant([False, True]))
     assert state.n_read.numpy().tolist() == [1, 0]
     nats, _ = reader.score(ids[:, :-1], ids[:, 1:], state)
     np.testing.assert_allclose(nats[1], list_nats(model, ids[1]), **TOLERANCE)

@@ -13,6 +13,7 @@ from tables import slow_after
 
 from txl_tf.architecture import make_model as make_plain_model
 from txl_tf.config import AttentionSpan
+from txl_tf.config.parameters import count_by_part
 from txl_tf.errors import UserError
 from txl_tf.training.step import compute_gradients
 
@@ -219,10 +220,10 @@ def test_forget_gates_begin_open(config):
 
 @KINDS
 def test_parameters_are_counted_without_a_model(config):
-    model, counts = make_model(config), config.count_parameters_by_part()
+    model, counts = make_model(config), count_by_part(config)
     parts = [model.embedding.weights, *(layer.weights for layer in model.decoder_layers)]
     sizes = [sum(int(np.prod(weight.shape)) for weight in part) for part in parts]
-    assert (counts.embedding, counts.layers) == (sizes[0], sum(sizes[1:]))
+    assert (counts["embedding"], counts["layers"]) == (sizes[0], sum(sizes[1:]))
     assert config.count_parameters() == model.count_params()
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 import txl_tf
 from benchmarks import step_costs as costs
 from txl_tf import presets
+from txl_tf.config.parameters import count_by_part
 from txl_tf.training.optimizers.muon import orthogonalize
 from txl_tf.training.step import compute_gradients
 
@@ -38,7 +39,7 @@ def compile_step(config, training):
     ids = tf.zeros((training.train_batch_size, training.window_len), tf.int32)
 
     def compute(ids, *memory):
-        loss_start = training.window_len - training.n_scored
+        loss_start = training.window_len - costs.count_scored(training)
         return compute_gradients(model, ids, ids, memory, span=training.span, loss_start=loss_start)
 
     function = tf.function(compute, jit_compile=True, autograph=False)
@@ -107,9 +108,9 @@ def test_operations_with_other_encodings_are_those_that_are_compiled(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_by_part_are_those_of_the_parts(name):
     model = txl_tf.TransformerXL(MODELS[name], seed=1)
-    counts = MODELS[name].count_parameters_by_part()
-    assert counts.embedding == sum(np.prod(x.shape) for x in model.embedding.trainable_variables)
-    assert counts.softmax == sum(np.prod(x.shape) for x in model.softmax.trainable_variables)
+    counts = count_by_part(MODELS[name])
+    assert counts["embedding"] == sum(np.prod(x.shape) for x in model.embedding.trainable_variables)
+    assert counts["softmax"] == sum(np.prod(x.shape) for x in model.softmax.trainable_variables)
 
 
 def test_shares_by_zipf_are_those_of_the_law():
@@ -126,7 +127,7 @@ def test_the_orthogonalization_of_muon_counts_on_each_replica(name):
     config = MODELS.get(name) or ENCODED[name]
     model = txl_tf.TransformerXL(config, seed=1)
     expected = 0
-    for weight in model.weight_groups.kernels:
+    for weight in model.weight_groups["kernels"]:
         function = tf.function(orthogonalize, jit_compile=True, autograph=False)
         n_joint = getattr(weight, "n_joint", 1)
         compiled = function.experimental_get_compiler_ir(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from txl_tf.config import AttentionSpan, EvalConfig, ModelConfig, TrainConfig
-from txl_tf.config.run_options import RunOptions
+from txl_tf.config.training import RunOptions
 from txl_tf.errors import UserError
 
 CONFIGS = [

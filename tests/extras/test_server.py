@@ -26,9 +26,8 @@ from starlette.responses import PlainTextResponse  # noqa: E402
 from starlette.routing import Route  # noqa: E402
 
 import txl_tf.serve  # noqa: E402
-from txl_tf.apps.server import bounds  # noqa: E402
+from txl_tf.apps.server import http_app  # noqa: E402
 from txl_tf.apps.server.api_requests import RequestError  # noqa: E402
-from txl_tf.apps.server.responses import make_error  # noqa: E402
 
 N_PLACES, MANY = 64, 100_000
 WAIT = 300  # seconds that nothing takes, however slow the machine
@@ -282,15 +281,15 @@ def test_a_request_too_many_is_refused_until_a_place_is_free(client, url):
 @pytest.fixture
 def impatient(monkeypatch):
     """An application that reads a body and answers, with bounds of one place and a moment."""
-    monkeypatch.setattr(bounds, "_CLIENT_SECONDS", 0.01)
-    monkeypatch.setattr(bounds, "_N_PLACES", 1)
+    monkeypatch.setattr(http_app, "_CLIENT_SECONDS", 0.01)
+    monkeypatch.setattr(http_app, "_N_PLACES", 1)
 
     async def read(request):
-        return PlainTextResponse(await bounds.read_body(request))
+        return PlainTextResponse(await http_app.read_body(request))
 
     routes = [Route("/", read, methods=["POST"])]
-    handlers = {RequestError: lambda _, error: make_error(error.status, str(error))}
-    return bounds.BoundedApp(Starlette(routes=routes, exception_handlers=handlers))
+    handlers = {RequestError: lambda _, error: http_app.make_error(error.status, str(error))}
+    return http_app.BoundedApp(Starlette(routes=routes, exception_handlers=handlers))
 
 
 def post(app, receive, send):

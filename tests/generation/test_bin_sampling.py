@@ -2,8 +2,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.generation.bin_sampling import choose_tokens_by_bins
-from txl_tf.generation.sampling import SamplingConfig, choose_tokens, penalize
+from txl_tf.generation.sampling import (
+    SamplingConfig,
+    choose_tokens,
+    choose_tokens_by_bins,
+    penalize,
+)
 
 BINS = ((0, 5), (5, 12), (12, 40))
 N_ROWS = 400

@@ -8,7 +8,7 @@ from small_language_model import WORDS
 from txl_tf.data import Vocabulary
 from txl_tf.data.text.subwords import BYTES as BYTE_PIECES
 from txl_tf.errors import UserError
-from txl_tf.generation.stops import Stops
+from txl_tf.generation.stops import StopFinder, Stops
 
 BYTES = Vocabulary("byte", tuple(map(str, range(256))))
 CHARS = Vocabulary("char", tuple("\n abcde,\u00e9"))
@@ -89,7 +89,7 @@ def test_an_end_does_not_depend_on_how_calls_are_cut():
         text = vocabulary.decode(ids)
         ends = [text.find(stop) + len(stop) for stop in ("aba", "bbab", "abba") if stop in text]
         for step in (1, 2, 5, 9):
-            finder, found = stops.watch(last_id=0), None
+            finder, found = StopFinder(stops, last_id=0), None
             for start in range(0, 9, step):
                 end = finder.find_end(ids[start : start + step])
                 if end is not None:
@@ -99,7 +99,7 @@ def test_an_end_does_not_depend_on_how_calls_are_cut():
 
 
 def test_a_stop_does_not_begin_before_the_last_end():
-    finder = Stops(CHARS, ["aa"]).watch(last_id=CHARS.encode("a")[0])
+    finder = StopFinder(Stops(CHARS, ["aa"]), last_id=CHARS.encode("a")[0])
     assert finder.find_end(CHARS.encode("a")) is None
     assert finder.find_end(CHARS.encode("ab")).n_kept == 1
     assert finder.find_end(CHARS.encode("a")) is None
@@ -109,17 +109,17 @@ def test_a_stop_does_not_begin_before_the_last_end():
 def test_a_subword_is_cut_behind_a_stop(subwords):
     ids = subwords.encode(" the cat")
     assert len(ids) < 8
-    end = Stops(subwords, ["he"]).watch(last_id=1).find_end(ids)
+    end = StopFinder(Stops(subwords, ["he"]), last_id=1).find_end(ids)
     kept = [*ids[: end.n_kept], *end.rest]
     assert subwords.decode(kept) == " the"
-    end = Stops(subwords, [" t"]).watch(last_id=1).find_end(ids)
+    end = StopFinder(Stops(subwords, [" t"]), last_id=1).find_end(ids)
     assert end.n_kept == 0
     assert subwords.decode(end.rest) == " t"
 
 
 def test_a_word_is_not_cut():
     ids = WORDS.encode("the cat sat")
-    end = Stops(WORDS, ["e c"]).watch(last_id=0).find_end(ids)
+    end = StopFinder(Stops(WORDS, ["e c"]), last_id=0).find_end(ids)
     assert (end.n_kept, len(end.rest)) == (2, 0)
 
 
@@ -128,7 +128,7 @@ def generate(lm, prompt, **arguments):
 
 
 def test_a_character_of_several_bytes_is_found_across_calls():
-    finder = Stops(BYTES, ["\u00e9"]).watch(last_id=0xC3)
+    finder = StopFinder(Stops(BYTES, ["\u00e9"]), last_id=0xC3)
     assert finder.find_end(np.array([0xA9, 0x61, 0xC3], np.int32)) is None
     assert finder.find_end(np.array([0xA9, 0x61], np.int32)).n_kept == 1
 

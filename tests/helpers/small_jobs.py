@@ -7,7 +7,7 @@ import numpy as np
 from small_runs import MODEL, N_TOKEN, TRAINING
 
 import txl_tf
-from txl_tf.config.run_options import RunOptions
+from txl_tf.config.training import RunOptions
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.data.records.writing import TokenChunk
 from txl_tf.runs.folder import RunConfig

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tables import slow_after
 
 from txl_tf.config import ModelConfig
-from txl_tf.layers import AdaptiveEmbedding, AdaptiveSoftmax, chunks
+from txl_tf.layers import AdaptiveEmbedding, AdaptiveSoftmax, bin_loss
 
 VOCABULARY, WIDTH, CUTOFFS = 23, 14, (7, 10, 15)
 BATCH, LENGTH = 3, 11
@@ -155,7 +155,7 @@ def test_gradients_are_those_of_the_whole_distribution(name):
     slow_after(1, [(10, 15, 16), (7, 10, 16), (15, 23, 16), (0, VOCABULARY, 1), (7, 10, 2**24)]),
 )
 def test_no_token_is_lost_in_chunks_of_any_size(low, high, logits_per_chunk, monkeypatch):
-    monkeypatch.setattr(chunks, "LOGITS_PER_CHUNK", logits_per_chunk)
+    monkeypatch.setattr(bin_loss, "LOGITS_PER_CHUNK", logits_per_chunk)
     layers = make_layers(cutoffs=CUTOFFS, div_val=2)
     assert_losses_and_gradients_agree(*layers, make_targets(low, high))
 

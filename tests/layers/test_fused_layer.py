@@ -9,8 +9,7 @@ from tables import slow_after
 
 from txl_tf.compilation import CHAINS
 from txl_tf.layers import DecoderLayer, compare_documents, make_attention_mask
-from txl_tf.layers.fused.delayed_zero import make_late_zero
-from txl_tf.layers.fused.fused_attention import Visibility
+from txl_tf.layers.fused.fused_attention import Visibility, make_late_zero
 from txl_tf.layers.fused.fused_layer import run_layer
 from txl_tf.layers.fused.fusion import use_engine
 

@@ -8,6 +8,7 @@ from tables import slow_after
 
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan
+from txl_tf.layers.memory import clear_rows
 from txl_tf.release import load_model
 
 
@@ -111,7 +112,7 @@ def test_a_row_that_is_reset_begins_anew():
     cached = CachedModel(make_model(), AttentionSpan(7), 5, mask_empty_memory=True)
     ids = draw_ids(3, 5)
     _, state = read_all(cached, draw_ids(3, 10), 5)
-    found, _ = cached.read(ids, state.reset(tf.constant([False, True, False])))
+    found, _ = cached.read(ids, clear_rows(state, tf.constant([False, True, False])))
     old, _ = cached.read(ids, state)
     new, _ = cached.read(ids, cached.initial_state(3))
     np.testing.assert_array_equal(found[1], new[1])

@@ -122,7 +122,7 @@ def test_a_stop_with_a_comma_is_one_text(lines, capsys):
 
 
 @pytest.mark.slow
-def test_a_list_of_symbols_is_several_stops(tmp_path, capsys):
+def test_stops_are_symbols(tmp_path, capsys):
     words = Vocabulary("word", ("<eos>", "the", "cat", "."), line_end="<eos>")
     config = txl_tf.ModelConfig(
         n_token=4, n_layer=2, d_model=6, d_embed=6, n_head=3, d_head=5, d_inner=7
@@ -130,7 +130,9 @@ def test_a_list_of_symbols_is_several_stops(tmp_path, capsys):
     model = txl_tf.TransformerXL(config, seed=1)
     lm = txl_tf.LanguageModel(model, words, EvalConfig(tgt_len=5, mem_len=11))
     lm.save(tmp_path / "run")
-    assert call(tmp_path / "run", "--prompt=the", "--temperature=9", "--stop=<eos>,.") == 0
+    assert (
+        call(tmp_path / "run", "--prompt=the", "--temperature=9", "--stop=<eos>", "--stop=.") == 0
+    )
     assert re.fullmatch(r"the[^.\n]*[.\n]\n", capsys.readouterr().out)
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from txl_tf.errors import UserError
-from txl_tf.runs.data_place import (
+from txl_tf.runs.folder import (
     find_run_data,
     knows_data,
     recall_data,

@@ -13,7 +13,7 @@ from small_runs import MODEL, TRAINING, Text
 import txl_tf
 from txl_tf.architecture import make_cached_model
 from txl_tf.config import AttentionSpan
-from txl_tf.layers import chunks
+from txl_tf.layers import bin_loss
 from txl_tf.runs.folder import RunConfig
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.scorer import Scorer
@@ -45,7 +45,7 @@ def pick(log_probs, ids):
 @pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "chunks"])
 def test_losses_are_those_of_the_flattened_distribution(d_embed, is_whole, monkeypatch):
     if not is_whole:
-        monkeypatch.setattr(chunks, "LOGITS_PER_CHUNK", 23)
+        monkeypatch.setattr(bin_loss, "LOGITS_PER_CHUNK", 23)
     model, ids = make_model(d_embed=d_embed), make_ids()
     hidden = read(model, ids)
     found = model.nll(hidden, ids, temperature=TEMPERATURE)

@@ -10,8 +10,8 @@ from small_runs import MODEL, TRAINING
 
 import txl_tf
 from txl_tf.architecture import make_model
-from txl_tf.training import step_memory
-from txl_tf.training.optimizers.choice import make_optimizer
+from txl_tf.cli.dry_run import count_kept_memory
+from txl_tf.training.optimizers import make_optimizer
 from txl_tf.training.optimizers.muon import orthogonalize
 
 MUON = dataclasses.replace(TRAINING, optimizer="muon", learning_rate=0.02)
@@ -60,7 +60,7 @@ def test_the_estimate_of_the_memory_is_that_of_the_variables(name):
     _, optimizer = build(MODELS[name], training)
     slots = [variable.numpy() for variable in optimizer.variables if len(variable.shape)]
     n_bytes = sum(slot.nbytes for slot in slots)
-    assert step_memory.count_kept_memory(MODELS[name], training).optimizer == n_bytes
+    assert count_kept_memory(MODELS[name], training)["optimizer"] == n_bytes
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import tensorflow as tf
 
 import txl_tf
 from txl_tf.errors import UserError
-from txl_tf.training.optimizers.choice import make_optimizer
-from txl_tf.training.schedule import make_schedule
+from txl_tf.training.optimizers import make_optimizer
+from txl_tf.training.optimizers.optimizer import make_schedule
 
 
 def make_rate(*, warmup_steps=7, train_steps=31):

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 import txl_tf
-from txl_tf.config.run_options import RunOptions
+from txl_tf.config.training import RunOptions
 from txl_tf.training.log import TimeLeft
 
 TRAINING = txl_tf.TrainConfig(train_steps=100, train_batch_size=3, tgt_len=5)

@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import txl_tf
-from txl_tf.config.run_options import RunOptions
+from txl_tf.config.training import RunOptions
 from txl_tf.runs.folder import RunConfig
 from txl_tf.scoring.metrics import Score, format_score, make_bits_record
 from txl_tf.training.log import TrainingLog

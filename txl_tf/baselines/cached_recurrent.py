@@ -1,12 +1,10 @@
 """A recurrent model with frozen weights and the interface of `CachedModel`."""
 
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from txl_tf.baselines.recurrent import RecurrentModel
-from txl_tf.cached_model import SegmentReader, clear_rows
-from txl_tf.config import AttentionSpan
+from txl_tf.cached_model import SegmentReader
 
 
 class RecurrentState(NamedTuple):
@@ -22,48 +20,19 @@ class RecurrentState(NamedTuple):
     last: tf.Tensor
     n_read: tf.Tensor
 
-    def reset(self, rows: tf.Tensor) -> Self:
-        """Returns the state with the given rows, (B,) bool, cleared for a new text."""
-        return clear_rows(self, rows)
-
 
 class CachedRecurrent(SegmentReader):
     """Reads segments of any lengths with the results of one pass over the text.
 
     A recurrent model keeps no keys and values, so this only takes account of padding. An empty
-    state is that of no token, so `mask_empty_memory` changes nothing; nor does `defer_products`, as
-    there are no products of positions. The other arguments are those of `SegmentReader`, with the
-    span `AttentionSpan(0)`.
+    state is that of no token, so `mask_empty_memory` changes nothing. The arguments are those of
+    `SegmentReader`, with the span `AttentionSpan(0)`.
     """
-
-    def __init__(
-        self,
-        model: RecurrentModel,
-        span: AttentionSpan,
-        tgt_len: int,
-        *,
-        defer_products: bool = False,
-        **options: Any,
-    ):
-        model.config.check_reading(tgt_len, span)
-        super().__init__(model, span, tgt_len, **options)
-
-    @property
-    def max_len_without_memory(self) -> int:
-        """0: a recurrent model always reads with its state."""
-        return 0
 
     @property
     def reach(self) -> int:
         """The segment length, usually that of training, over which gradients reached back."""
         return self.tgt_len
-
-    def follow_weights(self) -> None:
-        """Does nothing: no product is cached."""
-
-    def without_memory(self) -> Self:
-        """Returns the model itself."""
-        return self
 
     def initial_state(self, batch_size: int | tf.Tensor) -> RecurrentState:
         """Returns the state of B rows before the first segment."""

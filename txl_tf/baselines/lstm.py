@@ -12,12 +12,8 @@ from txl_tf.layers.fused.matrix_products import matmul_rows
 class LSTMModel(RecurrentModel):
     """An LSTM language model, the baseline of Dai et al. 2019, section 4.3.
 
-    See `RecurrentModel`. The memory of a layer is its hidden state and its cells.
-
-    Args:
-        config: The `ModelConfig`, with `model_type="lstm"`.
-        seed: Seed of the initial weights and the dropout masks; `None` for a random one.
-        remat: Gradient checkpointing: the backward pass computes each layer again.
+    The arguments are those of `RecurrentModel`; the config has `model_type="lstm"`. The memory of a
+    layer is its hidden state and its cells.
 
     >>> from txl_tf.config import ModelConfig
     >>> model = LSTMModel(ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6,

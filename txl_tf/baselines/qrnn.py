@@ -12,13 +12,9 @@ from txl_tf.layers.fused.matrix_products import matmul_rows
 class QRNNModel(RecurrentModel):
     """A quasi-recurrent language model (QRNN), a baseline of table 8 of Dai et al. 2019.
 
-    See `RecurrentModel`. As in Merity et al. 2018, the first layer has a window of two inputs, and
-    the others of one. The memory of a layer is its last input and its cells.
-
-    Args:
-        config: The `ModelConfig`, with `model_type="qrnn"`.
-        seed: Seed of the initial weights and the dropout masks; `None` for a random one.
-        remat: Gradient checkpointing: the backward pass computes each layer again.
+    The arguments are those of `RecurrentModel`; the config has `model_type="qrnn"`. As in Merity et
+    al. 2018, the first layer has a window of two inputs, and the others of one. The memory of a
+    layer is its last input and its cells.
 
     >>> from txl_tf.config import ModelConfig
     >>> model = QRNNModel(ModelConfig(n_token=11, n_layer=2, d_model=6, d_embed=6,

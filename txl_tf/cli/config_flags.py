@@ -9,8 +9,7 @@ from absl import flags
 from txl_tf.cli.flags import define_flag, parse_integers, reraise_as_flag_error
 from txl_tf.config import JIT_MODES, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.dynamic import DynamicConfig
-from txl_tf.config.run_options import RunOptions
-from txl_tf.config.training import JIT_HELP
+from txl_tf.config.training import JIT_HELP, RunOptions
 
 Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions, DynamicConfig)
 

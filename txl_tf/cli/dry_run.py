@@ -1,12 +1,16 @@
 """Describes a dry run: what a training command would do, and the resources it would need."""
 
+import math
 from collections.abc import Iterator
 
+import tensorflow as tf
 from absl import flags
 
+from txl_tf.architecture import make_model
 from txl_tf.compilation import choose_jit
 from txl_tf.config import ModelConfig, TrainConfig
-from txl_tf.config.run_options import RunOptions
+from txl_tf.config.parameters import count_by_part, list_matrices
+from txl_tf.config.training import RunOptions
 from txl_tf.data.files import exists
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
@@ -14,8 +18,10 @@ from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.folder import RunConfig, check_run_folder
 from txl_tf.scoring.checkpoints import describe_evaluation
 from txl_tf.training.job import check_steps, describe_changes, describe_epoch, make_lanes
-from txl_tf.training.step_memory import compile_activations, count_kept_memory
-from txl_tf.training.trainer import check_batch
+from txl_tf.training.step import compute_gradients
+from txl_tf.training.trainer import DTYPE_POLICIES, check_batch
+
+_FLOAT_BYTES = 4
 
 
 def describe_dry_run(
@@ -33,11 +39,12 @@ def describe_dry_run(
     checkpoints = list_checkpoints(model_dir)
     first_step = checkpoints[-1][0] if checkpoints else 0
     check_steps(model_dir, first_step, training)
-    parts = config.model.count_parameters_by_part()
+    parts = count_by_part(config.model)
     yield "A dry run: nothing is trained or written."
     yield (
-        f"parameters  {sum(parts):,}: embedding {parts.embedding:,}, layers {parts.layers:,}, "
-        f"softmax {parts.softmax:,} without the tables"
+        f"parameters  {sum(parts.values()):,}: "
+        + ", ".join(f"{name} {size:,}" for name, size in parts.items())
+        + " without the tables"
     )
     yield from _describe_memory(config.model, training, n_replicas)
     yield (
@@ -67,7 +74,7 @@ def _describe_memory(
 ) -> Iterator[str]:
     """Yields lines about the memory of training on each replica."""
     kept = count_kept_memory(model, training, n_replicas or 1)
-    parts = ", ".join(f"{name} {_format_bytes(size)}" for name, size in kept._asdict().items())
+    parts = ", ".join(f"{name} {_format_bytes(size)}" for name, size in kept.items())
     yield f"memory      {_describe_replicas(training.train_batch_size, n_replicas)}: {parts}"
     if n_replicas is None:
         yield "            and the activations, which depend on the TPU"
@@ -77,7 +84,66 @@ def _describe_memory(
     jit = choose_jit(training.jit, training.precision)
     limit = "" if jit == "whole" else f", for --jit=whole, not for --jit={jit}"
     yield f"            activations {_format_bytes(size)} by XLA's account{limit}"
-    yield f"            all {_format_bytes(sum(kept) + size)}"
+    yield f"            all {_format_bytes(sum(kept.values()) + size)}"
+
+
+def count_kept_memory(
+    model: ModelConfig, training: TrainConfig, n_replicas: int = 1
+) -> dict[str, int]:
+    """Returns the bytes that training keeps between its steps on each replica, by what they hold.
+
+    They follow from the config.
+    """
+    weights = _FLOAT_BYTES * model.count_parameters()
+    optimizer = weights * (3 if training.has_average else 2)  # moments, and the average
+    if training.optimizer == "muon":  # its matrices have no second moment
+        optimizer -= _FLOAT_BYTES * sum(rows * columns for rows, columns in list_matrices(model))
+    rows = math.ceil(training.train_batch_size / n_replicas)
+    states = rows * training.mem_len * model.d_model * model.n_layer
+    adds_up = n_replicas > 1 or training.accumulate_steps > 1  # to a second copy
+    return {
+        "weights": weights,
+        "gradients": weights * (2 if adds_up else 1),
+        "optimizer": optimizer,
+        # The recurrent memory, before and after a step.
+        "memory": 2 * states * (_FLOAT_BYTES if training.precision == "float32" else 2),
+    }
+
+
+def compile_activations(
+    model_config: ModelConfig, training: TrainConfig, n_replicas: int = 1
+) -> int:
+    """Compiles the forward and backward pass of a step with XLA, for the bytes of its activations.
+
+    They are what the step needs besides its arguments (weights, memory, ids) and its results
+    (gradients, memory), by XLA's assignment of buffers for the device of this process. This takes
+    seconds, and the memory of the weights.
+    """
+    # TensorFlow installs it, but does not export it.
+    from tensorflow.compiler.xla.service import hlo_pb2  # noqa: TID251
+
+    policy = DTYPE_POLICIES[training.precision]
+    model = make_model(model_config, seed=training.seed, remat=training.remat, dtype=policy)
+    rows = math.ceil(training.train_batch_size / n_replicas / training.accumulate_steps)
+    memory = model.initial_memory(rows, training.mem_len)
+
+    def compute(ids: tf.Tensor, memory: tuple[tf.Tensor, ...]) -> object:
+        return compute_gradients(
+            model, ids, ids, memory, span=training.span, loss_start=training.extra_len
+        )
+
+    ids = tf.zeros((rows, training.window_len), tf.int32)
+    step = tf.function(compute, jit_compile=True, autograph=False)
+    content = step.experimental_get_compiler_ir(ids, memory)(stage="optimized_hlo_proto_serialized")
+    buffers = hlo_pb2.HloProto.FromString(content).buffer_assignment.buffer_allocations
+    return sum(
+        buffer.size
+        for buffer in buffers
+        if not buffer.is_entry_computation_parameter
+        and not buffer.maybe_live_out
+        and not buffer.is_constant
+        and not buffer.is_thread_local
+    )
 
 
 def _describe_replicas(n_lanes: int, n_replicas: int | None) -> str:

@@ -159,12 +159,9 @@ def parse_flags(
 ) -> None:
     """Parses the command line.
 
-    Args:
-        options: The flags, not yet parsed.
-        argv: The command line.
-        positional: The flag whose value may be the first argument, without the name of the flag.
-        rest: The flag, defined with `multiple`, that takes all arguments that are not flags,
-            wherever they are; all arguments after `--` are such arguments.
+    The value of the flag `positional` may be the first argument, without the name of the flag. The
+    flag `rest`, defined with `multiple`, takes all other arguments that are not flags, wherever
+    they are, and all arguments after `--`.
 
     Raises:
         flags.Error: If a flag is unknown (the message suggests similar ones), is missing, or has a

@@ -33,14 +33,8 @@ def run_program(
 ) -> int:
     """Parses the command line, runs a program, and prints its errors as one line.
 
-    Args:
-        description: The first lines of `--help`, usually the docstring of a module, which is
-            `None` under `python -OO`.
-        options: The flags, not yet parsed.
-        main: The program, called with the parsed flags.
-        argv: The command line.
-        positional: As in `parse_flags`.
-        rest: As in `parse_flags`.
+    `main` is called with the parsed flags; `description`, usually the docstring of a module (`None`
+    under `python -OO`), is the beginning of `--help`; the others are those of `parse_flags`.
 
     Returns:
         The exit status: 0; 1 if the program failed; 2 if the command line is wrong; 130 if it

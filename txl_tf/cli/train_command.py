@@ -18,7 +18,6 @@ from txl_tf import presets
 from txl_tf.cli.config_flags import override
 from txl_tf.cli.flags import reraise_as_flag_error
 from txl_tf.cli.legacy_flags import TRAINING_FLAGS, describe_legacy_flags
-from txl_tf.cli.records_flags import open_data_set
 from txl_tf.cli.run_configs import (
     explain_other_config,
     find_data,
@@ -27,8 +26,9 @@ from txl_tf.cli.run_configs import (
     make_configs,
     read_config_to_evaluate,
 )
+from txl_tf.cli.run_flags import open_data_set
 from txl_tf.cli.train_flags import check_flags, evaluates, trains
-from txl_tf.config.run_options import RunOptions
+from txl_tf.config.training import RunOptions
 from txl_tf.data.files import check_folder
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError

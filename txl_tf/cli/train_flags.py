@@ -10,7 +10,7 @@ from txl_tf.cli.flags import define_flag
 from txl_tf.cli.legacy_flags import TRAINING_FLAGS, define_legacy_flags
 from txl_tf.cli.run_flags import CHECKPOINT_HELP
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
-from txl_tf.config.run_options import RunOptions
+from txl_tf.config.training import RunOptions
 
 
 def define_flags() -> flags.FlagValues:

@@ -4,9 +4,10 @@ import dataclasses
 import difflib
 import json
 import math
+import re
 import reprlib
 from collections.abc import Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from txl_tf.errors import UserError
 
@@ -33,43 +34,27 @@ def list_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[
     ]
 
 
-def describe(
-    help_text: str,
-    *,
-    choices: tuple[str, ...] | None = None,
-    lower_bound: int | None = None,
-    upper_bound: int | None = None,
-    kind: type | None = None,
-    is_path: bool | None = None,
-    rare: bool | None = None,
-) -> dict[str, Any]:
-    """Returns the metadata of a config's field: its meaning, and its possible values.
+class Rules(TypedDict, total=False):
+    """The possible values of a config's field, and how its flag is listed."""
+
+    choices: tuple[str, ...]  # of a text
+    lower_bound: int  # of an integer
+    upper_bound: int  # of an integer; `MAX_INTEGER` if it is missing
+    kind: type  # of the flag, if the default does not show it
+    is_path: bool  # whether the value names files or folders
+    rare: bool  # whether only `--helpfull` lists the flag
+
+
+def describe(help_text: str, **rules: Unpack[Rules]) -> dict[str, Any]:
+    """Returns the metadata of a config's field: its meaning, in sentences, and its rules.
 
     This is the only description of a field. `document_fields` adds it to the docstring of the
     class, and programs define a flag from it; both work without docstrings (`python -OO`).
-
-    Args:
-        help_text: The meaning of the field, in sentences.
-        choices: The possible values of a text.
-        lower_bound: The smallest value of an integer.
-        upper_bound: The largest value of an integer; `None` for `MAX_INTEGER`.
-        kind: The kind of the flag, if the default does not show it.
-        is_path: Whether the value names files or folders.
-        rare: Whether only `--helpfull` lists the flag.
     """
-    rules = {
-        "choices": choices,
-        "lower_bound": lower_bound,
-        "upper_bound": upper_bound,
-        "kind": kind,
-        "is_path": is_path,
-        "rare": rare,
-    }
-    given = {name: rule for name, rule in rules.items() if rule is not None}
-    return {"help": help_text, **given}
+    return {"help": help_text, **rules}
 
 
-def define_field(default: Any, help_text: str, **rules: Any) -> Any:
+def define_field(default: Any, help_text: str, **rules: Unpack[Rules]) -> Any:
     """Returns a field of a config with a default; the other arguments are those of `describe`."""
     return dataclasses.field(default=default, metadata=describe(help_text, **rules))
 
@@ -126,7 +111,7 @@ class Config:
             if "choices" in rules:
                 choices = rules["choices"]
                 is_choice = getattr(self, field.name) in choices
-                self._check(is_choice, f"`{field.name}` must be one of {choices}", field.name)
+                self._check(is_choice, f"`{field.name}` must be one of {choices}")
             elif field.type is int:
                 self._check_integer(
                     field.name, rules["lower_bound"], rules.get("upper_bound", MAX_INTEGER)
@@ -135,22 +120,22 @@ class Config:
                 self._check_real(field.name)
             elif field.type is bool:
                 is_boolean = isinstance(getattr(self, field.name), bool)
-                self._check(is_boolean, f"`{field.name}` must be true or false", field.name)
+                self._check(is_boolean, f"`{field.name}` must be true or false")
 
     def _check(self, holds: bool, rule: str, *names: str) -> None:
+        """Raises `UserError` with the values of some fields: by default those of the rule."""
         if not holds:
+            names = names or tuple(re.findall(r"`(\w+)`", rule))
             received = ", ".join(f"{name}={_SHORT.repr(getattr(self, name))}" for name in names)
             raise UserError(f"{rule}. Received: {received}")
 
     def _check_integer(self, name: str, minimum: int, maximum: int) -> None:
         value = getattr(self, name)
         is_integer = isinstance(value, int) and not isinstance(value, bool)
-        self._check(
-            is_integer and value >= minimum, f"`{name}` must be an integer >= {minimum}", name
-        )
-        self._check(value <= maximum, f"`{name}` must be an integer <= {maximum}", name)
+        self._check(is_integer and value >= minimum, f"`{name}` must be an integer >= {minimum}")
+        self._check(value <= maximum, f"`{name}` must be an integer <= {maximum}")
 
     def _check_real(self, name: str) -> None:
         value = getattr(self, name)
         is_real = isinstance(value, int | float) and not isinstance(value, bool)
-        self._check(is_real and math.isfinite(value), f"`{name}` must be a finite number", name)
+        self._check(is_real and math.isfinite(value), f"`{name}` must be a finite number")

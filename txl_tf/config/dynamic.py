@@ -85,13 +85,13 @@ class DynamicConfig(Config):
                 object.__setattr__(self, name, rate)  # the class is frozen
         self._check_fields()
         for name in ("learning_rate", "decay"):
-            self._check(getattr(self, name) >= 0, f"`{name}` must not be negative", name)
-        self._check(self.epsilon > 0, "`epsilon` must be positive", "epsilon")
+            self._check(getattr(self, name) >= 0, f"`{name}` must not be negative")
+        self._check(self.epsilon > 0, "`epsilon` must be positive")
         if self.rule == "sgd":
-            self._check(self.decay <= 1, "`decay` must be at most 1 with sgd", "decay")
+            self._check(self.decay <= 1, "`decay` must be at most 1 with sgd")
             unused = {"epsilon": rates["epsilon"], "n_batches": type(self).n_batches}
             for name, value in unused.items():
-                self._check(getattr(self, name) == value, f"`{name}` has no effect with sgd", name)
+                self._check(getattr(self, name) == value, f"`{name}` has no effect with sgd")
 
 
 class DynamicRecipe(NamedTuple):

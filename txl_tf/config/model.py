@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from txl_tf.config.base import Config, define_field, describe, document_fields
-from txl_tf.config.parameters import ParameterCounts, count_by_part, list_matrices
+from txl_tf.config.parameters import count_by_part
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -169,15 +169,13 @@ class ModelConfig(Config):
         if isinstance(self.cutoffs, list):  # from JSON
             object.__setattr__(self, "cutoffs", tuple(self.cutoffs))
         self._check_fields()
-        self._check(self.d_model % 2 == 0, "`d_model` must be divisible by 2", "d_model")
+        self._check(self.d_model % 2 == 0, "`d_model` must be divisible by 2")
         is_integers = isinstance(self.cutoffs, tuple) and all(
             type(cutoff) is int for cutoff in self.cutoffs
         )
         self._check(
             is_integers and all(low < high for low, high in self.bins),
             "`cutoffs` must be ascending ids between 0 and `n_token`",
-            "cutoffs",
-            "n_token",
         )
         self._check(
             self.div_val ** len(self.cutoffs) <= self.d_embed,
@@ -198,16 +196,16 @@ class ModelConfig(Config):
         )
         self._check_dropout()
         for name in ("init_std", "proj_init_std", "init_range", "layer_norm_epsilon"):
-            self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
+            self._check(getattr(self, name) > 0, f"`{name}` must be positive")
         if self.is_recurrent:
             for name in _NOT_OF_RECURRENT:
                 is_default = getattr(self, name) == getattr(type(self), name)
                 rule = f"`{name}` has no effect with model_type={self.model_type}"
-                self._check(is_default, rule, name)
+                self._check(is_default, rule)
 
     def _check_dropout(self) -> None:
         for name in ("dropout", "dropatt", "word_dropout", "qkv_dropout"):
-            self._check(0 <= getattr(self, name) < 1, f"`{name}` must be in [0, 1)", name)
+            self._check(0 <= getattr(self, name) < 1, f"`{name}` must be in [0, 1)")
         for name in ("input_dropout", "output_dropout"):
             is_rate = 0 <= getattr(self, name) < 1 or getattr(self, name) == -1
             self._check(is_rate, f"`{name}` must be in [0, 1), or -1 for that of `dropout`", name)
@@ -286,11 +284,6 @@ class ModelConfig(Config):
         return not self.is_recurrent and self.encoding not in _PLACES
 
     @property
-    def position_width(self) -> int:
-        """The width W of the products of queries and positions; see `txl_tf.layers.encodings`."""
-        return 0 if self.encoding in _PLACES else self.d_head + (self.encoding == "shaw_biased")
-
-    @property
     def max_places(self) -> int | None:
         """The longest segment that the position encoding allows; `None` for any."""
         return self.n_positions if self.encoding == "learned" else None
@@ -351,16 +344,6 @@ class ModelConfig(Config):
         needs_none = self.div_val == 1 or not self.proj_same_dim
         return not (needs_none and self.bin_width(index) == self.d_model)
 
-    def projects_hidden(self, index: int) -> bool:
-        """Returns whether bin `index` of the softmax projects the hidden states at all.
-
-        The projection may be that of the embedding; a single table for all bins has that of bin 0.
-        """
-        has_own = bool(self.cutoffs) and not (self.proj_share_all_but_first and index > 0)
-        if has_own:
-            return self.has_softmax_projection(index)
-        return self.has_embedding_projection(0 if self.div_val == 1 else index)
-
     def without_dropout(self) -> Self:
         """Returns the config of the same model without dropout."""
         dropatt = self.dropatt if self.is_recurrent else 0.0  # recurrent models must not change it
@@ -377,12 +360,4 @@ class ModelConfig(Config):
 
     def count_parameters(self) -> int:
         """Returns the number of trainable parameters, without making the model."""
-        return sum(self.count_parameters_by_part())
-
-    def count_parameters_by_part(self) -> ParameterCounts:
-        """Returns the number of trainable parameters of embedding, layers and softmax."""
-        return count_by_part(self)
-
-    def list_matrices(self) -> list[tuple[int, int]]:
-        """Returns the rows and columns of each matrix of the layers, joint ones one by one."""
-        return list_matrices(self)
+        return sum(count_by_part(self).values())

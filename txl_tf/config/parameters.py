@@ -1,27 +1,16 @@
 """The number of parameters of a model, from its config alone."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 ModelConfig = Any  # `txl_tf.config.ModelConfig`, which imports this file
 
 
-class ParameterCounts(NamedTuple):
-    """The number of trainable parameters in each part of a model.
+def count_by_part(model: ModelConfig) -> dict[str, int]:
+    """Returns the number of trainable parameters of embedding, layers and softmax.
 
-    Args:
-        embedding: The tables and projections of the embedding; the softmax shares the tables.
-        layers: The decoder layers, with the weights of the position encoding: the biases u and v;
-            or the recurrent layers.
-        softmax: The biases, clusters and projections that the softmax does not share.
+    The softmax shares the tables of the embedding: its own are biases, clusters and projections.
+    The layers have the weights of the position encoding, too.
     """
-
-    embedding: int
-    layers: int
-    softmax: int
-
-
-def count_by_part(model: ModelConfig) -> ParameterCounts:
-    """Returns the number of trainable parameters of embedding, layers and softmax."""
     n_bins = len(model.bins)
     tables = sum(
         (high - low) * model.bin_width(index) for index, (low, high) in enumerate(model.bins)
@@ -31,11 +20,11 @@ def count_by_part(model: ModelConfig) -> ParameterCounts:
         for has_projection in (model.has_embedding_projection, model.has_softmax_projection)
     )
     clusters = (n_bins - 1) * (model.d_embed + 1)
-    return ParameterCounts(
-        embedding=tables + of_embedding,
-        layers=_count_layers(model),
-        softmax=of_softmax + clusters + model.n_token,
-    )
+    return {
+        "embedding": tables + of_embedding,
+        "layers": _count_layers(model),
+        "softmax": of_softmax + clusters + model.n_token,
+    }
 
 
 def list_matrices(model: ModelConfig) -> list[tuple[int, int]]:

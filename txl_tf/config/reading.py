@@ -52,13 +52,10 @@ class AttentionSpan(Config):
 
     def __post_init__(self) -> None:
         self._check_fields()
-        self._check(self.clamp_len != 0, "`clamp_len` must be -1 (off) or positive", "clamp_len")
+        self._check(self.clamp_len != 0, "`clamp_len` must be -1 (off) or positive")
         self._check(
             self.mem_len > 0 or not (self.same_length and self.counts_self),
             "`mem_len` must be positive with `same_length` and `counts_self`",
-            "mem_len",
-            "same_length",
-            "counts_self",
         )
 
 
@@ -119,4 +116,4 @@ class EvalConfig(ReadingConfig):
 
     def __post_init__(self) -> None:
         self._check_reading()
-        self._check(self.temperature > 0, "`temperature` must be positive", "temperature")
+        self._check(self.temperature > 0, "`temperature` must be positive")

@@ -1,8 +1,8 @@
-"""The config of a training run."""
+"""The configs of a training run: what affects its results, and how it is driven."""
 
 from dataclasses import dataclass
 
-from txl_tf.config.base import define_field, document_fields
+from txl_tf.config.base import Config, define_field, document_fields
 from txl_tf.config.reading import MAX_LANES, ReadingConfig
 from txl_tf.config.stages import find_longest, make_stages
 
@@ -172,11 +172,6 @@ class TrainConfig(ReadingConfig):
         """The number of tokens that a step reads in a lane: extra context and longest segment."""
         return self.extra_len + find_longest(self.tgt_len, self.tgt_len_std)
 
-    @property
-    def n_scored(self) -> int:
-        """The number of positions of the longest segment whose targets have a loss."""
-        return self._count_scored(find_longest(self.tgt_len, self.tgt_len_std))
-
     def _count_scored(self, tgt_len: int) -> int:
         return tgt_len - (tgt_len // 2 if self.half_loss else 0)
 
@@ -197,21 +192,17 @@ class TrainConfig(ReadingConfig):
         self._check(
             not (self.extra_len and self.mem_len),
             "`mem_len` must be 0 with `extra_len`, whose states are computed again instead of kept",
-            *("mem_len", "extra_len"),
         )
         self._check_random_lengths()
         for name in ("ar", "tar", "l2"):
-            self._check(getattr(self, name) >= 0, f"`{name}` must not be negative", name)
+            self._check(getattr(self, name) >= 0, f"`{name}` must not be negative")
         for name in ("learning_rate", "clip", "embed_lr_ratio"):
-            self._check(getattr(self, name) > 0, f"`{name}` must be positive", name)
+            self._check(getattr(self, name) > 0, f"`{name}` must be positive")
         stages = make_stages(self.tgt_len_schedule, self.tgt_len)
         self._check(
             stages[-1].first_step < self.train_steps,
             "`tgt_len_schedule` must change the length at steps below `train_steps`",
-            "tgt_len_schedule",
-            "train_steps",
         )
-
         self._check(
             not self.half_loss or min(stage.tgt_len for stage in stages) > 1,
             "`tgt_len` must be at least 2 with `half_loss`",
@@ -225,9 +216,9 @@ class TrainConfig(ReadingConfig):
         )
 
     def _check_random_lengths(self) -> None:
-        self._check(self.tgt_len_std >= 0, "`tgt_len_std` must not be negative", "tgt_len_std")
+        self._check(self.tgt_len_std >= 0, "`tgt_len_std` must not be negative")
         is_share = 0 <= self.half_len_rate < 1
-        self._check(is_share, "`half_len_rate` must be in [0, 1)", "half_len_rate")
+        self._check(is_share, "`half_len_rate` must be in [0, 1)")
         if not self.has_random_lengths:
             return
         names = ("tgt_len_std", "half_len_rate")
@@ -244,45 +235,96 @@ class TrainConfig(ReadingConfig):
         )
 
     def _check_optimizer(self) -> None:
-        self._check(self.weight_decay >= 0, "`weight_decay` must not be negative", "weight_decay")
+        self._check(self.weight_decay >= 0, "`weight_decay` must not be negative")
         self._check(
             self.optimizer != "adam" or not self.weight_decay,
             "`weight_decay` must be 0 with adam; adamw, lamb and muon support it",
             "weight_decay",
             "optimizer",
         )
-        self._check(0 <= self.ema < 1, "`ema` must be in [0, 1)", "ema")
+        self._check(0 <= self.ema < 1, "`ema` must be in [0, 1)")
         self._check(
             not (self.ema and self.average_from),
             "`ema` and `average_from` cannot be used together: evaluations use one average",
-            "ema",
-            "average_from",
         )
         self._check(
-            self.average_from < self.train_steps,
-            "`average_from` must be less than `train_steps`",
-            "average_from",
-            "train_steps",
+            self.average_from < self.train_steps, "`average_from` must be less than `train_steps`"
         )
 
     def _check_schedule(self) -> None:
-        self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]", "min_lr_ratio")
+        self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]")
         self._check(
-            self.warmup_steps <= self.train_steps,
-            "`warmup_steps` must not exceed `train_steps`",
-            "warmup_steps",
-            "train_steps",
+            self.warmup_steps <= self.train_steps, "`warmup_steps` must not exceed `train_steps`"
         )
         self._check(
             (self.decay_steps > 0) == (self.schedule == "wsd"),
             "`decay_steps` must be positive with `schedule` wsd, and 0 otherwise",
-            "decay_steps",
-            "schedule",
         )
         self._check(
             self.warmup_steps + self.decay_steps <= self.train_steps,
             "`warmup_steps` and `decay_steps` together must not exceed `train_steps`",
-            "warmup_steps",
-            "decay_steps",
-            "train_steps",
         )
+
+
+@document_fields
+@dataclass(frozen=True)
+class RunOptions(Config):
+    """How a run is driven: when it logs, saves, evaluates and stops.
+
+    A run remembers these settings, except for `max_hours`.
+
+    Raises:
+        UserError: If a value is out of its range.
+    """
+
+    iterations: int = define_field(
+        500, "Steps between log lines, and at most in one call of the device.", lower_bound=1
+    )
+    save_steps: int = define_field(
+        10_000, "Steps between checkpoints; the last step is always saved.", lower_bound=1
+    )
+    keep_checkpoints: int = define_field(
+        5,
+        "Number of newest checkpoints to keep, besides the one with the best evaluation.",
+        lower_bound=1,
+        rare=True,
+    )
+    eval_every: int = define_field(
+        0, "Steps between evaluations in training; 0 for none.", lower_bound=0
+    )
+    sample_tokens: int = define_field(
+        100,
+        "Tokens to generate at each evaluation in training, shown in TensorBoard; 0 for none. "
+        "Ignored on TPUs.",
+        lower_bound=0,
+        rare=True,
+    )
+    patience: int = define_field(
+        0,
+        "Early stopping: end training after this many evaluations without a new best; 0 to "
+        "train to the end.",
+        lower_bound=0,
+    )
+    eval_split: str = define_field("valid", "Split to evaluate on.")
+    use_ema: bool = define_field(
+        True,
+        "Use the averaged weights if a checkpoint has them (see --ema and --average_from).",
+        rare=True,
+    )
+    deterministic: bool = define_field(
+        False, "Use only operations with bitwise reproducible results.", rare=True
+    )
+    max_bad_steps: int = define_field(
+        10,
+        "Number of consecutive steps whose gradients may be infinite or NaN; they are skipped.",
+        lower_bound=0,
+        rare=True,
+    )
+    max_hours: float = define_field(
+        0.0, "Hours after which a run saves and stops; started again, it continues. 0 for no limit."
+    )
+
+    def __post_init__(self) -> None:
+        self._check_fields()
+        self._check(self.max_hours >= 0, "`max_hours` must not be negative")
+        self._check(self.eval_every > 0 or not self.patience, "`patience` needs `eval_every`")

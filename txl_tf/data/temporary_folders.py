@@ -5,14 +5,11 @@ import glob
 import os
 import shutil
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from txl_tf.data.files import check_folder, is_remote
 from txl_tf.errors import StorageError, UserError, explain_errors
-
-_LEFTOVER_AGE = 24 * 60 * 60  # seconds
 
 
 def check_new_folder(out: str) -> None:
@@ -42,9 +39,8 @@ def work_aside(folder: Path, prefix: str) -> Iterator[Path]:
     The new folder lies inside `folder`, not beside it, because `folder` may be a mount point and
     files can be moved only within one file system. `folder` is created if it is missing.
 
-    A killed process leaves its folder behind, and the next call with the same prefix removes it.
-    On a shared disk, this machine cannot tell whether a process of another machine still runs: a
-    folder of another machine is removed if nothing was written to it for a day.
+    A killed process leaves its folder behind, and the next call with the same prefix on the same
+    machine removes it. Folders of other machines on a shared disk stay: their processes may run.
     """
     is_new = not folder.exists()
     with explain_errors(f"`{folder}` cannot be written", OSError, raised=StorageError):
@@ -66,17 +62,13 @@ def _name_process(pid: int) -> str:
 
 
 def _remove_leftovers(folder: Path, prefix: str) -> None:
+    """Removes the folders of processes of this machine that no longer run."""
     for path in folder.glob(f"{glob.escape(prefix)}*-*-*"):
         # The name of another machine may begin with the name of this one.
         process, _, _ = path.name.removeprefix(prefix).rpartition("-")
         _, _, pid = process.rpartition("-")
-        if not pid.isdecimal():
-            continue  # `work_aside` did not create it
-        if process == _name_process(int(pid)):
-            is_leftover = not _is_running(int(pid))
-        else:
-            is_leftover = time.time() - _find_last_write(path) > _LEFTOVER_AGE
-        if is_leftover:
+        is_own = pid.isdecimal() and process == _name_process(int(pid))
+        if is_own and not _is_running(int(pid)):
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -88,11 +80,3 @@ def _is_running(pid: int) -> bool:
     except PermissionError:  # it runs as another user
         pass
     return True
-
-
-def _find_last_write(folder: Path) -> float:
-    """Returns the time of the last write to a folder; now if it is gone or unreadable."""
-    try:
-        return max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
-    except OSError:
-        return time.time()

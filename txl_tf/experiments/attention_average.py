@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel
+from txl_tf.cached_model import make_cached
 from txl_tf.compilation import explain_full_memory
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
@@ -99,7 +99,7 @@ def average_attention(
     `report` is called with 1 after each segment.
     """
     span, tgt_len, resets = evaluation.span, evaluation.tgt_len, evaluation.reset_at_documents
-    cached = CachedModel(model, span, tgt_len)
+    cached = make_cached(model, evaluation)
     reader = AttentionReader(cached, sum_by_distance, resets=resets, jit=jit)
     segments = lanes.read(0, count_segments(lanes, n_targets))
     n_read, n_keys = 0, span.mem_len + tgt_len

@@ -39,15 +39,10 @@ class AttentionLengths(NamedTuple):
 
 
 def choose_lengths(initial: int, evaluated: int, limit: int | None = None) -> list[int]:
-    """Returns lengths around that of training, with that of the run's evaluation.
+    """Returns lengths around that of training, with that of the evaluation, 0 for none.
 
     >>> choose_lengths(128, 640)
     [64, 128, 256, 384, 512, 640, 768]
-
-    Args:
-        initial: The length used in training.
-        evaluated: The length of the run's evaluation; 0 for none.
-        limit: The largest possible length; `None` for no limit.
     """
     multiples = {round(initial * factor) for factor in (0.5, 1, 2, 3, 4, 6)}
     lengths = multiples | {evaluated}
@@ -67,17 +62,9 @@ def measure_attention_lengths(
 ) -> AttentionLengths:
     """Evaluates a model with memories, or in windows, of several lengths, on the same tokens.
 
-    Args:
-        model: The model.
-        config: Lanes, segment and span of the evaluation; only `mem_len` is changed, or `tgt_len`
-            for windows, which have no memory.
-        split: The tokens of the split.
-        lengths: The lengths.
-        initial: The length used in training, which is added to `lengths`.
-        max_tokens: The number of tokens to score, at most, rounded up to whole segments of all
-            lanes.
-        has_windows: Whether the lengths are those of sliding windows.
-        report: Called after each length.
+    Only `mem_len` of the config is changed, or `tgt_len` for windows, which have no memory. The
+    length of training, `initial`, is added to the others. At most `max_tokens` are scored, rounded
+    up to whole segments of all lanes. `report` is called after each length.
     """
     lengths = sorted({*lengths, initial})
     scores = []

@@ -10,6 +10,7 @@ from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.compilation import compile_function
 from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.layers.fused.fused_attention import Heads, Visibility
+from txl_tf.layers.memory import clear_rows
 from txl_tf.layers.relative_attention import shift_padded
 
 TERMS = ("a", "b", "c", "d")  # in the order of section 3.3
@@ -69,7 +70,7 @@ class AttentionReader:
             if state is None:
                 state = self._cached.initial_state(len(segment.ids))
             elif segment.begins.any():
-                state = state.reset(tf.constant(segment.begins))
+                state = clear_rows(state, segment.begins)
             starts = segment.document_starts if self._resets else None
             if index < n_warm:
                 result, state = None, skip(segment, starts, state)

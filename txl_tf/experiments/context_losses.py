@@ -19,16 +19,9 @@ _MAX_SCORES, _MAX_TOKENS = 16 * 512**2, 2**14
 
 
 def draw_positions(n_tokens: int, max_context: int, count: int, seed: int) -> np.ndarray:
-    """Draws the positions of targets, each with `max_context` tokens before it.
+    """Draws positions of targets with `max_context` tokens before them, (n,) int64, ascending.
 
-    Args:
-        n_tokens: The number of tokens of the split.
-        max_context: The longest context.
-        count: The number of positions; all that there are if it is 0 or there are fewer.
-        seed: The seed of the draw.
-
-    Returns:
-        (n,) int64, ascending and without repetition.
+    They are all that there are if `count` is 0 or there are fewer.
 
     Raises:
         UserError: If the split is too short for the context.

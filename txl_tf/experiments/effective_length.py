@@ -29,20 +29,15 @@ class Length(NamedTuple):
 
 
 class ContextCurve(NamedTuple):
-    """The loss by context length (figure 4 of the paper).
+    """The loss by context length (figure 4 of the paper), each array (C,).
 
     Targets differ more than contexts do, but all contexts have the same targets. So the standard
-    error of a difference between contexts is much smaller than that of a mean.
-
-    Args:
-        means: (C,) the mean losses, in bits or as perplexities.
-        errors: (C,) their standard errors.
-        excess_errors: (C,) the standard errors of the differences to the longest context.
+    error of a difference to the longest context is much smaller than that of a mean.
     """
 
-    means: np.ndarray
-    errors: np.ndarray
-    excess_errors: np.ndarray
+    means: np.ndarray  # in bits or as perplexities
+    errors: np.ndarray  # the standard errors of the means
+    excess_errors: np.ndarray  # those of the differences
 
     @property
     def excess(self) -> np.ndarray:
@@ -91,16 +86,12 @@ def summarize_losses(losses: np.ndarray, *, as_perplexity: bool) -> ContextCurve
 def find_effective_length(
     losses: np.ndarray, lengths: Sequence[int], threshold: float = 0.001
 ) -> Length:
-    """Returns the effective context length (ECL) of one model.
+    """Returns the effective context length (ECL) of a model with losses (C, n) by length.
 
     It is the longest length to which a longer context still gains more than a threshold: the last
-    of `lengths` whose perplexity is lower than that of the length before it by more than
-    `threshold`, relative to the latter. If there is none, it is the first length.
-
-    Args:
-        losses: (C, n), the losses after contexts of each length.
-        lengths: The C lengths, ascending.
-        threshold: The share of the perplexity that counts as a gain; the paper speaks of 0.1 %.
+    of the C ascending lengths whose perplexity is lower than that of the length before it by more
+    than `threshold`, relative to the latter (the paper speaks of 0.1 %). If there is none, it is
+    the first length.
     """
     means = losses.mean(axis=1, dtype=np.float64)
     gains = 1 - np.exp(means[1:] - means[:-1])
@@ -118,15 +109,10 @@ def compare_models(
     """Returns the relative effective context lengths of a group of models (appendix C).
 
     For a context c, each model is compared with the best of the group, b(c, t) = min_i l_i(c, t),
-    at the positions T(c) where that is worst. f_i(c, c') is the mean over T(c) of
+    at the positions T(c) where that is worst, a `share` of all. f_i(c, c') is the mean over T(c) of
     min(b(c, t), l_i(c', t)), the loss if the model helps out with a longer context c'. The RECL is
     the first c from which the next length gains less than `threshold`, relative to exp f_i(c, c).
-
-    Args:
-        losses: (C, n) of each model, at the same positions.
-        lengths: The C lengths, ascending.
-        share: The share r of the positions that count, in (0, 1].
-        threshold: The least relative gain.
+    The losses of each model are (C, n), at the same positions.
     """
     stacked = np.stack(losses)  # (I, C, n)
     best = stacked.min(axis=0)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel
+from txl_tf.cached_model import CachedModel, make_cached
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.lanes.training_lanes import Tokens
@@ -138,7 +138,7 @@ def read_stretch(
     first_query, tgt_len = start - 1, evaluation.tgt_len
     begin = max(0, first_query - choose_warm_len(evaluation.mem_len)) // tgt_len * tgt_len
     found = read_heads(
-        CachedModel(model, evaluation.span, tgt_len),
+        make_cached(model, evaluation),
         store_tokens(split, begin, start + length),
         heads,
         first_query=first_query - begin,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.cached_model import CachedModel
+from txl_tf.cached_model import make_cached
 from txl_tf.compilation import explain_full_memory
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
@@ -34,13 +34,7 @@ class TextTracer:
     ):
         self.heads = heads
         self.mask_empty_memory = mask_empty_memory
-        self._cached = CachedModel(
-            model,
-            evaluation.span,
-            evaluation.tgt_len,
-            mask_empty_memory=mask_empty_memory,
-            temperature=evaluation.temperature,
-        )
+        self._cached = make_cached(model, evaluation, mask_empty_memory=mask_empty_memory)
         self._n_alternatives = min(n_alternatives, model.config.n_token)
         self._n_keys = min(n_keys, evaluation.mem_len + evaluation.tgt_len)
         self._reader = AttentionReader(

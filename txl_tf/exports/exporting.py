@@ -1,9 +1,7 @@
 """Exports a SavedModel, which scores and generates in a process without txl_tf."""
 
 import os
-import subprocess
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -72,7 +70,6 @@ def describe_model(
     return {
         "format_version": _FORMAT_VERSION,
         "versions": {"txl_tf": __version__, **{name: version(name) for name in packages}},
-        "git_revision": _read_revision(),
         **(origin or {}),
         "model": model.config.to_json(),
         "parameters": model.config.count_parameters(),
@@ -116,35 +113,6 @@ def _make_card(info: dict[str, Any]) -> str:
         f"same_length {str(span['same_length']).lower()}, clamp_len {span['clamp_len']}.",
         f"- An empty memory is {'hidden' if info['mask_empty_memory'] else 'attended to'}.",
         "- The model imitates its training data. Its text may be wrong or offensive.",
-        "",
-        "| signature | takes | returns |",
-        "|---|---|---|",
+        f"- Signatures: {', '.join(info['signatures'])}; {_INFO_NAME} has their shapes.",
     ]
-    for name, tensors in info["signatures"].items():
-        cells = (
-            "; ".join(
-                f"`{key}` {tensor['dtype']} {_format_shape(tensor['shape'])}"
-                for key, tensor in tensors[side].items()
-            )
-            for side in ("inputs", "outputs")
-        )
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _format_shape(shape: list[int]) -> str:
-    return f"({', '.join('any' if size < 0 else str(size) for size in shape)})"
-
-
-def _read_revision() -> str | None:
-    """Returns the git revision of the package's source tree; `None` if it is not in one."""
-    root = Path(__file__).parents[2]
-    if not (root / ".git").exists():
-        return None
-    try:
-        ran = subprocess.run(
-            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True
-        )
-    except OSError:  # git is not installed
-        return None
-    return ran.stdout.strip() or None

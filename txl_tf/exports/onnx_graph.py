@@ -7,7 +7,7 @@ import onnx
 import tf2onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from txl_tf.exports.traced_step import STEP_OUTPUTS, TracedStep
+from txl_tf.exports.step_export import STEP_OUTPUTS, TracedStep
 from txl_tf.layers.packed_kernel import quantize_rows
 from txl_tf.version import __version__
 

@@ -9,6 +9,7 @@ from txl_tf.data.text.tokenizer import Detokenizer, Tokenizer
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, SamplingTensors, draw_uniforms
 from txl_tf.generation.token_loop import TokenLoop, take_positions
+from txl_tf.layers.memory import clear_rows
 from txl_tf.runs.checkpoint_reader import name_variables
 
 Tensors = dict[str, tf.Tensor]
@@ -208,7 +209,7 @@ def _make_id_signatures(score: tf.function, cached: CachedModel) -> dict[str, tf
         ids, lengths = _check_rows(ids, lengths, config.n_token)
         tensors = {"keys": keys, "values": values, "last": last, "n_read": n_read}
         with tf.control_dependencies(_check_step(ids, reset, tensors, cached.tgt_len)):
-            state = _from_tensors(tensors, cached.model.compute_dtype).reset(reset)
+            state = clear_rows(_from_tensors(tensors, cached.model.compute_dtype), reset)
             nats, state = _keep_shapes(cached.score_ids(ids, state, lengths), state)
             log_probs = cached.log_probs(state)
         return {"nats": nats, "log_probs": log_probs, **_to_tensors(state)}

@@ -8,10 +8,9 @@ import tensorflow as tf
 from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.config import MAX_DRAFT_LEN
 from txl_tf.errors import UserError
-from txl_tf.generation.loop_state import LoopState
 from txl_tf.generation.prompt_lookup import LookupLoop
 from txl_tf.generation.sampling import SamplingConfig
-from txl_tf.generation.token_loop import TokenLoop, take_positions
+from txl_tf.generation.token_loop import LoopState, TokenLoop, take_positions
 
 
 class Generator:

@@ -57,5 +57,4 @@ class LiveSample:
 
 
 def _indent(text: str) -> str:
-    """Returns a text as a Markdown code block."""
     return "\n".join(f"    {line}" for line in text.split("\n"))

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from txl_tf.generation.loop_state import LoopState
 from txl_tf.generation.sampling import SamplingTensors
-from txl_tf.generation.token_loop import TokenLoop
+from txl_tf.generation.token_loop import LoopState, TokenLoop
 
 _MAX_CHARACTERS = 256  # larger vocabularies hold words or subwords
 _MIN_HISTORY = 256
@@ -112,11 +111,8 @@ def choose_ngram_len(n_token: int) -> int:
 def look_up(text: tf.Tensor, ngram_len: int, draft_len: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Drafts the tokens that followed the last n-gram where it occurred last before.
 
-    Args:
-        text: (B, W) int32, the last tokens of each text, with -1 before its first.
-        ngram_len: The number of tokens of an n-gram, less than W.
-        draft_len: The number of tokens to draft. A draft repeats the period of a text that repeats
-            itself.
+    `text` (B, W) int32 holds the last tokens of each text, with -1 before its first. A draft
+    repeats the period of a text that repeats itself.
 
     Returns:
         The draft, (B, draft_len) int32, and (B,) bool, whether the n-gram occurred before.

@@ -12,9 +12,9 @@ from txl_tf.config import MAX_SAMPLING_SEED
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.generation.generator import Generator
-from txl_tf.generation.loop_state import LoopState, join_rows
 from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, SamplingConfig, draw_uniforms
-from txl_tf.generation.stops import Stops
+from txl_tf.generation.stops import StopFinder, Stops
+from txl_tf.generation.token_loop import LoopState, join_rows
 
 _TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # the tokens do not depend on how calls are split
 _N_CONTEXT = 16  # ids of the prompt that are decoded together with the drawn ones
@@ -71,7 +71,7 @@ class Session:
         self._sampling = sampling.make_tensors(generator.cached.model.config.n_token)
         self._prompts = prompts
         self._vocabularies = vocabularies or [None] * len(prompts)
-        self._finders = [stops.watch(int(prompt[-1])) for prompt in prompts] if stops else []
+        self._finders = [StopFinder(stops, int(prompt[-1])) for prompt in prompts] if stops else []
         self._seeds = seeds
         self._n_uniforms = [0] * len(prompts)  # random numbers that each text has used
         self._drawn = [np.zeros(0, np.int32) for _ in prompts]

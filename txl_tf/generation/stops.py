@@ -49,18 +49,15 @@ class Stops:
         self.ids = tuple(token for token, _ in read if token is not None)
         self.strings = tuple(string for _, string in read if string is not None)
 
-    def watch(self, last_id: int) -> "StopFinder":
-        """Returns a finder of the strings in a text whose last token so far is `last_id`."""
-        return StopFinder(self.vocabulary, self.strings, last_id)
-
 
 class StopFinder:
-    """Finds stop strings, in UTF-8, in the text after the token `last_id` while it is generated."""
+    """Finds the strings of stops in the text after the token `last_id` while it is generated."""
 
-    def __init__(self, vocabulary: Vocabulary, strings: tuple[bytes, ...], last_id: int):
-        self._vocabulary = vocabulary
-        self._strings = strings
-        self._max_pending = max(map(len, strings), default=1) - 1  # bytes of an unfinished stop
+    def __init__(self, stops: Stops, last_id: int):
+        self._vocabulary = stops.vocabulary
+        self._strings = stops.strings
+        # Bytes of an unfinished stop.
+        self._max_pending = max(map(len, stops.strings), default=1) - 1
         self._pending = b""
         self._last_id = last_id
 

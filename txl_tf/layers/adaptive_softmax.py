@@ -4,9 +4,7 @@ import keras
 from keras import ops
 
 from txl_tf.config import ModelConfig
-from txl_tf.layers import bin_loss
-from txl_tf.layers.chunks import is_taken_at_once
-from txl_tf.layers.cross_entropy import compute_nll
+from txl_tf.layers.bin_loss import compute_bin_nll, compute_nll, is_taken_at_once
 from txl_tf.layers.fused.matrix_products import matmul_rows_transposed
 
 
@@ -86,7 +84,9 @@ class AdaptiveSoftmax(keras.layers.Layer):
         shape = ops.shape(targets)
         hidden = ops.reshape(hidden, (-1, hidden.shape[-1]))  # (n, D), n = B T
         targets = ops.reshape(targets, (-1,))
-        bins = self._find_bins(targets)
+        bins = ops.zeros_like(targets)  # the index of the bin of each
+        for cutoff in self.config.cutoffs:
+            bins += ops.cast(targets >= cutoff, "int32")
         head_size = self.config.bins[0][1]
         head_targets = ops.where(bins == 0, targets, head_size + bins - 1)
         head, *tails = self._read_bins(embedding)
@@ -97,7 +97,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         nll = self._compute_head_nll(hidden, head_targets, head)
         order = ops.cast(ops.argsort(bins), "int32")
         for index, (low, weights) in enumerate(zip(self.config.cutoffs, tails, strict=True), 1):
-            nll += bin_loss.compute_bin_nll(
+            nll += compute_bin_nll(
                 hidden,
                 *weights,
                 targets=targets - low,
@@ -172,13 +172,6 @@ class AdaptiveSoftmax(keras.layers.Layer):
         weights = (self.cluster_weight, self.cluster_bias, projection)
         return ops.concatenate([tokens, _compute_logits(hidden, *weights)], axis=-1)
 
-    def _find_bins(self, targets):
-        """Returns the index of the bin of each target, (n,) int32."""
-        return sum(
-            (ops.cast(targets >= cutoff, "int32") for cutoff in self.config.cutoffs),
-            start=ops.zeros_like(targets),
-        )
-
     def get_bin_weights(self, embedding):
         """Returns table (n_i, E_i), bias (n_i,) and projection (E_i, D) or `None` of each bin."""
         weights = []
@@ -208,7 +201,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         n_tokens = hidden.shape[0]
         if is_taken_at_once(n_tokens, table.shape[0]):
             return compute_nll(_compute_logits(hidden, table, bias, projection), targets)
-        return bin_loss.compute_bin_nll(
+        return compute_bin_nll(
             hidden,
             table,
             bias,

@@ -1,15 +1,69 @@
-"""The loss of the tokens of one bin, at the cost of these tokens only, with fixed shapes.
+"""The loss of logits, and of the tokens of one bin alone, with hand-written gradients.
 
-The head uses the same code if its logits of all tokens would take too much memory.
+The gradients compute the probabilities again. The head is computed as one bin if its logits of all
+tokens would take too much memory.
 """
 
 from keras import ops
 
-from txl_tf.layers.chunks import choose_chunk
-from txl_tf.layers.cross_entropy import differentiate_logits, score_targets
 from txl_tf.layers.custom_gradient import as_tensor, custom_gradient
+from txl_tf.layers.fused.fusion import chain
 
-LARGE = 1e30
+LOGITS_PER_CHUNK = 2**24  # 64 MiB of float32
+UNKNOWN_CHUNK = 32  # tokens, if their number is not known when a function is traced
+_N_CHUNKS = 8  # for all tokens; a tail bin needs some of these, and its last one is not full
+_LARGE = 1e30
+
+
+def choose_chunk(n_tokens: int | None, n_rows: int) -> int:
+    """Returns the number of tokens of a chunk.
+
+    Args:
+        n_tokens: Number of all tokens; `None` if it is not known when a function is traced.
+        n_rows: Number of logits of each token.
+
+    >>> choose_chunk(1024, 8000), choose_chunk(9600, 200_000)
+    (128, 83)
+    """
+    share = UNKNOWN_CHUNK if n_tokens is None else -(-n_tokens // _N_CHUNKS)
+    return max(1, min(share, LOGITS_PER_CHUNK // n_rows))
+
+
+def is_taken_at_once(n_tokens: int | None, n_rows: int) -> bool:
+    """Returns whether the logits of all tokens fit into one chunk."""
+    return n_tokens is None or n_tokens * n_rows <= LOGITS_PER_CHUNK
+
+
+@custom_gradient
+def compute_nll(logits, targets):
+    """Returns -log p(target) in nats, (n,) float32.
+
+    Args:
+        logits: (n, V) float32.
+        targets: (n,) int32 in [0, V).
+    """
+    nll, log_sums = score_targets(logits, targets)
+
+    def compute_gradients(upstream):
+        return differentiate_logits(logits, targets, log_sums, upstream), None
+
+    return nll, compute_gradients
+
+
+@chain
+def score_targets(logits, targets):
+    """Returns -log p(target) and the logarithm of the sum of all exponentials, (n,) each."""
+    n_rows, n_columns = ops.shape(logits)
+    indices = ops.arange(n_rows, dtype="int32") * n_columns + targets
+    log_sums = ops.logsumexp(logits, axis=-1)
+    return log_sums - ops.take(ops.reshape(logits, (-1,)), indices), log_sums
+
+
+@chain
+def differentiate_logits(logits, targets, log_sums, scale):
+    """Returns the gradient of the logits, (n, V), of losses that are multiplied by (n,) scale."""
+    one_hot = ops.one_hot(targets, logits.shape[-1], dtype=logits.dtype)
+    return (ops.exp(logits - log_sums[:, None]) - one_hot) * scale[:, None]
 
 
 def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, count):
@@ -73,7 +127,7 @@ def compute_bin_nll(hidden, weight, bias, projection, *, targets, order, start, 
                 projected, logits = compute_logits(rows, *weights)
                 scale = ops.where(valid, ops.take(upstream, tokens), 0.0)
                 # Tokens outside the bin have arbitrary logits; their probabilities must be 0.
-                log_sum = ops.where(valid, ops.take(log_sums, tokens), LARGE)
+                log_sum = ops.where(valid, ops.take(log_sums, tokens), _LARGE)
                 d_logits = differentiate_logits(logits, pick_targets(tokens), log_sum, scale)
                 d_rows = ops.matmul(d_logits, weights[0])
                 d_new = [ops.matmul(ops.transpose(d_logits), projected), ops.sum(d_logits, axis=0)]

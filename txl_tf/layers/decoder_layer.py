@@ -84,6 +84,7 @@ class DecoderLayer(keras.layers.Layer):
             "projects_positions": projects_positions,
             "seed": read_seed(seed),
         }
+        self.has_empty = has_empty
         self.kernel_initializer = keras.initializers.get(kernel_initializer or "glorot_uniform")
         shared = {
             "kernel_initializer": self.kernel_initializer,
@@ -113,11 +114,6 @@ class DecoderLayer(keras.layers.Layer):
         return keras.layers.LayerNormalization(
             epsilon=self.arguments["layer_norm_epsilon"], dtype=self.dtype_policy, name=name
         )
-
-    @property
-    def has_empty(self):
-        """Whether states may be zeros."""
-        return self.arguments["has_empty"]
 
     @property
     def n_draws(self):

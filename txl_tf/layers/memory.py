@@ -1,5 +1,6 @@
 """The attention mask of a segment, and the memory after it."""
 
+import keras
 from keras import ops
 
 
@@ -78,3 +79,13 @@ def update_memory(memory, hidden, same_document=None):
     if same_document is not None:
         states = ops.where(same_document[:, -1, tgt_len:, None], states, 0)
     return ops.stop_gradient(states)
+
+
+def clear_rows(state, rows):
+    """Returns a nest of tensors (B, ...) with zeros in the given rows, (B,) bool."""
+
+    def clear(states):
+        is_cleared = ops.reshape(rows, (-1, *[1] * (len(states.shape) - 1)))
+        return ops.where(is_cleared, ops.zeros_like(states), states)
+
+    return keras.tree.map_structure(clear, state)

@@ -47,13 +47,10 @@ def model(name: str) -> ModelConfig:
 def find(model: ModelConfig, dataset: str | None = None) -> str | None:
     """Returns the name of the preset with the sizes of a model; `None` if there is none.
 
+    The data set decides between presets with equal sizes, or else the nearest vocabulary size.
+
     >>> find(model("wt103_large")), find(ModelConfig(n_token=27))
     ('wt103_large', None)
-
-    Args:
-        model: The config of the model.
-        dataset: The name of the data set, which decides between presets with equal sizes. If no
-            preset is for it, the nearest vocabulary size decides.
     """
 
     def rate(name: str) -> tuple[bool, int]:

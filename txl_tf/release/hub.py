@@ -132,12 +132,6 @@ def read_hub_config(folder: str) -> HubConfig:
     With `same_length` its mask shows M keys, so `counts_self` is set. Only older configs state a
     segment length; otherwise it is 128.
 
-    Args:
-        folder: A folder with a config.json.
-
-    Returns:
-        The configs of the model and of its evaluation.
-
     Raises:
         UserError: If there is no such config, or `ModelConfig` cannot express it.
 
@@ -151,14 +145,10 @@ def read_hub_config(folder: str) -> HubConfig:
 
 
 def load_hub_model(folder: str) -> tuple[TransformerXL, EvalConfig]:
-    """Makes a model with the weights of a folder of Hugging Face transformers.
+    """Returns the model of a folder, and the way in which Hugging Face transformers reads with it.
 
-    Args:
-        folder: A folder with config.json and, in this order of preference, model.safetensors, its
-            shards, or pytorch_model.bin. Weights of 16 bits become float32.
-
-    Returns:
-        The model, and the way in which Hugging Face transformers reads a text with it.
+    The weights are in model.safetensors, its shards, or pytorch_model.bin, in this order of
+    preference. Weights of 16 bits become float32.
 
     Raises:
         UserError: If a file is missing, cannot be read or needs a package that is not installed;
@@ -177,14 +167,11 @@ def read_hub_vocabulary(folder: str) -> Vocabulary | None:
     """Reads the words of a folder of Hugging Face transformers from vocab.txt.
 
     The vocabulary splits only at white space: texts must be tokenized like the training text
-    (Hugging Face's tokenizer first applies the Moses tokenizer).
-
-    Args:
-        folder: A folder with config.json, and optionally vocab.txt.
+    (Hugging Face's tokenizer first applies the Moses tokenizer). If it has the symbols, "<eos>" is
+    the end of a line, and "<UNK>" or "<unk>" the unknown word.
 
     Returns:
-        The vocabulary. If it has the symbols, "<eos>" is the end of a line, and "<UNK>" or "<unk>"
-        the unknown word. `None` if the folder has no vocab.txt of words; a line is printed if it
+        The vocabulary. `None` if the folder has no vocab.txt of words; a line is printed if it
         has another vocabulary.
 
     Raises:

@@ -29,7 +29,7 @@ from txl_tf.release.weights import (
 )
 from txl_tf.runs.checkpoint_writer import save_weights
 from txl_tf.runs.folder import RECORDS_NAME, RunConfig, make_run_folder
-from txl_tf.training.optimizers.choice import make_optimizer
+from txl_tf.training.optimizers import make_optimizer
 from txl_tf.training.optimizers.optimizer import Optimizer
 
 IMPORT_NAME = "import.json"

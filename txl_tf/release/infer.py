@@ -22,9 +22,6 @@ def infer_config(path: str) -> ModelConfig:
     no evaluation depends on. Configs with equal shapes compute the same function: for example,
     with `div_val` = 1 and `d_embed` = `d_model` there is no projection that could be shared.
 
-    Args:
-        path: The path of the checkpoint without `.index`.
-
     Raises:
         UserError: If it cannot be read, or is not a checkpoint of the release. The message names
             the missing variable.

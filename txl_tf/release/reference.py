@@ -70,14 +70,9 @@ def trace_segment(
 ) -> SegmentTrace:
     """Runs the model on a segment, and returns all intermediate results, in float64.
 
-    Args:
-        variables: The variables of a checkpoint of the release by name.
-        config: The config of the model.
-        ids: (B, T) integers in [0, V).
-        targets: (B, T) integers in [0, V), the ids one to the right.
-        memory: The result of `make_empty_memory`, or the `new_memory` of the last segment.
-        span: The attention span.
-        epsilon: The epsilon of LayerNorm.
+    `variables` are those of a checkpoint of the release by name; `ids` and `targets`, the ids one
+    to the right, are (B, T); `memory` is from `make_empty_memory`, or the `new_memory` of the last
+    segment.
     """
     embeddings = hidden = embed(variables, config, ids)
     layers, new_memory = [], []

@@ -26,18 +26,9 @@ _OLDER = "it is not a zip file of torch 1.6 or newer; older formats are not supp
 
 
 def read_torch_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Reads the tensors in a `pytorch_model.bin`. No code in it is executed.
+    """Reads the tensors by name that `torch.save` of torch 1.6 or newer wrote, executing nothing.
 
-    Args:
-        path: A dict of tensors that `torch.save` of torch 1.6 or newer wrote.
-
-    Returns:
-        The tensors by name, in the file's order, C-contiguous and possibly read-only.
-        bfloat16 becomes float32; other tensors keep their dtype.
-
-    Raises:
-        UserError: If the file cannot be read, is damaged, or holds anything but tensors of
-            float16, bfloat16, float32, float64, uint8, int32, int64 or bool.
+    They are in the file's order, C-contiguous and possibly read-only.
     """
     with (
         explain_errors(f"`{path}` cannot be read", UserError, OSError),

@@ -241,13 +241,7 @@ def list_memory_parts(path: str) -> list[re.Match[str]]:
 def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> bool:
     """Restores only the weights of a model from a checkpoint, `.../ckpt-STEP`.
 
-    Args:
-        model: The model to restore.
-        path: The path of the checkpoint.
-        use_ema: Whether to load the averaged weights if the checkpoint has them.
-
-    Returns:
-        Whether averaged weights were loaded.
+    Returns whether the averaged weights were loaded, which are preferred with `use_ema`.
 
     Raises:
         UserError: If the checkpoint cannot be read, belongs to another model, step or run, or is

@@ -12,6 +12,7 @@ from txl_tf.compilation import compile_function
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.lanes.evaluation_lanes import Segment
+from txl_tf.layers.memory import clear_rows
 from txl_tf.segment_model import SegmentModel
 
 
@@ -130,7 +131,7 @@ class FrozenReader:
         if segment.counts is None:
             # Lanes rarely begin: to do it here costs less than to compile a second step.
             if state is not None and segment.begins.any():
-                state = state.reset(tf.constant(segment.begins))
+                state = clear_rows(state, segment.begins)
             begins = None
         cached, before = self.cached, state
         if not segment.uses_memory:
@@ -159,7 +160,7 @@ class FrozenReader:
 
         def compute(tensors: Mapping[str, tf.Tensor], state: Any) -> tuple[Any, Any]:
             if "begins" in tensors:
-                state = state.reset(tensors["begins"])
+                state = clear_rows(state, tensors["begins"])
             return self._compute(cached, tensors, state)
 
         function = compile_function(compute, self._jit, cached.model.compute_dtype)

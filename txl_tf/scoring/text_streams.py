@@ -141,17 +141,11 @@ def cut_streams(
     batch_size: int,
     tgt_len: int,
 ) -> Iterator[Segment]:
-    """Cuts streams into segments, whose rows each read one stream after another.
+    """Yields segments of streams, which are consumed as needed, each row one stream after another.
 
-    Args:
-        streams: The streams, which are consumed as needed.
-        make_text: Makes the text of a name.
-        choose_shape: Returns the shape of the next segment of the given streams.
-        batch_size: The largest number of streams to read at once.
-        tgt_len: The longest segment.
-
-    Yields:
-        The segments. One without rows has the parts of a stream with less than 2 tokens.
+    `make_text` makes the text of a name, and `choose_shape` returns the shape of the next segment
+    of the given streams: at most `batch_size` rows of `tgt_len`. A segment without rows has the
+    parts of a stream with less than 2 tokens.
     """
     numbered = enumerate(streams)
     active: list[TextStream] = []

@@ -10,7 +10,7 @@ _PLACES = {
     "Regularization": "txl_tf.training.step",
     "StepOptions": "txl_tf.training.step",
     "StepResult": "txl_tf.training.step",
-    "make_optimizer": "txl_tf.training.optimizers.choice",
+    "make_optimizer": "txl_tf.training.optimizers",
     "train_step": "txl_tf.training.step",
 }
 

@@ -99,7 +99,6 @@ def save_mean(
 
 
 def _compute_mean(readers: Sequence[CheckpointReader], name: str) -> np.ndarray:
-    """Returns the mean of a weight over checkpoints."""
     total = np.zeros((), np.float64)
     for reader in readers:
         with explain_errors(f"checkpoint {reader.path} cannot be read", *DAMAGE):

@@ -12,17 +12,17 @@ import tensorflow as tf
 
 from txl_tf.compilation import COMPILED, choose_jit
 from txl_tf.config import TrainConfig
-from txl_tf.config.run_options import RunOptions
+from txl_tf.config.training import RunOptions
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, explain
 from txl_tf.runs.checkpoint_reader import load_weights
-from txl_tf.runs.data_place import remember_data
 from txl_tf.runs.folder import (
     RunConfig,
     check_run_folder,
     make_run_folder,
     read_run_options,
+    remember_data,
     update_training,
     write_run_options,
 )
@@ -32,11 +32,10 @@ from txl_tf.scoring.metrics import Score
 from txl_tf.segment_model import SegmentModel
 from txl_tf.training.averages import use_averages
 from txl_tf.training.checkpoint import Checkpointer, share_run_id
-from txl_tf.training.log import TrainingLog
+from txl_tf.training.log import TrainingLog, Validation
 from txl_tf.training.loop import TrainingLoop
-from txl_tf.training.schedule import make_schedule
+from txl_tf.training.optimizers.optimizer import make_schedule
 from txl_tf.training.trainer import Trainer
-from txl_tf.training.validation import Validation
 from txl_tf.training.workers import Workers
 
 # Takes a model and returns a function that generates a text with its current weights.
@@ -93,8 +92,10 @@ def train(
     check_steps(model_dir, first_step, training)
     _describe_start(trainer, records, lanes)
     _warm_start(trainer, first_step, warm_start_path, use_ema=options.use_ema)
-    if found:
-        _change_training(workers, model_dir, first_step, found.training, training)
+    if found and found.training != training and workers.is_chief:  # all have read the old one
+        update_training(model_dir, training)
+        for change in describe_changes(first_step, found.training, training).values():
+            print(change)
     if first_step >= training.train_steps:
         workers.say(f"All {training.train_steps} steps are done.")
         return
@@ -122,7 +123,7 @@ def train(
         sample = make_sampler(trainer.model)
     if options.eval_every and training.has_average:
         name = "ema" if training.ema else "average_from"
-        weights = _name_weights(is_averaged=options.use_ema)
+        weights = "averaged weights" if options.use_ema else "weights"
         workers.say(f"Evaluations use the {weights} ({name} {getattr(training, name)}).")
 
     def evaluate() -> tuple[Score, str | None]:
@@ -206,20 +207,7 @@ def check_steps(model_dir: str, n_done: int, training: TrainConfig) -> None:
         )
 
 
-def _change_training(
-    workers: Workers, model_dir: str, step: int, old: TrainConfig, new: TrainConfig
-) -> None:
-    """Changes the training config of a run, and prints the effects."""
-    # All processes have read the old config by now; the chief writes the new one.
-    if old == new or not workers.is_chief:
-        return
-    update_training(model_dir, new)
-    for change in describe_changes(step, old, new).values():
-        print(change)
-
-
 def _change_options(model_dir: str, options: RunOptions) -> None:
-    """Saves the options of a run, and prints those that change."""
     old = dataclasses.asdict(read_run_options(model_dir) or options)
     for name, value in dataclasses.asdict(options).items():
         if value != old[name] and name != "max_hours":  # which is for one call
@@ -256,7 +244,7 @@ def _warm_start(
     elif warm_start_path:
         is_averaged = load_weights(trainer.model, warm_start_path, use_ema=use_ema)
         trainer.optimizer.restart_averages()
-        name = _name_weights(is_averaged=is_averaged)
+        name = "averaged weights" if is_averaged else "weights"
         trainer.workers.say(f"Warm start from the {name} of {warm_start_path}.")
 
 
@@ -267,7 +255,3 @@ def _generate(sample: Callable[[], str]) -> str | None:
     except tf.errors.OpError as error:
         print(f"No sample: {explain(error)}")
         return None
-
-
-def _name_weights(*, is_averaged: bool) -> str:
-    return "averaged weights" if is_averaged else "weights"

@@ -2,21 +2,20 @@
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from tqdm import tqdm
 
-from txl_tf.config.run_options import RunOptions
+from txl_tf.config.training import RunOptions
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import StoppedError, UserError
 from txl_tf.scoring.metrics import Score
 from txl_tf.training.checkpoint import Checkpointer
-from txl_tf.training.log import TrainingLog
+from txl_tf.training.log import TrainingLog, Validation
 from txl_tf.training.signals import note_stop_signals
 from txl_tf.training.trainer import Interval, Trainer
-from txl_tf.training.validation import Validation
 
 CALL_SECONDS = 5.0  # about the longest delay of a signal to stop
 EXIT_OUT_OF_TIME = 3  # the exit status after `max_hours`
@@ -55,13 +54,13 @@ class TrainingLoop:
             disable=None if self._workers.is_chief else True,  # `None`: only if no terminal
             bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}]",
         )
-        with bar, note_stop_signals() as signals:
+        with bar, note_stop_signals() as received:
             for interval in self.trainer.train(lanes, sorted(stops), call_seconds=CALL_SECONDS):
                 bar.update(interval.step - bar.n)
                 self._count_bad(interval)
                 parts.append(interval)
                 hours = (time.monotonic() - start) / 3600
-                stop_signal, is_late = self._agree_to_stop(signals.received, hours)
+                stop_signal, is_late = self._agree_to_stop(received, hours)
                 is_stopped = (stop_signal or is_late) and interval.step < self._train_steps
                 if interval.step in stops or is_stopped:
                     if self.log is not None:
@@ -85,11 +84,11 @@ class TrainingLoop:
             tqdm.write(line)
 
     def _agree_to_stop(
-        self, received: signal.Signals | None, hours: float
+        self, received: Sequence[signal.Signals], hours: float
     ) -> tuple[signal.Signals | None, bool]:
         """Returns a signal that any process received, and whether `max_hours` have passed."""
         is_late = 0 < self.options.max_hours <= hours
-        numbers, late = self._workers.gather([received or 0, is_late]).T
+        numbers, late = self._workers.gather([max(received, default=0), is_late]).T
         return signal.Signals(int(numbers.max())) if numbers.any() else None, bool(late.any())
 
     def _find_stops(self) -> set[int]:

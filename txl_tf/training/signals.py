@@ -10,26 +10,22 @@ from txl_tf.errors import StoppedError
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class StopSignals:
-    """The first signal to stop that has come, as `received`; `None` until it comes."""
-
-    def __init__(self) -> None:
-        self.received: signal.Signals | None = None
-
-    def note(self, number: int, frame: FrameType | None) -> None:
-        """Notes the first signal and interrupts the program at the second one."""
-        if self.received is not None:
-            raise KeyboardInterrupt
-        self.received = signal.Signals(number)
-        print(f"{self.received.name}: saving after the current steps; a second one stops at once.")
-
-
 @contextlib.contextmanager
-def note_stop_signals() -> Iterator[StopSignals]:
-    """Only notes the first signal to stop, so that a run can save; the second one stops it."""
-    signals = StopSignals()
-    with _handle(signals.note):
-        yield signals
+def note_stop_signals() -> Iterator[list[signal.Signals]]:
+    """Yields a list to which the first signal to stop is added, so that a run can save.
+
+    The second one interrupts the program.
+    """
+    received: list[signal.Signals] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(signal.Signals(number))
+        print(f"{received[0].name}: saving after the current steps; a second one stops at once.")
+
+    with _handle(note):
+        yield received
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from txl_tf.compilation import choose_jit, compile_function, explain_full_memory
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import UserError
-from txl_tf.training.optimizers.choice import make_optimizer
+from txl_tf.training.optimizers import make_optimizer
 from txl_tf.training.optimizers.optimizer import read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.step import StepOptions, StepResult, compute_gradients, train_step
@@ -34,6 +34,8 @@ ADVICE = (
     "for this model and batch: try remat, more accumulate_steps, or a smaller train_batch_size, "
     "tgt_len or mem_len"
 )
+
+_compute_norm = tf.function(tf.linalg.global_norm, autograph=False)
 
 
 class Interval(NamedTuple):
@@ -103,11 +105,6 @@ def measure_peak_memory(strategy: tf.distribute.Strategy) -> int | None:
     except (ValueError, tf.errors.OpError):
         return None
     return max(info["peak"] for info in infos)
-
-
-@tf.function(autograph=False)
-def _compute_norm(values: list[tf.Tensor]) -> tf.Tensor:
-    return tf.linalg.global_norm(values)
 
 
 class Pace:
@@ -275,19 +272,15 @@ class Trainer:
         with explain_full_memory(ADVICE):
             batch = self._distribute(segments, padding)
             starts = None if document_starts is None else self._distribute(document_starts, padding)
+            padded_lengths = None if lengths is None else tf.constant(np.pad(lengths, (0, padding)))
             with self.workers.explain_losses():
-                values = self.run_steps(
-                    batch, starts, tf.constant(n_steps), self._pad_lengths(lengths, padding)
-                ).numpy()
+                values = self.run_steps(batch, starts, tf.constant(n_steps), padded_lengths).numpy()
         nats, tokens, grad_norm, learning_rate = values.T
         unknown = np.full(n_steps, np.nan)
         tgt_len = segments.shape[2] - 1 - self.config.extra_len
         read_lengths = np.full(n_steps, tgt_len) if lengths is None else lengths
         n_read = self.config.train_batch_size * read_lengths
         return Interval(start + n_steps, nats, tokens, grad_norm, learning_rate, n_read, unknown)
-
-    def _pad_lengths(self, lengths: np.ndarray | None, padding: int) -> tf.Tensor | None:
-        return None if lengths is None else tf.constant(np.pad(lengths, (0, padding)))
 
     def _distribute(self, steps: np.ndarray, padding: int) -> tf.Tensor:
         """Hands each replica its rows of (n, B_p, ...), padded with steps of zeros."""

@@ -52,9 +52,8 @@ class Runner:
     def run(self, build: Callable[[beam.Pipeline], beam.PCollection], folder: str) -> Iterator[Any]:
         """Runs a pipeline to its end and returns its results, in any order.
 
-        Args:
-            build: Adds the steps and returns the results, which JSON must be able to represent.
-            folder: The folder in which the workers write them.
+        `build` adds the steps and returns the results, which JSON must be able to represent, and
+        which the workers write to the folder.
 
         Raises:
             UserError: If the pipeline fails.

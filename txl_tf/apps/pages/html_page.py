@@ -4,40 +4,17 @@ import base64
 import hashlib
 import html
 from collections.abc import Iterable
+from importlib import resources
 
 from txl_tf.experiments.shown_tokens import show_controls
 
-_STYLE = """
-:root {
-  color-scheme: light dark;
-  --ground: #f6f6f3; --card: #fff; --text: #1d1f23; --quiet: #5c616b; --line: #dcdcd6;
-  --accent: #3949ab; --accent-ground: #f3f4fd;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --ground: #16181c; --card: #1e2126; --text: #e3e4e8; --quiet: #a2a7b3; --line: #353a42;
-    --accent: #9fa8ff; --accent-ground: #23263a;
-  }
-}
-* { box-sizing: border-box; }
-body {
-  margin: 0 auto; max-width: 120rem; padding: 1.5rem clamp(0.75rem, 2.5vw, 2.5rem) 3rem;
-  background: var(--ground); color: var(--text);
-  font: 1rem/1.5 system-ui, "Segoe UI", Roboto, "Noto Sans", sans-serif;
-}
-h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 1rem; overflow-wrap: anywhere; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.125rem 1rem; margin: 0; }
-dl { font-size: 0.875rem; }
-dt { color: var(--quiet); }
-dd { margin: 0; overflow-wrap: anywhere; }
-.text { padding: 0.75rem 0.875rem; white-space: pre-wrap; overflow-wrap: anywhere; tab-size: 4; }
-.words { font-size: 0.9375rem; }
-.layout { font: 0.8125rem/1.5 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
-@media (max-width: 30rem) {
-  dl { grid-template-columns: 1fr; }
-  dd { margin-bottom: 0.375rem; }
-}
-"""
+
+def read_asset(name: str) -> str:
+    """Returns a style or script of this folder."""
+    return resources.files("txl_tf.apps.pages").joinpath(name).read_text(encoding="utf-8")
+
+
+_STYLE = read_asset("html_page.css")
 
 
 def make_html(

@@ -3,25 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from txl_tf.apps.pages.html_page import escape, make_html, name_text_class
+from txl_tf.apps.pages.html_page import escape, make_html, name_text_class, read_asset
 
-_STYLE = """
-h2 { font-size: 1.125rem; margin: 2.5rem 0 0.75rem; }
-h2 small { color: var(--quiet); font-size: 0.875rem; font-weight: normal; margin-left: 0.5rem; }
-h2 small { text-wrap: balance; }
-h3 { font-size: 0.875rem; margin: 0; padding: 0.5rem 0.875rem; }
-h3 { border-bottom: 1px solid var(--line); }
-h3 small { color: var(--quiet); font-size: 0.8125rem; font-weight: normal; }
-.columns { display: grid; gap: 1rem; grid-template-columns: repeat(3, minmax(0, 1fr)); }
-article { background: var(--card); border: 1px solid var(--line); border-radius: 0.375rem; }
-.generated { border-color: var(--accent); }
-.generated h3 { background: var(--accent-ground); color: var(--accent); }
-.generated h3 { border-radius: 0.3125rem 0.3125rem 0 0; }
-@media (max-width: 56rem) {
-  .columns { grid-template-columns: minmax(0, 1fr); }
-  h2 small { display: block; margin-left: 0; }
-}
-"""
+_STYLE = read_asset("samples_page.css")
 
 
 class Sample(NamedTuple):

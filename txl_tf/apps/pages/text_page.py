@@ -4,12 +4,11 @@ import base64
 import json
 import math
 from collections.abc import Callable
-from importlib import resources
 from typing import Any
 
 import numpy as np
 
-from txl_tf.apps.pages.html_page import escape, make_html, name_text_class
+from txl_tf.apps.pages.html_page import escape, make_html, name_text_class, read_asset
 from txl_tf.data.text.token_levels import CHARACTER_LEVELS
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
@@ -29,10 +28,7 @@ _TYPES = {
     "float32": "Float32Array",
 }
 # Read once, so that a running server does not depend on later changes of its files.
-_STYLE, _SCRIPT = (
-    resources.files("txl_tf.apps.pages").joinpath(name).read_text(encoding="utf-8")
-    for name in ("text_page.css", "text_page.js")
-)
+_STYLE, _SCRIPT = map(read_asset, ("text_page.css", "text_page.js"))
 _HINT = (
     '<p class="hint">Point at a token to see its likeliest alternatives. Click on it, or press an '
     "arrow key in the text, to see where each head looks.</p>"

@@ -1,11 +1,13 @@
 """The server over HTTP: scores, and completions in the manner of OpenAI."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from types import FrameType
@@ -17,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from txl_tf.apps.server.api_requests import (
     RequestError,
@@ -25,17 +27,14 @@ from txl_tf.apps.server.api_requests import (
     read_completion,
     read_request,
 )
-from txl_tf.apps.server.bounds import BoundedApp, read_body
 from txl_tf.apps.server.model_service import Choice, ModelService
-from txl_tf.apps.server.responses import (
-    describe_choices,
-    make_error,
-    make_head,
-    make_response,
-)
 from txl_tf.apps.server.session_store import SessionStore, Slot
 from txl_tf.errors import UserError, explain_errors
 
+_N_PLACES = 64
+_MAX_BYTES = 4 * 2**20  # of a body
+# The time that a client has to send its body, or to take a part of its answer.
+_CLIENT_SECONDS = 30.0
 # Requests whose texts are in memory; they take turns, piece by piece.
 _N_DRAWING = 4
 _GRACE_SECONDS = 30  # that requests in progress may take after a signal
@@ -97,7 +96,7 @@ class HttpApp:
         self._worker.shutdown(cancel_futures=True)
 
     async def _report_health(self, request: Request) -> Response:
-        return make_response({"status": "ok"})
+        return _make_response({"status": "ok"})
 
     async def _list_models(self, request: Request) -> Response:
         model = {
@@ -107,12 +106,12 @@ class HttpApp:
             "owned_by": "txl_tf",
             "description": self._service.lm.describe(),
         }
-        return make_response({"object": "list", "data": [model]})
+        return _make_response({"object": "list", "data": [model]})
 
     async def _delete_session(self, request: Request) -> Response:
         session = request.path_params["session"]
         self._sessions.delete(session)
-        return make_response({"session": session, "deleted": True})
+        return _make_response({"session": session, "deleted": True})
 
     async def _score(self, request: Request) -> Response:
         asked = read_request(await read_body(request), ScoreRequest)
@@ -133,7 +132,7 @@ class HttpApp:
         assert texts is not None
         n_read = texts.n_prompt_tokens if begins else 0
         pieces = texts.draw(asked.max_tokens, _STREAM_PIECE if asked.stream else _WHOLE_PIECE)
-        head, drawn = make_head(self._service.name, asked.session), self._draw(request, pieces)
+        head, drawn = _make_head(self._service.name, asked.session), self._draw(request, pieces)
         if asked.stream:
             headers = {"cache-control": "no-store"}
             events = _stream(head, drawn, n_read)
@@ -143,7 +142,7 @@ class HttpApp:
             row[-1]._replace(text="".join(choice.text for choice in row))
             for row in zip(*parts, strict=True)
         ]
-        return make_response({**head, **describe_choices(choices, n_read)})
+        return _make_response({**head, **_describe_choices(choices, n_read)})
 
     async def _draw(
         self, request: Request, pieces: Iterator[list[Choice]]
@@ -162,10 +161,59 @@ class HttpApp:
         return await loop.run_in_executor(self._worker, function, *arguments)
 
     def _check_model(self, name: str | None) -> None:
-        """Checks that a request is for the model that there is."""
         if name not in (None, self._service.name):
             message = f"there is no model {name!r}, only {self._service.name!r}"
             raise RequestError(HTTPStatus.NOT_FOUND, message)
+
+
+class BoundedApp:
+    """An ASGI application whose POST requests take places until their answers have been sent.
+
+    An exit stack in the scope of a request, "held", keeps what it uses for just as long.
+    """
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+        self._n_free = _N_PLACES
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(_CLIENT_SECONDS):
+                await send(message)
+
+        n_taken = int(scope["method"] == "POST")
+        if n_taken > self._n_free:
+            message = f"the server is busy: {_N_PLACES} requests are in progress"
+            response = make_error(HTTPStatus.SERVICE_UNAVAILABLE, message)
+            await response(scope, receive, send)
+            return
+        self._n_free -= n_taken
+        try:
+            async with contextlib.AsyncExitStack() as held:
+                scope["held"] = held
+                await self._app(scope, receive, send_in_time)
+        except (ClientDisconnect, TimeoutError):
+            pass  # the answer is not complete, so uvicorn closes the connection
+        finally:
+            self._n_free += n_taken
+
+
+async def read_body(request: Request) -> bytes:
+    """Returns the body of a request, which may be too large or come too late."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_CLIENT_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > _MAX_BYTES:
+                    message = f"the body must have at most {_MAX_BYTES:,} bytes"
+                    raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+    except TimeoutError as error:
+        message = f"the body did not come within {_CLIENT_SECONDS:g} s"
+        raise RequestError(HTTPStatus.REQUEST_TIMEOUT, message) from error
+    return bytes(body)
 
 
 async def _stream(
@@ -173,7 +221,7 @@ async def _stream(
 ) -> AsyncIterator[str]:
     """Yields the events of a stream; Starlette cancels it if the client goes away."""
     async for choices in drawn:
-        yield f"data: {json.dumps({**head, **describe_choices(choices, n_read)})}\n\n"
+        yield f"data: {json.dumps({**head, **_describe_choices(choices, n_read)})}\n\n"
     yield "data: [DONE]\n\n"
 
 
@@ -186,3 +234,51 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         status = error.status if isinstance(error, RequestError) else HTTPStatus.BAD_REQUEST
         return make_error(status, str(error))
     return make_error(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log says why")
+
+
+def _make_response(content: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    # Starlette's own does not take the lone surrogates that a vocabulary may hold.
+    return Response(json.dumps(content), status, media_type="application/json")
+
+
+def make_error(status: HTTPStatus, message: str) -> Response:
+    """Returns the answer to a request that failed, with the message on one line."""
+    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    error = {"message": " ".join(message.split()), "type": kind, "param": None, "code": None}
+    response = _make_response({"error": error}, status)
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        response.headers["retry-after"] = "1"
+    return response
+
+
+def _make_head(model: str, session: str | None) -> dict[str, Any]:
+    """Returns what an answer to a request for texts, or all events of its stream, begin with."""
+    return {
+        "id": f"cmpl-{uuid.uuid4().hex}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": model,
+        "session": session,
+    }
+
+
+def _describe_choices(choices: Sequence[Choice], n_prompt_tokens: int) -> dict[str, Any]:
+    """Returns the texts of an answer or an event, and if they are the last ones the usage."""
+    described = [
+        {
+            "index": index,
+            "text": choice.text,
+            "logprobs": None,
+            "finish_reason": choice.finish_reason,
+        }
+        for index, choice in enumerate(choices)
+    ]
+    if choices[0].finish_reason is None:
+        return {"choices": described}
+    n_drawn = sum(choice.n_tokens for choice in choices)
+    usage = {
+        "prompt_tokens": n_prompt_tokens,
+        "completion_tokens": n_drawn,
+        "total_tokens": n_prompt_tokens + n_drawn,
+    }
+    return {"choices": described, "usage": usage}

@@ -141,7 +141,6 @@ class ModelService:
 
 
 def _encode(vocabulary: Vocabulary, prompt: str) -> np.ndarray:
-    """Returns the ids of a prompt, (n,) int32."""
     try:
         return vocabulary.encode(prompt)
     except UnicodeError as error:

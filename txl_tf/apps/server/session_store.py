@@ -69,7 +69,6 @@ class SessionStore:
         del self._slots[session]
 
     def _get(self, session: str) -> Slot:
-        """Returns the slot of a session that exists."""
         if session not in self._slots:
             raise RequestError(
                 HTTPStatus.NOT_FOUND,

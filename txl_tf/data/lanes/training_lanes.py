@@ -160,12 +160,7 @@ class TrainingLanes:
     def read_document_starts(
         self, step: int, n_steps: int = 1, rows: slice = slice(None)
     ) -> np.ndarray:
-        """Tells which inputs do not continue the text that their lane read before.
-
-        Args:
-            step: As in `read`.
-            n_steps: As in `read`.
-            rows: As in `read`.
+        """Tells which inputs do not continue the text that their lane read before; see `read`.
 
         Returns:
             (n_steps, rows, extra_len + T) bool: true where a document begins and, without extra

@@ -13,8 +13,7 @@ from keras import ops
 from txl_tf.layers.custom_gradient import custom_gradient
 from txl_tf.layers.dropout import make_keep_mask
 from txl_tf.layers.encodings import fit_width
-from txl_tf.layers.fused.delayed_zero import delay
-from txl_tf.layers.fused.fusion import chain
+from txl_tf.layers.fused.fusion import chain, get_engine
 from txl_tf.layers.fused.matrix_products import multiply
 from txl_tf.layers.relative_attention import MASKED_SCORE, shift_padded
 
@@ -78,7 +77,7 @@ def attend(
         attended = sum_values(weights, heads.values, rate=rate, is_signed=bool(optional))
 
         def compute_gradients(upstream):
-            late = delay(weights, upstream) if optional else weights
+            late = _delay(weights, upstream) if optional else weights
             d_attended, slopes = _split_attended(upstream, attended, n_head=heads.keys.shape[1])
             dropped = _drop_negative(late, rate=rate) if optional else weights
             d_values = multiply(d_attended, dropped, transpose_left=True)  # (B, N, H, S)
@@ -108,6 +107,25 @@ def attend(
     optional += [seed] if has_seed else []
     biases = (content_bias, position_bias)
     return compute(segment, memory, distance_keys, *biases, visibility.mask, *optional)
+
+
+def _delay(tensor, upstream):
+    """Returns a tensor that XLA cannot compute with before the upstream gradient is known.
+
+    From the tensor itself, XLA would compute values of the backward pass in the forward pass and
+    keep them. An engine compiles both passes apart: nothing is added there.
+    """
+    if get_engine() is not None:
+        return tensor
+    return tensor + ops.cast(make_late_zero(upstream), tensor.dtype)
+
+
+def make_late_zero(tensor):
+    """Returns a zero, () float32, that a compiler cannot know before the tensor is computed.
+
+    It is NaN if the first entry of the tensor is NaN.
+    """
+    return ops.cast(ops.minimum(ops.abs(ops.reshape(tensor, (-1,))[0]), 0), "float32")
 
 
 def weigh(heads, distance_keys, visibility, seed=None, *, rate=0.0):

@@ -49,7 +49,6 @@ class Lamb(Optimizer):
         momentum: tf.Tensor,
         velocity: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the new values of a weight and its moments."""
         momentum += (gradient - momentum) * factors.moment_1
         velocity += (tf.square(gradient) - velocity) * factors.moment_2
         update = momentum / factors.bias_1

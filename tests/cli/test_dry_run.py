@@ -7,7 +7,7 @@ import small_lstm
 from small_runs import DROPPING, MODEL, TRAINING
 from tables import slow_after
 
-from txl_tf.training.step_memory import compile_activations
+from txl_tf.cli.dry_run import compile_activations
 
 LONG = dataclasses.replace(TRAINING, tgt_len=32, mem_len=32)
 

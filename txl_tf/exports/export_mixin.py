@@ -1,0 +1,167 @@
+"""The part of `LanguageModel` that writes the model for others."""
+
+import dataclasses
+import os
+
+from txl_tf.architecture import check_transformer
+from txl_tf.cached_model import make_cached
+from txl_tf.config import SAVED_MODEL, EvalConfig, TrainConfig
+from txl_tf.data.temporary_folders import write_aside
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.errors import UserError
+from txl_tf.exports.exporting import EXPORT_BATCH_SIZE, export_saved_model
+from txl_tf.exports.hub_folder import push_model
+from txl_tf.exports.model_card import Card, find_records
+from txl_tf.exports.step_export import export_step
+from txl_tf.quantization import get_kernel_dtype
+from txl_tf.runs.checkpoint_writer import save_weights
+from txl_tf.runs.folder import RunConfig, make_run_folder
+from txl_tf.segment_model import SegmentModel
+
+
+class ExportMixin:
+    """The methods of `LanguageModel` that write the model for others."""
+
+    model: SegmentModel
+    vocabulary: Vocabulary | None
+    evaluation: EvalConfig
+    dataset: str
+    training: TrainConfig
+    step: int
+    run: str | None
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes a run folder with only the weights, completely or not at all.
+
+        The folder can be moved, and loaded with `load`.
+
+        Args:
+            folder: A folder on this machine, which must be new or empty.
+
+        Raises:
+            UserError: If the folder is not empty or cannot be written, or the model is quantized.
+        """
+        if get_kernel_dtype(self.model) != "float32":
+            raise UserError("a quantized model cannot be saved as a run: save it before")
+        with write_aside(os.fspath(folder)) as aside:
+            make_run_folder(aside, self._run_config, self.vocabulary)
+            save_weights(aside, self.model, step=self.step)
+
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        private: bool | None = None,
+        token: str | None = None,
+        revision: str | None = None,
+        message: str | None = None,
+        license: str | None = None,  # noqa: A002  the Hub's name
+        language: str | None = None,
+    ) -> str:
+        """Uploads the model to the Hugging Face Hub, from where `txl_tf.load` loads it.
+
+        The repository holds the weights as safetensors, the config, the vocabulary and a model card
+        with the evaluations of these weights that the run folder records.
+
+        Args:
+            name: The name of the repository, "user/model"; it is made if it is missing.
+            private: Whether a new repository is private; `None` for the default of the user.
+            token: The token of a user; `None` for that of `hf auth login`.
+            revision: The branch, which must exist; `None` for the main one.
+            message: The message of the commit.
+            license: An identifier of the Hub for the card, such as "apache-2.0".
+            language: A code for the card, such as "en".
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            UserError: If the model is quantized, or the Hub refuses it or cannot be reached.
+        """
+        if get_kernel_dtype(self.model) != "float32":
+            raise UserError("a quantized model cannot be uploaded: upload it before")
+        card = Card(
+            name,
+            self._run_config,
+            self.vocabulary,
+            self.step,
+            find_records(self.run, self.step) if self.run else [],
+            license,
+            language,
+        )
+        return push_model(
+            self.model,
+            card,
+            private=private,
+            token=token,
+            revision=revision,
+            message=message,
+        )
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        format: str = SAVED_MODEL,  # noqa: A002  as the flag
+        precision: str | None = None,
+        batch_size: int | None = None,
+        tgt_len: int | None = None,
+        mask_empty_memory: bool = True,
+    ) -> tuple[str, ...]:
+        """Writes the model for other processes: a SavedModel, or a file of LiteRT or ONNX.
+
+        A SavedModel scores and generates in any process with TensorFlow. A file has one function,
+        which reads tokens and returns the log-probabilities of the next ones. Both score like
+        `score`, with the softmax temperature of the evaluation config.
+
+        Args:
+            folder: A folder on this machine, which must be new or empty.
+            format: "saved_model", "litert" or "onnx".
+            precision: The dtype in which a file stores matrices: "float32" (the default), "float16"
+                or "int8". A SavedModel has that of the model; see `quantize`.
+            batch_size: Number of texts to read at once; more texts need more memory. `None` for 8
+                in a SavedModel, 1 in a file.
+            tgt_len: Segment length. `None` for that of the evaluation config, in a file for 1.
+            mask_empty_memory: Whether to hide memory entries that hold no token yet. The 2019
+                release attends to them as zeros.
+
+        Returns:
+            The names of the signatures, described in docs/serving.md. Without a vocabulary they
+            take only ids. Of a file, the names of what the folder holds: see docs/off-python.md.
+
+        Raises:
+            UserError: If an argument is out of its range or has no effect, the format cannot hold
+                the model, or the folder is not empty or cannot be written. Nothing is left behind.
+        """
+        check_transformer(self.model.config, "an export")
+        is_saved_model, origin = format == SAVED_MODEL, {"dataset": self.dataset, "step": self.step}
+        if is_saved_model and precision is not None:
+            raise UserError(
+                "`precision` needs format=litert or onnx: a SavedModel has that of the model, "
+                f"which `quantize` changes. Received: precision={precision!r}"
+            )
+        if tgt_len is None:
+            tgt_len = self.evaluation.tgt_len if is_saved_model else 1
+        evaluation = dataclasses.replace(self.evaluation, tgt_len=tgt_len)
+        cached = make_cached(self.model, evaluation, mask_empty_memory=mask_empty_memory)
+        if is_saved_model:
+            return export_saved_model(
+                os.fspath(folder),
+                cached,
+                self.vocabulary,
+                batch_size=EXPORT_BATCH_SIZE if batch_size is None else batch_size,
+                origin=origin,
+            )
+        return export_step(
+            os.fspath(folder),
+            cached,
+            self.vocabulary,
+            file_format=format,
+            precision=precision or "float32",
+            batch_size=1 if batch_size is None else batch_size,
+            origin=origin,
+        )
+
+    @property
+    def _run_config(self) -> RunConfig:
+        return RunConfig(self.dataset, self.model.config, self.training, self.evaluation)
