@@ -49,7 +49,8 @@ def count_costs(module: bytes) -> Costs:
         module: A serialized HloModuleProto of an optimized program.
     """
     counter = _Counter(hlo_pb2.HloModuleProto.FromString(module))
-    flops = counter.visit(counter.module.entry_computation_id, 1)
+    entry = counter.module.entry_computation_id
+    flops = counter.analyze(entry) + counter.visit(entry, 1)
     return Costs(
         flops,
         counter.bytes,
@@ -69,10 +70,13 @@ class _Counter:
         self.unknown: set[int] = set()
 
     def visit(self, computation_id: int, n_runs: int) -> float:
-        """Adds the bytes of a computation that runs so many times; returns the FLOPs of one run."""
+        """Adds the bytes of a computation that runs so many times.
+
+        Returns the FLOPs of one run that XLA does not count, which counts one run of each loop.
+        """
         computation = self.computations[computation_id]
         values = {each.id: each for each in computation.instructions}
-        flops = self._analyze(computation)  # every loop inside counts as one run
+        flops = 0.0
         for each in computation.instructions:
             opcode = each.opcode.removesuffix("-start")
             if each.opcode.endswith("-done") or opcode in _FREE:
@@ -84,10 +88,10 @@ class _Counter:
                     self.unknown.add(each.id)
                 length = length or 1
                 flops += length * self.visit(body, n_runs * length)
-                flops -= self._analyze(self.computations[body])
+                flops += (length - 1) * self.analyze(body) if length > 1 else 0
             elif opcode in ("call", "async", "conditional"):  # all branches: an upper bound
                 for called in each.called_computation_ids:
-                    flops += self.visit(called, n_runs) - self._analyze(self.computations[called])
+                    flops += self.visit(called, n_runs)
             else:
                 operands = [values[index] for index in each.operand_ids]
                 self.bytes += n_runs * self._count_bytes(each, operands)
@@ -98,8 +102,9 @@ class _Counter:
                     self.n_collectives[opcode] += n_runs
         return flops
 
-    def _analyze(self, computation: Any) -> float:
+    def analyze(self, computation_id: int) -> float:
         """Returns the FLOPs that XLA counts from a computation on, with each loop run once."""
+        computation = self.computations[computation_id]
         part = hlo_pb2.HloModuleProto()
         part.CopyFrom(self.module)
         part.entry_computation_id = computation.id
@@ -110,7 +115,7 @@ class _Counter:
         part.ClearField("spmd_parameters_shardings")
         hlo = xla_client.XlaComputation(part.SerializeToString()).get_hlo_module()
         client = jax.devices("cpu")[0].client
-        return _jax.hlo_module_cost_analysis(client, hlo).get("flops", 0.0)
+        return _jax.hlo_module_cost_analysis(client, hlo)["flops"]
 
     def _find_length(self, condition_id: int) -> int | None:
         """Returns how often a loop that counts up to a constant runs; `None` if it is another."""
