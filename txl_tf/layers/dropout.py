@@ -174,7 +174,7 @@ def make_keep_mask(shape, rate, seed):
     References:
         Wellons 2018, Prospecting for hash functions, https://nullprogram.com/blog/2018/07/31/.
     """
-    first_key, second_key = _make_keys(seed)
+    first_key, second_key = make_keys(seed)
     return _decide(_make_weyl_sequence(shape, first_key), second_key, rate)
 
 
@@ -189,7 +189,7 @@ def make_index_mask(indices, rate, seed):
     Returns:
         A bool tensor of the shape of `indices`.
     """
-    first_key, second_key = _make_keys(seed)
+    first_key, second_key = make_keys(seed)
     terms = ops.cast(indices, "uint32") * _constant(_WEYL_STEP)
     return _decide(first_key + terms, second_key, rate)
 
@@ -204,7 +204,7 @@ def _decide(bits, second_key, rate):
     return bits >= _constant(round(rate * 2**32))
 
 
-def _make_keys(seed):
+def make_keys(seed):
     """Returns two keys, () uint32 each, from a seed (2,)."""
     seed = ops.cast(seed, "uint32")
     first, second = seed[0], seed[1]

@@ -65,6 +65,15 @@ def attend(
     Returns:
         (B, T, N H) in the dtype of `segment`.
     """
+    compute = get_engine().attend or compute_attention
+    tensors = (segment, memory, distance_keys, content_bias, position_bias)
+    return compute(*tensors, visibility, seed, rate=rate)
+
+
+def compute_attention(
+    segment, memory, distance_keys, content_bias, position_bias, visibility, seed, *, rate
+):
+    """Returns what `attend` does, by operations that every compiler knows."""
     has_documents, has_seed = visibility.same_document is not None, seed is not None
 
     @custom_gradient
@@ -115,7 +124,7 @@ def _delay(tensor, upstream):
     From the tensor itself, XLA would compute values of the backward pass in the forward pass and
     keep them. An engine compiles both passes apart: nothing is added there.
     """
-    if get_engine() is not None:
+    if get_engine().compile is not None:
         return tensor
     return tensor + ops.cast(make_late_zero(upstream), tensor.dtype)
 

@@ -14,24 +14,28 @@ from typing import Any, NamedTuple
 
 
 class Engine(NamedTuple):
-    """The functions that compute chains and products.
+    """The functions that compute chains, products and attention; `None` for ordinary operations.
 
     Args:
         compile: Takes a function of tensors and its tensors, and returns its compiled form for
             tensors of these shapes and dtypes.
         multiply: The product of two batches of matrices; see
             `txl_tf.layers.fused.matrix_products.multiply`.
+        attend: The attention of a layer in training; see
+            `txl_tf.layers.fused.fused_attention.attend`.
     """
 
-    compile: Callable[..., Callable[..., Any]]
-    multiply: Callable[..., Any]
+    compile: Callable[..., Callable[..., Any]] | None = None
+    multiply: Callable[..., Any] | None = None
+    attend: Callable[..., Any] | None = None
 
 
-_engine: contextvars.ContextVar[Engine | None] = contextvars.ContextVar("engine", default=None)
+_PLAIN = Engine()
+_engine: contextvars.ContextVar[Engine] = contextvars.ContextVar("engine", default=_PLAIN)
 
 
-def get_engine() -> Engine | None:
-    """Returns the engine in use; `None` if chains and products are ordinary operations."""
+def get_engine() -> Engine:
+    """Returns the engine in use."""
     return _engine.get()
 
 
@@ -60,7 +64,7 @@ def chain(function):
     @functools.wraps(function)
     def call(*tensors, **settings):
         engine = get_engine()
-        if engine is None:
+        if engine.compile is None:
             return function(*tensors, **settings)
         is_given = [tensor is not None for tensor in tensors]
         given = [tensor for tensor in tensors if tensor is not None]

@@ -27,8 +27,8 @@ def multiply(left, right, *, transpose_left=False, transpose_right=False):
     >>> multiply(left, right, transpose_left=True).shape == (2, 3, 7)
     True
     """
-    if engine := get_engine():
-        return engine.multiply(left, right, transpose_left, transpose_right)
+    if compute := get_engine().multiply:
+        return compute(left, right, transpose_left, transpose_right)
     left, right = (
         ops.swapaxes(matrices, -1, -2) if transposes else matrices
         for matrices, transposes in ((left, transpose_left), (right, transpose_right))

@@ -1,283 +1,131 @@
-"""Relative attention on a TPU, as kernels that keep the scores on the chip.
+"""Attention by the kernels for TPUs, on either backend of Keras.
 
-The scores of a head, (T, S) for each row, are many times larger than its queries, keys and values.
-Here they never leave the fast memory (FlashAttention, Dao et al. 2022): a block of queries meets
-all keys at once, and the backward pass computes its scores again. The left shift of the position
-scores (paper, appendix B) is a roll of each row by one entry more than the row before.
-
-Letters: B rows, N heads, T segment, S keys, padded to K; Q queries of a block, H head size.
+It computes what `fused_attention.attend` computes. TensorFlow calls the kernels through `jax2tf`.
 """
 
 import functools
-from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
+import keras
+from keras import ops
 
-_LANES = 128
-_BLOCK_ENTRIES = 128 * 2048  # of the scores of a block
-_MASKED = -1e30
-_WEYL_STEP = 0x9E3779B9
-_MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
+from txl_tf.layers.custom_gradient import custom_gradient
+from txl_tf.layers.dropout import make_keys
+from txl_tf.layers.fused import fused_attention
+from txl_tf.layers.fused.fusion import Engine
 
 
-class Settings(NamedTuple):
-    """What a kernel is compiled for.
-
-    Args:
-        n_keys: S, without the padding.
-        rate: The dropout rate of the weights; 0 for none.
-        has_documents: Whether the third of the bounds counts.
-        interpret: Whether to run the kernels on any machine, slowly, for tests.
-    """
-
-    n_keys: int
-    rate: float
-    has_documents: bool
-    interpret: bool = False
-
-
-def choose_block(tgt_len, n_keys):
-    """Returns the number of queries of a block; `None` if none divides the segment."""
-    most = _BLOCK_ENTRIES // pad_keys(n_keys)
-    if tgt_len <= most:
-        return tgt_len
-    sizes = (size for size in (256, 128, 64, 32, 16) if size <= most and not tgt_len % size)
-    return next(sizes, None)
-
-
-def pad_keys(n_keys):
-    """Returns K, the number of keys with padding."""
-    return -(-n_keys // _LANES) * _LANES
-
-
-@functools.partial(jax.jit, static_argnames="settings")
-def attend(queries, keys, values, distances, biases, bounds, seed, *, settings):
-    """Returns the values that each query attends to.
-
-    Args:
-        queries: (B, N, T, H).
-        keys: (B, N, K, H).
-        values: (B, N, K, H).
-        distances: (N, K, H), W_r R by head, from the largest distance on, and padding at the end.
-        biases: (N, 2, H), u and v.
-        bounds: (1 or B, T, 3) int32: the first key that a query sees, the one after the last, and
-            the first of its document.
-        seed: (2,) int32, the keys of the hash of the dropout mask.
-        settings: The `Settings`.
-
-    Returns:
-        (B, N, T, H) in the dtype of the queries.
-    """
-    grid, specs = _make_grid(queries, keys, bounds, settings)
-    return pl.pallas_call(
-        functools.partial(_attend_block, settings=settings, shape=_shape(queries, keys)),
-        grid=grid,
-        in_specs=specs,
-        out_specs=specs[1],
-        out_shape=jax.ShapeDtypeStruct(queries.shape, queries.dtype),
-        **_options(settings),
-    )(seed, queries, keys, values, distances, biases, bounds)
-
-
-@functools.partial(jax.jit, static_argnames="settings")
-def differentiate(
-    queries, keys, values, distances, biases, bounds, seed, upstream, *, settings
+def attend(
+    segment,
+    memory,
+    distance_keys,
+    content_bias,
+    position_bias,
+    visibility,
+    seed=None,
+    *,
+    rate=0.0,
+    interpret=False,
 ):
-    """Returns the gradients of the first five arguments of `attend`.
+    """Returns the values that each query attends to; see `fused_attention.attend`.
 
-    Args:
-        upstream: (B, N, T, H), the gradient of the result; the others are those of `attend`.
+    Every query must see consecutive keys, as with every `AttentionSpan`. Position encodings whose
+    biases have another width than the heads are left to `fused_attention`. With `interpret`, the
+    kernels run on any machine, slowly, for tests.
     """
-    grid, specs = _make_grid(queries, keys, bounds, settings)
-    n_keys, d_head = keys.shape[2:]
-    outputs = (queries, keys, values, distances, biases)
-    return pl.pallas_call(
-        functools.partial(_differentiate_block, settings=settings, shape=_shape(queries, keys)),
-        grid=grid,
-        in_specs=[*specs, specs[1]],
-        out_specs=specs[1:6],
-        out_shape=[jax.ShapeDtypeStruct(each.shape, each.dtype) for each in outputs],
-        scratch_shapes=[
-            *(pltpu.VMEM((n_keys, d_head), jnp.float32) for _ in range(3)),
-            pltpu.VMEM((2, d_head), jnp.float32),
-        ],
-        **_options(settings),
-    )(seed, queries, keys, values, distances, biases, bounds, upstream)
+    n_head, d_head = content_bias.shape
+    arguments = (segment, memory, distance_keys, content_bias, position_bias, visibility, seed)
+    if position_bias.shape[1] != d_head:
+        return fused_attention.compute_attention(*arguments, rate=rate)
+    from txl_tf.layers.fused import tpu_kernels
 
+    tgt_len, mem_len = segment.shape[1], memory.shape[1]
+    n_keys = mem_len + tgt_len
+    has_documents = visibility.same_document is not None
+    settings = tpu_kernels.Settings(
+        tgt_len, n_keys, rate if seed is not None else 0.0, has_documents, interpret
+    )
+    more_queries, more_keys = tpu_kernels.find_padding(tgt_len, n_keys)
+    by_head = functools.partial(_arrange, n_head=n_head)
 
-def _shape(queries, keys):
-    return (*queries.shape[:3], keys.shape[2])
-
-
-def _make_grid(queries, keys, bounds, settings):
-    """Returns the grid, heads then rows then blocks of queries, and the blocks of the arguments."""
-    n_rows, n_head, tgt_len, d_head = queries.shape
-    block = choose_block(tgt_len, settings.n_keys)
-    per_row = int(bounds.shape[0] > 1)
-    keys_spec = pl.BlockSpec((1, 1, keys.shape[2], d_head), lambda n, b, _: (b, n, 0, 0))
-    specs = [
-        pl.BlockSpec(memory_space=pltpu.SMEM),
-        pl.BlockSpec((1, 1, block, d_head), lambda n, b, q: (b, n, q, 0)),
-        keys_spec,
-        keys_spec,
-        pl.BlockSpec((1, keys.shape[2], d_head), lambda n, *_: (n, 0, 0)),
-        pl.BlockSpec((1, 2, d_head), lambda n, *_: (n, 0, 0)),
-        pl.BlockSpec((1, block, 3), lambda _, b, q: (b * per_row, q, 0)),
-    ]
-    return (n_head, n_rows, tgt_len // block), specs
-
-
-def _options(settings):
-    if settings.interpret:
-        return {"interpret": True}
-    # A head's gradients are sums over the rows and blocks, which come one after the other.
-    order = ("parallel", "arbitrary", "arbitrary")
-    return {
-        "compiler_params": pltpu.CompilerParams(
-            dimension_semantics=order, vmem_limit_bytes=100 * 2**20
+    @custom_gradient
+    def compute(segment, memory, distance_keys, content_bias, position_bias, bounds, keys):
+        queries, *new = ops.split(segment, 3, axis=-1)
+        old = ops.split(memory, 2, axis=-1)
+        tensors = (
+            by_head([queries], padding=more_queries),
+            *(by_head(pair, padding=more_keys) for pair in zip(old, new, strict=True)),
+            ops.pad(distance_keys[:, 1:], [(0, 0), (0, more_keys), (0, 0)]),
+            ops.stack([content_bias, position_bias], axis=1),
+            ops.pad(bounds, [(0, 0), (0, more_queries), (0, 0)]),
+            keys,
         )
-    }
+        attended = _call(tpu_kernels.attend, *tensors, settings=settings)
+
+        def compute_gradients(upstream):
+            upstream = by_head([upstream], padding=more_queries)
+            gradients = _call(tpu_kernels.differentiate, *tensors, upstream, settings=settings)
+            d_queries, d_keys, d_values, d_distances, d_biases = gradients
+            d_queries = _join(d_queries[:, :, :tgt_len])
+            d_keys, d_values = (_join(x[:, :, :n_keys]) for x in (d_keys, d_values))
+            new = (d_queries, d_keys[:, mem_len:], d_values[:, mem_len:])
+            return (
+                ops.concatenate(new, axis=-1),
+                ops.concatenate([d_keys[:, :mem_len], d_values[:, :mem_len]], axis=-1),
+                ops.pad(d_distances[:, :n_keys], [(0, 0), (1, 0), (0, 0)]),
+                d_biases[:, 0],
+                d_biases[:, 1],
+                None,
+                None,
+            )
+
+        return _join(attended[:, :, :tgt_len]), compute_gradients
+
+    keys = ops.zeros(2, "uint32") if seed is None else ops.stack(make_keys(seed))
+    return compute(*arguments[:5], _find_bounds(visibility), keys)
 
 
-def _attend_block(seed, queries, keys, values, distances, biases, bounds, out, *, settings, shape):
-    _, _, weights, keep = _weigh(seed, queries, keys, distances, biases, bounds, settings, shape)
-    dropped = _drop(weights, keep, settings).astype(out.dtype)
-    out[0, 0] = _multiply(dropped, values[0, 0], (1, 0)).astype(out.dtype)
+TPU = Engine(attend=attend)
 
 
-def _differentiate_block(seed, *refs, settings, shape):
-    queries, keys, values, distances, biases, bounds, upstream = refs[:7]
-    d_queries, d_keys, d_values, d_distances, d_biases = refs[7:12]
-    sum_keys, sum_values, sum_distances, sum_biases = refs[12:]
-    _, row, block = (pl.program_id(axis) for axis in range(3))
-    dtype, d_head = queries.dtype, queries.shape[3]
+def _call(kernel, *tensors, settings):
+    """Calls a function of JAX with the tensors of the backend."""
+    if keras.backend.backend() == "jax":
+        return kernel(*tensors, settings=settings)
+    from jax.experimental import jax2tf
 
-    @pl.when(block == 0)
-    def _():
-        sum_keys[...], sum_values[...] = (jnp.zeros_like(sum_keys) for _ in range(2))
-
-    @pl.when(jnp.logical_and(block == 0, row == 0))
-    def _():
-        sum_distances[...], sum_biases[...] = map(jnp.zeros_like, (sum_distances, sum_biases))
-
-    content_queries, position_queries, weights, keep = _weigh(
-        seed, queries, keys, distances, biases, bounds, settings, shape
-    )
-    d_attended = upstream[0, 0]
-    sum_values[...] += _multiply(_drop(weights, keep, settings).astype(dtype), d_attended, (0, 0))
-    d_weights = _drop(_multiply(d_attended, values[0, 0], (1, 1)), keep, settings)
-    slopes = jnp.sum(d_weights * weights, axis=1, keepdims=True)
-    d_scores = weights * (d_weights - slopes)
-    d_position = _unshift(d_scores.astype(dtype), shape[2])
-    if settings.has_documents:  # keys of other documents have no content score
-        d_scores = jnp.where(_is_same_document(bounds, d_scores.shape), d_scores, 0.0)
-    d_content = d_scores.astype(dtype)
-    # The rows of `d_position` come in reverse order.
-    d_content_queries = _multiply(d_content, keys[0, 0], (1, 0))
-    d_position_queries = _multiply(d_position, distances[0], (1, 0))
-    sum_keys[...] += _multiply(d_content, content_queries, (0, 0))
-    sum_distances[...] += _multiply(d_position, _reverse(position_queries).astype(dtype), (0, 0))
-    sum_biases[...] += d_head**-0.5 * jnp.stack(
-        [jnp.sum(d_content_queries, axis=0), jnp.sum(d_position_queries, axis=0)]
-    )
-    d_position_queries = _reverse(d_position_queries)
-    d_queries[0, 0] = ((d_content_queries + d_position_queries) * d_head**-0.5).astype(dtype)
-
-    @pl.when(block == pl.num_programs(2) - 1)
-    def _():
-        d_keys[0, 0] = sum_keys[...].astype(dtype)
-        d_values[0, 0] = sum_values[...].astype(dtype)
-
-    @pl.when(jnp.logical_and(block == pl.num_programs(2) - 1, row == pl.num_programs(1) - 1))
-    def _():
-        d_distances[0] = sum_distances[...].astype(dtype)
-        d_biases[0] = sum_biases[...].astype(dtype)
+    return jax2tf.convert(
+        functools.partial(kernel, settings=settings),
+        with_gradient=False,
+        native_serialization_platforms=("tpu",),
+        # The program may be traced on another machine.
+        native_serialization_disabled_checks=(jax2tf.DisabledSafetyCheck.platform(),),
+    )(*tensors)
 
 
-def _weigh(seed, queries, keys, distances, biases, bounds, settings, shape):
-    """Returns the two kinds of queries (Q, H), the weights (Q, K), and what dropout keeps."""
-    query = queries[0, 0].astype(jnp.float32)
-    content_queries, position_queries = (
-        ((query + biases[0, index : index + 1]) * query.shape[1] ** -0.5).astype(queries.dtype)
-        for index in range(2)
-    )
-    content = _multiply(content_queries, keys[0, 0], (1, 1))
-    columns = jax.lax.broadcasted_iota(jnp.int32, content.shape, 1)
-    keep = None
-    if settings.has_documents:
-        keep = _is_same_document(bounds, content.shape)
-        content = jnp.where(keep, content, 0.0)
-    position = _shift(_multiply(position_queries, distances[0], (1, 1)), shape[2])
-    visible = bounds[0]
-    is_seen = jnp.logical_and(columns >= visible[:, :1], columns < visible[:, 1:2])
-    scores = jnp.where(is_seen, content + position, _MASKED)
-    weights = jnp.exp(scores - jnp.max(scores, axis=1, keepdims=True))
-    weights /= jnp.sum(weights, axis=1, keepdims=True)
-    if settings.rate:
-        drawn = _draw(seed, columns, settings, shape)
-        keep = drawn if keep is None else jnp.logical_and(keep, drawn)
-    return content_queries, position_queries, weights, keep
+def _find_bounds(visibility):
+    """Returns the first key that a query sees, the one after the last, and its document's first.
 
-
-def _is_same_document(bounds, shape):
-    return jax.lax.broadcasted_iota(jnp.int32, shape, 1) >= bounds[0][:, 2:3]
-
-
-def _shift(position, tgt_len):
-    """Moves scores (Q, K) of distances to the keys."""
-    n_queries, n_keys = position.shape
-    first = pl.program_id(2) * n_queries
-    start = (n_keys - tgt_len + 1 + first) % n_keys
-    return pltpu.roll(position, start, 1, stride=1, stride_axis=0)
-
-
-def _unshift(d_position, tgt_len):
-    """Moves gradients (Q, K) of scores back to the distances; the rows come in reverse order.
-
-    A roll can move each row by one entry more than the row before, but not by one less.
+    They are (1 or B, T, 3) int32.
     """
-    n_queries = d_position.shape[0]
-    start = tgt_len - n_queries - pl.program_id(2) * n_queries
-    reverse = _reverse(d_position).astype(jnp.float32)
-    return pltpu.roll(reverse, start, 1, stride=1, stride_axis=0).astype(d_position.dtype)
+    mask, same_document = visibility
+    mask = mask[None] if len(mask.shape) == 2 else mask[:, 0]
+    first = ops.cast(ops.argmax(ops.cast(mask, "int32"), axis=-1), "int32")
+    bounds = [first, first + ops.sum(ops.cast(mask, "int32"), axis=-1), ops.zeros_like(first)]
+    if same_document is not None:
+        bounds[2] = ops.cast(ops.argmax(ops.cast(same_document, "int32"), axis=-1), "int32")
+        bounds = [ops.broadcast_to(each, bounds[2].shape) for each in bounds]
+    return ops.stack(bounds, axis=-1)
 
 
-def _reverse(rows):
-    """Returns rows (Q, ...) in reverse order, in float32: a product with ones off the diagonal."""
-    size = rows.shape[0]
-    index = jax.lax.broadcasted_iota(jnp.int32, (size, size), 0)
-    column = jax.lax.broadcasted_iota(jnp.int32, (size, size), 1)
-    ones = (index + column == size - 1).astype(rows.dtype)
-    return _multiply(ones, rows, (1, 0))
+def _arrange(parts, *, n_head, padding):
+    """Returns consecutive states, (B, n, N H) each, by head and padded: (B, N, n, H)."""
+    states = ops.concatenate(parts, axis=1)
+    n_rows, size, width = states.shape
+    states = ops.reshape(states, (n_rows, size, n_head, width // n_head))
+    return ops.pad(ops.transpose(states, (0, 2, 1, 3)), [(0, 0), (0, 0), (0, padding), (0, 0)])
 
 
-def _multiply(left, right, axes):
-    """Returns the product of two matrices over an axis of each, with sums in float32."""
-    contracted = (((axes[0],), (axes[1],)), ((), ()))
-    precision = jax.lax.Precision.HIGHEST if left.dtype == jnp.float32 else None
-    return jax.lax.dot_general(
-        left, right, contracted, precision=precision, preferred_element_type=jnp.float32
-    )
-
-
-def _drop(values, keep, settings):
-    if keep is None:
-        return values
-    return jnp.where(keep, values * (1 / (1 - settings.rate)), 0.0)
-
-
-def _draw(seed, columns, settings, shape):
-    """Returns the block's part of the mask that `make_keep_mask` makes for (B, N, T, S)."""
-    _, n_head, tgt_len, _ = shape
-    head, row, block = (pl.program_id(axis) for axis in range(3))
-    n_queries = columns.shape[0]
-    query = block * n_queries + jax.lax.broadcasted_iota(jnp.int32, columns.shape, 0)
-    index = ((row * n_head + head) * tgt_len + query) * settings.n_keys + columns
-    bits = index.astype(jnp.uint32) * jnp.uint32(_WEYL_STEP) + seed[0].astype(jnp.uint32)
-    bits = (bits ^ (bits >> 16)) * jnp.uint32(_MULTIPLIERS[0])
-    bits = bits ^ (bits >> 15)
-    bits = (bits ^ seed[1].astype(jnp.uint32)) * jnp.uint32(_MULTIPLIERS[1])
-    return bits >= jnp.uint32(round(settings.rate * 2**32))
+def _join(states):
+    """Returns states (B, N, T, H) as (B, T, N H)."""
+    n_rows, n_head, size, d_head = states.shape
+    return ops.reshape(ops.transpose(states, (0, 2, 1, 3)), (n_rows, size, n_head * d_head))
