@@ -126,7 +126,7 @@ def make_report(model: str, settings: Settings, chip: str, n_chips: int, module:
     )
 
 
-def export(name: str, settings: Settings, n_replicas: int) -> bytes:
+def export(name: str, settings: Settings, n_replicas: int, kernels: bool) -> bytes:
     """Returns the program of a preset as StableHLO."""
     from benchmarks import step_programs
 
@@ -141,7 +141,7 @@ def export(name: str, settings: Settings, n_replicas: int) -> bytes:
             **lengths,
             **settings.options,
         )
-        return step_programs.export_training_step(model, training, n_replicas)
+        return step_programs.export_training_step(model, training, n_replicas, kernels=kernels)
     evaluation = dataclasses.replace(
         preset.evaluation, eval_batch_size=settings.batch_size, **lengths
     )
@@ -185,12 +185,10 @@ def print_reports(options: flags.FlagValues) -> None:
     for model in options.models:
         for work in options.works:
             settings = make_settings(model, work, options)
-            modules: dict[int, bytes] = {}
             for chip, count in counts.items():
-                n_replicas = count if work == "train" else 1
-                if n_replicas not in modules:
-                    modules[n_replicas] = export(model, settings, n_replicas)
-                report = make_report(model, settings, chip, count, modules[n_replicas])
+                kernels = options.kernels and chips.CHIPS[chip.partition(":")[0]].platform == "tpu"
+                module = export(model, settings, count if work == "train" else 1, kernels)
+                report = make_report(model, settings, chip, count, module)
                 print(report.format(), flush=True)
                 reports.append(report._asdict())
                 if options.json:
@@ -219,6 +217,8 @@ def main(argv: list[str]) -> int:
     define_flag(options, "remat", bool, False, "Compute layers again in the backward pass.")
     text = "Parts of a batch, one after the other."
     define_flag(options, "accumulate_steps", int, 1, text, lower_bound=1)
+    text = "Let the kernels for TPUs compute attention, as training on a TPU does."
+    define_flag(options, "kernels", bool, True, text)
     text = "Optimizer. [default: that of the preset]"
     define_flag(options, "optimizer", str, None, text)
     text = "File for all reports. [default: none]"

@@ -15,6 +15,8 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from txl_tf.architecture import make_cached_model, make_model
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.layers.fused.fusion import use_engine
+from txl_tf.layers.fused.tpu_attention import TPU
 from txl_tf.training.trainer import DTYPE_POLICIES, Trainer
 from txl_tf.training.workers import Workers
 
@@ -50,13 +52,16 @@ def _stand_in_replica(n_replicas: int) -> Iterator[None]:
         yield
 
 
-def export_training_step(model: ModelConfig, training: TrainConfig, n_replicas: int = 1) -> bytes:
+def export_training_step(
+    model: ModelConfig, training: TrainConfig, n_replicas: int = 1, *, kernels: bool = False
+) -> bytes:
     """Returns the training step of one replica, with its update of weights, optimizer and memory.
 
     Args:
         model: The model.
         training: The training; its batch is that of one replica.
         n_replicas: The number of replicas over which the gradients are averaged.
+        kernels: Whether attention is computed by the kernels for TPUs.
 
     Returns:
         The StableHLO of the step in its binary form.
@@ -71,7 +76,11 @@ def export_training_step(model: ModelConfig, training: TrainConfig, n_replicas: 
     def step(segments: tf.Tensor, *starts: tf.Tensor) -> Any:
         return trainer._run_replica(segments, *(starts or [None]), None, 0)  # noqa: SLF001
 
-    with _stand_in_replica(n_replicas) if n_replicas > 1 else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
+        if n_replicas > 1:
+            stack.enter_context(_stand_in_replica(n_replicas))
+        if kernels:
+            stack.enter_context(use_engine(TPU))
         return _export(step, *specs)
 
 

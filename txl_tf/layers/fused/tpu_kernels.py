@@ -20,6 +20,7 @@ _LANES = 128
 _ROWS = 16  # of a tile in bfloat16
 _BLOCK_ENTRIES = 128 * 2048  # of the scores of a block
 _MOST_QUERIES = 512
+_FAST_BYTES = 100 * 2**20  # of the memory on the chip
 _MASKED = -1e30
 _WEYL_STEP = 0x9E3779B9
 _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
@@ -86,7 +87,7 @@ def attend(queries, keys, values, distances, biases, bounds, seed, *, settings):
         in_specs=specs,
         out_specs=specs[1],
         out_shape=jax.ShapeDtypeStruct(queries.shape, queries.dtype),
-        **_options(settings),
+        **_options(settings, queries, keys, n_products=3),
     )(seed, queries, keys, values, distances, biases, bounds)
 
 
@@ -109,7 +110,7 @@ def differentiate(queries, keys, values, distances, biases, bounds, seed, upstre
             *(pltpu.VMEM((n_keys, d_head), jnp.float32) for _ in range(3)),
             pltpu.VMEM((2, d_head), jnp.float32),
         ],
-        **_options(settings),
+        **_options(settings, queries, keys, n_products=8),
     )(seed, queries, keys, values, distances, biases, bounds, upstream)
 
 
@@ -131,15 +132,23 @@ def _make_grid(queries, keys, bounds, settings):
     return (n_head, n_rows, tgt_len // block), specs
 
 
-def _options(settings):
+def _options(settings, queries, keys, *, n_products):
+    """Returns the options of a kernel with products of (T, K) scores over H."""
     if settings.interpret:
         return {"interpret": True}
-    # A head's gradients are sums over the rows and blocks, which come one after the other.
-    order = ("parallel", "arbitrary", "arbitrary")
+    n_scores = queries.size // queries.shape[3] * keys.shape[2]
+    n_values = (queries.size + 2 * keys.size) * (1 if n_products == 3 else 2)
     return {
         "compiler_params": pltpu.CompilerParams(
-            dimension_semantics=order, vmem_limit_bytes=100 * 2**20
-        )
+            # A head's gradients are sums over the rows and blocks, which come one after the other.
+            dimension_semantics=("parallel", "arbitrary", "arbitrary"),
+            vmem_limit_bytes=_FAST_BYTES,
+        ),
+        "cost_estimate": pl.CostEstimate(
+            flops=2 * n_products * n_scores * queries.shape[3],
+            transcendentals=n_scores,
+            bytes_accessed=n_values * queries.dtype.itemsize,
+        ),
     }
 
 
