@@ -240,10 +240,6 @@ def choose_preset(name: str | None, found: "RunConfig") -> tuple[str | None, Eva
     return preset, presets.get(preset).evaluation
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 _PREFIX = "dynamic_"
 _OTHERWISE = "that of --dynamic_recipe, or of the rule"
 
@@ -315,3 +311,7 @@ def format_dynamic_flags(dynamic: DynamicConfig) -> str:
     values = {name: getattr(dynamic, name) for name in names}
     texts = {k: f"{v:g}" if isinstance(v, float) else v for k, v in values.items()}
     return " ".join(["--dynamic", *(f"--{_PREFIX}{name}={texts[name]}" for name in names)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
