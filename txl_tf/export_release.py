@@ -38,7 +38,7 @@ def export_release(options: flags.FlagValues) -> None:
 
     from txl_tf.architecture import check_transformer
     from txl_tf.model import TransformerXL
-    from txl_tf.release.release_export import export_data, export_model
+    from txl_tf.release.weights import export_data, export_model
     from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
     from txl_tf.runs.checkpoint_reader import load_weights
     from txl_tf.runs.folder import read_run_config, read_run_vocabulary

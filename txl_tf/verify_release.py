@@ -63,8 +63,7 @@ def verify_release(options: flags.FlagValues) -> bool:
     import numpy as np
     import tensorflow as tf
 
-    from txl_tf.release import load_model, verdict
-    from txl_tf.release.comparison import compare_model
+    from txl_tf.release import comparison, load_model
     from txl_tf.release.infer import describe_config, infer_config
     from txl_tf.release.weights import SCOPE, find_release_checkpoint, list_entries, read_weights
 
@@ -73,19 +72,19 @@ def verify_release(options: flags.FlagValues) -> bool:
     config = infer_config(path)
     print(f"Comparing {options.run or 'the imported model'} with {path}:")
     print(f"  {describe_config(config)};")
-    print(f"  {'; '.join(map(verdict.describe_attention_span, spans))}.")
+    print(f"  {'; '.join(map(comparison.describe_attention_span, spans))}.")
     model = load_run(options.run, config) if options.run else load_model(path, config)
     variables = read_weights(path)
-    checks = compare_model(model, variables, tgt_len=options.tgt_len, spans=spans)
+    checks = comparison.compare_model(model, variables, tgt_len=options.tgt_len, spans=spans)
     pairs = [(f"{SCOPE}{source}", target.numpy()) for source, target in list_entries(model)]
     differing = [x for x, value in pairs if not np.array_equal(variables[x], value, equal_nan=True)]
     if differing:  # the drawn ids need not use all of them
         more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""
         print(f"Weights that differ from the checkpoint: {', '.join(differing[:5])}{more}.\n")
     print("Largest differences, relative to the largest value of the term; ! marks disagreement:\n")
-    for line in (*verdict.format_table(checks), "", *verdict.describe_verdict(checks)):
+    for line in (*comparison.format_table(checks), "", *comparison.describe_verdict(checks)):
         print(line.rstrip())
-    return verdict.find_first(checks) is None and not differing
+    return comparison.find_first(checks) is None and not differing
 
 
 def list_spans(options: flags.FlagValues) -> list[AttentionSpan]:

@@ -131,7 +131,7 @@ def test_an_export_that_fails_leaves_nothing(tmp_path, capsys, monkeypatch, is_n
     if not is_new:
         (tmp_path / "out" / "model").mkdir(parents=True)
         (tmp_path / "out" / "model" / "notes.txt").touch()
-    monkeypatch.setattr("txl_tf.release.release_export.write_tensors", fail)
+    monkeypatch.setattr("txl_tf.release.weights.write_tensors", fail)
     arguments = ["--run", str(tmp_path / "run"), "--out", str(tmp_path / "out")]
     assert export_release.main(["export_release", *arguments]) == 1
     assert "could not be saved: No space left on device" in capsys.readouterr().err

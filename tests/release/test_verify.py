@@ -22,7 +22,7 @@ from txl_tf.layers import (
     relative_attention,
 )
 from txl_tf.layers.adaptive_softmax import AdaptiveSoftmax
-from txl_tf.release import load_model, verdict
+from txl_tf.release import comparison, load_model
 from txl_tf.release.comparison import TOLERANCE, compare_model, draw_text, measure_difference
 from txl_tf.release.weights import read_weights
 
@@ -41,7 +41,7 @@ def compare(name="char", change=None, **arguments):
 
 def get_blame(checks):
     """Returns layer and term of the first check that parts."""
-    first = verdict.find_first(checks)
+    first = comparison.find_first(checks)
     return first and (first.layer, first.term)
 
 
@@ -60,11 +60,13 @@ def test_imported_weights_agree_in_every_term(name):
     assert max(check.difference for check in checks) < TOLERANCE / 10
     config = load_case(name).config
     layers = {(check.layer, check.term) for check in checks if check.layer is not None}
-    expected = {(n, term) for n in range(config.n_layer) for term in verdict.LAYER_TERMS}
+    expected = {(n, term) for n in range(config.n_layer) for term in comparison.LAYER_TERMS}
     assert layers == expected
     bins = range(len(config.bins))
-    names = {f"{kind} {n}" for kind in (verdict.EMBEDDING, verdict.SOFTMAX) for n in bins}
-    assert {check.term for check in checks if check.layer is None} == names | {verdict.END_TO_END}
+    names = {f"{kind} {n}" for kind in (comparison.EMBEDDING, comparison.SOFTMAX) for n in bins}
+    assert {check.term for check in checks if check.layer is None} == names | {
+        comparison.END_TO_END
+    }
 
 
 def test_a_model_with_dropout_and_without_memory_agrees():
@@ -121,7 +123,7 @@ def test_a_mask_wrong_with_same_length_alone_is_found_there(monkeypatch):
     monkeypatch.setattr(txl_tf.model, "make_attention_mask", see_all)
     checks = compare(spans=[PLAIN, SAME_LENGTH])
     assert_is_blamed(checks, 0, "mask")
-    assert verdict.find_first(checks).span == SAME_LENGTH
+    assert comparison.find_first(checks).span == SAME_LENGTH
 
 
 # What is wrong in one layer: its weights, or one of its methods.
@@ -204,7 +206,7 @@ def test_a_wrong_projection_of_an_embedding_bin_is_named():
         change=lambda model: model.embedding.projections[2].assign(-model.embedding.projections[2]),
     )
     parted = {check.term for check in checks if not check.agrees}
-    assert parted == {"embedding bin 2", verdict.END_TO_END}
+    assert parted == {"embedding bin 2", comparison.END_TO_END}
 
 
 def test_cluster_rows_in_reverse_part_in_their_bins():
@@ -214,8 +216,8 @@ def test_cluster_rows_in_reverse_part_in_their_bins():
 
     checks = compare("word_large", change=reverse)
     parted = {check.term for check in checks if not check.agrees}
-    assert parted == {"softmax bin 1", "softmax bin 3", verdict.END_TO_END}
-    assert verdict.find_first(checks).quantity.startswith("log p(bin)")
+    assert parted == {"softmax bin 1", "softmax bin 3", comparison.END_TO_END}
+    assert comparison.find_first(checks).quantity.startswith("log p(bin)")
 
 
 def test_a_bias_that_is_left_out_is_named():
@@ -223,7 +225,7 @@ def test_a_bias_that_is_left_out_is_named():
         model.softmax.biases[2].assign(model.softmax.biases[2] * 0)
 
     checks = compare("word_base", change=leave_out)
-    parted = {check.term for check in checks if check.term.startswith(verdict.SOFTMAX)}
+    parted = {check.term for check in checks if check.term.startswith(comparison.SOFTMAX)}
     assert get_blame(checks) == (None, "softmax bin 2")
     assert len(parted) == 4
 
@@ -237,7 +239,7 @@ def test_losses_that_are_not_those_of_the_distribution_are_named(monkeypatch):
     monkeypatch.setattr(AdaptiveSoftmax, "call", drop_tail)
     checks = compare("word_large")
     parted = {check.term for check in checks if not check.agrees}
-    assert parted == {"softmax bin 3", verdict.END_TO_END}
+    assert parted == {"softmax bin 3", comparison.END_TO_END}
 
 
 # What is not of a term.
@@ -304,11 +306,11 @@ def test_values_that_are_no_numbers_or_of_another_shape_differ():
 
 def test_the_verdict_and_the_table_say_where_and_why():
     checks = compare(change=lambda model: use_gelu(model.decoder_layers[1]))
-    first, where, causes, *_ = verdict.describe_verdict(checks)
+    first, where, causes, *_ = comparison.describe_verdict(checks)
     assert first.startswith("They first differ at layer 1, feed-forward: ")
     assert where == "  in segment 0, mem_len 7, same_length, clamp_len 3."
     assert "relu" in causes
-    lines = list(verdict.format_table(checks))
+    lines = list(comparison.format_table(checks))
     marked = [line.split()[:2] for line in lines if "!" in line]
     assert marked == [["layer", "1"], ["end", "to"]]
     assert len({len(line) for line in lines if line.startswith("layer")}) == 1
@@ -316,4 +318,4 @@ def test_the_verdict_and_the_table_say_where_and_why():
 
 def test_every_term_has_a_hint():
     checks = compare("word_large")
-    assert {check.term.rstrip("0123456789 ") for check in checks} == set(verdict.HINTS)
+    assert {check.term.rstrip("0123456789 ") for check in checks} == set(comparison.HINTS)
