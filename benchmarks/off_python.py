@@ -77,7 +77,7 @@ def measure_losses(run: str, n_tokens: int) -> list[dict[str, Any]]:
         import tensorflow  # noqa: F401
     import txl_tf
     from txl_tf.data import open_records
-    from txl_tf.runs.data_place import name_records
+    from txl_tf.runs.folder import name_records
 
     ids = open_records(name_records(run)).split("valid").read(0, 1 + n_tokens)
     records: list[dict[str, Any]] = []

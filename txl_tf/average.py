@@ -44,7 +44,7 @@ def average_run(options: flags.FlagValues) -> None:
 
     check_run(options.model_dir)
 
-    from txl_tf.runs.data_place import knows_data
+    from txl_tf.runs.folder import knows_data
     from txl_tf.training.averages import choose_checkpoints, save_mean
 
     model_dir = options.model_dir

@@ -43,10 +43,10 @@ from txl_tf.quantization import get_kernel_dtype, quantize
 from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.checkpoint_writer import save_weights
-from txl_tf.runs.data_place import name_records
 from txl_tf.runs.folder import (
     RunConfig,
     make_run_folder,
+    name_records,
     read_run_config,
     read_run_vocabulary,
 )

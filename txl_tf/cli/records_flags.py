@@ -36,7 +36,7 @@ def define_records_flag(options: flags.FlagValues) -> None:
 
 def open_run_records(run: str, data_dir: str | None) -> "Records":
     """Opens the records that a flag names, or else those in a run's folder or of its training."""
-    from txl_tf.runs.data_place import find_run_data
+    from txl_tf.runs.folder import find_run_data
 
     data_dir = data_dir or find_run_data(run)
     if data_dir is None:

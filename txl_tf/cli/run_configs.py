@@ -150,7 +150,7 @@ def find_data(options: flags.FlagValues, found: "RunConfig | None") -> str:
     if found is None:
         raise flags.Error("--data_dir must be given: this is a new run")
 
-    from txl_tf.runs.data_place import find_run_data, recall_data
+    from txl_tf.runs.folder import find_run_data, recall_data
 
     # The data of its training, or for an imported run the data that came with it.
     data_dir = recall_data(options.model_dir) or find_run_data(options.model_dir)

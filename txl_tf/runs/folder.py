@@ -3,7 +3,8 @@
 MODEL_DIR/config.json         data set, model, training and evaluation
 MODEL_DIR/run.json            the run's id, which its checkpoints name
 MODEL_DIR/options.json        when it saves, evaluates and stops; absent for an import
-MODEL_DIR/data.json           location of the records; absent for an import
+MODEL_DIR/data.json           location of the records, the path that was given last; absent for an
+                              import
 MODEL_DIR/vocabulary.json     symbols in id order; absent if only ids are known
 MODEL_DIR/checkpoints/        weights, optimizer, step, memory
 MODEL_DIR/averaged/           checkpoint means
@@ -16,6 +17,7 @@ MODEL_DIR/records/            of an import: the splits that came with it
 MODEL_DIR/import.json         of an import: its origin
 """
 
+import contextlib
 import dataclasses
 import difflib
 import os
@@ -28,7 +30,17 @@ from txl_tf import presets
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.base import list_differences
 from txl_tf.config.run_options import RunOptions
-from txl_tf.data.files import exists, list_names, make_folder, read_json, remove_file, write_json
+from txl_tf.data.files import (
+    exists,
+    is_remote,
+    join_path,
+    list_names,
+    make_folder,
+    read_json,
+    remove_file,
+    write_json,
+)
+from txl_tf.data.records.writing import holds_records
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.version import __version__
@@ -270,3 +282,50 @@ def _flatten(config: RunConfig) -> dict[str, Any]:
     model = dataclasses.asdict(config.model)  # all fields, so that those of two types compare
     values = {"dataset": config.dataset, **model, **config.training.to_json()}
     return {name: value for name, value in values.items() if name not in _CHANGEABLE}
+
+
+def remember_data(model_dir: str, data_dir: str) -> None:
+    """Saves the folder of a run's records as an absolute path."""
+    path = data_dir if is_remote(data_dir) else os.path.abspath(data_dir)
+    write_json(os.path.join(model_dir, DATA_NAME), {"data_dir": path})
+
+
+def knows_data(model_dir: str) -> bool:
+    """Returns whether a run has saved the location of its records."""
+    return exists(os.path.join(model_dir, DATA_NAME))
+
+
+def recall_data(model_dir: str) -> str | None:
+    """Returns the saved folder of a run's records, which must exist; `None` if none was saved."""
+    if not knows_data(model_dir):
+        return None
+    data_dir = _read_data_dir(model_dir)
+    if not is_remote(data_dir) and not os.path.isdir(data_dir):
+        raise UserError(
+            f"`{data_dir}`, the data folder of `{model_dir}`, no longer exists: pass "
+            "--data_dir, the folder of its records"
+        )
+    return data_dir
+
+
+def _read_data_dir(model_dir: str) -> str:
+    path = os.path.join(model_dir, DATA_NAME)
+    content = read_json(path)
+    if not isinstance(content, dict) or not isinstance(content.get("data_dir"), str):
+        raise UserError(f"`{path}` must be an object with the folder `data_dir`")
+    return str(content["data_dir"])
+
+
+def find_run_data(model_dir: str) -> str | None:
+    """Returns the folder of a run's data: its own one, or the one that it was trained on."""
+    own = join_path(model_dir, RECORDS_NAME)
+    return own if holds_records(own) else recall_data(model_dir)
+
+
+def name_records(model_dir: str) -> str:
+    """Returns the folder of a run's records, whether or not it exists."""
+    own = join_path(model_dir, RECORDS_NAME)
+    if not holds_records(own) and knows_data(model_dir):
+        with contextlib.suppress(UserError):
+            return _read_data_dir(model_dir)
+    return own

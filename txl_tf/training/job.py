@@ -17,12 +17,12 @@ from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, explain
 from txl_tf.runs.checkpoint_reader import load_weights
-from txl_tf.runs.data_place import remember_data
 from txl_tf.runs.folder import (
     RunConfig,
     check_run_folder,
     make_run_folder,
     read_run_options,
+    remember_data,
     update_training,
     write_run_options,
 )
