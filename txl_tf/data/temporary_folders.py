@@ -1,18 +1,15 @@
 """Temporary folders in which files are written before they are moved into place."""
 
 import contextlib
-import glob
 import os
+import re
 import shutil
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from txl_tf.data.files import check_folder, is_remote
 from txl_tf.errors import StorageError, UserError, explain_errors
-
-_LEFTOVER_AGE = 24 * 60 * 60  # seconds
 
 
 def check_new_folder(out: str) -> None:
@@ -42,15 +39,15 @@ def work_aside(folder: Path, prefix: str) -> Iterator[Path]:
     The new folder lies inside `folder`, not beside it, because `folder` may be a mount point and
     files can be moved only within one file system. `folder` is created if it is missing.
 
-    A killed process leaves its folder behind, and the next call with the same prefix removes it.
-    On a shared disk, this machine cannot tell whether a process of another machine still runs: a
-    folder of another machine is removed if nothing was written to it for a day.
+    A killed process leaves its folder behind, and the next call with the same prefix on the same
+    machine removes it. On a shared disk, the folders of other machines stay: this one cannot tell
+    whether their processes still run.
     """
     is_new = not folder.exists()
     with explain_errors(f"`{folder}` cannot be written", OSError, raised=StorageError):
         folder.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(folder, prefix)
-        aside = folder / f"{prefix}{_name_process(os.getpid())}-{os.urandom(4).hex()}"
+        aside = folder / f"{prefix}{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
         aside.mkdir()
     try:
         yield aside
@@ -61,22 +58,12 @@ def work_aside(folder: Path, prefix: str) -> Iterator[Path]:
                 folder.rmdir()
 
 
-def _name_process(pid: int) -> str:
-    return f"{socket.gethostname()}-{pid}"
-
-
 def _remove_leftovers(folder: Path, prefix: str) -> None:
-    for path in folder.glob(f"{glob.escape(prefix)}*-*-*"):
-        # The name of another machine may begin with the name of this one.
-        process, _, _ = path.name.removeprefix(prefix).rpartition("-")
-        _, _, pid = process.rpartition("-")
-        if not pid.isdecimal():
-            continue  # `work_aside` did not create it
-        if process == _name_process(int(pid)):
-            is_leftover = not _is_running(int(pid))
-        else:
-            is_leftover = time.time() - _find_last_write(path) > _LEFTOVER_AGE
-        if is_leftover:
+    # Not of a machine whose name begins with the name of this one.
+    own = re.compile(re.escape(f"{prefix}{socket.gethostname()}-") + r"(\d+)-[^-]+")
+    for path in folder.iterdir():
+        match = own.fullmatch(path.name)
+        if match and not _is_running(int(match[1])):
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -88,11 +75,3 @@ def _is_running(pid: int) -> bool:
     except PermissionError:  # it runs as another user
         pass
     return True
-
-
-def _find_last_write(folder: Path) -> float:
-    """Returns the time of the last write to a folder; now if it is gone or unreadable."""
-    try:
-        return max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
-    except OSError:
-        return time.time()
