@@ -6,7 +6,8 @@ import pytest
 
 from txl_tf.apps.beam.file_ranges import divide_files, find_range, resume_documents
 from txl_tf.data.text.documents import RULES, DocumentFinder
-from txl_tf.data.text.text_files import TextError, TextFile, TextSource
+from txl_tf.data.text.text_files import TextFile, TextSource
+from txl_tf.errors import UserError
 
 TEXTS = {
     "blank": b"\n \n\t\nja\n\n",
@@ -90,5 +91,5 @@ def test_an_error_in_a_range_names_the_line_of_the_file(tmp_path):
     path.write_bytes(b"a\nb\nc\nd\n\xff\n")
     ranges = [find_range(file, 3) for (file,) in divide_files([TextFile(path)], 3)]
     assert [file.start for file in ranges] == [0, 4, 6, 10]
-    with pytest.raises(TextError, match=r"line 5, byte offset 8: byte 0xff"):
+    with pytest.raises(UserError, match=r"line 5, byte offset 8: byte 0xff"):
         list(TextSource((ranges[2],), "char").iterate_chunks())

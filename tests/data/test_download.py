@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from txl_tf.data import download
-from txl_tf.data.download import DownloadError, PublishedFile, fetch
+from txl_tf.data.download import PublishedFile, fetch
+from txl_tf.errors import UserError
 
 CONTENT = b"banana\n" * 1009
 SIZE = len(CONTENT)
@@ -26,7 +27,7 @@ def make_archive(*urls, size=SIZE, sha256=SHA256):
 
 def fail_to_fetch(archive, raw_dir):
     """Returns the message of the one error that is expected, which must be one line."""
-    with pytest.raises(DownloadError) as caught:
+    with pytest.raises(UserError) as caught:
         fetch(archive, raw_dir)
     message = str(caught.value)
     assert "\n" not in message

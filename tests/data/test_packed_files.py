@@ -6,7 +6,8 @@ import zipfile
 
 import pytest
 
-from txl_tf.data.text.text_files import TextError, TextFile, TextSource, find_files
+from txl_tf.data.text.text_files import TextFile, TextSource, find_files
+from txl_tf.errors import UserError
 
 LEVELS = ["char", "word"]
 TEXT = "Zwölf Boxkämpfer\njagen Viktor 文字🜁 quer\n\nüber den großen\n".encode() * 3
@@ -84,7 +85,7 @@ def test_the_size_is_known_where_no_reading_is_needed(packed):
 @pytest.mark.usefixtures("small_chunks")
 def test_an_error_within_a_packed_file_is_named(tmp_path):
     write_zip(tmp_path / "a.zip", b"line\n" * 11 + b"ab\xc3")
-    with pytest.raises(TextError, match=r"a\.zip/a\.txt`, line 12, byte offset 57: byte 0xc3"):
+    with pytest.raises(UserError, match=r"a\.zip/a\.txt`, line 12, byte offset 57: byte 0xc3"):
         read(tmp_path / "a.zip", "char")
 
 
@@ -94,7 +95,7 @@ def test_a_packed_file_that_is_cut_is_damaged(tmp_path, suffix, kept):
     path = tmp_path / f"a{suffix}"
     WRITERS[suffix](path, random.Random(5).randbytes(997))
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(TextError, match=rf"`{path}` is damaged: "):
+    with pytest.raises(UserError, match=rf"`{path}` is damaged: "):
         read(path)
 
 
@@ -106,7 +107,7 @@ def test_a_packed_file_with_other_bytes_is_damaged(tmp_path, suffix, place):
     data = bytearray(path.read_bytes())
     data[place] ^= 0x55
     path.write_bytes(data)
-    with pytest.raises(TextError, match=rf"`{path}.*` is damaged: "):
+    with pytest.raises(UserError, match=rf"`{path}.*` is damaged: "):
         read(path)
 
 
@@ -116,7 +117,7 @@ def test_a_zip_with_a_password_cannot_be_unpacked(tmp_path):
     for signature, place in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
         data[data.index(signature) + place] |= 1  # "is encrypted"
     (tmp_path / "a.zip").write_bytes(data)
-    with pytest.raises(TextError, match=r"a\.zip/a\.txt` cannot be unpacked: .*password"):
+    with pytest.raises(UserError, match=r"a\.zip/a\.txt` cannot be unpacked: .*password"):
         read(tmp_path / "a.zip")
 
 
@@ -135,7 +136,7 @@ def test_a_word_without_end_is_not_held_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("txl_tf.data.text.text_files._MAX_UNCUT_BYTES", 2**23)
     with gzip.open(tmp_path / "a.gz", "wb", compresslevel=1) as file:
         file.write(b"some words\n" + b"a" * 2**24)
-    with pytest.raises(TextError, match=r"`.*a\.gz` contains more than 8,388,608 bytes without a"):
+    with pytest.raises(UserError, match=r"`.*a\.gz` contains more than 8,388,608 bytes without a"):
         read(tmp_path / "a.gz", "word")
 
 
@@ -172,7 +173,7 @@ def test_repeated_files_are_reported(tree, capsys):
 
 @pytest.mark.parametrize("pattern", ["d", "?"])
 def test_a_folder_is_no_file(tree, pattern):
-    with pytest.raises(TextError, match=r"' is a folder; '.*/\*' matches the files in it\.$"):
+    with pytest.raises(UserError, match=r"' is a folder; '.*/\*' matches the files in it\.$"):
         find_files([f"{tree}/{pattern}"])
 
 
@@ -180,10 +181,10 @@ def test_a_pipe_or_an_empty_zip_is_no_file(tree):
     os.mkfifo(tree / "pipe")
     zipfile.ZipFile(tree / "a.zip", "w").close()
     for name, fault in (("pipe", "is not a regular file"), ("a.zip", "contains no file")):
-        with pytest.raises(TextError, match=rf"{name}. {fault}\.$"):
+        with pytest.raises(UserError, match=rf"{name}. {fault}\.$"):
             find_files([f"{tree}/{name}"])
 
 
 def test_a_bracket_in_a_pattern_that_matches_nothing_is_explained(tree):
-    with pytest.raises(TextError, match=r"\[ begins a set of characters; write \[\[\] for \[\.$"):
+    with pytest.raises(UserError, match=r"\[ begins a set of characters; write \[\[\] for \[\.$"):
         find_files([f"{tree}/my [d]/*.txt"])

@@ -6,7 +6,8 @@ import tarfile
 import pytest
 
 from txl_tf.data import download
-from txl_tf.data.download import DownloadError, unpack
+from txl_tf.data.download import unpack
+from txl_tf.errors import UserError
 
 FILES = {
     "./pie/data/apple.txt": b"apple\n" * 101,
@@ -36,7 +37,7 @@ def make_tar(path, files, **member):
 
 
 def fail_to_unpack(archive, tmp_path):
-    with pytest.raises(DownloadError) as caught:
+    with pytest.raises(UserError) as caught:
         unpack(archive, tmp_path / "out")
     message = str(caught.value)
     assert "\n" not in message

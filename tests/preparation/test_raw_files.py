@@ -3,10 +3,10 @@ import zipfile
 import pytest
 
 from txl_tf.data.text.text_files import TextFile
+from txl_tf.errors import UserError
 from txl_tf.preparation.corpora import (
     CORPORA,
     SPLITS,
-    CorpusError,
     parse_enwik8,
     parse_text8,
 )
@@ -53,7 +53,7 @@ def test_the_splits_of_text8_are_stripped(tmp_path, n_spaces):
 @pytest.mark.parametrize("sizes", [(90, 10), (99, 2)])
 def test_something_must_be_left_for_training(tmp_path, sizes):
     file = TextFile(write(tmp_path / "enwik8", bytes(100)))
-    with pytest.raises(CorpusError, match=r"must be below the size of the raw file.*100 bytes"):
+    with pytest.raises(UserError, match=r"must be below the size of the raw file.*100 bytes"):
         cut_raw(ENWIK8, file, valid_size=sizes[0], test_size=sizes[1])
 
 
@@ -93,13 +93,13 @@ def test_the_training_files_of_lm1b_come_in_the_order_of_their_names(tmp_path):
 
 
 def test_text8_must_be_one_character_at_a_time():
-    with pytest.raises(CorpusError, match=r"whose characters are separated: b'ab'"):
+    with pytest.raises(UserError, match=r"whose characters are separated: b'ab'"):
         parse_text8(b"a ab")
 
 
 def test_a_raw_text8_must_not_hold_the_symbol_of_the_space(tmp_path):
     source = make_source(TEXT8, (TextFile(write(tmp_path / "text8", b"a_b")),), is_release=False)
-    with pytest.raises(CorpusError, match=r"not text8: it holds '_'"):
+    with pytest.raises(UserError, match=r"not text8: it holds '_'"):
         read(source)
 
 
@@ -117,7 +117,7 @@ def test_a_line_break_among_numbers_is_byte_10(text, expected):
 
 @pytest.mark.parametrize("text", [b"256", b"065"])
 def test_enwik8_must_be_numbers_of_bytes(text):
-    with pytest.raises(CorpusError, match=r"not enwik8 in the format of the 2019 release.*b'"):
+    with pytest.raises(UserError, match=r"not enwik8 in the format of the 2019 release.*b'"):
         parse_enwik8(text)
 
 

@@ -35,10 +35,6 @@ class PublishedFile:
     sha256: str | None = None  # hexadecimal digits
 
 
-class DownloadError(UserError):
-    """A published file cannot be downloaded, or a file is not the published one."""
-
-
 def fetch(file: PublishedFile, raw_dir: Path) -> Path:
     """Returns a published file, and downloads it if `raw_dir` does not contain it.
 
@@ -57,7 +53,7 @@ def fetch(file: PublishedFile, raw_dir: Path) -> Path:
         hint = "Delete it and run again."
         if expected.sha256 and not file.sha256:
             hint += f" If you changed it on purpose, delete its line in `{raw_dir / SUMS_FILE}`."
-        raise DownloadError(f"`{path}` is not the expected file: {fault}. {hint}")
+        raise UserError(f"`{path}` is not the expected file: {fault}. {hint}")
     if not expected.sha256:
         _record_sum(path)
     return path
@@ -80,10 +76,10 @@ def _download(file: PublishedFile, raw_dir: Path) -> None:
                 print(f"{url} failed: {fault}")
                 failures.append(f"{url} ({fault})")
     except OSError as error:
-        raise DownloadError(
+        raise UserError(
             f"`{file.name}` could not be downloaded into `{raw_dir}`: {explain(error)}"
         ) from error
-    raise DownloadError(
+    raise UserError(
         f"`{file.name}` could not be downloaded: {'; '.join(failures)}. "
         f"Download it in another way and put it into `{raw_dir}`."
     )
@@ -194,17 +190,17 @@ def unpack(archive_path: Path, folder: Path) -> None:
         ):
             archive.extractall(aside, filter="data")
             if not any(path.is_file() for path in aside.rglob("*")):
-                raise DownloadError(f"`{archive_path}` holds no files")
+                raise UserError(f"`{archive_path}` holds no files")
             _move_files(aside, folder)
     except tarfile.FilterError as error:
-        raise DownloadError(f"`{archive_path}` is not safe to unpack: {error}") from error
-    except DownloadError:
+        raise UserError(f"`{archive_path}` is not safe to unpack: {error}") from error
+    except UserError:
         raise
     except Exception as error:  # damaged archives raise what they like
         reason = f"could not be unpacked into `{folder}`: {explain(error)}"
         if getattr(error, "errno", None) is None:
             reason = f"is damaged: {explain(error)}. Delete it and run again."
-        raise DownloadError(f"`{archive_path}` {reason}") from error
+        raise UserError(f"`{archive_path}` {reason}") from error
 
 
 def _move_files(source: Path, folder: Path) -> None:

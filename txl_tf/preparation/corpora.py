@@ -16,10 +16,6 @@ SPLITS = ("train", "valid", "test")
 _BYTE_OF_NUMBER = {str(byte).encode("ascii"): byte for byte in range(256)}
 
 
-class CorpusError(UserError):
-    """The raw files of a data set are missing, damaged, too small or in the wrong format."""
-
-
 @dataclass(frozen=True)
 class CorpusSpec:
     """How the files of a data set become records."""
@@ -57,7 +53,7 @@ def parse_text8(text: bytes) -> bytes:
     symbols = text.split()
     if any(len(symbol) != 1 for symbol in symbols):
         wrong = next(symbol for symbol in symbols if len(symbol) != 1)
-        raise CorpusError(
+        raise UserError(
             "this is not text8 in the format of the 2019 release, whose characters are separated: "
             f"{wrong!r}"
         )
@@ -75,7 +71,7 @@ def parse_enwik8(text: bytes) -> bytes:
     try:
         return bytes(map(_BYTE_OF_NUMBER.__getitem__, numbers))
     except KeyError as error:
-        raise CorpusError(
+        raise UserError(
             f"this is not enwik8 in the format of the 2019 release, numbers below 256: {error}"
         ) from error
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from txl_tf.data.text.learning import LearningOptions
 from txl_tf.data.text.text_files import Chunk, EncodingErrors, TextFile, TextSource
 from txl_tf.data.text.vocabulary import Vocabulary, read_vocabulary_file
-from txl_tf.preparation.corpora import CORPORA, CorpusError, CorpusSpec
+from txl_tf.errors import UserError
+from txl_tf.preparation.corpora import CORPORA, CorpusSpec
 from txl_tf.preparation.options import TEXT, PrepareOptions
 from txl_tf.preparation.raw_files import RawFiles
 from txl_tf.preparation.standard_library import read_standard_library
@@ -127,7 +128,7 @@ def make_source(
 
 def _check_text8(text: bytes) -> bytes:
     if b"_" in text:
-        raise CorpusError("this is not text8: it holds '_', the symbol for a space")
+        raise UserError("this is not text8: it holds '_', the symbol for a space")
     return text
 
 

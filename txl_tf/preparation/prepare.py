@@ -16,7 +16,8 @@ from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.learning import learn_fields
 from txl_tf.data.text.text_files import TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.preparation.corpora import CorpusError, CorpusSpec
+from txl_tf.errors import UserError
+from txl_tf.preparation.corpora import CorpusSpec
 from txl_tf.preparation.encoding import check_unknown, encode_source, shuffle_documents
 from txl_tf.preparation.options import PrepareOptions
 from txl_tf.preparation.plan import Plan, Source, make_plan
@@ -114,7 +115,7 @@ def learn_vocabulary(plan: Plan, num_workers: int) -> Vocabulary:
 def make_vocabulary(corpus: CorpusSpec, fields: Mapping[str, Any]) -> Vocabulary:
     """Returns the vocabulary with the arguments that were learned."""
     if not fields["symbols"]:
-        raise CorpusError(f"{corpus.name}: there is no text to learn a vocabulary from.")
+        raise UserError(f"{corpus.name}: there is no text to learn a vocabulary from.")
     return Vocabulary(corpus.level, **fields)
 
 
@@ -145,7 +146,7 @@ def _choose_cutoffs(corpus: CorpusSpec, n_symbols: int) -> tuple[int, ...]:
     cutoffs = tuple(cutoff for cutoff in corpus.cutoffs if cutoff < n_symbols)
     if cutoffs != corpus.cutoffs:
         if not corpus.symbols:
-            raise CorpusError(
+            raise UserError(
                 f"`cutoffs` must be below the size of the vocabulary, {n_symbols}. "
                 f"Received: cutoffs={','.join(map(str, corpus.cutoffs))}"
             )
@@ -204,7 +205,7 @@ def check_split(
     """Checks the counts of a split that was encoded, and prints what is worth knowing."""
     check_unknown(counts.unknown, vocabulary, split)
     if not counts.n_tokens:
-        raise CorpusError(f"{split} is empty: its files contain no {vocabulary.level}s.")
+        raise UserError(f"{split} is empty: its files contain no {vocabulary.level}s.")
     if counts.unknown:
         n_unknown = counts.unknown.total()
         share = n_unknown * counts.n_repeats / counts.n_tokens
@@ -215,7 +216,7 @@ def check_split(
     if counts.n_tokens != published:
         line = _describe_count(corpus, split, counts.n_tokens, published)
         if abs(counts.n_tokens - published) < _NEAR * published:
-            raise CorpusError(f"{line} A file is damaged or was changed.")
+            raise UserError(f"{line} A file is damaged or was changed.")
         print(line)
 
 

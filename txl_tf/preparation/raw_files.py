@@ -8,7 +8,8 @@ from pathlib import Path
 
 from txl_tf.data.download import fetch, unpack
 from txl_tf.data.text.text_files import TextFile, describe_overlap, find_files
-from txl_tf.preparation.corpora import CORPORA, SPLITS, CorpusError, CorpusSpec
+from txl_tf.errors import UserError
+from txl_tf.preparation.corpora import CORPORA, SPLITS, CorpusSpec
 from txl_tf.preparation.options import TEXT, PrepareOptions
 
 Splits = Mapping[str, tuple[TextFile, ...]]
@@ -41,7 +42,7 @@ def ensure_raw_files(options: PrepareOptions) -> RawFiles:
         _download(options)
         found = find_raw_files(options)
     if found is None:
-        raise CorpusError(f"`{options.raw_dir}` does not hold the files of {options.dataset}.")
+        raise UserError(f"`{options.raw_dir}` does not hold the files of {options.dataset}.")
     return found
 
 
@@ -71,7 +72,7 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
         cut = cut_raw(corpus, raw[0], valid_size=valid_size, test_size=test_size)
         return RawFiles({split: (file,) for split, file in cut.items()})
     if layout:
-        raise CorpusError(
+        raise UserError(
             f"--valid_size and --test_size are for the raw file `{corpus.raw[0]}`, which is not "
             f"in `{options.raw_dir}`; train.txt, valid.txt and test.txt are already separate."
         )
@@ -82,7 +83,7 @@ def _download(options: PrepareOptions) -> None:
     """Downloads and unpacks the files of a public data set."""
     raw_dir = options.raw_dir
     if (raw_dir / "cache.pkl").is_file():
-        raise CorpusError(
+        raise UserError(
             f"`{raw_dir}` holds a corpus of the 2019 release, cache.pkl, and no texts. Convert its "
             f"splits to records with: python -m txl_tf.import_release "
             f"--source {shlex.quote(str(raw_dir.parent))} --out MODEL_DIR"
@@ -124,7 +125,7 @@ def cut_raw(
     assert size is not None
     ends = (size - valid_size - test_size, size - test_size, size)
     if ends[0] <= 0:
-        raise CorpusError(
+        raise UserError(
             "`valid_size` + `test_size` must be below the size of the raw file. "
             f"Received: valid_size={valid_size}, test_size={test_size}, `{file}` of {size} bytes"
         )

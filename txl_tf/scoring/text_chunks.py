@@ -9,9 +9,10 @@ import numpy as np
 
 from txl_tf.data.text.codec import Encoded
 from txl_tf.data.text.documents import DocumentFinder
-from txl_tf.data.text.text_files import Chunk, TextError, TextSource
+from txl_tf.data.text.text_files import Chunk, TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.data.text.words import WHITE_SPACE
+from txl_tf.errors import UserError
 
 _SPACES = b" \t\n\r\v\f"
 _MAX_SEARCHED = 64  # characters of an unknown word that are searched for
@@ -82,7 +83,7 @@ def read_file(
             line, offset, symbol = _find_unknown(vocabulary, encoded, chunk)
             line += n_lines + file.count_lines_before()
             offset += n_bytes + (file.start if file.continues else 0)
-            raise TextError(
+            raise UserError(
                 f"`{file}`, line {line}, byte offset {offset}: {symbol} is "
                 f"not among the {len(vocabulary):,} {vocabulary.level}s of the vocabulary, which "
                 "has no symbol for unknown ones"

@@ -22,10 +22,6 @@ CHUNK_BYTES = 2**22
 _MAX_UNCUT_BYTES = 2**26
 
 
-class TextError(UserError):
-    """A text file is missing, damaged or not a text."""
-
-
 @dataclass(frozen=True)
 class TextFile:
     """A text file, or a range of its bytes; .gz, .xz and .zip are unpacked as they are read."""
@@ -191,7 +187,7 @@ class TextSource:
     def _fail(self, file: TextFile, lines: int, offset: int, what: str) -> None:
         lines += file.count_lines_before()
         advice = "--encoding_errors=replace continues" if "UTF-8" in what else "is it a text?"
-        raise TextError(
+        raise UserError(
             f"`{file}`, line {lines + 1}, byte offset {file.start + offset}: {what}; {advice}."
         )
 
@@ -215,7 +211,7 @@ def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
         if is_remote(pattern):
             addresses = _demand_storage(pattern).find(pattern)
             if not addresses:
-                raise TextError(f"no file matches {pattern!r}.")
+                raise UserError(f"no file matches {pattern!r}.")
             for address in addresses:
                 add(address)
             continue
@@ -224,7 +220,7 @@ def find_files(patterns: Sequence[str]) -> tuple[TextFile, ...]:
         found = [expanded] if os.path.isfile(expanded) else sorted(glob(expanded, recursive=True))
         files = [path for path in found if os.path.isfile(path)]
         if not files:
-            raise TextError(_explain_no_file(pattern, found))
+            raise UserError(_explain_no_file(pattern, found))
         for path in files:
             add(path)
     if repeated:
@@ -258,7 +254,7 @@ def _list_some(names: Collection[str], limit: int = 5) -> str:
 def _demand_storage(address: str) -> Storage:
     storage = get_storage()
     if storage is None:
-        raise TextError(f"texts must be local files. Copy {address!r} first.")
+        raise UserError(f"texts must be local files. Copy {address!r} first.")
     return storage
 
 
@@ -281,7 +277,7 @@ def cut_blocks(blocks: Iterator[bytes], level: str, *, name: str = "the text") -
         if place == 0:
             rest += block
             if len(rest) > _MAX_UNCUT_BYTES:
-                raise TextError(
+                raise UserError(
                     f"`{name}` contains more than {_MAX_UNCUT_BYTES:,} bytes without a space or a "
                     "line break; is it a text of words?"
                 )
@@ -316,16 +312,16 @@ def find_cut(text: bytes, level: str) -> int:
 
 @contextmanager
 def _explain_damage(name: str) -> Iterator[None]:
-    """Re-raises the errors of unpacking a file as `TextError`."""
+    """Re-raises the errors of unpacking a file as `UserError`."""
     try:
         yield
     except RuntimeError as error:
         # A .zip with a password, or with a compression that Python does not support.
-        raise TextError(f"`{name}` cannot be unpacked: {error}") from error
+        raise UserError(f"`{name}` cannot be unpacked: {error}") from error
     except (EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, OSError) as error:
         if isinstance(error, OSError) and error.filename is not None:
             raise  # the file is missing or unreadable
-        raise TextError(f"`{name}` is damaged: {error}") from error
+        raise UserError(f"`{name}` is damaged: {error}") from error
 
 
 def _list_texts(name: str) -> list[TextFile]:
@@ -335,5 +331,5 @@ def _list_texts(name: str) -> list[TextFile]:
     with _explain_damage(name), zipfile.ZipFile(TextFile(path).find_stored()) as archive:
         members = sorted({name for name in archive.namelist() if not name.endswith("/")})
     if not members:
-        raise TextError(f"`{path}` contains no file.")
+        raise UserError(f"`{path}` contains no file.")
     return [TextFile(path, member) for member in members]
