@@ -69,12 +69,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def generate_text(options: flags.FlagValues) -> None:
-    """Prints the prompt and its continuation.
-
-    Raises:
-        flags.Error: If a flag is out of range.
-        UserError: If there is no such run, or the prompt is empty or cannot be encoded.
-    """
+    """Prints the prompt and its continuation."""
     if options.top_p <= 0:
         raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p}")
     check_seeds(options)

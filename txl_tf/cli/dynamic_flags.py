@@ -31,11 +31,7 @@ def define_dynamic_flags(options: flags.FlagValues) -> None:
 
 
 def check_dynamic_flags(options: flags.FlagValues) -> None:
-    """Checks that the flags of dynamic evaluation are used together as they can be.
-
-    Raises:
-        flags.Error: If they are not.
-    """
+    """Checks that the flags of dynamic evaluation are used together as they can be."""
     names = ["dynamic_recipe", "tune", *name_flags(DynamicConfig, _PREFIX).values()]
     given = [name for name in names if options[name].present and options[name].value is not False]
     if given and not options.dynamic:
@@ -58,11 +54,7 @@ def get_recipe(options: flags.FlagValues) -> DynamicRecipe | None:
 
 
 def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig:
-    """Returns the settings of dynamic evaluation that the flags choose.
-
-    Raises:
-        flags.Error: If a value is out of its range.
-    """
+    """Returns the settings of dynamic evaluation that the flags choose."""
     recipe = get_recipe(options)
     base = recipe.dynamic if recipe else DynamicConfig(options.dynamic_rule or "rms")
     return reraise_as_flag_error(override, base, options, prefix=_PREFIX)

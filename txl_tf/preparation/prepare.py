@@ -39,9 +39,6 @@ def prepare(
     Args:
         options: How to prepare it.
         execute: What carries out the plan; by default `execute_plan`.
-
-    Raises:
-        UserError: If the data set cannot be made, or `options.data_dir` holds a different one.
     """
     start = time.monotonic()
     check_folder(options.data_dir)

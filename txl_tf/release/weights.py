@@ -155,9 +155,6 @@ def find_release_checkpoint(source: str) -> str:
     Returns:
         The checkpoint that the file `checkpoint` names, if it exists; otherwise the one with the
         highest step.
-
-    Raises:
-        UserError: If there is no checkpoint.
     """
     check_address(source)
     path = source.removesuffix(".index")

@@ -139,11 +139,7 @@ def wait_for_memory(path: str, n_parts: int) -> None:
 
 
 def write_tensors(path: str, tensors: Mapping[str, tf.Tensor]) -> None:
-    """Writes tensors or arrays under their names as a tensorflow checkpoint, sorted by name.
-
-    Raises:
-        tf.errors.OpError: If the checkpoint cannot be written.
-    """
+    """Writes tensors or arrays under their names as a tensorflow checkpoint, sorted by name."""
     names = sorted(tensors)
     tf.raw_ops.SaveV2(
         prefix=path,

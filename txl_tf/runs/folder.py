@@ -125,11 +125,7 @@ class RunConfig:
 
 
 def read_run_config(model_dir: str) -> RunConfig:
-    """Returns the config of a run folder.
-
-    Raises:
-        UserError: If the folder holds no run or the config cannot be read.
-    """
+    """Returns the config of a run folder."""
     path = os.path.join(model_dir, CONFIG_NAME)
     if not has_run(model_dir):
         raise UserError(_explain_no_run(model_dir))
@@ -166,11 +162,7 @@ def _explain_no_run(folder: str) -> str:
 
 
 def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
-    """Returns the vocabulary of a run folder; `None` if only ids are known.
-
-    Raises:
-        UserError: If the folder holds no run or its vocabulary cannot be read.
-    """
+    """Returns the vocabulary of a run folder; `None` if only ids are known."""
     path = os.path.join(model_dir, VOCABULARY_NAME)
     if not exists(path):
         if not has_run(model_dir):

@@ -55,9 +55,6 @@ class Runner:
         Args:
             build: Adds the steps and returns the results, which JSON must be able to represent.
             folder: The folder in which the workers write them.
-
-        Raises:
-            UserError: If the pipeline fails.
         """
         path = name_file(folder)
         options = self.make_options()
