@@ -20,8 +20,12 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.records_flags import open_run_records
-from txl_tf.cli.run_flags import define_mask_flag, define_precision_flag, define_run_flags
+from txl_tf.cli.run_flags import (
+    define_mask_flag,
+    define_precision_flag,
+    define_run_flags,
+    open_run_records,
+)
 from txl_tf.errors import UserError, explain, require_extra
 
 if TYPE_CHECKING:

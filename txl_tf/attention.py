@@ -13,8 +13,13 @@ from absl import flags
 from txl_tf.cli.config_flags import define_jit_flag, define_span_flags, override_evaluation
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.records_flags import define_records_flag, open_run_records
-from txl_tf.cli.run_flags import check_run, define_ema_flag, define_run_flags
+from txl_tf.cli.run_flags import (
+    check_run,
+    define_ema_flag,
+    define_records_flag,
+    define_run_flags,
+    open_run_records,
+)
 from txl_tf.errors import UserError
 
 _OTHERWISE = "as the run is evaluated"

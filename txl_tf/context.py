@@ -14,8 +14,13 @@ from absl import flags
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.records_flags import define_records_flag, open_run_records
-from txl_tf.cli.run_flags import check_run, define_checkpoint_flag, define_ema_flag
+from txl_tf.cli.run_flags import (
+    check_run,
+    define_checkpoint_flag,
+    define_ema_flag,
+    define_records_flag,
+    open_run_records,
+)
 from txl_tf.data.files import is_remote
 from txl_tf.errors import UserError, explain_errors
 

@@ -17,25 +17,22 @@ from txl_tf.cli.config_flags import (
     define_config_flags,
     define_jit_flag,
     define_span_flags,
+    name_flags,
+    override,
     override_evaluation,
 )
-from txl_tf.cli.dynamic_flags import (
-    check_dynamic_flags,
-    choose_dynamic_config,
-    define_dynamic_flags,
-    format_dynamic_flags,
-    get_recipe,
-)
-from txl_tf.cli.flags import define_flag, define_second_name
+from txl_tf.cli.flags import define_flag, define_second_name, reraise_as_flag_error
 from txl_tf.cli.program import run_program
-from txl_tf.cli.records_flags import define_records_flag, open_run_records
 from txl_tf.cli.run_flags import (
     check_run,
     define_ema_flag,
     define_precision_flag,
+    define_records_flag,
     define_run_flags,
+    open_run_records,
 )
-from txl_tf.config import EvalConfig
+from txl_tf.config import DynamicConfig, EvalConfig
+from txl_tf.config.dynamic import DYNAMIC_RECIPES, DynamicRecipe
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,6 +44,7 @@ if TYPE_CHECKING:
     from txl_tf.segment_model import SegmentModel
 
 SOTA = "sota"
+_DYNAMIC = "dynamic_"  # the prefix of the flags of dynamic evaluation
 _OTHERWISE = "the preset's, or the run's without --preset"
 
 
@@ -93,6 +91,25 @@ def define_flags() -> flags.FlagValues:
     define_jit_flag(options)
     define("json", bool, False, "Print one JSON object instead of the table.")
     return options
+
+
+def define_dynamic_flags(options: flags.FlagValues) -> None:
+    """Defines the flags of dynamic evaluation."""
+    define = functools.partial(define_flag, options)
+    text = (
+        "Dynamic evaluation: after each segment is scored, the weights make a gradient step on "
+        "it. The run is not changed. One lane, unless --lanes is given."
+    )
+    define("dynamic", bool, False, text)
+    text = "Published settings of a dynamic evaluation, with their segment and span."
+    define("dynamic_recipe", str, None, text, choices=tuple(DYNAMIC_RECIPES))
+    otherwise = "that of --dynamic_recipe, or of the rule"
+    define_config_flags(options, DynamicConfig, prefix=_DYNAMIC, otherwise=otherwise)
+    text = (
+        "Search the learning rate and the decay of --dynamic on the split, by default valid, and "
+        "print the flags with the lowest loss."
+    )
+    define("tune", bool, False, text)
 
 
 def evaluate_run(options: flags.FlagValues) -> None:
@@ -215,6 +232,49 @@ def _tune(evaluator: "Evaluator", lanes: "AnyLanes", max_segments: int | None) -
     print(f"Best, with {1 - best.nats / static.nats:.2%} less loss than static:")
     assert best.dynamic is not None
     print(format_dynamic_flags(best.dynamic))
+
+
+def check_dynamic_flags(options: flags.FlagValues) -> None:
+    """Checks that the flags of dynamic evaluation are used together as they can be."""
+    names = ["dynamic_recipe", "tune", *name_flags(DynamicConfig, _DYNAMIC).values()]
+    given = [name for name in names if options[name].present and options[name].value is not False]
+    if given and not options.dynamic:
+        raise flags.Error(f"--{given[0]} needs --dynamic")
+    if not options.dynamic:
+        return
+    if options.stride is not None:
+        raise flags.Error("--stride cannot be used with --dynamic, which reads a text once")
+    if options.dynamic_recipe and options.preset:
+        raise flags.Error("--preset cannot be used with --dynamic_recipe, which has its own span")
+    if options.tune and options.json:
+        raise flags.Error("--json cannot be used with --tune, which prints its search")
+    if options.tune and options.dynamic_learning_rate == 0:
+        raise flags.Error("--dynamic_learning_rate must be positive with --tune")
+
+
+def get_recipe(options: flags.FlagValues) -> DynamicRecipe | None:
+    """Returns the recipe that the flags name; `None` if they name none."""
+    return DYNAMIC_RECIPES[options.dynamic_recipe] if options.dynamic_recipe else None
+
+
+def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig:
+    """Returns the settings of dynamic evaluation that the flags choose."""
+    recipe = get_recipe(options)
+    base = recipe.dynamic if recipe else DynamicConfig(options.dynamic_rule or "rms")
+    return reraise_as_flag_error(override, base, options, prefix=_DYNAMIC)
+
+
+def format_dynamic_flags(dynamic: DynamicConfig) -> str:
+    """Returns the flags that give settings.
+
+    >>> format_dynamic_flags(DynamicConfig("sgd", 0.05, 0.01))
+    '--dynamic --dynamic_rule=sgd --dynamic_learning_rate=0.05 --dynamic_decay=0.01'
+    """
+    names = ["rule", "learning_rate", "decay"]
+    names += ["epsilon", "n_batches"] if dynamic.has_statistics else []
+    values = {name: getattr(dynamic, name) for name in names}
+    texts = {k: f"{v:g}" if isinstance(v, float) else v for k, v in values.items()}
+    return " ".join(["--dynamic", *(f"--{_DYNAMIC}{name}={texts[name]}" for name in names)])
 
 
 def _check_stride(options: flags.FlagValues) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 
 from absl import flags
 
-from txl_tf.cli.config_flags import define_field_flag, parse_cutoffs
-from txl_tf.cli.flags import define_flag
+from txl_tf.cli.config_flags import define_field_flag
+from txl_tf.cli.flags import define_flag, parse_integers
 from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.cli.pipeline_flags import check_pipeline_flags, define_pipeline_flags, make_runner
 from txl_tf.cli.program import run_program
@@ -148,7 +148,7 @@ def _check_text_flags(options: flags.FlagValues) -> None:
 
 def check_cutoffs(options: flags.FlagValues) -> tuple[int, ...]:
     """Returns the cutoffs, checked as far as possible without the vocabulary."""
-    cutoffs = parse_cutoffs(options.cutoffs)
+    cutoffs = parse_integers("cutoffs", options.cutoffs)
     received = f"Received: {','.join(map(str, cutoffs))}"
     if any(low >= high for low, high in itertools.pairwise((0, *cutoffs))):
         raise flags.Error(f"--cutoffs must be positive and ascending. {received}")

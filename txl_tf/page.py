@@ -14,13 +14,14 @@ from absl import flags
 from txl_tf.cli.config_flags import define_span_flags, override_evaluation
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.records_flags import define_records_flag, open_run_records
 from txl_tf.cli.run_flags import (
     check_out_files,
     check_run,
     define_mask_flag,
     define_precision_flag,
+    define_records_flag,
     define_run_flags,
+    open_run_records,
 )
 from txl_tf.data.text.text_files import EncodingErrors, StandardInput, TextSource, find_files
 from txl_tf.errors import UserError

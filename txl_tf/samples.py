@@ -15,7 +15,6 @@ from absl import flags
 from txl_tf.apps.pages.samples_page import Job, Sample, make_page
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.records_flags import define_records_flag, open_run_records
 from txl_tf.cli.run_flags import (
     check_out_files,
     check_run,
@@ -23,8 +22,10 @@ from txl_tf.cli.run_flags import (
     define_candidate_flags,
     define_draft_flag,
     define_precision_flag,
+    define_records_flag,
     define_run_flags,
     define_seed_flags,
+    open_run_records,
 )
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.data.text.vocabulary import Vocabulary

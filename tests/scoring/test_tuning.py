@@ -4,11 +4,10 @@ import math
 import pytest
 from small_cached_model import make_model
 
-from txl_tf.cli.dynamic_flags import choose_dynamic_config
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.errors import UserError
-from txl_tf.evaluate import define_flags
+from txl_tf.evaluate import choose_dynamic_config, define_flags
 from txl_tf.scoring.adapting_reader import AdaptingReader, DivergedError
 from txl_tf.scoring.dynamic_evaluation import search_rates
 from txl_tf.scoring.evaluator import Evaluator

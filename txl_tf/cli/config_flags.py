@@ -1,6 +1,7 @@
 """Flags for the fields of configs, defined from the descriptions of the fields."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
@@ -103,15 +104,6 @@ def override_evaluation(config: EvalConfig, options: flags.FlagValues) -> EvalCo
     return reraise_as_flag_error(override, config, options, prefix="", **others)
 
 
-def parse_cutoffs(texts: list[str]) -> tuple[int, ...]:
-    """Returns the ids in the value of `--cutoffs`.
-
-    >>> parse_cutoffs(["20000", "40000"])
-    (20000, 40000)
-    """
-    return parse_integers("cutoffs", texts)
-
-
 def parse_schedule(texts: list[str]) -> tuple[tuple[int, int], ...]:
     """Returns the pairs of a step and a length in the value of `--tgt_len_schedule`.
 
@@ -130,6 +122,6 @@ def parse_schedule(texts: list[str]) -> tuple[tuple[int, int], ...]:
 
 # Fields with structured values, which are parsed from the list of texts that a flag holds.
 _PARSERS: dict[str, Callable[[list[str]], Any]] = {
-    "cutoffs": parse_cutoffs,
+    "cutoffs": functools.partial(parse_integers, "cutoffs"),
     "tgt_len_schedule": parse_schedule,
 }
