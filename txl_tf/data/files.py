@@ -250,12 +250,8 @@ def write_text(path: str, text: str) -> None:
 
 def read_json(path: str) -> Any:
     """Returns the content of a JSON file."""
-    try:
+    with explain_errors(f"`{path}` is not valid JSON", ValueError, RecursionError):
         return json.loads(read_text(path))
-    except UserError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"`{path}` is not valid JSON: {error}") from error
 
 
 def write_json(path: str, content: dict[str, Any]) -> None:

@@ -58,6 +58,7 @@ RECORDS_NAME = "records"
 EVALUATIONS_NAME = "evaluations.jsonl"
 # Fields that may change when a run resumes: they decide no shape of a weight and no data position.
 _CHANGEABLE = ("train_steps", "jit")
+_INVALID = (KeyError, TypeError, ValueError, UserError)  # raised for JSON of other content
 
 
 class OtherConfigError(UserError):
@@ -130,10 +131,8 @@ def read_run_config(model_dir: str) -> RunConfig:
     if not has_run(model_dir):
         raise UserError(_explain_no_run(model_dir))
     content = read_json(path)
-    try:
+    with explain_errors(f"`{path}` is not the config of a run", *_INVALID):
         return RunConfig.from_json(content)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"`{path}` is not the config of a run: {error}") from error
 
 
 def _explain_no_run(folder: str) -> str:
@@ -168,10 +167,8 @@ def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
         if not has_run(model_dir):
             raise UserError(_explain_no_run(model_dir))
         return None
-    try:
+    with explain_errors(f"`{path}` is not a vocabulary", *_INVALID):
         return Vocabulary.from_json(read_json(path))
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"`{path}` is not a vocabulary: {error}") from error
 
 
 def read_run_options(model_dir: str) -> RunOptions | None:
