@@ -32,7 +32,7 @@ from txl_tf.cli.run_flags import (
     open_run_records,
 )
 from txl_tf.config import DynamicConfig, EvalConfig
-from txl_tf.config.dynamic import DYNAMIC_RECIPES, DynamicRecipe
+from txl_tf.config.dynamic import DYNAMIC_RECIPES
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
 
 def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfig:
     """Returns the config of the evaluation: that of the preset or of the run, with the flags."""
-    recipe = get_recipe(options)
+    recipe = DYNAMIC_RECIPES.get(options.dynamic_recipe)
     evaluation = override_evaluation(recipe.evaluation if recipe else base, options)
     if options.stride is not None:
         evaluation = dataclasses.replace(evaluation, mem_len=0, same_length=False)
@@ -252,14 +252,9 @@ def check_dynamic_flags(options: flags.FlagValues) -> None:
         raise flags.Error("--dynamic_learning_rate must be positive with --tune")
 
 
-def get_recipe(options: flags.FlagValues) -> DynamicRecipe | None:
-    """Returns the recipe that the flags name; `None` if they name none."""
-    return DYNAMIC_RECIPES[options.dynamic_recipe] if options.dynamic_recipe else None
-
-
 def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig:
     """Returns the settings of dynamic evaluation that the flags choose."""
-    recipe = get_recipe(options)
+    recipe = DYNAMIC_RECIPES.get(options.dynamic_recipe)
     base = recipe.dynamic if recipe else DynamicConfig(options.dynamic_rule or "rms")
     return reraise_as_flag_error(override, base, options, prefix=_DYNAMIC)
 

@@ -24,7 +24,7 @@ from txl_tf.cli.run_flags import (
     define_run_flags,
     define_seed_flags,
 )
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors
 
 if TYPE_CHECKING:
     from txl_tf.generation.text_encoder import TextEncoder
@@ -95,11 +95,9 @@ def generate_text(options: flags.FlagValues) -> None:
     if options.tokenize_wikitext:
         check_wikitext(lm.vocabulary)
         prompt = tokenize_wikitext(prompt)
-    try:
+    with explain_errors("the prompt", UserError):
         # With spaces as the model sees them: a single one between two words.
         normalized = lm.vocabulary.decode(lm.vocabulary.encode(prompt))
-    except UserError as error:
-        raise UserError(f"the prompt: {error}") from error
     encoder = TextEncoder(lm.vocabulary, lm.config.n_token)
     banned = None if bans is None else _split_lists(bans, encoder.find_ids, encoder)
     is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw
@@ -127,8 +125,6 @@ def generate_text(options: flags.FlagValues) -> None:
 
 def _print(pieces: Iterable[str]) -> None:
     """Prints the pieces of a text while they are generated."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # the terminal may lack some characters
     try:
         for piece in pieces:
             print(piece, end="", flush=True)
@@ -174,7 +170,6 @@ def _is_valid(parse: Callable[[Sequence[str]], object], values: Sequence[str]) -
 
 
 def _read_standard_input() -> str:
-    """Returns the prompt of standard input."""
     if sys.stdin is None:
         raise UserError("--prompt must be given if there is no standard input")
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -183,7 +178,6 @@ def _read_standard_input() -> str:
 
 
 def _check_utf8(prompt: str) -> None:
-    """Checks that a prompt holds no bytes that are not UTF-8."""
     try:
         prompt.encode("utf-8")
     except UnicodeEncodeError as error:

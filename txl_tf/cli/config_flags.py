@@ -17,7 +17,7 @@ Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions, Dyn
 
 _EVAL_PREFIX = "eval_"
 _EVAL_NOTE = "the preset's; without one, as in training"
-_SPAN_FIELDS = ("tgt_len", "mem_len", "same_length", "clamp_len")
+SPAN_FIELDS = ("tgt_len", "mem_len", "same_length", "clamp_len")
 
 
 def define_jit_flag(options: flags.FlagValues) -> None:
@@ -94,7 +94,7 @@ def name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
 
 def define_span_flags(options: flags.FlagValues, otherwise: str) -> None:
     """Defines the flags of segment and span, which override the config of a run."""
-    define_config_flags(options, EvalConfig, _SPAN_FIELDS, prefix="", otherwise=otherwise)
+    define_config_flags(options, EvalConfig, SPAN_FIELDS, prefix="", otherwise=otherwise)
 
 
 def override_evaluation(config: EvalConfig, options: flags.FlagValues) -> EvalConfig:

@@ -209,7 +209,6 @@ def _choose_sampler(inputs: Inputs, config: RunConfig) -> "SamplerMaker | None":
 
 
 def _evaluate(inputs: Inputs, config: RunConfig) -> None:
-    """Evaluates the checkpoints that the flags name."""
     from txl_tf.scoring.checkpoints import evaluate_checkpoints
 
     options, run_options = inputs.options, inputs.run_options

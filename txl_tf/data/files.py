@@ -80,7 +80,6 @@ def check_address(path: str) -> None:
 
 
 def _check_scheme(path: str, scheme: str) -> None:
-    """Checks that TensorFlow supports the scheme of an address."""
     known = [name for name in _import_gfile().get_registered_schemes() if name]
     if scheme in known:
         return
@@ -293,7 +292,6 @@ def _is_kept(line: str, step: int) -> bool:
 
 
 def _open_text(path: str, mode: str) -> AbstractContextManager[IO[str]]:
-    """Opens a text file."""
     if is_remote(path):
         return _import_gfile().GFile(path, mode)
     return open(path, mode, encoding="utf-8", newline="\n")

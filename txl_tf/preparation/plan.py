@@ -116,7 +116,7 @@ def make_source(
     if corpus.name == "text8":
         steps.append(_check_text8)
     if drop_newlines:
-        steps.append(_drop_newlines)
+        steps.append(lambda text: text.replace(b"\n", b""))
 
     def parse(text: bytes) -> bytes:
         for step in steps:
@@ -130,7 +130,3 @@ def _check_text8(text: bytes) -> bytes:
     if b"_" in text:
         raise UserError("this is not text8: it holds '_', the symbol for a space")
     return text
-
-
-def _drop_newlines(text: bytes) -> bytes:
-    return text.replace(b"\n", b"")

@@ -208,7 +208,11 @@ def check_split(
         share = n_unknown * counts.n_repeats / counts.n_tokens
         print(f"{split}: {n_unknown:,} unknown ({share:.2%}) replaced by {vocabulary.unknown}")
     if counts.literal:
-        print(describe_literal(counts.literal, split))
+        times = [f"{name} {n:,} time{'s' * (n != 1)}" for name, n in counts.literal.items()]
+        print(
+            f"{split}: words spelled like special symbols get these symbols' ids: "
+            f"{', '.join(times)}"
+        )
     published = corpus.tokens.get(split, counts.n_tokens)
     if counts.n_tokens != published:
         line = _describe_count(corpus, split, counts.n_tokens, published)
@@ -222,16 +226,6 @@ def list_special(vocabulary: Vocabulary, special: Iterable[str]) -> tuple[str, .
     symbols = (vocabulary.line_start, vocabulary.line_end, *special)
     given = (symbol for symbol in dict.fromkeys(symbols) if symbol is not None)
     return tuple(symbol for symbol in given if symbol in vocabulary.symbols)
-
-
-def describe_literal(literal: Mapping[str, int], split: str) -> str:
-    """Returns a line with the number of literal occurrences of special symbols in a split.
-
-    >>> describe_literal({"<eos>": 3}, "valid")
-    "valid: words spelled like special symbols get these symbols' ids: <eos> 3 times"
-    """
-    counts = ", ".join(f"{name} {n:,} time{'s' * (n != 1)}" for name, n in literal.items())
-    return f"{split}: words spelled like special symbols get these symbols' ids: {counts}"
 
 
 def print_summary(info: RecordsInfo) -> None:

@@ -159,7 +159,6 @@ class _Comparison:
         self.compare_softmax(targets, _as_tensor(last))
 
     def compare_memory(self, quantity: str, found: Any, expected: Sequence[np.ndarray]) -> None:
-        """Compares the memory of all layers."""
         for index, states in enumerate(zip(found, expected, strict=True)):
             self.check(index, "memory", quantity, *states)
 

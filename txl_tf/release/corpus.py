@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.data.text.vocabulary import Level, Vocabulary, are_symbols
+from txl_tf.data.text.vocabulary import SYMBOL_RULES, Level, Vocabulary
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.release.pickles import (
     MAX_KEY_LENGTH,
@@ -195,7 +195,7 @@ def _read_symbols(attributes: Mapping[str, Any]) -> tuple[str, ...]:
 def _choose_level(symbols: tuple[str, ...], dataset: str | None) -> Level:
     """Returns the level of the symbols; the name of the data set decides ambiguous cases."""
     levels: tuple[Level, ...] = ("byte", "char")
-    fitting = [level for level in levels if are_symbols(level, symbols)]
+    fitting = [level for level in levels if all(map(SYMBOL_RULES[level][1], symbols))]
     wanted, _ = _KINDS.get(dataset or "", ("word", None))
     if wanted in fitting:
         return wanted

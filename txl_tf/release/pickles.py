@@ -115,14 +115,12 @@ class _Unpickler(pickle.Unpickler):
         self._left = size  # to copy: an argument may be used many times
 
     def find_class(self, module: str, name: str) -> Any:
-        """Returns what stands for a name."""
         if (module, name) not in self._names:
             wrong = ascii(f"{module[:100]}.{name[:100]}")[1:-1]
             raise UserError(f"the name {wrong} is not allowed in such a file")
         return self._names[module, name]
 
     def persistent_load(self, identity: Any) -> Any:
-        """Returns an object that is stored outside of the pickle."""
         if self._load_persistent is None:
             raise UserError("it refers to objects outside of it")
         return self._load_persistent(identity)

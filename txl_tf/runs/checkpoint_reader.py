@@ -89,7 +89,6 @@ class CheckpointReader:
         return {match[1].replace("..", "."): shape for match, shape in matches if match}
 
     def _find(self, group: str, name: str, default: Any) -> Any:
-        """Returns the value of a variable, or the default."""
         keys = (_make_key(group, name), f"{group}/{name}")  # the second in files of the memory
         return next((self.get_tensor(key) for key in keys if key in self.keys), default)
 

@@ -30,7 +30,8 @@ def divide_files(
     n_bytes = 0
     for file in files:
         size = file.stored_size
-        is_divided = ranges and _is_plain(file) and size > piece_bytes
+        is_packed = file.member is not None or Path(file.path).suffix in (".gz", ".xz")
+        is_divided = ranges and not is_packed and size > piece_bytes
         if group and (is_divided or n_bytes + size > piece_bytes):
             yield tuple(group)
             group, n_bytes = [], 0
@@ -43,11 +44,6 @@ def divide_files(
             n_bytes += size
     if group:
         yield tuple(group)
-
-
-def _is_plain(file: TextFile) -> bool:
-    """Returns whether a file holds the text itself, so that it can be read from the middle."""
-    return file.member is None and Path(file.path).suffix not in (".gz", ".xz")
 
 
 def find_range(step: TextFile, piece_bytes: int = PIECE_BYTES) -> TextFile:

@@ -88,7 +88,6 @@ def find_reason(text: str) -> tuple[str, str]:
 
 
 def _read_lines(path: str) -> Iterator[Any]:
-    """Yields the results that workers wrote."""
     with BeamStorage().open(path) as file:
         yield from map(json.loads, file)
 

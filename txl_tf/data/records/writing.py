@@ -142,11 +142,9 @@ class _HashedFile:
         self._size = 0
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
 
     def write(self, data: bytes) -> None:
-        """Writes data."""
         self._file.write(data)
         self._digest.update(data)
         self._size += len(data)

@@ -23,11 +23,6 @@ CHARACTER_LEVELS = ("byte", "char")  # at which a token is a character
 LEVELS: tuple[str, ...] = get_args(Level)
 
 
-def are_symbols(level: Level, texts: Iterable[str]) -> bool:
-    """Returns whether each of the texts can be a symbol at this level."""
-    return all(map(SYMBOL_RULES[level][1], texts))
-
-
 def _is_byte(symbol: str) -> bool:
     return symbol.isdecimal() and int(symbol) < 256 and str(int(symbol)) == symbol
 
