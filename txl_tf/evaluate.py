@@ -34,11 +34,11 @@ from txl_tf.cli.run_flags import (
 from txl_tf.config import DynamicConfig, EvalConfig
 from txl_tf.config.dynamic import DYNAMIC_RECIPES
 from txl_tf.errors import UserError
+from txl_tf.runs.folder import RunConfig, read_run_config, read_run_vocabulary
 
 if TYPE_CHECKING:
     from txl_tf.data.lanes.sliding_windows import AnyLanes
     from txl_tf.data.records.reading import Records
-    from txl_tf.runs.folder import RunConfig
     from txl_tf.scoring.adapting_reader import AdaptingReader
     from txl_tf.scoring.evaluator import Evaluator
     from txl_tf.segment_model import SegmentModel
@@ -127,7 +127,6 @@ def evaluate_run(options: flags.FlagValues) -> None:
     from txl_tf.architecture import check_transformer, make_model
     from txl_tf.quantization import quantize
     from txl_tf.runs.checkpoint_files import find_checkpoint
-    from txl_tf.runs.folder import read_run_config, read_run_vocabulary
     from txl_tf.scoring.checkpoints import (
         check_data,
         describe_evaluation,
@@ -280,7 +279,7 @@ def _check_stride(options: flags.FlagValues) -> None:
         raise flags.Error(f"--{names[0]} cannot be used with --stride, which reads no memory")
 
 
-def choose_preset(name: str | None, found: "RunConfig") -> tuple[str | None, EvalConfig]:
+def choose_preset(name: str | None, found: RunConfig) -> tuple[str | None, EvalConfig]:
     """Returns the preset whose published result is shown, and the config of the evaluation.
 
     The name may be `SOTA`, or `None` for the settings of the run.

@@ -35,9 +35,6 @@ from txl_tf.preparation.options import (
 )
 from txl_tf.preparation.prepare import prepare, print_summary
 
-# Flags of `--dataset text` that are not allowed at every level.
-_LEARNING_FLAGS = ("min_count", "max_symbols", "special", "unknown", "lower_case", "line_end")
-
 
 def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
@@ -131,7 +128,7 @@ def _check_runner(options: flags.FlagValues) -> None:
 def _check_text_flags(options: flags.FlagValues) -> None:
     if not options.train:
         raise flags.Error("--dataset=text needs --train")
-    for name in _LEARNING_FLAGS:
+    for name in ("min_count", "max_symbols", "special", "unknown", "lower_case", "line_end"):
         levels = LEVELS_OF_OPTION[name]
         if options[name].present and options.level not in levels:
             raise flags.Error(

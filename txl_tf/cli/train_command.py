@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 MakeStrategy = Callable[[flags.FlagValues], Any]  # returns a strategy of TensorFlow
 CountReplicas = Callable[[flags.FlagValues], int | None]
 
-# Flags of paths, which may differ between the processes of a run.
-_PLACES = ("data_dir", "model_dir")
-
 
 class Inputs(NamedTuple):
     """The flags of a command, and the objects that they name; `found` is the run, if it exists."""
@@ -179,7 +176,8 @@ def _set_determinism(inputs: Inputs) -> None:
 def _write_settings(options: flags.FlagValues) -> str:
     """Returns all flags but those of paths as JSON, to compare the processes of a run."""
     values = options.flag_values_dict()
-    return json.dumps({name: values[name] for name in values if name not in _PLACES})
+    paths = ("data_dir", "model_dir")  # which may differ between the processes
+    return json.dumps({name: values[name] for name in values if name not in paths})
 
 
 def _choose_sampler(inputs: Inputs, config: RunConfig) -> "SamplerMaker | None":

@@ -70,16 +70,12 @@ def make_plan(options: PrepareOptions, files: RawFiles) -> Plan:
 
 def choose_corpus(options: PrepareOptions) -> CorpusSpec:
     """Returns the properties of a data set, including changes by the options."""
-    if options.dataset == TEXT:
-        return _describe_text(options)
-    corpus = CORPORA[options.dataset]
-    if options.drop_newlines:
-        # Without line breaks there are no lines that could separate documents.
-        return replace(corpus, symbols=corpus.symbols - 1, documents="none", separator=None)
-    return corpus
-
-
-def _describe_text(options: PrepareOptions) -> CorpusSpec:
+    if options.dataset != TEXT:
+        corpus = CORPORA[options.dataset]
+        if options.drop_newlines:
+            # Without line breaks there are no lines that could separate documents.
+            return replace(corpus, symbols=corpus.symbols - 1, documents="none", separator=None)
+        return corpus
     learning = LearningOptions(
         special=options.special or (),
         min_count=options.min_count,

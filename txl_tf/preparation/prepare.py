@@ -18,7 +18,7 @@ from txl_tf.data.text.text_files import TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.preparation.corpora import CorpusSpec
-from txl_tf.preparation.encoding import check_unknown, encode_source, shuffle_documents
+from txl_tf.preparation.encoding import encode_source, shuffle_documents
 from txl_tf.preparation.options import PrepareOptions
 from txl_tf.preparation.plan import Plan, Source, make_plan
 from txl_tf.preparation.raw_files import ensure_raw_files, find_raw_files
@@ -200,11 +200,18 @@ def check_split(
     corpus: CorpusSpec, vocabulary: Vocabulary, split: str, counts: SplitCounts
 ) -> None:
     """Checks the counts of a split that was encoded, and prints what is worth knowing."""
-    check_unknown(counts.unknown, vocabulary, split)
+    unknown = counts.unknown
+    if unknown and vocabulary.unknown is None:
+        examples = ", ".join(f"{symbol!r} ({n:,}x)" for symbol, n in unknown.most_common(3))
+        raise UserError(
+            f"{split}: {unknown.total():,} {vocabulary.level}s, {len(unknown):,} different ones, "
+            f"are not in the vocabulary of {len(vocabulary):,}: {examples}. Define a symbol for "
+            "unknown ones, such as --unknown '<unk>' for words."
+        )
     if not counts.n_tokens:
         raise UserError(f"{split} is empty: its files contain no {vocabulary.level}s.")
-    if counts.unknown:
-        n_unknown = counts.unknown.total()
+    if unknown:
+        n_unknown = unknown.total()
         share = n_unknown * counts.n_repeats / counts.n_tokens
         print(f"{split}: {n_unknown:,} unknown ({share:.2%}) replaced by {vocabulary.unknown}")
     if counts.literal:

@@ -56,9 +56,6 @@ def convert_records(
 
     Returns:
         The content of the new `records.json`.
-
-    Raises:
-        UserError: If there are no such records, they are damaged, or `data_dir` has records.
     """
     check_folder(data_dir)
     check_replaceable(data_dir, overwrite=overwrite)

@@ -120,11 +120,7 @@ def write_memory(
 
 
 def wait_for_memory(path: str, n_parts: int) -> None:
-    """Waits until the files of the memory of all processes exist.
-
-    Raises:
-        MemoryFileError: If some are still missing after `PATIENCE` seconds.
-    """
+    """Waits until the files of the memory of all processes exist, `PATIENCE` seconds at most."""
     end = time.monotonic() + PATIENCE
     while True:
         n_found = sum(int(match[2]) == n_parts for match in list_memory_parts(path))

@@ -85,7 +85,7 @@ def resume_documents(finder: DocumentFinder, file: TextFile) -> None:
     if not file.continues or not file.start:
         return
     text, start = b"", file.start
-    while start and not _holds_line(text):
+    while start and not _find_last_line(text):
         n_bytes = min(start, max(_BLOCK_BYTES, len(text)))
         if text.strip() and len(text) + n_bytes > _MAX_LINE_BYTES:
             break
@@ -99,8 +99,3 @@ def resume_documents(finder: DocumentFinder, file: TextFile) -> None:
 def _find_last_line(text: bytes) -> int:
     """Returns the offset at which the last line that is not blank begins; 0 if it begins before."""
     return text.rfind(b"\n", 0, len(text.rstrip(_WHITE_SPACE))) + 1
-
-
-def _holds_line(text: bytes) -> bool:
-    """Returns whether a text holds the beginning of a line that is not blank."""
-    return bool(text.strip(_WHITE_SPACE)) and _find_last_line(text) > 0

@@ -111,7 +111,8 @@ def write_records(
             if found:
                 documents[name] = found
         info = replace(info, splits=shards, documents=documents)
-        for file, text in describe_records(info).items():
+        symbols = [f"{_escape(symbol, vocabulary.level)}\n" for symbol in vocabulary.symbols]
+        for file, text in ((SYMBOLS_NAME, "".join(symbols)), (JSON_NAME, info.dumps())):
             (aside / file).write_text(text, encoding="utf-8", newline="\n")
         check_replaceable(folder, overwrite=overwrite)  # another process may have written one
         _move_into_place(aside, folder, info)
@@ -274,13 +275,6 @@ def _work_aside(data_dir: str) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
-
-
-def describe_records(info: RecordsInfo) -> dict[str, str]:
-    """Returns the texts of the files that describe a data set, by name: `records.json` is last."""
-    vocabulary = info.vocabulary
-    lines = (_escape(symbol, vocabulary.level) + "\n" for symbol in vocabulary.symbols)
-    return {SYMBOLS_NAME: "".join(lines), JSON_NAME: info.dumps()}
 
 
 def _escape(symbol: str, level: str) -> str:

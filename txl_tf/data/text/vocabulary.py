@@ -21,21 +21,15 @@ from txl_tf.errors import UserError, explain_errors
 Level = Literal["byte", "char", "word", "subword"]
 CHARACTER_LEVELS = ("byte", "char")  # at which a token is a character
 LEVELS: tuple[str, ...] = get_args(Level)
-
-
-def _is_byte(symbol: str) -> bool:
-    return symbol.isdecimal() and int(symbol) < 256 and str(int(symbol)) == symbol
-
-
-def _is_word(symbol: str) -> bool:
-    return bool(symbol) and not WHITE_SPACE.search(symbol)
-
-
+_NUMBERS = frozenset(map(str, range(256)))
 # The rule for a symbol, in words and as a function.
 SYMBOL_RULES: dict[str, tuple[str, Callable[[str], bool]]] = {
-    "byte": ("the decimal number of a byte", _is_byte),
+    "byte": ("the decimal number of a byte", _NUMBERS.__contains__),
     "char": ("one character", lambda symbol: len(symbol) == 1),
-    "word": ("a word without white space", _is_word),
+    "word": (
+        "a word without white space",
+        lambda symbol: bool(symbol) and not WHITE_SPACE.search(symbol),
+    ),
     "subword": ("a piece of a text", bool),
 }
 
