@@ -3,13 +3,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txl_tf.data.text.text_files import (
-    TextError,
     TextFile,
     TextSource,
     cut_blocks,
     find_cut,
     find_files,
 )
+from txl_tf.errors import UserError
 
 FUZZ = settings(max_examples=101, deadline=None, derandomize=True)
 LEVELS = ["byte", "char", "word", "subword"]
@@ -113,7 +113,7 @@ def test_what_is_no_utf8_is_named_with_line_and_offset(tmp_path, monkeypatch, le
     monkeypatch.setattr(TextFile.iterate_blocks, "__defaults__", (blocks,))
     (tmp_path / "a").write_bytes(BROKEN)
     with pytest.raises(
-        TextError,
+        UserError,
         match=rf"`{tmp_path}/a`, line 3, byte offset 19: byte 0xfc, which is not UTF-8 .*=replace",
     ):
         read(tmp_path / "a", level)
@@ -123,7 +123,7 @@ def test_what_is_no_utf8_is_named_with_line_and_offset(tmp_path, monkeypatch, le
 def test_an_error_within_a_stretch_has_its_place_in_the_file(tmp_path):
     (tmp_path / "a").write_bytes(b"skipped\n" + b"line\n" * 211 + b"ab\xffc\n")
     source = TextSource((TextFile(tmp_path / "a", start=8),), "char")
-    with pytest.raises(TextError, match=r"line 212, byte offset 1065: byte 0xff, which is not"):
+    with pytest.raises(UserError, match=r"line 212, byte offset 1065: byte 0xff, which is not"):
         list(source.iterate_chunks())
 
 
@@ -138,7 +138,7 @@ def test_what_is_no_utf8_can_be_replaced_or_read_as_bytes(tmp_path):
 @pytest.mark.usefixtures("small_chunks")
 def test_a_nul_is_no_part_of_a_word(tmp_path):
     (tmp_path / "a").write_bytes(b"one\ntwo and three\nfi\0ve\n")
-    with pytest.raises(TextError, match=r"line 3, byte offset 20: a NUL byte, .* is it a text\?"):
+    with pytest.raises(UserError, match=r"line 3, byte offset 20: a NUL byte, .* is it a text\?"):
         read(tmp_path / "a", "word", encoding_errors="replace")
 
 
