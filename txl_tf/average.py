@@ -32,12 +32,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def average_run(options: flags.FlagValues) -> None:
-    """Averages checkpoints and prints how to evaluate the mean.
-
-    Raises:
-        flags.Error: If flags contradict each other, or steps are not integers.
-        UserError: If there is no run, it has too few checkpoints, or one cannot be read or written.
-    """
+    """Averages checkpoints and prints how to evaluate the mean."""
     if options.steps is not None and options["last"].present:
         raise flags.Error("--last and --steps cannot be used together")
     steps = None if options.steps is None else parse_integers("steps", options.steps)

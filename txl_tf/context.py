@@ -23,6 +23,9 @@ from txl_tf.cli.run_flags import (
 )
 from txl_tf.data.files import is_remote
 from txl_tf.errors import UserError, explain_errors
+from txl_tf.runs.folder import read_run_config, read_run_vocabulary
+from txl_tf.scoring.metrics import name_measure
+from txl_tf.scoring.progress import Bar
 
 if TYPE_CHECKING:
     from txl_tf.data.lanes.training_lanes import Tokens
@@ -93,7 +96,6 @@ def measure_contexts(options: flags.FlagValues) -> None:
     )
     from txl_tf.language_model import load
     from txl_tf.runs.checkpoint_files import find_checkpoint
-    from txl_tf.scoring.metrics import name_measure
 
     _check_group(options.run, records, options.split)
     out = options.out or os.path.join(options.run[0], "context")
@@ -152,7 +154,6 @@ def _compute_losses(
 ) -> dict[str, np.ndarray]:
     """Returns the losses of each run, (C, n) float32 in nats."""
     from txl_tf.experiments.context_losses import ContextReader, compute_losses
-    from txl_tf.scoring.progress import Bar
 
     total = len(models) * len(positions) * sum(lengths)
     losses = {}
@@ -173,7 +174,6 @@ def _measure_attention_lengths(
 ) -> "AttentionLengths":
     """Returns the scores of a run with memories, or in windows, of several lengths."""
     from txl_tf.experiments.attention_lengths import choose_lengths, measure_attention_lengths
-    from txl_tf.scoring.progress import Bar
 
     has_windows = not lm.training.mem_len
     initial = lm.training.tgt_len if has_windows else lm.training.mem_len
@@ -209,7 +209,6 @@ def _read_numbers(
 
 def _check_group(paths: Sequence[str], records: "Records", split: str) -> None:
     """Raises a `UserError` if the runs cannot be compared on the split."""
-    from txl_tf.runs.folder import read_run_config, read_run_vocabulary
     from txl_tf.scoring.checkpoints import check_data
 
     if len(set(paths)) < len(paths):

@@ -31,19 +31,20 @@ from txl_tf.cli.run_flags import (
     define_run_flags,
     open_run_records,
 )
-from txl_tf.config import EvalConfig
-from txl_tf.config.dynamic import DYNAMIC_RECIPES, DynamicConfig, DynamicRecipe
+from txl_tf.config import DynamicConfig, EvalConfig
+from txl_tf.config.dynamic import DYNAMIC_RECIPES
 from txl_tf.errors import UserError
+from txl_tf.runs.folder import RunConfig, read_run_config, read_run_vocabulary
 
 if TYPE_CHECKING:
     from txl_tf.data.lanes.sliding_windows import AnyLanes
     from txl_tf.data.records.reading import Records
-    from txl_tf.runs.folder import RunConfig
     from txl_tf.scoring.adapting_reader import AdaptingReader
     from txl_tf.scoring.evaluator import Evaluator
     from txl_tf.segment_model import SegmentModel
 
 SOTA = "sota"
+_DYNAMIC = "dynamic_"  # the prefix of the flags of dynamic evaluation
 _OTHERWISE = "the preset's, or the run's without --preset"
 
 
@@ -92,6 +93,25 @@ def define_flags() -> flags.FlagValues:
     return options
 
 
+def define_dynamic_flags(options: flags.FlagValues) -> None:
+    """Defines the flags of dynamic evaluation."""
+    define = functools.partial(define_flag, options)
+    text = (
+        "Dynamic evaluation: after each segment is scored, the weights make a gradient step on "
+        "it. The run is not changed. One lane, unless --lanes is given."
+    )
+    define("dynamic", bool, False, text)
+    text = "Published settings of a dynamic evaluation, with their segment and span."
+    define("dynamic_recipe", str, None, text, choices=tuple(DYNAMIC_RECIPES))
+    otherwise = "that of --dynamic_recipe, or of the rule"
+    define_config_flags(options, DynamicConfig, prefix=_DYNAMIC, otherwise=otherwise)
+    text = (
+        "Search the learning rate and the decay of --dynamic on the split, by default valid, and "
+        "print the flags with the lowest loss."
+    )
+    define("tune", bool, False, text)
+
+
 def evaluate_run(options: flags.FlagValues) -> None:
     """Evaluates a run, prints its score and appends it to `evaluations.jsonl`."""
     if options.warm_len is not None and not options.warm_lanes:
@@ -107,17 +127,15 @@ def evaluate_run(options: flags.FlagValues) -> None:
     from txl_tf.architecture import check_transformer, make_model
     from txl_tf.quantization import quantize
     from txl_tf.runs.checkpoint_files import find_checkpoint
-    from txl_tf.runs.folder import read_run_config, read_run_vocabulary
     from txl_tf.scoring.checkpoints import (
         check_data,
         describe_evaluation,
-        format_report,
         load_checkpoint,
-        make_report,
         score_checkpoint,
         warn_of_unknown,
     )
     from txl_tf.scoring.evaluator import Evaluator
+    from txl_tf.scoring.run_report import format_report, make_report
 
     found = read_run_config(options.run)
     preset, base = choose_preset(options.preset, found)
@@ -174,7 +192,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
 
 def _choose_evaluation(options: flags.FlagValues, base: EvalConfig) -> EvalConfig:
     """Returns the config of the evaluation: that of the preset or of the run, with the flags."""
-    recipe = get_recipe(options)
+    recipe = DYNAMIC_RECIPES.get(options.dynamic_recipe)
     evaluation = override_evaluation(recipe.evaluation if recipe else base, options)
     if options.stride is not None:
         evaluation = dataclasses.replace(evaluation, mem_len=0, same_length=False)
@@ -215,6 +233,44 @@ def _tune(evaluator: "Evaluator", lanes: "AnyLanes", max_segments: int | None) -
     print(format_dynamic_flags(best.dynamic))
 
 
+def check_dynamic_flags(options: flags.FlagValues) -> None:
+    """Checks that the flags of dynamic evaluation are used together as they can be."""
+    names = ["dynamic_recipe", "tune", *name_flags(DynamicConfig, _DYNAMIC).values()]
+    given = [name for name in names if options[name].present and options[name].value is not False]
+    if given and not options.dynamic:
+        raise flags.Error(f"--{given[0]} needs --dynamic")
+    if not options.dynamic:
+        return
+    if options.stride is not None:
+        raise flags.Error("--stride cannot be used with --dynamic, which reads a text once")
+    if options.dynamic_recipe and options.preset:
+        raise flags.Error("--preset cannot be used with --dynamic_recipe, which has its own span")
+    if options.tune and options.json:
+        raise flags.Error("--json cannot be used with --tune, which prints its search")
+    if options.tune and options.dynamic_learning_rate == 0:
+        raise flags.Error("--dynamic_learning_rate must be positive with --tune")
+
+
+def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig:
+    """Returns the settings of dynamic evaluation that the flags choose."""
+    recipe = DYNAMIC_RECIPES.get(options.dynamic_recipe)
+    base = recipe.dynamic if recipe else DynamicConfig(options.dynamic_rule or "rms")
+    return reraise_as_flag_error(override, base, options, prefix=_DYNAMIC)
+
+
+def format_dynamic_flags(dynamic: DynamicConfig) -> str:
+    """Returns the flags that give settings.
+
+    >>> format_dynamic_flags(DynamicConfig("sgd", 0.05, 0.01))
+    '--dynamic --dynamic_rule=sgd --dynamic_learning_rate=0.05 --dynamic_decay=0.01'
+    """
+    names = ["rule", "learning_rate", "decay"]
+    names += ["epsilon", "n_batches"] if dynamic.has_statistics else []
+    values = {name: getattr(dynamic, name) for name in names}
+    texts = {k: f"{v:g}" if isinstance(v, float) else v for k, v in values.items()}
+    return " ".join(["--dynamic", *(f"--{_DYNAMIC}{name}={texts[name]}" for name in names)])
+
+
 def _check_stride(options: flags.FlagValues) -> None:
     """Checks that no flag of lanes or memory is given beside --stride."""
     names = [name for name in ("warm_len", "mem_len", "same_length") if options[name].value]
@@ -223,7 +279,7 @@ def _check_stride(options: flags.FlagValues) -> None:
         raise flags.Error(f"--{names[0]} cannot be used with --stride, which reads no memory")
 
 
-def choose_preset(name: str | None, found: "RunConfig") -> tuple[str | None, EvalConfig]:
+def choose_preset(name: str | None, found: RunConfig) -> tuple[str | None, EvalConfig]:
     """Returns the preset whose published result is shown, and the config of the evaluation.
 
     The name may be `SOTA`, or `None` for the settings of the run.
@@ -242,76 +298,3 @@ def choose_preset(name: str | None, found: "RunConfig") -> tuple[str | None, Eva
 
 if __name__ == "__main__":
     sys.exit(main())
-
-
-_PREFIX = "dynamic_"
-_OTHERWISE = "that of --dynamic_recipe, or of the rule"
-
-
-def define_dynamic_flags(options: flags.FlagValues) -> None:
-    """Defines the flags of dynamic evaluation."""
-    define = functools.partial(define_flag, options)
-    text = (
-        "Dynamic evaluation: after each segment is scored, the weights make a gradient step on "
-        "it. The run is not changed. One lane, unless --lanes is given."
-    )
-    define("dynamic", bool, False, text)
-    text = "Published settings of a dynamic evaluation, with their segment and span."
-    define("dynamic_recipe", str, None, text, choices=tuple(DYNAMIC_RECIPES))
-    define_config_flags(options, DynamicConfig, prefix=_PREFIX, otherwise=_OTHERWISE)
-    text = (
-        "Search the learning rate and the decay of --dynamic on the split, by default valid, and "
-        "print the flags with the lowest loss."
-    )
-    define("tune", bool, False, text)
-
-
-def check_dynamic_flags(options: flags.FlagValues) -> None:
-    """Checks that the flags of dynamic evaluation are used together as they can be.
-
-    Raises:
-        flags.Error: If they are not.
-    """
-    names = ["dynamic_recipe", "tune", *name_flags(DynamicConfig, _PREFIX).values()]
-    given = [name for name in names if options[name].present and options[name].value is not False]
-    if given and not options.dynamic:
-        raise flags.Error(f"--{given[0]} needs --dynamic")
-    if not options.dynamic:
-        return
-    if options.stride is not None:
-        raise flags.Error("--stride cannot be used with --dynamic, which reads a text once")
-    if options.dynamic_recipe and options.preset:
-        raise flags.Error("--preset cannot be used with --dynamic_recipe, which has its own span")
-    if options.tune and options.json:
-        raise flags.Error("--json cannot be used with --tune, which prints its search")
-    if options.tune and options.dynamic_learning_rate == 0:
-        raise flags.Error("--dynamic_learning_rate must be positive with --tune")
-
-
-def get_recipe(options: flags.FlagValues) -> DynamicRecipe | None:
-    """Returns the recipe that the flags name; `None` if they name none."""
-    return DYNAMIC_RECIPES[options.dynamic_recipe] if options.dynamic_recipe else None
-
-
-def choose_dynamic_config(options: flags.FlagValues) -> DynamicConfig:
-    """Returns the settings of dynamic evaluation that the flags choose.
-
-    Raises:
-        flags.Error: If a value is out of its range.
-    """
-    recipe = get_recipe(options)
-    base = recipe.dynamic if recipe else DynamicConfig(options.dynamic_rule or "rms")
-    return reraise_as_flag_error(override, base, options, prefix=_PREFIX)
-
-
-def format_dynamic_flags(dynamic: DynamicConfig) -> str:
-    """Returns the flags that give settings.
-
-    >>> format_dynamic_flags(DynamicConfig("sgd", 0.05, 0.01))
-    '--dynamic --dynamic_rule=sgd --dynamic_learning_rate=0.05 --dynamic_decay=0.01'
-    """
-    names = ["rule", "learning_rate", "decay"]
-    names += ["epsilon", "n_batches"] if dynamic.has_statistics else []
-    values = {name: getattr(dynamic, name) for name in names}
-    texts = {k: f"{v:g}" if isinstance(v, float) else v for k, v in values.items()}
-    return " ".join(["--dynamic", *(f"--{_PREFIX}{name}={texts[name]}" for name in names)])

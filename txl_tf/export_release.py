@@ -28,12 +28,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def export_release(options: flags.FlagValues) -> None:
-    """Writes a checkpoint of a run, and its vocabulary, as a folder of the release.
-
-    Raises:
-        UserError: If there is no such run, the release does not support a setting of its model, or
-            the folder cannot be written.
-    """
+    """Writes a checkpoint of a run, and its vocabulary, as a folder of the release."""
     check_run(options.run)
 
     from txl_tf.architecture import check_transformer

@@ -23,7 +23,7 @@ from txl_tf.cli.run_flags import (
     define_run_flags,
     define_seed_flags,
 )
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors
 
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
 
@@ -65,12 +65,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def generate_text(options: flags.FlagValues) -> None:
-    """Prints the prompt and its continuation.
-
-    Raises:
-        flags.Error: If a flag is out of range.
-        UserError: If there is no such run, or the prompt is empty or cannot be encoded.
-    """
+    """Prints the prompt and its continuation."""
     if options.top_p <= 0:
         raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p}")
     check_seeds(options)
@@ -95,11 +90,9 @@ def generate_text(options: flags.FlagValues) -> None:
     if options.tokenize_wikitext:
         check_wikitext(lm.vocabulary)
         prompt = tokenize_wikitext(prompt)
-    try:
+    with explain_errors("the prompt", UserError):
         # With spaces as the model sees them: a single one between two words.
         normalized = lm.vocabulary.decode(lm.vocabulary.encode(prompt))
-    except UserError as error:
-        raise UserError(f"the prompt: {error}") from error
     is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw
     for seed in range(options.seed, options.seed + options.samples):
         pieces = lm.stream(
@@ -125,8 +118,6 @@ def generate_text(options: flags.FlagValues) -> None:
 
 def _print(pieces: Iterable[str]) -> None:
     """Prints the pieces of a text while they are generated."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # the terminal may lack some characters
     try:
         for piece in pieces:
             print(piece, end="", flush=True)
@@ -152,7 +143,6 @@ def _read_texts(name: str, values: Sequence[str] | None) -> list[str] | None:
 
 
 def _read_standard_input() -> str:
-    """Returns the prompt of standard input."""
     if sys.stdin is None:
         raise UserError("--prompt must be given if there is no standard input")
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -161,7 +151,6 @@ def _read_standard_input() -> str:
 
 
 def _check_utf8(prompt: str) -> None:
-    """Checks that a prompt holds no bytes that are not UTF-8."""
     try:
         prompt.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -6,6 +6,7 @@ python -m txl_tf.harness --model txl_tf --model_args run=runs/text8 --tasks lamb
 import importlib.util
 import sys
 
+from txl_tf.cli.program import EXIT_FAILED, EXIT_INTERRUPTED, print_failure
 from txl_tf.errors import name_install_command, require_extra
 from txl_tf.quiet_start import quiet_start
 
@@ -34,19 +35,14 @@ def main(argv: list[str] = sys.argv) -> int:
             import txl_tf.apps.lm_eval  # noqa: F401  registers the model
         cli_evaluate()
     except ValueError as error:  # a `UserError`, or an error of the harness itself
-        return _fail(error)
+        return print_failure(_NAME, error, EXIT_FAILED)
     except SystemExit as end:  # raised by argparse
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+        return print_failure(_NAME, "interrupted", EXIT_INTERRUPTED)
     finally:
         sys.argv = previous
     return 0
-
-
-def _fail(error: object, status: int = 1) -> int:
-    print(f"{_NAME}: {' '.join(str(error).split())}", file=sys.stderr)
-    return status
 
 
 if __name__ == "__main__":

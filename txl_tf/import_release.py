@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from txl_tf import presets
-from txl_tf.cli.config_flags import define_config_flags, override
+from txl_tf.cli.config_flags import SPAN_FIELDS, define_config_flags, override
 from txl_tf.cli.flags import define_flag, define_second_name, reraise_as_flag_error
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import check_source
 from txl_tf.config import TRAINED_WITH, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.download import PublishedFile, fetch
+from txl_tf.data.temporary_folders import check_new_folder
 from txl_tf.errors import UserError
+from txl_tf.runs.folder import RunConfig
 
 if TYPE_CHECKING:
     from txl_tf.release.importing import Release
-    from txl_tf.runs.folder import RunConfig
 
 SERVER = "http://curtis.ml.cmu.edu/datasets/pretrained_xl"
 # For each published model, the names that its folder has had on the server, and its checkpoint.
@@ -34,7 +35,6 @@ PUBLISHED_MODELS = {
     "tf_wt103": (("tf_wt103",), "model.ckpt-0"),
     "tf_lm1b": (("tf_lm1b",), "model.ckpt-1191000"),
 }
-_SPAN_FIELDS = ("tgt_len", "mem_len", "same_length", "clamp_len")
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -61,8 +61,8 @@ def define_flags() -> flags.FlagValues:
     define_second_name(options, "recipe", "preset")
     define("splits", list, ["valid", "test"], "Splits to make records of, if the source has them.")
     define("with_optimizer", bool, False, "Keep the state of Adam, so that training can continue.")
-    define_config_flags(options, EvalConfig, _SPAN_FIELDS)
-    others = {field.name for field in dataclasses.fields(EvalConfig)} - {*_SPAN_FIELDS}
+    define_config_flags(options, EvalConfig, SPAN_FIELDS)
+    others = {field.name for field in dataclasses.fields(EvalConfig)} - {*SPAN_FIELDS}
     for config, names in ((ModelConfig, TRAINED_WITH), (TrainConfig, None), (EvalConfig, others)):
         define_config_flags(options, config, names, rare=True)
     return options
@@ -72,8 +72,6 @@ def import_run(options: flags.FlagValues) -> None:
     """Writes a run folder from the source, and prints its properties and the next command."""
     if (options.source is None) == (options.download is None):
         raise flags.Error("pass either --source or --download")
-    from txl_tf.data.temporary_folders import check_new_folder
-
     check_new_folder(options.out)  # before reading, which may take minutes
     source = options.source
     if options.download:
@@ -127,10 +125,8 @@ def fetch_model(name: str, raw_dir: Path, *, server: str = SERVER) -> Path:
 
 def _make_config(
     options: flags.FlagValues, release: "Release", preset: presets.Preset | None
-) -> "RunConfig":
+) -> RunConfig:
     """Returns the config of the run, given by the model, its preset and the flags."""
-    from txl_tf.runs.folder import RunConfig
-
     model = release.model.config
     evaluation = release.evaluation or EvalConfig()
     training = TrainConfig()

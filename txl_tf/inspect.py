@@ -44,12 +44,9 @@ def inspect_records(options: flags.FlagValues) -> None:
     sample = records.split(options.split or records.splits[0])
     if options.verify:
         verify_records(options.data_dir)
-    for line in describe_records(records):
-        print(line)
-    print()
+    print(*describe_records(records), "", sep="\n")
     rows = [describe_split(records, name, count=options.verify) for name in records.splits]
-    for line in format_table(rows):
-        print(line)
+    print(*format_table(rows), sep="\n")
     if options.lines:
         print(f"\n{sample.name} begins:")
         for line in decode_lines(records, sample, options.lines):

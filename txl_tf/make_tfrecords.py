@@ -17,8 +17,8 @@ from typing import Any
 
 from absl import flags
 
-from txl_tf.cli.config_flags import define_field_flag, parse_cutoffs
-from txl_tf.cli.flags import define_flag
+from txl_tf.cli.config_flags import define_field_flag
+from txl_tf.cli.flags import define_flag, parse_integers
 from txl_tf.cli.legacy_flags import PREPARATION_FLAGS, define_legacy_flags, describe_legacy_flags
 from txl_tf.cli.pipeline_flags import check_pipeline_flags, define_pipeline_flags, make_runner
 from txl_tf.cli.program import run_program
@@ -34,9 +34,6 @@ from txl_tf.preparation.options import (
     PrepareOptions,
 )
 from txl_tf.preparation.prepare import prepare, print_summary
-
-# Flags of `--dataset text` that are not allowed at every level.
-_LEARNING_FLAGS = ("min_count", "max_symbols", "special", "unknown", "lower_case", "line_end")
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -131,7 +128,7 @@ def _check_runner(options: flags.FlagValues) -> None:
 def _check_text_flags(options: flags.FlagValues) -> None:
     if not options.train:
         raise flags.Error("--dataset=text needs --train")
-    for name in _LEARNING_FLAGS:
+    for name in ("min_count", "max_symbols", "special", "unknown", "lower_case", "line_end"):
         levels = LEVELS_OF_OPTION[name]
         if options[name].present and options.level not in levels:
             raise flags.Error(
@@ -148,7 +145,7 @@ def _check_text_flags(options: flags.FlagValues) -> None:
 
 def check_cutoffs(options: flags.FlagValues) -> tuple[int, ...]:
     """Returns the cutoffs, checked as far as possible without the vocabulary."""
-    cutoffs = parse_cutoffs(options.cutoffs)
+    cutoffs = parse_integers("cutoffs", options.cutoffs)
     received = f"Received: {','.join(map(str, cutoffs))}"
     if any(low >= high for low, high in itertools.pairwise((0, *cutoffs))):
         raise flags.Error(f"--cutoffs must be positive and ascending. {received}")

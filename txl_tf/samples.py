@@ -4,7 +4,6 @@ python -m txl_tf.samples --run runs/wt103 --html samples.html
 """
 
 import functools
-import io
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -95,14 +94,14 @@ def show_samples(options: flags.FlagValues) -> None:
         context_len=options.context_len,
         settings={name: options[name].value for name in _SETTINGS},
     )
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # the terminal may lack some characters
     for name, value in job.describe():
         print(f"{name:<10}  {value}")
     samples: list[Sample] = []
     for sample in draw_samples(lm, tokens, records.vocabulary, starts, options):
         samples.append(sample)
-        print(format_sample(job, sample, len(samples)))
+        print(f"\n=== Sample {len(samples)}: {job.locate(sample)}")
+        for name, length, text in job.list_texts(sample):
+            print(f"--- {name}, {length}\n{text}")
         if options.json:
             listed = [item._asdict() for item in samples]
             write_json(options.json, {**job._asdict(), "samples": listed})
@@ -187,12 +186,6 @@ def make_sample(
         )
         before = detokenize_wikitext(before, keep_headings=True)
     return Sample(start, seed, before, drawn, followed, generated.tolist())
-
-
-def format_sample(job: Job, sample: Sample, number: int) -> str:
-    """Returns a sample as text, its three parts one after the other."""
-    parts = [f"--- {name}, {length}\n{text}" for name, length, text in job.list_texts(sample)]
-    return "\n".join([f"\n=== Sample {number}: {job.locate(sample)}", *parts])
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ from txl_tf.cli.run_flags import (
 from txl_tf.config import EvalConfig
 from txl_tf.data.text.documents import RULES
 from txl_tf.data.text.text_files import EncodingErrors, StandardInput, TextFile, find_files
+from txl_tf.scoring.metrics import describe_unknown
+from txl_tf.scoring.progress import Bar
 
 if TYPE_CHECKING:
     from txl_tf.apps.file_scores import ScoringSettings
@@ -98,10 +100,11 @@ def score_files(options: flags.FlagValues) -> None:
     if options.runner:
         _score_with_workers(options)
         return
-    files = [file for name in options.files or ["-"] for file in _find_texts(name)]
+    files: list[TextFile] = []
+    for name in options.files or ["-"]:
+        files += [StandardInput()] if name == "-" else find_files([name])
 
     from txl_tf.apps.file_scores import FileScorer, load_model
-    from txl_tf.scoring.progress import Bar
     from txl_tf.scoring.text_report import JsonLines, Table
     from txl_tf.scoring.text_scores import TextTotals
 
@@ -136,7 +139,6 @@ def _score_with_workers(options: flags.FlagValues) -> None:
 
 
 def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
-    """Returns how the files are scored."""
     from txl_tf.apps.file_scores import ScoringSettings
     from txl_tf.exports.hub_folder import fetch_model, is_hub_address
     from txl_tf.exports.saved_model_scorer import is_saved_model
@@ -164,8 +166,6 @@ def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
 
 
 def _warn(total: "TextTotals", vocabulary: "Vocabulary") -> None:
-    from txl_tf.scoring.metrics import describe_unknown
-
     if total.n_unknown:
         print(f"warning: {describe_unknown(total, vocabulary.unknown)}", file=sys.stderr)
 
@@ -193,10 +193,6 @@ def _check_runner(options: flags.FlagValues) -> None:
         raise flags.Error(f"--runner writes --format jsonl. Received: --format {options.format}")
     if not options.files or "-" in options.files:
         raise flags.Error("--runner needs files that workers can read, not standard input")
-
-
-def _find_texts(name: str) -> tuple[TextFile, ...]:
-    return (StandardInput(),) if name == "-" else find_files([name])
 
 
 if __name__ == "__main__":

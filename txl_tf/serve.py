@@ -42,12 +42,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def serve_run(options: flags.FlagValues) -> None:
-    """Serves a run until SIGTERM or Ctrl-C.
-
-    Raises:
-        UserError: If there is no run, it has no vocabulary, a package is missing, or the port
-            cannot be listened at.
-    """
+    """Serves a run until SIGTERM or Ctrl-C."""
     check_run(options.run)
     with require_extra("serve", "the server"):
         from txl_tf.apps.server.http_app import HttpApp

@@ -64,7 +64,6 @@ def verify_release(options: flags.FlagValues) -> bool:
     import tensorflow as tf
 
     from txl_tf.release import comparison, load_model
-    from txl_tf.release.comparison import compare_model
     from txl_tf.release.infer import describe_config, infer_config
     from txl_tf.release.weights import SCOPE, find_release_checkpoint, list_entries, read_weights
 
@@ -76,7 +75,7 @@ def verify_release(options: flags.FlagValues) -> bool:
     print(f"  {'; '.join(map(comparison.describe_attention_span, spans))}.")
     model = load_run(options.run, config) if options.run else load_model(path, config)
     variables = read_weights(path)
-    checks = compare_model(model, variables, tgt_len=options.tgt_len, spans=spans)
+    checks = comparison.compare_model(model, variables, tgt_len=options.tgt_len, spans=spans)
     pairs = [(f"{SCOPE}{source}", target.numpy()) for source, target in list_entries(model)]
     differing = [x for x, value in pairs if not np.array_equal(variables[x], value, equal_nan=True)]
     if differing:  # the drawn ids need not use all of them

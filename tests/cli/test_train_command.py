@@ -8,9 +8,8 @@ from absl import flags
 from benchmarks.flag_texts import keep_last
 from txl_tf import presets
 from txl_tf.cli.flags import parse_flags
-from txl_tf.cli.run_configs import make_configs, make_eval_config
 from txl_tf.cli.train_command import run
-from txl_tf.cli.train_flags import define_flags
+from txl_tf.cli.train_flags import define_flags, make_configs, make_eval_config
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data import RecordError, Vocabulary, open_records, write_records
 from txl_tf.errors import UserError

@@ -16,6 +16,7 @@ from small_language_model import WORDS, make_model
 from tables import slow_after
 
 EXAMPLES = ROOT / "examples"
+PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if "__main__" in path.read_text())
 TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]
 SAME = {"rtol": 0, "atol": 2e-5}
 # What comes before a program that may not import txl_tf or keras.
@@ -177,7 +178,7 @@ def run_example(name, *arguments):
     )
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_an_example_tells_its_use_and_refuses_an_unknown_flag(path):
     ran = run_example(path.name, "--help")
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -10,7 +10,6 @@ from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.text_files import Chunk
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.preparation.encoding import (
-    check_unknown,
     count_literal,
     encode_source,
     shuffle_documents,
@@ -141,7 +140,6 @@ def test_unknown_symbols_become_the_one_for_them():
     ids, _ = encode(Pieces("cat c\nhat c\n"), vocabulary, unknown=unknown)
     assert ids == [0, 1, 0, 1]
     assert unknown == {"cat": 1, "hat": 1}
-    check_unknown(unknown, vocabulary, "valid")
 
 
 def make_documents(n_documents, seed):

@@ -106,7 +106,7 @@ def test_stops_are_texts(lines, whole, capsys, given, stops):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("given", "banned"), [([r"--ban=\n"], "\n"), (["--ban=a,b"], "ab")], ids=str
+    ("given", "banned"), [([r"--ban=\n"], "\n"), (["--ban=a", "--ban=b"], "ab")], ids=str
 )
 def test_bans_are_characters(lines, capsys, given, banned):
     assert call(lines, *DRAWN, *given) == 0

@@ -11,7 +11,8 @@ from collections import Counter, OrderedDict
 import numpy as np
 import pytest
 
-from txl_tf.release.pickles import NAMES, Array, PickleError, Record, read_pickle, read_pickle_file
+from txl_tf.errors import UserError
+from txl_tf.release.pickles import NAMES, Array, Record, read_pickle, read_pickle_file
 
 PROTOCOLS = range(6)
 VALUES = [
@@ -45,7 +46,7 @@ def call(name, arguments=b")"):
 
 def get_fault(data):
     """Returns the line that a pickle is refused with."""
-    with pytest.raises(PickleError) as error:
+    with pytest.raises(UserError) as error:
         read(data)
     assert "\n" not in str(error.value)
     return str(error.value)
@@ -232,5 +233,5 @@ def test_memory_of_a_vocabulary_is_in_proportion_to_the_file(protocol):
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "cache.pkl")
-    with pytest.raises(PickleError, match=r"^it is not a regular file$"):
+    with pytest.raises(UserError, match=r"^it is not a regular file$"):
         read_pickle_file(tmp_path / "cache.pkl", NAMES)

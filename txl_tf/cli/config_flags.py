@@ -1,6 +1,7 @@
 """Flags for the fields of configs, defined from the descriptions of the fields."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ Config = TypeVar("Config", ModelConfig, TrainConfig, EvalConfig, RunOptions, Dyn
 
 _EVAL_PREFIX = "eval_"
 _EVAL_NOTE = "the preset's; without one, as in training"
-_SPAN_FIELDS = ("tgt_len", "mem_len", "same_length", "clamp_len")
+SPAN_FIELDS = ("tgt_len", "mem_len", "same_length", "clamp_len")
 
 
 def define_jit_flag(options: flags.FlagValues) -> None:
@@ -92,7 +93,7 @@ def name_flags(config: type, prefix: str | None = None) -> dict[str, str]:
 
 def define_span_flags(options: flags.FlagValues, otherwise: str) -> None:
     """Defines the flags of segment and span, which override the config of a run."""
-    define_config_flags(options, EvalConfig, _SPAN_FIELDS, prefix="", otherwise=otherwise)
+    define_config_flags(options, EvalConfig, SPAN_FIELDS, prefix="", otherwise=otherwise)
 
 
 def override_evaluation(config: EvalConfig, options: flags.FlagValues) -> EvalConfig:
@@ -100,15 +101,6 @@ def override_evaluation(config: EvalConfig, options: flags.FlagValues) -> EvalCo
     has_lanes = "lanes" in options and options["lanes"].present
     others = {"eval_batch_size": options.lanes} if has_lanes else {}
     return reraise_as_flag_error(override, config, options, prefix="", **others)
-
-
-def parse_cutoffs(texts: list[str]) -> tuple[int, ...]:
-    """Returns the ids in the value of `--cutoffs`.
-
-    >>> parse_cutoffs(["20000", "40000"])
-    (20000, 40000)
-    """
-    return parse_integers("cutoffs", texts)
 
 
 def parse_schedule(texts: list[str]) -> tuple[tuple[int, int], ...]:
@@ -129,6 +121,6 @@ def parse_schedule(texts: list[str]) -> tuple[tuple[int, int], ...]:
 
 # Fields with structured values, which are parsed from the list of texts that a flag holds.
 _PARSERS: dict[str, Callable[[list[str]], Any]] = {
-    "cutoffs": parse_cutoffs,
+    "cutoffs": functools.partial(parse_integers, "cutoffs"),
     "tgt_len_schedule": parse_schedule,
 }

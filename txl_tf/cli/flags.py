@@ -126,7 +126,8 @@ class FlagParser(flags.ArgumentParser):
         if rule is None:
             return value
         shown = argument if argument.strip() else repr(argument)
-        hint = self._suggest_choice(argument)
+        nearest = difflib.get_close_matches(argument, self.choices if self.kind is str else (), n=1)
+        hint = f". Did you mean {nearest[0]}?" if nearest else ""
         raise flags.Error(f"--{self.name} must {rule}. Received: {shown}{hint}")
 
     def _find_broken_rule(self, value: Any) -> str | None:
@@ -144,10 +145,6 @@ class FlagParser(flags.ArgumentParser):
         if self.upper_bound is not None and value > self.upper_bound:
             return f"be {_RULES[self.kind]} <= {self.upper_bound}"
         return None
-
-    def _suggest_choice(self, text: str) -> str:
-        nearest = difflib.get_close_matches(text, self.choices if self.kind is str else (), n=1)
-        return f". Did you mean {nearest[0]}?" if nearest else ""
 
 
 def parse_flags(
@@ -245,12 +242,10 @@ def _describe_flag(flag: flags.Flag) -> str:
     parser: Any = flag.parser
     if flag.name != parser.name:  # a second name
         return f"--{flag.name}: {flag.help}"
-    head = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={_get_placeholder(parser)}"
+    is_path = parser.is_path and parser.kind is str
+    value = "PATH" if is_path else _PLACEHOLDERS.get(parser.kind)
+    head = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={value}"
     return " ".join([f"{head}: {flag.help}", *_list_notes(flag)])
-
-
-def _get_placeholder(parser: FlagParser) -> str:
-    return "PATH" if parser.is_path and parser.kind is str else _PLACEHOLDERS[parser.kind]
 
 
 def _list_notes(flag: flags.Flag) -> Iterator[str]:

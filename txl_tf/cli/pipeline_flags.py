@@ -13,8 +13,6 @@ from txl_tf.errors import require_extra
 if TYPE_CHECKING:
     from txl_tf.apps.beam.runner import Runner
 
-_NAMES = ("beam_options", "piece_bytes")
-
 
 def define_pipeline_flags(options: flags.FlagValues) -> None:
     """Defines the flags of the runner."""
@@ -31,7 +29,7 @@ def define_pipeline_flags(options: flags.FlagValues) -> None:
 
 def check_pipeline_flags(options: flags.FlagValues, others: Collection[str] = ()) -> None:
     """Checks that flags of pipelines, and `others`, are given only with a runner."""
-    for name in (*_NAMES, *others):
+    for name in ("beam_options", "piece_bytes", *others):
         if options[name].present and not options.runner:
             raise flags.Error(f"--{name} needs --runner")
 

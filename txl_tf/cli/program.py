@@ -43,7 +43,8 @@ def run_program(
     """
     name = os.path.basename(argv[0])
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # also when writing to a pipe
+        # Lines are written at once to a pipe, too; the terminal may lack some characters.
+        sys.stdout.reconfigure(line_buffering=True, errors="replace")
     try:
         if {"--help", "-h", "--helpfull", "--helpshort"} & set(argv[1:]):
             listed = format_help(options, full="--helpfull" in argv)
@@ -58,23 +59,24 @@ def run_program(
         with quiet_start(notice=True):
             main(options)
     except flags.Error as error:
-        return _fail(name, error, EXIT_USAGE)
+        return print_failure(name, error, EXIT_USAGE)
     except BrokenPipeError:  # the reader of the output has finished, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except UserError as error:
-        return _fail(name, error, EXIT_FAILED)
+        return print_failure(name, error, EXIT_FAILED)
     except OSError as error:
         place = f"`{os.fspath(error.filename)}`: " if isinstance(error.filename, str) else ""
-        return _fail(name, f"{place}{explain(error)}", EXIT_FAILED)
+        return print_failure(name, f"{place}{explain(error)}", EXIT_FAILED)
     except StoppedError as stop:
-        return _fail(name, stop, stop.status)
+        return print_failure(name, stop, stop.status)
     except KeyboardInterrupt:
-        return _fail(name, "interrupted", EXIT_INTERRUPTED)
+        return print_failure(name, "interrupted", EXIT_INTERRUPTED)
     return 0
 
 
-def _fail(name: str, error: object, status: int) -> int:
+def print_failure(name: str, error: object, status: int) -> int:
+    """Prints an error on one line, and returns the status."""
     print(f"{name}: " + " ".join(str(error).split()), file=sys.stderr)
     return status
 
@@ -98,7 +100,6 @@ def _describe_versions() -> list[str]:
 
 
 def _find_versions() -> dict[str, str]:
-    """Returns the versions of the packages that are installed."""
     found = {}
     for name in _PACKAGES:
         try:

@@ -18,34 +18,32 @@ from txl_tf import presets
 from txl_tf.cli.config_flags import override
 from txl_tf.cli.flags import reraise_as_flag_error
 from txl_tf.cli.legacy_flags import TRAINING_FLAGS, describe_legacy_flags
-from txl_tf.cli.run_configs import (
+from txl_tf.cli.run_flags import open_data_set
+from txl_tf.cli.train_flags import (
+    check_flags,
+    evaluates,
     explain_other_config,
     find_data,
     find_run,
     find_start,
     make_configs,
     read_config_to_evaluate,
+    trains,
 )
-from txl_tf.cli.run_flags import open_data_set
-from txl_tf.cli.train_flags import check_flags, evaluates, trains
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import check_folder
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import check_exists, find_checkpoint
-from txl_tf.runs.folder import read_run_options
+from txl_tf.runs.folder import OtherConfigError, RunConfig, read_run_options
 from txl_tf.runs.lock import lock_run
 from txl_tf.training.cluster import is_chief
 
 if TYPE_CHECKING:
-    from txl_tf.runs.folder import RunConfig
     from txl_tf.training.job import SamplerMaker
 
 MakeStrategy = Callable[[flags.FlagValues], Any]  # returns a strategy of TensorFlow
 CountReplicas = Callable[[flags.FlagValues], int | None]
-
-# Flags of paths, which may differ between the processes of a run.
-_PLACES = ("data_dir", "model_dir")
 
 
 class Inputs(NamedTuple):
@@ -53,7 +51,7 @@ class Inputs(NamedTuple):
 
     options: flags.FlagValues
     preset: presets.Preset | None
-    found: "RunConfig | None"
+    found: RunConfig | None
     run_options: RunOptions
     data_dir: str
     records: Records
@@ -126,7 +124,6 @@ def _train(inputs: Inputs, make_strategy: MakeStrategy, count_replicas: CountRep
     configs = reraise_as_flag_error(make_configs, options, records, preset, found, start)
     with _lock_folder(options):
         from txl_tf.cli.dry_run import describe_dry_run
-        from txl_tf.runs.folder import OtherConfigError, RunConfig
         from txl_tf.scoring.checkpoints import check_documents
         from txl_tf.training import job
         from txl_tf.training.workers import Workers
@@ -179,10 +176,11 @@ def _set_determinism(inputs: Inputs) -> None:
 def _write_settings(options: flags.FlagValues) -> str:
     """Returns all flags but those of paths as JSON, to compare the processes of a run."""
     values = options.flag_values_dict()
-    return json.dumps({name: values[name] for name in values if name not in _PLACES})
+    paths = ("data_dir", "model_dir")  # which may differ between the processes
+    return json.dumps({name: values[name] for name in values if name not in paths})
 
 
-def _choose_sampler(inputs: Inputs, config: "RunConfig") -> "SamplerMaker | None":
+def _choose_sampler(inputs: Inputs, config: RunConfig) -> "SamplerMaker | None":
     """Returns a function that makes the sampler of evaluations in training; `None` for no samples.
 
     TPUs make no samples: they are not suited to generating one token at a time. Nor do LSTMs, for
@@ -208,8 +206,7 @@ def _choose_sampler(inputs: Inputs, config: "RunConfig") -> "SamplerMaker | None
     )
 
 
-def _evaluate(inputs: Inputs, config: "RunConfig") -> None:
-    """Evaluates the checkpoints that the flags name."""
+def _evaluate(inputs: Inputs, config: RunConfig) -> None:
     from txl_tf.scoring.checkpoints import evaluate_checkpoints
 
     options, run_options = inputs.options, inputs.run_options

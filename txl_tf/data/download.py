@@ -152,7 +152,6 @@ def _find_fault(path: Path, file: PublishedFile) -> str | None:
 
 
 def _read_sums(raw_dir: Path) -> dict[str, str]:
-    """Returns the SHA-256 of each file in SHA256SUMS."""
     path = raw_dir / SUMS_FILE
     if not path.is_file():
         return {}

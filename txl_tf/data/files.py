@@ -80,7 +80,6 @@ def check_address(path: str) -> None:
 
 
 def _check_scheme(path: str, scheme: str) -> None:
-    """Checks that TensorFlow supports the scheme of an address."""
     known = [name for name in _import_gfile().get_registered_schemes() if name]
     if scheme in known:
         return
@@ -250,12 +249,8 @@ def write_text(path: str, text: str) -> None:
 
 def read_json(path: str) -> Any:
     """Returns the content of a JSON file."""
-    try:
+    with explain_errors(f"`{path}` is not valid JSON", ValueError, RecursionError):
         return json.loads(read_text(path))
-    except UserError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"`{path}` is not valid JSON: {error}") from error
 
 
 def write_json(path: str, content: dict[str, Any]) -> None:
@@ -297,7 +292,6 @@ def _is_kept(line: str, step: int) -> bool:
 
 
 def _open_text(path: str, mode: str) -> AbstractContextManager[IO[str]]:
-    """Opens a text file."""
     if is_remote(path):
         return _import_gfile().GFile(path, mode)
     return open(path, mode, encoding="utf-8", newline="\n")

@@ -1,8 +1,8 @@
 """Temporary folders in which files are written before they are moved into place."""
 
 import contextlib
-import glob
 import os
+import re
 import shutil
 import socket
 from collections.abc import Iterator
@@ -40,13 +40,14 @@ def work_aside(folder: Path, prefix: str) -> Iterator[Path]:
     files can be moved only within one file system. `folder` is created if it is missing.
 
     A killed process leaves its folder behind, and the next call with the same prefix on the same
-    machine removes it. Folders of other machines on a shared disk stay: their processes may run.
+    machine removes it. On a shared disk, the folders of other machines stay: this one cannot tell
+    whether their processes still run.
     """
     is_new = not folder.exists()
     with explain_errors(f"`{folder}` cannot be written", OSError, raised=StorageError):
         folder.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(folder, prefix)
-        aside = folder / f"{prefix}{_name_process(os.getpid())}-{os.urandom(4).hex()}"
+        aside = folder / f"{prefix}{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
         aside.mkdir()
     try:
         yield aside
@@ -57,18 +58,12 @@ def work_aside(folder: Path, prefix: str) -> Iterator[Path]:
                 folder.rmdir()
 
 
-def _name_process(pid: int) -> str:
-    return f"{socket.gethostname()}-{pid}"
-
-
 def _remove_leftovers(folder: Path, prefix: str) -> None:
-    """Removes the folders of processes of this machine that no longer run."""
-    for path in folder.glob(f"{glob.escape(prefix)}*-*-*"):
-        # The name of another machine may begin with the name of this one.
-        process, _, _ = path.name.removeprefix(prefix).rpartition("-")
-        _, _, pid = process.rpartition("-")
-        is_own = pid.isdecimal() and process == _name_process(int(pid))
-        if is_own and not _is_running(int(pid)):
+    # Not of a machine whose name begins with the name of this one.
+    own = re.compile(re.escape(f"{prefix}{socket.gethostname()}-") + r"(\d+)-[^-]+")
+    for path in folder.iterdir():
+        match = own.fullmatch(path.name)
+        if match and not _is_running(int(match[1])):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from txl_tf.data.text.token_levels import CHARACTER_LEVELS
-from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import CHARACTER_LEVELS, Vocabulary
 from txl_tf.experiments.attention_average import AttentionAverages
 from txl_tf.experiments.attention_reader import TERMS
 from txl_tf.experiments.report import format_row, make_figure, write_report

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from txl_tf.data.download import PublishedFile
 from txl_tf.data.text.learning import LearningOptions
-from txl_tf.data.text.token_levels import Level
+from txl_tf.data.text.vocabulary import Level
 from txl_tf.errors import UserError
 
 SPLITS = ("train", "valid", "test")

@@ -12,7 +12,6 @@ from txl_tf.data.text.documents import DocumentFinder
 from txl_tf.data.text.text_files import Chunk
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.data.text.words import WHITE_SPACE
-from txl_tf.errors import UserError
 from txl_tf.preparation.plan import Source
 
 
@@ -31,8 +30,8 @@ def encode_source(
     """Yields the tokens of a split with their document boundaries.
 
     Occurrences of unknown symbols and literal ones of `special` are added to the counters. If the
-    vocabulary has no symbol for unknown ones, chunks with unknown symbols are left out: call
-    `check_unknown` at the end. The number of threads does not affect the result.
+    vocabulary has no symbol for unknown ones, chunks with unknown symbols are left out. The number
+    of threads does not affect the result.
 
     With `is_piece`, more text may follow the source. A chunk without tokens, whose document
     boundary is 0, is then the last one if a document has begun but has no token yet.
@@ -70,18 +69,6 @@ def count_literal(text: bytes, special: Iterable[str], *, lower_case: bool) -> C
         return Counter()
     words = Counter(WHITE_SPACE.split(searched.decode("utf-8")))
     return +Counter({symbol: words[symbol] for symbol in present})  # without zeros
-
-
-def check_unknown(unknown: Counter[str], vocabulary: Vocabulary, split: str) -> None:
-    """Checks that all symbols of a split could be encoded."""
-    if not unknown or vocabulary.unknown is not None:
-        return
-    examples = ", ".join(f"{symbol!r} ({count:,}x)" for symbol, count in unknown.most_common(3))
-    raise UserError(
-        f"{split}: {unknown.total():,} {vocabulary.level}s, {len(unknown):,} different ones, are "
-        f"not in the vocabulary of {len(vocabulary):,}: {examples}. Define a symbol for unknown "
-        "ones, such as --unknown '<unk>' for words."
-    )
 
 
 def shuffle_documents(

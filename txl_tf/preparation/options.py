@@ -9,7 +9,7 @@ from txl_tf.config.base import define_field, describe, document_fields
 from txl_tf.data.text.documents import RULES
 from txl_tf.data.text.subwords import DEFAULT_SYMBOLS
 from txl_tf.data.text.text_files import EncodingErrors
-from txl_tf.data.text.token_levels import LEVELS, Level
+from txl_tf.data.text.vocabulary import LEVELS, Level
 from txl_tf.preparation.corpora import CORPORA, SPLITS
 
 TEXT = "text"  # a data set made from the user's own files

@@ -70,16 +70,12 @@ def make_plan(options: PrepareOptions, files: RawFiles) -> Plan:
 
 def choose_corpus(options: PrepareOptions) -> CorpusSpec:
     """Returns the properties of a data set, including changes by the options."""
-    if options.dataset == TEXT:
-        return _describe_text(options)
-    corpus = CORPORA[options.dataset]
-    if options.drop_newlines:
-        # Without line breaks there are no lines that could separate documents.
-        return replace(corpus, symbols=corpus.symbols - 1, documents="none", separator=None)
-    return corpus
-
-
-def _describe_text(options: PrepareOptions) -> CorpusSpec:
+    if options.dataset != TEXT:
+        corpus = CORPORA[options.dataset]
+        if options.drop_newlines:
+            # Without line breaks there are no lines that could separate documents.
+            return replace(corpus, symbols=corpus.symbols - 1, documents="none", separator=None)
+        return corpus
     learning = LearningOptions(
         special=options.special or (),
         min_count=options.min_count,
@@ -116,7 +112,7 @@ def make_source(
     if corpus.name == "text8":
         steps.append(_check_text8)
     if drop_newlines:
-        steps.append(_drop_newlines)
+        steps.append(lambda text: text.replace(b"\n", b""))
 
     def parse(text: bytes) -> bytes:
         for step in steps:
@@ -130,7 +126,3 @@ def _check_text8(text: bytes) -> bytes:
     if b"_" in text:
         raise UserError("this is not text8: it holds '_', the symbol for a space")
     return text
-
-
-def _drop_newlines(text: bytes) -> bytes:
-    return text.replace(b"\n", b"")

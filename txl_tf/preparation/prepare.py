@@ -18,7 +18,7 @@ from txl_tf.data.text.text_files import TextSource
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.preparation.corpora import CorpusSpec
-from txl_tf.preparation.encoding import check_unknown, encode_source, shuffle_documents
+from txl_tf.preparation.encoding import encode_source, shuffle_documents
 from txl_tf.preparation.options import PrepareOptions
 from txl_tf.preparation.plan import Plan, Source, make_plan
 from txl_tf.preparation.raw_files import ensure_raw_files, find_raw_files
@@ -199,15 +199,26 @@ def check_split(
     corpus: CorpusSpec, vocabulary: Vocabulary, split: str, counts: SplitCounts
 ) -> None:
     """Checks the counts of a split that was encoded, and prints what is worth knowing."""
-    check_unknown(counts.unknown, vocabulary, split)
+    unknown = counts.unknown
+    if unknown and vocabulary.unknown is None:
+        examples = ", ".join(f"{symbol!r} ({n:,}x)" for symbol, n in unknown.most_common(3))
+        raise UserError(
+            f"{split}: {unknown.total():,} {vocabulary.level}s, {len(unknown):,} different ones, "
+            f"are not in the vocabulary of {len(vocabulary):,}: {examples}. Define a symbol for "
+            "unknown ones, such as --unknown '<unk>' for words."
+        )
     if not counts.n_tokens:
         raise UserError(f"{split} is empty: its files contain no {vocabulary.level}s.")
-    if counts.unknown:
-        n_unknown = counts.unknown.total()
+    if unknown:
+        n_unknown = unknown.total()
         share = n_unknown * counts.n_repeats / counts.n_tokens
         print(f"{split}: {n_unknown:,} unknown ({share:.2%}) replaced by {vocabulary.unknown}")
     if counts.literal:
-        print(describe_literal(counts.literal, split))
+        times = [f"{name} {n:,} time{'s' * (n != 1)}" for name, n in counts.literal.items()]
+        print(
+            f"{split}: words spelled like special symbols get these symbols' ids: "
+            f"{', '.join(times)}"
+        )
     published = corpus.tokens.get(split, counts.n_tokens)
     if counts.n_tokens != published:
         line = _describe_count(corpus, split, counts.n_tokens, published)
@@ -221,16 +232,6 @@ def list_special(vocabulary: Vocabulary, special: Iterable[str]) -> tuple[str, .
     symbols = (vocabulary.line_start, vocabulary.line_end, *special)
     given = (symbol for symbol in dict.fromkeys(symbols) if symbol is not None)
     return tuple(symbol for symbol in given if symbol in vocabulary.symbols)
-
-
-def describe_literal(literal: Mapping[str, int], split: str) -> str:
-    """Returns a line with the number of literal occurrences of special symbols in a split.
-
-    >>> describe_literal({"<eos>": 3}, "valid")
-    "valid: words spelled like special symbols get these symbols' ids: <eos> 3 times"
-    """
-    counts = ", ".join(f"{name} {n:,} time{'s' * (n != 1)}" for name, n in literal.items())
-    return f"{split}: words spelled like special symbols get these symbols' ids: {counts}"
 
 
 def print_summary(info: RecordsInfo) -> None:

@@ -18,6 +18,15 @@ from txl_tf.model import TransformerXL
 from txl_tf.release import reference
 from txl_tf.release.reference import LayerTrace, SegmentTrace
 
+# Differences of float32 from float64, relative to the largest value of a term: up to 1e-6 for
+# models with D = 1024. Errors add up over several terms, and from layer to layer.
+TOLERANCE, WHOLE_TOLERANCE = 2e-5, 1e-3
+# LayerNorm is also compared on small states; at this scale an epsilon of 1e-9 shows.
+SMALL = 1e-3
+TGT_LEN, BATCH_SIZE = 8, 2
+# The memory is longer than a segment, so that it keeps states of several segments. Some distances
+# are clamped, and others are not.
+SPANS = (AttentionSpan(12), AttentionSpan(12, same_length=True, clamp_len=7))
 LAYER_TERMS = ("memory", "content", "position", "mask", "output", "LayerNorm", "feed-forward")
 EMBEDDING, SOFTMAX, END_TO_END = "embedding bin", "softmax bin", "end to end"
 # The usual mistakes in each term, as seen in ports of the release.
@@ -58,64 +67,6 @@ class Check(NamedTuple):
     def place(self) -> str:
         """The layer and the term, in words."""
         return self.term if self.layer is None else f"layer {self.layer}, {self.term}"
-
-
-def find_first(checks: list[Check]) -> Check | None:
-    """Returns the first check in the order of the computation that does not agree, if any."""
-    return next((check for check in checks if not check.agrees), None)
-
-
-def describe_verdict(checks: list[Check]) -> Iterator[str]:
-    """Yields lines that say whether all terms agree, or where they first differ, and why."""
-    first = find_first(checks)
-    if first is None:
-        largest = max(check.difference for check in checks)
-        yield f"All terms agree: the largest difference is {largest:.1e}"
-        return
-    yield f"They first differ at {first.place}: {first.quantity}, by {first.difference:.1e}"
-    yield f"  in segment {first.segment}, {describe_attention_span(first.span)}."
-    yield f"  Usual causes: {HINTS[first.term.rstrip('0123456789 ')]}."
-
-
-def describe_attention_span(span: AttentionSpan) -> str:
-    """Returns an attention span in words."""
-    clamp = f"clamp_len {span.clamp_len}" if span.clamp_len > 0 else "no clamp_len"
-    return f"mem_len {span.mem_len}, {'same_length' if span.same_length else 'plain'}, {clamp}"
-
-
-def format_table(checks: list[Check]) -> Iterator[str]:
-    """Yields a table of the largest difference of each layer and term; `!` marks disagreement."""
-    width = max(map(len, LAYER_TERMS)) + 1
-    found: dict[tuple[int | None, str], list[Check]] = {}
-    for check in checks:
-        found.setdefault((check.layer, check.term), []).append(check)
-
-    def format_cell(layer: int | None, term: str) -> str:
-        of_place = found[layer, term]
-        mark = " " if all(check.agrees for check in of_place) else "!"
-        return f"{max(check.difference for check in of_place):.1e}".rjust(width - 1) + mark
-
-    def format_outside(kind: str) -> Iterator[str]:
-        terms = [term for layer, term in found if layer is None and term.startswith(kind)]
-        return (f"{term:<15}{format_cell(None, term)}" for term in terms)
-
-    yield from format_outside(EMBEDDING)
-    yield " " * 15 + "".join(term.rjust(width - 1) + " " for term in LAYER_TERMS)
-    for layer in sorted({check.layer for check in checks if check.layer is not None}):
-        yield f"layer {layer:<9}" + "".join(format_cell(layer, term) for term in LAYER_TERMS)
-    yield from format_outside(SOFTMAX)
-    yield from format_outside(END_TO_END)
-
-
-# Differences of float32 from float64, relative to the largest value of a term: up to 1e-6 for
-# models with D = 1024. Errors add up over several terms, and from layer to layer.
-TOLERANCE, WHOLE_TOLERANCE = 2e-5, 1e-3
-# LayerNorm is also compared on small states; at this scale an epsilon of 1e-9 shows.
-SMALL = 1e-3
-TGT_LEN, BATCH_SIZE = 8, 2
-# The memory is longer than a segment, so that it keeps states of several segments. Some distances
-# are clamped, and others are not.
-SPANS = (AttentionSpan(12), AttentionSpan(12, same_length=True, clamp_len=7))
 
 
 def compare_model(
@@ -208,7 +159,6 @@ class _Comparison:
         self.compare_softmax(targets, _as_tensor(last))
 
     def compare_memory(self, quantity: str, found: Any, expected: Sequence[np.ndarray]) -> None:
-        """Compares the memory of all layers."""
         for index, states in enumerate(zip(found, expected, strict=True)):
             self.check(index, "memory", quantity, *states)
 
@@ -339,3 +289,50 @@ def _replace_call(
     else:
         stack.callback(setattr, layer, "call", own)
     layer.call = functools.partial(call, layer.call, *arguments)
+
+
+def find_first(checks: list[Check]) -> Check | None:
+    """Returns the first check in the order of the computation that does not agree, if any."""
+    return next((check for check in checks if not check.agrees), None)
+
+
+def describe_verdict(checks: list[Check]) -> Iterator[str]:
+    """Yields lines that say whether all terms agree, or where they first differ, and why."""
+    first = find_first(checks)
+    if first is None:
+        largest = max(check.difference for check in checks)
+        yield f"All terms agree: the largest difference is {largest:.1e}"
+        return
+    yield f"They first differ at {first.place}: {first.quantity}, by {first.difference:.1e}"
+    yield f"  in segment {first.segment}, {describe_attention_span(first.span)}."
+    yield f"  Usual causes: {HINTS[first.term.rstrip('0123456789 ')]}."
+
+
+def describe_attention_span(span: AttentionSpan) -> str:
+    """Returns an attention span in words."""
+    clamp = f"clamp_len {span.clamp_len}" if span.clamp_len > 0 else "no clamp_len"
+    return f"mem_len {span.mem_len}, {'same_length' if span.same_length else 'plain'}, {clamp}"
+
+
+def format_table(checks: list[Check]) -> Iterator[str]:
+    """Yields a table of the largest difference of each layer and term; `!` marks disagreement."""
+    width = max(map(len, LAYER_TERMS)) + 1
+    found: dict[tuple[int | None, str], list[Check]] = {}
+    for check in checks:
+        found.setdefault((check.layer, check.term), []).append(check)
+
+    def format_cell(layer: int | None, term: str) -> str:
+        of_place = found[layer, term]
+        mark = " " if all(check.agrees for check in of_place) else "!"
+        return f"{max(check.difference for check in of_place):.1e}".rjust(width - 1) + mark
+
+    def format_outside(kind: str) -> Iterator[str]:
+        terms = [term for layer, term in found if layer is None and term.startswith(kind)]
+        return (f"{term:<15}{format_cell(None, term)}" for term in terms)
+
+    yield from format_outside(EMBEDDING)
+    yield " " * 15 + "".join(term.rjust(width - 1) + " " for term in LAYER_TERMS)
+    for layer in sorted({check.layer for check in checks if check.layer is not None}):
+        yield f"layer {layer:<9}" + "".join(format_cell(layer, term) for term in LAYER_TERMS)
+    yield from format_outside(SOFTMAX)
+    yield from format_outside(END_TO_END)

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.data.text.token_levels import Level, are_symbols
-from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import SYMBOL_RULES, Level, Vocabulary
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.release.pickles import (
     MAX_KEY_LENGTH,
     NAMES,
     Array,
-    PickleError,
     Record,
     decode_text,
     read_pickle_file,
@@ -129,7 +127,7 @@ def _read_attributes(record: Any, kind: type[Record]) -> dict[str, Any]:
     """Returns the attributes of a record that Python 2 or 3 wrote."""
     if type(record) is not kind:
         name = "Corpus" if kind is _PickledCorpus else "Vocab"
-        raise PickleError(f"it does not hold a {name} of the 2019 release")
+        raise UserError(f"it does not hold a {name} of the 2019 release")
     return {decode_text(name): value for name, value in record.attributes.items()}
 
 
@@ -137,15 +135,15 @@ def _make_vocabulary(attributes: Mapping[str, Any], dataset: str | None) -> Voca
     symbols = _read_symbols(attributes)
     delimiter = attributes.get("delimiter")
     if delimiter not in (None, "", b""):
-        raise PickleError("its vocabulary does not split texts at white space")
+        raise UserError("its vocabulary does not split texts at white space")
     level = _choose_level(symbols, dataset)
     if delimiter is not None and level != "char":
-        raise PickleError("its vocabulary splits texts into characters, but has other symbols")
+        raise UserError("its vocabulary splits texts into characters, but has other symbols")
     if level == "byte":
         return Vocabulary(level, symbols)
     index = attributes.get("unk_idx")
     if index is not None and (type(index) is not int or not 0 <= index < len(symbols)):
-        raise PickleError("`unk_idx` of its vocabulary is not an id")
+        raise UserError("`unk_idx` of its vocabulary is not an id")
     unknown = None if index is None else symbols[index]
     if level == "char":
         # If texts are split at white space, the release wrote spaces as "_".
@@ -153,10 +151,10 @@ def _make_vocabulary(attributes: Mapping[str, Any], dataset: str | None) -> Voca
         return Vocabulary(level, symbols, space=space, unknown=unknown)
     lower_case = attributes.get("lower_case")
     if type(lower_case) is not bool:
-        raise PickleError("its vocabulary does not say whether texts are in lower case")
+        raise UserError("its vocabulary does not say whether texts are in lower case")
     special, line_start, line_end = attributes.get("special", []), None, None
     if type(special) is not list:
-        raise PickleError("`special` of its vocabulary is not a list")
+        raise UserError("`special` of its vocabulary is not a list")
     if _SENTENCE in symbols and _EOS not in special and _EOS.encode() not in special:
         line_start = line_end = _SENTENCE
     elif _EOS in symbols:
@@ -175,21 +173,21 @@ def _read_symbols(attributes: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the symbols in the order of their ids, about which both tables must agree."""
     symbols, ids = attributes.get("idx2sym"), attributes.get("sym2idx")
     if type(symbols) is not list or not isinstance(ids, dict) or not symbols:
-        raise PickleError("its vocabulary has no symbols")
+        raise UserError("its vocabulary has no symbols")
     if len(symbols) != len(ids):
-        raise PickleError(f"its vocabulary has {len(symbols)} symbols, but {len(ids)} with an id")
+        raise UserError(f"its vocabulary has {len(symbols)} symbols, but {len(ids)} with an id")
     texts = []
     for i, symbol in enumerate(symbols):
         if type(symbol) not in (str, bytes) or len(symbol) > MAX_KEY_LENGTH:
-            raise PickleError(f"symbol {i} of its vocabulary is not a short text")
+            raise UserError(f"symbol {i} of its vocabulary is not a short text")
         found, name = ids.get(symbol), f"symbol {i} of its vocabulary, {symbol[:60]!a},"
         if type(found) is not int or found != i:
-            raise PickleError(f"{name} has another id")
+            raise UserError(f"{name} has another id")
         try:
             text = symbol.decode("utf-8") if type(symbol) is bytes else str(symbol)
             text.encode("utf-8")  # fails for a lone surrogate
         except UnicodeError as error:
-            raise PickleError(f"{name} is not UTF-8") from error
+            raise UserError(f"{name} is not UTF-8") from error
         texts.append(text)
     return tuple(texts)
 
@@ -197,7 +195,7 @@ def _read_symbols(attributes: Mapping[str, Any]) -> tuple[str, ...]:
 def _choose_level(symbols: tuple[str, ...], dataset: str | None) -> Level:
     """Returns the level of the symbols; the name of the data set decides ambiguous cases."""
     levels: tuple[Level, ...] = ("byte", "char")
-    fitting = [level for level in levels if are_symbols(level, symbols)]
+    fitting = [level for level in levels if all(map(SYMBOL_RULES[level][1], symbols))]
     wanted, _ = _KINDS.get(dataset or "", ("word", None))
     if wanted in fitting:
         return wanted
@@ -207,11 +205,11 @@ def _choose_level(symbols: tuple[str, ...], dataset: str | None) -> Level:
 def _read_cutoffs(cutoffs: Any, n_symbols: int) -> tuple[int, ...]:
     """Returns the cutoffs without the first and the last, which are 0 and the vocabulary size."""
     if type(cutoffs) not in (list, tuple) or any(type(cutoff) is not int for cutoff in cutoffs):
-        raise PickleError("its cutoffs are not integers")
+        raise UserError("its cutoffs are not integers")
     # The release has the cutoffs of the full data set even if the vocabulary is smaller.
     inner = tuple(cutoff for cutoff in cutoffs[1:-1] if cutoff < n_symbols)
     if any(left >= right for left, right in zip((0, *inner), inner, strict=False)):
-        raise PickleError("its cutoffs are not ascending")
+        raise UserError("its cutoffs are not ascending")
     return inner
 
 
@@ -224,8 +222,8 @@ def _read_splits(attributes: Mapping[str, Any], n_symbols: int) -> dict[str, np.
             continue
         ids = found.values if type(found) is Array else np.zeros(())
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise PickleError(f"`{split}` is neither a row of ids nor a list of files")
+            raise UserError(f"`{split}` is neither a row of ids nor a list of files")
         if ids.size and not 0 <= ids.min() <= ids.max() < n_symbols:
-            raise PickleError(f"`{split}` holds ids outside of its {n_symbols} symbols")
+            raise UserError(f"`{split}` holds ids outside of its {n_symbols} symbols")
         splits[split] = ids.astype(np.int32)
     return splits

@@ -204,7 +204,6 @@ def read_hub_vocabulary(folder: str) -> Vocabulary | None:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """Returns the object in a JSON file."""
     content = read_json(str(path))
     if not isinstance(content, dict):
         raise UserError(f"`{path}` must be an object")
@@ -344,10 +343,9 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
         import safetensors.numpy
     if not path.is_file():  # opening a pipe would block
         raise UserError(f"`{path}` cannot be read: it is missing or not a regular file")
-    try:
+    # Dtypes that NumPy lacks raise various errors.
+    with explain_errors(f"`{path}` cannot be read", Exception):
         return safetensors.numpy.load_file(path)
-    except Exception as error:  # dtypes that NumPy lacks raise various errors
-        raise UserError(f"`{path}` cannot be read: {error}") from error
 
 
 def _read_shards(index: Path) -> dict[str, np.ndarray]:

@@ -28,7 +28,7 @@ from txl_tf.release.weights import (
     read_global_step,
 )
 from txl_tf.runs.checkpoint_writer import save_weights
-from txl_tf.runs.folder import RECORDS_NAME, RunConfig, make_run_folder
+from txl_tf.runs.folder import RECORDS_NAME, RunConfig, make_run_folder, read_run_vocabulary
 from txl_tf.training.optimizers import make_optimizer
 from txl_tf.training.optimizers.optimizer import Optimizer
 
@@ -101,10 +101,7 @@ def _read_data(
     name = dataset or info.get("dataset")
     json_path = os.path.join(data_dir, "vocabulary.json")
     if tf.io.gfile.exists(json_path):  # as `txl_tf.export_release` writes it
-        try:
-            vocabulary = Vocabulary.from_json(read_json(json_path))
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"`{json_path}` is not a vocabulary: {error}") from error
+        vocabulary = read_run_vocabulary(data_dir)  # the file is that of a run folder
         _check_vocabulary(json_path, vocabulary, config)
         return name, vocabulary, {}
     pickle_path = os.path.join(data_dir, "cache.pkl")

@@ -37,15 +37,11 @@ Names = Mapping[tuple[str, str], Any]
 Load = Callable[[Any], Any] | None
 
 
-class PickleError(UserError):
-    """A pickle that is damaged, or asks for something that is not allowed."""
-
-
 def read_pickle_file(path: str | os.PathLike[str], names: Names) -> Any:
     """Reads a pickled file, which must be a regular one, as `read_pickle` does."""
     # Opening a pipe would block, and a device has no end.
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise PickleError("it is not a regular file")
+        raise UserError("it is not a regular file")
     with open(path, "rb") as file:
         return read_pickle(file, names)
 
@@ -60,18 +56,18 @@ def read_pickle(file: BinaryIO, names: Names, load_persistent: Load = None) -> A
     """
     size = file.seek(0, os.SEEK_END)
     if not size:
-        raise PickleError("it is empty")
+        raise UserError("it is empty")
     try:
         file.seek(0)
         end = _check_operations(file)
         if end < size:
-            raise PickleError("it has data after its end")
+            raise UserError("it has data after its end")
         file.seek(0)
         return _Unpickler(file, names, load_persistent, size).load()
-    except (PickleError, OSError):
+    except (UserError, OSError):
         raise
     except Exception as error:  # neither module documents what it raises
-        raise PickleError(f"it is damaged or not a pickle: {explain(error)}") from error
+        raise UserError(f"it is damaged or not a pickle: {explain(error)}") from error
 
 
 def _check_operations(file: BinaryIO) -> int:
@@ -85,13 +81,13 @@ def _check_operations(file: BinaryIO) -> int:
         if name in ("FRAME", "PROTO"):
             continue
         if name in _NOT_ALLOWED:
-            raise PickleError(f"the operation {name} is not allowed (at byte {at})")
+            raise UserError(f"the operation {name} is not allowed (at byte {at})")
         if isinstance(argument, int) and abs(argument) >= 2**64:
-            raise PickleError(f"a number is too large (at byte {at})")  # many have the same hash
+            raise UserError(f"a number is too large (at byte {at})")  # many have the same hash
         if name in _PUTS:
             index = len(memo) if argument is None else argument
             if is_costly is None or index > count:  # the unpickler allocates all entries up to it
-                raise PickleError(f"its memo has an entry {index} too early (at byte {at})")
+                raise UserError(f"its memo has an entry {index} too early (at byte {at})")
             memo[index] = is_costly
             continue
         if name in _GETS:
@@ -104,7 +100,7 @@ def _check_operations(file: BinaryIO) -> int:
             is_costly = name in _TUPLES or (is_text and len(argument) > MAX_KEY_LENGTH)
             n_tuples += name in _TUPLES
         if n_uses > _MAX_USES or n_tuples > _MAX_TUPLES:
-            raise PickleError(f"it uses tuples or long strings too often (at byte {at})")
+            raise UserError(f"it uses tuples or long strings too often (at byte {at})")
     return position + 1
 
 
@@ -119,16 +115,14 @@ class _Unpickler(pickle.Unpickler):
         self._left = size  # to copy: an argument may be used many times
 
     def find_class(self, module: str, name: str) -> Any:
-        """Returns what stands for a name."""
         if (module, name) not in self._names:
             wrong = ascii(f"{module[:100]}.{name[:100]}")[1:-1]
-            raise PickleError(f"the name {wrong} is not allowed in such a file")
+            raise UserError(f"the name {wrong} is not allowed in such a file")
         return self._names[module, name]
 
     def persistent_load(self, identity: Any) -> Any:
-        """Returns an object that is stored outside of the pickle."""
         if self._load_persistent is None:
-            raise PickleError("it refers to objects outside of it")
+            raise UserError("it refers to objects outside of it")
         return self._load_persistent(identity)
 
     def _make_dict(self, items: Any = ()) -> "_Dict":
@@ -139,14 +133,14 @@ class _Unpickler(pickle.Unpickler):
     def _make_bytes(self, text: Any, encoding: Any) -> "_Bytes":
         """Stands for `_codecs.encode(text, "latin1")`: bytes in a pickle for Python 2."""
         if type(text) is not str or encoding not in ("latin1", "latin-1"):
-            raise PickleError("bytes are not written as latin1")
+            raise UserError("bytes are not written as latin1")
         self._count(text)
         return _Bytes(text.encode("latin-1"))
 
     def _count(self, items: Any) -> None:
         self._left -= len(items)
         if self._left < 0:
-            raise PickleError("it uses the same objects too often")
+            raise UserError("it uses the same objects too often")
 
 
 # What stands for the names in pickles of objects with attributes and of arrays of numbers.
@@ -172,7 +166,7 @@ class Record:
 
     def __setstate__(self, state: Any) -> None:
         if self.attributes or type(state) is not dict:
-            raise PickleError(f"the attributes of {type(self).__name__} are not one dict")
+            raise UserError(f"the attributes of {type(self).__name__} are not one dict")
         self.attributes = state
 
 
@@ -180,7 +174,7 @@ def _reconstruct_object(kind: Any, base: Any, state: Any) -> Record:
     """Stands for `copyreg._reconstructor(cls, object, None)`."""
     is_record = isinstance(kind, type) and issubclass(kind, Record)
     if not is_record or (base, state) != (object, None):
-        raise PickleError("an object has no class")
+        raise UserError("an object has no class")
     return kind()
 
 
@@ -189,16 +183,16 @@ class ElementType:
 
     def __init__(self, kind: Any, *_: Any) -> None:
         if decode_text(kind) not in _TYPES:
-            raise PickleError("an array does not hold plain numbers")
+            raise UserError("an array does not hold plain numbers")
         self.dtype = np.dtype(decode_text(kind))
 
     def __setstate__(self, state: Any) -> None:
         """Takes the byte order; numbers have no other state."""
         if type(state) is not tuple or len(state) < 5 or any(x is not None for x in state[2:5]):
-            raise PickleError("an array does not hold plain numbers")
+            raise UserError("an array does not hold plain numbers")
         byte_order: Any = decode_text(state[1])
         if byte_order not in ("<", ">", "|"):
-            raise PickleError("an array has an unknown byte order")
+            raise UserError("an array has an unknown byte order")
         self.dtype = self.dtype.newbyteorder(byte_order)
 
 
@@ -210,7 +204,7 @@ class Array:
     def __setstate__(self, state: Any) -> None:
         """Takes (version, shape, type, whether it is in Fortran order, its bytes)."""
         if type(state) is not tuple or len(state) != 5 or type(state[3]) not in (bool, int):
-            raise PickleError("the state of an array is invalid")
+            raise UserError("the state of an array is invalid")
         _, shape, element_type, is_fortran, data = state
         self.values = _view_array(data, element_type, shape, "F" if is_fortran else "C")
 
@@ -218,7 +212,7 @@ class Array:
 def _reconstruct_array(kind: Any, *_: Any) -> Array:
     """Stands for `_reconstruct(numpy.ndarray, (0,), "b")`."""
     if kind is not Array:
-        raise PickleError("an array is of an unknown class")
+        raise UserError("an array is of an unknown class")
     return Array()
 
 
@@ -232,11 +226,11 @@ def _make_filled_array(*parts: Any) -> Array:
 def _view_array(data: Any, element_type: Any, shape: Any, order: Any) -> np.ndarray:
     """Returns an array of bytes in a pickle, without a copy."""
     if type(element_type) is not ElementType or not isinstance(data, (bytes, bytearray)):
-        raise PickleError("an array does not hold plain numbers")
+        raise UserError("an array does not hold plain numbers")
     check_sizes(shape)
     dtype = element_type.dtype
     if math.prod(shape) * dtype.itemsize != len(data) or order not in ("C", "F"):
-        raise PickleError(f"an array has {len(data)} bytes, which does not fit its shape")
+        raise UserError(f"an array has {len(data)} bytes, which does not fit its shape")
     if not len(data):
         return np.zeros(shape, dtype)
     return np.frombuffer(data, dtype).reshape(shape, order=order)
@@ -246,7 +240,7 @@ def check_sizes(sizes: Any) -> None:
     """Checks that an object can be the shape of an array."""
     is_shape = type(sizes) is tuple and len(sizes) <= _MAX_AXES
     if not is_shape or any(type(size) is not int or not 0 <= size < 2**48 for size in sizes):
-        raise PickleError("the shape of an array is invalid")
+        raise UserError("the shape of an array is invalid")
 
 
 def decode_text(text: Any) -> str:
@@ -254,11 +248,11 @@ def decode_text(text: Any) -> str:
     if type(text) is str:
         return text
     if type(text) is not bytes:
-        raise PickleError(f"a text was expected, not an object of type {type(text).__name__}")
+        raise UserError(f"a text was expected, not an object of type {type(text).__name__}")
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise PickleError(f"{text[:60]!a} is not UTF-8") from error
+        raise UserError(f"{text[:60]!a} is not UTF-8") from error
 
 
 _DICTS = (("collections", "OrderedDict"), ("collections", "Counter"))

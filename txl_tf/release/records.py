@@ -42,16 +42,20 @@ class Listing(NamedTuple):
 def convert_records(
     source: str | os.PathLike[str], data_dir: str, *, overwrite: bool = False
 ) -> RecordsInfo:
-    """Converts a data set of the release, and returns the content of the new `records.json`.
+    """Converts a data set of the release.
 
-    `source` is the folder of the record files and their listings, or its parent, which then has
-    them in `tfrecords`; one of both holds `corpus-info.json` and `cache.pkl`. A split that exists
-    in several cuts is read from one in the GPU form if there is one; among those the first by name
-    is chosen, and a line says so. The choice changes only the few tokens at the end that filled no
-    lane.
+    A split that exists in several cuts is read from one in the GPU form if there is one; among
+    those the first by name is chosen, and a line says so. The choice changes only the few tokens at
+    the end that filled no lane.
 
-    Raises:
-        UserError: If there are no such records, they are damaged, or `data_dir` has records.
+    Args:
+        source: The folder of the record files and their listings, or its parent, which then has
+            them in `tfrecords`. One of both holds `corpus-info.json` and `cache.pkl`.
+        data_dir: The folder to write, or an address.
+        overwrite: Whether to replace existing records.
+
+    Returns:
+        The content of the new `records.json`.
     """
     check_folder(data_dir)
     check_replaceable(data_dir, overwrite=overwrite)

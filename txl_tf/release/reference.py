@@ -112,7 +112,7 @@ def embed(variables: Variables, config: ModelConfig, ids: np.ndarray) -> np.ndar
     for index, (low, high) in enumerate(config.bins):
         scope = _name_embedding(config, index)
         first = low if config.div_val > 1 else 0  # one table for all bins, or one for each bin
-        table, projection = variables[f"{scope}/lookup_table"], _find(variables, f"{scope}/proj_W")
+        table, projection = variables[f"{scope}/lookup_table"], variables.get(f"{scope}/proj_W")
         for place, token in np.ndenumerate(ids):
             if low <= token < high:
                 row = table[token - first].astype(np.float64)
@@ -210,9 +210,9 @@ def compute_log_probs(
         if config.div_val == 1:
             table = table[low:high]
         if not config.cutoffs or (config.proj_share_all_but_first and index > 0):
-            projection = _find(variables, f"{embedding}/proj_W")
+            projection = variables.get(f"{embedding}/proj_W")
         else:
-            projection = _find(variables, f"{scope}/cutoff_{index}/proj")
+            projection = variables.get(f"{scope}/cutoff_{index}/proj")
         states = hidden if projection is None else hidden @ projection.astype(np.float64).T
         bias = "bias" if not config.cutoffs else f"cutoff_{index}/b"
         logits.append(_multiply_rows(states, table) + variables[f"{scope}/{bias}"])
@@ -238,10 +238,3 @@ def _multiply_rows(states: np.ndarray, table: np.ndarray) -> np.ndarray:
 
 def _name_embedding(config: ModelConfig, index: int) -> str:
     return f"{PREFIX}adaptive_embed" + (f"/cutoff_{index}" if config.div_val > 1 else "")
-
-
-def _find(variables: Variables, name: str) -> np.ndarray | None:
-    """Returns a variable, or `None` if the checkpoint lacks it."""
-    if name not in variables:
-        return None
-    return variables[name]

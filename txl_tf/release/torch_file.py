@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from txl_tf.errors import UserError, explain_errors
-from txl_tf.release.pickles import PickleError, check_sizes, read_pickle
+from txl_tf.release.pickles import check_sizes, read_pickle
 
 _DTYPES = {
     "FloatStorage": "<f4",
@@ -43,10 +43,10 @@ def read_torch_file(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         pickled = io.BytesIO(archive.read("data.pkl"))
         tensors = read_pickle(pickled, names, archive.load_storage)
         if not isinstance(tensors, dict):
-            raise PickleError("it does not hold a dict of tensors")
+            raise UserError("it does not hold a dict of tensors")
         for name, tensor in tensors.items():
             if type(name) is not str or not isinstance(tensor, np.ndarray):
-                raise PickleError(f"it holds {name[:60]!a}, which is not a tensor")
+                raise UserError(f"it holds {name[:60]!a}, which is not a tensor")
         return dict(tensors)
 
 
@@ -66,56 +66,56 @@ class Archive:
             self._zip = zipfile.ZipFile(file)
             (pickled,) = (name for name in self._zip.namelist() if name.endswith("/data.pkl"))
         except Exception as error:  # zipfile does not document what a damaged directory raises
-            raise PickleError(_OLDER) from error
+            raise UserError(_OLDER) from error
         self._folder = pickled.removesuffix("data.pkl")
         self._bytes_left = size  # to read; members may overlap
         self._work_left = 4 * size  # tensors may be larger than their storages, or share one
         self._storages: dict[str, bytes] = {}
         has_order = f"{self._folder}byteorder" in self._zip.NameToInfo
         if has_order and self.read("byteorder") != b"little":
-            raise PickleError("its numbers are not little-endian")
+            raise UserError("its numbers are not little-endian")
 
     def read(self, name: str) -> bytes:
         """Returns the content of a member, by its name without the folder of all members."""
         try:
             member = self._zip.getinfo(f"{self._folder}{name}")
         except KeyError as error:
-            raise PickleError(f"its member {name[:60]!a} is missing") from error
+            raise UserError(f"its member {name[:60]!a} is missing") from error
         self._bytes_left -= member.file_size
         is_stored = member.compress_type == zipfile.ZIP_STORED
         if not is_stored or member.compress_size != member.file_size or self._bytes_left < 0:
-            raise PickleError(f"its member {name[:60]!a} is not stored as torch does")
+            raise UserError(f"its member {name[:60]!a} is not stored as torch does")
         try:
             return self._zip.read(member)
         except Exception as error:  # as above
-            raise PickleError(f"its member {name[:60]!a} is damaged") from error
+            raise UserError(f"its member {name[:60]!a} is damaged") from error
 
     def load_storage(self, identity: Any) -> Storage:
         """Returns a storage for ("storage", its kind, the name of its member, device, count)."""
         _, kind, key, _, count = identity if type(identity) is tuple else ()
         if type(kind) is not str or kind not in _DTYPES or type(key) is not str:
-            raise PickleError("it refers to an object that is not a storage")
+            raise UserError("it refers to an object that is not a storage")
         if key not in self._storages:
             self._storages[key] = self.read(f"data/{key[:60]}")
         data, dtype = self._storages[key], np.dtype(_DTYPES[kind])
         if type(count) is not int or count * dtype.itemsize != len(data):
-            raise PickleError(f"its storage {key[:60]!a} does not have the size that it states")
+            raise UserError(f"its storage {key[:60]!a} does not have the size that it states")
         return Storage(kind, np.frombuffer(data, dtype))
 
     def make_tensor(self, *args: Any) -> np.ndarray:
         """Stands for `_rebuild_tensor_v2(storage, offset, sizes, strides, ...)`."""
         if len(args) < 4 or type(args[0]) is not Storage:
-            raise PickleError("a tensor has no storage")
+            raise UserError("a tensor has no storage")
         storage, offset, sizes, strides = args[:4]
         for numbers in ((offset,), sizes, strides):
             check_sizes(numbers)
         n_numbers = math.prod(sizes)
         last = offset + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
         if n_numbers and last >= len(storage.numbers):
-            raise PickleError("a tensor reaches beyond its storage")
+            raise UserError("a tensor reaches beyond its storage")
         self._work_left -= n_numbers * storage.numbers.itemsize
         if self._work_left < 0:
-            raise PickleError("its tensors are much larger than the file")
+            raise UserError("its tensors are much larger than the file")
         view = np.zeros(sizes, storage.numbers.dtype)
         if n_numbers:
             steps = tuple(step * storage.numbers.itemsize for step in strides)
@@ -129,5 +129,5 @@ class Archive:
 def _make_parameter(*args: Any) -> Any:
     """Stands for `_rebuild_parameter(tensor, requires_grad, hooks)`."""
     if not args or not isinstance(args[0], np.ndarray):
-        raise PickleError("a parameter has no tensor")
+        raise UserError("a parameter has no tensor")
     return args[0]

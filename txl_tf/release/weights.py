@@ -1,4 +1,4 @@
-"""Reads the TensorFlow 1 checkpoints of the 2019 release."""
+"""Reads and writes the TensorFlow 1 checkpoints of the 2019 release."""
 
 import contextlib
 import json
@@ -149,12 +149,12 @@ def open_release_checkpoint(path: str) -> Iterator[Any]:
 def find_release_checkpoint(source: str) -> str:
     """Returns the path of the newest checkpoint of a release, without `.index`.
 
-    `source` is a folder of the release with `model/`, the model folder itself, or a checkpoint. It
-    is the checkpoint that the file `checkpoint` names, if it exists; otherwise the one with the
-    highest step.
+    Args:
+        source: A folder of the release with `model/`, the model folder itself, or a checkpoint.
 
-    Raises:
-        UserError: If there is no checkpoint.
+    Returns:
+        The checkpoint that the file `checkpoint` names, if it exists; otherwise the one with the
+        highest step.
     """
     check_address(source)
     path = source.removesuffix(".index")

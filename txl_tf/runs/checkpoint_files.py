@@ -22,11 +22,7 @@ BEST, NEWEST = "best", "newest"
 
 
 def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
-    """Returns the step and path of each complete checkpoint of a run, oldest first.
-
-    Raises:
-        UserError: If the folder cannot be read, or `check_checkpoint_path` refuses its name.
-    """
+    """Returns the step and path of each complete checkpoint of a run, oldest first."""
     check_checkpoint_path(model_dir)
     folder = os.path.join(model_dir, CHECKPOINTS_NAME)
     indices = (re.fullmatch(rf"{PREFIX}-(\d+)\.index", name) for name in list_names(folder))
@@ -74,9 +70,6 @@ def find_checkpoint(model_dir: str, choice: str | int | None = None) -> str:
         choice: "newest"; "best", the one with the lowest loss in the evaluations during training; a
             step; a name in the run folder, such as "ckpt-1000" or "averaged/ckpt-1000"; or a path.
             `None` stands for the newest, and prints a line if an older one was better.
-
-    Raises:
-        UserError: If there is no such checkpoint.
     """
     text = NEWEST if choice is None else str(choice).removesuffix(".index")
     if text not in (NEWEST, BEST) and not text.isdecimal():

@@ -89,7 +89,6 @@ class CheckpointReader:
         return {match[1].replace("..", "."): shape for match, shape in matches if match}
 
     def _find(self, group: str, name: str, default: Any) -> Any:
-        """Returns the value of a variable, or the default."""
         keys = (_make_key(group, name), f"{group}/{name}")  # the second in files of the memory
         return next((self.get_tensor(key) for key in keys if key in self.keys), default)
 
@@ -121,11 +120,7 @@ class CheckpointReader:
         return None
 
     def check_place(self) -> None:
-        """Checks that the checkpoint matches the step in its name and the run of its folder.
-
-        Raises:
-            UserError: If it belongs to another step or run.
-        """
+        """Checks that the checkpoint matches the step in its name and the run of its folder."""
         folder, name = os.path.split(self.path)
         match = re.fullmatch(rf"{PREFIX}-(\d+)", name)
         if not match:
@@ -139,11 +134,7 @@ class CheckpointReader:
             )
 
     def check_not_release(self) -> None:
-        """Checks that this is not a checkpoint of the 2019 release.
-
-        Raises:
-            UserError: If it is one. The message names the command that imports it.
-        """
+        """Checks that this is not a checkpoint of the 2019 release."""
         if not any(key.startswith(RELEASE_SCOPE) for key in self.keys):
             return
         # The layout of the download: NAME/model/model.ckpt-0 beside NAME/data.
@@ -155,11 +146,7 @@ class CheckpointReader:
         )
 
     def check_weights(self, model: SegmentModel, group: str = "weights") -> None:
-        """Checks that a group holds exactly the weights of a model.
-
-        Raises:
-            UserError: If it does not. The message names up to three differences.
-        """
+        """Checks that a group holds exactly the weights of a model."""
         found = self.list_shapes(group)
         wanted = {name: list(x.shape) for name, x in name_variables(model.weights).items()}
         if found == wanted:
@@ -176,11 +163,7 @@ class CheckpointReader:
         )
 
     def restore(self, group: str, variables: Mapping[str, tf.Variable]) -> None:
-        """Assigns the values of a group to variables, outside any replica.
-
-        Raises:
-            UserError: If the group lacks one of them or its shape differs.
-        """
+        """Assigns the values of a group to variables, outside any replica."""
         shapes = self.list_shapes(group)
         for name, variable in variables.items():
             if shapes.get(name) != list(variable.shape):

@@ -120,11 +120,7 @@ def write_memory(
 
 
 def wait_for_memory(path: str, n_parts: int) -> None:
-    """Waits until the files of the memory of all processes exist.
-
-    Raises:
-        MemoryFileError: If some are still missing after `PATIENCE` seconds.
-    """
+    """Waits until the files of the memory of all processes exist, `PATIENCE` seconds at most."""
     end = time.monotonic() + PATIENCE
     while True:
         n_found = sum(int(match[2]) == n_parts for match in list_memory_parts(path))
@@ -139,11 +135,7 @@ def wait_for_memory(path: str, n_parts: int) -> None:
 
 
 def write_tensors(path: str, tensors: Mapping[str, tf.Tensor]) -> None:
-    """Writes tensors or arrays under their names as a tensorflow checkpoint, sorted by name.
-
-    Raises:
-        tf.errors.OpError: If the checkpoint cannot be written.
-    """
+    """Writes tensors or arrays under their names as a tensorflow checkpoint, sorted by name."""
     names = sorted(tensors)
     tf.raw_ops.SaveV2(
         prefix=path,

@@ -3,7 +3,8 @@
 MODEL_DIR/config.json         data set, model, training and evaluation
 MODEL_DIR/run.json            the run's id, which its checkpoints name
 MODEL_DIR/options.json        when it saves, evaluates and stops; absent for an import
-MODEL_DIR/data.json           location of the records; absent for an import
+MODEL_DIR/data.json           location of the records, the path that was given last; absent for an
+                              import
 MODEL_DIR/vocabulary.json     symbols in id order; absent if only ids are known
 MODEL_DIR/checkpoints/        weights, optimizer, step, memory
 MODEL_DIR/averaged/           checkpoint means
@@ -31,7 +32,6 @@ from txl_tf.config.base import list_differences
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import (
     exists,
-    get_size,
     is_remote,
     join_path,
     list_names,
@@ -40,61 +40,10 @@ from txl_tf.data.files import (
     remove_file,
     write_json,
 )
-from txl_tf.data.records.format import JSON_NAME
+from txl_tf.data.records.writing import holds_records
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
 from txl_tf.version import __version__
-
-
-def remember_data(model_dir: str, data_dir: str) -> None:
-    """Saves the folder of a run's records as an absolute path."""
-    path = data_dir if is_remote(data_dir) else os.path.abspath(data_dir)
-    write_json(os.path.join(model_dir, DATA_NAME), {"data_dir": path})
-
-
-def knows_data(model_dir: str) -> bool:
-    """Returns whether a run has saved the location of its records."""
-    return exists(os.path.join(model_dir, DATA_NAME))
-
-
-def recall_data(model_dir: str) -> str | None:
-    """Returns the saved folder of a run's records, which must exist; `None` if none was saved."""
-    if not knows_data(model_dir):
-        return None
-    data_dir = _read(os.path.join(model_dir, DATA_NAME))
-    if not is_remote(data_dir) and not os.path.isdir(data_dir):
-        raise UserError(
-            f"`{data_dir}`, the data folder of `{model_dir}`, no longer exists: pass "
-            "--data_dir, the folder of its records"
-        )
-    return data_dir
-
-
-def _read(path: str) -> str:
-    content = read_json(path)
-    if not isinstance(content, dict) or not isinstance(content.get("data_dir"), str):
-        raise UserError(f"`{path}` must be an object with the folder `data_dir`")
-    return str(content["data_dir"])
-
-
-def find_run_data(model_dir: str) -> str | None:
-    """Returns the folder of a run's data: its own one, or the one that it was trained on."""
-    if _holds_own(model_dir):
-        return join_path(model_dir, RECORDS_NAME)
-    return recall_data(model_dir)
-
-
-def name_records(model_dir: str) -> str:
-    """Returns the folder of a run's records, whether or not it exists."""
-    if not _holds_own(model_dir) and knows_data(model_dir):
-        with contextlib.suppress(UserError):
-            return _read(os.path.join(model_dir, DATA_NAME))
-    return join_path(model_dir, RECORDS_NAME)
-
-
-def _holds_own(model_dir: str) -> bool:
-    return get_size(join_path(join_path(model_dir, RECORDS_NAME), JSON_NAME)) is not None
-
 
 FORMAT_VERSION = 1
 CONFIG_NAME = "config.json"
@@ -109,6 +58,7 @@ RECORDS_NAME = "records"
 EVALUATIONS_NAME = "evaluations.jsonl"
 # Fields that may change when a run resumes: they decide no shape of a weight and no data position.
 _CHANGEABLE = ("train_steps", "jit")
+_INVALID = (KeyError, TypeError, ValueError, UserError)  # raised for JSON of other content
 
 
 class OtherConfigError(UserError):
@@ -176,19 +126,13 @@ class RunConfig:
 
 
 def read_run_config(model_dir: str) -> RunConfig:
-    """Returns the config of a run folder.
-
-    Raises:
-        UserError: If the folder holds no run or the config cannot be read.
-    """
+    """Returns the config of a run folder."""
     path = os.path.join(model_dir, CONFIG_NAME)
     if not has_run(model_dir):
         raise UserError(_explain_no_run(model_dir))
     content = read_json(path)
-    try:
+    with explain_errors(f"`{path}` is not the config of a run", *_INVALID):
         return RunConfig.from_json(content)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"`{path}` is not the config of a run: {error}") from error
 
 
 def _explain_no_run(folder: str) -> str:
@@ -217,20 +161,14 @@ def _explain_no_run(folder: str) -> str:
 
 
 def read_run_vocabulary(model_dir: str) -> Vocabulary | None:
-    """Returns the vocabulary of a run folder; `None` if only ids are known.
-
-    Raises:
-        UserError: If the folder holds no run or its vocabulary cannot be read.
-    """
+    """Returns the vocabulary of a run folder; `None` if only ids are known."""
     path = os.path.join(model_dir, VOCABULARY_NAME)
     if not exists(path):
         if not has_run(model_dir):
             raise UserError(_explain_no_run(model_dir))
         return None
-    try:
+    with explain_errors(f"`{path}` is not a vocabulary", *_INVALID):
         return Vocabulary.from_json(read_json(path))
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"`{path}` is not a vocabulary: {error}") from error
 
 
 def read_run_options(model_dir: str) -> RunOptions | None:
@@ -333,3 +271,50 @@ def _flatten(config: RunConfig) -> dict[str, Any]:
     model = dataclasses.asdict(config.model)  # all fields, so that those of two types compare
     values = {"dataset": config.dataset, **model, **config.training.to_json()}
     return {name: value for name, value in values.items() if name not in _CHANGEABLE}
+
+
+def remember_data(model_dir: str, data_dir: str) -> None:
+    """Saves the folder of a run's records as an absolute path."""
+    path = data_dir if is_remote(data_dir) else os.path.abspath(data_dir)
+    write_json(os.path.join(model_dir, DATA_NAME), {"data_dir": path})
+
+
+def knows_data(model_dir: str) -> bool:
+    """Returns whether a run has saved the location of its records."""
+    return exists(os.path.join(model_dir, DATA_NAME))
+
+
+def recall_data(model_dir: str) -> str | None:
+    """Returns the saved folder of a run's records, which must exist; `None` if none was saved."""
+    if not knows_data(model_dir):
+        return None
+    data_dir = _read_data_dir(model_dir)
+    if not is_remote(data_dir) and not os.path.isdir(data_dir):
+        raise UserError(
+            f"`{data_dir}`, the data folder of `{model_dir}`, no longer exists: pass "
+            "--data_dir, the folder of its records"
+        )
+    return data_dir
+
+
+def _read_data_dir(model_dir: str) -> str:
+    path = os.path.join(model_dir, DATA_NAME)
+    content = read_json(path)
+    if not isinstance(content, dict) or not isinstance(content.get("data_dir"), str):
+        raise UserError(f"`{path}` must be an object with the folder `data_dir`")
+    return str(content["data_dir"])
+
+
+def find_run_data(model_dir: str) -> str | None:
+    """Returns the folder of a run's data: its own one, or the one that it was trained on."""
+    own = join_path(model_dir, RECORDS_NAME)
+    return own if holds_records(own) else recall_data(model_dir)
+
+
+def name_records(model_dir: str) -> str:
+    """Returns the folder of a run's records, whether or not it exists."""
+    own = join_path(model_dir, RECORDS_NAME)
+    if not holds_records(own) and knows_data(model_dir):
+        with contextlib.suppress(UserError):
+            return _read_data_dir(model_dir)
+    return own

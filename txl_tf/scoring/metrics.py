@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from txl_tf.data.text.token_levels import CHARACTER_LEVELS
+from txl_tf.data.text.vocabulary import CHARACTER_LEVELS
 
 
 @dataclass(frozen=True, repr=False)

@@ -30,7 +30,8 @@ def divide_files(
     n_bytes = 0
     for file in files:
         size = file.stored_size
-        is_divided = ranges and _is_plain(file) and size > piece_bytes
+        is_packed = file.member is not None or Path(file.path).suffix in (".gz", ".xz")
+        is_divided = ranges and not is_packed and size > piece_bytes
         if group and (is_divided or n_bytes + size > piece_bytes):
             yield tuple(group)
             group, n_bytes = [], 0
@@ -43,11 +44,6 @@ def divide_files(
             n_bytes += size
     if group:
         yield tuple(group)
-
-
-def _is_plain(file: TextFile) -> bool:
-    """Returns whether a file holds the text itself, so that it can be read from the middle."""
-    return file.member is None and Path(file.path).suffix not in (".gz", ".xz")
 
 
 def find_range(step: TextFile, piece_bytes: int = PIECE_BYTES) -> TextFile:
@@ -89,7 +85,7 @@ def resume_documents(finder: DocumentFinder, file: TextFile) -> None:
     if not file.continues or not file.start:
         return
     text, start = b"", file.start
-    while start and not _holds_line(text):
+    while start and not _find_last_line(text):
         n_bytes = min(start, max(_BLOCK_BYTES, len(text)))
         if text.strip() and len(text) + n_bytes > _MAX_LINE_BYTES:
             break
@@ -103,8 +99,3 @@ def resume_documents(finder: DocumentFinder, file: TextFile) -> None:
 def _find_last_line(text: bytes) -> int:
     """Returns the offset at which the last line that is not blank begins; 0 if it begins before."""
     return text.rfind(b"\n", 0, len(text.rstrip(_WHITE_SPACE))) + 1
-
-
-def _holds_line(text: bytes) -> bool:
-    """Returns whether a text holds the beginning of a line that is not blank."""
-    return bool(text.strip(_WHITE_SPACE)) and _find_last_line(text) > 0

@@ -54,9 +54,6 @@ class Runner:
 
         `build` adds the steps and returns the results, which JSON must be able to represent, and
         which the workers write to the folder.
-
-        Raises:
-            UserError: If the pipeline fails.
         """
         path = name_file(folder)
         options = self.make_options()
@@ -90,7 +87,6 @@ def find_reason(text: str) -> tuple[str, str]:
 
 
 def _read_lines(path: str) -> Iterator[Any]:
-    """Yields the results that workers wrote."""
     with BeamStorage().open(path) as file:
         yield from map(json.loads, file)
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from txl_tf.apps.pages.html_page import escape, make_html, name_text_class, read_asset
-from txl_tf.data.text.token_levels import CHARACTER_LEVELS
-from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.data.text.vocabulary import CHARACTER_LEVELS, Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.experiments.shown_tokens import CONTINUED, name_symbol, show_tokens
 from txl_tf.experiments.text_attention import Head

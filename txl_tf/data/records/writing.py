@@ -5,11 +5,11 @@ import os
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -111,7 +111,8 @@ def write_records(
             if found:
                 documents[name] = found
         info = replace(info, splits=shards, documents=documents)
-        for file, text in describe_records(info).items():
+        symbols = [f"{_escape(symbol, vocabulary.level)}\n" for symbol in vocabulary.symbols]
+        for file, text in ((SYMBOLS_NAME, "".join(symbols)), (JSON_NAME, info.dumps())):
             (aside / file).write_text(text, encoding="utf-8", newline="\n")
         check_replaceable(folder, overwrite=overwrite)  # another process may have written one
         _move_into_place(aside, folder, info)
@@ -135,31 +136,26 @@ def check_replaceable(folder: str, *, overwrite: bool) -> None:
 class _HashedFile:
     """A file that is hashed while it is written, and whose final name contains the hash."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("wb")
         self._digest = hashlib.sha256()
         self._size = 0
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
 
     def write(self, data: bytes) -> None:
-        """Writes data."""
         self._file.write(data)
         self._digest.update(data)
         self._size += len(data)
 
-    def describe_shard(self, split: str, index: int, n_shards: int, n_tokens: int) -> Shard:
-        """Returns the description of the file as a shard, with its final name."""
+    def rename(self, pattern: str) -> dict[str, Any]:
+        """Renames the file to a pattern filled with the hash, and returns fields of a `Shard`."""
         digest = self._digest.hexdigest()
-        name = f"{split}-{index:05d}-of-{n_shards:05d}-{digest[:8]}.tfrecords"
-        return Shard(name, n_tokens, self._size, digest)
-
-    def describe_documents(self, split: str, count: int) -> DocumentsFile:
-        """Returns the description of the file as document boundaries, with its final name."""
-        digest = self._digest.hexdigest()
-        return DocumentsFile(f"{split}-documents-{digest[:8]}.zlib", count, self._size, digest)
+        name = pattern.format(digest[:8])
+        self._path.rename(self._path.with_name(name))
+        return {"file": name, "bytes": self._size, "sha256": digest}
 
 
 class _DocumentsPacker:
@@ -203,8 +199,8 @@ def write_split(
 ) -> tuple[tuple[Shard, ...], DocumentsFile | None]:
     """Writes the shards of a split, and the file of its document boundaries if it has any."""
     documents_path, packer = folder / f"{name}-documents", _DocumentsPacker()
-    written: list[tuple[Path, _HashedFile, int]] = []
-    with closing(_HashedFile(documents_path.open("wb"))) as documents:
+    written: list[tuple[_HashedFile, int]] = []
+    with closing(_HashedFile(documents_path)) as documents:
 
         def pack_chunks() -> Iterator[np.ndarray]:
             position = 0
@@ -217,25 +213,23 @@ def write_split(
 
         payloads = enumerate(_cut_payloads(pack_chunks(), info.tokens_per_record))
         for index, shard in groupby(payloads, lambda item: item[0] // records_per_shard):
-            path, n_bytes = folder / f"{name}-{index:05d}", 0
-            with closing(_HashedFile(path.open("wb"))) as file:
+            n_bytes = 0
+            with closing(_HashedFile(folder / f"{name}-{index:05d}")) as file:
                 for _, payload in shard:
                     file.write(pack_record(payload))
                     n_bytes += len(payload)
-            written.append((path, file, n_bytes // info.bytes_per_token))
+            written.append((file, n_bytes // info.bytes_per_token))
         documents.write(packer.finish())
+    ending = f"-of-{len(written):05d}-{{}}.tfrecords"
     shards = tuple(
-        file.describe_shard(name, index, len(written), n_tokens)
-        for index, (_, file, n_tokens) in enumerate(written)
+        Shard(tokens=n_tokens, **file.rename(f"{name}-{index:05d}{ending}"))
+        for index, (file, n_tokens) in enumerate(written)
     )
-    for (path, _, _), described in zip(written, shards, strict=True):
-        path.rename(folder / described.file)
     if not packer.count:
         documents_path.unlink()
         return shards, None
-    boundaries = documents.describe_documents(name, packer.count)
-    documents_path.rename(folder / boundaries.file)
-    return shards, boundaries
+    described = documents.rename(f"{name}-documents-{{}}.zlib")
+    return shards, DocumentsFile(count=packer.count, **described)
 
 
 def _cut_payloads(packed: Iterable[np.ndarray], tokens_per_record: int) -> Iterator[bytes]:
@@ -283,13 +277,6 @@ def _work_aside(data_dir: str) -> Iterator[Path]:
         yield Path(name)
 
 
-def describe_records(info: RecordsInfo) -> dict[str, str]:
-    """Returns the texts of the files that describe a data set, by name: `records.json` is last."""
-    vocabulary = info.vocabulary
-    lines = (_escape(symbol, vocabulary.level) + "\n" for symbol in vocabulary.symbols)
-    return {SYMBOLS_NAME: "".join(lines), JSON_NAME: info.dumps()}
-
-
 def _escape(symbol: str, level: str) -> str:
     """Returns a symbol without line breaks and control characters; words never contain any."""
     if level == "word" or symbol.isprintable():
@@ -299,7 +286,9 @@ def _escape(symbol: str, level: str) -> str:
 
 def _move_into_place(aside: Path, folder: str, info: RecordsInfo) -> None:
     """Moves a finished data set from `aside` to `folder`, then removes the files it replaces."""
-    replaced = list_files(folder)
+    replaced: set[str] = set()
+    with suppress(RecordError):  # there is none
+        replaced = {file.file for file in read_info(folder).iterate_files()}
     files = {file.file for file in info.iterate_files()}
     names = (*sorted(files), SYMBOLS_NAME, JSON_NAME)
     if is_remote(folder):
@@ -309,11 +298,3 @@ def _move_into_place(aside: Path, folder: str, info: RecordsInfo) -> None:
             os.replace(aside / name, join_path(folder, name))
     for name in replaced - files:
         remove_file(join_path(folder, name))
-
-
-def list_files(folder: str) -> set[str]:
-    """Returns the files that the `records.json` in a folder lists, if it is there and readable."""
-    try:
-        return {file.file for file in read_info(folder).iterate_files()}
-    except RecordError:
-        return set()

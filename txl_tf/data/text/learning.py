@@ -12,11 +12,19 @@ import numpy as np
 from txl_tf.data.parallel import map_ordered
 from txl_tf.data.text.characters import read_codes
 from txl_tf.data.text.subwords import DEFAULT_SYMBOLS, learn_subwords
-from txl_tf.data.text.token_levels import LEVELS_OF_FIELD
 from txl_tf.data.text.words import convert_to_lower_case, split_words
 from txl_tf.errors import UserError
 
-# The levels at which each option is allowed.
+# The levels at which each optional field of a `Vocabulary` is allowed.
+LEVELS_OF_FIELD = {
+    "space": ("char",),
+    "unknown": ("char", "word"),
+    "lower_case": ("word", "subword"),
+    "line_start": ("word",),
+    "line_end": ("word",),
+    "sentencepiece": ("subword",),
+}
+# The levels at which each option of `LearningOptions` is allowed.
 LEVELS_OF_OPTION: dict[str, tuple[str, ...]] = {
     "special": ("word",),
     "min_count": ("char", "word"),

@@ -1,23 +1,37 @@
-"""The symbols of a data set and their ids."""
+"""The symbols of a data set and their ids, and the levels at which a text is split into symbols."""
 
 import json
 import reprlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
 from txl_tf.data.text.characters import CharacterCodec
 from txl_tf.data.text.codec import Codec, Encoded
-from txl_tf.data.text.learning import LearningOptions, learn_fields
+from txl_tf.data.text.learning import LEVELS_OF_FIELD, LearningOptions, learn_fields
 from txl_tf.data.text.subwords import BYTES, FIRST_BYTE, NEWLINE, UNKNOWN, SubwordCodec
-from txl_tf.data.text.token_levels import LEVELS, LEVELS_OF_FIELD, SYMBOL_RULES, Level
 from txl_tf.data.text.words import WHITE_SPACE, WordCodec
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors
+
+Level = Literal["byte", "char", "word", "subword"]
+CHARACTER_LEVELS = ("byte", "char")  # at which a token is a character
+LEVELS: tuple[str, ...] = get_args(Level)
+_NUMBERS = frozenset(map(str, range(256)))
+# The rule for a symbol, in words and as a function.
+SYMBOL_RULES: dict[str, tuple[str, Callable[[str], bool]]] = {
+    "byte": ("the decimal number of a byte", _NUMBERS.__contains__),
+    "char": ("one character", lambda symbol: len(symbol) == 1),
+    "word": (
+        "a word without white space",
+        lambda symbol: bool(symbol) and not WHITE_SPACE.search(symbol),
+    ),
+    "subword": ("a piece of a text", bool),
+}
 
 
 @dataclass(frozen=True)
@@ -293,7 +307,8 @@ def read_vocabulary_file(
     The file is a .json as in a run folder, or has one word per line in the order of their ids; what
     follows the word in its line, such as a count, is ignored.
     """
-    try:
+    damage = (AttributeError, TypeError, ValueError, RecursionError, UserError)
+    with explain_errors(f"`{path}` is not a vocabulary", *damage):
         if path.suffix == ".json":
             vocabulary = Vocabulary.from_json(json.loads(path.read_bytes()))
             if vocabulary.level != level:
@@ -309,8 +324,6 @@ def read_vocabulary_file(
             line_start=options.line_start,
             line_end=options.line_end,
         )
-    except (AttributeError, TypeError, ValueError, RecursionError) as error:
-        raise UserError(f"`{path}` is not a vocabulary: {error}") from error
 
 
 def _read_words(text: bytes) -> tuple[str, ...]:
