@@ -31,14 +31,16 @@ class Chip(NamedTuple):
 
     Args:
         platform: "tpu" or "cuda".
+        has_kernels: Whether the kernels of `txl_tf.layers.fused.tpu_kernels` compile for it.
         flops: Products of bfloat16 with sums in float32, FLOP/s.
         bandwidth: Bytes/s of the memory.
         memory: Bytes of the memory that a program may use.
-        hosts: The topology of the smallest host, such as "2x2"; of a TPU only.
+        host: The topology of the smallest host, such as "2x2"; of a TPU only.
         gpu: What the compiler must know of a GPU; empty for a TPU.
     """
 
     platform: str
+    has_kernels: bool
     flops: float
     bandwidth: float
     memory: float
@@ -50,7 +52,8 @@ def _describe_gpu(
     name: str, capability: tuple[int, int], n_cores: int, bandwidth: float, memory: int
 ) -> str:
     """Returns a GpuTargetConfigProto as a text."""
-    shared, major, minor = (232448, *capability) if capability[0] > 8 else (166912, *capability)
+    major, minor = capability
+    shared = 232448 if major > 8 else 166912
     return f"""
 gpu_device_info {{
   threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048
@@ -68,16 +71,16 @@ platform_name: "CUDA" dnn_version_info {{ major: 9 minor: 10 }} device_descripti
 
 
 CHIPS = {
-    "v4": Chip("tpu", 275e12, 1.228e12, 32 * GIB, "2x2x1"),
-    "v5e": Chip("tpu", 197e12, 0.819e12, 16 * GIB, "2x2"),
-    "v5p": Chip("tpu", 459e12, 2.765e12, 95 * GIB, "2x2x1"),
-    "v6e": Chip("tpu", 918e12, 1.64e12, 32 * GIB, "2x2"),
+    "v4": Chip("tpu", False, 275e12, 1.228e12, 32 * GIB, "2x2x1"),
+    "v5e": Chip("tpu", True, 197e12, 0.819e12, 16 * GIB, "2x2"),
+    "v5p": Chip("tpu", True, 459e12, 2.765e12, 95 * GIB, "2x2x1"),
+    "v6e": Chip("tpu", True, 918e12, 1.64e12, 32 * GIB, "2x2"),
     "a100": Chip(
-        *("cuda", 312e12, 2.039e12, 80 * GIB, ""),
+        *("cuda", False, 312e12, 2.039e12, 80 * GIB, ""),
         _describe_gpu("NVIDIA A100-SXM4-80GB", (8, 0), 108, 2.039e12, 85_000_000_000),
     ),
     "h100": Chip(
-        *("cuda", 989e12, 3.352e12, 80 * GIB, ""),
+        *("cuda", False, 989e12, 3.352e12, 80 * GIB, ""),
         _describe_gpu("NVIDIA H100 80GB HBM3", (9, 0), 132, 3.352e12, 84_978_434_048),
     ),
 }

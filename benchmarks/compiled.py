@@ -27,22 +27,49 @@ from benchmarks import chips
 from txl_tf import presets
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.config import ModelConfig
+from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.errors import UserError
 
 WORKS = ("train", "evaluate")
 FITS = 0.97  # of the memory; the rest is the runtime's
 
 
-class Settings(NamedTuple):
-    """What is compiled, besides the model and the chip."""
+class Program(NamedTuple):
+    """What is compiled, besides the chip.
 
-    work: str
+    Args:
+        name: The preset, and the number of layers if not all are wanted.
+        model: The model.
+        config: The training, or the evaluation.
+        precision: Of hidden states, memory and products.
+    """
+
+    name: str
+    model: ModelConfig
+    config: TrainConfig | EvalConfig
     precision: str
-    batch_size: int
-    tgt_len: int
-    mem_len: int
-    options: dict[str, Any]  # fields of TrainConfig
+
+    @property
+    def work(self) -> str:
+        """One of `WORKS`."""
+        return "train" if isinstance(self.config, TrainConfig) else "evaluate"
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens of a step of a chip."""
+        if isinstance(self.config, TrainConfig):
+            return self.config.train_batch_size * self.config.tgt_len
+        return self.config.eval_batch_size * self.config.tgt_len
+
+    def export(self, n_replicas: int, *, kernels: bool) -> bytes:
+        """Returns the program as StableHLO; evaluation has one replica, and no kernels."""
+        from benchmarks import step_programs
+
+        if isinstance(self.config, EvalConfig):
+            return step_programs.export_evaluation_segment(self.model, self.config, self.precision)
+        return step_programs.export_training_step(
+            self.model, self.config, n_replicas, kernels=kernels
+        )
 
 
 class Report(NamedTuple):
@@ -51,7 +78,8 @@ class Report(NamedTuple):
     Args:
         reason: Why the compiler refuses the program, in its words; empty if it does not.
         flops: Operations of a chip in a step.
-        moved_bytes: Bytes that a chip moves in a step.
+        moved_bytes: Bytes that a chip moves from and to its main memory in a step.
+        accessed_bytes: The same with the fast memory, as XLA counts "bytes accessed".
         tokens: Tokens of a step of all chips.
         matrix_limit: Tokens per second of all chips by `flops`.
         memory_limit: Tokens per second of all chips by `moved_bytes`.
@@ -69,6 +97,7 @@ class Report(NamedTuple):
     fits: bool = False
     flops: float = 0.0
     moved_bytes: float = 0.0
+    accessed_bytes: float = 0.0
     tokens: int = 0
     matrix_limit: float = 0.0
     memory_limit: float = 0.0
@@ -87,7 +116,8 @@ class Report(NamedTuple):
             f"  memory {memory / gib:.2f} GiB ({self.argument_bytes / gib:.2f} of arguments), "
             f"{'fits' if self.fits else 'does not fit'}",
             f"  {self.flops / 1e9:,.1f} GFLOP, {self.moved_bytes / 1e9:,.2f} GB moved "
-            f"({self.moved_bytes * self.n_chips / self.tokens / 1e6:,.3f} MB a token)",
+            f"({self.moved_bytes * self.n_chips / self.tokens / 1e6:,.3f} MB a token), "
+            f"{self.accessed_bytes / 1e9:,.2f} GB with the fast memory",
             f"  matrix limit {self.matrix_limit:,.0f} tokens/s, memory limit "
             f"{self.memory_limit:,.0f} tokens/s: at most "
             f"{min(1, self.memory_limit / self.matrix_limit):.0%} of the peak",
@@ -99,18 +129,20 @@ class Report(NamedTuple):
         return "\n".join(lines)
 
 
-def make_report(model: str, settings: Settings, chip: str, n_chips: int, module: bytes) -> Report:
+def make_report(program: Program, chip: str, *, kernels: bool) -> Report:
     """Compiles a program for a chip, or for several, and returns what the compiler says."""
     from benchmarks.program_costs import count_costs
 
-    report = Report(model, settings.work, chip, n_chips, settings._asdict())
+    devices, kind = chips.open_devices(chip), chips.CHIPS[chip.partition(":")[0]]
+    has_kernels = kernels and kind.has_kernels and program.work == "train"
+    settings = {**dataclasses.asdict(program.config), "kernels": has_kernels}
+    report = Report(program.name, program.work, chip, len(devices), settings)
     try:
-        compiled = chips.compile_stablehlo(module, chips.open_devices(chip))
+        module = program.export(len(devices), kernels=has_kernels)
+        compiled = chips.compile_stablehlo(module, devices)
     except UserError as error:
         return report._replace(reason=str(error))
-    costs = count_costs(compiled.module)
-    kind = chips.CHIPS[chip.partition(":")[0]]
-    tokens = settings.batch_size * settings.tgt_len * n_chips
+    costs, tokens = count_costs(compiled.module), program.tokens * len(devices)
     return report._replace(
         compile_seconds=compiled.seconds,
         argument_bytes=compiled.argument_bytes,
@@ -118,6 +150,7 @@ def make_report(model: str, settings: Settings, chip: str, n_chips: int, module:
         fits=compiled.memory_bytes <= FITS * kind.memory,
         flops=costs.flops,
         moved_bytes=costs.bytes,
+        accessed_bytes=costs.accessed,
         tokens=tokens,
         matrix_limit=tokens / (costs.flops / kind.flops),
         memory_limit=tokens / (costs.bytes / kind.bandwidth),
@@ -126,51 +159,24 @@ def make_report(model: str, settings: Settings, chip: str, n_chips: int, module:
     )
 
 
-def export(name: str, settings: Settings, n_replicas: int, kernels: bool) -> bytes:
-    """Returns the program of a preset as StableHLO."""
-    from benchmarks import step_programs
-
-    preset = presets.get(name.partition(":")[0])
-    model = _choose_layers(preset.model, name.partition(":")[2])
-    lengths = {"tgt_len": settings.tgt_len, "mem_len": settings.mem_len}
-    if settings.work == "train":
-        training = dataclasses.replace(
-            preset.training,
-            train_batch_size=settings.batch_size,
-            precision=settings.precision,
-            **lengths,
-            **settings.options,
-        )
-        return step_programs.export_training_step(model, training, n_replicas, kernels=kernels)
-    evaluation = dataclasses.replace(
-        preset.evaluation, eval_batch_size=settings.batch_size, **lengths
-    )
-    return step_programs.export_evaluation_segment(model, evaluation, settings.precision)
-
-
-def _choose_layers(model: ModelConfig, n_layer: str) -> ModelConfig:
-    return dataclasses.replace(model, n_layer=int(n_layer)) if n_layer else model
-
-
-def make_settings(name: str, work: str, options: flags.FlagValues) -> Settings:
-    """Returns the settings of a preset with what the flags change."""
-    preset = presets.get(name.partition(":")[0])
+def make_program(name: str, work: str, options: flags.FlagValues) -> Program:
+    """Returns the program of a preset, such as "enwik8_base:2", with what the flags change."""
+    preset_name, _, n_layer = name.partition(":")
+    preset = presets.get(preset_name)
+    model = preset.model
+    if n_layer:
+        model = dataclasses.replace(model, n_layer=int(n_layer))
+    changes = {name: options[name].value for name in ("tgt_len", "mem_len")}
+    config: TrainConfig | EvalConfig = preset.evaluation
     if work == "train":
         config = preset.training
-        batch_size = config.train_batch_size
-        changes = {"remat": options.remat, "accumulate_steps": options.accumulate_steps}
-        changes |= {"optimizer": options.optimizer or config.optimizer}
+        changes["train_batch_size"] = options.batch_size
+        names = ("precision", "remat", "accumulate_steps", "optimizer", "reset_at_documents")
+        changes |= {name: options[name].value for name in names}
     else:
-        config, changes = preset.evaluation, {}
-        batch_size = config.eval_batch_size
-    return Settings(
-        work,
-        options.precision,
-        options.batch_size or batch_size,
-        options.tgt_len or config.tgt_len,
-        config.mem_len if options.mem_len is None else options.mem_len,
-        changes,
-    )
+        changes["eval_batch_size"] = options.batch_size
+    given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    return Program(name, model, dataclasses.replace(config, **given), options.precision)
 
 
 def print_reports(options: flags.FlagValues) -> None:
@@ -180,15 +186,12 @@ def print_reports(options: flags.FlagValues) -> None:
         UserError: If a flag has a wrong value, or a compiler is not installed.
     """
     chips.prepare_compilers()
-    counts = {chip: len(chips.open_devices(chip)) for chip in options.chips}
     reports = []
-    for model in options.models:
+    for name in options.models:
         for work in options.works:
-            settings = make_settings(model, work, options)
-            for chip, count in counts.items():
-                kernels = options.kernels and chips.CHIPS[chip.partition(":")[0]].platform == "tpu"
-                module = export(model, settings, count if work == "train" else 1, kernels)
-                report = make_report(model, settings, chip, count, module)
+            program = make_program(name, work, options)
+            for chip in options.chips:
+                report = make_report(program, chip, kernels=options.kernels)
                 print(report.format(), flush=True)
                 reports.append(report._asdict())
                 if options.json:
@@ -214,10 +217,13 @@ def main(argv: list[str]) -> int:
     define_flag(options, "tgt_len", int, None, text, lower_bound=1)
     text = "Memory length. [default: that of the preset]"
     define_flag(options, "mem_len", int, None, text, lower_bound=0)
-    define_flag(options, "remat", bool, False, "Compute layers again in the backward pass.")
-    text = "Parts of a batch, one after the other."
-    define_flag(options, "accumulate_steps", int, 1, text, lower_bound=1)
-    text = "Let the kernels for TPUs compute attention, as training on a TPU does."
+    text = "Compute layers again in the backward pass. [default: as the preset]"
+    define_flag(options, "remat", bool, None, text)
+    text = "Parts of a batch, one after the other. [default: those of the preset]"
+    define_flag(options, "accumulate_steps", int, None, text, lower_bound=1)
+    text = "Begin documents with an empty memory. [default: as the preset]"
+    define_flag(options, "reset_at_documents", bool, None, text)
+    text = "Attention in kernels where there are some, as --jit=kernels trains."
     define_flag(options, "kernels", bool, True, text)
     text = "Optimizer. [default: that of the preset]"
     define_flag(options, "optimizer", str, None, text)

@@ -44,7 +44,7 @@ from benchmarks.works import (
 )
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.config import JIT_MODES, AttentionSpan
+from txl_tf.config import AttentionSpan
 
 
 def _read(name: str, tgt_len: int, mem_len: int, batch_size: int) -> Shape:
@@ -81,7 +81,7 @@ def measure_work(shape: Shape, seconds: float) -> list[dict[str, Any]]:
             readers[f"cached, T = {tgt_len}"] = make_cached_reader, shape._replace(tgt_len=tgt_len)
     for name, (make, read_shape) in readers.items():
         n_tokens = read_shape.batch_size * read_shape.tgt_len
-        for jit in JIT_MODES[1:]:
+        for jit in ("whole", "chains", "none"):
             durations = repeat(make(model, read_shape, jit=jit), seconds)
             records.append(
                 _make_record(shape, name, jit, Speed.from_durations(durations, n_tokens))

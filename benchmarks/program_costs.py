@@ -5,9 +5,11 @@ their tensors on the chip: the body of a loop counts as often as it runs, and te
 memory of a TPU (memory space 1) move no bytes of its main memory.
 """
 
+import functools
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -30,6 +32,7 @@ class Costs(NamedTuple):
     Args:
         flops: Floating-point operations; a multiply-add counts as two.
         bytes: Bytes read from and written to the main memory.
+        accessed: Bytes read from and written to any memory, as XLA counts "bytes accessed".
         collectives: The bytes that each kind of collective operation receives as its operands.
         n_collectives: How many of each kind there are.
         n_unknown: The number of loops whose length depends on the data; each counts as one run.
@@ -37,6 +40,7 @@ class Costs(NamedTuple):
 
     flops: float
     bytes: float
+    accessed: float
     collectives: dict[str, float]
     n_collectives: dict[str, int]
     n_unknown: int
@@ -54,6 +58,7 @@ def count_costs(module: bytes) -> Costs:
     return Costs(
         flops,
         counter.bytes,
+        counter.accessed,
         dict(counter.collectives),
         dict(counter.n_collectives),
         len(counter.unknown),
@@ -64,7 +69,7 @@ class _Counter:
     def __init__(self, module: Any):
         self.module = module
         self.computations = {computation.id: computation for computation in module.computations}
-        self.bytes = 0.0
+        self.bytes = self.accessed = 0.0
         self.collectives: Counter = Counter()
         self.n_collectives: Counter = Counter()
         self.unknown: set[int] = set()
@@ -94,7 +99,8 @@ class _Counter:
                     flops += self.visit(called, n_runs)
             else:
                 operands = [values[index] for index in each.operand_ids]
-                self.bytes += n_runs * self._count_bytes(each, operands)
+                self.bytes += n_runs * self._count_bytes(each, operands, main_only=True)
+                self.accessed += n_runs * self._count_bytes(each, operands, main_only=False)
                 flops += _read_estimate(each)
                 if opcode in COLLECTIVES:
                     size = sum(measure(operand.shape) for operand in operands)
@@ -133,36 +139,35 @@ class _Counter:
         n_compared = sum(each.opcode == "compare" for each in instructions)
         return bounds[0] if len(bounds) == 1 and n_compared == 1 else None
 
-    def _count_bytes(self, instruction: Any, operands: list[Any]) -> float:
+    def _count_bytes(self, instruction: Any, operands: list[Any], *, main_only: bool) -> float:
+        """Counts what an operation reads and writes."""
+        count = functools.partial(measure, main_only=main_only)
         if instruction.opcode == "fusion":
-            return self._count_fusion(instruction)
-        written = measure(instruction.shape, main_only=True)
+            return self._count_fusion(instruction, count)
         if instruction.opcode == "copy-start":
             # A tuple of target, source and a semaphore: one of both may be in fast memory.
-            target, source = instruction.shape.tuple_shapes[:2]
-            return measure(target, main_only=True) + measure(source, main_only=True)
+            return sum(map(count, instruction.shape.tuple_shapes[:2]))
         if instruction.opcode in _SLICES:
-            is_main = measure(operands[0].shape, main_only=True) > 0
-            return written + (measure(instruction.shape) if is_main else 0)
+            read = measure(instruction.shape) if count(operands[0].shape) else 0
+            return count(instruction.shape) + read
         if instruction.opcode == "dynamic-update-slice":
-            update = measure(operands[1].shape, main_only=True)
-            is_main = measure(instruction.shape, main_only=True) > 0
-            return update + (measure(operands[1].shape) if is_main else 0)
-        return written + sum(measure(operand.shape, main_only=True) for operand in operands)
+            written = measure(operands[1].shape) if count(instruction.shape) else 0
+            return written + count(operands[1].shape)
+        return count(instruction.shape) + sum(count(operand.shape) for operand in operands)
 
-    def _count_fusion(self, fusion: Any) -> float:
+    def _count_fusion(self, fusion: Any, count: Callable[[Any], int]) -> float:
         """Counts what a fusion reads of its operands, and writes."""
         computation = self.computations[fusion.called_computation_ids[0]]
         values = {each.id: each for each in computation.instructions}
         total = 0.0
         for each in computation.instructions:
-            if each.opcode == "parameter" and measure(each.shape, main_only=True):
+            if each.opcode == "parameter" and count(each.shape):
                 total += self._count_reads(computation, each)
         root = values[computation.root_id]
         roots = [values[index] for index in root.operand_ids] if root.opcode == "tuple" else [root]
         shapes = list(fusion.shape.tuple_shapes) or [fusion.shape]
         for each, shape in zip(roots, shapes, strict=True):
-            if measure(shape, main_only=True):
+            if count(shape):
                 while each.opcode == "bitcast":
                     each = values[each.operand_ids[0]]
                 is_update = each.opcode == "dynamic-update-slice"

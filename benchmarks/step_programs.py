@@ -11,6 +11,7 @@ from unittest import mock
 
 import tensorflow as tf
 from jaxlib import _jax
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from txl_tf.architecture import make_cached_model, make_model
@@ -29,7 +30,7 @@ class _Replica:
 
     @property
     def replica_id_in_sync_group(self) -> tf.Tensor:
-        return tf.raw_ops.XlaReplicaId()
+        return gen_xla_ops.xla_replica_id()
 
     def all_reduce(self, _: Any, values: Any, options: Any = None) -> Any:
         """Returns the means over all replicas of a tensor or a list of tensors."""
@@ -37,7 +38,7 @@ class _Replica:
         group = tf.range(count)[None]
 
         def average(value: tf.Tensor) -> tf.Tensor:
-            total = tf.raw_ops.XlaAllReduce(
+            total = gen_xla_ops.xla_all_reduce(
                 input=value, group_assignment=group, reduce_op="Add", mode="CrossReplica"
             )
             return total / tf.cast(count, value.dtype)
@@ -74,7 +75,8 @@ def export_training_step(
         specs.append(tf.TensorSpec(shape, tf.bool))
 
     def step(segments: tf.Tensor, *starts: tf.Tensor) -> Any:
-        return trainer._run_replica(segments, *(starts or [None]), None, 0)  # noqa: SLF001
+        first = starts[0] if starts else None
+        return trainer._run_replica(segments, first, None, 0)  # noqa: SLF001
 
     with contextlib.ExitStack() as stack:
         if n_replicas > 1:

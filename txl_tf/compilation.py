@@ -7,14 +7,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.errors import UserError, explain
-from txl_tf.layers.fused.fusion import Engine, use_engine
+from txl_tf.errors import UserError, explain, require_extra
+from txl_tf.layers.fused.fusion import PLAIN, Engine, use_engine
+from txl_tf.layers.fused.tpu_attention import TPU
 
 # What XLA compiles in each mode, in words.
 COMPILED = {
     "whole": "the whole step",
     "chains": "the chains of operations between the matrix products",
     "none": "nothing",
+    "kernels": "the whole step, with attention in kernels for TPUs",
 }
 
 
@@ -34,18 +36,30 @@ def compile_function(function: Callable[..., Any], jit: str, dtype: str = "float
     """Returns a `tf.function` of which XLA compiles as much as `jit`, one of `JIT_MODES`, says.
 
     That is the whole function, the chains of element-wise operations between the products (see
-    `txl_tf.layers.fused.fusion`), nothing, or "auto", which is `choose_jit`.
+    `txl_tf.layers.fused.fusion`), nothing, the whole function with kernels for TPUs (see
+    `txl_tf.layers.fused.tpu_attention`), or "auto", which is `choose_jit`.
+
+    Raises:
+        UserError: If kernels are wanted, and there is no TPU or JAX is not installed.
     """
     jit = choose_jit(jit, dtype)
-    if jit != "chains":
-        return tf.function(function, jit_compile=jit == "whole", autograph=False)
+    if jit == "kernels":
+        _check_kernels()
+    engine = {"chains": CHAINS, "kernels": TPU}.get(jit, PLAIN)
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
-        with use_engine(CHAINS):
+        with use_engine(engine):
             return function(*arguments, **options)
 
-    return tf.function(call, autograph=False)
+    return tf.function(call, jit_compile=jit in ("whole", "kernels"), autograph=False)
+
+
+def _check_kernels() -> None:
+    if not tf.config.list_logical_devices("TPU"):
+        raise UserError("jit=kernels needs a TPU")
+    with require_extra("kernels", "jit=kernels"):
+        import jax  # noqa: F401
 
 
 def _compile_chain(chain: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> Callable[..., Any]:

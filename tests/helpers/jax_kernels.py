@@ -1,7 +1,7 @@
 """Runs attention by the kernels for TPUs, interpreted, and by plain operations, on JAX.
 
-`jax_kernels.py WEIGHTS RESULTS`: WEIGHTS is not read. RESULTS becomes an .npz of attended values and
-gradients after "CASE/kernel/" and "CASE/plain/".
+`jax_kernels.py WEIGHTS RESULTS`: WEIGHTS is not read. RESULTS becomes an .npz of attended values
+and gradients after "CASE/kernel/" and "CASE/plain/".
 """
 
 import functools
@@ -41,7 +41,7 @@ def main(_, results_path):
 
 
 def compute(kind, tgt_len, mem_len, span, has_documents, rate, most_queries):
-    tpu_kernels._MOST_QUERIES = most_queries
+    tpu_kernels.MOST_QUERIES = most_queries
     draw = np.random.default_rng(0).normal
     n_keys = mem_len + tgt_len
     shapes = {

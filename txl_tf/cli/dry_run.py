@@ -82,7 +82,7 @@ def _describe_memory(
     yield "            compiling the step for its activations, which takes some seconds ..."
     size = compile_activations(model, training, n_replicas)
     jit = choose_jit(training.jit, training.precision)
-    limit = "" if jit == "whole" else f", for --jit=whole, not for --jit={jit}"
+    limit = "" if jit in ("whole", "kernels") else f", for --jit=whole, not for --jit={jit}"
     yield f"            activations {_format_bytes(size)} by XLA's account{limit}"
     yield f"            all {_format_bytes(sum(kept.values()) + size)}"
 

@@ -10,10 +10,11 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 REDUCE_DTYPES = ("float32", "bfloat16")
 OPTIMIZERS = ("adam", "adamw", "lamb", "muon")
 SCHEDULES = ("cosine", "linear", "wsd")
-JIT_MODES = ("auto", "whole", "chains", "none")
+JIT_MODES = ("auto", "whole", "chains", "none", "kernels")
 JIT_HELP = (
     "How much XLA compiles: the whole model, only the chains of element-wise operations between "
-    "the matrix products, or none. auto chooses chains for 16-bit types on CPUs, otherwise whole."
+    "the matrix products, or none. auto chooses chains for 16-bit types on CPUs, otherwise whole. "
+    "kernels, for TPUs from v5 on: the whole model, with attention that stays on the chip."
 )
 MAX_SEED = 2**32 - 1  # Keras stores the seeds of its generators as uint32
 

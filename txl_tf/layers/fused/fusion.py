@@ -30,8 +30,8 @@ class Engine(NamedTuple):
     attend: Callable[..., Any] | None = None
 
 
-_PLAIN = Engine()
-_engine: contextvars.ContextVar[Engine] = contextvars.ContextVar("engine", default=_PLAIN)
+PLAIN = Engine()
+_engine: contextvars.ContextVar[Engine] = contextvars.ContextVar("engine", default=PLAIN)
 
 
 def get_engine() -> Engine:

@@ -19,7 +19,7 @@ from jax.experimental.pallas import tpu as pltpu
 _LANES = 128
 _ROWS = 16  # of a tile in bfloat16
 _BLOCK_ENTRIES = 128 * 2048  # of the scores of a block
-_MOST_QUERIES = 512
+MOST_QUERIES = 512
 _FAST_BYTES = 100 * 2**20  # of the memory on the chip
 _MASKED = -1e30
 _WEYL_STEP = 0x9E3779B9
@@ -46,7 +46,7 @@ class Settings(NamedTuple):
 
 def choose_block(tgt_len, n_keys):
     """Returns Q, so that the scores of a block fit into the fast memory several times."""
-    most = min(_BLOCK_ENTRIES // _pad(n_keys, _LANES), _MOST_QUERIES)
+    most = min(_BLOCK_ENTRIES // _pad(n_keys, _LANES), MOST_QUERIES)
     if tgt_len <= most:
         return tgt_len
     n_blocks = -(-tgt_len // most)

@@ -14,6 +14,6 @@ def make_optimizer(config: TrainConfig, *, jit: str = "none") -> Optimizer:
 
     Args:
         config: The training config.
-        jit: What XLA compiles: "whole", "chains" or "none"; matrix products only with "whole".
+        jit: What XLA compiles: "whole", "chains", "none" or "kernels".
     """
     return _OPTIMIZERS[config.optimizer](config, jit=jit)

@@ -49,7 +49,7 @@ class Muon(Adam):
         super().__init__(config, jit=jit)
         product_dtype = "bfloat16" if config.precision == "bfloat16" else "float32"
         self._orthogonalize = functools.partial(orthogonalize, product_dtype=product_dtype)
-        if jit == "whole":
+        if jit in ("whole", "kernels"):
             # Matrices of one shape share a compiled function.
             self._orthogonalize = tf.function(
                 self._orthogonalize, jit_compile=True, autograph=False

@@ -72,7 +72,7 @@ class Optimizer:
 
     Args:
         config: The training config.
-        jit: What XLA compiles: "whole", "chains" or "none".
+        jit: What XLA compiles: "whole", "chains", "none" or "kernels".
 
     Attributes:
         iterations: () int64 variable, the number of steps, including skipped ones.
