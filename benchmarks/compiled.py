@@ -4,11 +4,11 @@ python -m benchmarks.compiled --models enwik8_base --chips v5e,h100
 python -m benchmarks.compiled --models wt103_large --batch_size 16 --remat --chips v5e:4x4
 python -m benchmarks.compiled --models enwik8_base:12 --works evaluate --json enwik8.json
 
-It needs the extra `compilers`. A model is a preset, with a number of layers after a colon if not
-all are wanted. The programs are TensorFlow's own: the training step that a replica runs under
-`TPUStrategy` or `MirroredStrategy`, with weights, optimizer and memory, and the segment of an
-evaluation with its cache. Each is compiled for each chip, or for several chips, each with a replica
-of `batch_size` rows.
+It needs the extra `compilers`. A model is a preset or a name of `benchmarks.works.SHAPES`, with a
+number of layers after a colon if not all are wanted. The programs are TensorFlow's own: the
+training step that a replica runs under `TPUStrategy` or `MirroredStrategy`, with weights, optimizer
+and memory, and the segment of an evaluation with its cache. Each is compiled for each chip, or for
+several chips, each with a replica of `batch_size` rows.
 
 "Matrix limit" is the tokens per second of all chips if their products ran at the peak of bfloat16,
 "memory limit" those if the bytes moved at the full speed of the memory: no program is faster than
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from benchmarks import chips
+from benchmarks.works import SHAPES
 from txl_tf import presets
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
@@ -103,6 +104,7 @@ class Report(NamedTuple):
     memory_limit: float = 0.0
     collectives: dict[str, float] | None = None
     n_unknown_loops: int = 0
+    n_doubles: int = 0
 
     def format(self) -> str:
         """Returns the lines that are printed."""
@@ -126,6 +128,8 @@ class Report(NamedTuple):
             lines.append(f"  {name}: {size / 1e6:,.1f} MB a chip")
         if self.n_unknown_loops:
             lines.append(f"  {self.n_unknown_loops} loops of unknown length count as one run each")
+        if self.n_doubles:
+            lines.append(f"  {self.n_doubles} operations in float64, which TPUs emulate")
         return "\n".join(lines)
 
 
@@ -156,20 +160,25 @@ def make_report(program: Program, chip: str, *, kernels: bool) -> Report:
         memory_limit=tokens / (costs.bytes / kind.bandwidth),
         collectives=costs.collectives,
         n_unknown_loops=costs.n_unknown,
+        n_doubles=costs.n_doubles,
     )
 
 
 def make_program(name: str, work: str, options: flags.FlagValues) -> Program:
     """Returns the program of a preset, such as "enwik8_base:2", with what the flags change."""
-    preset_name, _, n_layer = name.partition(":")
-    preset = presets.get(preset_name)
-    model = preset.model
+    base, _, n_layer = name.partition(":")
+    if base in SHAPES:
+        model, training = SHAPES[base].make_configs(dropout=0.1)
+        evaluation = EvalConfig(tgt_len=training.tgt_len, mem_len=training.mem_len)
+    else:
+        preset = presets.get(base)
+        model, training, evaluation = preset.model, preset.training, preset.evaluation
     if n_layer:
         model = dataclasses.replace(model, n_layer=int(n_layer))
     changes = {name: options[name].value for name in ("tgt_len", "mem_len")}
-    config: TrainConfig | EvalConfig = preset.evaluation
+    config: TrainConfig | EvalConfig = evaluation
     if work == "train":
-        config = preset.training
+        config = training
         changes["train_batch_size"] = options.batch_size
         names = ("precision", "remat", "accumulate_steps", "optimizer", "reset_at_documents")
         changes |= {name: options[name].value for name in names}

@@ -35,6 +35,7 @@ class Costs(NamedTuple):
         accessed: Bytes read from and written to any memory, as XLA counts "bytes accessed".
         collectives: The bytes that each kind of collective operation receives as its operands.
         n_collectives: How many of each kind there are.
+        n_doubles: The number of operations in float64.
         n_unknown: The number of loops whose length depends on the data; each counts as one run.
     """
 
@@ -43,6 +44,7 @@ class Costs(NamedTuple):
     accessed: float
     collectives: dict[str, float]
     n_collectives: dict[str, int]
+    n_doubles: int
     n_unknown: int
 
 
@@ -52,7 +54,10 @@ def count_costs(module: bytes) -> Costs:
     Args:
         module: A serialized HloModuleProto of an optimized program.
     """
-    counter = _Counter(hlo_pb2.HloModuleProto.FromString(module))
+    program = hlo_pb2.HloModuleProto.FromString(module)
+    counter = _Counter(program)
+    instructions = [each for part in program.computations for each in part.instructions]
+    n_doubles = sum(each.shape.element_type == _DOUBLE for each in instructions)
     entry = counter.module.entry_computation_id
     flops = counter.analyze(entry) + counter.visit(entry, 1)
     return Costs(
@@ -61,6 +66,7 @@ def count_costs(module: bytes) -> Costs:
         counter.accessed,
         dict(counter.collectives),
         dict(counter.n_collectives),
+        n_doubles,
         len(counter.unknown),
     )
 
@@ -164,14 +170,12 @@ class _Counter:
             if each.opcode == "parameter" and count(each.shape):
                 total += self._count_reads(computation, each)
         root = values[computation.root_id]
-        roots = [values[index] for index in root.operand_ids] if root.opcode == "tuple" else [root]
-        shapes = list(fusion.shape.tuple_shapes) or [fusion.shape]
-        for each, shape in zip(roots, shapes, strict=True):
-            if count(shape):
-                while each.opcode == "bitcast":
-                    each = values[each.operand_ids[0]]
-                is_update = each.opcode == "dynamic-update-slice"
-                total += measure(values[each.operand_ids[1]].shape if is_update else shape)
+        outputs = [values[index] for index in root.operand_ids] if root.opcode == "tuple" else []
+        for each in outputs or [root]:
+            while each.opcode == "bitcast":
+                each = values[each.operand_ids[0]]
+            is_update = each.opcode == "dynamic-update-slice"
+            total += count(values[each.operand_ids[1]].shape if is_update else each.shape)
         return total
 
     def _count_reads(self, computation: Any, value: Any) -> float:
@@ -206,6 +210,7 @@ def _read_estimate(instruction: Any) -> float:
     return float(config.get("cost_estimate", {}).get("flops", 0))
 
 
+_DOUBLE = 12  # in xla_data.proto, as the keys of
 _BITS = {1: 8, 2: 8, 3: 16, 4: 32, 5: 64, 6: 8, 7: 16, 8: 32, 9: 64, 10: 16, 11: 32, 12: 64}
 _BITS |= {15: 64, 16: 16, 18: 128, 21: 4, 22: 4}
 

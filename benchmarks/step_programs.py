@@ -16,6 +16,7 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from txl_tf.architecture import make_cached_model, make_model
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
+from txl_tf.errors import explain_errors
 from txl_tf.layers.fused.fusion import use_engine
 from txl_tf.layers.fused.tpu_attention import TPU
 from txl_tf.training.trainer import DTYPE_POLICIES, Trainer
@@ -112,8 +113,10 @@ def export_evaluation_segment(model: ModelConfig, config: EvalConfig, precision:
 def _export(function: Callable[..., Any], *specs: tf.TensorSpec) -> bytes:
     compiled = tf.function(function, jit_compile=True, autograph=False)
     # The CPU's kernels: those of a TPU are known to TensorFlow only where it is built for TPUs.
-    get_ir = compiled.experimental_get_compiler_ir(*specs)
-    module = hlo_pb2.HloModuleProto.FromString(get_ir(stage="hlo_serialized", platform_name="CPU"))
+    with explain_errors("XLA cannot compile the step", tf.errors.OpError, ValueError):
+        get_ir = compiled.experimental_get_compiler_ir(*specs)
+        serialized = get_ir(stage="hlo_serialized", platform_name="CPU")
+    module = hlo_pb2.HloModuleProto.FromString(serialized)
     for computation in module.computations:
         for instruction in computation.instructions:
             # StableHLO has no copy, and a reshape to the same shape is one.

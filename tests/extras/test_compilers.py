@@ -1,0 +1,51 @@
+"""Small steps compiled for a TPU and a GPU, so that no change breaks them unseen."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+from places import ROOT
+
+from txl_tf import presets
+
+pytest.importorskip("libtpu", reason="the extra `compilers` is not installed")
+
+# Bytes with kernels on the TPU, words in bins, and documents with Muon.
+PROGRAMS = {
+    "bytes": ["--models=demo:1", "--works=train,evaluate"],
+    "words": ["--models=words_divided:1", "--works=train,evaluate", "--batch_size=2"],
+    "documents": ["--models=demo:1", "--reset_at_documents", "--optimizer=muon"],
+}
+
+
+def compile_programs(flags, folder):
+    """Returns the reports of `benchmarks.compiled`."""
+    out = folder / "reports.json"
+    command = [sys.executable, "-m", "benchmarks.compiled", *flags, f"--json={out}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(out.read_text())
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_compile_for_a_tpu_and_a_gpu(name, tmp_path):
+    reports = compile_programs(PROGRAMS[name], tmp_path)
+    assert {report["chip"].partition(":")[0] for report in reports} == {"v5e", "h100"}
+    for report in reports:
+        assert not report["reason"]
+        assert report["fits"]
+        assert not report["n_doubles"]
+        assert report["flops"] > 0
+        assert report["moved_bytes"] > report["argument_bytes"] / 2
+
+
+def test_each_chip_averages_its_gradients_once(tmp_path):
+    """The operands are a float32 gradient of each parameter, and the loss."""
+    flags = ["--models=demo:1", "--accumulate_steps=2", "--chips=v5e:2x2,h100:2"]
+    model = dataclasses.replace(presets.get("demo").model, n_layer=1)
+    expected = {"all-reduce": 4 * (model.count_parameters() + 1)}
+    reports = compile_programs(flags, tmp_path)
+    assert [report["n_chips"] for report in reports] == [4, 2]
+    assert [report["collectives"] for report in reports] == [expected, expected]
