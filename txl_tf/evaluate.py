@@ -130,12 +130,13 @@ def evaluate_run(options: flags.FlagValues) -> None:
     from txl_tf.scoring.checkpoints import (
         check_data,
         describe_evaluation,
+        format_report,
         load_checkpoint,
+        make_report,
         score_checkpoint,
         warn_of_unknown,
     )
     from txl_tf.scoring.evaluator import Evaluator
-    from txl_tf.scoring.run_report import format_report, make_report
 
     found = read_run_config(options.run)
     preset, base = choose_preset(options.preset, found)
