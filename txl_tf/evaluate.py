@@ -37,7 +37,7 @@ from txl_tf.errors import UserError
 from txl_tf.runs.folder import RunConfig, read_run_config, read_run_vocabulary
 
 if TYPE_CHECKING:
-    from txl_tf.data.lanes.sliding_windows import AnyLanes
+    from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
     from txl_tf.data.records.reading import Records
     from txl_tf.scoring.adapting_reader import AdaptingReader
     from txl_tf.scoring.evaluator import Evaluator
@@ -217,7 +217,7 @@ def _make_reader(
     return make_adapting_reader(model, config, dynamic, records, jit=options.jit)
 
 
-def _tune(evaluator: "Evaluator", lanes: "AnyLanes", max_segments: int | None) -> None:
+def _tune(evaluator: "Evaluator", lanes: "EvaluationLanes", max_segments: int | None) -> None:
     """Searches the rates of dynamic evaluation, prints the search, and the flags of the best."""
     from txl_tf.scoring.dynamic_evaluation import Trial, search_rates
 

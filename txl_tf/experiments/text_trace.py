@@ -10,8 +10,8 @@ from txl_tf.cached_model import make_cached
 from txl_tf.compilation import explain_full_memory
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
+from txl_tf.data.lanes.training_lanes import StoredTokens
 from txl_tf.experiments.attention_reader import AttentionReader, LayerAttention
-from txl_tf.experiments.stored_tokens import StoredTokens
 from txl_tf.experiments.text_attention import Head
 from txl_tf.model import TransformerXL
 

@@ -1,7 +1,7 @@
 """A reader whose weights learn from each segment after it has scored it."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,15 +64,11 @@ def prepare_rule(
         raise ValueError(f"`statistics` must be given with rule={config.rule!r}")
     epsilon = tf.constant(config.epsilon, tf.float32)
     if config.rule == "rms2019":
-        return change_rms2019, [[tf.constant(root), epsilon] for root in statistics.sum_roots]
-    roots = statistics.mean_roots
-    mean = tf.constant(average_means(roots), tf.float32)
+        return change_rms2019, [[tf.constant(np.sqrt(sums)), epsilon] for sums in statistics.sums]
+    roots = [np.sqrt(sums / np.float32(statistics.n_batches)) for sums in statistics.sums]
+    means = [float(root.mean(dtype=np.float64)) for root in roots]
+    mean = tf.constant(sum(means) / len(means), tf.float32)
     return change_rms, [[tf.constant(root), mean, epsilon] for root in roots]
-
-
-def average_means(roots: Sequence[np.ndarray]) -> float:
-    """Returns the mean over the weights of their means."""
-    return sum(float(root.mean(dtype=np.float64)) for root in roots) / len(roots)
 
 
 class DivergedError(UserError):

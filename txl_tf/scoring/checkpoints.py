@@ -11,7 +11,7 @@ from txl_tf.architecture import make_model
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.files import append_json_line
-from txl_tf.data.lanes.sliding_windows import AnyLanes
+from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
     score: Score
     split: str
     checkpoint: Checkpoint
-    lanes: AnyLanes
+    lanes: EvaluationLanes
     config: EvalConfig
     dynamic: DynamicConfig | None  # the rule of a dynamic evaluation
     seconds: float  # including compilation
@@ -129,7 +129,7 @@ def evaluate_checkpoints(
 
 def score_checkpoint(
     evaluator: Evaluator,
-    lanes: AnyLanes,
+    lanes: EvaluationLanes,
     checkpoint: Checkpoint,
     *,
     model_dir: str,
@@ -176,7 +176,7 @@ def warn_of_unknown(score: Score, records: Records) -> None:
         print(f"warning: {describe_unknown(score, records.vocabulary.unknown)}", file=sys.stderr)
 
 
-def describe_evaluation(config: EvalConfig, lanes: AnyLanes | None = None) -> str:
+def describe_evaluation(config: EvalConfig, lanes: EvaluationLanes | None = None) -> str:
     """Returns the settings of an evaluation as text, and how lanes start if they are known.
 
     >>> describe_evaluation(EvalConfig(80, 2100, clamp_len=820, eval_batch_size=2))

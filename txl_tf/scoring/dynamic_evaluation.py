@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
-from txl_tf.data.lanes.sliding_windows import AnyLanes
+from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
 from txl_tf.scoring.adapting_reader import AdaptingReader, DivergedError
@@ -71,7 +71,7 @@ class Trial(NamedTuple):
 
 def search_rates(
     evaluator: Evaluator,
-    lanes: AnyLanes,
+    lanes: EvaluationLanes,
     *,
     max_segments: int | None = None,
     report: Callable[[Trial], object] = lambda trial: None,
