@@ -134,9 +134,9 @@ def evaluate_run(options: flags.FlagValues) -> None:
         load_checkpoint,
         make_report,
         score_checkpoint,
-        warn_of_unknown,
     )
     from txl_tf.scoring.evaluator import Evaluator
+    from txl_tf.scoring.metrics import warn_of_unknown
 
     found = read_run_config(options.run)
     preset, base = choose_preset(options.preset, found)
@@ -181,7 +181,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
         split=split,
         max_segments=options.max_segments,
     )
-    warn_of_unknown(outcome.score, records)
+    warn_of_unknown(outcome.score, records.vocabulary)
     if options.json:
         report = make_report(
             outcome, records, preset, model_dir=options.run, dataset=config.dataset

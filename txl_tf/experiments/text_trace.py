@@ -91,7 +91,6 @@ class TextTracer:
         }
 
     def _finish(self, kept: list[Any], hidden: tf.Tensor, segment: Segment) -> dict[str, tf.Tensor]:
-        """Returns the arrays of `trace` for a segment."""
         cached, config = self._cached, self._cached.model.config
         mean = sum(weights for _, weights in kept) / (config.n_layer * config.n_head)
         parts = [self._find_keys(mean[None]), *(part for part, _ in kept)]

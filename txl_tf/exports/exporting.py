@@ -99,7 +99,6 @@ def _describe(function: Any) -> dict[str, Any]:
 
 
 def _make_card(info: dict[str, Any]) -> str:
-    """Returns the model card of the folder."""
     span, vocabulary = info["span"], info["vocabulary"]
     symbols = f"{vocabulary['symbols']:,} {vocabulary['level']}s" if vocabulary else "none"
     lines = [

@@ -121,7 +121,6 @@ def push_model(
 
 
 def _write_files(folder: str, model: SegmentModel, card: Card) -> None:
-    """Writes the files of a repository into an empty folder."""
     arrays = {name: x.numpy() for name, x in name_variables(model.weights).items()}
     metadata = {"format": _FORMAT, "step": str(card.step)}
     library = _import_extra("safetensors.numpy", _WEIGHTS_NAME)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -20,11 +19,11 @@ from txl_tf.runs.folder import EVALUATIONS_NAME, RunConfig, check_vocabulary, re
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import (
     Score,
-    describe_unknown,
     format_score,
     format_unknown,
     make_score_record,
     name_measure,
+    warn_of_unknown,
 )
 from txl_tf.scoring.progress import ScoreBar
 from txl_tf.segment_model import SegmentModel
@@ -122,7 +121,7 @@ def evaluate_checkpoints(
         weights = ", averaged weights" if loaded.is_averaged else ""
         found = f"{format_score(outcome.score, n_tokens)} | {lanes.describe()}"
         print(f"{split} at step {loaded.step}{weights}: {found}")
-        warn_of_unknown(outcome.score, records)
+        warn_of_unknown(outcome.score, records.vocabulary)
         scores.append(outcome.score)
     return scores
 
@@ -168,12 +167,6 @@ def check_documents(records: Records, split: str) -> None:
             "`reset_at_documents` needs a data set with document boundaries; "
             f"{records.data_dir} has none in split {split}"
         )
-
-
-def warn_of_unknown(score: Score, records: Records) -> None:
-    """Prints a warning to the standard error if any scored token is unknown."""
-    if score.n_unknown:
-        print(f"warning: {describe_unknown(score, records.vocabulary.unknown)}", file=sys.stderr)
 
 
 def describe_evaluation(config: EvalConfig, lanes: EvaluationLanes | None = None) -> str:

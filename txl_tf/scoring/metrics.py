@@ -1,6 +1,7 @@
 """The loss of a text in the published units, and the number of its unknown tokens."""
 
 import math
+import sys
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -131,6 +132,12 @@ def describe_unknown(score: Score, symbol: str | None) -> str:
         "how well the model predicts that a token is unknown, not which token it is, so it is "
         "lower than with a larger vocabulary; bits per byte and bits per character are left out"
     )
+
+
+def warn_of_unknown(score: Score, vocabulary: Vocabulary) -> None:
+    """Prints a warning to the standard error if any scored token is unknown."""
+    if score.n_unknown:
+        print(f"warning: {describe_unknown(score, vocabulary.unknown)}", file=sys.stderr)
 
 
 def name_losses(score: Score) -> dict[str, float | None]:

@@ -151,7 +151,6 @@ class FrozenReader:
         return results, after if segment.uses_memory else state
 
     def _compile(self, cached: SegmentReader, tensors: Mapping[str, tf.Tensor], state: Any) -> Any:
-        """Returns the step for tensors of these shapes."""
 
         def compute(tensors: Mapping[str, tf.Tensor], state: Any) -> tuple[Any, Any]:
             if "begins" in tensors:

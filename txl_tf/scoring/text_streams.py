@@ -121,7 +121,6 @@ class TextStream:
         self._ids = np.concatenate(held)
 
     def _add(self, chunk: TextChunk) -> None:
-        """Adds a chunk to its text."""
         if chunk.begins is not None:
             if self.texts:
                 self.texts[-1].is_whole = True

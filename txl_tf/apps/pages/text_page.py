@@ -121,7 +121,6 @@ def _make_swatches(bits_of_color: int) -> str:
 def _make_tokens(
     ids: np.ndarray, nats: np.ndarray, vocabulary: Vocabulary | None, bits_of_color: int
 ) -> str:
-    """Returns a span for each token."""
     bits = nats / math.log(2)
     colors = np.minimum(bits / bits_of_color, _N_COLORS - 1).astype(int).tolist()
     classes = ["none", *(f"s{color}" for color in colors)]
