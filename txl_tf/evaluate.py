@@ -39,7 +39,7 @@ from txl_tf.runs.folder import RunConfig, read_run_config, read_run_vocabulary
 if TYPE_CHECKING:
     from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
     from txl_tf.data.records.reading import Records
-    from txl_tf.scoring.adapting_reader import AdaptingReader
+    from txl_tf.scoring.dynamic_evaluation import AdaptingReader
     from txl_tf.scoring.evaluator import Evaluator
     from txl_tf.segment_model import SegmentModel
 

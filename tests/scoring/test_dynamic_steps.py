@@ -11,7 +11,7 @@ from tables import slow_after
 from txl_tf.config import AttentionSpan
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data import Segment
-from txl_tf.scoring.adapting_reader import AdaptingReader, prepare_rule
+from txl_tf.scoring.dynamic_evaluation import AdaptingReader, prepare_rule
 from txl_tf.scoring.gradient_statistics import GradientStatistics
 
 TINY = {"n_token": 7, "n_layer": 1, "d_model": 4, "d_embed": 4, "n_head": 2, "d_head": 3}
