@@ -209,7 +209,7 @@ def train(variant: Variant, seed: str, data_dir: Path, folder: Path, steps: int)
 def measure_lengths(lm: "LanguageModel", split: "Tokens", n_tokens: int) -> Outcome:
     """Returns the scores of a model by attention length; an LSTM has none, and one score."""
     from txl_tf.config import EvalConfig
-    from txl_tf.experiments.attention_lengths import measure_attention_lengths, score_segments
+    from txl_tf.experiments.attention_lengths import measure_attention_lengths, score_tokens
     from txl_tf.scoring.evaluator import Evaluator
 
     mem_len = lm.training.mem_len
@@ -217,7 +217,7 @@ def measure_lengths(lm: "LanguageModel", split: "Tokens", n_tokens: int) -> Outc
         tgt_len=TGT_LEN, mem_len=mem_len, same_length=bool(mem_len), eval_batch_size=16
     )
     if lm.config.model_type == "lstm":
-        score = score_segments(Evaluator(lm.model, config, jit="auto"), split, n_tokens)
+        score = score_tokens(Evaluator(lm.model, config, jit="auto"), split, n_tokens)
         return Outcome([0], [score.bits_per_token], 0)
     initial = mem_len or TGT_LEN
     found = measure_attention_lengths(

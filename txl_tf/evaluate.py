@@ -37,9 +37,9 @@ from txl_tf.errors import UserError
 from txl_tf.runs.folder import RunConfig, read_run_config, read_run_vocabulary
 
 if TYPE_CHECKING:
-    from txl_tf.data.lanes.sliding_windows import AnyLanes
+    from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
     from txl_tf.data.records.reading import Records
-    from txl_tf.scoring.adapting_reader import AdaptingReader
+    from txl_tf.scoring.dynamic_evaluation import AdaptingReader
     from txl_tf.scoring.evaluator import Evaluator
     from txl_tf.segment_model import SegmentModel
 
@@ -130,12 +130,13 @@ def evaluate_run(options: flags.FlagValues) -> None:
     from txl_tf.scoring.checkpoints import (
         check_data,
         describe_evaluation,
+        format_report,
         load_checkpoint,
+        make_report,
         score_checkpoint,
-        warn_of_unknown,
     )
     from txl_tf.scoring.evaluator import Evaluator
-    from txl_tf.scoring.run_report import format_report, make_report
+    from txl_tf.scoring.metrics import warn_of_unknown
 
     found = read_run_config(options.run)
     preset, base = choose_preset(options.preset, found)
@@ -180,7 +181,7 @@ def evaluate_run(options: flags.FlagValues) -> None:
         split=split,
         max_segments=options.max_segments,
     )
-    warn_of_unknown(outcome.score, records)
+    warn_of_unknown(outcome.score, records.vocabulary)
     if options.json:
         report = make_report(
             outcome, records, preset, model_dir=options.run, dataset=config.dataset
@@ -216,7 +217,7 @@ def _make_reader(
     return make_adapting_reader(model, config, dynamic, records, jit=options.jit)
 
 
-def _tune(evaluator: "Evaluator", lanes: "AnyLanes", max_segments: int | None) -> None:
+def _tune(evaluator: "Evaluator", lanes: "EvaluationLanes", max_segments: int | None) -> None:
     """Searches the rates of dynamic evaluation, prints the search, and the flags of the best."""
     from txl_tf.scoring.dynamic_evaluation import Trial, search_rates
 

@@ -29,13 +29,11 @@ from txl_tf.cli.run_flags import (
 from txl_tf.config import EvalConfig
 from txl_tf.data.text.documents import RULES
 from txl_tf.data.text.text_files import EncodingErrors, StandardInput, TextFile, find_files
-from txl_tf.scoring.metrics import describe_unknown
+from txl_tf.scoring.metrics import warn_of_unknown
 from txl_tf.scoring.progress import Bar
 
 if TYPE_CHECKING:
     from txl_tf.apps.file_scores import ScoringSettings
-    from txl_tf.data.text.vocabulary import Vocabulary
-    from txl_tf.scoring.text_scores import TextTotals
 
 _FIXED_IN_SAVED_MODELS = (
     *("checkpoint", "precision", "jit", "mask_empty_memory", "temperature"),
@@ -120,7 +118,7 @@ def score_files(options: flags.FlagValues) -> None:
             total, n_texts = total + score, n_texts + 1
             print(report.format_text(name, score))
     print(report.format_total(n_texts, total))
-    _warn(total, vocabulary)
+    warn_of_unknown(total, vocabulary)
 
 
 def _score_with_workers(options: flags.FlagValues) -> None:
@@ -135,7 +133,7 @@ def _score_with_workers(options: flags.FlagValues) -> None:
         options.out,
         piece_bytes=options.piece_bytes,
     )
-    _warn(total, vocabulary)
+    warn_of_unknown(total, vocabulary)
 
 
 def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
@@ -163,11 +161,6 @@ def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
         if field.name not in ("checkpoint", "evaluation")
     }
     return ScoringSettings(**values, checkpoint=checkpoint, evaluation=evaluation)
-
-
-def _warn(total: "TextTotals", vocabulary: "Vocabulary") -> None:
-    if total.n_unknown:
-        print(f"warning: {describe_unknown(total, vocabulary.unknown)}", file=sys.stderr)
 
 
 def _check_flags(options: flags.FlagValues) -> None:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from positions import STARTS, Positions
 
-from txl_tf.data.lanes.random_lengths import RandomLengths
-from txl_tf.data.lanes.training_lanes import TrainingLanes
+from txl_tf.data.lanes.training_lanes import RandomLengths, TrainingLanes
 
 TGT_LEN, STD, HALF_RATE, N_LANES, N_TOKENS = 17, 2.0, 0.25, 3, 997
 LONGEST = TGT_LEN + 6

@@ -4,7 +4,7 @@ from small_cached_model import make_model
 from small_runs import Text
 
 from txl_tf.config import AttentionSpan, EvalConfig
-from txl_tf.data.lanes.sliding_windows import SlidingWindows
+from txl_tf.data.lanes.evaluation_lanes import SlidingWindows
 from txl_tf.errors import UserError
 from txl_tf.experiments.context_losses import ContextReader
 from txl_tf.scoring.evaluator import Evaluator

@@ -58,7 +58,7 @@ def test_batches_do_not_change_losses(monkeypatch, length):
     counts = []
     found = reader.read(TEXT, POSITIONS, length, report=counts.append)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-    assert counts == {9: [4, 2], 23: [6]}[length]
+    assert counts == {9: [4 * 9, 2 * 9], 23: [6 * 23]}[length]
 
 
 def test_positions_have_the_longest_context_before_them():

@@ -10,8 +10,7 @@ from tables import slow_after
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.errors import UserError
-from txl_tf.scoring.adapting_reader import AdaptingReader, DivergedError
-from txl_tf.scoring.dynamic_evaluation import make_adapting_reader
+from txl_tf.scoring.dynamic_evaluation import AdaptingReader, DivergedError, make_adapting_reader
 from txl_tf.scoring.evaluator import Evaluator
 
 TEXT = Text(np.random.default_rng(3).integers(0, 13, 97), [0, 17, 31, 60])

@@ -13,7 +13,7 @@ from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data import Vocabulary, open_records, write_records
 from txl_tf.errors import UserError
 from txl_tf.language_model import LanguageModel, load
-from txl_tf.scoring.adapting_reader import AdaptingReader, DivergedError
+from txl_tf.scoring.dynamic_evaluation import AdaptingReader, DivergedError
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.gradient_statistics import gather_statistics
 

@@ -11,7 +11,7 @@ from tables import slow_after
 from txl_tf.config import AttentionSpan
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data import Segment
-from txl_tf.scoring.adapting_reader import AdaptingReader, average_means
+from txl_tf.scoring.dynamic_evaluation import AdaptingReader, prepare_rule
 from txl_tf.scoring.gradient_statistics import GradientStatistics
 
 TINY = {"n_token": 7, "n_layer": 1, "d_model": 4, "d_embed": 4, "n_head": 2, "d_head": 3}
@@ -120,7 +120,9 @@ def test_losses_and_weights_are_those_of_numpy(config, jit):
 
 
 def test_the_mean_is_that_of_the_tensors_means():
-    assert average_means([np.full((2, 3), 4.0), np.full(1, 1.0)]) == 2.5
+    statistics = GradientStatistics([np.full((2, 3), 16.0), np.full(1, 1.0)], 1)
+    _, constants = prepare_rule(RULES[0], statistics)
+    assert [float(mean) for _, mean, _ in constants] == [2.5, 2.5]
 
 
 def test_a_masked_segment_only_returns_the_weights():

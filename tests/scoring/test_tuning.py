@@ -8,8 +8,7 @@ from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.errors import UserError
 from txl_tf.evaluate import choose_dynamic_config, define_flags
-from txl_tf.scoring.adapting_reader import AdaptingReader, DivergedError
-from txl_tf.scoring.dynamic_evaluation import search_rates
+from txl_tf.scoring.dynamic_evaluation import AdaptingReader, DivergedError, search_rates
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score
 

@@ -2,7 +2,7 @@
 
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.config.model import LSTM, QRNN, SHAPELESS, TRAINED_WITH, TRANSFORMER_XL, ModelConfig
-from txl_tf.config.reading import (
+from txl_tf.config.span import (
     DEFAULT_TEMPERATURE,
     DEFAULT_TOP_K,
     KERNEL_DTYPES,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from txl_tf.config.base import Config, define_field, document_fields
-from txl_tf.config.reading import EvalConfig
+from txl_tf.config.span import EvalConfig
 
 # The rates of each rule: where a search begins, and the settings of a run that was not tuned.
 # `sgd` has an epsilon only because older files give it one.

@@ -10,7 +10,7 @@ from txl_tf.config.parameters import count_by_part
 from txl_tf.errors import UserError
 
 if TYPE_CHECKING:
-    from txl_tf.config.reading import AttentionSpan
+    from txl_tf.config.span import AttentionSpan
     from txl_tf.config.training import TrainConfig
 
 INITIALIZERS = ("normal", "uniform")

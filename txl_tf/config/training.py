@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from txl_tf.config.base import Config, define_field, document_fields
-from txl_tf.config.reading import MAX_LANES, ReadingConfig
+from txl_tf.config.span import MAX_LANES, ReadingConfig
 from txl_tf.config.stages import find_longest, make_stages
 
 PRECISIONS = ("float32", "bfloat16", "float16")

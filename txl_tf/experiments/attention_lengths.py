@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from txl_tf.config import EvalConfig
-from txl_tf.data.lanes.training_lanes import Tokens
-from txl_tf.experiments.stored_tokens import store_tokens
+from txl_tf.data.lanes.training_lanes import Tokens, store_tokens
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import Score
 from txl_tf.segment_model import SegmentModel
@@ -73,13 +72,13 @@ def measure_attention_lengths(
         if has_windows:
             of_length = dataclasses.replace(config, tgt_len=length, mem_len=0, same_length=False)
         evaluator = Evaluator(model, of_length, jit="auto")
-        score = _score_windows if has_windows else score_segments
+        score = _score_windows if has_windows else score_tokens
         scores.append(score(evaluator, split, max_tokens))
         report()
     return AttentionLengths(lengths, scores, initial)
 
 
-def score_segments(evaluator: Evaluator, split: Tokens, max_tokens: int) -> Score:
+def score_tokens(evaluator: Evaluator, split: Tokens, max_tokens: int) -> Score:
     """Returns the score of at most `max_tokens`, rounded up to whole segments of all lanes."""
     lanes = evaluator.cut_lanes(split)
     n_segments = -(-max_tokens // (lanes.n_lanes * evaluator.config.tgt_len))

@@ -114,7 +114,6 @@ class AttentionReport(NamedTuple):
         }
 
     def _draw(self, max_distance: int) -> Iterator[tuple[str, Figure]]:
-        """Yields the names of the figures and the figures."""
         averages, stretch, split = self.averages, self.stretch, self.settings["split"]
         over = f"{averages.n_targets:,} targets of {self.settings['dataset']}, split {split}"
         note = f"mean over {over}; dotted: {averages.tgt_len}, the segment"

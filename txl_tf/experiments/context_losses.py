@@ -74,7 +74,7 @@ class ContextReader:
         positions: np.ndarray,
         context_len: int,
         *,
-        report: Callable[[int], object] | None = None,
+        report: Callable[[int], object] = lambda n_tokens: None,
     ) -> np.ndarray:
         """Returns the losses of targets after contexts of one length, (n,) float32 in nats.
 
@@ -82,9 +82,9 @@ class ContextReader:
             split: The tokens of the split.
             positions: (n,) the positions of the targets, at least `context_len`.
             context_len: The number of tokens c before each target.
-            report: Called after each batch with the number of its targets.
+            report: Called after each batch with the number of tokens before its targets.
         """
-        context_len = min(context_len, self._max_context)
+        n_before, context_len = context_len, min(context_len, self._max_context)
         is_whole = context_len <= self._longest_whole
         seg_len = context_len if is_whole else self._tgt_len
         n_keys = seg_len if is_whole else seg_len + self._mem_len
@@ -99,8 +99,7 @@ class ContextReader:
             segments = cut_rows(windows, lengths, seg_len, uses_memory=not is_whole)
             for _, nats in score_segments(self._reader, segments):
                 losses[start : start + len(batch)] = nats[: len(batch)]  # the last ones remain
-            if report:
-                report(len(batch))
+            report(len(batch) * n_before)
         return losses
 
 
@@ -123,18 +122,7 @@ def compute_losses(
     positions: np.ndarray,
     lengths: Sequence[int],
     *,
-    report: Callable[[int], object] | None = None,
+    report: Callable[[int], object] = lambda n_tokens: None,
 ) -> np.ndarray:
-    """Returns the losses after contexts of C lengths, (C, n) float32 in nats.
-
-    `report` is called with the number of tokens that have been read since the last call.
-    """
-    rows = []
-    for context_len in lengths:
-
-        def count(n_targets: int, context_len: int = context_len) -> None:
-            if report:
-                report(n_targets * context_len)
-
-        rows.append(reader.read(split, positions, context_len, report=count))
-    return np.stack(rows)
+    """Returns the losses after contexts of C lengths, (C, n) float32; see `ContextReader.read`."""
+    return np.stack([reader.read(split, positions, n, report=report) for n in lengths])

@@ -71,7 +71,6 @@ class ContextReport(NamedTuple):
         write_report(out, "context.json", self._make_record(), figures)
 
     def _make_record(self) -> dict[str, Any]:
-        """Returns the content of `context.json`."""
         return {
             **self.settings,
             "measure": self.measure,
@@ -166,7 +165,6 @@ def draw_gains(lengths: Sequence[int], names: Sequence[str], relative: Relative)
 
 
 def _make_axes(x_label: str, y_label: str) -> Figure:
-    """Returns a figure with labeled axes and a grid."""
     figure = make_figure(7, 4.5)
     axes = figure.add_subplot()
     axes.set_xlabel(x_label)

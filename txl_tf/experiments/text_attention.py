@@ -12,11 +12,10 @@ import tensorflow as tf
 from txl_tf.cached_model import CachedModel, make_cached
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
-from txl_tf.data.lanes.training_lanes import Tokens
+from txl_tf.data.lanes.training_lanes import StoredTokens, Tokens, store_tokens
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.experiments.attention_reader import TERMS, AttentionReader, LayerAttention
-from txl_tf.experiments.stored_tokens import StoredTokens, store_tokens
 from txl_tf.model import TransformerXL
 from txl_tf.scoring.evaluator import choose_warm_len
 from txl_tf.scoring.text_report import show_symbol

@@ -10,8 +10,8 @@ from txl_tf.cached_model import make_cached
 from txl_tf.compilation import explain_full_memory
 from txl_tf.config import EvalConfig
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
+from txl_tf.data.lanes.training_lanes import StoredTokens
 from txl_tf.experiments.attention_reader import AttentionReader, LayerAttention
-from txl_tf.experiments.stored_tokens import StoredTokens
 from txl_tf.experiments.text_attention import Head
 from txl_tf.model import TransformerXL
 
@@ -91,7 +91,6 @@ class TextTracer:
         }
 
     def _finish(self, kept: list[Any], hidden: tf.Tensor, segment: Segment) -> dict[str, tf.Tensor]:
-        """Returns the arrays of `trace` for a segment."""
         cached, config = self._cached, self._cached.model.config
         mean = sum(weights for _, weights in kept) / (config.n_layer * config.n_head)
         parts = [self._find_keys(mean[None]), *(part for part, _ in kept)]

@@ -10,8 +10,7 @@ from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.exports.exporting import EXPORT_BATCH_SIZE, export_saved_model
-from txl_tf.exports.hub_folder import push_model
-from txl_tf.exports.model_card import Card, find_records
+from txl_tf.exports.hub_folder import Card, find_records, push_model
 from txl_tf.exports.step_export import export_step
 from txl_tf.quantization import get_kernel_dtype
 from txl_tf.runs.checkpoint_writer import save_weights

@@ -84,22 +84,21 @@ def describe_model(
 
 def _describe(function: Any) -> dict[str, Any]:
     """Returns the dtypes and shapes of a signature's inputs and outputs; -1 stands for any size."""
-
-    def list_tensors(specs: dict[str, Any]) -> dict[str, Any]:
-        return {
+    inputs = {spec.name: spec for spec in function.structured_input_signature[0]}
+    sides = {"inputs": inputs, "outputs": function.structured_outputs}
+    return {
+        side: {
             name: {
                 "dtype": spec.dtype.name,
                 "shape": [-1 if size is None else size for size in spec.shape],
             }
             for name, spec in specs.items()
         }
-
-    inputs = {spec.name: spec for spec in function.structured_input_signature[0]}
-    return {"inputs": list_tensors(inputs), "outputs": list_tensors(function.structured_outputs)}
+        for side, specs in sides.items()
+    }
 
 
 def _make_card(info: dict[str, Any]) -> str:
-    """Returns the model card of the folder."""
     span, vocabulary = info["span"], info["vocabulary"]
     symbols = f"{vocabulary['symbols']:,} {vocabulary['level']}s" if vocabulary else "none"
     lines = [

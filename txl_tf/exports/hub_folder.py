@@ -9,25 +9,65 @@ README.md            the model card
 """
 
 import contextlib
+import json
 import os
 import re
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from importlib import import_module, resources
+from typing import Any, NamedTuple
 
+from txl_tf.config import EvalConfig
 from txl_tf.config.base import list_differences
-from txl_tf.data.files import write_json, write_text
-from txl_tf.errors import UserError, explain, explain_errors, require_extra
-from txl_tf.exports.model_card import Card, write_card
+from txl_tf.data.files import exists, read_json_lines, write_json, write_text
+from txl_tf.data.text.vocabulary import Vocabulary
+from txl_tf.errors import UserError, explain, explain_errors, name_install_command, require_extra
 from txl_tf.runs.checkpoint_reader import name_variables
-from txl_tf.runs.folder import CONFIG_NAME, VOCABULARY_NAME
+from txl_tf.runs.folder import CONFIG_NAME, EVALUATIONS_NAME, VOCABULARY_NAME, RunConfig
+from txl_tf.scoring.checkpoints import describe_span
+from txl_tf.scoring.metrics import name_measure
 from txl_tf.segment_model import SegmentModel
 from txl_tf.version import __version__
 
 PREFIX = "hf://"
 _WEIGHTS_NAME, _CARD_NAME = "model.safetensors", "README.md"
 _FILES = (CONFIG_NAME, _WEIGHTS_NAME, VOCABULARY_NAME, _CARD_NAME)
+_CARD = resources.files("txl_tf.exports").joinpath("hub_card.md").read_text(encoding="utf-8")
 _FORMAT = "txl_tf"  # under the key `format`, by which readers of other libraries know their files
+
+
+class Card(NamedTuple):
+    """What a model card is made of.
+
+    `name` is that of the repository, "user/model", and `records` are evaluations of the weights.
+    """
+
+    name: str
+    config: RunConfig
+    vocabulary: Vocabulary | None
+    step: int
+    records: list[dict[str, Any]]
+    license: str | None
+    language: str | None
+
+    @property
+    def level(self) -> str | None:
+        """The level of the vocabulary, such as "byte"; `None` without a vocabulary."""
+        return self.vocabulary.level if self.vocabulary else None
+
+
+def find_records(model_dir: str, step: int) -> list[dict[str, Any]]:
+    """Returns the newest whole evaluation of a step of a run, of each split and each setting."""
+    path = os.path.join(model_dir, EVALUATIONS_NAME)
+    if not exists(path):
+        return []
+    found: dict[str, dict[str, Any]] = {}
+    for record in read_json_lines(path):
+        is_float32 = record.get("precision", "float32") == "float32"  # others are not shared
+        if record.get("step") == step and record.get("is_whole") and is_float32:
+            settings = ("split", "evaluation", "stride", "as_release", "dynamic")
+            found[json.dumps([record.get(name) for name in settings])] = record
+    return list(found.values())
 
 
 def is_hub_address(path: str) -> bool:
@@ -40,7 +80,7 @@ def fetch_model(address: str) -> str:
     match = re.fullmatch(r"hf://([\w.-]+/[\w.-]+)(?:@(.+))?", address)
     if not match:
         raise UserError(f"`path` must be hf://user/model or hf://user/model@REVISION: {address}")
-    hub = _import_hub()
+    hub = _import_extra("huggingface_hub", "a model on the Hub")
     with _explain_hub(address):
         folder = hub.snapshot_download(
             match[1],
@@ -66,7 +106,7 @@ def push_model(
     message: str | None = None,
 ) -> str:
     """Uploads a model, and returns the address of the commit; see `LanguageModel.push_to_hub`."""
-    hub = _import_hub()
+    hub = _import_extra("huggingface_hub", "a model on the Hub")
     with tempfile.TemporaryDirectory() as folder, _explain_hub(f"{PREFIX}{card.name}"):
         _write_files(folder, model, card)
         api = hub.HfApi(token=token, library_name="txl_tf", library_version=__version__)
@@ -81,10 +121,10 @@ def push_model(
 
 
 def _write_files(folder: str, model: SegmentModel, card: Card) -> None:
-    """Writes the files of a repository into an empty folder."""
     arrays = {name: x.numpy() for name, x in name_variables(model.weights).items()}
     metadata = {"format": _FORMAT, "step": str(card.step)}
-    _import_safetensors().numpy.save_file(arrays, os.path.join(folder, _WEIGHTS_NAME), metadata)
+    library = _import_extra("safetensors.numpy", _WEIGHTS_NAME)
+    library.save_file(arrays, os.path.join(folder, _WEIGHTS_NAME), metadata)
     write_json(os.path.join(folder, CONFIG_NAME), card.config.to_json())
     if card.vocabulary is not None:
         write_json(os.path.join(folder, VOCABULARY_NAME), card.vocabulary.to_json())
@@ -93,7 +133,7 @@ def _write_files(folder: str, model: SegmentModel, card: Card) -> None:
 
 def load_weights_file(folder: str, model: SegmentModel) -> int:
     """Restores the weights of a model, and returns the number of training steps behind them."""
-    path, library = os.path.join(folder, _WEIGHTS_NAME), _import_safetensors()
+    path, library = os.path.join(folder, _WEIGHTS_NAME), _import_extra("safetensors", _WEIGHTS_NAME)
     with (
         explain_errors(f"`{path}` cannot be read", library.SafetensorError, OSError),
         library.safe_open(path, framework="numpy") as file,
@@ -118,16 +158,9 @@ def load_weights_file(folder: str, model: SegmentModel) -> int:
     return int(metadata.get("step", 0))
 
 
-def _import_safetensors() -> Any:
-    with require_extra("hub", _WEIGHTS_NAME):
-        import safetensors.numpy
-    return safetensors
-
-
-def _import_hub() -> Any:
-    with require_extra("hub", "a model on the Hub"):
-        import huggingface_hub
-    return huggingface_hub
+def _import_extra(name: str, feature: str) -> Any:
+    with require_extra("hub", feature):
+        return import_module(name)
 
 
 @contextlib.contextmanager
@@ -147,3 +180,82 @@ def _explain_hub(address: str) -> Iterator[None]:
         raise UserError(f"`{address}`: there is no such revision") from error
     except (errors.HfHubHTTPError, errors.HFValidationError, OSError, ValueError) as error:
         raise UserError(f"`{address}`: {explain(error)}") from error
+
+
+def write_card(card: Card) -> str:
+    """Returns the text of `README.md`: metadata for the Hub, and the card itself."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    config, training = card.config, card.config.training
+    results = [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=config.dataset,
+            dataset_name=config.dataset,
+            dataset_split=record["split"],
+            metric_type=name,
+            metric_name=_describe_counting(record),
+            metric_value=figure,
+        )
+        for record in card.records
+        for name, figure in [_get_figure(record, card.level)]
+    ]
+    metadata = ModelCardData(
+        library_name="txl_tf",
+        pipeline_tag="text-generation",
+        tags=["transformer-xl", "tensorflow", "keras"],
+        license=card.license,
+        language=card.language,
+        model_name=card.name.rpartition("/")[2],
+        eval_results=results or None,
+    )
+    return _CARD.format(
+        metadata=metadata.to_yaml(),
+        card=card,
+        config=config,
+        install=name_install_command("hub"),
+        n_parameters=config.model.count_parameters(),
+        symbols=card.level or "id",
+        cutoffs=", with an adaptive softmax" if config.model.cutoffs else "",
+        version=__version__,
+        n_tokens=card.step * training.train_batch_size * training.tgt_len,
+        span=describe_span(config.evaluation),
+        figures=_write_figures(card),
+    )
+
+
+def _write_figures(card: Card) -> str:
+    if not card.records:
+        return "None: no evaluation of these weights was recorded (`python -m txl_tf.evaluate`).\n"
+    rows = [
+        f"| {record['split']} | {name.replace('_', ' ')} {figure:.4f} | {record['tokens']:,} | "
+        f"{_describe_counting(record)} |"
+        for record in card.records
+        for name, figure in [_get_figure(record, card.level)]
+    ]
+    head = "| split | result | tokens | how they were counted |\n|---|---|---|---|"
+    return "\n".join([head, *rows, ""])
+
+
+def _get_figure(record: dict[str, Any], level: str | None) -> tuple[str, float]:
+    """Returns the result of an evaluation in the unit in which others publish it, and its name."""
+    names = ["perplexity"] if name_measure(level) == "perplexity" else ["bpc", "bits_per_token"]
+    name = next(name for name in names if record.get(name) is not None)
+    return name, float(record[name])
+
+
+def _describe_counting(record: dict[str, Any]) -> str:
+    """Returns as text which tokens count, and with what context."""
+    parts = [describe_span(EvalConfig.from_json(record["evaluation"]))]
+    parts.append(f"{record['lanes']} lane{'s' * (record['lanes'] > 1)}")
+    if record.get("stride"):
+        parts.append(f"windows that move by {record['stride']}")
+    if record["warm_len"]:
+        parts.append(f"each lane first reads the {record['warm_len']:,} tokens before it")
+    if record["as_release"]:
+        parts.append("counted as the release of 2019 does")
+    if record.get("dynamic"):
+        parts.append("dynamic evaluation")
+    if record["unknown_tokens"]:
+        parts.append(f"{record['unknown_share']:.2%} unknown")
+    return ", ".join(parts)

@@ -92,7 +92,6 @@ class _Matrices:
         return self._add("Cast", [name], to=TensorProto.FLOAT) if is_narrow else name
 
     def _add(self, kind: str, inputs: list[str], output: str | None = None, **options: Any) -> str:
-        """Adds a node and returns the name of its output."""
         output = output or f"{kind.lower()}_matrix_{len(self._nodes)}"
         self._nodes.append(helper.make_node(kind, inputs, [output], **options))
         return output

@@ -250,7 +250,6 @@ def _to_tensors(state: CachedState) -> Tensors:
 
 
 def _from_tensors(tensors: Tensors, dtype: str) -> CachedState:
-    """Converts the value of `_to_tensors` back to a state."""
     keys, values, last = (tf.cast(tensors[key], dtype) for key in ("keys", "values", "last"))
     return CachedState(tuple(tf.unstack(keys)), tuple(tf.unstack(values)), last, tensors["n_read"])
 
@@ -267,7 +266,6 @@ def _keep_shapes(
 def _check_step(
     ids: tf.Tensor, reset: tf.Tensor, memory: Tensors, tgt_len: int
 ) -> list[tf.Operation]:
-    """Returns assertions that the tensors of a step match."""
     n_rows, width = tf.unstack(tf.shape(ids))
     rows = {"reset": reset, **memory}
     checks = [
@@ -320,7 +318,6 @@ def _check_generation(
     top_k: tf.Tensor,
     seed: tf.Tensor,
 ) -> list[tf.Operation]:
-    """Returns assertions that a text can be continued."""
     return [
         tf.debugging.assert_positive(
             tf.shape(ids)[1], message="`text` must hold at least one token"

@@ -139,7 +139,6 @@ def export_step(
 
 
 def _check_step(cached: CachedModel, file_format: str, precision: str, batch_size: int) -> None:
-    """Checks that a model can be exported as a step."""
     model, mem_len, kernel_dtype = cached.model, cached.span.mem_len, get_kernel_dtype(cached.model)
     if file_format not in STEP_FORMATS:
         raise UserError(f"`format` must be one of {STEP_FORMATS}. Received: {file_format!r}")
@@ -175,7 +174,6 @@ def _check_step(cached: CachedModel, file_format: str, precision: str, batch_siz
 
 
 def _find_maker(file_format: str) -> Callable[[TracedStep, str], bytes]:
-    """Returns the function that makes a file of a format."""
     if file_format == "litert":
         return make_litert
     with require_extra("onnx", "format=onnx"):

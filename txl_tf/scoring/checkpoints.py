@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from txl_tf.architecture import make_model
 from txl_tf.config import EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
 from txl_tf.data.files import append_json_line
-from txl_tf.data.lanes.sliding_windows import AnyLanes
+from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import find_checkpoint, list_checkpoints, read_step
@@ -20,11 +19,11 @@ from txl_tf.runs.folder import EVALUATIONS_NAME, RunConfig, check_vocabulary, re
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.metrics import (
     Score,
-    describe_unknown,
     format_score,
     format_unknown,
     make_score_record,
     name_measure,
+    warn_of_unknown,
 )
 from txl_tf.scoring.progress import ScoreBar
 from txl_tf.segment_model import SegmentModel
@@ -50,7 +49,7 @@ class Outcome(NamedTuple):
     score: Score
     split: str
     checkpoint: Checkpoint
-    lanes: AnyLanes
+    lanes: EvaluationLanes
     config: EvalConfig
     dynamic: DynamicConfig | None  # the rule of a dynamic evaluation
     seconds: float  # including compilation
@@ -122,14 +121,14 @@ def evaluate_checkpoints(
         weights = ", averaged weights" if loaded.is_averaged else ""
         found = f"{format_score(outcome.score, n_tokens)} | {lanes.describe()}"
         print(f"{split} at step {loaded.step}{weights}: {found}")
-        warn_of_unknown(outcome.score, records)
+        warn_of_unknown(outcome.score, records.vocabulary)
         scores.append(outcome.score)
     return scores
 
 
 def score_checkpoint(
     evaluator: Evaluator,
-    lanes: AnyLanes,
+    lanes: EvaluationLanes,
     checkpoint: Checkpoint,
     *,
     model_dir: str,
@@ -170,13 +169,7 @@ def check_documents(records: Records, split: str) -> None:
         )
 
 
-def warn_of_unknown(score: Score, records: Records) -> None:
-    """Prints a warning to the standard error if any scored token is unknown."""
-    if score.n_unknown:
-        print(f"warning: {describe_unknown(score, records.vocabulary.unknown)}", file=sys.stderr)
-
-
-def describe_evaluation(config: EvalConfig, lanes: AnyLanes | None = None) -> str:
+def describe_evaluation(config: EvalConfig, lanes: EvaluationLanes | None = None) -> str:
     """Returns the settings of an evaluation as text, and how lanes start if they are known.
 
     >>> describe_evaluation(EvalConfig(80, 2100, clamp_len=820, eval_batch_size=2))

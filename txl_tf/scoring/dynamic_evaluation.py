@@ -1,18 +1,28 @@
-"""Dynamic evaluation: its reader for a data set, and the search for its rates."""
+"""Dynamic evaluation: weights that learn from each segment after it was scored, and their rates."""
 
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from txl_tf.config import EvalConfig
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.compilation import choose_jit, compile_function
+from txl_tf.config import AttentionSpan, EvalConfig
 from txl_tf.config.dynamic import DynamicConfig
-from txl_tf.data.lanes.sliding_windows import AnyLanes
+from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
-from txl_tf.scoring.adapting_reader import AdaptingReader, DivergedError
+from txl_tf.layers.memory import clear_rows
 from txl_tf.scoring.evaluator import Evaluator
-from txl_tf.scoring.gradient_statistics import gather_statistics
+from txl_tf.scoring.gradient_statistics import (
+    GradientStatistics,
+    copy_without_dropout,
+    gather_statistics,
+    make_tensors,
+    score_with_gradients,
+)
 from txl_tf.scoring.progress import Bar
 from txl_tf.segment_model import SegmentModel
 
@@ -20,6 +30,165 @@ from txl_tf.segment_model import SegmentModel
 _RATE_FACTORS = (1 / 16, 1 / 4, 1 / 2, 1, 2, 4)
 _DECAY_FACTORS = (0, 1 / 4, 4)
 _ROUNDING = 1e-6  # of a loss; static and dynamic evaluation compute it in two ways
+
+
+class WeightStep(NamedTuple):
+    """The tensors that every rule needs for a step of a weight, which may have any shape."""
+
+    weight: tf.Tensor
+    start: tf.Tensor  # its value before the evaluation
+    gradient: tf.Tensor  # of the segment's mean loss
+    rate: tf.Tensor  # () float32
+    decay: tf.Tensor  # () float32, the rate of the return to `start`
+
+
+Rule = Callable[..., tf.Tensor]  # a weight after a step, from a `WeightStep` and constants
+
+
+def change_sgd(step: WeightStep) -> tf.Tensor:
+    """Returns the weight after a step of `sgd`."""
+    return step.weight + step.decay * (step.start - step.weight) - step.rate * step.gradient
+
+
+def change_rms(step: WeightStep, root: tf.Tensor, mean: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
+    """Returns the weight after a step of `rms`: `root` is S, `mean` that of S over all weights."""
+    pull = tf.minimum(step.decay * root / mean, 1.0)  # decay * min(S / mean, 1 / decay)
+    change = pull * (step.start - step.weight) - step.rate * step.gradient / (root + epsilon)
+    return step.weight + change
+
+
+def change_rms2019(step: WeightStep, root_sum: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
+    """Returns the weight after a step of `rms2019`: `root_sum` is that of the squared gradients."""
+    pull = step.decay * root_sum
+    change = pull * (step.start - step.weight) - step.rate * step.gradient / (root_sum + epsilon)
+    return step.weight + change
+
+
+def prepare_rule(
+    config: DynamicConfig, statistics: GradientStatistics | None
+) -> tuple[Rule, list[list[tf.Tensor]] | None]:
+    """Returns the rule of a config, and for each weight its constants; `None` if it has none."""
+    if not config.has_statistics:
+        return change_sgd, None
+    if statistics is None:
+        raise ValueError(f"`statistics` must be given with rule={config.rule!r}")
+    epsilon = tf.constant(config.epsilon, tf.float32)
+    if config.rule == "rms2019":
+        return change_rms2019, [[tf.constant(np.sqrt(sums)), epsilon] for sums in statistics.sums]
+    roots = [np.sqrt(sums / np.float32(statistics.n_batches)) for sums in statistics.sums]
+    means = [float(root.mean(dtype=np.float64)) for root in roots]
+    mean = tf.constant(sum(means) / len(means), tf.float32)
+    return change_rms, [[tf.constant(root), mean, epsilon] for root in roots]
+
+
+class DivergedError(UserError):
+    """The loss of a dynamic evaluation is not finite."""
+
+
+class AdaptingState(NamedTuple):
+    """The state carried from one segment to the next, beside the weights."""
+
+    memory: Any  # of the model, a nest of tensors (B, ...)
+    n_read: tf.Tensor  # (B,) int32, the number of entries of the memory that hold a token
+
+
+class AdaptingReader:
+    """A reader whose weights make a gradient step on each segment after it has scored it.
+
+    The losses are honest: a token is scored before the weights learn from it. The memory holds the
+    states that the weights of their time computed; they are not computed again after a step. When
+    all rows begin a text, the weights are again those of the model, which is not changed. Targets
+    that do not count, such as those that only warm a lane, are not learned from.
+
+    The other arguments are those of `FrozenReader`; `statistics` are those of the gradients, for a
+    rule that needs them.
+    """
+
+    def __init__(
+        self,
+        model: SegmentModel,
+        span: AttentionSpan,
+        dynamic: DynamicConfig,
+        statistics: GradientStatistics | None = None,
+        *,
+        mask_empty_memory: bool = False,
+        jit: str = "auto",
+    ):
+        self.model = copy_without_dropout(model)
+        self._source = model
+        self._span = span
+        self._mask_empty_memory = mask_empty_memory
+        self._rate, self._decay = (
+            tf.Variable(0, trainable=False, dtype=tf.float32) for _ in range(2)
+        )
+        self.set_rates(dynamic)
+        rule, self._constants = prepare_rule(dynamic, statistics)
+        is_compiled = choose_jit(jit, model.compute_dtype) != "none"
+        # Weights of one shape share a compiled function.
+        self._change = tf.function(rule, jit_compile=is_compiled, autograph=False)
+        self._score = compile_function(self._score_with_gradients, jit, model.compute_dtype)
+        self._read = tf.function(self._read_and_step, autograph=False)
+
+    def set_rates(self, dynamic: DynamicConfig) -> None:
+        """Changes the learning rate and the decay without compiling anything again."""
+        self.dynamic = dynamic
+        self._rate.assign(dynamic.learning_rate)
+        self._decay.assign(dynamic.decay)
+
+    def begin(self) -> None:
+        """Sets the weights to those of the given model."""
+        for weight, source in zip(self.model.weights, self._source.weights, strict=True):
+            weight.assign(source)
+
+    def read(self, segment: Segment, state: Any) -> tuple[np.ndarray, AdaptingState]:
+        """Scores a segment, then makes a step on the mean loss of the targets that count.
+
+        Returns the losses, (B, T) float32, 0 where the mask is false, and the new state.
+        """
+        if state is not None and segment.begins.all():
+            self.begin()
+            state = None
+        if state is None:
+            n_rows = len(segment.ids)
+            memory = self.model.initial_memory(n_rows, self._span.mem_len)
+            state = AdaptingState(memory, tf.zeros(n_rows, tf.int32))
+        elif segment.begins.any():
+            state = clear_rows(state, segment.begins)
+        losses, state = self._read(make_tensors(segment), state)
+        nats = losses.numpy()
+        if not math.isfinite(nats.sum(dtype=np.float64)):
+            raise DivergedError(
+                "the loss is not finite: the weights diverge. Received: "
+                f"learning_rate={self.dynamic.learning_rate:g}"
+            )
+        return nats, state
+
+    def _score_with_gradients(
+        self, segment: Segment, state: AdaptingState
+    ) -> tuple[tf.Tensor, list[tf.Tensor], Any]:
+        filled = state.n_read if self._mask_empty_memory else None
+        return score_with_gradients(
+            self.model, segment, state.memory, span=self._span, filled=filled
+        )
+
+    def _read_and_step(
+        self, segment: Segment, state: AdaptingState
+    ) -> tuple[tf.Tensor, AdaptingState]:
+        nats, gradients, memory = self._score(segment, state)
+        rate, decay = self._rate.value(), self._decay.value()
+        weights = zip(
+            self.model.trainable_variables,
+            self._source.trainable_variables,
+            gradients,
+            self._constants or [[] for _ in gradients],
+            strict=True,
+        )
+        for weight, source, gradient, constants in weights:
+            # Tensors: a compiled function would take the value of a variable as it was then.
+            now, start = map(tf.convert_to_tensor, (weight, source))
+            weight.assign(self._change(WeightStep(now, start, gradient, rate, decay), *constants))
+        n_read = tf.minimum(state.n_read + segment.ids.shape[1], self._span.mem_len)
+        return nats, AdaptingState(memory, n_read)
 
 
 def make_adapting_reader(
@@ -71,7 +240,7 @@ class Trial(NamedTuple):
 
 def search_rates(
     evaluator: Evaluator,
-    lanes: AnyLanes,
+    lanes: EvaluationLanes,
     *,
     max_segments: int | None = None,
     report: Callable[[Trial], object] = lambda trial: None,

@@ -6,12 +6,11 @@ import numpy as np
 
 from txl_tf.compilation import explain_full_memory
 from txl_tf.config import EvalConfig
-from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
-from txl_tf.data.lanes.sliding_windows import AnyLanes, SlidingWindows
+from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, SlidingWindows
 from txl_tf.data.lanes.training_lanes import Tokens
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.scoring.metrics import Score
+from txl_tf.scoring.metrics import Score, sum_losses
 from txl_tf.scoring.segment_loop import FrozenReader, Reader, score_segments
 from txl_tf.segment_model import SegmentModel
 
@@ -75,7 +74,7 @@ class Evaluator:
         warm_len: int | None = None,
         drop_rest: bool = False,
         stride: int | None = None,
-    ) -> AnyLanes:
+    ) -> EvaluationLanes:
         """Cuts a split into the lanes and segments of the config, for every kind of evaluation.
 
         Args:
@@ -122,7 +121,7 @@ class Evaluator:
     @explain_full_memory(_ADVICE)
     def score_lanes(
         self,
-        lanes: AnyLanes,
+        lanes: EvaluationLanes,
         *,
         max_segments: int | None = None,
         report: Report | None = None,
@@ -147,13 +146,9 @@ class Evaluator:
         segments = lanes.read(0, n_segments)
         if not self.config.reset_at_documents:
             segments = (segment._replace(document_starts=None) for segment in segments)
-        vocabulary = self.vocabulary
-        score = Score(0.0, 0, vocabulary.level, 0) if vocabulary else Score(0.0, 0)
+        score = sum_losses(np.zeros(0), np.zeros(0), self.vocabulary)
         for done, (segment, nats) in enumerate(score_segments(self.reader, segments), 1):
-            targets, losses = segment.targets[segment.mask], nats[segment.mask]
-            n_unknown = int((targets == vocabulary.unknown_id).sum()) if vocabulary else None
-            total_nats = float(losses.sum(dtype=np.float64))
-            score += Score(total_nats, len(targets), score.level, n_unknown)
+            score += sum_losses(nats[segment.mask], segment.targets[segment.mask], self.vocabulary)
             if report:
                 report(done, n_segments, score)
         return score

@@ -25,16 +25,6 @@ class GradientStatistics(NamedTuple):
     sums: list[np.ndarray]  # over the batches, for each trainable weight, in its shape
     n_batches: int
 
-    @property
-    def sum_roots(self) -> list[np.ndarray]:
-        """The root of the sum of the squares, for each weight."""
-        return [np.sqrt(total) for total in self.sums]
-
-    @property
-    def mean_roots(self) -> list[np.ndarray]:
-        """The root of the mean of the squares, for each weight."""
-        return [np.sqrt(total / np.float32(self.n_batches)) for total in self.sums]
-
 
 def copy_without_dropout(model: SegmentModel) -> SegmentModel:
     """Returns a model with the same weights that drops nothing."""

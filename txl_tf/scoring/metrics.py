@@ -1,10 +1,13 @@
 """The loss of a text in the published units, and the number of its unknown tokens."""
 
 import math
+import sys
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from txl_tf.data.text.vocabulary import CHARACTER_LEVELS
+import numpy as np
+
+from txl_tf.data.text.vocabulary import CHARACTER_LEVELS, Vocabulary
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,13 +64,21 @@ class Score:
 
     def __add__(self, other: Self) -> Self:
         names = [field.name for field in fields(self) if field.name != "level"]
-        sums = {name: add_known(getattr(self, name), getattr(other, name)) for name in names}
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in names}
+        sums: Any = {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
         return replace(self, level=self.level or other.level, **sums)
 
 
-def add_known(a: Any, b: Any) -> Any:
-    """Returns the sum of two counts; `None` if one of them is not known."""
-    return None if a is None or b is None else a + b
+def sum_losses(nats: np.ndarray, targets: np.ndarray, vocabulary: Vocabulary | None) -> Score:
+    """Returns the score of losses, (n,) float32 in nats, of targets, (n,) int32.
+
+    The vocabulary determines the level and the unknown tokens; `None` if only ids are known.
+    """
+    score = Score(float(nats.sum(dtype=np.float64)), len(targets))
+    if vocabulary is None:
+        return score
+    n_unknown = int(np.count_nonzero(targets == vocabulary.unknown_id))
+    return replace(score, level=vocabulary.level, n_unknown=n_unknown)
 
 
 def compute_perplexity(nats: float) -> float:
@@ -121,6 +132,12 @@ def describe_unknown(score: Score, symbol: str | None) -> str:
         "how well the model predicts that a token is unknown, not which token it is, so it is "
         "lower than with a larger vocabulary; bits per byte and bits per character are left out"
     )
+
+
+def warn_of_unknown(score: Score, vocabulary: Vocabulary) -> None:
+    """Prints a warning to the standard error if any scored token is unknown."""
+    if score.n_unknown:
+        print(f"warning: {describe_unknown(score, vocabulary.unknown)}", file=sys.stderr)
 
 
 def name_losses(score: Score) -> dict[str, float | None]:

@@ -93,7 +93,6 @@ class TextScorer:
                 current += 1
 
     def _choose_shape(self, streams: Sequence[TextStream]) -> Shape:
-        """Returns the shape of the next segment."""
         return Shape(len(streams), self._tgt_len, uses_memory=True, first_len=self._first_len)
 
 
@@ -220,5 +219,4 @@ def _list_sizes(first: int, last: int) -> list[int]:
 
 
 def _fit(n: int, sizes: Sequence[int]) -> int:
-    """Returns the smallest sufficient size of an ascending list."""
     return next(size for size in sizes if size >= n)

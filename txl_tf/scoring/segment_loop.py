@@ -140,13 +140,8 @@ class FrozenReader:
             before = cached.initial_state(len(segment.ids))
         elif segment.sources is not None:
             before = tf.nest.map_structure(lambda rows: tf.gather(rows, segment.sources), state)
-        arrays = {
-            "ids": segment.ids,
-            "targets": segment.targets,
-            "counts": segment.counts,
-            "begins": begins,
-            "document_starts": segment.document_starts,
-        }
+        names = ("ids", "targets", "counts", "document_starts")
+        arrays = {name: getattr(segment, name) for name in names} | {"begins": begins}
         tensors = {key: tf.constant(value) for key, value in arrays.items() if value is not None}
         key = (segment.uses_memory, segment.ids.shape, *tensors)
         if key not in self.functions:
@@ -156,7 +151,6 @@ class FrozenReader:
         return results, after if segment.uses_memory else state
 
     def _compile(self, cached: SegmentReader, tensors: Mapping[str, tf.Tensor], state: Any) -> Any:
-        """Returns the step for tensors of these shapes."""
 
         def compute(tensors: Mapping[str, tf.Tensor], state: Any) -> tuple[Any, Any]:
             if "begins" in tensors:

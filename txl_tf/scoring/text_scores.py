@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.scoring.metrics import Score, compute_perplexity
+from txl_tf.scoring.metrics import Score, compute_perplexity, sum_losses
 from txl_tf.scoring.text_chunks import TextChunk, TextName
 
 
@@ -76,11 +76,9 @@ class Text:
         self._keeps_tokens = keeps_tokens
         self._n_read = 0  # number of ids with losses
         self._first = (0, 0)  # number of bytes and words of the first token
-        self._totals = TextTotals(0.0, 0)
-        if vocabulary:
-            self._totals = TextTotals(0.0, 0, vocabulary.level, 0)
         self._ids = [np.zeros(0, np.int32)]
         self._nats = [np.zeros(0, np.float32)]
+        self._totals = TextTotals(**vars(sum_losses(self._nats[0], self._ids[0], vocabulary)))
 
     @property
     def is_cut(self) -> bool:
@@ -102,12 +100,8 @@ class Text:
     def read(self, ids: np.ndarray, nats: np.ndarray) -> None:
         """Adds the losses of the next ids; `nats` lacks the first one if it was not scored."""
         self._n_read += len(ids)
-        n_unknown = 0
-        if self._vocabulary is not None and self._vocabulary.unknown_id is not None:
-            scored = ids[len(ids) - len(nats) :]
-            n_unknown = int(np.count_nonzero(scored == self._vocabulary.unknown_id))
-        total_nats = float(nats.sum(dtype=np.float64))
-        self._totals += TextTotals(total_nats, len(nats), None, n_unknown)
+        score = sum_losses(nats, ids[len(ids) - len(nats) :], self._vocabulary)
+        self._totals += TextTotals(**vars(score))
         if self._keeps_tokens:
             self._ids.append(ids)
             self._nats.append(nats)

@@ -121,7 +121,6 @@ class TextStream:
         self._ids = np.concatenate(held)
 
     def _add(self, chunk: TextChunk) -> None:
-        """Adds a chunk to its text."""
         if chunk.begins is not None:
             if self.texts:
                 self.texts[-1].is_whole = True
@@ -170,28 +169,25 @@ def cut_streams(
 def _make_segment(rows: Sequence[TextStream | None], shape: Shape, n_before: int) -> Segment:
     """Returns the next segment of each row; rows without a stream are padding."""
     n_rows, tgt_len, uses_memory, first_len = shape
-    ids, targets = (np.zeros((n_rows, tgt_len), np.int32) for _ in range(2))
-    counts, begins = np.zeros(n_rows, np.int32), np.ones(n_rows, bool)
-    sources, parts = list(range(n_rows)), []
+    segment = Segment.make_empty(n_rows, tgt_len)
+    segment.begins[:] = True
+    counts, sources, parts = np.zeros(n_rows, np.int32), list(range(n_rows)), []
     for row, stream in enumerate(rows):
         if stream is None:
             continue
-        begins[row] = stream.is_fresh
+        segment.begins[row] = stream.is_fresh
         known = stream.peek(1 + (first_len if stream.is_fresh else tgt_len))
         counts[row] = count = len(known) - 1
-        ids[row, :count], targets[row, :count] = known[:-1], known[1:]
+        segment.ids[row, :count], segment.targets[row, :count] = known[:-1], known[1:]
+        segment.mask[row, :count] = True
         if stream.row is not None:
             sources[row] = stream.row
         if uses_memory:
             stream.row = row
         parts += stream.advance(count, row)
     is_same = sources == list(range(n_before))
-    return Segment(
-        ids,
-        targets,
-        mask=np.arange(tgt_len) < counts[:, None],
+    return segment._replace(
         document_starts=None,
-        begins=begins,
         counts=counts,
         sources=None if is_same else [min(row, max(n_before - 1, 0)) for row in sources],
         uses_memory=uses_memory,

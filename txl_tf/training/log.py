@@ -17,7 +17,7 @@ from txl_tf.config import TrainConfig
 from txl_tf.config.stages import find_stage, make_stages
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import access_path, append_json_line, drop_lines_after
-from txl_tf.data.lanes.sliding_windows import AnyLanes
+from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
 from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, VALIDATION_NAME, RunConfig
 from txl_tf.scoring.metrics import Score, format_score, make_score_record, name_bits, name_losses
 from txl_tf.training.trainer import Interval
@@ -176,7 +176,7 @@ class Validation:
     """
 
     def __init__(
-        self, model_dir: str, options: RunOptions, *, first_step: int, lanes: AnyLanes | None
+        self, model_dir: str, options: RunOptions, *, first_step: int, lanes: EvaluationLanes | None
     ):
         self._model_dir = model_dir
         self._path = os.path.join(model_dir, VALIDATION_NAME)

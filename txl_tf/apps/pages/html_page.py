@@ -10,11 +10,12 @@ from txl_tf.experiments.shown_tokens import show_controls
 
 
 def read_asset(name: str) -> str:
-    """Returns a style or script of this folder."""
+    """Returns a template, style or script of this folder."""
     return resources.files("txl_tf.apps.pages").joinpath(name).read_text(encoding="utf-8")
 
 
-_STYLE = read_asset("html_page.css")
+# Assets are read once, so that a running server does not depend on later changes.
+_PAGE, _STYLE = map(read_asset, ("html_page.html", "html_page.css"))
 
 
 def make_html(
@@ -31,31 +32,21 @@ def make_html(
     Title and facts (name and value) are text, and the body is HTML. A page in a frame has no
     heading.
     """
-    heading = escape(title)
     listed = "\n".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
     policy, element = "default-src 'none'; style-src 'unsafe-inline'", ""
     if script:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy += f"; script-src 'sha256-{digest}'"
         element = f"<script>{script}</script>\n"
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>{heading}</title>
-<style>{_STYLE}{style}</style>
-</head>
-<body>
-{"" if is_framed else f"<h1>{heading}</h1>"}
-<dl>
-{listed}
-</dl>
-{body}
-{element}</body>
-</html>
-"""
+    return _PAGE.format(
+        policy=policy,
+        title=escape(title),
+        style=_STYLE + style,
+        heading="" if is_framed else f"<h1>{escape(title)}</h1>",
+        facts=listed,
+        body=body,
+        script=element,
+    )
 
 
 def escape(text: str) -> str:

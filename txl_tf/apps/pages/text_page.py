@@ -17,7 +17,7 @@ from txl_tf.experiments.text_trace import TextTracer
 from txl_tf.language_model import LanguageModel
 from txl_tf.quantization import get_kernel_dtype
 from txl_tf.scoring.checkpoints import describe_span
-from txl_tf.scoring.metrics import Score, format_score
+from txl_tf.scoring.metrics import Score, format_score, sum_losses
 
 _N_COLORS = 9
 _TYPES = {
@@ -26,12 +26,7 @@ _TYPES = {
     "uint32": "Uint32Array",
     "float32": "Float32Array",
 }
-# Read once, so that a running server does not depend on later changes of its files.
-_STYLE, _SCRIPT = map(read_asset, ("text_page.css", "text_page.js"))
-_HINT = (
-    '<p class="hint">Point at a token to see its likeliest alternatives. Click on it, or press an '
-    "arrow key in the text, to see where each head looks.</p>"
-)
+_BODY, _STYLE, _SCRIPT = (read_asset(f"text_page.{kind}") for kind in ("html", "css", "js"))
 
 
 def make_text_page(
@@ -56,7 +51,7 @@ def make_text_page(
         raise UserError(f"a page needs at least 2 tokens. Received: {len(ids)} in {source}")
     trace = tracer.trace(ids, report=report)
     nats, vocabulary = trace["nats"], lm.vocabulary
-    score = _sum_up(ids, nats, vocabulary)
+    score = sum_losses(nats, ids[1:], vocabulary)
     facts = [("score", format_score(score))]
     if not is_framed:
         empty = "" if tracer.mask_empty_memory else ", empty memory attended to"
@@ -69,17 +64,12 @@ def make_text_page(
     if choice is not None:
         record["choice"] = f"token={choice[0]}&head={choice[1]}"
     bits_of_color = 1 if score.level in CHARACTER_LEVELS else 2
-    body = f"""{_make_legend(bits_of_color)}
-<main>
-<div id="text" class="text {name_text_class(score.level)}" tabindex="0" role="group" dir="auto"
- lang="" aria-label="The text. Arrow keys choose a token.">{
-        _make_tokens(ids, nats, vocabulary, bits_of_color)
-    }</div>
-<aside id="panel" aria-label="The chosen token">{_HINT}</aside>
-</main>
-<p id="live" class="unseen" aria-live="polite"></p>
-<div id="tip" aria-hidden="true" hidden></div>
-{_make_data(record, arrays)}"""
+    body = _BODY.format(
+        swatches=_make_swatches(bits_of_color),
+        kind=name_text_class(score.level),
+        tokens=_make_tokens(ids, nats, vocabulary, bits_of_color),
+        data=_make_data(record, arrays),
+    )
     title = f"A text read by {run}"
     page = make_html(title, facts, body, style=_STYLE, script=_SCRIPT, is_framed=is_framed)
     return score, page
@@ -122,33 +112,15 @@ def _make_data(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
     return "\n".join(elements)
 
 
-def _sum_up(ids: np.ndarray, nats: np.ndarray, vocabulary: Vocabulary | None) -> Score:
-    """Returns the score of a text."""
-    n_unknown = level = None
-    if vocabulary is not None:
-        level, unknown = vocabulary.level, vocabulary.unknown_id
-        n_unknown = 0 if unknown is None else int(np.count_nonzero(ids[1:] == unknown))
-    return Score(float(nats.sum(dtype=np.float64)), len(nats), level, n_unknown)
-
-
-def _make_legend(bits_of_color: int) -> str:
+def _make_swatches(bits_of_color: int) -> str:
     lows = range(0, bits_of_color * (_N_COLORS - 1), bits_of_color)
     labels = [*(f"{low}\u2013{low + bits_of_color}" for low in lows), f"\u2265{lows.stop}"]
-    swatches = "".join(
-        f'<span class="s{index}">{label}</span>' for index, label in enumerate(labels)
-    )
-    return (
-        '<p id="legend"><span>surprisal in bits</span>'
-        f'<span class="swatches">{swatches}</span>'
-        '<span><span class="sample key">a</span> looked at, in the segment</span>'
-        '<span><span class="sample key old">a</span> looked at, in the memory</span></p>'
-    )
+    return "".join(f'<span class="s{index}">{label}</span>' for index, label in enumerate(labels))
 
 
 def _make_tokens(
     ids: np.ndarray, nats: np.ndarray, vocabulary: Vocabulary | None, bits_of_color: int
 ) -> str:
-    """Returns a span for each token."""
     bits = nats / math.log(2)
     colors = np.minimum(bits / bits_of_color, _N_COLORS - 1).astype(int).tolist()
     classes = ["none", *(f"s{color}" for color in colors)]
