@@ -28,6 +28,8 @@ from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.config import AttentionSpan
 from txl_tf.errors import UserError
+from txl_tf.layers.fused.fusion import PLAIN, Engine, use_engine
+from txl_tf.layers.fused.tpu_attention import TPU
 
 MATRIX = 8192  # rows and columns of the product that measures the peak
 STEPS_PER_CALL = 4
@@ -77,12 +79,14 @@ class Steps:
         precision: "float32" or "bfloat16".
         dropout: The rate of all dropout.
         remat: Whether the backward pass computes the layers again.
+        engine: What computes the attention.
     """
 
-    def __init__(self, work: Work, precision: str, dropout: float, *, remat: bool):
+    def __init__(self, work: Work, precision: str, dropout: float, *, remat: bool, engine: Engine):
         from txl_tf.model import TransformerXL
 
         self.work, shape = work, work.shape
+        self._engine = engine
         config, _ = shape.make_configs(dropout)
         self.model = TransformerXL(config, seed=0, remat=remat, dtype=POLICIES[precision])
         self.span = AttentionSpan(shape.mem_len)
@@ -131,9 +135,10 @@ class Steps:
     def _compute_loss(self, weights: Any, seeds: Any, ids: Any, memory: Any) -> Any:
         import keras
 
-        (hidden, memory), seeds = self.model.stateless_call(
-            weights, seeds, ids[:, :-1], memory, span=self.span, training=True
-        )
+        with use_engine(self._engine):
+            (hidden, memory), seeds = self.model.stateless_call(
+                weights, seeds, ids[:, :-1], memory, span=self.span, training=True
+            )
         scope = zip(self.model.trainable_variables, weights, strict=True)
         with keras.StatelessScope(state_mapping=scope):
             return keras.ops.mean(self.model.nll(hidden, ids[:, 1:])), (memory, seeds)
@@ -207,7 +212,8 @@ def print_speeds(options: flags.FlagValues) -> None:
     records = []
     for work in works:
         shape = work.shape
-        steps = Steps(work, options.precision, options.dropout, remat=options.remat)
+        engine = TPU if options.kernels else PLAIN
+        steps = Steps(work, options.precision, options.dropout, remat=options.remat, engine=engine)
         tokens = STEPS_PER_CALL * shape.batch_size * shape.tgt_len
         train = tokens / measure(steps.make_training_call(), options.seconds)
         read = tokens / measure(steps.make_reading_call(), options.seconds)
@@ -246,6 +252,8 @@ def main(argv: list[str]) -> int:
     define_flag(options, "precision", str, "bfloat16", text, choices=POLICIES)
     define_flag(options, "dropout", float, 0.1, "Rate of all dropout.", lower_bound=0)
     define_flag(options, "remat", bool, False, "Compute layers again in the backward pass.")
+    text = "Attention in kernels, on a TPU from v5 on, as --jit=kernels trains."
+    define_flag(options, "kernels", bool, False, text)
     define_flag(options, "seconds", float, 5.0, "Time to measure each.", lower_bound=0)
     text = "File for all measurements. [default: none]"
     define_flag(options, "json", str, None, text, is_path=True)
