@@ -269,7 +269,7 @@ def test_the_folder_says_what_it_holds(masked):
     with open(f"{masked.folder}/README.md") as file:
         card = file.read()
     for name in masked.names:
-        assert name in card
+        assert f"| `{name}` |" in card
 
 
 def test_the_folder_tells_the_shapes_of_its_signatures(masked):

@@ -112,6 +112,14 @@ def _make_card(info: dict[str, Any]) -> str:
         f"same_length {str(span['same_length']).lower()}, clamp_len {span['clamp_len']}.",
         f"- An empty memory is {'hidden' if info['mask_empty_memory'] else 'attended to'}.",
         "- The model imitates its training data. Its text may be wrong or offensive.",
-        f"- Signatures: {', '.join(info['signatures'])}; {_INFO_NAME} has their shapes.",
+        "",
+        "| signature | takes | returns |",
+        "|---|---|---|",
     ]
+    for name, tensors in info["signatures"].items():
+        takes, returns = (
+            "; ".join(f"`{key}` {x['dtype']} {x['shape']}" for key, x in tensors[side].items())
+            for side in ("inputs", "outputs")
+        )
+        lines.append(f"| `{name}` | {takes} | {returns} |".replace("-1", "any"))
     return "\n".join(lines) + "\n"
