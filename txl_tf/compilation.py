@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.errors import UserError, explain, require_extra
-from txl_tf.layers.fused.fusion import PLAIN, Engine, use_engine
+from txl_tf.layers.fused.fusion import Engine, use_engine
 from txl_tf.layers.fused.tpu_attention import TPU
 
 # What XLA compiles in each mode, in words.
@@ -45,14 +45,16 @@ def compile_function(function: Callable[..., Any], jit: str, dtype: str = "float
     jit = choose_jit(jit, dtype)
     if jit == "kernels":
         _check_kernels()
-    engine = {"chains": CHAINS, "kernels": TPU}.get(jit, PLAIN)
+    engine = {"chains": CHAINS, "kernels": TPU}.get(jit)
+    if engine is None:  # the one in use when the function is traced
+        return tf.function(function, jit_compile=jit == "whole", autograph=False)
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         with use_engine(engine):
             return function(*arguments, **options)
 
-    return tf.function(call, jit_compile=jit in ("whole", "kernels"), autograph=False)
+    return tf.function(call, jit_compile=jit == "kernels", autograph=False)
 
 
 def _check_kernels() -> None:

@@ -41,6 +41,14 @@ def test_programs_compile_for_a_tpu_and_a_gpu(name, tmp_path):
         assert report["moved_bytes"] > report["argument_bytes"] / 2
 
 
+def test_kernels_keep_the_scores_on_the_chip(tmp_path):
+    found = {}
+    for kernels in ("true", "false"):
+        flags = ["--models=demo:1", "--chips=v5e", f"--kernels={kernels}"]
+        (found[kernels],) = compile_programs(flags, tmp_path)
+    assert found["true"]["accessed_bytes"] < 0.9 * found["false"]["accessed_bytes"]
+
+
 def test_each_chip_averages_its_gradients_once(tmp_path):
     """The operands are a float32 gradient of each parameter, and the loss."""
     flags = ["--models=demo:1", "--accumulate_steps=2", "--chips=v5e:2x2,h100:2"]

@@ -8,8 +8,8 @@ from keras import ops
 from txl_tf.layers.custom_gradient import custom_gradient
 from txl_tf.layers.fused.fusion import chain
 
-_WEYL_STEP = 0x9E3779B9  # 2**32 over the golden ratio
-_MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
+WEYL_STEP = 0x9E3779B9  # 2**32 over the golden ratio
+MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -190,16 +190,16 @@ def make_index_mask(indices, rate, seed):
         A bool tensor of the shape of `indices`.
     """
     first_key, second_key = make_keys(seed)
-    terms = ops.cast(indices, "uint32") * _constant(_WEYL_STEP)
+    terms = ops.cast(indices, "uint32") * _constant(WEYL_STEP)
     return _decide(first_key + terms, second_key, rate)
 
 
 def _decide(bits, second_key, rate):
     """Returns whether to keep each entry, given its term of the Weyl sequence."""
     bits = ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _constant(16)))
-    bits = bits * _constant(_MULTIPLIERS[0])
+    bits = bits * _constant(MULTIPLIERS[0])
     bits = ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _constant(15)))
-    bits = ops.bitwise_xor(bits, second_key) * _constant(_MULTIPLIERS[1])
+    bits = ops.bitwise_xor(bits, second_key) * _constant(MULTIPLIERS[1])
     # The highest bits decide. They are mixed best, so the last xor-shift of the hash is not needed.
     return bits >= _constant(round(rate * 2**32))
 
@@ -208,24 +208,24 @@ def make_keys(seed):
     """Returns two keys, () uint32 each, from a seed (2,)."""
     seed = ops.cast(seed, "uint32")
     first, second = seed[0], seed[1]
-    base = _mix(first + _constant(_WEYL_STEP))
+    base = _mix(first + _constant(WEYL_STEP))
     first_key = _mix(ops.bitwise_xor(base, second))  # for a given `first`, a bijection of `second`
     return first_key, _mix(first_key + base)
 
 
 def _mix(bits):
     """Returns a hash of 32 bits, a bijection."""
-    for shift, multiplier in ((16, _MULTIPLIERS[0]), (15, _MULTIPLIERS[1])):
+    for shift, multiplier in ((16, MULTIPLIERS[0]), (15, MULTIPLIERS[1])):
         bits = ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _constant(shift)))
         bits = bits * _constant(multiplier)
     return ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _constant(16)))
 
 
 def _make_weyl_sequence(shape, start):
-    """Returns `start` plus `_WEYL_STEP` times the row-major index of each entry, modulo 2**32."""
+    """Returns `start` plus `WEYL_STEP` times the row-major index of each entry, modulo 2**32."""
     # The sum begins with `start`, which is known only at run time: from the indices alone, a
     # compiler would make a constant of the size of the mask.
-    step, total = _constant(_WEYL_STEP), start
+    step, total = _constant(WEYL_STEP), start
     for axis in reversed(range(len(shape))):
         terms = ops.cast(ops.arange(shape[axis]), "uint32") * step
         total = total + ops.reshape(terms, (-1, *[1] * (len(shape) - 1 - axis)))

@@ -158,7 +158,7 @@ def sum_values(weights, values, *, rate=0.0, is_signed=False):
         is_signed: Whether negative weights are dropped; if not, there are none.
     """
     dropped = _drop_negative(weights, rate=rate) if is_signed else weights
-    return _join_heads(multiply(dropped, values))
+    return join_heads(multiply(dropped, values))
 
 
 @chain
@@ -169,8 +169,8 @@ def arrange_heads(segment, memory, content_bias, position_bias):
     n_head = content_bias.shape[0]
     return (
         *_arrange_queries(queries, content_bias, position_bias),
-        _by_head(ops.concatenate([old_keys, keys], axis=1), n_head),
-        _by_head(ops.concatenate([old_values, values], axis=1), n_head),
+        split_by_head(ops.concatenate([old_keys, keys], axis=1), n_head),
+        split_by_head(ops.concatenate([old_values, values], axis=1), n_head),
     )
 
 
@@ -181,8 +181,8 @@ def append_heads(segment, old_keys, old_values, content_bias, position_bias):
     n_head = content_bias.shape[0]
     return (
         *_arrange_queries(queries, content_bias, position_bias),
-        ops.concatenate([old_keys, _by_head(keys, n_head)], axis=2),
-        ops.concatenate([old_values, _by_head(values, n_head)], axis=2),
+        ops.concatenate([old_keys, split_by_head(keys, n_head)], axis=2),
+        ops.concatenate([old_values, split_by_head(values, n_head)], axis=2),
     )
 
 
@@ -204,7 +204,7 @@ def _arrange_queries(queries, content_bias, position_bias):
     )
 
 
-def _by_head(states, n_head):
+def split_by_head(states, n_head):
     """Returns states (B, T, N H) as (B, N, T, H)."""
     return ops.transpose(_split_heads(states, n_head), (0, 2, 1, 3))
 
@@ -237,7 +237,7 @@ def _drop_negative(weights, *, rate):
 
 
 @chain
-def _join_heads(attended):
+def join_heads(attended):
     """Returns states (B, N, T, H) as (B, T, N H)."""
     n_rows, n_head, tgt_len, d_head = ops.shape(attended)
     return ops.reshape(ops.transpose(attended, (0, 2, 1, 3)), (n_rows, tgt_len, n_head * d_head))

@@ -11,6 +11,7 @@ from keras import ops
 from txl_tf.layers.custom_gradient import custom_gradient
 from txl_tf.layers.dropout import make_keys
 from txl_tf.layers.fused import fused_attention
+from txl_tf.layers.fused.fused_attention import join_heads, split_by_head
 from txl_tf.layers.fused.fusion import Engine
 
 
@@ -65,8 +66,8 @@ def attend(
             upstream = by_head([upstream], padding=more_queries)
             gradients = _call(tpu_kernels.differentiate, *tensors, upstream, settings=settings)
             d_queries, d_keys, d_values, d_distances, d_biases = gradients
-            d_queries = _join(d_queries[:, :, :tgt_len])
-            d_keys, d_values = (_join(x[:, :, :n_keys]) for x in (d_keys, d_values))
+            d_queries = join_heads(d_queries[:, :, :tgt_len])
+            d_keys, d_values = (join_heads(x[:, :, :n_keys]) for x in (d_keys, d_values))
             new = (d_queries, d_keys[:, mem_len:], d_values[:, mem_len:])
             return (
                 ops.concatenate(new, axis=-1),
@@ -78,7 +79,7 @@ def attend(
                 None,
             )
 
-        return _join(attended[:, :, :tgt_len]), compute_gradients
+        return join_heads(attended[:, :, :tgt_len]), compute_gradients
 
     keys = ops.zeros(2, "uint32") if seed is None else ops.stack(make_keys(seed))
     return compute(*arguments[:5], _find_bounds(visibility), keys)
@@ -119,13 +120,5 @@ def _find_bounds(visibility):
 
 def _arrange(parts, *, n_head, padding):
     """Returns consecutive states, (B, n, N H) each, by head and padded: (B, N, n, H)."""
-    states = ops.concatenate(parts, axis=1)
-    n_rows, size, width = states.shape
-    states = ops.reshape(states, (n_rows, size, n_head, width // n_head))
-    return ops.pad(ops.transpose(states, (0, 2, 1, 3)), [(0, 0), (0, 0), (0, padding), (0, 0)])
-
-
-def _join(states):
-    """Returns states (B, N, T, H) as (B, T, N H)."""
-    n_rows, n_head, size, d_head = states.shape
-    return ops.reshape(ops.transpose(states, (0, 2, 1, 3)), (n_rows, size, n_head * d_head))
+    states = split_by_head(ops.concatenate(parts, axis=1), n_head)
+    return ops.pad(states, [(0, 0), (0, 0), (0, padding), (0, 0)])

@@ -16,14 +16,14 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from txl_tf.layers.dropout import MULTIPLIERS, WEYL_STEP
+
 _LANES = 128
 _ROWS = 16  # of a tile in bfloat16
 _BLOCK_ENTRIES = 128 * 2048  # of the scores of a block
 MOST_QUERIES = 512
 _FAST_BYTES = 100 * 2**20  # of the memory on the chip
 _MASKED = -1e30
-_WEYL_STEP = 0x9E3779B9
-_MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
 
 
 class Settings(NamedTuple):
@@ -286,8 +286,8 @@ def _draw(seed, columns, settings, n_head):
     n_queries = columns.shape[0]
     query = block * n_queries + jax.lax.broadcasted_iota(jnp.int32, columns.shape, 0)
     index = ((row * n_head + head) * settings.tgt_len + query) * settings.n_keys + columns
-    bits = index.astype(jnp.uint32) * jnp.uint32(_WEYL_STEP) + seed[0]
-    bits = (bits ^ (bits >> 16)) * jnp.uint32(_MULTIPLIERS[0])
+    bits = index.astype(jnp.uint32) * jnp.uint32(WEYL_STEP) + seed[0]
+    bits = (bits ^ (bits >> 16)) * jnp.uint32(MULTIPLIERS[0])
     bits = bits ^ (bits >> 15)
-    bits = (bits ^ seed[1]) * jnp.uint32(_MULTIPLIERS[1])
+    bits = (bits ^ seed[1]) * jnp.uint32(MULTIPLIERS[1])
     return bits >= jnp.uint32(round(settings.rate * 2**32))
