@@ -2,8 +2,8 @@
 #
 #   docker build --target cpu -t txl_tf:cpu .
 #   docker build --target gpu -t txl_tf:gpu .
-#   docker run --rm -v "$PWD/runs:/txl_tf/runs" txl_tf:cpu txl-generate runs/books --prompt 'once upon'
-#   docker run --rm --gpus all -v "$PWD:/work" -w /work txl_tf:gpu txl-train --preset small \
+#   docker run --rm -v "$PWD/runs:/txl_tf/runs" txl_tf:cpu txl generate runs/books --prompt 'once upon'
+#   docker run --rm --gpus all -v "$PWD:/work" -w /work txl_tf:gpu txl train --preset small \
 #       --data_dir data/books --model_dir runs/books
 #
 # The image for GPUs needs a driver and the NVIDIA Container Toolkit on the host; CUDA itself comes

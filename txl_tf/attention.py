@@ -74,11 +74,11 @@ def show_attention(options: flags.FlagValues) -> None:
     from txl_tf.experiments.attention_report import AttentionReport
     from txl_tf.experiments.text_attention import parse_heads, place_stretch, read_stretch
     from txl_tf.model import TransformerXL
+    from txl_tf.progress import Bar
     from txl_tf.runs.checkpoint_files import find_checkpoint, read_step
     from txl_tf.runs.checkpoint_reader import load_weights
     from txl_tf.runs.folder import read_run_config
     from txl_tf.scoring.checkpoints import check_data, describe_evaluation
-    from txl_tf.scoring.progress import Bar
 
     config = read_run_config(options.run)
     evaluation = override_evaluation(config.evaluation, options)

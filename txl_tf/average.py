@@ -8,7 +8,7 @@ import sys
 
 from absl import flags
 
-from txl_tf.cli.flags import define_flag, parse_integers
+from txl_tf.cli.flags import define_flag, define_second_name, parse_integers
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import check_run
 from txl_tf.errors import name_program
@@ -23,6 +23,7 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     define_flag(options, "model_dir", str, None, "Folder of the run.", required=True, is_path=True)
+    define_second_name(options, "run", "model_dir")
     define_flag(options, "last", int, 5, "Number of newest checkpoints to average.", lower_bound=2)
     define_flag(
         options, "steps", list, None, "Steps of the checkpoints to average, instead of --last."

@@ -23,9 +23,9 @@ from txl_tf.cli.run_flags import (
 )
 from txl_tf.data.files import is_remote
 from txl_tf.errors import UserError, explain_errors
+from txl_tf.progress import Bar
 from txl_tf.runs.folder import read_run_config, read_run_vocabulary
 from txl_tf.scoring.metrics import name_measure
-from txl_tf.scoring.progress import Bar
 
 if TYPE_CHECKING:
     from txl_tf.data.lanes.training_lanes import Tokens

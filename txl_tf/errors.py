@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Iterator
 
 
@@ -43,15 +44,28 @@ def explain(error: BaseException) -> str:
     return re.sub(r"\{\{.*?\}\}|\[Op:.*?\]", "", first).strip() or type(error).__name__
 
 
-def name_program(name: str) -> str:
-    """Returns how to start a program from the current folder, for messages.
+# The programs that `txl` and the project's folder have under other names than their modules.
+COMMANDS = {"make_tfrecords": "prepare", "train_gpu": "train"}
+_SCRIPTS = {
+    "make_tfrecords": "data_prep/make_tfrecords.py",
+    "train_gpu": "train_gpu.py",
+    "train_tpu": "train_tpu.py",
+}
+
+
+def name_program(module: str) -> str:
+    """Returns how to start a program in the form that the user has chosen, for messages.
 
     >>> name_program("train_gpu")
     'python train_gpu.py'
     """
-    folder = "data_prep/" if name == "make_tfrecords" else ""
-    script = f"{folder}{name}.py"
-    return f"python {script}" if os.path.isfile(script) else f"python -m txl_tf.{name}"
+    folder, started = os.path.split(sys.argv[0])
+    if started == "txl":
+        return f"txl {COMMANDS.get(module, module)}"
+    if started == "__main__.py" and os.path.basename(folder) == "txl_tf":
+        return f"python -m txl_tf {COMMANDS.get(module, module)}"
+    script = _SCRIPTS.get(module, "")
+    return f"python {script}" if os.path.isfile(script) else f"python -m txl_tf.{module}"
 
 
 def name_install_command(extra: str) -> str:

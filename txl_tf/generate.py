@@ -1,13 +1,18 @@
-"""Continues a prompt, one token at a time, and prints the text while it is generated.
+"""Continues prompts, one token at a time, and prints the text while it is generated.
 
 python -m txl_tf.generate --run runs/text8 --prompt "once upon a time"
+python -m txl_tf.generate --run runs/text8 --interactive
 """
 
 import io
+import json
 import re
+import signal
 import sys
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, product
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -25,6 +30,9 @@ from txl_tf.cli.run_flags import (
 )
 from txl_tf.errors import UserError, explain_errors
 
+if TYPE_CHECKING:
+    from txl_tf.language_model import LanguageModel
+
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
 
 
@@ -37,7 +45,18 @@ def define_flags() -> flags.FlagValues:
     """Returns the flags of the program, before parsing."""
     options = flags.FlagValues()
     define_run_flags(options)
-    define_flag(options, "prompt", str, None, "Text to continue. [default: standard input]")
+    prompt_help = "Text to continue. [default: standard input]"
+    define_flag(options, "prompt", str, None, prompt_help, multiple=True)
+    file_help = "File whose text to continue; a dash is standard input."
+    define_flag(options, "prompt_file", str, None, file_help, is_path=True)
+    interactive_help = (
+        "Continue what is typed, line by line, with one memory for all. An empty line continues "
+        "the text, Ctrl-C ends an answer, Ctrl-D the program."
+    )
+    define_flag(options, "interactive", bool, False, interactive_help)
+    define_flag(options, "no_prompt", bool, False, "Print only the text that is added.")
+    json_help = "Print a line of JSON for each text: prompt, seed and text."
+    define_flag(options, "json", bool, False, json_help)
     define_flag(options, "length", int, 300, "Number of tokens to add.", lower_bound=0)
     define_candidate_flags(options)
     top_p_help = (
@@ -65,55 +84,110 @@ def define_flags() -> flags.FlagValues:
 
 
 def generate_text(options: flags.FlagValues) -> None:
-    """Prints the prompt and its continuation."""
+    """Prints prompts and their continuations."""
     if options.top_p <= 0:
         raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p}")
     check_seeds(options)
-    bans, stops = (_read_texts(name, options[name].value) for name in ("ban", "stop"))
+    settings: dict[str, Any] = {
+        "temperature": options.temperature,
+        "top_k": options.top_k or None,
+        "top_p": None if options.top_p == 1 else options.top_p,
+        "repetition_penalty": options.repetition_penalty,
+        "banned": _read_texts("ban", options.ban),
+        "stops": _read_texts("stop", options.stop) or [],
+        "mask_empty_memory": options.mask_empty_memory,
+        "draft_len": options.draft_len,
+    }
     check_run(options.run)
-    prompt = options.prompt
-    if prompt is None:
-        prompt = _read_standard_input()
-    _check_utf8(prompt)
+    prompts = [] if _is_interactive(options) else _read_prompts(options)
 
     import txl_tf
-    from txl_tf.data.text.wikitext import (
-        check_wikitext,
-        is_wikitext,
-        stream_wikitext,
-        tokenize_wikitext,
-    )
+    from txl_tf.data.text.wikitext import check_wikitext, is_wikitext, tokenize_wikitext
 
     lm = txl_tf.load(options.run, checkpoint=options.checkpoint, precision=options.precision)
     if lm.vocabulary is None:
         raise UserError(f"`{options.run}` has no vocabulary: it cannot encode texts")
+    if options.interactive:
+        _converse(lm, options, settings)
+        return
     if options.tokenize_wikitext:
         check_wikitext(lm.vocabulary)
-        prompt = tokenize_wikitext(prompt)
+        prompts = list(map(tokenize_wikitext, prompts))
+    is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw
+    seeds = range(options.seed, options.seed + options.samples)
+    for (index, prompt), seed in product(enumerate(prompts, 1), seeds):
+        pieces = lm.stream(prompt, max_new_tokens=options.length, seed=seed, **settings)
+        if options.json:
+            record = {"prompt": prompt, "seed": seed, "text": "".join(pieces)}
+            print(json.dumps(record, ensure_ascii=False))
+            continue
+        titles = [f"prompt {index}"] * (len(prompts) > 1) + [f"seed {seed}"] * (len(seeds) > 1)
+        if titles:
+            print(f"--- {', '.join(titles)}")
+        _print(_join_prompt(lm, prompt, pieces, is_readable, options.no_prompt))
+
+
+def _join_prompt(
+    lm: "LanguageModel", prompt: str, pieces: Iterator[str], is_readable: bool, no_prompt: bool
+) -> Iterable[str]:
+    """Returns the pieces of a text to print, with its prompt unless it is left out."""
+    from txl_tf.data.text.wikitext import stream_wikitext
+
+    assert lm.vocabulary is not None
     with explain_errors("the prompt", UserError):
         # With spaces as the model sees them: a single one between two words.
         normalized = lm.vocabulary.decode(lm.vocabulary.encode(prompt))
-    is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw
-    for seed in range(options.seed, options.seed + options.samples):
-        pieces = lm.stream(
-            prompt,
-            max_new_tokens=options.length,
-            seed=seed,
-            temperature=options.temperature,
-            top_k=options.top_k or None,
-            top_p=None if options.top_p == 1 else options.top_p,
-            repetition_penalty=options.repetition_penalty,
-            banned=bans,
-            stops=stops or [],
-            mask_empty_memory=options.mask_empty_memory,
-            draft_len=options.draft_len,
-        )
-        if options.samples > 1:
-            print(f"--- seed {seed}")
-        if is_readable:
-            _print(stream_wikitext(chain([normalized], pieces)))
-        else:
-            _print(chain([prompt], pieces))
+    if is_readable:
+        return stream_wikitext(pieces if no_prompt else chain([normalized], pieces))
+    return pieces if no_prompt else chain([prompt], pieces)
+
+
+def _is_interactive(options: flags.FlagValues) -> bool:
+    """Returns whether the prompts are typed, which excludes the other flags of prompts."""
+    others = ("prompt", "prompt_file", "json", "no_prompt", "samples", "tokenize_wikitext")
+    given = [name for name in others if options[name].present]
+    if options.interactive and given:
+        raise flags.Error(f"--{given[0]} cannot be used with --interactive")
+    return bool(options.interactive)
+
+
+def _converse(lm: "LanguageModel", options: flags.FlagValues, settings: dict[str, Any]) -> None:
+    """Continues what is typed, in one session, to the end of the input."""
+    session = None
+    while (line := _read_line()) is not None:
+        try:
+            if session is None:
+                session = lm.start([line], seed=options.seed, **settings)
+            elif line:
+                session.read(line)
+        except UserError as error:  # such as a character that the model does not know
+            print(error, file=sys.stderr)
+            continue
+        with _note_interrupt() as interrupts:
+            for piece in session.stream(options.length):
+                print(piece, end="", flush=True)
+                if interrupts:
+                    break
+        print()
+
+
+def _read_line() -> str | None:
+    """Returns a line of the standard input; `None` at its end."""
+    try:
+        return input("> " if sys.stdin.isatty() else "")
+    except EOFError:
+        return None
+
+
+@contextmanager
+def _note_interrupt() -> Iterator[list[int]]:
+    """Yields a list to which Ctrl-C adds an entry, instead of ending the program."""
+    interrupts: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def _print(pieces: Iterable[str]) -> None:
@@ -125,6 +199,22 @@ def _print(pieces: Iterable[str]) -> None:
         print()  # the message begins a new line
         raise
     print()
+
+
+def _read_prompts(options: flags.FlagValues) -> list[str]:
+    """Returns the texts that the flags or the standard input give."""
+    if options.prompt and options.prompt_file:
+        raise flags.Error("--prompt and --prompt_file exclude each other")
+    if options.prompt is not None:
+        prompts = list(options.prompt)
+    elif options.prompt_file not in (None, "-"):
+        with open(options.prompt_file, encoding="utf-8", errors="surrogateescape") as file:
+            prompts = [file.read()]
+    else:
+        prompts = [_read_standard_input(is_wanted=options.prompt_file == "-")]
+    for prompt in prompts:
+        _check_utf8(prompt)
+    return prompts
 
 
 def _read_texts(name: str, values: Sequence[str] | None) -> list[str] | None:
@@ -142,9 +232,9 @@ def _read_texts(name: str, values: Sequence[str] | None) -> list[str] | None:
     return [re.sub(r"\\.?", unescape, value, flags=re.DOTALL) for value in values if value]
 
 
-def _read_standard_input() -> str:
-    if sys.stdin is None:
-        raise UserError("--prompt must be given if there is no standard input")
+def _read_standard_input(*, is_wanted: bool) -> str:
+    if sys.stdin is None or (sys.stdin.isatty() and not is_wanted):
+        raise UserError("--prompt, --prompt_file or --interactive must be given")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     return sys.stdin.read()

@@ -21,7 +21,7 @@ from txl_tf.cli.run_flags import check_source
 from txl_tf.config import TRAINED_WITH, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.download import PublishedFile, fetch
 from txl_tf.data.temporary_folders import check_new_folder
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, name_program
 from txl_tf.runs.folder import RunConfig
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def import_run(options: flags.FlagValues) -> None:
     if "test" in splits:
         preset_flag = " --preset sota" if name else ""
         print("To evaluate it:")
-        print(f"python -m txl_tf.evaluate --run {shlex.quote(options.out)}{preset_flag}")
+        print(f"{name_program('evaluate')} --run {shlex.quote(options.out)}{preset_flag}")
     elif release.vocabulary is None:
         print("The source has no vocabulary: the run can process ids, but not text.")
 

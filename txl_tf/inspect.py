@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from absl import flags
-from tqdm import tqdm
 
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.data.records.reading import Records, Split, open_records, verify_records
+from txl_tf.progress import Bar
 
 _N_TOKENS = 2**22  # read at a time
 _N_SYMBOLS = 8
@@ -102,7 +102,7 @@ def describe_split(records: Records, name: str, *, count: bool) -> dict[str, str
 def count_ids(split: Split, n_symbols: int) -> np.ndarray:
     """Returns the number of occurrences of each id in a split, (n_symbols,) int64."""
     counts = np.zeros(n_symbols, np.int64)
-    with tqdm(total=len(split), desc=split.name, unit_scale=True, disable=None, leave=False) as bar:
+    with Bar(split.name, total=len(split), unit_scale=True, leave=False) as bar:
         for start in range(0, len(split), _N_TOKENS):
             ids = split.read(start, min(start + _N_TOKENS, len(split)))
             counts += np.bincount(ids, minlength=n_symbols)

@@ -17,7 +17,12 @@ from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.experiments.text_attention import TextAttention, read_text_attention
 from txl_tf.exports.export_mixin import ExportMixin
-from txl_tf.exports.hub_folder import fetch_model, is_hub_address, load_weights_file
+from txl_tf.exports.hub_folder import (
+    fetch_model,
+    is_hub_address,
+    is_hub_folder,
+    load_weights_file,
+)
 from txl_tf.generation.generation_mixin import GenerationMixin
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.text_encoder import TextEncoder
@@ -86,7 +91,8 @@ class LanguageModel(GenerationMixin, ExportMixin):
 
         Args:
             path: The run folder, written by training or by an import; or a model on the Hugging
-                Face Hub, "hf://user/model" or "hf://user/model@revision", which is downloaded.
+                Face Hub, "hf://user/model" or "hf://user/model@revision", which is downloaded, or
+                a folder with its files.
             checkpoint: "newest"; "best", the one with the lowest loss in the evaluations during
                 training; a step; a name in the run folder; or a path. `None` stands for the newest,
                 and prints a line if an older one was better.
@@ -100,12 +106,10 @@ class LanguageModel(GenerationMixin, ExportMixin):
             rule = ", ".join(map(repr, KERNEL_DTYPES))
             raise UserError(f"`precision` must be one of {rule}. Received: {precision!r}")
         folder = os.fspath(path)
-        is_shared = is_hub_address(folder)
-        if is_shared:
-            if checkpoint is not None:
-                raise UserError(
-                    f"`checkpoint` is for run folders. Received: {folder}, {checkpoint}"
-                )
+        is_shared = is_hub_address(folder) or is_hub_folder(folder)
+        if is_shared and checkpoint is not None:
+            raise UserError(f"`checkpoint` is for run folders. Received: {folder}, {checkpoint}")
+        if is_hub_address(folder):
             folder = fetch_model(folder)
         config = read_run_config(folder)
         if precision != "float32":

@@ -81,8 +81,8 @@ def write_page(options: flags.FlagValues) -> None:
     from txl_tf.experiments.text_attention import Head, parse_heads
     from txl_tf.experiments.text_trace import TextTracer
     from txl_tf.language_model import load
+    from txl_tf.progress import Bar
     from txl_tf.scoring.metrics import format_score
-    from txl_tf.scoring.progress import Bar
 
     lm = load(options.run, checkpoint=options.checkpoint, precision=options.precision)
     check_transformer(lm.config, "an analysis of attention")

@@ -189,7 +189,7 @@ def draw_samples(
 
     The model reads the ids of the context, not its text: encoding a text again could give others.
     """
-    from txl_tf.scoring.progress import Bar
+    from txl_tf.progress import Bar
 
     for seed, start in enumerate(starts, options.seed):
         stop = start + options.context_len

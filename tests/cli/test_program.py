@@ -16,7 +16,7 @@ def make_options():
     define_flag(options, "folder", str, None, "Where.", required=True)
     define_flag(options, "n_rows", int, 7, "How many.", lower_bound=1)
     define_flag(options, "rate", float, 0.5, "How fast.")
-    define_flag(options, "verbose", bool, False, "Whether to talk.")
+    define_flag(options, "chatty", bool, False, "Whether to talk.")
     define_flag(options, "parts", list, [], "Which.")
     return options
 
@@ -34,10 +34,10 @@ def fail_with(error):
 
 def test_a_program_gets_the_flags_that_were_given():
     seen = []
-    arguments = ("--folder=a", "--n_rows", "3", "--verbose", "--parts=x,y", "--rate=2")
+    arguments = ("--folder=a", "--n_rows", "3", "--chatty", "--parts=x,y", "--rate=2")
     assert run(*arguments, main=seen.append) == 0
     (options,) = seen
-    assert (options.folder, options.n_rows, options.verbose) == ("a", 3, True)
+    assert (options.folder, options.n_rows, options.chatty) == ("a", 3, True)
     assert (options.parts, options.rate) == (["x", "y"], 2.0)
 
 
@@ -100,7 +100,7 @@ def test_a_bug_keeps_its_traceback():
     ("arguments", "names"),
     [
         (["a", "--n_rows=3", "b"], ["a", "b"]),
-        (["--verbose", "-", "a,b"], ["-", "a,b"]),
+        (["--chatty", "-", "a,b"], ["-", "a,b"]),
         (["--names=a", "b", "--", "--c"], ["a", "b", "--c"]),
         ([], []),
     ],

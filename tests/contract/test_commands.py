@@ -1,22 +1,22 @@
 """All commands that the pages and the scripts of 2019 show are accepted."""
 
-import importlib
 import re
 import sys
-import tomllib
 
 import pytest
 from called_programs import call, forbid_network, list_files
-from page_commands import SCRIPTS, list_commands
+from page_commands import list_commands
 from places import ROOT
-from release_command_lines import SCRIPTS as RELEASE_SCRIPTS
 from release_command_lines import (
+    SCRIPTS,
     make_data_flags,
     make_released_flags,
     make_test_data_flags,
     make_test_flags,
     make_training_flags,
 )
+
+from txl_tf.__main__ import PROGRAMS
 
 # Programs whose commands are not checked, and why. The pages also show other programs than those
 # of the package (benchmarks, examples, docker, pip): they are not checked either.
@@ -42,9 +42,7 @@ COMMANDS = list_commands()
 CHECKED = {name: command for name, command in COMMANDS.items() if command[0] not in LEFT_OUT}
 DATA_FLAGS = (make_data_flags, make_test_data_flags)
 RELEASE_COMMANDS = [
-    (name, make)
-    for make in (make_training_flags, make_test_flags, *DATA_FLAGS)
-    for name in RELEASE_SCRIPTS
+    (name, make) for make in (make_training_flags, make_test_flags, *DATA_FLAGS) for name in SCRIPTS
 ]
 
 
@@ -90,18 +88,18 @@ def test_a_command_of_a_page_is_accepted(program, arguments, tmp_path, monkeypat
 
 
 def test_the_pages_show_every_program():
-    assert {program for program, _ in COMMANDS.values()} == set(SCRIPTS.values())
+    assert {program for program, _ in COMMANDS.values()} == set(PROGRAMS.values())
 
 
-def test_every_program_is_installed_as_a_command():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["scripts"] == {name: f"{program}:main" for name, program in SCRIPTS.items()}
-    assert all(callable(importlib.import_module(program).main) for program in SCRIPTS.values())
+def test_every_program_is_one_of_txl():
+    paths = (ROOT / "txl_tf").glob("*.py")
+    programs = {f"txl_tf.{path.stem}" for path in paths if "def main(argv" in path.read_text()}
+    assert programs - {"txl_tf.__main__"} == set(PROGRAMS.values())
 
 
 @pytest.mark.parametrize(("name", "make"), RELEASE_COMMANDS)
 def test_a_command_of_a_script_of_2019_is_accepted(name, make, tmp_path, monkeypatch):
-    script = RELEASE_SCRIPTS[name]
+    script = SCRIPTS[name]
     (tmp_path / "data").touch()
     (tmp_path / "scripts").mkdir()
     monkeypatch.chdir(tmp_path / "scripts")

@@ -168,3 +168,22 @@ def test_a_program_takes_an_address_as_its_run(hub, lm, tmp_path, capsys):
     assert score.main(["score.py", f"--run=hf://{NAME}", str(tmp_path / "a.txt")]) == 0
     nats = float(lm.score(["the cat sat\n"])[0].total_nats)
     assert f"{nats:,.2f}" in capsys.readouterr().out.splitlines()[1].split()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 0), ("float16", 1e-3)])
+def test_a_folder_of_safetensors_is_loaded_and_scored(lm, tmp_path, capsys, dtype, tolerance):
+    lm.save(tmp_path / "run", safetensors=dtype)
+    back = txl_tf.load(tmp_path / "run")
+    for weight, original in zip(back.model.weights, lm.model.weights, strict=True):
+        np.testing.assert_allclose(weight, original, rtol=tolerance, atol=1e-6 if tolerance else 0)
+    (tmp_path / "a.txt").write_text("the cat\n")
+    assert score.main(["score", f"--run={tmp_path / 'run'}", str(tmp_path / "a.txt")]) == 0
+    assert "a.txt" in capsys.readouterr().out
+    with pytest.raises(UserError, match="`checkpoint` is for run folders"):
+        txl_tf.load(tmp_path / "run", checkpoint=3)
+
+
+def test_other_dtypes_of_safetensors_are_refused(lm, tmp_path):
+    with pytest.raises(UserError, match="must be 'float32' or 'float16'"):
+        lm.save(tmp_path / "run", safetensors="int8")
+    assert not list(tmp_path.iterdir())

@@ -1,7 +1,10 @@
 """Sessions: their tokens, the memory, and their speed."""
 
 import numpy as np
+import pytest
 from small_language_model import WORDS, make_model
+
+from txl_tf.errors import UserError
 
 MEM_LEN = 11
 
@@ -37,3 +40,23 @@ def test_speeds_leave_the_first_call_out(monkeypatch):
     assert session.speeds == (32, 32)
     next(calls)
     assert session.speeds == (1 / np.median([1 / 32, 2 / 16]),) * 2
+
+
+@pytest.mark.parametrize("stops", [(), ("mat",)], ids=["no_stop", "stop"])
+def test_a_text_that_is_read_continues_as_if_it_had_been_in_the_prompt(stops):
+    lm = make_model(7, vocabulary=WORDS, mem_len=MEM_LEN)
+    settings = {"temperature": 0.0, "stops": stops}
+    session = lm.start(["the cat"], **settings)
+    session.draw(5)
+    session.read(" sat on the")
+    prompt = WORDS.decode(session.ids[0])
+    assert prompt.endswith("sat on the")
+    session.draw(41)
+    whole = lm.start([prompt], **settings)
+    whole.draw(41)
+    np.testing.assert_array_equal(session.ids[0], whole.ids[0])
+
+
+def test_a_session_of_ids_reads_no_text():
+    with pytest.raises(UserError, match="prompts are ids reads no text"):
+        start().read("the")

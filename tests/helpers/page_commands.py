@@ -5,34 +5,16 @@ import shlex
 
 from places import ROOT
 
-# The names of the programs in commands: files of the repository, and installed scripts.
+from txl_tf.__main__ import PROGRAMS
+
+# The programs that are files of the repository; the others are those of `txl`.
 FILES = {
     "train_gpu.py": "txl_tf.train_gpu",
     "train_tpu.py": "txl_tf.train_tpu",
     "data_prep/make_tfrecords.py": "txl_tf.make_tfrecords",
 }
-SCRIPTS = {
-    "txl-attention": "txl_tf.attention",
-    "txl-average": "txl_tf.average",
-    "txl-context": "txl_tf.context",
-    "txl-evaluate": "txl_tf.evaluate",
-    "txl-export": "txl_tf.export",
-    "txl-export-release": "txl_tf.export_release",
-    "txl-generate": "txl_tf.generate",
-    "txl-harness": "txl_tf.harness",
-    "txl-import-release": "txl_tf.import_release",
-    "txl-inspect": "txl_tf.inspect",
-    "txl-page": "txl_tf.page",
-    "txl-prepare": "txl_tf.make_tfrecords",
-    "txl-samples": "txl_tf.samples",
-    "txl-score": "txl_tf.score",
-    "txl-serve": "txl_tf.serve",
-    "txl-train": "txl_tf.train_gpu",
-    "txl-train-tpu": "txl_tf.train_tpu",
-    "txl-verify-release": "txl_tf.verify_release",
-}
 _COMMAND = re.compile(
-    r"(?<![\w./-])(?:python3? (?:-m )?(txl_tf\.[a-z_.]+|[a-z_/]+\.py)|(txl-[a-z-]+))( .*|$)"
+    r"(?<![\w./-])(?:python3? (?:-m )?(txl_tf\.[a-z_.]+|[a-z_/]+\.py)|txl ([a-z_-]+))( .*|$)"
 )
 _SPAN = re.compile(r"`([^`\n]+)`")
 _ENDS = ("<", ">", "|", "&&", ";")  # of a command in a line of a shell
@@ -67,7 +49,7 @@ def _read_command(text):
     if match is None:
         return None
     name, script, rest = match.groups()
-    program = SCRIPTS[script] if script else FILES.get(name, name)
+    program = PROGRAMS[script] if script else FILES.get(name, name)
     words = shlex.split(rest, comments=True)
     end = next((index for index, word in enumerate(words) if word in _ENDS), len(words))
     if not program.startswith("txl_tf.") or not words:

@@ -1,6 +1,8 @@
 import io
+import json
 import os
 import re
+import signal
 
 import pytest
 from small_release import make_release
@@ -9,6 +11,7 @@ import txl_tf
 from txl_tf import generate, import_release
 from txl_tf.config import EvalConfig
 from txl_tf.data import Vocabulary
+from txl_tf.generation.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,75 @@ def test_the_prompt_may_come_by_standard_input(run, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("so it"))
     assert call(run, "--length=0") == 0
     assert capsys.readouterr().out == "so it\n"
+
+
+FIXED = ("--length=5", "--temperature=0")
+
+
+def generate_fixed(run, prompt, seed=0):
+    return txl_tf.load(run).generate(prompt, max_new_tokens=5, temperature=0.0, seed=seed)
+
+
+@pytest.mark.slow
+def test_several_prompts_and_seeds_have_titles(run, capsys):
+    assert call(run, "--prompt=so it", "--prompt=a", "--samples=2", *FIXED) == 0
+    expected = [
+        f"--- prompt {index}, seed {seed}\n{prompt}{generate_fixed(run, prompt)}\n"
+        for index, prompt in enumerate(("so it", "a"), 1)
+        for seed in (0, 1)
+    ]
+    assert capsys.readouterr().out == "".join(expected)
+
+
+def test_a_line_of_json_holds_prompt_seed_and_text(run, capsys):
+    assert call(run, "--prompt=so it", "--json", "--seed=3", *FIXED) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record == {"prompt": "so it", "seed": 3, "text": generate_fixed(run, "so it")}
+
+
+def test_a_file_can_be_the_prompt_which_need_not_be_printed(run, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("so it")
+    assert call(run, f"--prompt_file={tmp_path / 'a.txt'}", "--no_prompt", *FIXED) == 0
+    assert capsys.readouterr().out == generate_fixed(run, "so it") + "\n"
+    assert call(run, f"--prompt_file={tmp_path / 'b.txt'}") == 1
+    assert "No such file" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_what_is_typed_continues_one_text(run, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("so it\nB\n is\n\n"))
+    assert call(run, "--interactive", *FIXED) == 0
+    first = generate_fixed(run, "so it")
+    second = generate_fixed(run, f"so it{first} is")
+    third = generate_fixed(run, f"so it{first} is{second}")
+    printed = capsys.readouterr()
+    assert printed.out == f"{first}\n{second}\n{third}\n"
+    assert "'B'" in printed.err  # the model has no capital letters
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_answer_and_not_the_conversation(run, capsys, monkeypatch):
+    stream = Session.stream
+
+    def interrupt(self, length):
+        for piece in stream(self, length):
+            signal.raise_signal(signal.SIGINT)
+            yield piece
+
+    monkeypatch.setattr(Session, "stream", interrupt)
+    monkeypatch.setattr("sys.stdin", io.StringIO("so it\n is\n"))
+    assert call(run, "--interactive", "--length=97", "--temperature=0") == 0
+    assert [len(line) for line in capsys.readouterr().out.splitlines()] == [31, 31]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--interactive", "--json"), ("--prompt=a", "--prompt_file=b")],
+    ids=" ".join,
+)
+def test_flags_that_exclude_each_other_are_an_error(run, arguments, capsys):
+    assert call(run, *arguments) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +238,7 @@ def test_an_interruption_ends_the_line(run, capsys, monkeypatch):
 def test_no_standard_input_is_one_line(run, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", None)
     assert call(run) == 1
-    message = "generate: --prompt must be given if there is no standard input\n"
+    message = "generate: --prompt, --prompt_file or --interactive must be given\n"
     assert capsys.readouterr().err == message
 
 

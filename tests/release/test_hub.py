@@ -308,11 +308,3 @@ def test_a_folder_without_weights_is_one_line(tmp_path):
     message = r"` holds no weights: it has neither model.safetensors nor pytorch_model.bin$"
     with pytest.raises(UserError, match=message):
         load_hub_model(str(tmp_path))
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "safetensors", None)
-    message = r"needs the package safetensors: pip install -e '\.\[hub\]'$"
-    with pytest.raises(UserError, match=message) as error:
-        load_hub_model(str(FOLDER))
-    get_line(error)

@@ -3,6 +3,7 @@ import types
 
 import pytest
 
+import txl_tf.progress
 from txl_tf.scoring import progress
 from txl_tf.scoring.metrics import Score
 from txl_tf.scoring.progress import ScoreBar
@@ -21,7 +22,7 @@ def show(reports, level="byte"):
 def terminal(monkeypatch):
     """Stands for a terminal that shows every bar, each after two more seconds."""
     stream = types.SimpleNamespace(isatty=lambda: True)
-    monkeypatch.setattr(progress, "sys", types.SimpleNamespace(stderr=stream))
+    monkeypatch.setattr(txl_tf.progress, "sys", types.SimpleNamespace(stderr=stream))
     clock = iter(range(100, 997, 2))
     watch = types.SimpleNamespace(perf_counter=lambda: next(clock))
     monkeypatch.setattr(progress, "time", watch)

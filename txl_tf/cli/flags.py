@@ -23,6 +23,7 @@ _CONVERSIONS: dict[type, Callable[[str], Any]] = {
     list: flags.ListParser().parse,
 }
 _RULES = {int: "an integer", float: "a finite number", bool: "true or false"}
+OUTPUT = "Machine and output"  # the section of flags that programs share
 _UNBROKEN_SPACE = "\xa0"
 _PLACEHOLDERS = {str: "TEXT", int: "INTEGER", float: "NUMBER", list: "LIST"}
 
@@ -212,13 +213,14 @@ def reraise_as_flag_error(call: Callable[..., Result], *arguments: Any, **keywor
 def format_help(options: flags.FlagValues, *, full: bool = False) -> str:
     """Returns the description of the flags by section, in the order of their definition.
 
-    Rare flags are left out unless `full`.
+    Rare flags and second names are left out unless `full`.
     """
     sections: dict[str, list[str]] = {}
     n_rare = 0
     for name in options:
         parser: Any = options[name].parser
-        if parser.rare and not full:
+        is_second = options[name].name != parser.name
+        if (parser.rare or is_second) and not full:
             n_rare += 1
         else:
             sections.setdefault(parser.section, []).append(_describe_flag(options[name]))
@@ -277,4 +279,4 @@ def write_value(value: Any) -> str:
 
 def _is_missing(flag: flags.Flag) -> bool:
     parser: Any = flag.parser
-    return parser.required and flag.value is None
+    return parser.required and flag.value is None and flag.name == parser.name

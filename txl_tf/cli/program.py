@@ -4,13 +4,15 @@ import io
 import os
 import platform
 import sys
+import traceback
 from collections.abc import Callable
 from importlib.metadata import distributions
 
 from absl import flags
 
-from txl_tf.cli.flags import format_help, parse_flags
+from txl_tf.cli.flags import OUTPUT, define_flag, format_help, parse_flags
 from txl_tf.errors import StoppedError, UserError, explain
+from txl_tf.progress import QUIET
 from txl_tf.quiet_start import quiet_start
 from txl_tf.version import __version__
 
@@ -42,6 +44,10 @@ def run_program(
         the status of a `StoppedError`.
     """
     name = os.path.basename(argv[0])
+    text = "Show no progress bars, and not that TensorFlow is being loaded."
+    define_flag(options, "quiet", bool, False, text, section=OUTPUT)
+    text = "Show the messages of TensorFlow, and the traceback of an error."
+    define_flag(options, "verbose", bool, False, text, section=OUTPUT)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Lines are written at once to a pipe, too; the terminal may lack some characters.
         sys.stdout.reconfigure(line_buffering=True, errors="replace")
@@ -55,9 +61,15 @@ def run_program(
                 print("\n".join(_describe_versions()))
             return 0
         parse_flags(options, argv, positional=positional, rest=rest)
+        _set_environment(options)
         # TensorFlow's messages about the machine would bury the program's own lines.
-        with quiet_start(notice=True):
-            main(options)
+        with quiet_start(notice=not options.quiet):
+            try:
+                main(options)
+            except (UserError, OSError):
+                if options.verbose:
+                    traceback.print_exc()
+                raise
     except flags.Error as error:
         return print_failure(name, error, EXIT_USAGE)
     except BrokenPipeError:  # the reader of the output has finished, such as `head`
@@ -73,6 +85,16 @@ def run_program(
     except KeyboardInterrupt:
         return print_failure(name, "interrupted", EXIT_INTERRUPTED)
     return 0
+
+
+def _set_environment(options: flags.FlagValues) -> None:
+    """Passes the flags that all programs share to TensorFlow, which is loaded later, and bars."""
+    if options.quiet:
+        os.environ[QUIET] = "1"
+    if options.verbose:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
+    if "threads" in options and options.threads:
+        os.environ["TF_NUM_INTRAOP_THREADS"] = str(options.threads)
 
 
 def print_failure(name: str, error: object, status: int) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from absl import flags
 
-from txl_tf.cli.flags import define_flag
+from txl_tf.cli.flags import OUTPUT, define_flag
 from txl_tf.config import (
     DEFAULT_TEMPERATURE,
     DEFAULT_TOP_K,
@@ -29,6 +29,13 @@ def define_run_flags(options: flags.FlagValues) -> None:
     """Defines the flags of the run and its checkpoint."""
     define_flag(options, "run", str, None, "Folder of the run.", required=True, is_path=True)
     define_checkpoint_flag(options)
+    define_threads_flag(options)
+
+
+def define_threads_flag(options: flags.FlagValues) -> None:
+    """Defines the flag of the number of threads, which `run_program` passes to TensorFlow."""
+    help_text = "Number of threads of each operation on the CPU. [default: the number of cores]"
+    define_flag(options, "threads", int, None, help_text, lower_bound=1, section=OUTPUT)
 
 
 def define_checkpoint_flag(options: flags.FlagValues) -> None:

@@ -176,8 +176,9 @@ def _set_determinism(inputs: Inputs) -> None:
 def _write_settings(options: flags.FlagValues) -> str:
     """Returns all flags but those of paths as JSON, to compare the processes of a run."""
     values = options.flag_values_dict()
-    paths = ("data_dir", "model_dir")  # which may differ between the processes
-    return json.dumps({name: values[name] for name in values if name not in paths})
+    # These may differ between the processes; `run` is a second name.
+    own = ("data_dir", "model_dir", "run", "threads", "quiet", "verbose")
+    return json.dumps({name: values[name] for name in values if name not in own})
 
 
 def _choose_sampler(inputs: Inputs, config: RunConfig) -> "SamplerMaker | None":

@@ -13,9 +13,14 @@ from absl import flags
 
 from txl_tf import presets
 from txl_tf.cli.config_flags import define_config_flags, override
-from txl_tf.cli.flags import define_flag, reraise_as_flag_error, write_value
+from txl_tf.cli.flags import (
+    define_flag,
+    define_second_name,
+    reraise_as_flag_error,
+    write_value,
+)
 from txl_tf.cli.legacy_flags import TRAINING_FLAGS, define_legacy_flags
-from txl_tf.cli.run_flags import CHECKPOINT_HELP
+from txl_tf.cli.run_flags import CHECKPOINT_HELP, define_threads_flag
 from txl_tf.config import SHAPELESS, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import join_path
@@ -41,6 +46,7 @@ def define_flags() -> flags.FlagValues:
     text = "Folder of the records. [default: that of the run]"
     define("data_dir", str, None, text, is_path=True)
     define("model_dir", str, None, "Folder of the run.", required=True, is_path=True)
+    define_second_name(options, "run", "model_dir")
     text = "Preset whose settings replace the defaults of the flags."
     define("preset", str, None, text, choices=presets.names())
     text = "Path of the checkpoint whose weights a new run starts from (fine-tuning)."
@@ -63,6 +69,7 @@ def define_flags() -> flags.FlagValues:
     define_config_flags(options, TrainConfig, section="Training")
     define_config_flags(options, EvalConfig, section="Evaluation")
     define_legacy_flags(options, TRAINING_FLAGS)
+    define_threads_flag(options)
     return options
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import requests
-from tqdm import tqdm
 
 from txl_tf.data.files import hash_file
 from txl_tf.data.temporary_folders import work_aside
 from txl_tf.errors import UserError, explain
+from txl_tf.progress import Bar
 
 SUMS_FILE = "SHA256SUMS"
 # Some servers refuse the name that Python's clients give themselves, and many call a .tgz file
@@ -91,7 +91,7 @@ def _transfer(url: str, path: Path, file: PublishedFile) -> None:
     with (
         requests.get(url, headers=_HEADERS, stream=True, timeout=_TIMEOUT) as response,
         path.open("wb") as target,
-        tqdm(desc=path.name, unit="B", unit_scale=True, leave=False, disable=None) as bar,
+        Bar(path.name, unit="B", unit_scale=True, leave=False) as bar,
     ):
         if response.status_code != requests.codes.ok:
             raise requests.RequestException(f"it answers {response.status_code} {response.reason}")

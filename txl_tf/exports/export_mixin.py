@@ -10,7 +10,7 @@ from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.exports.formats import FORMATS
-from txl_tf.exports.hub_folder import Card, find_records, push_model
+from txl_tf.exports.hub_folder import Card, find_records, push_model, write_files
 from txl_tf.quantization import get_kernel_dtype
 from txl_tf.runs.checkpoint_writer import save_weights
 from txl_tf.runs.folder import RunConfig, make_run_folder
@@ -28,20 +28,31 @@ class ExportMixin:
     step: int
     run: str | None
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(self, folder: str | os.PathLike[str], *, safetensors: str | None = None) -> None:
         """Writes a run folder with only the weights, completely or not at all.
 
         The folder can be moved, and loaded with `load`.
 
         Args:
             folder: A folder on this machine, which must be new or empty.
+            safetensors: "float32" or "float16": write the files of `push_to_hub` instead, with the
+                weights as safetensors in this dtype. `None` for a checkpoint of TensorFlow.
 
         Raises:
-            UserError: If the folder is not empty or cannot be written, or the model is quantized.
+            UserError: If the folder is not empty or cannot be written, the model is quantized, or
+                there is no such dtype.
         """
+        if safetensors not in (None, "float32", "float16"):
+            raise UserError(
+                f"`safetensors` must be 'float32' or 'float16'. Received: {safetensors!r}"
+            )
         if get_kernel_dtype(self.model) != "float32":
             raise UserError("a quantized model cannot be saved as a run: save it before")
         with write_aside(os.fspath(folder)) as aside:
+            if safetensors:
+                card = self._make_card(os.path.basename(os.path.abspath(folder)))
+                write_files(aside, self.model, card, precision=safetensors)
+                return
             make_run_folder(aside, self._run_config, self.vocabulary)
             save_weights(aside, self.model, step=self.step)
 
@@ -78,15 +89,7 @@ class ExportMixin:
         """
         if get_kernel_dtype(self.model) != "float32":
             raise UserError("a quantized model cannot be uploaded: upload it before")
-        card = Card(
-            name,
-            self._run_config,
-            self.vocabulary,
-            self.step,
-            find_records(self.run, self.step) if self.run else [],
-            license,
-            language,
-        )
+        card = self._make_card(name, license, language)
         return push_model(
             self.model,
             card,
@@ -159,6 +162,16 @@ class ExportMixin:
             batch_size=batch_size,
             origin={"dataset": self.dataset, "step": self.step},
         )
+
+    def _make_card(
+        self,
+        name: str,
+        license: str | None = None,  # noqa: A002
+        language: str | None = None,
+    ) -> Card:
+        records = find_records(self.run, self.step) if self.run else []
+        config = self._run_config
+        return Card(name, config, self.vocabulary, self.step, records, license, language)
 
     @property
     def _run_config(self) -> RunConfig:

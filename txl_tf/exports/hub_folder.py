@@ -3,7 +3,7 @@
 A repository holds a run in four files:
 
 config.json          as in a run folder
-model.safetensors    the weights, float32
+model.safetensors    the weights, float32 or float16
 vocabulary.json      as in a run folder; absent if only ids are known
 README.md            the model card
 """
@@ -14,14 +14,23 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from importlib import import_module, resources
+from importlib import resources
 from typing import Any, NamedTuple
+
+import safetensors.numpy
 
 from txl_tf.config import EvalConfig
 from txl_tf.config.base import list_differences
-from txl_tf.data.files import exists, read_json_lines, write_json, write_text
+from txl_tf.data.files import exists, join_path, read_json_lines, write_json, write_text
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError, explain, explain_errors, name_install_command, require_extra
+from txl_tf.errors import (
+    UserError,
+    explain,
+    explain_errors,
+    name_install_command,
+    name_program,
+    require_extra,
+)
 from txl_tf.runs.checkpoint_reader import name_variables
 from txl_tf.runs.folder import CONFIG_NAME, EVALUATIONS_NAME, VOCABULARY_NAME, RunConfig
 from txl_tf.scoring.checkpoints import describe_span
@@ -75,12 +84,17 @@ def is_hub_address(path: str) -> bool:
     return path.startswith(PREFIX)
 
 
+def is_hub_folder(path: str) -> bool:
+    """Returns whether a folder holds the files of a model on the Hub, and no checkpoints."""
+    return all(exists(join_path(path, name)) for name in (CONFIG_NAME, _WEIGHTS_NAME))
+
+
 def fetch_model(address: str) -> str:
     """Downloads a model, unless the cache of the Hub's library holds it, and returns its folder."""
     match = re.fullmatch(r"hf://([\w.-]+/[\w.-]+)(?:@(.+))?", address)
     if not match:
         raise UserError(f"`path` must be hf://user/model or hf://user/model@REVISION: {address}")
-    hub = _import_extra("huggingface_hub", "a model on the Hub")
+    hub = _import_hub()
     with _explain_hub(address):
         folder = hub.snapshot_download(
             match[1],
@@ -106,9 +120,9 @@ def push_model(
     message: str | None = None,
 ) -> str:
     """Uploads a model, and returns the address of the commit; see `LanguageModel.push_to_hub`."""
-    hub = _import_extra("huggingface_hub", "a model on the Hub")
+    hub = _import_hub()
     with tempfile.TemporaryDirectory() as folder, _explain_hub(f"{PREFIX}{card.name}"):
-        _write_files(folder, model, card)
+        write_files(folder, model, card)
         api = hub.HfApi(token=token, library_name="txl_tf", library_version=__version__)
         api.create_repo(card.name, private=private, exist_ok=True)
         commit = api.upload_folder(
@@ -120,11 +134,14 @@ def push_model(
     return str(commit.commit_url)
 
 
-def _write_files(folder: str, model: SegmentModel, card: Card) -> None:
-    arrays = {name: x.numpy() for name, x in name_variables(model.weights).items()}
+def write_files(
+    folder: str, model: SegmentModel, card: Card, *, precision: str = "float32"
+) -> None:
+    """Writes the files of a model: its weights in a NumPy dtype, config, vocabulary and card."""
+    variables = name_variables(model.weights).items()
+    arrays = {name: variable.numpy().astype(precision) for name, variable in variables}
     metadata = {"format": _FORMAT, "step": str(card.step)}
-    library = _import_extra("safetensors.numpy", _WEIGHTS_NAME)
-    library.save_file(arrays, os.path.join(folder, _WEIGHTS_NAME), metadata)
+    safetensors.numpy.save_file(arrays, os.path.join(folder, _WEIGHTS_NAME), metadata)
     write_json(os.path.join(folder, CONFIG_NAME), card.config.to_json())
     if card.vocabulary is not None:
         write_json(os.path.join(folder, VOCABULARY_NAME), card.vocabulary.to_json())
@@ -133,17 +150,17 @@ def _write_files(folder: str, model: SegmentModel, card: Card) -> None:
 
 def load_weights_file(folder: str, model: SegmentModel) -> int:
     """Restores the weights of a model, and returns the number of training steps behind them."""
-    path, library = os.path.join(folder, _WEIGHTS_NAME), _import_extra("safetensors", _WEIGHTS_NAME)
+    path = os.path.join(folder, _WEIGHTS_NAME)
     with (
-        explain_errors(f"`{path}` cannot be read", library.SafetensorError, OSError),
-        library.safe_open(path, framework="numpy") as file,
+        explain_errors(f"`{path}` cannot be read", safetensors.SafetensorError, OSError),
+        safetensors.safe_open(path, framework="numpy") as file,
     ):
         arrays = {name: file.get_tensor(name) for name in list(file.keys())}
         metadata = file.metadata() or {}
     if metadata.get("format") != _FORMAT:
         raise UserError(
             f"`{path}` was not written by txl_tf. The weights of other libraries are imported: "
-            f"python -m txl_tf.import_release --source {folder} --out RUN"
+            f"{name_program('import_release')} --source {folder} --out RUN"
         )
     variables = name_variables(model.weights)
     found = {name: list(array.shape) for name, array in arrays.items()}
@@ -158,9 +175,10 @@ def load_weights_file(folder: str, model: SegmentModel) -> int:
     return int(metadata.get("step", 0))
 
 
-def _import_extra(name: str, feature: str) -> Any:
-    with require_extra("hub", feature):
-        return import_module(name)
+def _import_hub() -> Any:
+    with require_extra("hub", "a model on the Hub"):
+        import huggingface_hub
+    return huggingface_hub
 
 
 @contextlib.contextmanager

@@ -71,6 +71,7 @@ class Session:
         self._sampling = sampling.make_tensors(generator.cached.model.config.n_token)
         self._prompts = prompts
         self._vocabularies = vocabularies or [None] * len(prompts)
+        self._stops = stops
         self._finders = [StopFinder(stops, int(prompt[-1])) for prompt in prompts] if stops else []
         self._seeds = seeds
         self._n_uniforms = [0] * len(prompts)  # random numbers that each text has used
@@ -173,6 +174,24 @@ class Session:
             n_left -= count
             yield
 
+    def read(self, text: str) -> None:
+        """Reads a text at the end of each text; `added` includes it from then on.
+
+        Raises:
+            UserError: If a prompt was given as ids, or the vocabulary cannot encode the text.
+        """
+        self._resume()
+        rows = []
+        for row, vocabulary in enumerate(self._vocabularies):
+            if vocabulary is None:
+                raise UserError("a session whose prompts are ids reads no text")
+            ids = vocabulary.encode(text)
+            rows.append(self._replay(self._state.take_row(row), ids))
+            self._drawn[row] = np.concatenate([self._drawn[row], ids])
+            if self._stops:
+                self._finders[row] = StopFinder(self._stops, int(self.ids[row][-1]))
+        self._state = join_rows(rows)
+
     def stream(self, max_new_tokens: int) -> Iterator[str]:
         """Draws like `draw` for a single text, and yields the added text while it is generated.
 
@@ -205,13 +224,15 @@ class Session:
             return
         rows = [self._state.take_row(row) for row in range(len(self._prompts))]
         for row, (state, ids) in self._ended.items():
-            padded = np.pad(ids, (0, -len(ids) % _TOKENS_PER_CALL))[:, None]
-            state = self._loop.replay(
-                state, tf.constant(padded), tf.constant(len(ids)), self._sampling
-            )
-            rows[row] = state._replace(is_done=tf.constant([False]))
+            rows[row] = self._replay(state, ids)
         self._state = join_rows(rows)
         self._ended = {}
+
+    def _replay(self, state: LoopState, ids: np.ndarray) -> LoopState:
+        """Returns the state of one row after further tokens, (n,) int32, which end no text."""
+        padded = np.pad(ids, (0, -len(ids) % _TOKENS_PER_CALL))[:, None]
+        state = self._loop.replay(state, tf.constant(padded), tf.constant(len(ids)), self._sampling)
+        return state._replace(is_done=tf.constant([False]))
 
 
 def _remove_known(old: str, new: str) -> str:

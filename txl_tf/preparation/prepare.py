@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tqdm import tqdm
-
 from txl_tf.data.files import check_folder
 from txl_tf.data.records.format import RecordError, RecordsInfo
 from txl_tf.data.records.reading import open_records
@@ -22,6 +20,7 @@ from txl_tf.preparation.encoding import encode_source, shuffle_documents
 from txl_tf.preparation.options import PrepareOptions
 from txl_tf.preparation.plan import Plan, Source, make_plan
 from txl_tf.preparation.raw_files import ensure_raw_files, find_raw_files
+from txl_tf.progress import Bar
 
 # A public set whose counts differ from the published ones by less than this share is damaged; if
 # they differ by more, it is an excerpt.
@@ -247,5 +246,5 @@ def _describe_count(corpus: CorpusSpec, name: str, found: int, published: int) -
     return f"{corpus.name}, {name}: {found:,}; the published set has {published:,}."
 
 
-def _make_bar(label: str, source: Source) -> tqdm:
-    return tqdm(total=source.size, desc=label, unit="B", unit_scale=True, disable=None)
+def _make_bar(label: str, source: Source) -> Bar:
+    return Bar(label, total=source.size, unit="B", unit_scale=True)

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import safetensors.numpy
 
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.data.files import read_json
 from txl_tf.data.text.learning import LearningOptions
 from txl_tf.data.text.vocabulary import Vocabulary, read_vocabulary_file
-from txl_tf.errors import UserError, explain_errors, require_extra
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.model import TransformerXL
 from txl_tf.release.torch_file import read_torch_file
 from txl_tf.release.weights import check_shapes, escape_name, list_entries
@@ -339,8 +340,6 @@ def _read_tensors(folder: str) -> dict[str, np.ndarray]:
 
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    with require_extra("hub", f"`{path}`"):
-        import safetensors.numpy
     if not path.is_file():  # opening a pipe would block
         raise UserError(f"`{path}` cannot be read: it is missing or not a regular file")
     # Dtypes that NumPy lacks raise various errors.

@@ -42,7 +42,7 @@ from txl_tf.data.files import (
 )
 from txl_tf.data.records.writing import holds_records
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError, explain_errors
+from txl_tf.errors import UserError, explain_errors, name_program
 from txl_tf.version import __version__
 
 FORMAT_VERSION = 1
@@ -155,7 +155,7 @@ def _explain_no_run(folder: str) -> str:
         if is_foreign or any(name.endswith(".index") for name in found):
             return (
                 f"{message}. If others trained it: "
-                f"python -m txl_tf.import_release --source {shlex.quote(folder)} --out RUN"
+                f"{name_program('import_release')} --source {shlex.quote(folder)} --out RUN"
             )
     return message
 

@@ -15,6 +15,7 @@ from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes, Segment
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
 from txl_tf.layers.memory import clear_rows
+from txl_tf.progress import Bar
 from txl_tf.scoring.evaluator import Evaluator
 from txl_tf.scoring.gradient_statistics import (
     GradientStatistics,
@@ -23,7 +24,6 @@ from txl_tf.scoring.gradient_statistics import (
     make_tensors,
     score_with_gradients,
 )
-from txl_tf.scoring.progress import Bar
 from txl_tf.segment_model import SegmentModel
 
 # The grid of a search: factors of the learning rate, then factors of the decay.

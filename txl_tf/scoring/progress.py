@@ -1,19 +1,9 @@
-"""The progress bars of evaluations."""
+"""The progress bar of evaluations."""
 
-import sys
 import time
-from typing import Any
 
-from tqdm import tqdm
-
+from txl_tf.progress import Bar
 from txl_tf.scoring.metrics import Score, format_measure
-
-
-class Bar(tqdm):
-    """A progress bar on the standard error if that is a terminal, for a `with` block."""
-
-    def __init__(self, name: str, **options: Any):
-        super().__init__(desc=name, disable=not sys.stderr.isatty(), **options)
 
 
 class ScoreBar(Bar):

@@ -18,6 +18,7 @@ from txl_tf.config.stages import find_stage, make_stages
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import access_path, append_json_line, drop_lines_after
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
+from txl_tf.errors import name_program
 from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, VALIDATION_NAME, RunConfig
 from txl_tf.scoring.metrics import Score, format_score, make_score_record, name_bits, name_losses
 from txl_tf.training.trainer import Interval
@@ -216,5 +217,5 @@ class Validation:
         return (
             f"Early stopping: {self._patience} evaluations without an improvement on step "
             f"{self.best_step}, whose checkpoint is kept; --patience=0 continues. To evaluate it: "
-            f"python -m txl_tf.evaluate --run {run} --checkpoint best"
+            f"{name_program('evaluate')} --run {run} --checkpoint best"
         )

@@ -1,5 +1,6 @@
 """The loop of a run: training steps, with logging, saving and evaluation in between."""
 
+import math
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from tqdm import tqdm
 from txl_tf.config.training import RunOptions
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import StoppedError, UserError
+from txl_tf.progress import Bar
 from txl_tf.scoring.metrics import Score
 from txl_tf.training.checkpoint import Checkpointer
 from txl_tf.training.log import TrainingLog, Validation
@@ -47,16 +49,19 @@ class TrainingLoop:
         start = time.monotonic()
         first_step, stops = self.trainer.step, self._find_stops()
         parts: list[Interval] = []
-        # The speed is in the log: that of the bar would include evaluations.
-        bar = tqdm(
+        bar = Bar(
+            "compiling",
             total=self._train_steps,
             initial=first_step,
-            disable=None if self._workers.is_chief else True,  # `None`: only if no terminal
-            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}]",
+            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{postfix}]",
+            **({} if self._workers.is_chief else {"disable": True}),
         )
         with bar, note_stop_signals() as received:
             for interval in self.trainer.train(lanes, sorted(stops), call_seconds=CALL_SECONDS):
-                bar.update(interval.step - bar.n)
+                if bar.n == first_step:
+                    self._say(f"Compiled: the first step has a loss of {interval.loss:.4f}.")
+                    bar.set_description("training")
+                self._show(bar, interval)
                 self._count_bad(interval)
                 parts.append(interval)
                 hours = (time.monotonic() - start) / 3600
@@ -77,6 +82,17 @@ class TrainingLoop:
                         "same command again to resume",
                         128 + stop_signal if stop_signal else EXIT_OUT_OF_TIME,
                     )
+
+    def _show(self, bar: Bar, interval: Interval) -> None:
+        """Shows the loss, the speed and the time left beside the bar."""
+        parts = [f"loss {interval.loss:.3f}"]
+        if self.log is not None and math.isfinite(interval.tokens_per_second):
+            # The speed of the bar would include evaluations.
+            self.log.time_left.tokens_per_second = interval.tokens_per_second
+            parts += [f"{interval.tokens_per_second:,.0f} tokens/s"]
+            parts += [self.log.time_left.describe(interval.step)]
+        bar.set_postfix_str(", ".join(parts), refresh=False)
+        bar.update(interval.step - bar.n)
 
     def _say(self, line: str) -> None:
         """Prints a line above the bar, from the chief only."""

@@ -57,6 +57,11 @@ class Interval(NamedTuple):
         return np.isfinite(self.nats) & np.isfinite(self.grad_norm)
 
     @property
+    def loss(self) -> float:
+        """The mean loss of the last step in nats."""
+        return float(self.nats[-1] / self.tokens[-1])
+
+    @property
     def tokens_per_second(self) -> float:
         """The speed of the steps whose duration is known; NaN if there are none."""
         is_known = np.isfinite(self.seconds)

@@ -1,0 +1,62 @@
+"""The command `txl`: it lists the programs and runs them."""
+
+import importlib
+import runpy
+import sys
+
+import pytest
+
+import txl_tf.__main__ as txl
+from txl_tf.errors import name_program
+
+
+def test_without_a_program_all_are_listed_with_a_line_each(capsys):
+    assert txl.main(["/somewhere/bin/txl"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    listed = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if line[:2] == "  "}
+    assert list(listed) == list(txl.PROGRAMS)
+    assert listed["prepare"] == "Makes the records of a data set."
+
+
+@pytest.mark.parametrize("program", txl.PROGRAMS)
+def test_a_program_has_the_help_of_its_module(program, capsys):
+    main = importlib.import_module(txl.PROGRAMS[program]).main
+    assert main([program, "--help"]) == 0
+    expected = capsys.readouterr().out
+    assert txl.main(["txl", program.replace("_", "-"), "--help"]) == 0
+    assert capsys.readouterr().out == expected
+
+
+def test_an_unknown_program_is_an_error_of_one_line(capsys):
+    assert txl.main(["txl", "genrate"]) == 2
+    assert capsys.readouterr().err == "txl: unknown program genrate. Did you mean generate?\n"
+    assert txl.main(["__main__.py", "errors"]) == 2
+    expected = "python -m txl_tf: unknown program errors. python -m txl_tf lists the programs.\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_an_error_names_the_program_as_the_user_wrote_it(capsys):
+    assert txl.main(["bin/txl", "train_gpu"]) == 2
+    assert capsys.readouterr().err.startswith("txl train: --model_dir must be given")
+
+
+@pytest.mark.parametrize(
+    ("started", "expected"),
+    [
+        ("/bin/txl", "txl prepare"),
+        ("/lib/txl_tf/__main__.py", "python -m txl_tf prepare"),
+        ("/lib/txl_tf/evaluate.py", "python -m txl_tf.make_tfrecords"),
+    ],
+)
+def test_messages_name_programs_in_the_form_of_the_user(started, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [started])
+    assert name_program("make_tfrecords") == expected
+
+
+def test_the_package_runs_as_a_module(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["txl_tf/__main__.py", "--version"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("txl_tf", run_name="__main__")
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("txl_tf 0.")

@@ -1,0 +1,65 @@
+"""Transformer-XL: `txl PROGRAM` runs a program, and `txl PROGRAM --help` describes its flags."""
+
+import ast
+import difflib
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from txl_tf.cli.program import EXIT_USAGE, print_failure, run_program
+from txl_tf.errors import COMMANDS
+
+GROUPS = {
+    "Data": ("prepare", "inspect"),
+    "Train": ("train", "train_tpu", "average"),
+    "Evaluate and analyze": ("evaluate", "context", "attention", "page", "samples", "harness"),
+    "Generate and deploy": ("generate", "score", "serve", "export"),
+    "Migrate from the 2019 release": ("import_release", "verify_release", "export_release"),
+}
+_MODULES = {command: module for module, command in COMMANDS.items()}
+PROGRAMS = {
+    command: f"txl_tf.{_MODULES.get(command, command)}"
+    for commands in GROUPS.values()
+    for command in commands
+}
+
+
+def main(argv: list[str] = sys.argv) -> int:
+    """Runs the program that the first argument names, and returns its exit status."""
+    name = os.path.basename(argv[0])
+    name = name if name == "txl" else "python -m txl_tf"
+    if len(argv) < 2 or argv[1] in ("help", "--help", "-h"):
+        print(f"{__doc__}\n\n{list_programs()}")
+        return 0
+    if argv[1].startswith("-"):
+        return run_program(__doc__, flags.FlagValues(), lambda _: None, [name, *argv[1:]])
+    program = argv[1].replace("-", "_")
+    program = COMMANDS.get(program, program)  # the names of modules are accepted, too
+    if program not in PROGRAMS:
+        near = difflib.get_close_matches(program, PROGRAMS, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"{name} lists the programs."
+        return print_failure(name, f"unknown program {argv[1]}. {hint}", EXIT_USAGE)
+    run = importlib.import_module(PROGRAMS[program]).main
+    return run([f"{name} {program}", *argv[2:]])
+
+
+def list_programs() -> str:
+    """Returns the programs by group, each with the first sentence of its module."""
+    lines = []
+    for group, commands in GROUPS.items():
+        lines += [f"{group}:", *(f"  {name:<16}{_describe(name)}" for name in commands), ""]
+    return "\n".join(lines).rstrip()
+
+
+def _describe(command: str) -> str:
+    """Returns the first line of the docstring of a program, without importing it."""
+    path = Path(__file__).with_name(f"{_MODULES.get(command, command)}.py")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
