@@ -1,4 +1,4 @@
-"""Exports a run for processes without txl_tf: a SavedModel, or a file of LiteRT or ONNX.
+"""Exports a run for processes without txl_tf: as a SavedModel, for LiteRT, ONNX and others.
 
 python -m txl_tf.export --run runs/text8 --out exported/text8
 python -m txl_tf.export --run runs/text8 --out exported/phone --format litert --precision int8
@@ -16,8 +16,6 @@ from txl_tf.cli.run_flags import check_run, define_ema_flag, define_mask_flag, d
 from txl_tf.config import EvalConfig
 from txl_tf.exports.formats import FORMATS
 
-_OF_FILE = "with --format=litert and onnx"
-
 
 def main(argv: list[str] = sys.argv) -> int:
     """Runs the program on a command line and returns its exit status."""
@@ -30,29 +28,32 @@ def define_flags() -> flags.FlagValues:
     define_run_flags(options)
     out_help = "Folder to write, which must be new or empty."
     define_flag(options, "out", str, None, out_help, required=True, is_path=True)
-    format_help = (
-        "What to write: a SavedModel for TensorFlow; or one function of ids and memory, as a file "
-        "for LiteRT (phones) or for ONNX runtimes (browsers, other languages)."
-    )
     formats = tuple(FORMATS)
+    format_help = "What to write: " + "; ".join(f"{n}, {FORMATS[n].text}" for n in formats) + "."
     define_flag(options, "format", str, formats[0], format_help, choices=formats)
     define_ema_flag(options)
     span = ("mem_len", "same_length", "clamp_len")
     define_config_flags(
-        options, EvalConfig, ("tgt_len",), prefix="", otherwise=f"the run's; 1 {_OF_FILE}"
+        options, EvalConfig, ("tgt_len",), prefix="", otherwise=_list_defaults("tgt_len")
     )
     define_config_flags(options, EvalConfig, span, prefix="", otherwise="the run's")
     define_mask_flag(options)
     precision_help = (
-        "Dtype of the kernels and tables: narrower ones take less space. bfloat16 is for "
-        "saved_model, float16 for litert and onnx. int8 has a scale for each output."
+        "Dtype of the kernels and tables: narrower ones take less space, and not every format has "
+        "all. int8 has a scale for each output."
     )
     precisions = dict.fromkeys(name for kind in FORMATS.values() for name in kind.precisions)
     define_flag(options, "precision", str, "float32", precision_help, choices=tuple(precisions))
     batch_help = "Number of texts to read at once; more texts need more memory."
-    after = f" [default: 8; 1 {_OF_FILE}]"
-    define_flag(options, "batch", int, None, batch_help + after, lower_bound=1)
+    batch_help += f" [default: {_list_defaults('batch_size')}]"
+    define_flag(options, "batch", int, None, batch_help, lower_bound=1)
     return options
+
+
+def _list_defaults(name: str) -> str:
+    """Returns the default of a setting in each format."""
+    defaults = ((kind, getattr(FORMATS[kind], name)) for kind in FORMATS)
+    return ", ".join(f"{value or 'that of the run'} for {kind}" for kind, value in defaults)
 
 
 def export_run(options: flags.FlagValues) -> None:

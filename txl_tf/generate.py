@@ -102,7 +102,12 @@ def generate_text(options: flags.FlagValues) -> None:
     prompts = [] if _is_interactive(options) else _read_prompts(options)
 
     import txl_tf
-    from txl_tf.data.text.wikitext import check_wikitext, is_wikitext, tokenize_wikitext
+    from txl_tf.data.text.wikitext import (
+        check_wikitext,
+        is_wikitext,
+        stream_wikitext,
+        tokenize_wikitext,
+    )
 
     lm = txl_tf.load(options.run, checkpoint=options.checkpoint, precision=options.precision)
     if lm.vocabulary is None:
@@ -113,10 +118,15 @@ def generate_text(options: flags.FlagValues) -> None:
     if options.tokenize_wikitext:
         check_wikitext(lm.vocabulary)
         prompts = list(map(tokenize_wikitext, prompts))
+    with explain_errors("the prompt", UserError):
+        # With spaces as the model sees them: a single one between two words.
+        normalized = [lm.vocabulary.decode(lm.vocabulary.encode(prompt)) for prompt in prompts]
     is_readable = is_wikitext(lm.vocabulary.symbols) and not options.raw
     seeds = range(options.seed, options.seed + options.samples)
     for (index, prompt), seed in product(enumerate(prompts, 1), seeds):
-        pieces = lm.stream(prompt, max_new_tokens=options.length, seed=seed, **settings)
+        pieces: Iterable[str] = lm.stream(
+            prompt, max_new_tokens=options.length, seed=seed, **settings
+        )
         if options.json:
             record = {"prompt": prompt, "seed": seed, "text": "".join(pieces)}
             print(json.dumps(record, ensure_ascii=False))
@@ -124,22 +134,9 @@ def generate_text(options: flags.FlagValues) -> None:
         titles = [f"prompt {index}"] * (len(prompts) > 1) + [f"seed {seed}"] * (len(seeds) > 1)
         if titles:
             print(f"--- {', '.join(titles)}")
-        _print(_join_prompt(lm, prompt, pieces, is_readable, options.no_prompt))
-
-
-def _join_prompt(
-    lm: "LanguageModel", prompt: str, pieces: Iterator[str], is_readable: bool, no_prompt: bool
-) -> Iterable[str]:
-    """Returns the pieces of a text to print, with its prompt unless it is left out."""
-    from txl_tf.data.text.wikitext import stream_wikitext
-
-    assert lm.vocabulary is not None
-    with explain_errors("the prompt", UserError):
-        # With spaces as the model sees them: a single one between two words.
-        normalized = lm.vocabulary.decode(lm.vocabulary.encode(prompt))
-    if is_readable:
-        return stream_wikitext(pieces if no_prompt else chain([normalized], pieces))
-    return pieces if no_prompt else chain([prompt], pieces)
+        if not options.no_prompt:
+            pieces = chain([normalized[index - 1] if is_readable else prompt], pieces)
+        _print(stream_wikitext(pieces) if is_readable else pieces)
 
 
 def _is_interactive(options: flags.FlagValues) -> bool:

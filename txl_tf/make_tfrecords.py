@@ -117,6 +117,8 @@ def check_flags(options: flags.FlagValues) -> None:
 def _check_runner(options: flags.FlagValues) -> None:
     if options.dataset != TEXT:
         raise flags.Error(f"--runner is for --dataset=text. Received: --dataset={options.dataset}")
+    if options.valid_fraction is not None:
+        raise flags.Error("--valid_fraction is for one machine; with --runner, pass --valid")
     if options.level == "subword" and not options.vocab_file:
         raise flags.Error(
             "--runner with --level=subword needs --vocab_file: subwords are learned on one machine"
@@ -128,6 +130,11 @@ def _check_runner(options: flags.FlagValues) -> None:
 def _check_text_flags(options: flags.FlagValues) -> None:
     if not options.train:
         raise flags.Error("--dataset=text needs --train")
+    fraction = options.valid_fraction
+    if fraction is not None and not 0 < fraction < 1:
+        raise flags.Error(f"--valid_fraction must be between 0 and 1. Received: {fraction}")
+    if fraction is not None and options.valid:
+        raise flags.Error("--valid and --valid_fraction exclude each other")
     for name in ("min_count", "max_symbols", "special", "unknown", "lower_case", "line_end"):
         levels = LEVELS_OF_OPTION[name]
         if options[name].present and options.level not in levels:

@@ -2,8 +2,8 @@
 
 `wrong_commands.txt` is the table: `$ PROGRAM ARGUMENTS`, then the status and the line. A `+` behind
 the status means that there was output before the fault was found, usually none. In a line,
-`{presets}` stands for the names of the presets, `{folder}` for the current folder, `*` for a
-checksum, and `...` for words of TensorFlow or of the machine.
+`{presets}`, `{optimizers}` and `{datasets}` stand for their names, `{folder}` for the current
+folder, `*` for a checksum, and `...` for words of TensorFlow or of the machine.
 """
 
 import contextlib
@@ -18,6 +18,8 @@ import pytest
 from called_programs import call, forbid_network, list_files
 
 from txl_tf import presets
+from txl_tf.config.training import OPTIMIZERS
+from txl_tf.preparation.options import DATASETS
 
 TABLE = Path(__file__).with_name("wrong_commands.txt").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\$ (\S+) ?(.*)\n(\d)(\+?) (.*)$", TABLE, flags=re.MULTILINE)
@@ -51,7 +53,7 @@ PATHS = {
     "train_tpu": "data_dir model_dir eval_ckpt_path warm_start_path",
     "evaluate": "run data_dir checkpoint",
     "score": "run files checkpoint out",
-    "generate": "run checkpoint",
+    "generate": "run checkpoint prompt_file",
     "export": "run out checkpoint",
     "serve": "run checkpoint",
     "attention": "run data_dir checkpoint out",
@@ -147,7 +149,8 @@ def check(command, status, line, monkeypatch, *, prints=False):
     assert list_files() == before
     *_, found = outcome.err.splitlines()
     assert outcome.err == f"{found}\n"  # no other line
-    line = line.format(presets=", ".join(presets.names()), folder=Path.cwd())
+    names = {"presets": presets.names(), "optimizers": OPTIMIZERS, "datasets": DATASETS}
+    line = line.format(**{key: ", ".join(x) for key, x in names.items()}, folder=Path.cwd())
     pattern = ".*".join(map(re.escape, line.split("...")))
     assert re.fullmatch(pattern, _CHECKSUM.sub("*", found)), found
     assert (outcome.status, outcome.out != "") == (status, prints)

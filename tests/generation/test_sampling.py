@@ -2,14 +2,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.generation.sampling import SamplingTensors, choose_tokens, penalize
+from txl_tf.generation.sampling import SamplingConfig, choose_tokens, penalize
 
 PROBABILITIES = np.array([0.1, 0.4, 0.2, 0.3], np.float32)
 
 
 def make_tensors(*, temperature=1.0, top_p=1.0, penalty=1.0, is_allowed=(True,) * 4):
-    numbers = [tf.constant(value, tf.float32) for value in (temperature, top_p, penalty)]
-    return SamplingTensors(*numbers, tf.constant(is_allowed), tf.constant([], tf.int32))
+    banned = tuple(np.flatnonzero(~np.array(is_allowed)).tolist())
+    config = SamplingConfig(temperature, None, top_p, penalty, banned)
+    return config.make_tensors(len(is_allowed))
 
 
 def draw(uniforms, n_candidates=None, **settings):

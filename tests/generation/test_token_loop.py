@@ -6,7 +6,7 @@ from tables import slow_after
 
 from txl_tf.cached_model import CachedModel
 from txl_tf.config import AttentionSpan
-from txl_tf.generation.sampling import SamplingTensors
+from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.token_loop import TokenLoop, take_positions
 from txl_tf.release import load_model
 
@@ -28,9 +28,7 @@ def test_the_ring_gives_what_segments_of_one_token_give(name, span, is_masked):
     ids = case.golden["tokens"].astype("int32")[:, :20]
     n_rows, n_token = len(ids), case.config.n_token
     kept = cached.initial_state(n_rows)
-    none = SamplingTensors(
-        *map(tf.constant, (1.0, 1.0, 1.0)), tf.ones(n_token, bool), tf.constant([5])
-    )
+    none = SamplingConfig(stops=(5,)).make_tensors(n_token)
     state = loop.begin(kept, tf.zeros((n_rows, n_token), bool))
     read = tf.function(loop.read, autograph=False)
     for step in range(ids.shape[1]):

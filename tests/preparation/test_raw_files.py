@@ -11,7 +11,7 @@ from txl_tf.preparation.corpora import (
     parse_text8,
 )
 from txl_tf.preparation.plan import make_source
-from txl_tf.preparation.raw_files import cut_raw, find_layout, find_raw
+from txl_tf.preparation.raw_files import cut_raw, find_layout, find_raw, hold_out
 
 TEXT8, ENWIK8, WT2 = (CORPORA[name] for name in ("text8", "enwik8", "wt2"))
 
@@ -127,3 +127,26 @@ def test_enwik8_in_numbers_may_be_cut_anywhere(tmp_path, monkeypatch):
     blocks = TextFile.iterate_blocks
     monkeypatch.setattr(TextFile, "iterate_blocks", lambda self: blocks(self, 5))
     assert read(make_source(ENWIK8, (file,), is_release=True)) == bytes(range(256)) * 3
+
+
+@pytest.mark.parametrize("fraction", [0.04, 0.3, 0.61])
+def test_valid_is_a_fraction_of_the_end_cut_at_a_line(tmp_path, fraction):
+    texts = [b"".join(b"%d\n" % n for n in part) for part in (range(97), range(97, 211), [5])]
+    files = tuple(TextFile(write(tmp_path / str(n), text)) for n, text in enumerate(texts))
+    cut = {
+        name: read(make_source(ENWIK8, part, is_release=False))
+        for name, part in hold_out(files, fraction).items()
+    }
+    whole = b"".join(texts)
+    assert cut["train"] + cut["valid"] == whole
+    assert cut["train"].endswith(b"\n")
+    assert abs(len(cut["valid"]) - fraction * len(whole)) <= len(b"210\n")
+
+
+def test_what_cannot_be_cut_is_an_error(tmp_path):
+    line = TextFile(write(tmp_path / "a", b"one line"))
+    with pytest.raises(UserError, match=r"must leave text.* to both splits"):
+        hold_out((line,), 0.5)
+    packed = TextFile(write(tmp_path / "b.gz", b"packed"))
+    with pytest.raises(UserError, match=r"needs unpacked files\. Received: .*b\.gz"):
+        hold_out((line, packed), 0.5)

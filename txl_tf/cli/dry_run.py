@@ -98,7 +98,7 @@ def count_kept_memory(
     facts = OPTIMIZERS[training.optimizer]
     optimizer = weights * (facts.n_moments + training.has_average)
     matrices = _FLOAT_BYTES * sum(rows * columns for rows, columns in list_matrices(model))
-    optimizer += matrices * (facts.n_matrix_moments - facts.n_moments)
+    optimizer += matrices * (facts.count_moments(is_matrix=True) - facts.n_moments)
     rows = math.ceil(training.train_batch_size / n_replicas)
     states = rows * training.mem_len * model.d_model * model.n_layer
     adds_up = n_replicas > 1 or training.accumulate_steps > 1  # to a second copy

@@ -25,7 +25,11 @@ class OptimizerFacts(NamedTuple):
     text: str  # what it is, for `--help`
     has_decay: bool = True  # it supports weight decay
     n_moments: int = 2  # of each weight
-    n_matrix_moments: int = 2  # of the matrices of the layers
+    n_matrix_moments: int | None = None  # of the matrices of the layers, if it differs
+
+    def count_moments(self, *, is_matrix: bool) -> int:
+        """Returns the number of moments of a weight, which may be a matrix of a layer."""
+        return (self.n_matrix_moments or self.n_moments) if is_matrix else self.n_moments
 
 
 OPTIMIZERS = {

@@ -117,7 +117,7 @@ class ExportMixin:
 
         Args:
             folder: A folder on this machine, which must be new or empty.
-            format: A key of `txl_tf.exports.formats.FORMATS`: "saved_model", "litert" or "onnx".
+            format: A key of `txl_tf.exports.formats.FORMATS`, such as "saved_model" or "onnx".
             precision: The dtype in which a file stores matrices: "float32" (the default), "float16"
                 or "int8". A SavedModel has that of the model; see `quantize`.
             batch_size: Number of texts to read at once; more texts need more memory. `None` for 8

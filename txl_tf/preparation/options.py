@@ -28,7 +28,8 @@ DATASETS_OF_OPTION: Mapping[str, tuple[str, ...]] = {
     "num_shuffles": ("lm1b",),
     "seed": ("lm1b",),
     "encoding_errors": (*_PUBLIC, TEXT),
-    **dict.fromkeys((*SPLITS, "level", "documents", "document_separator"), (TEXT,)),
+    **dict.fromkeys((*SPLITS, "valid_fraction"), (TEXT,)),
+    **dict.fromkeys(("level", "documents", "document_separator"), (TEXT,)),
     **dict.fromkeys(("min_count", "max_symbols", "special", "unknown", "lower_case"), (TEXT,)),
     **dict.fromkeys(("line_end", "vocab_file", "cutoffs"), (TEXT,)),
 }
@@ -77,6 +78,11 @@ class PrepareOptions:
     train: tuple[str, ...] | None = _define_files("train")
     valid: tuple[str, ...] | None = _define_files("valid")
     test: tuple[str, ...] | None = _define_files("test")
+    valid_fraction: float | None = define_field(
+        None,
+        "Share of the text of --train that is cut off at its end and becomes valid.",
+        kind=float,
+    )
     level: Level = field(
         default="byte",
         metadata=describe("Level at which the text is split into symbols.", choices=LEVELS),

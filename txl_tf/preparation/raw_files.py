@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,6 +51,9 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
     if options.dataset == TEXT:
         patterns = {split: getattr(options, split) for split in SPLITS}
         splits = {split: find_files(given) for split, given in patterns.items() if given}
+        if options.valid_fraction is not None:
+            splits |= hold_out(splits["train"], options.valid_fraction)
+            return RawFiles(splits, options.vocab_file)
         for split in [name for name in splits if name != "train"]:
             if warning := describe_overlap(split, splits[split], splits["train"]):
                 print(warning, file=sys.stderr)
@@ -77,6 +80,47 @@ def find_raw_files(options: PrepareOptions) -> RawFiles | None:
             f"in `{options.raw_dir}`; train.txt, valid.txt and test.txt are already separate."
         )
     return None
+
+
+def hold_out(files: tuple[TextFile, ...], fraction: float) -> dict[str, tuple[TextFile, ...]]:
+    """Cuts files into train and, at their end, valid: a fraction of their bytes, from a new line.
+
+    Raises:
+        UserError: If a file is packed, or one of the splits would be empty.
+    """
+    sizes = [file.size for file in files]
+    if None in sizes:
+        raise UserError(
+            f"`valid_fraction` needs unpacked files. Received: {files[sizes.index(None)]}"
+        )
+    left = round((1 - fraction) * sum(size or 0 for size in sizes))  # bytes for train
+    train, valid = [], []
+    for file, size in zip(files, sizes, strict=True):
+        assert size is not None
+        cut = min(left, size)
+        left -= cut
+        if 0 < cut < size:
+            blocks = replace(file, start=cut - 1).iterate_blocks(2**16)
+            cut = min(size, cut + _count_until_line_end(blocks) - 1)
+        train += [replace(file, stop=cut)] * (cut > 0)
+        valid += [replace(file, start=cut, stop=size)] * (cut < size)
+    if not train or not valid:
+        raise UserError(
+            "`valid_fraction` must leave text, which is cut at ends of lines, to both splits. "
+            f"Received: valid_fraction={fraction}"
+        )
+    return {"train": tuple(train), "valid": tuple(valid)}
+
+
+def _count_until_line_end(blocks: Iterable[bytes]) -> int:
+    """Returns the number of bytes up to the end of the first line, or of the text."""
+    count = 0
+    for block in blocks:
+        line, line_end, _ = block.partition(b"\n")
+        count += len(line) + len(line_end)
+        if line_end:
+            break
+    return count
 
 
 def _download(options: PrepareOptions) -> None:

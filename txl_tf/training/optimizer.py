@@ -122,7 +122,7 @@ class Optimizer:
 
         group = getattr(weight, "group", "projections" if len(weight.shape) > 1 else "vectors")
         facts = OPTIMIZERS[self.config.optimizer]
-        n_moments = facts.n_matrix_moments if group == "kernels" else facts.n_moments
+        n_moments = facts.count_moments(is_matrix=group == "kernels")
         return Slots(
             weight,
             momentum=add("momentum"),
@@ -233,6 +233,11 @@ class Optimizer:
     ) -> None:
         """Changes one replica's copy of a weight and of its moments, by its clipped gradient."""
         raise NotImplementedError
+
+    def decay(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
+        """Applies the weight decay to one replica's copy of a weight, as AdamW does."""
+        if slots.decays and self.config.weight_decay:
+            weight.assign_sub(factors.rate * self.config.weight_decay * weight)
 
 
 def read_step_count(optimizer: Optimizer) -> int:

@@ -33,7 +33,7 @@ class Adam(Optimizer):
     def change_weight(
         self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
     ) -> None:
-        self._decay(slots, weight, factors)
+        self.decay(slots, weight, factors)
         assert slots.velocity is not None
         tf.raw_ops.ResourceApplyAdam(
             var=weight.handle,
@@ -47,10 +47,6 @@ class Adam(Optimizer):
             epsilon=self.epsilon,
             grad=gradient,
         )
-
-    def _decay(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
-        if slots.decays and self.config.weight_decay:
-            weight.assign_sub(factors.rate * self.config.weight_decay * weight)
 
 
 class Lamb(Optimizer):
@@ -152,7 +148,7 @@ class Muon(Adam):
         if slots.velocity is not None:
             super().change_weight(slots, weight, gradient, factors)
             return
-        self._decay(slots, weight, factors)
+        self.decay(slots, weight, factors)
         momentum = slots.momentum.value
         # 0 in a skipped step, as the share of Adam is.
         share = factors.moment_1 * ((1 - self.momentum) / (1 - self.beta_1))
