@@ -3,7 +3,9 @@
 python -m txl_tf.context --run runs/text8 --run runs/text8_short
 """
 
+import contextlib
 import functools
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from txl_tf.data.lanes.training_lanes import Tokens
     from txl_tf.data.records.reading import Records
     from txl_tf.experiments.attention_lengths import AttentionLengths
+    from txl_tf.experiments.context_report import ContextReport
     from txl_tf.language_model import LanguageModel
 
 
@@ -70,11 +73,20 @@ def define_flags() -> flags.FlagValues:
     define_ema_flag(options)
     text = "Folder of figures and context.json. [default: FIRST_RUN/context]"
     define("out", str, None, text, is_path=True)
+    define("json", bool, False, "Print context.json, and everything else to the standard error.")
     return options
 
 
 def measure_contexts(options: flags.FlagValues) -> None:
     """Prints and draws the context lengths of runs."""
+    with contextlib.redirect_stdout(sys.stderr if options.json else sys.stdout):
+        report = _measure_contexts(options)
+    if options.json:
+        print(json.dumps(report.make_record()))
+
+
+def _measure_contexts(options: flags.FlagValues) -> "ContextReport":
+    """Returns the context lengths of runs, after they have been printed and drawn."""
     lengths = list(range(options.first_context, options.max_context + 1, options.delta))
     if len(lengths) < 2:
         raise flags.Error("--max_context must be at least --first_context + --delta")
@@ -144,6 +156,7 @@ def measure_contexts(options: flags.FlagValues) -> None:
         print("\n".join(report.format_attention_lengths()))
     report.write(out)
     print(f"Wrote context.json and figures to {out}")
+    return report
 
 
 def _compute_losses(

@@ -4,9 +4,11 @@ python -m txl_tf.inspect data/wt103
 """
 
 import itertools
+import json
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from absl import flags
@@ -35,6 +37,7 @@ def define_flags() -> flags.FlagValues:
     define_flag(options, "split", str, None, "Split to show the beginning of. [default: the first]")
     define_flag(options, "lines", int, 5, "Number of lines to show.", lower_bound=0)
     define_flag(options, "verify", bool, True, "Read all tokens and verify all checksums.")
+    define_flag(options, "json", bool, False, "Print one JSON object instead of the text.")
     return options
 
 
@@ -44,8 +47,12 @@ def inspect_records(options: flags.FlagValues) -> None:
     sample = records.split(options.split or records.splits[0])
     if options.verify:
         verify_records(options.data_dir)
+    splits = {name: measure_split(records, name, count=options.verify) for name in records.splits}
+    if options.json:
+        print(json.dumps(make_record(records, splits, is_verified=options.verify)))
+        return
     print(*describe_records(records), "", sep="\n")
-    rows = [describe_split(records, name, count=options.verify) for name in records.splits]
+    rows = [{"split": name} | _format(found) for name, found in splits.items()]
     print(*format_table(rows), sep="\n")
     if options.lines:
         print(f"\n{sample.name} begins:")
@@ -80,23 +87,46 @@ def describe_records(records: Records) -> Iterator[str]:
         yield f"cutoffs: {', '.join(f'{cutoff:,}' for cutoff in records.cutoffs)}"
 
 
-def describe_split(records: Records, name: str, *, count: bool) -> dict[str, str]:
-    """Returns the table row of a split; with `count`, all tokens are read to count symbols."""
+def measure_split(records: Records, name: str, *, count: bool) -> dict[str, float]:
+    """Returns the numbers of a split; with `count`, all tokens are read to count symbols."""
     split = records.split(name)
-    row = {
-        "split": name,
-        "tokens": f"{len(split):,}",
-        "documents": f"{records.n_documents(name):,}",
-        "file bytes": f"{records.n_bytes(name):,}",
+    found: dict[str, float] = {
+        "tokens": len(split),
+        "documents": records.n_documents(name),
+        "file bytes": records.n_bytes(name),
     }
     if count:
         counts = count_ids(split, len(records.vocabulary))
-        row["symbols used"] = f"{np.count_nonzero(counts):,}"
+        found["symbols used"] = int(np.count_nonzero(counts))
         unknown = records.vocabulary.unknown
         if unknown is not None:
-            share = counts[records.vocabulary.symbols.index(unknown)] / max(len(split), 1)
-            row["unknown"] = f"{share:.3%}"
-    return row
+            n_unknown = counts[records.vocabulary.symbols.index(unknown)]
+            found["unknown"] = float(n_unknown / max(len(split), 1))
+    return found
+
+
+def make_record(
+    records: Records, splits: dict[str, dict[str, float]], *, is_verified: bool
+) -> dict[str, Any]:
+    """Returns the content of a data set as JSON."""
+    vocabulary = records.vocabulary
+    return {
+        "data_dir": records.data_dir,
+        "dataset": records.dataset,
+        "made_from": records.made_from,
+        "vocabulary": {"level": vocabulary.level, "symbols": len(vocabulary)},
+        "cutoffs": list(records.cutoffs),
+        "splits": {
+            name: {key.replace(" ", "_"): value for key, value in found.items()}
+            for name, found in splits.items()
+        },
+        "verified": is_verified,
+    }
+
+
+def _format(found: dict[str, float]) -> dict[str, str]:
+    """Returns the table row of a split."""
+    return {key: f"{x:.3%}" if key == "unknown" else f"{x:,}" for key, x in found.items()}
 
 
 def count_ids(split: Split, n_symbols: int) -> np.ndarray:

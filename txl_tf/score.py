@@ -69,6 +69,7 @@ def define_flags() -> flags.FlagValues:
     prefix_help = r"Text that is read before each context and not scored; \n is a line break."
     define_flag(options, "prefix", str, "", prefix_help)
     define_flag(options, "format", str, "table", "Output format.", choices=("table", "jsonl"))
+    define_flag(options, "json", bool, False, "The same as --format=jsonl: lines of JSON.")
     per_token_help = "Print the symbol and the nats of each token, with --format=jsonl."
     define_flag(options, "per_token", bool, False, per_token_help)
     tokenize_help = (
@@ -93,6 +94,8 @@ def define_flags() -> flags.FlagValues:
 
 def score_files(options: flags.FlagValues) -> None:
     """Scores texts and prints a line for each text and one for the total."""
+    if options.json:
+        options["format"].value = "jsonl"
     _check_flags(options)
     check_run(options.run, or_saved_model=True)
     if options.runner:

@@ -9,7 +9,7 @@ from benchmarks.flag_texts import keep_last
 from txl_tf import presets
 from txl_tf.cli.flags import parse_flags
 from txl_tf.cli.train_command import run
-from txl_tf.cli.train_flags import define_flags, make_configs, make_eval_config
+from txl_tf.cli.train_flags import define_flags, make_configs, make_eval_config, read_settings
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data import RecordError, Vocabulary, open_records, write_records
 from txl_tf.errors import UserError
@@ -288,3 +288,38 @@ def test_of_several_processes_the_chief_locks(index, records, tmp_path, monkeypa
     cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": task}
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
     assert start_training(records, tmp_path / "run", monkeypatch) is (index == 0)
+
+
+def test_the_config_of_a_run_serves_as_settings(records, tmp_path):
+    model, training, evaluation = configure(records, "--d_model=32", "--tgt_len=3", "--clip=2")
+    config = RunConfig("words", model, training, evaluation)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config.to_json()))
+    options = read_flags(f"--config={path}", "--seed=5")
+    found = make_configs(options, records, read_settings(options))
+    assert found == (model, dataclasses.replace(training, seed=5), evaluation)
+
+
+def test_settings_may_be_a_few_fields_of_toml(records, tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("[model]\nd_model = 32\ncutoffs = [7]\n[training]\ntgt_len = 5\nmem_len = 3\n")
+    options = read_flags(f"--config={path}")
+    model, training, evaluation = make_configs(options, records, read_settings(options))
+    assert model == ModelConfig(n_token=19, d_model=32, cutoffs=(7,))
+    assert training == TrainConfig(tgt_len=5, mem_len=3)
+    assert evaluation == EvalConfig(tgt_len=5, mem_len=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.toml", "[model\n", "holds no settings: Expected"),
+        ("a.toml", "[model]\nwidth = 3\n", "ModelConfig has no field `width`"),
+        ("a.toml", "[modell]\n", "unknown section modell, not one of model"),
+        ("a.json", "[]", "holds no settings"),
+    ],
+)
+def test_a_file_that_holds_no_settings_is_named(name, text, message, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_settings(read_flags(f"--config={tmp_path / name}"))

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,15 @@ def test_a_data_set_its_splits_and_its_first_lines_are_shown(folder, capsys):
     assert list_row(text, "valid") == ["valid", "5", "0", "21", "5", "0.000%"]
     assert list_row(text, "test") == ["test", "0", "0", "0", "0", "0.000%"]
     assert "train begins:\n  the cat sat\n  on the mat\n\nAll" in text
+
+
+def test_json_has_the_numbers_of_the_table(folder, capsys):
+    status, text, _ = run(capsys, folder, "--json")
+    found = json.loads(text)
+    assert (status, found["dataset"], found["verified"]) == (0, "cats", True)
+    assert found["vocabulary"] == {"level": "word", "symbols": 8}
+    expected = {"tokens": 16, "documents": 2, "file_bytes": 32, "symbols_used": 8}
+    assert found["splits"]["train"] == {**expected, "unknown": 1 / 16}
 
 
 def test_checksums_are_verified_unless_told(folder, capsys):

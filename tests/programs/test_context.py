@@ -44,9 +44,10 @@ def test_a_group_of_runs_is_measured_drawn_and_stored(run, other, tmp_path, caps
     assert lengths["best"] in lengths["lengths"]
 
 
-def test_the_loss_is_that_of_the_model_after_each_context(run, tmp_path):
-    assert call(f"--run={run}", *CONTEXTS, f"--out={tmp_path}", "--eval_tokens=0") == 0
+def test_the_loss_is_that_of_the_model_after_each_context(run, tmp_path, capsys):
+    assert call(f"--run={run}", *CONTEXTS, f"--out={tmp_path}", "--eval_tokens=0", "--json") == 0
     found = json.loads((tmp_path / "context.json").read_text())
+    assert json.loads(capsys.readouterr().out) == found
     lm = txl_tf.load(run)
     ids = txl_tf.data.read_ids(str(run / "records"), "valid")
     positions = context_losses.draw_positions(len(ids), 11, 40, seed=0)

@@ -60,7 +60,7 @@ def score_as_json(capsys, folder, *arguments, names=("one", "two", "three")):
     """Returns the objects of the texts, and that of all."""
     capsys.readouterr()
     paths = [folder.parent / f"{name}.txt" for name in names]
-    assert call("--run", folder, *paths, "--format=jsonl", *arguments) == 0
+    assert call("--run", folder, *paths, "--json", *arguments) == 0
     *texts, total = map(json.loads, capsys.readouterr().out.splitlines())
     assert total["kind"] == "total"
     assert total["texts"] == len(texts)

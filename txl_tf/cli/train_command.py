@@ -28,6 +28,7 @@ from txl_tf.cli.train_flags import (
     find_start,
     make_configs,
     read_config_to_evaluate,
+    read_settings,
     trains,
 )
 from txl_tf.config.training import RunOptions
@@ -99,7 +100,7 @@ def _check_paths(options: flags.FlagValues) -> None:
 
 def _open_inputs(options: flags.FlagValues) -> Inputs:
     """Opens the objects that the flags name, with every split that the command needs."""
-    preset = presets.get(options.preset) if options.preset else None
+    preset = read_settings(options)
     found = find_run(options.model_dir)
     data_dir = find_data(options, found)
     records = open_data_set(data_dir)

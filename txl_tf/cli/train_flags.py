@@ -6,8 +6,11 @@ the defaults; an existing run also states its data and, for a new run, the initi
 
 import dataclasses
 import functools
+import json
 import os
 import shlex
+import tomllib
+from pathlib import Path
 
 from absl import flags
 
@@ -25,7 +28,7 @@ from txl_tf.config import SHAPELESS, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import join_path
 from txl_tf.data.records.reading import Records
-from txl_tf.errors import UserError, name_program
+from txl_tf.errors import UserError, explain_errors, name_program
 from txl_tf.runs.checkpoint_files import list_checkpoints
 from txl_tf.runs.folder import (
     VOCABULARY_NAME,
@@ -38,6 +41,8 @@ from txl_tf.runs.folder import (
     recall_data,
 )
 
+_ANY_SIZE = 2**20  # of a vocabulary: the records decide on it
+
 
 def define_flags() -> flags.FlagValues:
     """Returns the flags of the training command, before parsing."""
@@ -49,6 +54,11 @@ def define_flags() -> flags.FlagValues:
     define_second_name(options, "run", "model_dir")
     text = "Preset whose settings replace the defaults of the flags."
     define("preset", str, None, text, choices=presets.names())
+    text = (
+        "Settings in place of a preset: a config.json, as each run has, or a .toml with some of "
+        "its fields in the sections model, training and evaluation."
+    )
+    define("config", str, None, text, is_path=True)
     text = "Path of the checkpoint whose weights a new run starts from (fine-tuning)."
     define("warm_start_path", str, None, text, is_path=True)
     text = "Print what the command would do and the resources that it would need, and stop."
@@ -85,6 +95,8 @@ def evaluates(options: flags.FlagValues) -> bool:
 
 def check_flags(options: flags.FlagValues) -> None:
     """Checks that the flags that are in no config do not contradict each other."""
+    if options.config and options.preset:
+        raise flags.Error("--config and --preset exclude each other")
     if not options.tie_weight:
         raise flags.Error("--tie_weight=false: the softmax always has the embedding's weights")
     if not trains(options) and not evaluates(options):
@@ -97,6 +109,32 @@ def check_flags(options: flags.FlagValues) -> None:
         raise flags.Error("--dry_run is for training: pass --do_train too")
     if options.max_eval_batch == 0:
         raise flags.Error("--max_eval_batch must be -1, for all, or positive. Received: 0")
+
+
+def read_settings(options: flags.FlagValues) -> presets.Preset | None:
+    """Returns the preset that a flag names, or the settings of a file; `None` without either.
+
+    Raises:
+        UserError: If the file cannot be read, or has other sections or fields.
+    """
+    path = options.config
+    if path is None:
+        return presets.get(options.preset) if options.preset else None
+    with explain_errors(f"`{path}` holds no settings", OSError, ValueError, TypeError):
+        text = Path(path).read_text(encoding="utf-8")
+        content = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
+        sections = ("model", "training", "evaluation")
+        model, training, evaluation = (content.pop(name, {}) for name in sections)
+        unknown = set(content) - {"format_version", "created_by", "dataset"}
+        if unknown:
+            raise UserError(f"unknown section {min(unknown)}, not one of {', '.join(sections)}")
+        trained = TrainConfig.from_json(training)
+        read = {"tgt_len": trained.tgt_len, **dataclasses.asdict(trained.span)}
+        return presets.Preset(
+            ModelConfig.from_json({"n_token": _ANY_SIZE} | model),
+            trained,
+            EvalConfig.from_json(read | evaluation),
+        )
 
 
 def make_configs(
@@ -141,10 +179,11 @@ def _make_model_config(
         return override(base, options, n_token=n_token)
     cutoffs = preset.model.cutoffs
     if cutoffs and cutoffs[-1] >= n_token and not options["cutoffs"].present:
+        source = f"--preset {options.preset}" if options.preset else options.config
         scaled = scale_cutoffs(cutoffs, preset.model.n_token, n_token)
         example = f"--cutoffs={write_value(scaled)} has their proportions, " if scaled else ""
         raise UserError(
-            f"--preset {options.preset} has the cutoffs {write_value(cutoffs)} for "
+            f"{source} has the cutoffs {write_value(cutoffs)} for "
             f"{preset.model.n_token:,} symbols, but these records have {n_token:,}. Pass --cutoffs "
             f"too: {example}--cutoffs= makes one plain softmax"
         )
@@ -241,6 +280,6 @@ def find_start(options: flags.FlagValues, records: Records) -> ModelConfig | Non
             f"{name_program('make_tfrecords')} --dataset text --level {vocabulary.level} "
             f"--vocab_file {path} --train FILES --valid FILES --data_dir NEW_DATA_DIR"
         )
-    if not options.preset:
+    if not (options.preset or options.config):
         print(f"The model is that of {folder}, except for flags given here.")
     return start.model

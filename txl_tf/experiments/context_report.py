@@ -68,9 +68,10 @@ class ContextReport(NamedTuple):
         if self.attention:
             figure = draw_attention_lengths(self.attention, self.measure)
             figures["attention_lengths.png"] = figure
-        write_report(out, "context.json", self._make_record(), figures)
+        write_report(out, "context.json", self.make_record(), figures)
 
-    def _make_record(self) -> dict[str, Any]:
+    def make_record(self) -> dict[str, Any]:
+        """Returns the content of `context.json`."""
         return {
             **self.settings,
             "measure": self.measure,
