@@ -111,7 +111,7 @@ def export_step(
     """Writes the step of a model, completely or not at all, and returns the names of the files.
 
     The step reads `batch_size` rows of the model's `tgt_len` tokens; `precision` is the dtype in
-    which the file stores matrices; `origin` holds further facts to store. See docs/off-python.md.
+    which the file stores matrices; `origin` holds further facts to store. See docs/onnx-litert.md.
     """
     _check_step(cached, file_format, precision, batch_size)
     make_file = _find_maker(file_format)
