@@ -8,7 +8,7 @@ from places import ROOT
 FOUND = json.loads((ROOT / "docs" / "lab" / "demo.json").read_text())
 BITS, DISTANCES = FOUND["test_bits"], FOUND["mean_distance"]
 FURTHEST = sorted(DISTANCES, key=DISTANCES.get, reverse=True)[:3]
-FILE_PAGE = "onnx-litert.md"
+FILE_PAGE = "lab/measurements.md"
 FILES = {(file["method"], file["precision"]): file for file in FOUND["step_files"]}
 
 
