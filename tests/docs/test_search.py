@@ -1,0 +1,100 @@
+"""What users of a language model search for leads to the page that answers it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from places import ROOT
+from site_search import SiteSearch
+
+# Of each page, searches that must find it among the first three.
+SEARCHES = {
+    "getting-started": ["install", "docker", "pip install", "quickstart", "train on your own text"],
+    "choose-a-preset": ["which model size", "preset", "recipe", "how long does training take"],
+    "platforms": ["Windows", "macOS", "Python versions", "TensorFlow version"],
+    "concepts": ["shapes", "concepts", "segment memory shapes"],
+    "data": ["tokenization", "prepare data", "subword", "WikiText-103", "many files", "own corpus"],
+    "distributed-preprocessing": ["distributed preprocessing", "Apache Beam", "Spark", "Dataflow"],
+    "file-formats": ["tfrecord format", "checkpoint format", "vocabulary.json", "run folder"],
+    "training": ["NaN", "diverges", "TensorBoard", "early stopping", "training"],
+    "resume": ["resume", "reproducible", "Ctrl-C", "deterministic"],
+    "fine-tune": ["finetune", "fine-tuning", "warm start", "new tokens", "extend vocabulary"],
+    "memory-and-speed": [
+        *("fp16", "OOM", "out of memory", "GPU memory", "half precision", "bfloat16"),
+        *("gradient accumulation", "gradient checkpointing", "mixed precision", "XLA"),
+    ],
+    "optimizers": ["learning rate schedule", "warm-up", "Muon", "EMA", "optimizer"],
+    "multi-gpu": ["multi-GPU", "multi-node", "data parallel", "TPU", "Slurm", "Kubernetes"],
+    "regularization": ["overfitting", "dropout", "Penn Treebank", "small corpus"],
+    "ablations": ["position encodings", "half loss"],
+    "lstm-qrnn": ["LSTM", "QRNN"],
+    "evaluation": [
+        "perplexity",
+        "ppl",
+        "bits per character",
+        "bpc",
+        "sliding window",
+        "unknown tokens",
+    ],
+    "scoring": ["score a sentence", "stdin", "texts of different lengths", "log-likelihood"],
+    "dynamic-evaluation": ["dynamic evaluation", "test-time training"],
+    "effective-context-length": ["effective context length", "RECL", "how far a model looks"],
+    "attention-visualization": ["attention visualization", "surprisal", "attention heads"],
+    "lm-evaluation-harness": ["lm-evaluation-harness", "lm_eval", "benchmark tasks"],
+    "generating": [
+        *(
+            "text generation",
+            "streaming",
+            "interactive",
+            "temperature",
+            "top-p",
+            "nucleus sampling",
+        ),
+        *("quantization", "int8", "speculative decoding", "stop sequence"),
+    ],
+    "browser-app": ["gradio", "browser", "demo app"],
+    "rest-api": ["REST API", "OpenAI", "HTTP server", "serving", "chat"],
+    "savedmodel": ["SavedModel", "TensorFlow Serving", "gRPC", "export"],
+    "onnx-litert": ["ONNX", "TFLite", "LiteRT", "export to ONNX", "mobile", "C++"],
+    "huggingface-hub": ["push_to_hub", "share a model", "safetensors"],
+    "migrate-2019": ["2019 release", "TensorFlow 1", "pretrained weights", "pickle", "wt103"],
+    "migrate-huggingface": ["Hugging Face", "TransfoXL", "PyTorch", "transformers"],
+    "verify-weights": ["verify weights", "perplexity too high", "port"],
+    "attention": ["same_length", "clamp_len", "relative positional encoding", "left shift"],
+    "memory": ["memory", "KV cache", "memory leaks between documents", "empty memory", "lanes"],
+    "adaptive-softmax": ["adaptive softmax", "cutoffs", "large vocabulary"],
+    "commands/index": ["command line", "flags", "exit status"],
+    "commands/txl-train": ["txl-train", "start_eval_steps"],
+    "glossary": ["glossary", "synonyms"],
+    "changelog": ["changelog"],
+    "lab/published-figures": ["published figures"],
+    "lab/numbers": ["tokens per second", "speed"],
+    "api/scoring": ["Evaluator"],
+    "api/language_model": ["LanguageModel"],
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site; a broken link, anchor or name fails its build."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    quiet = {"NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(
+        command, cwd=ROOT, env=os.environ | quiet, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def search(site):
+    return SiteSearch(site)
+
+
+@pytest.mark.parametrize(
+    ("words", "page"), [(words, page) for page, all_ in SEARCHES.items() for words in all_]
+)
+def test_a_search_leads_to_the_page_that_answers_it(search, words, page):
+    assert f"{page}.html" in search.find_pages(words)
