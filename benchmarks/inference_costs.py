@@ -4,9 +4,10 @@ A multiply-add counts as two operations, and scores of masked keys count, as in 
 attention. Letters as in docs/design.md; S = M + T.
 """
 
-from benchmarks.step_costs import get_position_width, projects_hidden
+from benchmarks.step_costs import projects_hidden
 from benchmarks.works import Shape
 from txl_tf.config import ModelConfig
+from txl_tf.config.encodings import ENCODINGS
 
 FLOAT_BYTES = 4
 
@@ -66,7 +67,9 @@ def count_cached_flops(model: ModelConfig, mem_len: int, *, tgt_len: int, n_bins
         n_bins: Number of bins of the softmax that are computed, the head first.
     """
     d_model, d_heads = model.d_model, model.n_head * model.d_head
-    widths = 2 * d_heads + model.n_head * get_position_width(model)  # content, values and positions
+    widths = 2 * d_heads + model.n_head * ENCODINGS[model.encoding].get_width(
+        model
+    )  # content, values and positions
     n_tables = len(model.bins) if model.div_val > 1 else 1
     embedded = sum(
         model.bin_width(index) for index in range(n_tables) if model.has_embedding_projection(index)

@@ -29,7 +29,7 @@ from benchmarks.compare import measure_apart
 from benchmarks.works import SHAPES, Shape
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.config import STEP_FORMATS, STEP_PRECISIONS
+from txl_tf.exports.formats import FORMATS
 from txl_tf.quiet_start import quiet_start
 
 SHAPE_NAMES = ("bytes", "words", "words_divided")
@@ -88,7 +88,7 @@ def measure_losses(run: str, n_tokens: int) -> list[dict[str, Any]]:
         bits = float(score.nats.mean()) / math.log(2)
         records.append({"method": "live", "precision": precision, "bits_per_token": bits})
     lm = txl_tf.load(run)
-    for file_format, precision in itertools.product(STEP_FORMATS, STEP_PRECISIONS):
+    for file_format, precision in itertools.product(("litert", "onnx"), FORMATS["onnx"].precisions):
         with tempfile.TemporaryDirectory() as parent:
             folder = Path(parent) / "exported"
             lm.export(folder, format=file_format, precision=precision)
@@ -166,7 +166,7 @@ def measure_shape(shape: Shape, n_threads: list[int], n_tokens: int) -> list[dic
     for precision in OWN_PRECISIONS:
         speed = measure_apart(measure_own, shape, precision, n_tokens)
         records.append({"method": "own loop", "precision": precision, **speed})
-    for file_format, precision in itertools.product(STEP_FORMATS, STEP_PRECISIONS):
+    for file_format, precision in itertools.product(("litert", "onnx"), FORMATS["onnx"].precisions):
         with tempfile.TemporaryDirectory() as parent:
             folder = str(Path(parent) / "exported")
             n_bytes = measure_apart(export_model, folder, shape, file_format, precision)

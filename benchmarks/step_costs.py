@@ -8,11 +8,12 @@ import math
 from collections.abc import Sequence
 
 from txl_tf.config import ModelConfig, TrainConfig
+from txl_tf.config.encodings import ENCODINGS
 from txl_tf.config.parameters import list_matrices
 from txl_tf.errors import UserError
 from txl_tf.layers.bin_loss import choose_chunk, is_taken_at_once
 
-N_POLYNOMIALS = 4  # of the orthogonalization in `txl_tf.training.optimizers.muon`
+N_POLYNOMIALS = 4  # of the orthogonalization in `txl_tf.training.update_rules`
 
 
 def estimate_bin_shares(model: ModelConfig) -> tuple[float, ...]:
@@ -87,11 +88,6 @@ def projects_hidden(model: ModelConfig, index: int) -> bool:
     return model.has_embedding_projection(0 if model.div_val == 1 else index)
 
 
-def get_position_width(model: ModelConfig) -> int:
-    """Returns the width W of the products of queries and positions in an attention."""
-    return model.d_head * model.can_have_memory + (model.encoding == "shaw_biased")
-
-
 def _count_orthogonalization_flops(model: ModelConfig) -> float:
     flops = 0.0
     for matrix in list_matrices(model):
@@ -129,12 +125,13 @@ def _count_layer_flops(model: ModelConfig, training: TrainConfig, n_parts: int) 
     d_heads = model.n_head * model.d_head
     keys = training.window_len + training.mem_len
     no_input_gradient = 2 * memory * d_model * 2 * d_heads  # keys and values of the memory
-    if model.encoding == "relative":  # positions
+    encoding = ENCODINGS[model.encoding]
+    if encoding.projects_positions:
         no_input_gradient += 2 * n_parts * keys * d_model * d_heads
     projections = 2 * tokens * d_model * 4 * d_heads  # q, k, v, output
     attention = 2 * tokens * 2 * keys * d_heads  # content and values
     # The shift of the position scores needs one column more.
-    attention += 2 * tokens * (keys + 1) * model.n_head * get_position_width(model)
+    attention += 2 * tokens * (keys + 1) * model.n_head * encoding.get_width(model)
     feed_forward = 2 * 2 * tokens * d_model * model.d_inner
     products = projections + no_input_gradient + attention + feed_forward
     return model.n_layer * (factor * products - no_input_gradient)

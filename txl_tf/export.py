@@ -4,6 +4,7 @@ python -m txl_tf.export --run runs/text8 --out exported/text8
 python -m txl_tf.export --run runs/text8 --out exported/phone --format litert --precision int8
 """
 
+import os
 import sys
 
 from absl import flags
@@ -12,9 +13,10 @@ from txl_tf.cli.config_flags import define_config_flags, override_evaluation
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.cli.run_flags import check_run, define_ema_flag, define_mask_flag, define_run_flags
-from txl_tf.config import KERNEL_DTYPES, SAVED_MODEL, STEP_FORMATS, STEP_PRECISIONS, EvalConfig
+from txl_tf.config import EvalConfig
+from txl_tf.exports.formats import FORMATS
 
-_OF_STEP = "with --format=litert and onnx"
+_OF_FILE = "with --format=litert and onnx"
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -32,12 +34,12 @@ def define_flags() -> flags.FlagValues:
         "What to write: a SavedModel for TensorFlow; or one function of ids and memory, as a file "
         "for LiteRT (phones) or for ONNX runtimes (browsers, other languages)."
     )
-    formats = (SAVED_MODEL, *STEP_FORMATS)
-    define_flag(options, "format", str, SAVED_MODEL, format_help, choices=formats)
+    formats = tuple(FORMATS)
+    define_flag(options, "format", str, formats[0], format_help, choices=formats)
     define_ema_flag(options)
     span = ("mem_len", "same_length", "clamp_len")
     define_config_flags(
-        options, EvalConfig, ("tgt_len",), prefix="", otherwise=f"the run's; 1 {_OF_STEP}"
+        options, EvalConfig, ("tgt_len",), prefix="", otherwise=f"the run's; 1 {_OF_FILE}"
     )
     define_config_flags(options, EvalConfig, span, prefix="", otherwise="the run's")
     define_mask_flag(options)
@@ -45,22 +47,21 @@ def define_flags() -> flags.FlagValues:
         "Dtype of the kernels and tables: narrower ones take less space. bfloat16 is for "
         "saved_model, float16 for litert and onnx. int8 has a scale for each output."
     )
-    precisions = tuple(dict.fromkeys((*KERNEL_DTYPES, *STEP_PRECISIONS)))
-    define_flag(options, "precision", str, "float32", precision_help, choices=precisions)
+    precisions = dict.fromkeys(name for kind in FORMATS.values() for name in kind.precisions)
+    define_flag(options, "precision", str, "float32", precision_help, choices=tuple(precisions))
     batch_help = "Number of texts to read at once; more texts need more memory."
-    after = f" [default: 8; 1 {_OF_STEP}]"
+    after = f" [default: 8; 1 {_OF_FILE}]"
     define_flag(options, "batch", int, None, batch_help + after, lower_bound=1)
     return options
 
 
 def export_run(options: flags.FlagValues) -> None:
     """Writes a run in a format and prints what was written."""
-    is_step = options.format in STEP_FORMATS
-    precisions = STEP_PRECISIONS if is_step else KERNEL_DTYPES
-    if options.precision not in precisions:
+    kind = FORMATS[options.format]
+    if options.precision not in kind.precisions:
         raise flags.Error(
-            f"--precision must be one of {', '.join(precisions)} with --format={options.format}. "
-            f"Received: --precision={options.precision}"
+            f"--precision must be one of {', '.join(kind.precisions)} with "
+            f"--format={options.format}. Received: --precision={options.precision}"
         )
     check_run(options.run)
 
@@ -70,24 +71,22 @@ def export_run(options: flags.FlagValues) -> None:
         options.run,
         checkpoint=options.checkpoint,
         use_ema=options.use_ema,
-        precision="float32" if is_step else options.precision,
+        precision="float32" if kind.rounds_weights else options.precision,
     )
     lm.evaluation = override_evaluation(lm.evaluation, options)
     names = lm.export(
         options.out,
         format=options.format,
-        precision=options.precision if is_step else None,
+        precision=options.precision,
         batch_size=options.batch,
         tgt_len=options.tgt_len,
         mask_empty_memory=options.mask_empty_memory,
     )
-    if is_step:
-        print(f"Wrote {options.out}: step {lm.step:,} as {', '.join(names)}.")
-        return
-    print(f"Wrote {options.out}: a SavedModel of step {lm.step:,} with {', '.join(names)}.")
+    print(f"Wrote {options.out}: {kind.text} of step {lm.step:,} with {', '.join(names)}.")
     if lm.vocabulary is None:
-        print("The run has no vocabulary: no signature takes texts.")
-    print(f"{options.out}/README.md lists their inputs and outputs.")
+        print("The run has no vocabulary: the model takes ids, not texts.")
+    if "README.md" in os.listdir(options.out):
+        print(f"{options.out}/README.md lists their inputs and outputs.")
 
 
 if __name__ == "__main__":

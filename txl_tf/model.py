@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from txl_tf.config import AttentionSpan
+from txl_tf.config.encodings import ENCODINGS
 from txl_tf.layers import (
     DecoderLayer,
     compare_documents,
@@ -90,7 +91,7 @@ class TransformerXL(SegmentModel):
             qkv_dropout=config.qkv_dropout,
             is_locked=config.locked_dropout,
             has_empty=config.word_dropout > 0,
-            projects_positions=self.encoding.projects_positions,
+            projects_positions=ENCODINGS[config.encoding].projects_positions,
             layer_norm_epsilon=config.layer_norm_epsilon,
             kernel_initializer=self._initializer,
             seed=self.seed_generator,
@@ -110,7 +111,7 @@ class TransformerXL(SegmentModel):
 
     def build(self, *_):
         super().build()
-        for name, shape in self.encoding.list_weights().items():
+        for name, shape in ENCODINGS[self.config.encoding].list_weights(self.config).items():
             weight = self.add_weight(name=name, shape=shape, initializer=self._initializer)
             setattr(self, name, weight)
 

@@ -188,34 +188,25 @@ def draw_samples(
     """Yields a sample for each context of the split.
 
     The model reads the ids of the context, not its text: encoding a text again could give others.
-    After Ctrl-C, the sample in progress is yielded with the tokens that have been drawn.
     """
     from txl_tf.scoring.progress import Bar
 
-    is_interrupted = False
     for seed, start in enumerate(starts, options.seed):
         stop = start + options.context_len
         context = tokens.read(start, stop)
-        drawn = context[:0]
         with Bar("generating", total=options.length, unit="token", leave=False) as bar:
-            try:
-                session = lm.start(
-                    [context],
-                    seed=seed,
-                    temperature=options.temperature,
-                    top_k=options.top_k or None,
-                    draft_len=options.draft_len,
-                )
-                for _ in session.draw_pieces(options.length):
-                    drawn = np.asarray(session.added[0])
-                    bar.update(len(drawn) - bar.n)
-            except KeyboardInterrupt:
-                is_interrupted = True
-        if len(drawn):
-            reference = tokens.read(stop, stop + len(drawn))
-            yield make_sample(vocabulary, start, seed, context, drawn, reference)
-        if is_interrupted:
-            raise KeyboardInterrupt
+            session = lm.start(
+                [context],
+                seed=seed,
+                temperature=options.temperature,
+                top_k=options.top_k or None,
+                draft_len=options.draft_len,
+            )
+            for _ in session.draw_pieces(options.length):
+                bar.update(len(session.added[0]) - bar.n)
+        drawn = np.asarray(session.added[0])
+        reference = tokens.read(stop, stop + len(drawn))
+        yield make_sample(vocabulary, start, seed, context, drawn, reference)
 
 
 def make_sample(

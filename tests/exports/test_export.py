@@ -13,7 +13,7 @@ import txl_tf.export
 from txl_tf.cached_model import CachedModel
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.exports.exporting import export_saved_model
+from txl_tf.exports.saved_model_export import export_saved_model
 
 TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]
 TGT_LEN = 5
@@ -308,7 +308,7 @@ def test_the_program_exports_a_run(tmp_path, capsys):
     assert txl_tf.export.main(["export", *arguments]) == 0
     printed = capsys.readouterr().out
     assert "a SavedModel of step 0 with score_ids, initial_memory, step." in printed
-    assert "The run has no vocabulary: no signature takes texts." in printed
+    assert "The run has no vocabulary: the model takes ids, not texts." in printed
     assert json.loads((tmp_path / "out" / "txl_tf.json").read_text())["span"]["mem_len"] == 3
     assert txl_tf.export.main(["export", *arguments]) == 1
     assert "is not empty" in capsys.readouterr().err

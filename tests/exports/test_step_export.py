@@ -1,5 +1,6 @@
 """What the export of a stateless step writes and refuses; no package of a format is needed."""
 
+import functools
 import json
 import sys
 
@@ -12,12 +13,16 @@ import txl_tf.export
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.exports import step_export
+from txl_tf.exports.formats import FORMATS
 
 
 @pytest.fixture
 def quick(monkeypatch):
     """Leaves out the conversion."""
-    monkeypatch.setattr(step_export, "_find_maker", lambda name: lambda step, precision: b"file")
+    for name in ("litert", "onnx"):
+        settings = {"file_format": name, "make_file": lambda step, precision: b"file"}
+        write = functools.partial(step_export.export_step, **settings)
+        monkeypatch.setitem(FORMATS, name, FORMATS[name]._replace(write=write))
 
 
 def run(capsys, *arguments):
@@ -44,7 +49,8 @@ def test_a_litert_file_is_written_without_further_packages(tmp_path, capsys):
     arguments = [f"--run={tmp_path / 'run'}", f"--out={tmp_path / 'out'}", "--format=litert"]
     assert run(capsys, *arguments) == (
         0,
-        f"Wrote {tmp_path / 'out'}: step 0 as model.tflite, model.json.\n",
+        f"Wrote {tmp_path / 'out'}: a LiteRT model of step 0 with model.tflite, model.json.\n"
+        "The run has no vocabulary: the model takes ids, not texts.\n",
     )
     assert (tmp_path / "out" / "model.tflite").read_bytes()[4:8] == b"TFL3"
     assert json.loads((tmp_path / "out" / "model.json").read_text())["inputs"]["ids"] == [1, 1]
@@ -74,7 +80,7 @@ def test_only_transformers_that_are_not_quantized_are_exported_as_steps(tmp_path
     lm = make_lm({}, {"mem_len": 11})
     lm.quantize("int8")
     with pytest.raises(UserError, match=r"load the run without `precision`.* quantized to int8"):
-        lm.export(tmp_path / "out", format="onnx")
+        lm.export(tmp_path / "out", format="litert")
     lm = txl_tf.LanguageModel(make_lstm(), None, txl_tf.config.EvalConfig(mem_len=0))
     with pytest.raises(UserError, match="an export needs model_type=transformer_xl"):
         lm.export(tmp_path / "out", format="onnx")

@@ -9,7 +9,7 @@ from tables import slow_after
 
 import txl_tf
 from txl_tf.cached_model import CachedModel
-from txl_tf.exports.exporting import export_saved_model
+from txl_tf.exports.saved_model_export import export_saved_model
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import SamplingConfig
 from txl_tf.generation.session import Session

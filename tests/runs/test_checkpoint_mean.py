@@ -15,7 +15,7 @@ import txl_tf
 from txl_tf import average
 from txl_tf.runs.checkpoint_reader import load_weights
 from txl_tf.runs.folder import make_run_folder
-from txl_tf.training.optimizers import make_optimizer
+from txl_tf.training.update_rules import make_optimizer
 
 STEPS = (2, 3, 5, 7)
 LARGE = {3: 2.0**24, 7: -(2.0**24)}  # sums in float32 would lose the rest

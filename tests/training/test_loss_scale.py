@@ -14,8 +14,8 @@ from small_runs import (
     run_steps,
 )
 
-from txl_tf.training.optimizers import optimizer
-from txl_tf.training.optimizers.optimizer import FIRST_SCALE
+from txl_tf.training import optimizer
+from txl_tf.training.optimizer import FIRST_SCALE
 
 HALF = dataclasses.replace(TRAINING, precision="float16", learning_rate=1e-2)
 SHALLOW = dataclasses.replace(MODEL, n_layer=1)

@@ -5,8 +5,8 @@ import tensorflow as tf
 
 import txl_tf
 from txl_tf.errors import UserError
-from txl_tf.training.optimizers import make_optimizer
-from txl_tf.training.optimizers.optimizer import make_schedule
+from txl_tf.training.optimizer import make_schedule
+from txl_tf.training.update_rules import make_optimizer
 
 
 def make_rate(*, warmup_steps=7, train_steps=31):

@@ -9,7 +9,7 @@ import tensorflow as tf
 from small_runs import MODEL
 
 import txl_tf
-from txl_tf.training.optimizers import make_optimizer
+from txl_tf.training.update_rules import make_optimizer
 
 KINDS = pytest.mark.parametrize("kind", ["adam", "adamw", "lamb", "muon"])
 DECAYING = pytest.mark.parametrize("kind", ["adamw", "lamb", "muon"])

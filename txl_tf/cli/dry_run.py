@@ -10,7 +10,7 @@ from txl_tf.architecture import make_model
 from txl_tf.compilation import choose_jit
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.config.parameters import count_by_part, list_matrices
-from txl_tf.config.training import RunOptions
+from txl_tf.config.training import OPTIMIZERS, RunOptions
 from txl_tf.data.files import exists
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError
@@ -95,9 +95,10 @@ def count_kept_memory(
     They follow from the config.
     """
     weights = _FLOAT_BYTES * model.count_parameters()
-    optimizer = weights * (3 if training.has_average else 2)  # moments, and the average
-    if training.optimizer == "muon":  # its matrices have no second moment
-        optimizer -= _FLOAT_BYTES * sum(rows * columns for rows, columns in list_matrices(model))
+    facts = OPTIMIZERS[training.optimizer]
+    optimizer = weights * (facts.n_moments + training.has_average)
+    matrices = _FLOAT_BYTES * sum(rows * columns for rows, columns in list_matrices(model))
+    optimizer += matrices * (facts.n_matrix_moments - facts.n_moments)
     rows = math.ceil(training.train_batch_size / n_replicas)
     states = rows * training.mem_len * model.d_model * model.n_layer
     adds_up = n_replicas > 1 or training.accumulate_steps > 1  # to a second copy

@@ -1,11 +1,11 @@
 """Runs a command-line program: parses its flags, and reports errors as one line and a status."""
 
-import importlib.metadata
 import io
 import os
 import platform
 import sys
 from collections.abc import Callable
+from importlib.metadata import distributions
 
 from absl import flags
 
@@ -90,20 +90,11 @@ def _describe_versions() -> list[str]:
         tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
         for gpu in tf.config.list_physical_devices("GPU")
     ]
+    installed = [found for found in distributions() if found.name in _PACKAGES]
     return [
         f"txl_tf {__version__}",
         f"Python {platform.python_version()}, {platform.platform()}",
-        ", ".join(f"{name} {version}" for name, version in _find_versions().items()),
+        ", ".join(sorted(f"{found.name} {found.version}" for found in installed)),
         f"backend of Keras: {keras.backend.backend()}",
         f"devices: {os.cpu_count()} CPU cores, {', '.join(gpus) or 'no GPU'}",
     ]
-
-
-def _find_versions() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from txl_tf.config.base import Config, define_field, describe, document_fields
+from txl_tf.config.encodings import ENCODINGS
 from txl_tf.config.parameters import count_by_part
 from txl_tf.errors import UserError
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from txl_tf.config.training import TrainConfig
 
 INITIALIZERS = ("normal", "uniform")
-ENCODINGS = ("relative", "shaw", "shaw_biased", "sinusoid", "learned")
-_TABLES = ("shaw", "shaw_biased", "learned")  # encodings with a learned row for each position
-_PLACES = ("sinusoid", "learned")  # encodings of places in the segment, not of distances
 TRANSFORMER_XL, LSTM, QRNN = "transformer_xl", "lstm", "qrnn"
 MODEL_TYPES = (TRANSFORMER_XL, LSTM, QRNN)
 # Fields that mean nothing for a recurrent model.
@@ -84,10 +82,10 @@ class ModelConfig(Config):
     )
     encoding: str = define_field(
         "relative",
-        "Position encoding: relative, the paper's; or for its ablations (table 6) shaw, by its "
-        "text, shaw_biased, as in the PyTorch code of 2019, and without memory sinusoid (Vaswani "
-        "et al. 2017) and learned (Al-Rfou et al. 2018).",
-        choices=ENCODINGS,
+        "Position encoding; all but the first are for ablations (table 6): "
+        + "; ".join(f"{name}, {facts.text}" for name, facts in ENCODINGS.items())
+        + ".",
+        choices=tuple(ENCODINGS),
         rare=True,
     )
     n_positions: int = define_field(
@@ -184,7 +182,7 @@ class ModelConfig(Config):
             "cutoffs",
             "d_embed",
         )
-        has_table = self.encoding in _TABLES
+        has_table = ENCODINGS[self.encoding].has_table
         rule = f"`n_positions` must be {'positive' if has_table else '0'}"
         fits = has_table == (self.n_positions > 0)
         self._check(fits, f"{rule} with this encoding", "n_positions", "encoding")
@@ -252,7 +250,7 @@ class ModelConfig(Config):
             )
         if self.max_places is not None and tgt_len > self.max_places:
             raise UserError(
-                "`tgt_len` must be at most `n_positions` with encoding=learned. "
+                f"`tgt_len` must be at most `n_positions` with encoding={self.encoding}. "
                 f"Received: tgt_len={tgt_len}, n_positions={self.n_positions}"
             )
 
@@ -281,12 +279,13 @@ class ModelConfig(Config):
     @property
     def can_have_memory(self) -> bool:
         """Whether attention reaches back into a memory, as generation needs it."""
-        return not self.is_recurrent and self.encoding not in _PLACES
+        return not self.is_recurrent and not ENCODINGS[self.encoding].encodes_places
 
     @property
     def max_places(self) -> int | None:
         """The longest segment that the position encoding allows; `None` for any."""
-        return self.n_positions if self.encoding == "learned" else None
+        facts = ENCODINGS[self.encoding]
+        return self.n_positions if facts.has_table and facts.encodes_places else None
 
     def check_memory(self, purpose: str) -> None:
         """Raises `UserError` if the model cannot have a memory, which the purpose needs."""
@@ -310,7 +309,7 @@ class ModelConfig(Config):
                     )
         self.check_reading(training.window_len, training.span)
         n_keys = training.mem_len + training.window_len
-        if self.encoding in _TABLES and self.n_positions < n_keys:
+        if ENCODINGS[self.encoding].has_table and self.n_positions < n_keys:
             before = "extra_len" if training.extra_len else "mem_len"  # never both
             longer = " + 3 tgt_len_std" if training.tgt_len_std else ""
             raise UserError(

@@ -1,6 +1,9 @@
 """The number of parameters of a model, from its config alone."""
 
+import math
 from typing import Any
+
+from txl_tf.config.encodings import ENCODINGS
 
 ModelConfig = Any  # `txl_tf.config.ModelConfig`, which imports this file
 
@@ -34,7 +37,7 @@ def list_matrices(model: ModelConfig) -> list[tuple[int, int]]:
         return [(width, width)] * 8 * model.n_layer
     if model.model_type == "qrnn":  # three gates; the first layer has a window of two inputs
         return [(2 * width, width)] * 3 + [(width, width)] * 3 * (model.n_layer - 1)
-    n_projections = 4 if model.encoding == "relative" else 3  # q, k, v, r
+    n_projections = 3 + ENCODINGS[model.encoding].projects_positions  # q, k, v, r
     of_layer = [(width, d_heads)] * n_projections + [(d_heads, width)]
     of_layer += [(width, model.d_inner), (model.d_inner, width)]
     return of_layer * model.n_layer
@@ -46,18 +49,5 @@ def _count_layers(model: ModelConfig) -> int:
         n_gates = 4 if model.model_type == "lstm" else 3
         return matrices + model.n_layer * n_gates * model.d_model
     vectors = model.d_inner + 5 * model.d_model  # biases, and two of LayerNorm
-    return matrices + model.n_layer * vectors + _count_encoding(model)
-
-
-def _count_encoding(model: ModelConfig) -> int:
-    """Returns the number of parameters of the position encoding outside of the attention."""
-    d_heads = model.n_head * model.d_head
-    of_layer = {
-        "shaw": model.n_positions * d_heads,
-        "shaw_biased": d_heads + model.n_positions * (d_heads + model.n_head),
-        "learned": model.n_positions * model.d_model,
-        "sinusoid": 0,
-    }
-    if model.encoding == "relative":
-        return 2 * d_heads * (model.n_layer if model.untie_r else 1)
-    return model.n_layer * of_layer[model.encoding]
+    of_encoding = ENCODINGS[model.encoding].list_weights(model).values()
+    return matrices + model.n_layer * vectors + sum(map(math.prod, of_encoding))

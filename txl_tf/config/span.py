@@ -24,9 +24,6 @@ _COUNTS_SELF = describe(
 )
 
 KERNEL_DTYPES = ("float32", "bfloat16", "int8")  # of the weights in inference
-SAVED_MODEL = "saved_model"
-STEP_FORMATS = ("litert", "onnx")  # of the stateless step
-STEP_PRECISIONS = ("float32", "float16", "int8")  # of its matrices
 
 DEFAULT_TEMPERATURE, DEFAULT_TOP_K = 0.95, 40  # of generation, in Python, programs and server
 MAX_SAMPLING_SEED = 2**63 - 1  # the generator of random numbers takes int64

@@ -1,6 +1,7 @@
 """The configs of a training run: what affects its results, and how it is driven."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from txl_tf.config.base import Config, define_field, document_fields
 from txl_tf.config.span import MAX_LANES, ReadingConfig
@@ -8,7 +9,6 @@ from txl_tf.config.stages import find_longest, make_stages
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 REDUCE_DTYPES = ("float32", "bfloat16")
-OPTIMIZERS = ("adam", "adamw", "lamb", "muon")
 SCHEDULES = ("cosine", "linear", "wsd")
 JIT_MODES = ("auto", "whole", "chains", "none", "kernels")
 JIT_HELP = (
@@ -17,6 +17,27 @@ JIT_HELP = (
     "kernels, for TPUs from v5 on: the whole model, with attention that stays on the chip."
 )
 MAX_SEED = 2**32 - 1  # Keras stores the seeds of its generators as uint32
+
+
+class OptimizerFacts(NamedTuple):
+    """The facts about an optimizer; `txl_tf.training.update_rules` computes it."""
+
+    text: str  # what it is, for `--help`
+    has_decay: bool = True  # it supports weight decay
+    n_moments: int = 2  # of each weight
+    n_matrix_moments: int = 2  # of the matrices of the layers
+
+
+OPTIMIZERS = {
+    "adam": OptimizerFacts("as in the 2019 release", has_decay=False),
+    "adamw": OptimizerFacts("adam with weight decay"),
+    "lamb": OptimizerFacts("for large batches"),
+    "muon": OptimizerFacts(
+        "orthogonalizes the changes of the layers' matrices, and is adamw for the rest",
+        n_matrix_moments=1,
+    ),
+}
+_DECAYING = [name for name, facts in OPTIMIZERS.items() if facts.has_decay]
 
 
 @document_fields
@@ -70,13 +91,14 @@ class TrainConfig(ReadingConfig):
     )
     optimizer: str = define_field(
         "adam",
-        "Optimizer; lamb is for large batches; muon orthogonalizes the changes of the layers' "
-        "matrices, and is Adam for the rest.",
-        choices=OPTIMIZERS,
+        "Optimizer: "
+        + "; ".join(f"{name}, {facts.text}" for name, facts in OPTIMIZERS.items())
+        + ".",
+        choices=tuple(OPTIMIZERS),
     )
     weight_decay: float = define_field(
         0.0,
-        "Weight decay of adamw, lamb and muon, times the learning rate; applies to matrices only.",
+        f"Weight decay of {', '.join(_DECAYING)}, times the learning rate; for matrices only.",
     )
     ema: float = define_field(
         0.0,
@@ -238,8 +260,8 @@ class TrainConfig(ReadingConfig):
     def _check_optimizer(self) -> None:
         self._check(self.weight_decay >= 0, "`weight_decay` must not be negative")
         self._check(
-            self.optimizer != "adam" or not self.weight_decay,
-            "`weight_decay` must be 0 with adam; adamw, lamb and muon support it",
+            OPTIMIZERS[self.optimizer].has_decay or not self.weight_decay,
+            f"`weight_decay` must be 0 with {self.optimizer}; {', '.join(_DECAYING)} support it",
             "weight_decay",
             "optimizer",
         )

@@ -5,13 +5,12 @@ import os
 
 from txl_tf.architecture import check_transformer
 from txl_tf.cached_model import make_cached
-from txl_tf.config import SAVED_MODEL, EvalConfig, TrainConfig
+from txl_tf.config import EvalConfig, TrainConfig
 from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
-from txl_tf.exports.exporting import EXPORT_BATCH_SIZE, export_saved_model
+from txl_tf.exports.formats import FORMATS
 from txl_tf.exports.hub_folder import Card, find_records, push_model
-from txl_tf.exports.step_export import export_step
 from txl_tf.quantization import get_kernel_dtype
 from txl_tf.runs.checkpoint_writer import save_weights
 from txl_tf.runs.folder import RunConfig, make_run_folder
@@ -101,13 +100,13 @@ class ExportMixin:
         self,
         folder: str | os.PathLike[str],
         *,
-        format: str = SAVED_MODEL,  # noqa: A002  as the flag
+        format: str = "saved_model",  # noqa: A002  as the flag
         precision: str | None = None,
         batch_size: int | None = None,
         tgt_len: int | None = None,
         mask_empty_memory: bool = True,
     ) -> tuple[str, ...]:
-        """Writes the model for other processes: a SavedModel, or a file of LiteRT or ONNX.
+        """Writes the model for other processes.
 
         A SavedModel scores and generates in any process with TensorFlow. A file has one function,
         which reads tokens and returns the log-probabilities of the next ones. Both score like
@@ -115,7 +114,7 @@ class ExportMixin:
 
         Args:
             folder: A folder on this machine, which must be new or empty.
-            format: "saved_model", "litert" or "onnx".
+            format: A key of `txl_tf.exports.formats.FORMATS`: "saved_model", "litert" or "onnx".
             precision: The dtype in which a file stores matrices: "float32" (the default), "float16"
                 or "int8". A SavedModel has that of the model; see `quantize`.
             batch_size: Number of texts to read at once; more texts need more memory. `None` for 8
@@ -133,32 +132,32 @@ class ExportMixin:
                 the model, or the folder is not empty or cannot be written. Nothing is left behind.
         """
         check_transformer(self.model.config, "an export")
-        is_saved_model, origin = format == SAVED_MODEL, {"dataset": self.dataset, "step": self.step}
-        if is_saved_model and precision is not None:
+        if format not in FORMATS:
+            raise UserError(f"`format` must be one of {tuple(FORMATS)}. Received: {format!r}")
+        kind, own = FORMATS[format], get_kernel_dtype(self.model)
+        precisions = kind.precisions if kind.rounds_weights else (own,)
+        if precision is None:
+            precision = "float32" if kind.rounds_weights else own
+        if precision not in precisions:
             raise UserError(
-                "`precision` needs format=litert or onnx: a SavedModel has that of the model, "
-                f"which `quantize` changes. Received: precision={precision!r}"
+                f"`precision` must be one of {precisions} with format={format}"
+                f"{'' if kind.rounds_weights else ', whose weights `quantize` rounds'}. "
+                f"Received: precision={precision!r}"
             )
+        if batch_size is None:
+            batch_size = kind.batch_size
+        if batch_size < 1:
+            raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
         if tgt_len is None:
-            tgt_len = self.evaluation.tgt_len if is_saved_model else 1
+            tgt_len = kind.tgt_len or self.evaluation.tgt_len
         evaluation = dataclasses.replace(self.evaluation, tgt_len=tgt_len)
-        cached = make_cached(self.model, evaluation, mask_empty_memory=mask_empty_memory)
-        if is_saved_model:
-            return export_saved_model(
-                os.fspath(folder),
-                cached,
-                self.vocabulary,
-                batch_size=EXPORT_BATCH_SIZE if batch_size is None else batch_size,
-                origin=origin,
-            )
-        return export_step(
+        return kind.write(
             os.fspath(folder),
-            cached,
+            make_cached(self.model, evaluation, mask_empty_memory=mask_empty_memory),
             self.vocabulary,
-            file_format=format,
-            precision=precision or "float32",
-            batch_size=1 if batch_size is None else batch_size,
-            origin=origin,
+            precision=precision,
+            batch_size=batch_size,
+            origin={"dataset": self.dataset, "step": self.step},
         )
 
     @property

@@ -7,7 +7,7 @@ import tensorflow as tf
 from txl_tf.cached_model import CachedModel, CachedState
 from txl_tf.data.text.tokenizer import Detokenizer, Tokenizer
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, SamplingTensors, draw_uniforms
+from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, SamplingConfig, draw_uniforms
 from txl_tf.generation.token_loop import TokenLoop, take_positions
 from txl_tf.layers.memory import clear_rows
 from txl_tf.runs.checkpoint_reader import name_variables
@@ -106,7 +106,8 @@ class ServedModel(tf.Module):
         cached, vocabulary = self._cached, tokenizer.vocabulary
         n_token = len(vocabulary)
         detokenizer = Detokenizer(vocabulary)
-        is_allowed = [symbol != vocabulary.unknown for symbol in vocabulary.symbols]
+        symbols = enumerate(vocabulary.symbols)
+        banned = tuple(index for index, symbol in symbols if symbol == vocabulary.unknown)
         signature = [
             tf.TensorSpec((), tf.string, "text"),
             tf.TensorSpec((), tf.int32, "length"),
@@ -127,8 +128,8 @@ class ServedModel(tf.Module):
             with tf.control_dependencies(_check_generation(ids, length, temperature, top_k, seed)):
                 ids, length = tf.ensure_shape(ids, (1, None)), tf.identity(length)
             _, state = self.score_rows(ids, tf.shape(ids)[1][None], cached.initial_state(1))
-            one, no_stops = tf.constant(1.0), tf.zeros(0, tf.int32)
-            sampling = SamplingTensors(temperature, one, one, tf.constant(is_allowed), no_stops)
+            sampling = SamplingConfig(banned=banned).make_tensors(n_token)
+            sampling = sampling._replace(temperature=temperature)
             blocks = tf.map_fn(
                 lambda block: draw_uniforms(seed, block),
                 tf.range(-(-length // UNIFORMS_PER_BLOCK)),

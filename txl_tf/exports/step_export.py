@@ -10,12 +10,11 @@ import keras
 import tensorflow as tf
 
 from txl_tf.cached_model import CachedModel, CachedState
-from txl_tf.config import STEP_FORMATS, STEP_PRECISIONS
 from txl_tf.data.files import write_json
 from txl_tf.data.temporary_folders import check_new_folder, write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError, require_extra
-from txl_tf.exports.exporting import describe_model
+from txl_tf.errors import UserError
+from txl_tf.exports.saved_model_export import describe_model
 from txl_tf.layers.packed_kernel import use_product
 from txl_tf.quantization import get_kernel_dtype, pack_kernels
 from txl_tf.runs.checkpoint_reader import name_variables
@@ -104,17 +103,18 @@ def export_step(
     vocabulary: Vocabulary | None,
     *,
     file_format: str,
+    make_file: Callable[[TracedStep, str], bytes],
     precision: str = "float32",
     batch_size: int = 1,
     origin: dict[str, Any] | None = None,
 ) -> tuple[str, ...]:
     """Writes the step of a model, completely or not at all, and returns the names of the files.
 
-    The step reads `batch_size` rows of the model's `tgt_len` tokens; `precision` is the dtype in
-    which the file stores matrices; `origin` holds further facts to store. See docs/onnx-litert.md.
+    The step reads `batch_size` rows of the model's `tgt_len` tokens; `make_file` returns the
+    content of a file that stores matrices in the dtype `precision`; `origin` holds further facts to
+    store. See docs/onnx-litert.md.
     """
-    _check_step(cached, file_format, precision, batch_size)
-    make_file = _find_maker(file_format)
+    _check_step(cached, file_format, precision)
     check_new_folder(out)
     step = TracedStep(cached, batch_size, precision)
     content = make_file(step, precision)
@@ -138,17 +138,8 @@ def export_step(
     return tuple(names)
 
 
-def _check_step(cached: CachedModel, file_format: str, precision: str, batch_size: int) -> None:
+def _check_step(cached: CachedModel, file_format: str, precision: str) -> None:
     model, mem_len, kernel_dtype = cached.model, cached.span.mem_len, get_kernel_dtype(cached.model)
-    if file_format not in STEP_FORMATS:
-        raise UserError(f"`format` must be one of {STEP_FORMATS}. Received: {file_format!r}")
-    if precision not in STEP_PRECISIONS:
-        raise UserError(
-            f"`precision` must be one of {STEP_PRECISIONS} with format={file_format}. "
-            f"Received: {precision!r}"
-        )
-    if batch_size < 1:
-        raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
     model.config.check_memory(f"format={file_format}")
     if not mem_len:
         raise UserError(
@@ -171,14 +162,6 @@ def _check_step(cached: CachedModel, file_format: str, precision: str, batch_siz
             f"Received: precision={precision}, in which the weights and the products of the "
             f"positions take {n_bytes / 2**30:.1f} GiB"
         )
-
-
-def _find_maker(file_format: str) -> Callable[[TracedStep, str], bytes]:
-    if file_format == "litert":
-        return make_litert
-    with require_extra("onnx", "format=onnx"):
-        from txl_tf.exports.onnx_graph import make_onnx
-    return make_onnx
 
 
 def make_litert(step: TracedStep, precision: str) -> bytes:

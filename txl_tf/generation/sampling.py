@@ -67,8 +67,8 @@ class SamplingConfig:
 
         Any other setting needs the probability of every token.
         """
-        is_plain = self.top_k is None and self.top_p is None and self.repetition_penalty == 1
-        return is_plain and self.temperature in (0, 1)
+        plain = SamplingConfig(self.temperature, banned=self.banned, stops=self.stops)
+        return self == plain and self.temperature in (0, 1)
 
     def make_tensors(self, n_token: int) -> SamplingTensors:
         """Returns the settings as tensors, for a vocabulary of V tokens, not all of them banned."""

@@ -5,8 +5,8 @@ The scores of every encoding have the form
     score(i, j) = ((q_i + u) . k_j + (q_i + v) . r_{i-j}) / sqrt(H)
 
 An encoding is an object that the model asks for r, u and v, and for what it adds to the inputs. It
-has no weights of its own: it declares them, and the model makes and holds them. The product with
-r has the width of v: q is cut off, or zeros are appended to it.
+has no weights of its own: `txl_tf.config.encodings` declares them, and the model makes and holds
+them. The product with r has the width of v: q is cut off, or zeros are appended to it.
 """
 
 from keras import ops
@@ -44,17 +44,11 @@ class Encoding:
         config: The `ModelConfig`.
     """
 
-    # Whether r is the product of sinusoids and a kernel W_r of each layer's attention.
-    projects_positions = False
     # The weights that are biases, though they have several axes.
     bias_names: tuple[str, ...] = ()
 
     def __init__(self, config):
         self.config = config
-
-    def list_weights(self):
-        """Returns the shapes of the encoding's weights by name."""
-        return {}
 
     def encode_embeddings(self, hidden):
         """Returns the embeddings, (B, T, D), with what the encoding adds before the dropout."""
@@ -88,13 +82,7 @@ class Encoding:
 class RelativeEncoding(Encoding):
     """The paper's encoding: r = W_r R of the sinusoids R of the distance; u and v are learned."""
 
-    projects_positions = True
     bias_names = ("content_bias", "position_bias")
-
-    def list_weights(self):
-        config = self.config
-        shape = (*[config.n_layer] * config.untie_r, config.n_head, config.d_head)
-        return {"content_bias": shape, "position_bias": shape}
 
     def make_positions(self, model, n_keys, *, clamp_len=-1, training=False):
         table = make_position_table(n_keys, self.config.d_model, clamp_len=clamp_len)
@@ -112,11 +100,6 @@ class ShawEncoding(Encoding):
 
     It has the terms (a) and (b) of the paper's section 3.3. Distances from K - 1 on share a row.
     """
-
-    def list_weights(self):
-        config = self.config
-        shape = (config.n_layer, config.n_positions, config.n_head, config.d_head)
-        return {"distance_table": shape}
 
     def make_positions(self, model, n_keys, *, clamp_len=-1, training=False):
         largest = self.config.n_positions - 1
@@ -141,14 +124,6 @@ class BiasedShawEncoding(ShawEncoding):
     """
 
     bias_names = ("content_bias", "distance_bias")
-
-    def list_weights(self):
-        config = self.config
-        return {
-            "content_bias": (config.n_layer, config.n_head, config.d_head),
-            **super().list_weights(),
-            "distance_bias": (config.n_layer, config.n_positions, config.n_head),
-        }
 
     def get_table(self, model, index):
         bias = _slice(model.distance_bias, index, model.compute_dtype)
@@ -185,10 +160,6 @@ class SinusoidEncoding(_PlaceEncoding):
 
 class LearnedEncoding(_PlaceEncoding):
     """A learned row for each place and layer is added to its input (Al-Rfou et al. 2018)."""
-
-    def list_weights(self):
-        config = self.config
-        return {"place_table": (config.n_layer, config.n_positions, config.d_model)}
 
     def encode_input(self, model, index, hidden):
         table = _slice(model.place_table, index, hidden.dtype)

@@ -224,20 +224,8 @@ _LM1B_LARGE = Preset(
 )
 
 # Penn Treebank, with the settings of the code that an author published after the paper
-# (http://zihangdai.github.io/misc/ptb.zip). That code reaches 55.3 to 55.6 on test, and on valid,
-# without a temperature and 10 tokens at a time (`--stride 10`), these perplexities by epoch:
-#
-#     1: 369    5: 147    10: 111.5    20: 90.0    40: 75.9    100: 62.7    125: 61.8
-#
-# An epoch has about 1,372 steps, and the cosine ends with epoch 125. The other 50 epochs, at half
-# of the last rate with the mean of the weights, are a second run that starts from the first:
-# `--warm_start_path`, `--learning_rate 5e-5 --min_lr_ratio 1 --warmup_steps 0 --average_from 1`,
-# 68,600 steps.
-#
-# Where it differs: there, W_r is the kernel of the keys, and u and v are the query of the distance
-# 0, so that it has 24.0M parameters; here they are weights of their own, 26.4M as by the paper's
-# equations. There, dropout of q, k and v falls on W_r R, too, and the rate of the table, which
-# starts at twice the other, ends at the same 1e-4; here it is always twice the other.
+# (http://zihangdai.github.io/misc/ptb.zip). `docs/regularization.md` has its perplexities, its last
+# 50 epochs, which are a run of their own, and where this model differs.
 _PTB = Preset(
     ModelConfig(
         n_token=10_000,

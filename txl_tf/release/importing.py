@@ -29,8 +29,8 @@ from txl_tf.release.weights import (
 )
 from txl_tf.runs.checkpoint_writer import save_weights
 from txl_tf.runs.folder import RECORDS_NAME, RunConfig, make_run_folder, read_run_vocabulary
-from txl_tf.training.optimizers import make_optimizer
-from txl_tf.training.optimizers.optimizer import Optimizer
+from txl_tf.training.optimizer import Optimizer
+from txl_tf.training.update_rules import make_optimizer
 
 IMPORT_NAME = "import.json"
 

@@ -1,7 +1,7 @@
 """Averages of weights: those that a run keeps, and the mean of its checkpoints.
 
 The optimizer updates the average of each weight, an EMA or the mean from a step on; see
-`txl_tf.training.optimizers.optimizer`. The mean of several checkpoints is a checkpoint itself,
+`txl_tf.training.optimizer`. The mean of several checkpoints is a checkpoint itself,
 `averaged/ckpt-STEP.*` in the run folder, named after the newest of them. It holds weights only: it
 can be evaluated and can warm-start a new run, but no run resumes from it.
 """
@@ -25,7 +25,7 @@ from txl_tf.runs.checkpoint_files import (
 from txl_tf.runs.checkpoint_reader import AVERAGES_GROUP, DAMAGE, CheckpointReader
 from txl_tf.runs.checkpoint_writer import explain_failed_save, write_checkpoint
 from txl_tf.runs.folder import read_run_config
-from txl_tf.training.optimizers.optimizer import Optimizer
+from txl_tf.training.optimizer import Optimizer
 
 FOLDER_NAME = "averaged"
 

@@ -37,7 +37,7 @@ from txl_tf.runs.checkpoint_writer import (
 )
 from txl_tf.runs.folder import make_run_id, read_run_id
 from txl_tf.segment_model import SegmentModel
-from txl_tf.training.optimizers.optimizer import Optimizer, read_step_count
+from txl_tf.training.optimizer import Optimizer, read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.workers import Workers
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from txl_tf.config import AttentionSpan, TrainConfig
 from txl_tf.gradients import take_gradients
 from txl_tf.segment_model import SegmentModel
-from txl_tf.training.optimizers.optimizer import Optimizer
+from txl_tf.training.optimizer import Optimizer
 
 Memory = Any  # a nest of tensors that only the model looks into
 

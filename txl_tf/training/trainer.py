@@ -17,10 +17,10 @@ from txl_tf.compilation import choose_jit, compile_function, explain_full_memory
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.data.lanes.training_lanes import TrainingLanes
 from txl_tf.errors import UserError
-from txl_tf.training.optimizers import make_optimizer
-from txl_tf.training.optimizers.optimizer import read_step_count
+from txl_tf.training.optimizer import read_step_count
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.step import StepOptions, StepResult, compute_gradients, train_step
+from txl_tf.training.update_rules import make_optimizer
 from txl_tf.training.workers import Workers
 
 # Weights, optimizer and losses are float32 under every policy.

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from txl_tf.config import TrainConfig
+from txl_tf.config.training import OPTIMIZERS
 from txl_tf.errors import UserError
 
 FIRST_SCALE = 2.0**15  # of the loss
@@ -82,7 +83,6 @@ class Optimizer:
 
     beta_1, beta_2 = 0.9, 0.999
     epsilon = 1e-8  # as in the Adam of the 2019 release
-    without_velocity: tuple[str, ...] = ()  # groups whose second moment is not kept
 
     def __init__(self, config: TrainConfig, *, jit: str = "none"):
         self.config = config
@@ -121,10 +121,12 @@ class Optimizer:
             return self._add_variable(name, shape=weight.shape, dtype=weight.dtype)
 
         group = getattr(weight, "group", "projections" if len(weight.shape) > 1 else "vectors")
+        facts = OPTIMIZERS[self.config.optimizer]
+        n_moments = facts.n_matrix_moments if group == "kernels" else facts.n_moments
         return Slots(
             weight,
             momentum=add("momentum"),
-            velocity=None if group in self.without_velocity else add("velocity"),
+            velocity=add("velocity") if n_moments == 2 else None,
             average=add("average") if self.config.has_average else None,
             group=group,
             rate_ratio=self.config.embed_lr_ratio if group == "tables" else 1.0,

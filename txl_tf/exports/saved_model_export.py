@@ -10,12 +10,11 @@ from txl_tf.cached_model import CachedModel
 from txl_tf.data.files import write_json, write_text
 from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
-from txl_tf.errors import UserError, explain_errors
+from txl_tf.errors import explain_errors
 from txl_tf.exports.saved_model import ServedModel
 from txl_tf.quantization import get_kernel_dtype
 from txl_tf.version import __version__
 
-EXPORT_BATCH_SIZE = 8
 _FORMAT_VERSION = 1
 _INFO_NAME, _ASSET_NAME, _CARD_NAME = "txl_tf.json", "vocabulary.json", "README.md"
 
@@ -25,15 +24,15 @@ def export_saved_model(
     cached: CachedModel,
     vocabulary: Vocabulary | None,
     *,
-    batch_size: int = EXPORT_BATCH_SIZE,
+    precision: str = "float32",
+    batch_size: int = 8,
     origin: dict[str, Any] | None = None,
 ) -> tuple[str, ...]:
     """Writes a SavedModel, completely or not at all, and returns the names of its signatures.
 
-    `batch_size` is the number of texts to read at once; `origin` holds further facts to store.
+    `precision` is that of the model, `batch_size` the number of texts to read at once; `origin`
+    holds further facts to store.
     """
-    if batch_size < 1:
-        raise UserError(f"`batch_size` must be positive. Received: batch_size={batch_size}")
     cached.model.config.check_memory("a SavedModel")
     with write_aside(out) as aside:
         served = ServedModel(cached, vocabulary, batch_size)

@@ -1,0 +1,58 @@
+"""The facts about each position encoding; `txl_tf.layers.encodings` computes them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+ModelConfig = Any  # `txl_tf.config.ModelConfig`, which imports this file
+
+
+class EncodingFacts(NamedTuple):
+    """The facts that follow from the name of an encoding."""
+
+    text: str  # what it is, for `--helpfull`
+    # The shapes of its weights by name, without those in the layers.
+    list_weights: Callable[[ModelConfig], dict[str, tuple[int, ...]]] = lambda model: {}
+    # The width W of the product of a query and a position.
+    get_width: Callable[[ModelConfig], int] = lambda model: model.d_head
+    projects_positions: bool = False  # each attention has the kernel W_r
+    has_table: bool = False  # it has a learned row for each of `n_positions` positions
+    encodes_places: bool = False  # in the segment, so that there can be no memory
+
+
+def _list_biases(model: ModelConfig) -> dict[str, tuple[int, ...]]:
+    shape = (*[model.n_layer] * model.untie_r, model.n_head, model.d_head)
+    return {"content_bias": shape, "position_bias": shape}
+
+
+def _list_distance_table(model: ModelConfig) -> dict[str, tuple[int, ...]]:
+    return {"distance_table": (model.n_layer, model.n_positions, model.n_head, model.d_head)}
+
+
+def _list_biased_table(model: ModelConfig) -> dict[str, tuple[int, ...]]:
+    return {
+        "content_bias": (model.n_layer, model.n_head, model.d_head),
+        **_list_distance_table(model),
+        "distance_bias": (model.n_layer, model.n_positions, model.n_head),
+    }
+
+
+ENCODINGS = {
+    "relative": EncodingFacts("the paper's", _list_biases, projects_positions=True),
+    "shaw": EncodingFacts("Shaw et al. 2018", _list_distance_table, has_table=True),
+    "shaw_biased": EncodingFacts(
+        "the same as in the PyTorch code of 2019",
+        _list_biased_table,
+        get_width=lambda model: model.d_head + 1,
+        has_table=True,
+    ),
+    "sinusoid": EncodingFacts(
+        "without memory, Vaswani et al. 2017", get_width=lambda model: 0, encodes_places=True
+    ),
+    "learned": EncodingFacts(
+        "without memory, Al-Rfou et al. 2018",
+        lambda model: {"place_table": (model.n_layer, model.n_positions, model.d_model)},
+        get_width=lambda model: 0,
+        has_table=True,
+        encodes_places=True,
+    ),
+}

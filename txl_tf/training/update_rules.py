@@ -1,0 +1,202 @@
+"""The optimizers: Adam, AdamW, LAMB for large batches, and Muon for matrices of the layers."""
+
+import functools
+
+import tensorflow as tf
+
+from txl_tf.config import TrainConfig
+from txl_tf.training.optimizer import Optimizer, Slots, StepFactors
+
+# Polynomials a s + b s^3 + c s^5 of the singular values s. Of all of this degree, each moves what
+# the one before leaves nearest to 1: the first [.005, 1], the last to within .098 of 1. Each allows
+# for singular values that are 2 % too large, beyond which it grows steeply.
+COEFFICIENTS = (
+    (8.1400, -23.0368, 16.3967),
+    (3.8518, -2.7640, 0.5084),
+    (3.1586, -2.2837, 0.4577),
+    (2.1981, -1.5352, 0.3822),
+)
+
+
+class Adam(Optimizer):
+    """Adam as in TensorFlow 1: epsilon is added to the square root before the bias correction.
+
+    With weight decay it is AdamW: each step subtracts `rate * weight_decay * weight`. TensorFlow's
+    own operation changes a weight and its moments in place, in one pass.
+
+    References:
+        Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, the form before section 2.1;
+        Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101, whose decay is here multiplied
+        by the learning rate, as in Keras.
+    """
+
+    def change_weight(
+        self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
+    ) -> None:
+        self._decay(slots, weight, factors)
+        assert slots.velocity is not None
+        tf.raw_ops.ResourceApplyAdam(
+            var=weight.handle,
+            m=slots.momentum.value.handle,
+            v=slots.velocity.value.handle,
+            beta1_power=0.0,  # the rate has the bias corrections
+            beta2_power=0.0,
+            lr=factors.rate * tf.sqrt(factors.bias_2) / factors.bias_1,
+            beta1=1 - factors.moment_1,
+            beta2=1 - factors.moment_2,
+            epsilon=self.epsilon,
+            grad=gradient,
+        )
+
+    def _decay(self, slots: Slots, weight: tf.Variable, factors: StepFactors) -> None:
+        if slots.decays and self.config.weight_decay:
+            weight.assign_sub(factors.rate * self.config.weight_decay * weight)
+
+
+class Lamb(Optimizer):
+    """LAMB: the update of Adam plus the weight decay, scaled to the norm of the weight.
+
+    The paper does not fix the function of the weight's norm: here it is the norm capped at 10, as
+    in the code of the presets `wt103_base_lamb` and `wt103_large_lamb`. The ratio is 1 if either
+    norm is 0. Each variable counts as a layer, so the fused queries, keys and values are one layer,
+    and so are the biases u (or v) of all layers.
+
+    References:
+        You et al. 2020, https://arxiv.org/abs/1904.00962, Algorithm 2. In the `Lamb` of Keras the
+        decay is outside the ratio.
+    """
+
+    epsilon = 1e-6  # as in the paper
+    largest_norm = 10.0
+
+    def __init__(self, config: TrainConfig, *, jit: str = "none"):
+        super().__init__(config, jit=jit)
+        # Weights of one shape share a compiled function.
+        self._compute = self._compute_update
+        if jit != "none":
+            self._compute = tf.function(self._compute, jit_compile=True, autograph=False)
+
+    def change_weight(
+        self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
+    ) -> None:
+        assert slots.velocity is not None
+        variables = [weight, slots.momentum.value, slots.velocity.value]
+        # Tensors: a compiled function would not tell the variables of replicas apart.
+        values = map(tf.convert_to_tensor, variables)
+        new_values = self._compute(slots.decays, gradient, factors, *values)
+        for variable, value in zip(variables, new_values, strict=True):
+            variable.assign(value)
+
+    def _compute_update(
+        self,
+        decays: bool,
+        gradient: tf.Tensor,
+        factors: StepFactors,
+        weight: tf.Tensor,
+        momentum: tf.Tensor,
+        velocity: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        momentum += (gradient - momentum) * factors.moment_1
+        velocity += (tf.square(gradient) - velocity) * factors.moment_2
+        update = momentum / factors.bias_1
+        update /= tf.sqrt(velocity / factors.bias_2) + self.epsilon
+        if decays:
+            update += self.config.weight_decay * weight
+        weight_norm, update_norm = (tf.sqrt(tf.reduce_sum(tf.square(x))) for x in (weight, update))
+        ratio = tf.where(
+            tf.logical_and(weight_norm > 0, update_norm > 0),
+            tf.minimum(weight_norm, self.largest_norm) / update_norm,
+            1.0,
+        )
+        return weight - factors.rate * ratio * update, momentum, velocity
+
+
+class Muon(Adam):
+    """Muon for the matrices of the layers, and Adam for all other weights.
+
+    The matrices are the group `kernels` of the model's weights. Each step moves one by an
+    approximation of U V^T, where U S V^T is its momentum:
+
+        m = .95 m + .05 g;  O = orthogonalize(.95 m + .05 g)  (Nesterov)
+        weight -= rate * .2 sqrt(max(rows, columns)) * O
+
+    With that factor, the root mean square of the change is about .2 of the rate, as it is with
+    Adam: both have the same learning rate, and weight decay as in AdamW.
+
+    A kernel that joins several matrices side by side (its attribute `n_joint`) is divided into
+    them: queries, keys and values, and the gates of an LSTM. A matrix has one slot, the momentum.
+    Each replica computes all matrices, so that their weights stay equal.
+
+    References:
+        Jordan et al. 2024, Muon, https://kellerjordan.github.io/posts/muon; the factor is that of
+        Liu et al. 2025, https://arxiv.org/abs/2502.16982, equation 4; the polynomials are chosen as
+        by Amsel et al. 2025, https://arxiv.org/abs/2505.16932.
+    """
+
+    momentum = 0.95
+    scale = 0.2
+
+    def __init__(self, config: TrainConfig, *, jit: str = "none"):
+        super().__init__(config, jit=jit)
+        product_dtype = "bfloat16" if config.precision == "bfloat16" else "float32"
+        self._orthogonalize = functools.partial(orthogonalize, product_dtype=product_dtype)
+        if jit in ("whole", "kernels"):
+            # Matrices of one shape share a compiled function.
+            self._orthogonalize = tf.function(
+                self._orthogonalize, jit_compile=True, autograph=False
+            )
+
+    def change_weight(
+        self, slots: Slots, weight: tf.Variable, gradient: tf.Tensor, factors: StepFactors
+    ) -> None:
+        if slots.velocity is not None:
+            super().change_weight(slots, weight, gradient, factors)
+            return
+        self._decay(slots, weight, factors)
+        momentum = slots.momentum.value
+        # 0 in a skipped step, as the share of Adam is.
+        share = factors.moment_1 * ((1 - self.momentum) / (1 - self.beta_1))
+        momentum.assign_add(share * (gradient - momentum))
+        direction = gradient + self.momentum * (momentum - gradient)
+        n_joint = getattr(slots.weight, "n_joint", 1)
+        rows, columns = weight.shape
+        factor = self.scale * max(rows, columns // n_joint) ** 0.5
+        weight.assign_sub(factors.rate * factor * self._orthogonalize(direction, n_joint))
+
+
+def orthogonalize(
+    matrix: tf.Tensor, n_joint: int = 1, *, product_dtype: str = "float32"
+) -> tf.Tensor:
+    """Moves the singular values of matrices to about 1, from .90 to 1.10.
+
+    Iterations of polynomials of degree 5: only matrix products. Of a matrix whose Frobenius norm is
+    1, a singular value below .005 is multiplied by about 218 instead. The result does not depend on
+    the norm. A matrix of zeros stays as it is.
+
+    `n_joint` matrices stand side by side in (rows, n_joint columns) float32.
+    """
+    x = tf.stack(tf.split(matrix, n_joint, axis=1))  # (n_joint, rows, columns)
+    is_tall = x.shape[1] > x.shape[2]
+    if is_tall:  # the products are then as small as possible
+        x = tf.linalg.matrix_transpose(x)
+    x = tf.math.divide_no_nan(x, tf.norm(x, axis=(1, 2), keepdims=True))
+    x = tf.cast(x, product_dtype)
+    for a, b, c in COEFFICIENTS:
+        gram = tf.matmul(x, x, transpose_b=True)
+        x = a * x + tf.matmul(b * gram + c * tf.matmul(gram, gram), x)
+    if is_tall:
+        x = tf.linalg.matrix_transpose(x)
+    return tf.cast(tf.concat(tf.unstack(x), axis=1), tf.float32)
+
+
+_CLASSES = {"adam": Adam, "adamw": Adam, "lamb": Lamb, "muon": Muon}
+
+
+def make_optimizer(config: TrainConfig, *, jit: str = "none") -> Optimizer:
+    """Returns the optimizer of a run, with its schedule and gradient clipping by global norm.
+
+    Args:
+        config: The training config.
+        jit: What XLA compiles: "whole", "chains", "none" or "kernels".
+    """
+    return _CLASSES[config.optimizer](config, jit=jit)
