@@ -1,4 +1,4 @@
-"""The pages: their length, the links of the files beside them, and their examples."""
+"""Links of the files beside the pages, names of pages in the code, and an example."""
 
 import re
 
@@ -6,10 +6,6 @@ import pytest
 from markdown.extensions.toc import slugify
 from places import ROOT
 
-DOCS = ROOT / "docs"
-PAGES = sorted(path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md"))
-PAGES += ["README.md", "CHANGELOG.md"]
-MAX_WORDS = 2500  # of a page; the lab book keeps all measurements of a subject on one page
 FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 SOURCES = ("txl_tf", "benchmarks", "data_prep", "examples", "tests", "docs/site")
 LINK = re.compile(r"\]\(((?:docs/)?[\w/.-]+)(?:#([\w-]+))?\)")
@@ -22,11 +18,6 @@ def read(path):
 def list_anchors(path):
     titles = re.findall(r"^#+ (.*)$", read(path), flags=re.MULTILINE)
     return {slugify(re.sub(r"\[(.*?)\]\(.*?\)", r"\1", title), "-") for title in titles}
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if not page.startswith("docs/lab/")])
-def test_a_page_is_not_long(page):
-    assert len(read(page).split()) <= MAX_WORDS
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -8,6 +8,7 @@ import pytest
 from places import ROOT
 from site_search import SiteSearch
 
+MAX_WORDS = 2500  # of a page
 # Of each page, searches that must find it among the first three.
 SEARCHES = {
     "getting-started": ["install", "docker", "pip install", "quickstart", "train on your own text"],
@@ -139,3 +140,8 @@ def search(site):
 )
 def test_a_search_leads_to_the_page_that_answers_it(search, words, page):
     assert f"{page}.html" in search.find_pages(words)
+
+
+def test_only_pages_of_the_lab_book_are_long(search):
+    long = [page for page, n in search.count_words().items() if n > MAX_WORDS]
+    assert not [page for page in long if not page.startswith("lab/")]

@@ -41,6 +41,14 @@ class SiteSearch:
                 for word, count in collections.Counter(words).items():
                     self._postings[word][field][number] = count
 
+    def count_words(self):
+        """Returns the number of words of each page, without its titles."""
+        n_words = collections.Counter()
+        for document in self._documents:
+            page = document["location"].partition("#")[0]
+            n_words[page] += len(html.unescape(_TAG.sub(" ", document["text"])).split())
+        return n_words
+
     def find_pages(self, query, n_pages=3):
         """Returns the first pages that a query finds, such as "api/index.html"."""
         words = set(self._split(query))
