@@ -64,7 +64,7 @@ lint: .venv/installed-dev
 check: lint test
 
 docs: .venv/installed-dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix

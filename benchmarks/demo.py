@@ -1,6 +1,6 @@
 """Metrics of the demo's model, which the documentation cites.
 
-python -m benchmarks.demo --run runs/demo --out docs/demo.json
+python -m benchmarks.demo --run runs/demo --out docs/lab/demo.json
 
 Run `make demo` first. It needs the extras litert and onnx. A test compares the pages with the file.
 """
@@ -83,7 +83,7 @@ def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     define_flag(options, "run", str, "runs/demo", "Folder of the run.", is_path=True)
-    define_flag(options, "out", str, "docs/demo.json", "File to write.", is_path=True)
+    define_flag(options, "out", str, "docs/lab/demo.json", "File to write.", is_path=True)
     return run_program(__doc__, options, measure, argv)
 
 

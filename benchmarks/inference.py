@@ -1,7 +1,7 @@
 """Speed of inference: tokens per second, beside the peaks of the machine in the same run.
 
 python -m benchmarks.inference --json inference.json --peers peers.txt
-python -m benchmarks.inference --compare windows --plot docs/speed.png
+python -m benchmarks.inference --compare windows --plot docs/lab/speed.png
 
 "Hidden states" is the memory that training has: each segment computes its keys and values again.
 "Cached" keeps them, as evaluation does. "T = ..." reads longer segments, as scoring does with few

@@ -1,7 +1,7 @@
 """How tokens per second change with the work: measured, and by one law for each kind of work.
 
 python -m benchmarks.scaling --out scaling
-python -m benchmarks.scaling --out scaling --axes d_model,tgt_len --plot docs/scaling.png
+python -m benchmarks.scaling --out scaling --axes d_model,tgt_len --plot docs/lab/scaling.png
 
 Each axis changes one number of the byte model of `benchmarks.compare` and leaves the others as they
 are. Training, evaluation and generation are measured at each value, in float32, with the `--jit`

@@ -253,7 +253,7 @@ class LanguageModel(GenerationMixin, ExportMixin):
         """Returns the attention of each token of a text to the tokens before it, in each head.
 
         The text is read in segments with memory, as `score` reads it, and the weights are those
-        that the model uses there; see docs/attention-analysis.md.
+        that the model uses there; see docs/attention-visualization.md.
 
         Args:
             text: A text of at least one token, or its ids, (n,) integers.

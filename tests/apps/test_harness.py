@@ -150,7 +150,7 @@ doc_to_target: answer
 
 
 def call_program(folder, *arguments):
-    """Runs the command of docs/harness.md in a process of its own, without a network."""
+    """Runs the command of docs/lm-evaluation-harness.md in its own process, offline."""
     offline = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "cache")}
     return subprocess.run(
         [sys.executable, "-m", "txl_tf.harness", *map(str, arguments)],

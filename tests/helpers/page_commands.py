@@ -23,7 +23,7 @@ _ENDS = ("<", ">", "|", "&&", ";")  # of a command in a line of a shell
 def list_commands():
     """Returns program and arguments of each command, by the page that shows it and its text."""
     found = {}
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         for text in _list_code(path.read_text(encoding="utf-8")):
             command = _read_command(text)
             if command and command not in found.values():

@@ -1,4 +1,4 @@
-"""The programs of docs/off-python.md, in a process of their own."""
+"""The programs of docs/onnx-litert.md, in a process of their own."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ BYTES = Vocabulary("byte", tuple(map(str, range(256))))
 
 def read_program(package):
     """Returns the program of the page that imports a package."""
-    page = (ROOT / "docs" / "off-python.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "onnx-litert.md").read_text(encoding="utf-8")
     programs = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     (program,) = (text for text in programs if package in text)
     return program

@@ -81,7 +81,7 @@ def test_a_run_of_another_model_is_refused(source, tmp_path, capsys):
 
 def test_the_example_of_the_documentation_runs(monkeypatch, capsys):
     root = ROOT
-    text = (root / "docs" / "verifying.md").read_text()
+    text = (root / "docs" / "verify-weights.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     monkeypatch.chdir(root)
     exec(example, {})

@@ -47,8 +47,8 @@ class LSTMLayer(RecurrentLayer):
     Gates and cells are float32 under every dtype policy; the products are in the compute dtype.
 
     `keras.layers.LSTM` cannot clear the state within a segment, and keeps the cells in the compute
-    dtype. It is slower by a factor of 1.5 to 6 on CPUs (docs/lstm.md): it multiplies each input by
-    itself, and the gradient of its loop adds up the gradient of U step by step.
+    dtype. It is slower by a factor of 1.5 to 6 on CPUs (docs/lstm-qrnn.md): it multiplies each
+    input by itself, and the gradient of its loop adds up the gradient of U step by step.
 
     >>> layer, state = LSTMLayer(), (ops.zeros((2, 6)), ops.zeros((2, 6)))
     >>> hidden, state = layer(ops.zeros((2, 3, 6)), state)

@@ -127,8 +127,8 @@ class ExportMixin:
                 release attends to them as zeros.
 
         Returns:
-            The names of the signatures, described in docs/serving.md. Without a vocabulary they
-            take only ids. Of a file, the names of what the folder holds: see docs/off-python.md.
+            The names of the signatures, described in docs/savedmodel.md. Without a vocabulary they
+            take only ids. Of a file, the names of what the folder holds: see docs/onnx-litert.md.
 
         Raises:
             UserError: If an argument is out of its range or has no effect, the format cannot hold

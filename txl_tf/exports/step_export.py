@@ -112,7 +112,7 @@ def export_step(
 
     The step reads `batch_size` rows of the model's `tgt_len` tokens; `make_file` returns the
     content of a file that stores matrices in the dtype `precision`; `origin` holds further facts to
-    store. See docs/off-python.md.
+    store. See docs/onnx-litert.md.
     """
     _check_step(cached, file_format, precision)
     check_new_folder(out)

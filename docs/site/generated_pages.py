@@ -1,0 +1,89 @@
+"""A hook of MkDocs: pages made of flags, changelog and notebook, and ranks of all pages."""
+
+import importlib
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+from unittest import mock
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from txl_tf.cli.flags import write_value
+
+ROOT = Path(__file__).parents[2]
+# In the search, guides come before the others.
+BOOSTS = {"api/": 0.5, "commands/": 0.4, "lab/": 0.5, "changelog": 0.3, "design": 0.4, "traps": 0.3}
+BOOSTS |= {"glossary": 0.6, "index": 0.6, "troubleshooting": 0.6}
+_KINDS = {str: "TEXT", int: "INTEGER", float: "NUMBER", list: "LIST"}
+_DEFAULTS = {"num_workers": "the number of processors"}  # of the reader's machine
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages to those of the folder."""
+    pages = {f"commands/{name}.md": text for name, text in make_command_pages()}
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    pages["changelog.md"] = changelog.replace("](docs/", "](")
+    pages["tour.md"] = render_notebook(json.loads((ROOT / "examples" / "tour.ipynb").read_bytes()))
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **kwargs: Any) -> None:
+    """Sets the rank of a page in the search."""
+    path = page.file.src_uri
+    boosts = [boost for start, boost in BOOSTS.items() if path.startswith(start)]
+    page.meta.setdefault("search", {"boost": boosts[0] if boosts else 1})
+
+
+def make_command_pages() -> Iterator[tuple[str, str]]:
+    """Yields name and page of each command, whose flags are those of `--helpfull`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for command, place in project["scripts"].items():
+        module = importlib.import_module(place.partition(":")[0])
+        with mock.patch.object(module, "run_program", create=True) as called:
+            if command != "txl-harness":  # its flags are those of lm_eval
+                module.main([command])
+        options = called.call_args.args[1] if called.called else {}
+        lines = [f"# {command}\n", f"`python -m {module.__name__}`\n"]
+        for paragraph in (module.__doc__ or "").strip().split("\n\n"):
+            is_code = paragraph.startswith("python ")
+            lines += [indent(paragraph, "    ") if is_code else paragraph, ""]
+        sections: dict[str, list[str]] = {}
+        for flag in map(options.__getitem__, options):
+            title = f"{flag.parser.section}, rarely needed" if flag.parser.rare else ""
+            row = f"| {' | '.join(describe_flag(flag))} |"
+            sections.setdefault(title or flag.parser.section, []).append(row)
+        for title, rows in sections.items():
+            lines += [f"## {title}\n", "| flag | meaning |", "|---|---|", *rows, ""]
+        yield command, "\n".join(lines)
+
+
+def describe_flag(flag: Any) -> tuple[str, str]:
+    """Returns the cells of a flag: its name with the kind of its value, and its meaning."""
+    parser, notes = flag.parser, []
+    value = "PATH" if parser.is_path and parser.kind is str else _KINDS.get(parser.kind)
+    if parser.choices:
+        notes.append(f"One of {', '.join(f'`{choice}`' for choice in parser.choices)}.")
+    if parser.required:
+        notes.append("Required.")
+    elif flag.default not in (None, "", []) and flag.name == parser.name:
+        notes.append(f"Default: {_DEFAULTS.get(flag.name) or f'`{write_value(flag.default)}`'}.")
+    name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={value}"
+    text = re.sub(r"\[default: (.*)\]", r"Default: \1.", " ".join([flag.help, *notes]))
+    text = re.sub(r"(?<![\w`-])(--\w+(?:=\w+)?|\w*[a-z]_[a-z]\w*)(?![\w`])", r"`\1`", text)
+    return f"`{name}`", re.sub(r"(?<!`)(<\w+>)", r"`\1`", text).replace("|", "\\|")
+
+
+def render_notebook(notebook: dict[str, Any]) -> str:
+    """Returns a notebook as Markdown, without outputs: it is stored without them."""
+    cells = ((cell["cell_type"], "".join(cell["source"])) for cell in notebook["cells"])
+    return "\n\n".join(
+        text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in cells
+    )

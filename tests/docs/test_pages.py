@@ -1,0 +1,39 @@
+"""Links of the files beside the pages, names of pages in the code, and an example."""
+
+import re
+
+import pytest
+from markdown.extensions.toc import slugify
+from places import ROOT
+
+FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+SOURCES = ("txl_tf", "benchmarks", "data_prep", "examples", "tests", "docs/site")
+LINK = re.compile(r"\]\(((?:docs/)?[\w/.-]+)(?:#([\w-]+))?\)")
+
+
+def read(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def list_anchors(path):
+    titles = re.findall(r"^#+ (.*)$", read(path), flags=re.MULTILINE)
+    return {slugify(re.sub(r"\[(.*?)\]\(.*?\)", r"\1", title), "-") for title in titles}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_links_beside_the_pages_lead_to_a_file_and_a_title(file):
+    for path, anchor in LINK.findall(read(file)):
+        assert (ROOT / path).exists(), path
+        assert not anchor or anchor in list_anchors(path), f"{path}#{anchor}"
+
+
+def test_pages_that_the_code_names_exist():
+    paths = [path for folder in SOURCES for path in (ROOT / folder).rglob("*.py")]
+    named = {name for path in paths for name in re.findall(r"docs/[\w/-]+\.\w+", path.read_text())}
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def test_the_example_of_the_concepts_has_the_shapes_of_its_table(capsys):
+    (example,) = re.findall(r"```python\n(.*?)```", read("docs/concepts.md"), flags=re.DOTALL)
+    exec(example, {})
+    assert capsys.readouterr().out == "(2, 4, 8) (2, 6, 8) (2, 4)\n"
