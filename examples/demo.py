@@ -35,6 +35,21 @@ def list_commands(preset: str) -> list[str]:
     ]
 
 
+def list_next(preset: str) -> list[tuple[str, str]]:
+    """Returns commands that follow the demo, each with its purpose."""
+    run = f"--run runs/{preset}"
+    return [
+        (f"txl generate {run} --interactive", "type, and it goes on"),
+        (f"txl score {run} README.md", "how likely is a text?"),
+        (f"txl attention {run}", "what does it look at?"),
+        (
+            "txl prepare --dataset text --train MINE.txt --valid_fraction .05 --data_dir data/mine",
+            "your own text",
+        ),
+        ("txl", "all programs"),
+    ]
+
+
 def run_commands(options: flags.FlagValues) -> None:
     """Prints and runs each command, up to the first that fails."""
     start = time.monotonic()
@@ -47,7 +62,9 @@ def run_commands(options: flags.FlagValues) -> None:
         )
         if done.returncode:
             raise UserError(f"the command failed with status {done.returncode}: {command}")
-    print(f"\nThe demo took {time.monotonic() - start:.0f} seconds.")
+    print(f"\nThe demo took {time.monotonic() - start:.0f} seconds. What you can do next:")
+    for command, purpose in list_next(options.preset):
+        print(f"  {command:<60} # {purpose}")
 
 
 def main(argv: list[str]) -> int:

@@ -3,7 +3,6 @@
 import importlib
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import indent
@@ -14,6 +13,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from txl_tf.__main__ import PROGRAMS
 from txl_tf.cli.flags import write_value
 
 ROOT = Path(__file__).parents[2]
@@ -44,14 +44,13 @@ def on_page_markdown(markdown: str, page: Page, **kwargs: Any) -> None:
 
 def make_command_pages() -> Iterator[tuple[str, str]]:
     """Yields name and page of each command, whose flags are those of `--helpfull`."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for command, place in project["scripts"].items():
-        module = importlib.import_module(place.partition(":")[0])
+    for command, name in PROGRAMS.items():
+        module = importlib.import_module(name)
         with mock.patch.object(module, "run_program", create=True) as called:
-            if command != "txl-harness":  # its flags are those of lm_eval
+            if command != "harness":  # its flags are those of lm_eval
                 module.main([command])
         options = called.call_args.args[1] if called.called else {}
-        lines = [f"# {command}\n", f"`python -m {module.__name__}`\n"]
+        lines = [f"# txl {command}\n", f"`python -m {module.__name__}`\n"]
         for paragraph in (module.__doc__ or "").strip().split("\n\n"):
             is_code = paragraph.startswith("python ")
             lines += [indent(paragraph, "    ") if is_code else paragraph, ""]

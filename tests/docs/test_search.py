@@ -106,7 +106,7 @@ SEARCHES = {
     "memory": ["memory", "KV cache", "memory leaks between documents", "empty memory", "lanes"],
     "adaptive-softmax": ["adaptive softmax", "cutoffs", "large vocabulary"],
     "commands/index": ["command line", "flags", "exit status"],
-    "commands/txl-train": ["txl-train", "start_eval_steps"],
+    "commands/train": ["txl train", "start_eval_steps"],
     "glossary": ["glossary", "synonyms"],
     "changelog": ["changelog"],
     "lab/published-figures": ["published figures"],

@@ -10,7 +10,7 @@ from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.exports.formats import FORMATS
-from txl_tf.exports.hub_folder import Card, find_records, push_model, write_files
+from txl_tf.exports.hub_folder import PREFIX, Card, find_records, push_model, write_files
 from txl_tf.quantization import get_kernel_dtype
 from txl_tf.runs.checkpoint_writer import save_weights
 from txl_tf.runs.folder import RunConfig, make_run_folder
@@ -50,8 +50,8 @@ class ExportMixin:
             raise UserError("a quantized model cannot be saved as a run: save it before")
         with write_aside(os.fspath(folder)) as aside:
             if safetensors:
-                card = self._make_card(os.path.basename(os.path.abspath(folder)))
-                write_files(aside, self.model, card, precision=safetensors)
+                card = self._make_card(os.fspath(folder).rstrip("/"))
+                write_files(aside, self.model, card._replace(dtype=safetensors))
                 return
             make_run_folder(aside, self._run_config, self.vocabulary)
             save_weights(aside, self.model, step=self.step)
@@ -89,7 +89,7 @@ class ExportMixin:
         """
         if get_kernel_dtype(self.model) != "float32":
             raise UserError("a quantized model cannot be uploaded: upload it before")
-        card = self._make_card(name, license, language)
+        card = self._make_card(f"{PREFIX}{name}", license, language)
         return push_model(
             self.model,
             card,
@@ -165,13 +165,13 @@ class ExportMixin:
 
     def _make_card(
         self,
-        name: str,
+        address: str,
         license: str | None = None,  # noqa: A002
         language: str | None = None,
     ) -> Card:
         records = find_records(self.run, self.step) if self.run else []
         config = self._run_config
-        return Card(name, config, self.vocabulary, self.step, records, license, language)
+        return Card(address, config, self.vocabulary, self.step, records, license, language)
 
     @property
     def _run_config(self) -> RunConfig:

@@ -48,16 +48,24 @@ _FORMAT = "txl_tf"  # under the key `format`, by which readers of other librarie
 class Card(NamedTuple):
     """What a model card is made of.
 
-    `name` is that of the repository, "user/model", and `records` are evaluations of the weights.
+    `address` is what `txl_tf.load` takes: "hf://user/model", or a folder; `records` are evaluations
+    of the weights, which are stored in the NumPy dtype `dtype`.
     """
 
-    name: str
+    address: str
     config: RunConfig
     vocabulary: Vocabulary | None
     step: int
     records: list[dict[str, Any]]
     license: str | None
     language: str | None
+    dtype: str = "float32"
+
+    @property
+    def name(self) -> str:
+        """The name of the model: of the repository, "user/model", or of the folder."""
+        repository = self.address.removeprefix(PREFIX)
+        return repository if repository != self.address else os.path.basename(self.address)
 
     @property
     def level(self) -> str | None:
@@ -121,7 +129,7 @@ def push_model(
 ) -> str:
     """Uploads a model, and returns the address of the commit; see `LanguageModel.push_to_hub`."""
     hub = _import_hub()
-    with tempfile.TemporaryDirectory() as folder, _explain_hub(f"{PREFIX}{card.name}"):
+    with tempfile.TemporaryDirectory() as folder, _explain_hub(card.address):
         write_files(folder, model, card)
         api = hub.HfApi(token=token, library_name="txl_tf", library_version=__version__)
         api.create_repo(card.name, private=private, exist_ok=True)
@@ -134,12 +142,10 @@ def push_model(
     return str(commit.commit_url)
 
 
-def write_files(
-    folder: str, model: SegmentModel, card: Card, *, precision: str = "float32"
-) -> None:
-    """Writes the files of a model: its weights in a NumPy dtype, config, vocabulary and card."""
+def write_files(folder: str, model: SegmentModel, card: Card) -> None:
+    """Writes the files of a model: weights, config, vocabulary and card."""
     variables = name_variables(model.weights).items()
-    arrays = {name: variable.numpy().astype(precision) for name, variable in variables}
+    arrays = {name: variable.numpy().astype(card.dtype) for name, variable in variables}
     metadata = {"format": _FORMAT, "step": str(card.step)}
     safetensors.numpy.save_file(arrays, os.path.join(folder, _WEIGHTS_NAME), metadata)
     write_json(os.path.join(folder, CONFIG_NAME), card.config.to_json())
@@ -202,11 +208,10 @@ def _explain_hub(address: str) -> Iterator[None]:
 
 def write_card(card: Card) -> str:
     """Returns the text of `README.md`: metadata for the Hub, and the card itself."""
-    from huggingface_hub import EvalResult, ModelCardData
-
+    hub = _import_hub()
     config, training = card.config, card.config.training
     results = [
-        EvalResult(
+        hub.EvalResult(
             task_type="text-generation",
             dataset_type=config.dataset,
             dataset_name=config.dataset,
@@ -218,7 +223,7 @@ def write_card(card: Card) -> str:
         for record in card.records
         for name, figure in [_get_figure(record, card.level)]
     ]
-    metadata = ModelCardData(
+    metadata = hub.ModelCardData(
         library_name="txl_tf",
         pipeline_tag="text-generation",
         tags=["transformer-xl", "tensorflow", "keras"],
@@ -231,7 +236,7 @@ def write_card(card: Card) -> str:
         metadata=metadata.to_yaml(),
         card=card,
         config=config,
-        install=name_install_command("hub"),
+        install=name_install_command("hub") if is_hub_address(card.address) else "pip install -e .",
         n_parameters=config.model.count_parameters(),
         symbols=card.level or "id",
         cutoffs=", with an adaptive softmax" if config.model.cutoffs else "",
