@@ -52,6 +52,8 @@ def complete(program, arguments):
         arguments = [word for word in arguments if word != "..."]
     given = " ".join(arguments)
     names = [name for name in NEEDED.get(program, ()) if f"--{name}" not in given]
+    if "--run" in given and "model_dir" in names:
+        names.remove("model_dir")  # two names of one flag
     if names == ["run"] and not given.startswith("-"):
         names = []  # it is the first argument
     return [f"--{name}=missing" for name in names] + [
