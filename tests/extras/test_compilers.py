@@ -65,6 +65,14 @@ def test_each_chip_averages_its_gradients_once(tmp_path):
     assert [report["collectives"] for report in reports] == [expected, expected]
 
 
+def test_parts_of_a_batch_are_computed_one_after_the_other(tmp_path):
+    found = []
+    for parts in (1, 4):
+        flags = ["--models=demo:2", f"--accumulate_steps={parts}", "--chips=h100"]
+        found += compile_programs([*flags, "--batch_size=256"], tmp_path)
+    assert found[1]["temporary_bytes"] < 0.9 * found[0]["temporary_bytes"]
+
+
 @pytest.mark.parametrize(
     ("mistake", "reason"),
     [
