@@ -25,6 +25,9 @@ _TPU_ENVIRONMENT = {
     "TPU_MIN_LOG_LEVEL": "2",
 }
 
+# The refusal of a product that a tuner, which needs the device, would give to cuBLAS.
+_NO_TILES = "Couldn't find output tile sizes"
+
 
 class Chip(NamedTuple):
     """A kind of chip, with its limits by the vendor's data sheet.
@@ -95,12 +98,15 @@ class Compiled(NamedTuple):
             the batch.
         temporary_bytes: Memory that the program takes besides.
         module: The optimized program, a serialized HloModuleProto.
+        n_doubles: The number of operations in float64 that were asked for; a TPU has none, so its
+            compiler makes others of them.
     """
 
     seconds: float
     argument_bytes: int
     temporary_bytes: int
     module: bytes
+    n_doubles: int
 
     @property
     def memory_bytes(self) -> int:
@@ -148,12 +154,13 @@ def open_devices(name: str) -> list[Any]:
     return list(topology.devices) if layout else list(topology.devices)[:1]
 
 
-def compile_stablehlo(module: bytes, devices: list[Any]) -> Compiled:
+def compile_stablehlo(module: bytes, devices: list[Any], *, effort: float = 0.0) -> Compiled:
     """Compiles a program, the same for each of the devices, which are its replicas.
 
     Args:
         module: StableHLO in its binary form.
         devices: The devices from `open_devices`.
+        effort: How hard XLA optimizes for speed, from -1 to 1, where 0 is its default.
 
     Raises:
         UserError: If the compiler refuses it, with the compiler's reason.
@@ -164,27 +171,43 @@ def compile_stablehlo(module: bytes, devices: list[Any]) -> Compiled:
 
     with mlir.make_ir_context():
         program = ir.Module.parse(module)
+        lines = program.operation.get_asm(large_elements_limit=16).splitlines()
     options = _jax.CompileOptions()
     build = options.executable_build_options
     options.num_replicas = build.num_replicas = len(devices)
     options.num_partitions = build.num_partitions = 1
     assignment = np.array([[device.id] for device in devices])
     build.device_assignment = _jax.DeviceAssignment.create(assignment)
+    build.exec_time_optimization_effort = effort
     start = time.perf_counter()
-    try:
-        executable = devices[0].client.compile(program, _jax.DeviceList(tuple(devices)), options)
-    except Exception as error:
-        raise UserError(_first_line(error)) from error
-    return describe(executable, time.perf_counter() - start)
-
-
-def describe(executable: Any, seconds: float) -> Compiled:
-    """Returns what a compiler says of a program."""
+    for overrides in ([], [("xla_gpu_enable_triton_gemm", False)]):
+        options.env_option_overrides = overrides
+        try:
+            executable = devices[0].client.compile(
+                program, _jax.DeviceList(tuple(devices)), options
+            )
+        except Exception as error:
+            if overrides or _NO_TILES not in str(error):
+                raise UserError(_first_line(error)) from error
+        else:
+            break
+    seconds = time.perf_counter() - start
     stats = executable.get_compiled_memory_stats()
-    module = executable.hlo_modules()[0].as_serialized_hlo_module_proto()
+    optimized = executable.hlo_modules()[0].as_serialized_hlo_module_proto()
     n_arguments = stats.argument_size_in_bytes + stats.output_size_in_bytes
     n_arguments -= stats.alias_size_in_bytes
-    return Compiled(seconds, n_arguments, stats.temp_size_in_bytes, module)
+    n_doubles = sum("f64" in line for line in lines)
+    return Compiled(seconds, n_arguments, stats.temp_size_in_bytes, optimized, n_doubles)
+
+
+def find_needed_bytes(reason: str) -> int:
+    """Returns the memory that a refused program needs, by the compiler's words; 0 if not given.
+
+    >>> find_needed_bytes("the total memory required for HLO temporaries (2.50G) exceeds 1.00G")
+    2684354560
+    """
+    found = re.search(r"(?:temporaries \(|Used )([\d.]+)([MG])", reason)
+    return int(float(found[1]) * (GIB if found[2] == "G" else 2**20)) if found else 0
 
 
 def _first_line(error: Exception) -> str:

@@ -3,6 +3,7 @@
 python -m benchmarks.compiled --models enwik8_base --chips v5e,h100
 python -m benchmarks.compiled --models wt103_large --batch_size 16 --remat --chips v5e:4x4
 python -m benchmarks.compiled --models enwik8_base:12 --works evaluate --json enwik8.json
+python -m benchmarks.compiled --models wt103_base --chips h100 --largest_batch
 
 It needs the extra `compilers`. A model is a preset or a name of `benchmarks.works.SHAPES`, with a
 number of layers after a colon if not all are wanted. The programs are TensorFlow's own: the
@@ -16,152 +17,27 @@ the lower one. The time itself is not known without the chip.
 """
 
 import dataclasses
-import json
 import sys
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import flags
 
 from benchmarks import chips
+from benchmarks.chip_reports import (
+    FITS,
+    Program,
+    Report,
+    Reports,
+    find_largest_batch,
+    make_report_apart,
+)
 from benchmarks.works import SHAPES
 from txl_tf import presets
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
-from txl_tf.errors import UserError
+from txl_tf.config import EvalConfig, TrainConfig
 
 WORKS = ("train", "evaluate")
-FITS = 0.97  # of the memory; the rest is the runtime's
-
-
-class Program(NamedTuple):
-    """What is compiled, besides the chip.
-
-    Args:
-        name: The preset, and the number of layers if not all are wanted.
-        model: The model.
-        config: The training, or the evaluation.
-        precision: Of hidden states, memory and products.
-    """
-
-    name: str
-    model: ModelConfig
-    config: TrainConfig | EvalConfig
-    precision: str
-
-    @property
-    def work(self) -> str:
-        """One of `WORKS`."""
-        return "train" if isinstance(self.config, TrainConfig) else "evaluate"
-
-    @property
-    def tokens(self) -> int:
-        """The number of tokens of a step of a chip."""
-        if isinstance(self.config, TrainConfig):
-            return self.config.train_batch_size * self.config.tgt_len
-        return self.config.eval_batch_size * self.config.tgt_len
-
-    def export(self, n_replicas: int, *, kernels: bool) -> bytes:
-        """Returns the program as StableHLO; evaluation has one replica, and no kernels."""
-        from benchmarks import step_programs
-
-        if isinstance(self.config, EvalConfig):
-            return step_programs.export_evaluation_segment(self.model, self.config, self.precision)
-        return step_programs.export_training_step(
-            self.model, self.config, n_replicas, kernels=kernels
-        )
-
-
-class Report(NamedTuple):
-    """A program on a chip; sizes in bytes. The fields after `reason` are 0 if there is a reason.
-
-    Args:
-        reason: Why the compiler refuses the program, in its words; empty if it does not.
-        flops: Operations of a chip in a step.
-        moved_bytes: Bytes that a chip moves from and to its main memory in a step.
-        accessed_bytes: The same with the fast memory, as XLA counts "bytes accessed".
-        tokens: Tokens of a step of all chips.
-        matrix_limit: Tokens per second of all chips by `flops`.
-        memory_limit: Tokens per second of all chips by `moved_bytes`.
-    """
-
-    model: str
-    work: str
-    chip: str
-    n_chips: int
-    settings: dict[str, Any]
-    reason: str = ""
-    compile_seconds: float = 0.0
-    argument_bytes: int = 0
-    temporary_bytes: int = 0
-    fits: bool = False
-    flops: float = 0.0
-    moved_bytes: float = 0.0
-    accessed_bytes: float = 0.0
-    tokens: int = 0
-    matrix_limit: float = 0.0
-    memory_limit: float = 0.0
-    collectives: dict[str, float] | None = None
-    n_unknown_loops: int = 0
-    n_doubles: int = 0
-
-    def format(self) -> str:
-        """Returns the lines that are printed."""
-        head = f"{self.model}, {self.work}, {self.chip}: "
-        if self.reason:
-            return f"{head}does not compile: {self.reason}"
-        memory = self.argument_bytes + self.temporary_bytes
-        gib = chips.GIB
-        lines = [
-            f"{head}compiled in {self.compile_seconds:,.0f} s",
-            f"  memory {memory / gib:.2f} GiB ({self.argument_bytes / gib:.2f} of arguments), "
-            f"{'fits' if self.fits else 'does not fit'}",
-            f"  {self.flops / 1e9:,.1f} GFLOP, {self.moved_bytes / 1e9:,.2f} GB moved "
-            f"({self.moved_bytes * self.n_chips / self.tokens / 1e6:,.3f} MB a token), "
-            f"{self.accessed_bytes / 1e9:,.2f} GB with the fast memory",
-            f"  matrix limit {self.matrix_limit:,.0f} tokens/s, memory limit "
-            f"{self.memory_limit:,.0f} tokens/s: at most "
-            f"{min(1, self.memory_limit / self.matrix_limit):.0%} of the peak",
-        ]
-        for name, size in (self.collectives or {}).items():
-            lines.append(f"  {name}: {size / 1e6:,.1f} MB a chip")
-        if self.n_unknown_loops:
-            lines.append(f"  {self.n_unknown_loops} loops of unknown length count as one run each")
-        if self.n_doubles:
-            lines.append(f"  {self.n_doubles} operations in float64, which TPUs emulate")
-        return "\n".join(lines)
-
-
-def make_report(program: Program, chip: str, *, kernels: bool) -> Report:
-    """Compiles a program for a chip, or for several, and returns what the compiler says."""
-    from benchmarks.program_costs import count_costs
-
-    devices, kind = chips.open_devices(chip), chips.CHIPS[chip.partition(":")[0]]
-    has_kernels = kernels and kind.has_kernels and program.work == "train"
-    settings = {**dataclasses.asdict(program.config), "kernels": has_kernels}
-    report = Report(program.name, program.work, chip, len(devices), settings)
-    try:
-        module = program.export(len(devices), kernels=has_kernels)
-        compiled = chips.compile_stablehlo(module, devices)
-    except UserError as error:
-        return report._replace(reason=str(error))
-    costs, tokens = count_costs(compiled.module), program.tokens * len(devices)
-    return report._replace(
-        compile_seconds=compiled.seconds,
-        argument_bytes=compiled.argument_bytes,
-        temporary_bytes=compiled.temporary_bytes,
-        fits=compiled.memory_bytes <= FITS * kind.memory,
-        flops=costs.flops,
-        moved_bytes=costs.bytes,
-        accessed_bytes=costs.accessed,
-        tokens=tokens,
-        matrix_limit=tokens / (costs.flops / kind.flops),
-        memory_limit=tokens / (costs.bytes / kind.bandwidth),
-        collectives=costs.collectives,
-        n_unknown_loops=costs.n_unknown,
-        n_doubles=costs.n_doubles,
-    )
 
 
 def make_program(name: str, work: str, options: flags.FlagValues) -> Program:
@@ -188,6 +64,26 @@ def make_program(name: str, work: str, options: flags.FlagValues) -> Program:
     return Program(name, model, dataclasses.replace(config, **given), options.precision)
 
 
+def report_program(
+    program: Program, chip: str, options: flags.FlagValues, reports: Reports
+) -> None:
+    """Compiles a program for a chip, or several batches of it to find the largest."""
+
+    def compile_program(program: Program) -> Report:
+        made = make_report_apart(program, chip, kernels=options.kernels, effort=options.effort)
+        return reports.add(made)
+
+    if not options.largest_batch:
+        compile_program(program)
+        return
+    limit = FITS * chips.CHIPS[chip.partition(":")[0]].memory
+    largest = find_largest_batch(lambda rows: compile_program(program.with_rows(rows)), limit)
+    if largest:
+        reports.mark_largest(largest)
+    else:
+        print("  not even one row fits", flush=True)
+
+
 def print_reports(options: flags.FlagValues) -> None:
     """Compiles each work of each model for each chip, prints what is said, and writes it as JSON.
 
@@ -195,17 +91,12 @@ def print_reports(options: flags.FlagValues) -> None:
         UserError: If a flag has a wrong value, or a compiler is not installed.
     """
     chips.prepare_compilers()
-    reports = []
+    reports = Reports(options.json)
     for name in options.models:
         for work in options.works:
             program = make_program(name, work, options)
             for chip in options.chips:
-                report = make_report(program, chip, kernels=options.kernels)
-                print(report.format(), flush=True)
-                reports.append(report._asdict())
-                if options.json:
-                    text = json.dumps(reports, indent=1) + "\n"
-                    Path(options.json).write_text(text, encoding="utf-8")
+                report_program(program, chip, options, reports)
     if options.json:
         print(f"Wrote {options.json}")
 
@@ -222,6 +113,8 @@ def main(argv: list[str]) -> int:
     define_flag(options, "precision", str, "bfloat16", text, choices=("float32", "bfloat16"))
     text = "Rows of a chip. [default: those of the preset]"
     define_flag(options, "batch_size", int, None, text, lower_bound=1)
+    text = "Find the largest batch that fits the memory, with a few compilations."
+    define_flag(options, "largest_batch", bool, False, text)
     text = "Segment length. [default: that of the preset]"
     define_flag(options, "tgt_len", int, None, text, lower_bound=1)
     text = "Memory length. [default: that of the preset]"
@@ -234,6 +127,8 @@ def main(argv: list[str]) -> int:
     define_flag(options, "reset_at_documents", bool, None, text)
     text = "Attention in kernels where there are some, as --jit=kernels trains."
     define_flag(options, "kernels", bool, True, text)
+    text = "How hard the compiler of a TPU works, -1 to 1; with -1 it takes a fraction of the time."
+    define_flag(options, "effort", float, 0.0, text, lower_bound=-1, upper_bound=1)
     text = "Optimizer. [default: that of the preset]"
     define_flag(options, "optimizer", str, None, text)
     text = "File for all reports. [default: none]"

@@ -23,6 +23,7 @@ _FREE = {
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "iota"),
     *("partition-id", "replica-id", "opt-barrier", "add-dependency", "domain"),
 }
+_CUBLAS = "__cublas$"
 _SLICES = ("dynamic-slice", "slice", "gather")
 
 
@@ -35,7 +36,6 @@ class Costs(NamedTuple):
         accessed: Bytes read from and written to any memory, as XLA counts "bytes accessed".
         collectives: The bytes that each kind of collective operation receives as its operands.
         n_collectives: How many of each kind there are.
-        n_doubles: The number of operations in float64.
         n_unknown: The number of loops whose length depends on the data; each counts as one run.
     """
 
@@ -44,7 +44,6 @@ class Costs(NamedTuple):
     accessed: float
     collectives: dict[str, float]
     n_collectives: dict[str, int]
-    n_doubles: int
     n_unknown: int
 
 
@@ -56,8 +55,6 @@ def count_costs(module: bytes) -> Costs:
     """
     program = hlo_pb2.HloModuleProto.FromString(module)
     counter = _Counter(program)
-    instructions = [each for part in program.computations for each in part.instructions]
-    n_doubles = sum(each.shape.element_type == _DOUBLE for each in instructions)
     entry = counter.module.entry_computation_id
     flops = counter.analyze(entry) + counter.visit(entry, 1)
     return Costs(
@@ -66,7 +63,6 @@ def count_costs(module: bytes) -> Costs:
         counter.accessed,
         dict(counter.collectives),
         dict(counter.n_collectives),
-        n_doubles,
         len(counter.unknown),
     )
 
@@ -107,7 +103,7 @@ class _Counter:
                 operands = [values[index] for index in each.operand_ids]
                 self.bytes += n_runs * self._count_bytes(each, operands, main_only=True)
                 self.accessed += n_runs * self._count_bytes(each, operands, main_only=False)
-                flops += _read_estimate(each)
+                flops += _read_estimate(each, operands)
                 if opcode in COLLECTIVES:
                     size = sum(measure(operand.shape) for operand in operands)
                     self.collectives[opcode] += n_runs * size
@@ -153,6 +149,10 @@ class _Counter:
         if instruction.opcode == "copy-start":
             # A tuple of target, source and a semaphore: one of both may be in fast memory.
             return sum(map(count, instruction.shape.tuple_shapes[:2]))
+        if instruction.custom_call_target.startswith(_CUBLAS) and instruction.shape.tuple_shapes:
+            # A tuple of the product and a workspace.
+            shapes = [instruction.shape.tuple_shapes[0], *(each.shape for each in operands)]
+            return sum(map(count, shapes))
         if instruction.opcode in _SLICES:
             read = measure(instruction.shape) if count(operands[0].shape) else 0
             return count(instruction.shape) + read
@@ -202,15 +202,21 @@ class _Counter:
         return min(total, whole)
 
 
-def _read_estimate(instruction: Any) -> float:
-    """Returns the FLOPs that a kernel of Pallas states for itself."""
+def _read_estimate(instruction: Any, operands: list[Any]) -> float:
+    """Returns the FLOPs of a custom call: of a product by cuBLAS, or those that Pallas states."""
+    if instruction.custom_call_target.startswith(_CUBLAS):
+        config = json.loads(instruction.backend_config)["gemm_backend_config"]
+        summed = config["dot_dimension_numbers"]["lhs_contracting_dimensions"]
+        shape, left = instruction.shape, operands[0].shape.dimensions
+        product = shape.tuple_shapes[0] if shape.tuple_shapes else shape
+        return 2.0 * math.prod(product.dimensions) * math.prod(left[int(axis)] for axis in summed)
     if instruction.opcode != "custom-call" or b"cost_estimate" not in instruction.backend_config:
         return 0.0
     config = json.loads(instruction.backend_config)["custom_call_config"]
     return float(config.get("cost_estimate", {}).get("flops", 0))
 
 
-_DOUBLE = 12  # in xla_data.proto, as the keys of
+# By the element types of xla_data.proto.
 _BITS = {1: 8, 2: 8, 3: 16, 4: 32, 5: 64, 6: 8, 7: 16, 8: 32, 9: 64, 10: 16, 11: 32, 12: 64}
 _BITS |= {15: 64, 16: 16, 18: 128, 21: 4, 22: 4}
 

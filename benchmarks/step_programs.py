@@ -16,10 +16,11 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from txl_tf.architecture import make_cached_model, make_model
 from txl_tf.config import EvalConfig, ModelConfig, TrainConfig
-from txl_tf.errors import explain_errors
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.layers.fused.fusion import use_engine
 from txl_tf.layers.fused.tpu_attention import TPU
-from txl_tf.training.trainer import DTYPE_POLICIES, Trainer
+from txl_tf.quantization import quantize
+from txl_tf.training.trainer import Trainer
 from txl_tf.training.workers import Workers
 
 
@@ -67,6 +68,9 @@ def export_training_step(
 
     Returns:
         The StableHLO of the step in its binary form.
+
+    Raises:
+        UserError: If XLA has no such operations, or a shape depends on data.
     """
     training = dataclasses.replace(training, jit="whole")
     trainer = Trainer(Workers(tf.distribute.get_strategy()), model, training)
@@ -93,12 +97,14 @@ def export_evaluation_segment(model: ModelConfig, config: EvalConfig, precision:
     Args:
         model: The model.
         config: Segment, memory and lanes.
-        precision: A name of `DTYPE_POLICIES`.
+        precision: "float32", or a dtype of the stored kernels, as `txl_tf.evaluate` takes it.
 
     Returns:
         The StableHLO of the step in its binary form.
     """
-    network = make_model(model, seed=0, dtype=DTYPE_POLICIES[precision])
+    network = make_model(model, seed=0)
+    if precision != "float32":
+        network = quantize(network, precision)
     cached = make_cached_model(network, config.span, config.tgt_len)
     state = cached.initial_state(config.eval_batch_size)
     ids = tf.TensorSpec((config.eval_batch_size, config.tgt_len), tf.int32)
@@ -119,6 +125,9 @@ def _export(function: Callable[..., Any], *specs: tf.TensorSpec) -> bytes:
     module = hlo_pb2.HloModuleProto.FromString(serialized)
     for computation in module.computations:
         for instruction in computation.instructions:
+            if any(instruction.shape.is_dynamic_dimension):
+                name = instruction.metadata.op_name or instruction.name
+                raise UserError(f"a shape depends on data: {name}")
             # StableHLO has no copy, and a reshape to the same shape is one.
             if instruction.opcode == "copy":
                 instruction.opcode = "reshape"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 
@@ -23,10 +24,15 @@ PROGRAMS = {
 def compile_programs(flags, folder):
     """Returns the reports of `benchmarks.compiled`."""
     out = folder / "reports.json"
-    command = [sys.executable, "-m", "benchmarks.compiled", *flags, f"--json={out}"]
+    run_program("-m", "benchmarks.compiled", *flags, f"--json={out}")
+    return json.loads(out.read_text())
+
+
+def run_program(*arguments):
+    command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return json.loads(out.read_text())
+    return done.stdout
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -57,3 +63,29 @@ def test_each_chip_averages_its_gradients_once(tmp_path):
     reports = compile_programs(flags, tmp_path)
     assert [report["n_chips"] for report in reports] == [4, 2]
     assert [report["collectives"] for report in reports] == [expected, expected]
+
+
+def test_parts_of_a_batch_are_computed_one_after_the_other(tmp_path):
+    found = []
+    for parts in (1, 4):
+        flags = ["--models=demo:2", f"--accumulate_steps={parts}", "--chips=h100"]
+        found += compile_programs([*flags, "--batch_size=256"], tmp_path)
+    assert found[1]["temporary_bytes"] < 0.9 * found[0]["temporary_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "reason"),
+    [
+        ("slice", "a shape depends on data: .*strided_slice"),
+        ("py_function", "XLA cannot compile the step: .*EagerPyFunc"),
+        ("numpy_function", "XLA cannot compile the step: .*PyFunc"),
+        ("print", "XLA cannot compile the step: .*StringFormat"),
+        ("float64", ""),
+    ],
+)
+def test_mistakes_in_a_step_are_found(mistake, reason, tmp_path):
+    out = tmp_path / "reports.json"
+    run_program("tests/helpers/planted_steps.py", mistake, out)
+    (report,) = json.loads(out.read_text())
+    assert re.fullmatch(f"{reason}.*" if reason else "", report["reason"])  # one line
+    assert (report["n_doubles"] > 0) == (mistake == "float64")

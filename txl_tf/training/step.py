@@ -220,16 +220,16 @@ def _compute_parts(
         streams, _split_rows(inputs, len(streams)), strict=True
     ):
         model.set_dropout_seed(step, stream=stream)
+        if sums:  # the same ids, after the gradients before: XLA would compute parts at once
+            is_known = tf.math.is_finite(tf.reshape(sums[1], [-1])[0])
+            ids = tf.maximum(ids, tf.cast(is_known, ids.dtype) - 1)
         nats, gradients, memory = compute(model, ids, targets, memory, document_starts=starts)
         memories.append(memory)
         if len(streams) > 1:
             gradients = [gradient / len(streams) for gradient in gradients]
         values = [nats, *gradients]
         sums = list(map(tf.add, sums, values)) if sums else values
-    if len(streams) == 1:
-        return sums, memories[0]
-    joined = keras.tree.map_structure(lambda *parts: tf.concat(parts, axis=0), *memories)
-    return sums, joined
+    return sums, keras.tree.map_structure(lambda *parts: tf.concat(parts, axis=0), *memories)
 
 
 def _average(
