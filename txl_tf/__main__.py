@@ -32,10 +32,9 @@ def main(argv: list[str] = sys.argv) -> int:
     name = os.path.basename(argv[0])
     name = name if name == "txl" else "python -m txl_tf"
     if len(argv) < 2 or argv[1] in ("help", "--help", "-h"):
-        print(f"{__doc__}\n\n{list_programs()}")
-        return 0
-    if argv[1].startswith("-"):
-        return run_program(__doc__, flags.FlagValues(), lambda _: None, [name, *argv[1:]])
+        argv = [name]
+    if len(argv) < 2 or argv[1].startswith("-"):
+        return run_program(__doc__, flags.FlagValues(), _show_programs, [name, *argv[1:]])
     program = argv[1].replace("-", "_")
     program = COMMANDS.get(program, program)  # the names of modules are accepted, too
     if program not in PROGRAMS:
@@ -44,6 +43,10 @@ def main(argv: list[str] = sys.argv) -> int:
         return print_failure(name, f"unknown program {argv[1]}. {hint}", EXIT_USAGE)
     run = importlib.import_module(PROGRAMS[program]).main
     return run([f"{name} {program}", *argv[2:]])
+
+
+def _show_programs(options: flags.FlagValues) -> None:
+    print(f"{__doc__}\n\n{list_programs()}")
 
 
 def list_programs() -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 
 import numpy as np
@@ -87,6 +88,27 @@ def test_evaluations_in_training_are_written_down(one_replica, records, tmp_path
     assert all("bits_per_token" in line and "bpc" not in line for line in found)
     assert "valid at step 6: loss " in (out := capsys.readouterr().out)
     assert "| 60 tokens | 2 lanes, warmed by 33 tokens" in out
+
+
+def test_the_first_loss_is_shown_once_whatever_the_iterations(
+    one_replica, records, tmp_path, capsys
+):
+    train(one_replica, records, tmp_path / "run", iterations=2)
+    out = capsys.readouterr().out
+    assert out.count("Compiled: the first step has a loss of ") == 1
+    assert out.index("Compiled: ") < out.index("step 2/7")
+
+
+def test_a_terminal_sees_loss_and_speed_beside_the_bar(
+    one_replica, records, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    train(one_replica, records, tmp_path / "run", iterations=1)
+    shown = capsys.readouterr().err
+    assert "compiling:   0%" in shown
+    assert re.search(
+        r"training: 100%.* 7/7 steps \[\d\d:\d\d, loss \d\.\d+, [\d,]+ tokens/s", shown
+    )
 
 
 def test_the_best_step_is_saved_out_of_turn_and_kept(scores, one_replica, records, tmp_path):

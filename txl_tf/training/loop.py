@@ -49,6 +49,7 @@ class TrainingLoop:
         start = time.monotonic()
         first_step, stops = self.trainer.step, self._find_stops()
         parts: list[Interval] = []
+        is_first = True
         bar = Bar(
             "compiling",
             total=self._train_steps,
@@ -58,7 +59,8 @@ class TrainingLoop:
         )
         with bar, note_stop_signals() as received:
             for interval in self.trainer.train(lanes, sorted(stops), call_seconds=CALL_SECONDS):
-                if bar.n == first_step:
+                if is_first:
+                    is_first = False
                     self._say(f"Compiled: the first step has a loss of {interval.loss:.4f}.")
                     bar.set_description("training")
                 self._show(bar, interval)
