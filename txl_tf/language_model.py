@@ -17,12 +17,7 @@ from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.experiments.text_attention import TextAttention, read_text_attention
 from txl_tf.exports.export_mixin import ExportMixin
-from txl_tf.exports.hub_folder import (
-    fetch_model,
-    is_hub_address,
-    is_hub_folder,
-    load_weights_file,
-)
+from txl_tf.exports.hub_folder import fetch_model, is_hub_address
 from txl_tf.generation.generation_mixin import GenerationMixin
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.text_encoder import TextEncoder
@@ -106,21 +101,17 @@ class LanguageModel(GenerationMixin, ExportMixin):
             rule = ", ".join(map(repr, KERNEL_DTYPES))
             raise UserError(f"`precision` must be one of {rule}. Received: {precision!r}")
         folder = os.fspath(path)
-        is_shared = is_hub_address(folder) or is_hub_folder(folder)
+        is_shared = is_hub_address(folder)
         if is_shared and checkpoint is not None:
             raise UserError(f"`checkpoint` is for run folders. Received: {folder}, {checkpoint}")
-        if is_hub_address(folder):
+        if is_shared:
             folder = fetch_model(folder)
         config = read_run_config(folder)
         if precision != "float32":
             check_transformer(config.model, "quantization")
         model = make_model(config.model)
-        if is_shared:
-            step = load_weights_file(folder, model)
-        else:
-            weights = find_checkpoint(folder, checkpoint)
-            load_weights(model, weights, use_ema=use_ema)
-            step = read_step(weights)
+        weights = find_checkpoint(folder, checkpoint)
+        load_weights(model, weights, use_ema=use_ema)
         return cls(
             model if precision == "float32" else quantize(model, precision),
             read_run_vocabulary(folder),
@@ -128,7 +119,7 @@ class LanguageModel(GenerationMixin, ExportMixin):
             None if is_shared else name_records(folder),
             dataset=config.dataset,
             training=config.training,
-            step=step,
+            step=read_step(weights),
             run=None if is_shared else folder,
         )
 

@@ -141,7 +141,7 @@ def _score_with_workers(options: flags.FlagValues) -> None:
 
 def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
     from txl_tf.apps.file_scores import ScoringSettings
-    from txl_tf.exports.hub_folder import fetch_model, is_hub_address, is_hub_folder
+    from txl_tf.exports.hub_folder import fetch_model, is_hub_address
     from txl_tf.exports.saved_model_scorer import is_saved_model
     from txl_tf.runs.checkpoint_files import find_checkpoint
     from txl_tf.runs.folder import read_run_config
@@ -152,8 +152,8 @@ def _make_settings(options: flags.FlagValues) -> "ScoringSettings":
             if options[name].present:
                 raise flags.Error(f"--{name} is fixed in a SavedModel when it is exported")
     else:
-        folder = fetch_model(options.run) if is_hub_address(options.run) else options.run
-        is_shared = is_hub_folder(folder)
+        is_shared = is_hub_address(options.run)
+        folder = fetch_model(options.run) if is_shared else options.run
         evaluation = override_evaluation(read_run_config(folder).evaluation, options)
         # All workers use the same checkpoint, while the run may go on.
         if options.runner and not is_shared:

@@ -179,7 +179,7 @@ def test_a_folder_of_safetensors_is_loaded_and_scored(lm, tmp_path, capsys, dtyp
     (tmp_path / "a.txt").write_text("the cat\n")
     assert score.main(["score", f"--run={tmp_path / 'run'}", str(tmp_path / "a.txt")]) == 0
     assert "a.txt" in capsys.readouterr().out
-    with pytest.raises(UserError, match="`checkpoint` is for run folders"):
+    with pytest.raises(UserError, match="holds no checkpoint"):
         txl_tf.load(tmp_path / "run", checkpoint=3)
 
 

@@ -29,7 +29,7 @@ from txl_tf.config.training import RunOptions
 from txl_tf.data.files import join_path
 from txl_tf.data.records.reading import Records
 from txl_tf.errors import UserError, explain_errors, name_program
-from txl_tf.runs.checkpoint_files import list_checkpoints
+from txl_tf.runs.checkpoint_files import is_weights_file, list_checkpoints
 from txl_tf.runs.folder import (
     VOCABULARY_NAME,
     OtherConfigError,
@@ -267,7 +267,10 @@ def find_start(options: flags.FlagValues, records: Records) -> ModelConfig | Non
     """Returns the config of the model that --warm_start_path is a checkpoint of, if it is known."""
     if options.warm_start_path is None:
         return None
-    folder = os.path.dirname(os.path.dirname(options.warm_start_path)) or "."
+    folder = os.path.dirname(options.warm_start_path)
+    folder = (
+        folder if is_weights_file(options.warm_start_path) else os.path.dirname(folder)
+    ) or "."
     start = find_run(folder)
     if start is None:
         return None

@@ -20,17 +20,15 @@ from typing import Any, NamedTuple
 import safetensors.numpy
 
 from txl_tf.config import EvalConfig
-from txl_tf.config.base import list_differences
-from txl_tf.data.files import exists, join_path, read_json_lines, write_json, write_text
+from txl_tf.data.files import exists, read_json_lines, write_json, write_text
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import (
     UserError,
     explain,
-    explain_errors,
     name_install_command,
-    name_program,
     require_extra,
 )
+from txl_tf.runs.checkpoint_files import WEIGHTS_FORMAT, WEIGHTS_NAME
 from txl_tf.runs.checkpoint_reader import name_variables
 from txl_tf.runs.folder import CONFIG_NAME, EVALUATIONS_NAME, VOCABULARY_NAME, RunConfig
 from txl_tf.scoring.checkpoints import describe_span
@@ -39,10 +37,9 @@ from txl_tf.segment_model import SegmentModel
 from txl_tf.version import __version__
 
 PREFIX = "hf://"
-_WEIGHTS_NAME, _CARD_NAME = "model.safetensors", "README.md"
-_FILES = (CONFIG_NAME, _WEIGHTS_NAME, VOCABULARY_NAME, _CARD_NAME)
+_CARD_NAME = "README.md"
+_FILES = (CONFIG_NAME, WEIGHTS_NAME, VOCABULARY_NAME, _CARD_NAME)
 _CARD = resources.files("txl_tf.exports").joinpath("hub_card.md").read_text(encoding="utf-8")
-_FORMAT = "txl_tf"  # under the key `format`, by which readers of other libraries know their files
 
 
 class Card(NamedTuple):
@@ -92,11 +89,6 @@ def is_hub_address(path: str) -> bool:
     return path.startswith(PREFIX)
 
 
-def is_hub_folder(path: str) -> bool:
-    """Returns whether a folder holds the files of a model on the Hub, and no checkpoints."""
-    return all(exists(join_path(path, name)) for name in (CONFIG_NAME, _WEIGHTS_NAME))
-
-
 def fetch_model(address: str) -> str:
     """Downloads a model, unless the cache of the Hub's library holds it, and returns its folder."""
     match = re.fullmatch(r"hf://([\w.-]+/[\w.-]+)(?:@(.+))?", address)
@@ -111,7 +103,7 @@ def fetch_model(address: str) -> str:
             library_name="txl_tf",
             library_version=__version__,
         )
-    needed = (CONFIG_NAME, _WEIGHTS_NAME)
+    needed = (CONFIG_NAME, WEIGHTS_NAME)
     missing = [name for name in needed if not os.path.isfile(os.path.join(folder, name))]
     if missing:
         raise UserError(f"`{address}` is no model of txl_tf: it has no {' and no '.join(missing)}")
@@ -146,39 +138,12 @@ def write_files(folder: str, model: SegmentModel, card: Card) -> None:
     """Writes the files of a model: weights, config, vocabulary and card."""
     variables = name_variables(model.weights).items()
     arrays = {name: variable.numpy().astype(card.dtype) for name, variable in variables}
-    metadata = {"format": _FORMAT, "step": str(card.step)}
-    safetensors.numpy.save_file(arrays, os.path.join(folder, _WEIGHTS_NAME), metadata)
+    metadata = {"format": WEIGHTS_FORMAT, "step": str(card.step)}
+    safetensors.numpy.save_file(arrays, os.path.join(folder, WEIGHTS_NAME), metadata)
     write_json(os.path.join(folder, CONFIG_NAME), card.config.to_json())
     if card.vocabulary is not None:
         write_json(os.path.join(folder, VOCABULARY_NAME), card.vocabulary.to_json())
     write_text(os.path.join(folder, _CARD_NAME), write_card(card))
-
-
-def load_weights_file(folder: str, model: SegmentModel) -> int:
-    """Restores the weights of a model, and returns the number of training steps behind them."""
-    path = os.path.join(folder, _WEIGHTS_NAME)
-    with (
-        explain_errors(f"`{path}` cannot be read", safetensors.SafetensorError, OSError),
-        safetensors.safe_open(path, framework="numpy") as file,
-    ):
-        arrays = {name: file.get_tensor(name) for name in list(file.keys())}
-        metadata = file.metadata() or {}
-    if metadata.get("format") != _FORMAT:
-        raise UserError(
-            f"`{path}` was not written by txl_tf. The weights of other libraries are imported: "
-            f"{name_program('import_release')} --source {folder} --out RUN"
-        )
-    variables = name_variables(model.weights)
-    found = {name: list(array.shape) for name, array in arrays.items()}
-    differences = list_differences(found, {name: list(x.shape) for name, x in variables.items()})
-    if differences:
-        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
-        raise UserError(
-            f"`{path}` holds the weights of another model: {'; '.join(differences[:3])}{more}"
-        )
-    for name, variable in variables.items():
-        variable.assign(arrays[name])
-    return int(metadata.get("step", 0))
 
 
 def _import_hub() -> Any:

@@ -11,6 +11,8 @@ import re
 import sys
 from collections.abc import Callable
 
+import safetensors
+
 from txl_tf.data.files import access_path, exists, list_names, read_json_lines
 from txl_tf.errors import UserError
 from txl_tf.runs.folder import VALIDATION_NAME
@@ -19,6 +21,8 @@ CHECKPOINTS_NAME = "checkpoints"
 PREFIX = "ckpt"
 DAMAGED = "damaged-"  # prefix of the names of files that were set aside
 BEST, NEWEST = "best", "newest"
+WEIGHTS_NAME = "model.safetensors"  # the weights alone, in a folder without checkpoints
+WEIGHTS_FORMAT = "txl_tf"  # under the key `format`, by which readers of other libraries know files
 
 
 def list_checkpoints(model_dir: str) -> list[tuple[int, str]]:
@@ -41,12 +45,17 @@ def check_checkpoint_path(path: str) -> None:
 
 def check_exists(path: str) -> None:
     """Checks that there is a checkpoint at a path."""
-    if not exists(f"{path}.index"):
+    if not exists(path if is_weights_file(path) else f"{path}.index"):
         hint = ". It is a folder: name one of its files ckpt-STEP.index, without .index"
         raise UserError(
             f"checkpoint {path} cannot be restored: {path}.index is missing"
             f"{hint if os.path.isdir(path) else ''}"
         )
+
+
+def is_weights_file(path: str) -> bool:
+    """Returns whether a path is that of a file of weights, and not of a checkpoint."""
+    return path.endswith(".safetensors")
 
 
 def make_path(model_dir: str, step: int) -> str:
@@ -55,7 +64,10 @@ def make_path(model_dir: str, step: int) -> str:
 
 
 def read_step(path: str) -> int:
-    """Returns the step in the name of a checkpoint, `.../ckpt-STEP`."""
+    """Returns the step in the name of a checkpoint, `.../ckpt-STEP`, or in a file of weights."""
+    if is_weights_file(path):
+        with safetensors.safe_open(path, framework="numpy") as file:
+            return int((file.metadata() or {}).get("step", 0))
     match = re.search(r"-(\d+)$", path)
     if not match:
         raise UserError(f"{path!r} does not end in a step, as in ckpt-1000")
@@ -70,6 +82,9 @@ def find_checkpoint(model_dir: str, choice: str | int | None = None) -> str:
         choice: "newest"; "best", the one with the lowest loss in the evaluations during training; a
             step; a name in the run folder, such as "ckpt-1000" or "averaged/ckpt-1000"; or a path.
             `None` stands for the newest, and prints a line if an older one was better.
+
+    Returns:
+        The path without `.index`; of `model.safetensors` if the folder holds that alone.
     """
     text = NEWEST if choice is None else str(choice).removesuffix(".index")
     if text not in (NEWEST, BEST) and not text.isdecimal():
@@ -79,6 +94,9 @@ def find_checkpoint(model_dir: str, choice: str | int | None = None) -> str:
         check_exists(path)
         return path
     checkpoints = dict(list_checkpoints(model_dir))
+    weights = os.path.join(model_dir, WEIGHTS_NAME)
+    if not checkpoints and text == NEWEST and exists(weights):
+        return weights
     if not checkpoints:
         raise UserError(f"`{model_dir}` holds no checkpoint")
     losses = _read_losses(model_dir)

@@ -23,13 +23,20 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import safetensors
 import tensorflow as tf
 
 from txl_tf.config import SHAPELESS, TRANSFORMER_XL, ModelConfig
 from txl_tf.config.base import list_differences
 from txl_tf.data.files import check_address, list_names
-from txl_tf.errors import UserError, explain_errors
-from txl_tf.runs.checkpoint_files import CHECKPOINTS_NAME, PREFIX, check_checkpoint_path
+from txl_tf.errors import UserError, explain_errors, name_program
+from txl_tf.runs.checkpoint_files import (
+    CHECKPOINTS_NAME,
+    PREFIX,
+    WEIGHTS_FORMAT,
+    check_checkpoint_path,
+    is_weights_file,
+)
 from txl_tf.runs.folder import read_run_id
 from txl_tf.segment_model import SegmentModel
 
@@ -222,7 +229,7 @@ def list_memory_parts(path: str) -> list[re.Match[str]]:
 
 
 def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> bool:
-    """Restores only the weights of a model from a checkpoint, `.../ckpt-STEP`.
+    """Restores only the weights of a model from a checkpoint, `.../ckpt-STEP`, or safetensors.
 
     Returns whether the averaged weights were loaded, which are preferred with `use_ema`.
 
@@ -230,6 +237,9 @@ def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> boo
         UserError: If the checkpoint cannot be read, belongs to another model, step or run, or is
             of the 2019 release.
     """
+    if is_weights_file(path):
+        _load_weights_file(model, path)
+        return False
     with explain_errors(f"checkpoint {path} cannot be restored", *DAMAGE):
         reader = CheckpointReader(path)
         reader.check_not_release()
@@ -240,8 +250,35 @@ def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> boo
     return group == AVERAGES_GROUP
 
 
+def _load_weights_file(model: SegmentModel, path: str) -> None:
+    """Restores the weights of a model from a file of safetensors."""
+    with (
+        explain_errors(f"`{path}` cannot be read", safetensors.SafetensorError, OSError),
+        safetensors.safe_open(path, framework="numpy") as file,
+    ):
+        arrays = {name: file.get_tensor(name) for name in list(file.keys())}
+        metadata = file.metadata() or {}
+    if metadata.get("format") != WEIGHTS_FORMAT:
+        raise UserError(
+            f"`{path}` was not written by txl_tf. The weights of other libraries are imported: "
+            f"{name_program('import_release')} --source {os.path.dirname(path)} --out RUN"
+        )
+    variables = name_variables(model.weights)
+    found = {name: list(array.shape) for name, array in arrays.items()}
+    differences = list_differences(found, {name: list(x.shape) for name, x in variables.items()})
+    if differences:
+        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+        raise UserError(
+            f"`{path}` holds the weights of another model: {'; '.join(differences[:3])}{more}"
+        )
+    for name, variable in variables.items():
+        variable.assign(arrays[name])
+
+
 def check_not_release(path: str) -> None:
     """Checks that a checkpoint, if it is readable, is not of the 2019 release."""
+    if is_weights_file(path):
+        return
     with contextlib.suppress(*DAMAGE):  # reported when it is restored
         CheckpointReader(path).check_not_release()
 
