@@ -90,7 +90,8 @@ def format_table(reports: list[Report]) -> str:
                 # The one with the most effort.
                 lines.append(format_row(max(fitting, key=lambda report: report.settings["effort"])))
             elif found:
-                lines.append(f"| `{name}` | {kind} | | {found[-1].reason or 'does not fit'} |")
+                size = f"{found[-1].memory_bytes / chips.GIB:.2f} GiB, does not fit"
+                lines.append(f"| `{name}` | {kind} | | {size} | | | | | |")
     return "\n".join(lines)
 
 
