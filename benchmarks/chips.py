@@ -74,7 +74,8 @@ platform_name: "CUDA" dnn_version_info {{ major: 9 minor: 10 }} device_descripti
 
 
 CHIPS = {
-    "v4": Chip("tpu", False, 275e12, 1.228e12, 32 * GIB, "2x2x1"),
+    # A device is one of the two cores, with half of the chip.
+    "v4": Chip("tpu", False, 137.5e12, 0.614e12, 16 * GIB, "2x2x1"),
     "v5e": Chip("tpu", True, 197e12, 0.819e12, 16 * GIB, "2x2"),
     "v5p": Chip("tpu", True, 459e12, 2.765e12, 95 * GIB, "2x2x1"),
     "v6e": Chip("tpu", True, 918e12, 1.64e12, 32 * GIB, "2x2"),

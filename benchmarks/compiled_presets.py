@@ -1,7 +1,7 @@
 """The training step of each preset of the paper, with its whole batch, for TPUs and a GPU.
 
-python -m benchmarks.compiled_presets --json docs/compiled-presets.json
-python -m benchmarks.compiled_presets --json docs/compiled-presets.json --models wt103_large
+python -m benchmarks.compiled_presets --json docs/lab/compiled-presets.json
+python -m benchmarks.compiled_presets --json docs/lab/compiled-presets.json --models wt103_large
 
 It needs the extra `compilers`, and hours of two cores; with `--effort -1` much less. What is in the
 file already is not compiled again, so it goes on where it was stopped. The batch is that of the
@@ -23,10 +23,11 @@ from txl_tf.cli.program import run_program
 from txl_tf.config import TrainConfig
 from txl_tf.presets.published import PUBLISHED
 
-# Several chips, by their number; those of v4 and v5p are connected in three dimensions.
+# Several devices, by their number; v4 and v5p are connected in three dimensions, v4 has two a chip.
 _FLAT = {1: "", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8"}
 _SOLID = {1: "", 4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4"}
-COUNTS = {"v4": _SOLID, "v5e": _FLAT, "v5p": _SOLID, "v6e": _FLAT}
+_CORES = {1: "", 8: "2x2x1", 16: "2x2x2", 32: "2x2x4"}
+COUNTS = {"v4": _CORES, "v5e": _FLAT, "v5p": _SOLID, "v6e": _FLAT}
 GPUS = {1: "", 4: "4", 8: "8"}
 
 
@@ -90,7 +91,8 @@ def format_table(reports: list[Report]) -> str:
                 # The one with the most effort.
                 lines.append(format_row(max(fitting, key=lambda report: report.settings["effort"])))
             elif found:
-                lines.append(f"| `{name}` | {kind} | | {found[-1].reason or 'does not fit'} |")
+                size = f"{found[-1].memory_bytes / chips.GIB:.2f} GiB, does not fit"
+                lines.append(f"| `{name}` | {kind} | | {size} | | | | | |")
     return "\n".join(lines)
 
 
