@@ -13,5 +13,5 @@ class Bar(tqdm):
     """A progress bar on the standard error if that is a terminal, for a `with` block."""
 
     def __init__(self, name: str, **options: Any):
-        is_hidden = QUIET in os.environ or not sys.stderr.isatty()
+        is_hidden = bool(os.environ.get(QUIET)) or not sys.stderr.isatty()
         super().__init__(desc=name, disable=options.pop("disable", is_hidden), **options)

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,9 @@ from absl import flags
 import txl_tf
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
+from txl_tf.cli.run_flags import define_threads_flag
 from txl_tf.errors import UserError
+from txl_tf.progress import QUIET
 
 
 def make_options():
@@ -168,3 +171,27 @@ def test_a_reader_that_has_enough_ends_a_program_without_a_word():
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 141
+
+
+def test_flags_may_stand_in_a_file(tmp_path):
+    (tmp_path / "flags").write_text("--folder=a\n--n_rows=5\n")
+    seen = []
+    assert run(f"--flagfile={tmp_path / 'flags'}", main=seen.append) == 0
+    assert (seen[0].folder, seen[0].n_rows) == ("a", 5)
+
+
+@pytest.mark.parametrize(("flag", "has_traceback"), [("--noverbose", False), ("--verbose", True)])
+def test_a_failure_has_a_traceback_if_it_is_wanted(flag, has_traceback, capsys, monkeypatch):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    assert run("--folder=a", flag, main=fail_with(UserError("no such thing"))) == 1
+    assert ("Traceback" in capsys.readouterr().err) == has_traceback
+
+
+def test_quiet_and_threads_are_told_to_those_who_follow_them(monkeypatch):
+    monkeypatch.setenv(QUIET, "")
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
+    options = make_options()
+    define_threads_flag(options)
+    arguments = ["count.py", "--folder=a", "--quiet", "--threads=3"]
+    assert run_program("Counts rows.", options, lambda _: None, arguments) == 0
+    assert (os.environ[QUIET], os.environ["TF_NUM_INTRAOP_THREADS"]) == ("1", "3")
