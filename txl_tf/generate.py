@@ -170,10 +170,15 @@ def _converse(lm: "LanguageModel", options: flags.FlagValues, settings: dict[str
 
 def _read_line() -> str | None:
     """Returns a line of the standard input; `None` at its end."""
-    try:
-        return input("> " if sys.stdin.isatty() else "")
-    except EOFError:
-        return None
+    while True:
+        try:
+            return input("> " if sys.stdin.isatty() else "")
+        except KeyboardInterrupt:
+            print("\nCtrl-D ends the program.")
+        except EOFError:
+            if sys.stdin.isatty():
+                print()  # the shell begins a new line
+            return None
 
 
 @contextmanager
