@@ -12,7 +12,7 @@ from txl_tf.errors import UserError
 
 
 def read(body):
-    return read_completion(json.dumps(body).encode(), 100)
+    return read_completion(json.dumps(body).encode(), 100, "\n")
 
 
 def test_defaults_are_those_of_generation():
@@ -20,6 +20,16 @@ def test_defaults_are_those_of_generation():
     assert request == CompletionRequest(prompt=("a",))
     assert (request.temperature, request.top_k, request.top_p) == (0.95, 40, 1.0)
     assert (request.repetition_penalty, request.seed, request.max_tokens) == (1.0, 0, 16)
+
+
+def test_a_text_without_a_prompt_begins_a_line():
+    assert read({}) == read({"prompt": []}) == CompletionRequest(prompt=("\n",))
+
+
+def test_fields_that_clients_of_openai_send_by_default_have_no_effect():
+    sent = {"user": "u", "stream_options": {"include_usage": True}, "logprobs": None, "suffix": ""}
+    sent |= {"best_of": 1, "frequency_penalty": 0.0, "presence_penalty": 0, "logit_bias": {}}
+    assert read({"prompt": "a", **sent}) == CompletionRequest(prompt=("a",))
 
 
 def test_lists_and_single_texts_are_the_same():
@@ -42,7 +52,8 @@ NAN, HUGE = float("nan"), 10**400
     ("body", "message"),
     [
         ([], "the body must be an object of JSON. Received: []"),
-        ({}, "`prompt` must be given, except to continue a session"),
+        ({"text": "a"}, "`text` must come with the `session` that reads it"),
+        ({"prompt": "a", "text": "a", "session": "a"}, "`text` must come with the `session`"),
         ({"prompt": 3}, "`prompt` must be a text or a list of texts. Received: 3"),
         ({"prompt": ["a", 3]}, "`prompt` must be a text or a list of texts"),
         ({"prompt": ["a"] * 17}, "`prompt` must be at most 16 texts. Received: 17"),
@@ -55,7 +66,11 @@ NAN, HUGE = float("nan"), 10**400
         ({"prompt": "a", "stop": ["b"] * 5}, "`stop` must be at most 4 texts. Received: 5"),
         ({"prompt": "a", "stream": 1}, "`stream` must be true or false"),
         ({"session": "a", "top_k": 3}, "`top_k` is fixed when a session begins"),
-        ({"prompt": "a", "n": 2}, "unknown field: 'n'"),
+        ({"prompt": ["a", "b"], "n": 9}, "`n` must be from 1 to 8 here. Received: 9"),
+        ({"prompt": "a", "n": 0}, "`n` must be from 1 to 16 here. Received: 0"),
+        ({"session": "a", "n": 2}, "`n` must be from 1 to 1 here. Received: 2"),
+        ({"prompt": "a", "logprobs": 5}, "`logprobs` is not served: leave it out. Received: 5"),
+        ({"prompt": "a", "best_off": 2}, "unknown field: 'best_off'"),
     ],
 )
 def test_a_wrong_request_is_refused(body, message):

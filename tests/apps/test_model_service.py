@@ -90,6 +90,13 @@ def test_compiled_programs_are_bounded(lm, monkeypatch):
         service.start(CompletionRequest(prompt=("a",), top_k=3))
 
 
+@pytest.mark.parametrize(("symbols", "text"), [("a\n ", "\n"), ("a ", " "), ("ab", "")])
+def test_a_text_without_a_prompt_begins_with_what_the_vocabulary_has(symbols, text):
+    vocabulary = Vocabulary("char", tuple(symbols))
+    lm = make_model(len(symbols), vocabulary=vocabulary)
+    assert ModelService(lm, "mats").default_prompt == text
+
+
 def test_a_model_of_ids_is_not_served():
     with pytest.raises(UserError, match="has no vocabulary: it cannot encode texts"):
         ModelService(make_model(7), "ids")

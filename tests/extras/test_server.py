@@ -100,6 +100,9 @@ def test_the_server_is_well_and_names_its_model(client, url):
     assert call(url, "GET", "/health") == (200, {"status": "ok"})
     (model,) = client.models.list()
     assert (model.id, model.object) == ("mats", "model")
+    assert client.models.retrieve("mats") == model
+    with pytest.raises(openai.NotFoundError, match="there is no model 'b/c', only 'mats'"):
+        client.models.retrieve("b/c")
 
 
 @pytest.mark.parametrize(("n_prompts", "top_k"), [(1, 3), (2, 40)])
@@ -130,6 +133,26 @@ def test_a_stream_is_the_same_text_in_parts(client, lm):
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_several_texts_of_each_prompt_have_seeds_in_turn_and_may_repeat_it(stream, client, lm):
+    prompts = ["the cat", "a mat"]
+    found = complete(client, prompts, n=2, echo=True, seed=5, max_tokens=13, stream=stream)
+    texts = [""] * 4
+    for answer in found if stream else [found]:
+        for choice in answer.choices:
+            texts[choice.index] += choice.text
+    rows = [(prompt, seed) for prompt in prompts for seed in (5, 6)]
+    assert texts == [p + lm.generate(p, max_new_tokens=13, seed=seed) for p, seed in rows]
+    n_read = sum(len(WORDS.encode(prompt)) for prompt in prompts)
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (n_read, 13 * 4)
+
+
+def test_every_field_has_a_default(url, lm):
+    status, found = call(url, "POST", "/v1/completions", {})
+    assert status == 200
+    assert found["choices"][0]["text"] == lm.generate("\n", max_new_tokens=16)
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_a_text_ends_before_its_stop(stream, client, lm):
     settings = {"temperature": 9.0, "seed": 1}
     whole = lm.generate("the cat", max_new_tokens=64, stops="at s", **settings)
@@ -155,6 +178,26 @@ def test_a_session_continues_its_text(client, lm, url):
     assert call(url, "DELETE", "/v1/sessions/a")[0] == 200
     with pytest.raises(openai.NotFoundError, match="there is no session 'a'"):
         complete(client, "", session="a")
+
+
+def test_a_session_reads_what_a_client_adds(client, lm, url):
+    added = " sat on the mat" * 11  # more than one piece
+    expected = lm.start("the cat", seed=3)
+    text = expected.draw(5)[0]
+    expected.read(added)
+    assert complete(client, "the cat", max_tokens=5, seed=3, session="b").choices[0].text == text
+    more = {"session": "b", "text": added}
+    events = client.completions.create(
+        model="mats", prompt="", max_tokens=21, stream=True, extra_body=more
+    )
+    *_, last = parts = list(events)
+    assert "".join(event.choices[0].text for event in parts) == expected.draw(21)[0]
+    assert last.usage.prompt_tokens == len(WORDS.encode(added))
+    more["text"] = " dog"
+    with pytest.raises(openai.BadRequestError, match="must hold known symbols only"):
+        client.completions.create(model="mats", prompt="", extra_body=more)
+    assert complete(client, "", max_tokens=9, session="b").choices[0].text == expected.draw(9)[0]
+    assert call(url, "DELETE", "/v1/sessions/b")[0] == 200
 
 
 def test_requests_at_once_have_their_own_texts(client, lm):

@@ -57,6 +57,10 @@ def test_a_text_that_is_read_continues_as_if_it_had_been_in_the_prompt(stops):
     np.testing.assert_array_equal(session.ids[0], whole.ids[0])
 
 
-def test_a_session_of_ids_reads_no_text():
-    with pytest.raises(UserError, match="prompts are ids reads no text"):
-        start().read("the")
+def test_a_session_of_ids_reads_ids_only():
+    session = start()
+    session.read(np.array([1, 2]))
+    np.testing.assert_array_equal(session.ids[0][-2:], [1, 2])
+    for wrong, message in (("the", "pass ids, not text"), (np.array([-1]), "at least 0")):
+        with pytest.raises(UserError, match=message):
+            session.read(wrong)

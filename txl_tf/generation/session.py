@@ -14,6 +14,7 @@ from txl_tf.errors import UserError
 from txl_tf.generation.generator import Generator
 from txl_tf.generation.sampling import UNIFORMS_PER_BLOCK, SamplingConfig, draw_uniforms
 from txl_tf.generation.stops import StopFinder, Stops
+from txl_tf.generation.text_encoder import TextEncoder
 from txl_tf.generation.token_loop import LoopState, join_rows
 
 _TOKENS_PER_CALL = UNIFORMS_PER_BLOCK  # the tokens do not depend on how calls are split
@@ -68,7 +69,8 @@ class Session:
                 )
         self._loop, self._state = generator.begin(prompts, sampling, draft_len)
         self._mem_len = generator.cached.span.mem_len
-        self._sampling = sampling.make_tensors(generator.cached.model.config.n_token)
+        self._n_token = generator.cached.model.config.n_token
+        self._sampling = sampling.make_tensors(self._n_token)
         self._prompts = prompts
         self._vocabularies = vocabularies or [None] * len(prompts)
         self._stops = stops
@@ -174,18 +176,17 @@ class Session:
             n_left -= count
             yield
 
-    def read(self, text: str) -> None:
-        """Reads a text at the end of each text; `added` includes it from then on.
+    def read(self, text: str | np.ndarray) -> None:
+        """Reads a text or ids (n,) at the end of each text; `added` includes it from then on.
 
         Raises:
-            UserError: If a prompt was given as ids, or the vocabulary cannot encode the text.
+            UserError: If the text or the ids cannot be encoded, or a prompt was given as ids and
+                this is a text.
         """
         self._resume()
         rows = []
         for row, vocabulary in enumerate(self._vocabularies):
-            if vocabulary is None:
-                raise UserError("a session whose prompts are ids reads no text")
-            ids = vocabulary.encode(text)
+            ids = TextEncoder(vocabulary, self._n_token).encode(text)
             rows.append(self._replay(self._state.take_row(row), ids))
             self._drawn[row] = np.concatenate([self._drawn[row], ids])
             if self._stops:

@@ -3,7 +3,7 @@
 import json
 import reprlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -14,6 +14,11 @@ DEFAULT_TOKENS = 16
 _MAX_PROMPTS, _MAX_STOPS = 16, 4
 _MAX_NUMBER = 1e9  # a float32 holds it
 _SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "stop")
+# Fields of OpenAI's API without effect here, and those that may have their default only: clients
+# such as LangChain send it.
+_IGNORED = ("user", "stream_options")  # the last event tells the usage anyway
+_FIXED = {"best_of": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}}
+_FIXED |= {"logprobs": None, "suffix": ""}
 Kind = TypeVar("Kind")
 
 
@@ -49,9 +54,16 @@ class CompletionRequest:
     repetition_penalty: float = 1.0
     seed: int = 0
     stop: tuple[str, ...] = ()
+    n: int = 1
+    echo: bool = False
     session: str | None = None
+    text: str = ""  # that the session reads first
     stream: bool = False
-    stream_options: dict[str, Any] | None = None  # no effect: the last event tells the usage
+
+    @property
+    def rows(self) -> list[str]:
+        """What is read for each text of the answer: `n` times each prompt, or `text`."""
+        return [prompt for prompt in self.prompt for _ in range(self.n)] or [self.text]
 
 
 # By the type of a field: what a value must be. `LanguageModel.start` checks the ranges.
@@ -70,20 +82,21 @@ _RULES: dict[Any, tuple[str, Callable[[Any], bool]]] = {
             or (isinstance(value, list) and all(isinstance(item, str) for item in value))
         ),
     ),
-    dict[str, Any] | None: ("an object", lambda value: isinstance(value, dict)),
 }
 _RULES[str | None] = _RULES[str]
 
 
-def read_completion(body: bytes, max_tokens: int) -> CompletionRequest:
+def read_completion(body: bytes, max_tokens: int, default_prompt: str) -> CompletionRequest:
     """Reads the body of a request for texts of at most so many tokens."""
     request = read_request(body, CompletionRequest)
     if not 0 <= request.max_tokens <= max_tokens:
         raise UserError(
             f"`max_tokens` must be from 0 to {max_tokens:,}. Received: {request.max_tokens}"
         )
+    if request.text and (request.session is None or request.prompt):
+        raise UserError("`text` must come with the `session` that reads it, without `prompt`")
     if request.session is None and not request.prompt:
-        raise UserError("`prompt` must be given, except to continue a session")
+        request = replace(request, prompt=(default_prompt,))
     max_prompts = _MAX_PROMPTS if request.session is None else 1
     for name, texts, most in (
         ("prompt", request.prompt, max_prompts),
@@ -91,6 +104,9 @@ def read_completion(body: bytes, max_tokens: int) -> CompletionRequest:
     ):
         if len(texts) > most:
             raise UserError(f"`{name}` must be at most {most} texts. Received: {len(texts)}")
+    most_each = max_prompts // max(len(request.prompt), 1)
+    if not 1 <= request.n <= most_each:
+        raise UserError(f"`n` must be from 1 to {most_each} here. Received: {request.n}")
     return request
 
 
@@ -103,6 +119,11 @@ def read_request(body: bytes, kind: type[Kind]) -> Kind:
     if not isinstance(found, dict):
         raise UserError(f"the body must be an object of JSON. Received: {reprlib.repr(found)}")
     given = {name: value for name, value in found.items() if value is not None}
+    for name in [name for name in given if name in _IGNORED or name in _FIXED]:
+        value = given.pop(name)
+        if name in _FIXED and value != _FIXED[name]:
+            rule = f"is not served: leave it out. Received: {reprlib.repr(value)}"
+            raise UserError(f"`{name}` {rule}")
     for name, value in given.items():
         if name not in kind.__annotations__:
             raise UserError(f"unknown field: {reprlib.repr(name)}")

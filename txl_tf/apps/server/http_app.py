@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import signal
 import socket
@@ -11,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
@@ -39,6 +40,7 @@ _CLIENT_SECONDS = 30.0
 _N_DRAWING = 4
 _GRACE_SECONDS = 30  # that requests in progress may take after a signal
 _STREAM_PIECE, _WHOLE_PIECE = 8, 32  # tokens
+Piece = TypeVar("Piece")
 
 
 class HttpApp:
@@ -60,6 +62,7 @@ class HttpApp:
             routes=[
                 Route("/health", self._report_health, methods=["GET"]),
                 Route("/v1/models", self._list_models, methods=["GET"]),
+                Route("/v1/models/{model:path}", self._show_model, methods=["GET"]),
                 Route("/v1/score", self._score, methods=["POST"]),
                 Route("/v1/completions", self._complete, methods=["POST"]),
                 Route("/v1/sessions/{session}", self._delete_session, methods=["DELETE"]),
@@ -91,6 +94,7 @@ class HttpApp:
         signal.signal(signal.SIGTERM, end)
         signal.signal(signal.SIGINT, end)
         with listener:
+            print(f"{self._service.name}: {self._service.lm.describe()}")
             print(f"HTTP at http://{shown}:{listener.getsockname()[1]}/v1")
             asyncio.run(server.serve([listener]))
         self._worker.shutdown(cancel_futures=True)
@@ -99,14 +103,20 @@ class HttpApp:
         return _make_response({"status": "ok"})
 
     async def _list_models(self, request: Request) -> Response:
-        model = {
+        return _make_response({"object": "list", "data": [self._describe_model()]})
+
+    async def _show_model(self, request: Request) -> Response:
+        self._check_model(request.path_params["model"])
+        return _make_response(self._describe_model())
+
+    def _describe_model(self) -> dict[str, Any]:
+        return {
             "id": self._service.name,
             "object": "model",
             "created": self._created,
             "owned_by": "txl_tf",
             "description": self._service.lm.describe(),
         }
-        return _make_response({"object": "list", "data": [model]})
 
     async def _delete_session(self, request: Request) -> Response:
         session = request.path_params["session"]
@@ -120,7 +130,8 @@ class HttpApp:
         return Response(found, media_type="application/json")
 
     async def _complete(self, request: Request) -> Response:
-        asked = read_completion(await read_body(request), self._max_tokens)
+        body, default = await read_body(request), self._service.default_prompt
+        asked = read_completion(body, self._max_tokens, default)
         self._check_model(asked.model)
         held, begins, slot = request.scope["held"], bool(asked.prompt), Slot()
         if asked.session is not None:
@@ -131,8 +142,13 @@ class HttpApp:
         texts = slot.texts
         assert texts is not None
         n_read = texts.n_prompt_tokens if begins else 0
+        async for n_tokens in self._take_turns(request, texts.read(asked.text)):
+            n_read += n_tokens
         pieces = texts.draw(asked.max_tokens, _STREAM_PIECE if asked.stream else _WHOLE_PIECE)
-        head, drawn = _make_head(self._service.name, asked.session), self._draw(request, pieces)
+        if asked.echo:
+            pieces = itertools.chain([[Choice(text, 0, None) for text in asked.rows]], pieces)
+        drawn = self._take_turns(request, pieces)
+        head = _make_head(self._service.name, asked.session)
         if asked.stream:
             headers = {"cache-control": "no-store"}
             events = _stream(head, drawn, n_read)
@@ -144,12 +160,10 @@ class HttpApp:
         ]
         return _make_response({**head, **_describe_choices(choices, n_read)})
 
-    async def _draw(
-        self, request: Request, pieces: Iterator[list[Choice]]
-    ) -> AsyncIterator[list[Choice]]:
+    async def _take_turns(self, request: Request, pieces: Iterator[Piece]) -> AsyncIterator[Piece]:
         """Yields the pieces of texts, between which other requests have their turns."""
-        while (choices := await self._compute(request, next, pieces, None)) is not None:
-            yield choices
+        while (piece := await self._compute(request, next, pieces, None)) is not None:
+            yield piece
 
     async def _compute(
         self, request: Request, function: Callable[..., Any], *arguments: object

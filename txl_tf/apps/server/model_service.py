@@ -1,5 +1,6 @@
 """The model behind the server: it scores texts, and continues texts with their memory."""
 
+import contextlib
 import json
 import math
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ _MEASURES = (
     *("tokens", "total_nats", "nats_per_token", "bits_per_token", "perplexity", "bpc"),
     *("bits_per_byte", "word_perplexity", "n_bytes", "n_words", "n_unknown"),
 )
+_READ_PIECE = 32  # tokens
 _N_CONTEXT = 16  # ids before the new ones that are decoded together with them
 
 
@@ -36,18 +38,26 @@ class ServedTexts:
         self._vocabulary = lm.vocabulary
         self._stops = request.stop
         # As ids: they can be counted, and only the new ones are decoded.
-        prompts = [_encode(lm.vocabulary, prompt) for prompt in request.prompt]
-        self.n_prompt_tokens = sum(map(len, prompts))
+        prompts = [_encode(lm.vocabulary, prompt) for prompt in request.rows]
+        self.n_prompt_tokens = sum(map(len, prompts)) // request.n
         self._prompt_ends = [prompt[-_N_CONTEXT:] for prompt in prompts]
         self._session = lm.start(
             prompts,
-            seed=request.seed,
+            seed=[request.seed + index % request.n for index in range(len(prompts))],
             temperature=request.temperature,
             top_k=request.top_k or None,
             top_p=None if request.top_p == 1 else request.top_p,
             repetition_penalty=request.repetition_penalty,
             stops=request.stop,
         )
+
+    def read(self, text: str) -> Iterator[int]:
+        """Reads a text at the end of a session, and yields the number of tokens of each piece."""
+        ids = _encode(self._vocabulary, text)
+        for start in range(0, len(ids), _READ_PIECE):
+            piece = ids[start : start + _READ_PIECE]
+            self._session.read(piece)
+            yield len(piece)
 
     def draw(self, max_tokens: int, piece_len: int) -> Iterator[list[Choice]]:
         """Adds tokens to each text, and yields what is new after each piece of so many tokens."""
@@ -101,6 +111,7 @@ class ModelService:
         self.lm = lm
         self.name = name
         self._programs: set[tuple[Any, ...]] = set()
+        self.default_prompt = _find_default_prompt(lm.vocabulary)
 
     def start(self, request: CompletionRequest) -> ServedTexts:
         """Reads the prompts of a request.
@@ -111,7 +122,7 @@ class ModelService:
         """
         # XLA compiles a loop for each combination of these and keeps it until the process ends.
         is_plain = request.temperature in (0, 1) and request.repetition_penalty == 1
-        sizes = (len(request.prompt), request.top_k, len(request.stop))
+        sizes = (len(request.rows), request.top_k, len(request.stop))
         program = (*sizes, request.top_p == 1, is_plain)
         if program not in self._programs and len(self._programs) >= _MAX_PROGRAMS:
             raise UserError(
@@ -138,6 +149,15 @@ class ModelService:
                 entry["nats"] = score.nats.tolist()
             found.append(entry)
         return json.dumps({"model": self.name, "scores": found}).encode()
+
+
+def _find_default_prompt(vocabulary: Vocabulary) -> str:
+    """Returns a line break, or what else a text can begin after; an empty text for nothing."""
+    for text in ("\n", " "):
+        with contextlib.suppress(UserError):
+            if len(vocabulary.encode(text)):
+                return text
+    return ""
 
 
 def _encode(vocabulary: Vocabulary, prompt: str) -> np.ndarray:

@@ -45,7 +45,7 @@ class SessionStore:
         if begins and session in self._slots:
             raise RequestError(
                 HTTPStatus.CONFLICT,
-                f"session {session!r} exists: leave `prompt` out to continue it, or delete it",
+                f"session {session!r} exists: continue it without `prompt`, or delete it",
             )
         if begins and len(self._slots) >= self._max_sessions:
             message = f"there are {len(self._slots)} sessions, the most that there may be"
