@@ -33,6 +33,7 @@ from txl_tf.errors import UserError, explain_errors
 if TYPE_CHECKING:
     from txl_tf.language_model import LanguageModel
 
+_KEYS = "An empty line continues the text, Ctrl-C stops an answer, Ctrl-D ends the program."
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
 
 
@@ -49,10 +50,7 @@ def define_flags() -> flags.FlagValues:
     define_flag(options, "prompt", str, None, prompt_help, multiple=True)
     file_help = "File whose text to continue; a dash is standard input."
     define_flag(options, "prompt_file", str, None, file_help, is_path=True)
-    interactive_help = (
-        "Continue what is typed, line by line, with one memory for all. An empty line continues "
-        "the text, Ctrl-C ends an answer, Ctrl-D the program."
-    )
+    interactive_help = f"Continue what is typed, line by line, with one memory for all. {_KEYS}"
     define_flag(options, "interactive", bool, False, interactive_help)
     define_flag(options, "no_prompt", bool, False, "Print only the text that is added.")
     json_help = "Print a line of JSON for each text: prompt, seed and text."
@@ -151,6 +149,8 @@ def _is_interactive(options: flags.FlagValues) -> bool:
 def _converse(lm: "LanguageModel", options: flags.FlagValues, settings: dict[str, Any]) -> None:
     """Continues what is typed, in one session, to the end of the input."""
     session = None
+    if sys.stdin.isatty() and not options.quiet:
+        print(_KEYS, file=sys.stderr)
     while (line := _read_line()) is not None:
         try:
             if session is None:

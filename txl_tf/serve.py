@@ -1,4 +1,4 @@
-"""Serves a run over HTTP: scores, and completions in the manner of OpenAI, with sessions.
+"""Serves a run over HTTP: scores and completions in the style of OpenAI's API, with sessions.
 
 python -m txl_tf.serve --run runs/text8
 """

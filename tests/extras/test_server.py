@@ -364,7 +364,7 @@ def test_a_port_that_is_taken_is_one_line(folder, url, capsys):
     port = urllib.parse.urlsplit(url).port
     assert txl_tf.serve.main(["serve", f"--run={folder}", f"--port={port}"]) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"serve: 127.0.0.1:{port} cannot be listened at: Address already in")
+    assert error.startswith(f"serve: cannot listen on 127.0.0.1:{port}: Address already in")
     assert error.count("\n") == 1
 
 

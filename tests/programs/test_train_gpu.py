@@ -181,7 +181,7 @@ def test_other_settings_start_a_new_run_from_the_weights(run_copy, capsys):
     flags = ("--learning_rate=0.02", "--dropout=0", "--eval_every=5")
     assert run_main(run_copy / "data", run_copy / "run", *flags) == 1
     line = capsys.readouterr().err.strip()
-    assert "learning_rate is 0.01 there and 0.02 here. Choose another --model_dir. " in line
+    assert "learning_rate is 0.01 there and 0.02 here. Choose another folder. " in line
     folder, start = shlex.split(line.partition("A new run can start with its weights: ")[2])
     new = folder.removeprefix("--model_dir=").replace("NEW_DIR", str(run_copy / "new"))
     assert run_main(run_copy / "data", new, *flags, start) == 0

@@ -81,6 +81,14 @@ def define_second_name(options: flags.FlagValues, name: str, original: str) -> N
     """Defines another name of an existing flag; both names set the same value."""
     flags.DEFINE_alias(name, original, flag_values=options)
     options[name].help = f"Second name of --{original}."
+    first: Any = options[original]
+    first.second_name = name
+
+
+def _write_names(flag: flags.Flag) -> str:
+    """Returns the name of a flag and its second name, for messages."""
+    second = getattr(flag, "second_name", None)
+    return f"--{flag.name} (or --{second})" if second else f"--{flag.name}"
 
 
 class _OnceFlag(flags.Flag):
@@ -178,7 +186,8 @@ def parse_flags(
         raise flags.Error(f"unknown flag --{error.flagname}.{hint}") from error
     missing = [name for name in options if _is_missing(options[name])]
     if missing:
-        raise flags.Error(f"{' and '.join(f'--{name}' for name in missing)} must be given")
+        named = [_write_names(options[name]) for name in missing]
+        raise flags.Error(f"{' and '.join(named)} must be given")
     if rest and others:
         options[rest].parse(others)
     elif others:

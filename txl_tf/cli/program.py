@@ -3,6 +3,7 @@
 import io
 import os
 import platform
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from importlib.metadata import distributions
 from absl import flags
 
 from txl_tf.cli.flags import OUTPUT, define_flag, format_help, parse_flags
-from txl_tf.errors import StoppedError, UserError, explain
+from txl_tf.errors import COMMANDS, StoppedError, UserError, explain
 from txl_tf.progress import QUIET
 from txl_tf.quiet_start import quiet_start
 from txl_tf.version import __version__
@@ -54,7 +55,7 @@ def run_program(
     try:
         if {"--help", "-h", "--helpfull", "--helpshort"} & set(argv[1:]):
             listed = format_help(options, full="--helpfull" in argv)
-            print(f"{description or name}\n\n{listed}\n\n{_VERSION_HELP}")
+            print(f"{_adapt(description, name) or name}\n\n{listed}\n\n{_VERSION_HELP}")
             return 0
         if "--version" in argv[1:]:
             with quiet_start():
@@ -85,6 +86,17 @@ def run_program(
     except KeyboardInterrupt:
         return print_failure(name, "interrupted", EXIT_INTERRUPTED)
     return 0
+
+
+def _adapt(description: str | None, name: str) -> str | None:
+    """Returns a description with its commands in the form of `txl`, if that was started."""
+    if description is None or not name.startswith("txl "):
+        return description
+    return re.sub(
+        r"python -m txl_tf\.(\w+)",
+        lambda found: f"txl {COMMANDS.get(found[1], found[1])}",
+        description,
+    )
 
 
 def _set_environment(options: flags.FlagValues) -> None:

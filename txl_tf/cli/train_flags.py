@@ -120,7 +120,8 @@ def read_settings(options: flags.FlagValues) -> presets.Preset | None:
     path = options.config
     if path is None:
         return presets.get(options.preset) if options.preset else None
-    with explain_errors(f"`{path}` holds no settings", OSError, ValueError, TypeError):
+    faults = (OSError, ValueError, TypeError, UserError)
+    with explain_errors(f"`{path}` holds no valid settings", *faults):
         text = Path(path).read_text(encoding="utf-8")
         content = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
         sections = ("model", "training", "evaluation")

@@ -261,7 +261,7 @@ def check_config(model_dir: str, config: RunConfig) -> RunConfig:
     if differences:
         raise OtherConfigError(
             f"`{model_dir}` holds a run with another config: {'; '.join(differences)}. "
-            "Choose another --model_dir",
+            "Choose another folder",
             frozenset(name for name in old if repr(old[name]) != repr(new[name])),
         )
     return found

@@ -54,7 +54,7 @@ class TrainingLoop:
             "compiling",
             total=self._train_steps,
             initial=first_step,
-            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{postfix}]",
+            bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}]",
             **({} if self._workers.is_chief else {"disable": True}),
         )
         with bar, note_stop_signals() as received:
@@ -62,6 +62,8 @@ class TrainingLoop:
                 if is_first:
                     is_first = False
                     self._say(f"Compiled: the first step has a loss of {interval.loss:.4f}.")
+                    # On 80 columns there is no room for the time so far.
+                    bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt}{postfix}"
                     bar.set_description("training")
                 self._show(bar, interval)
                 self._count_bad(interval)

@@ -1,4 +1,4 @@
-"""The server over HTTP: scores, and completions in the manner of OpenAI."""
+"""The server over HTTP: scores and completions in the style of OpenAI's API."""
 
 import asyncio
 import contextlib
@@ -75,7 +75,7 @@ class HttpApp:
         """Listens at an address until SIGTERM or SIGINT, and prints it."""
         shown = f"[{host}]" if ":" in host else host
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with explain_errors(f"{shown}:{port} cannot be listened at", OSError):
+        with explain_errors(f"cannot listen on {shown}:{port}", OSError):
             listener = socket.create_server((host, port), family=family)
         config = uvicorn.Config(
             self.make_asgi(),
