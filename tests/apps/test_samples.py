@@ -217,14 +217,11 @@ def test_samples_that_are_drawn_stay_after_an_interrupt(marked, tmp_path, capsys
     assert call(marked, *places) == 130
     out, err = capsys.readouterr()
     assert err == "samples.py: interrupted\n"
-    first, second = json.loads((tmp_path / "samples.json").read_text())["samples"]
-    assert (len(first["generated_ids"]), len(second["generated_ids"])) == (LENGTH, 32)
-    reference = read(marked, second["start"] + CONTEXT_LEN, 32)
-    assert second["reference"] == MARKED.decode(reference)
-    assert out.count("=== Sample") == 2
-    assert "--- Generated, 32 tokens\n" in out
+    (sample,) = json.loads((tmp_path / "samples.json").read_text())["samples"]
+    assert len(sample["generated_ids"]) == LENGTH
+    assert out.count("=== Sample") == 1
     page = Page((tmp_path / "samples.html").read_text())
-    assert page.texts[4:] == [second["generated"], second["reference"]]
+    assert page.texts[1:] == [sample["generated"], sample["reference"]]
 
 
 @pytest.mark.slow

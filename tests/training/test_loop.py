@@ -95,7 +95,7 @@ def test_the_first_loss_is_shown_once_whatever_the_iterations(
 ):
     train(one_replica, records, tmp_path / "run", iterations=2)
     out = capsys.readouterr().out
-    assert out.count("Compiled: the first step has a loss of ") == 1
+    assert out.count("Compiled: step 1 has a loss of ") == 1
     assert out.index("Compiled: ") < out.index("step 2/7")
 
 

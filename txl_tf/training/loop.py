@@ -61,7 +61,7 @@ class TrainingLoop:
             for interval in self.trainer.train(lanes, sorted(stops), call_seconds=CALL_SECONDS):
                 if is_first:
                     is_first = False
-                    self._say(f"Compiled: the first step has a loss of {interval.loss:.4f}.")
+                    self._say(f"Compiled: step {interval.step} has a loss of {interval.loss:.4f}.")
                     # On 80 columns there is no room for the time so far.
                     bar.bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt}{postfix}"
                     bar.set_description("training")
