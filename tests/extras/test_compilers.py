@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -89,3 +90,28 @@ def test_mistakes_in_a_step_are_found(mistake, reason, tmp_path):
     (report,) = json.loads(out.read_text())
     assert re.fullmatch(f"{reason}.*" if reason else "", report["reason"])  # one line
     assert (report["n_doubles"] > 0) == (mistake == "float64")
+
+
+def test_collectives_of_data_and_model_parallel_layouts_are_those_counted_by_hand(tmp_path):
+    """One layer on 4 TPUs, with B rows, T = M, S = M + T, D, N heads of H, and V symbols."""
+    out = tmp_path / "reports.json"
+    command = [sys.executable, "-m", "benchmarks.compiled_layouts", "--models=bytes:1"]
+    flags = ["--grids=v5e:2x2:1,v5e:2x2:4", "--dropout=0", "--effort=-1", f"--json={out}"]
+    environment = os.environ | {"KERAS_BACKEND": "jax"}
+    done = subprocess.run(
+        command + flags, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    data, model = (report["collectives"] for report in json.loads(out.read_text()))
+    rows, tgt_len, width, inner, symbols = 8, 128, 256, 1024, 27
+    table, biases, norms = symbols * width, 2 * width, 4 * width
+    # Gradients of kernels and of read rows are bfloat16; that of r_kernel is averaged before its
+    # product with the positions, as that of N (1 + S) H distance keys.
+    narrow = table + (3 + 1) * width**2 + (1 + 2 * tgt_len) * width + 2 * width * inner
+    wide = table + biases + norms + inner + width + symbols + 1  # and the loss
+    assert data == {"all-reduce": 2 * narrow + 4 * wide}
+    # Each layer sums hidden states after attention and feed-forward layer, and their gradients
+    # before them. What is left are the squared norms of gradients, of which the compiler adds some
+    # first.
+    hidden = 4 * (2 * rows * tgt_len * width)
+    assert 0 < model["all-reduce"] - hidden <= 4 * 8

@@ -1,0 +1,46 @@
+"""Training on several devices by the example, with devices that a CPU simulates."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from places import ROOT
+
+pytestmark = pytest.mark.slow
+
+
+def train(n_devices, model_axis):
+    """Returns the bytes of weights on each device, and the losses of the steps."""
+    environment = {
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={n_devices}",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    }
+    command = [sys.executable, "examples/model_parallel.py", "--steps=3"]
+    done = subprocess.run(
+        [*command, f"--model_axis={model_axis}"],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (size,) = re.findall(r"([\d,]+) bytes of weights", done.stdout)
+    return int(size.replace(",", "")), [float(x) for x in re.findall(r": (\S+) nats", done.stdout)]
+
+
+@pytest.fixture(scope="module")
+def single():
+    return train(1, 1)
+
+
+@pytest.mark.parametrize(("model_axis", "share"), [(1, 1), (2, 0.6), (4, 0.4)])
+def test_losses_of_four_devices_are_those_of_one(model_axis, share, single):
+    size, losses = train(4, model_axis)
+    assert len(losses) == 3
+    assert losses == pytest.approx(single[1], abs=1e-5)
+    assert size <= share * single[0]
