@@ -2,7 +2,7 @@
 
 If TF_CONFIG is set, it is one process of a run on several hosts.
 
-python -m txl_tf.train_gpu --preset text8_base --data_dir data/text8 --model_dir runs/text8
+python -m txl_tf.train_gpu --preset text8_base --data_dir data/text8 --run runs/text8
 """
 
 import functools
