@@ -1,4 +1,4 @@
-"""The notebook runs from top to bottom, in an empty folder."""
+"""The notebook runs from top to bottom, in a folder with nothing but the examples."""
 
 import re
 
@@ -17,6 +17,7 @@ def cells(tmp_path_factory):
     """The cells with code after they were run: what each printed."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     folder = tmp_path_factory.mktemp("notebook")
+    (folder / "examples").symlink_to(ROOT / "examples")
     nbclient.NotebookClient(
         notebook, timeout=1200, resources={"metadata": {"path": str(folder)}}
     ).execute()
