@@ -157,18 +157,22 @@ def make_report(
     program: Program, chip: str, *, kernels: bool = True, effort: float = 0.0
 ) -> Report:
     """Compiles a program for a chip, or for several, and returns what the compiler says."""
-    from benchmarks.program_costs import count_costs
-
     report = start_report(program, chip, kernels=kernels, effort=effort)
-    devices, kind = chips.open_devices(chip), chips.CHIPS[chip.partition(":")[0]]
-    settings = report.settings
+    devices, settings = chips.open_devices(chip), report.settings
     try:
         module = program.export(len(devices), kernels=settings["kernels"])
         compiled = chips.compile_stablehlo(module, devices, effort=settings["effort"])
     except UserError as error:
         needed = chips.find_needed_bytes(str(error))
         return report._replace(reason=str(error), temporary_bytes=needed)
-    costs, tokens = count_costs(compiled.module), program.tokens * len(devices)
+    return fill_report(report, compiled, program.tokens * len(devices))
+
+
+def fill_report(report: Report, compiled: chips.Compiled, tokens: int) -> Report:
+    """Returns a report with all that follows from the compiled program of a step of `tokens`."""
+    from benchmarks.program_costs import count_costs
+
+    costs, kind = count_costs(compiled.module), chips.CHIPS[report.chip.partition(":")[0]]
     return report._replace(
         compile_seconds=compiled.seconds,
         argument_bytes=compiled.argument_bytes,

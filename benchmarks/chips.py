@@ -193,11 +193,15 @@ def compile_stablehlo(module: bytes, devices: list[Any], *, effort: float = 0.0)
         else:
             break
     seconds = time.perf_counter() - start
+    return describe_executable(executable, seconds, sum("f64" in line for line in lines))
+
+
+def describe_executable(executable: Any, seconds: float, n_doubles: int = 0) -> Compiled:
+    """Returns what XLA tells of an executable, whose compilation took `seconds`."""
     stats = executable.get_compiled_memory_stats()
     optimized = executable.hlo_modules()[0].as_serialized_hlo_module_proto()
     n_arguments = stats.argument_size_in_bytes + stats.output_size_in_bytes
     n_arguments -= stats.alias_size_in_bytes
-    n_doubles = sum("f64" in line for line in lines)
     return Compiled(seconds, n_arguments, stats.temp_size_in_bytes, optimized, n_doubles)
 
 

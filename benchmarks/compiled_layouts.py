@@ -17,7 +17,7 @@ from typing import Any
 from absl import flags
 
 from benchmarks import chips
-from benchmarks.chip_reports import FITS, Report, Reports
+from benchmarks.chip_reports import Report, Reports, fill_report
 from benchmarks.works import SHAPES, Shape
 from examples import model_parallel
 from txl_tf.cli.flags import define_flag
@@ -81,8 +81,6 @@ def compile_step(name: str, grid: str, options: flags.FlagValues) -> Report:
     import numpy as np
     from jax.sharding import Mesh
 
-    from benchmarks.program_costs import count_costs
-
     base, _, n_layer = name.partition(":")
     chip, _, parts = grid.rpartition(":")
     shape = SHAPES[base] if base in SHAPES else Shape.from_preset(base)
@@ -113,26 +111,8 @@ def compile_step(name: str, grid: str, options: flags.FlagValues) -> Report:
             temporary_bytes=chips.find_needed_bytes(str(error)),
         )
     seconds = time.perf_counter() - start
-    executable = compiled.runtime_executable()
-    costs = count_costs(executable.hlo_modules()[0].as_serialized_hlo_module_proto())
-    stats, kind = compiled.memory_analysis(), chips.CHIPS[chip.partition(":")[0]]
-    n_arguments = stats.argument_size_in_bytes + stats.output_size_in_bytes
-    n_arguments -= stats.alias_size_in_bytes
-    tokens = n_rows * training.tgt_len
-    return report._replace(
-        compile_seconds=seconds,
-        argument_bytes=n_arguments,
-        temporary_bytes=stats.temp_size_in_bytes,
-        fits=n_arguments + stats.temp_size_in_bytes <= FITS * kind.memory,
-        flops=costs.flops,
-        moved_bytes=costs.bytes,
-        accessed_bytes=costs.accessed,
-        tokens=tokens,
-        matrix_limit=tokens / (costs.flops / kind.flops),
-        memory_limit=tokens / (costs.bytes / kind.bandwidth),
-        collectives=costs.collectives,
-        n_unknown_loops=costs.n_unknown,
-    )
+    described = chips.describe_executable(compiled.runtime_executable(), seconds)
+    return fill_report(report, described, n_rows * training.tgt_len)
 
 
 def print_reports(options: flags.FlagValues) -> None:

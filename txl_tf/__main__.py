@@ -59,7 +59,8 @@ def list_programs() -> str:
 
 def _describe(command: str) -> str:
     """Returns the first line of the docstring of a program, without importing it."""
-    path = Path(__file__).with_name(f"{_MODULES.get(command, command)}.py")
+    module = PROGRAMS[command].removeprefix("txl_tf.")
+    path = Path(__file__).with_name(f"{module}.py")
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return (ast.get_docstring(tree) or "").partition("\n")[0]
 

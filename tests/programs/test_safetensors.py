@@ -1,6 +1,8 @@
 """A run as a folder of safetensors, as models are shared, in the programs."""
 
 import json
+import re
+import shutil
 
 import pytest
 from small_commands import run_main
@@ -34,3 +36,12 @@ def test_a_run_starts_from_it(run, shared, tmp_path, capsys):
     out = capsys.readouterr().out
     assert f"The model is that of {shared}" in out
     assert f"Warm start from the weights of {shared}" in out
+
+
+def test_a_damaged_file_is_one_line(run, shared, tmp_path, capsys):
+    shutil.copytree(shared, tmp_path / "model")
+    path = tmp_path / "model" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-5])
+    arguments = [f"--run={tmp_path / 'model'}", f"--data_dir={run.parent / 'data'}"]
+    assert evaluate.main(["evaluate", *arguments, "--split=valid"]) == 1
+    assert re.fullmatch(r"evaluate: `.*safetensors` cannot be read: .*\n", capsys.readouterr().err)

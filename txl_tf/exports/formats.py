@@ -7,10 +7,10 @@ from txl_tf.config import KERNEL_DTYPES
 from txl_tf.errors import require_extra
 
 
-def _write_saved_model(*model: Any, **settings: Any) -> tuple[str, ...]:
+def _write_saved_model(*model: Any, precision: str, **settings: Any) -> tuple[str, ...]:
     from txl_tf.exports.saved_model_export import export_saved_model
 
-    return export_saved_model(*model, **settings)
+    return export_saved_model(*model, **settings)  # in the precision that the model has
 
 
 def _write_litert(*model: Any, **settings: Any) -> tuple[str, ...]:

@@ -24,14 +24,12 @@ def export_saved_model(
     cached: CachedModel,
     vocabulary: Vocabulary | None,
     *,
-    precision: str = "float32",
     batch_size: int = 8,
     origin: dict[str, Any] | None = None,
 ) -> tuple[str, ...]:
     """Writes a SavedModel, completely or not at all, and returns the names of its signatures.
 
-    `precision` is that of the model, `batch_size` the number of texts to read at once; `origin`
-    holds further facts to store.
+    `batch_size` is the number of texts to read at once; `origin` holds further facts to store.
     """
     cached.model.config.check_memory("a SavedModel")
     with write_aside(out) as aside:

@@ -9,12 +9,14 @@ checkpoints. Files without an index are the remains of a save or removal that wa
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import safetensors
 
 from txl_tf.data.files import access_path, exists, list_names, read_json_lines
-from txl_tf.errors import UserError
+from txl_tf.errors import UserError, explain_errors
 from txl_tf.runs.folder import VALIDATION_NAME
 
 CHECKPOINTS_NAME = "checkpoints"
@@ -58,6 +60,16 @@ def is_weights_file(path: str) -> bool:
     return path.endswith(".safetensors")
 
 
+@contextmanager
+def open_weights(path: str) -> Iterator[Any]:
+    """Opens a file of weights; a `UserError` tells if it cannot be read."""
+    with (
+        explain_errors(f"`{path}` cannot be read", safetensors.SafetensorError, OSError),
+        safetensors.safe_open(path, framework="numpy") as file,
+    ):
+        yield file
+
+
 def make_path(model_dir: str, step: int) -> str:
     """Returns the path of the checkpoint of a step, whether or not it exists."""
     return os.path.join(model_dir, CHECKPOINTS_NAME, f"{PREFIX}-{step}")
@@ -66,7 +78,7 @@ def make_path(model_dir: str, step: int) -> str:
 def read_step(path: str) -> int:
     """Returns the step in the name of a checkpoint, `.../ckpt-STEP`, or in a file of weights."""
     if is_weights_file(path):
-        with safetensors.safe_open(path, framework="numpy") as file:
+        with open_weights(path) as file:
             return int((file.metadata() or {}).get("step", 0))
     match = re.search(r"-(\d+)$", path)
     if not match:

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-import safetensors
 import tensorflow as tf
 
 from txl_tf.config import SHAPELESS, TRANSFORMER_XL, ModelConfig
@@ -36,6 +35,7 @@ from txl_tf.runs.checkpoint_files import (
     WEIGHTS_FORMAT,
     check_checkpoint_path,
     is_weights_file,
+    open_weights,
 )
 from txl_tf.runs.folder import read_run_id
 from txl_tf.segment_model import SegmentModel
@@ -252,10 +252,7 @@ def load_weights(model: SegmentModel, path: str, *, use_ema: bool = True) -> boo
 
 def _load_weights_file(model: SegmentModel, path: str) -> None:
     """Restores the weights of a model from a file of safetensors."""
-    with (
-        explain_errors(f"`{path}` cannot be read", safetensors.SafetensorError, OSError),
-        safetensors.safe_open(path, framework="numpy") as file,
-    ):
+    with open_weights(path) as file:
         arrays = {name: file.get_tensor(name) for name in list(file.keys())}
         metadata = file.metadata() or {}
     if metadata.get("format") != WEIGHTS_FORMAT:
