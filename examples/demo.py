@@ -64,7 +64,7 @@ def run_commands(options: flags.FlagValues) -> None:
             raise UserError(f"the command failed with status {done.returncode}: {command}")
     print(f"\nThe demo took {time.monotonic() - start:.0f} seconds. What you can do next:")
     for command, purpose in list_next(options.preset):
-        print(f"  {command:<60} # {purpose}")
+        print(f"  # {purpose}\n  {command}")
 
 
 def main(argv: list[str]) -> int:
