@@ -185,7 +185,7 @@ def test_the_command_says_in_a_line_that_there_is_no_run(tmp_path, capsys):
     assert txl_tf.harness.main(["harness", *model, *task]) == 1
     error = capsys.readouterr().err
     assert "Traceback" not in error
-    assert re.match(r"harness: `.*none` holds no run", error.splitlines()[-1])
+    assert re.match(r"harness: `.*none` does not exist", error.splitlines()[-1])
 
 
 def test_help_is_shown_without_the_extra(monkeypatch, capsys):

@@ -137,13 +137,14 @@ def read_run_config(model_dir: str) -> RunConfig:
 
 def _explain_no_run(folder: str) -> str:
     """Returns an error message with advice for a path that is not a run folder."""
-    message = f"`{folder}` holds no run: {CONFIG_NAME} is missing"
+    is_folder = exists(folder)
+    fault = f"holds no run: {CONFIG_NAME} is missing" if is_folder else "does not exist"
+    message = f"`{folder}` {fault}"
     if folder in presets.names():
         return f"{message}. {folder!r} is a preset: train it, or import its weights"
-    if not exists(folder):
+    if not is_folder:
         close = difflib.get_close_matches(folder, presets.names(), n=1)
-        hint = f". {close[0]!r} is a preset" if close else ""
-        return f"{message}, and so is the folder{hint}"
+        return f"{message}. {close[0]!r} is a preset" if close else message
     found = list_names(folder)
     if found:
         if "saved_model.pb" in found:
