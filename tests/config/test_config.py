@@ -111,7 +111,7 @@ def test_a_span_that_cannot_be_is_an_error(fields, message):
         ({"clip": -0.25}, r"`clip` must be positive. Received: clip=-0.25"),
         ({"min_lr_ratio": 1.5}, r"`min_lr_ratio` must be in \[0, 1\]. Received: min_lr_ratio=1.5"),
         ({"train_steps": 0}, r"`train_steps` must be an integer >= 1"),
-        ({"warmup_steps": 11, "train_steps": 7}, r"`warmup_steps` .* warmup_steps=11, train_st"),
+        ({"warmup_steps": 11, "train_steps": 7}, r"`train_steps` .* train_steps=7, warmup_st"),
         ({"seed": 2**32}, r"`seed` must be an integer <= 4294967295. Received: seed=4294967296"),
         ({"train_batch_size": 2**20 + 1}, r"`train_batch_size` must be an integer <= 1048576"),
         ({"tgt_len": 0}, r"`tgt_len` must be an integer >= 1. Received: tgt_len=0"),

@@ -153,6 +153,14 @@ def make_configs(
     """
     model = _make_model_config(options, records, preset, found.model if found else start)
     base = preset or found
+    n_warmup = preset.training.warmup_steps if preset else 0
+    has_own = options["train_steps"].present and not options["warmup_steps"].present
+    if has_own and options.train_steps < n_warmup:
+        raise UserError(
+            f"--train_steps must be at least {n_warmup:,}, the warm-up of "
+            f"{options.preset or options.config}, which --warmup_steps changes. "
+            f"Received: {options.train_steps}"
+        )
     if base:
         # A preset does not decide what XLA compiles, so it leaves the choice of the run.
         jit = (found or base).training.jit

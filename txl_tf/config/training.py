@@ -281,7 +281,7 @@ class TrainConfig(ReadingConfig):
     def _check_schedule(self) -> None:
         self._check(0 <= self.min_lr_ratio <= 1, "`min_lr_ratio` must be in [0, 1]")
         self._check(
-            self.warmup_steps <= self.train_steps, "`warmup_steps` must not exceed `train_steps`"
+            self.warmup_steps <= self.train_steps, "`train_steps` must be at least `warmup_steps`"
         )
         self._check(
             (self.decay_steps > 0) == (self.schedule == "wsd"),
