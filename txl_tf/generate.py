@@ -60,7 +60,7 @@ def define_flags() -> flags.FlagValues:
     top_p_help = (
         "Nucleus sampling: sample from the most likely tokens that together have this probability."
     )
-    define_flag(options, "top_p", float, 1.0, top_p_help, upper_bound=1)
+    define_flag(options, "top_p", float, 1.0, top_p_help)
     penalty_help = "Values above 1 make tokens that the text already contains less likely."
     define_flag(options, "repetition_penalty", float, 1.0, penalty_help, lower_bound=1)
     define_seed_flags(options, samples=1)
@@ -83,8 +83,8 @@ def define_flags() -> flags.FlagValues:
 
 def generate_text(options: flags.FlagValues) -> None:
     """Prints prompts and their continuations."""
-    if options.top_p <= 0:
-        raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p}")
+    if not 0 < options.top_p <= 1:
+        raise flags.Error(f"--top_p must be in (0, 1]. Received: {options.top_p:g}")
     check_seeds(options)
     settings: dict[str, Any] = {
         "temperature": options.temperature,

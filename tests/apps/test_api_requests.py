@@ -61,7 +61,7 @@ NAN, HUGE = float("nan"), 10**400
         ({"prompt": "a", "max_tokens": 101}, "`max_tokens` must be from 0 to 100. Received: 101"),
         ({"prompt": "a", "max_tokens": True}, "`max_tokens` must be an integer"),
         ({"prompt": "a", "temperature": "1"}, "`temperature` must be a number"),
-        ({"prompt": "a", "temperature": HUGE}, "`temperature` must be a number of at most 1e+09"),
+        ({"prompt": "a", "temperature": HUGE}, "`temperature` must be a number from 0 to 1000"),
         ({"prompt": "a", "top_p": NAN}, "`top_p` must be a number"),
         ({"prompt": "a", "stop": ["b"] * 5}, "`stop` must be at most 4 texts. Received: 5"),
         ({"prompt": "a", "stream": 1}, "`stream` must be true or false"),

@@ -12,7 +12,7 @@ from txl_tf.errors import UserError
 
 DEFAULT_TOKENS = 16
 _MAX_PROMPTS, _MAX_STOPS = 16, 4
-_MAX_NUMBER = 1e9  # a float32 holds it
+_MAX_NUMBER = 1000
 _SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "stop")
 # Fields of OpenAI's API without effect here, and those that may have their default only: clients
 # such as LangChain send it.
@@ -72,8 +72,8 @@ _RULES: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     bool: ("true or false", lambda value: isinstance(value, bool)),
     int: ("an integer", lambda value: type(value) is int),
     float: (
-        f"a number of at most {_MAX_NUMBER:g}",
-        lambda value: type(value) in (int, float) and abs(value) <= _MAX_NUMBER,
+        f"a number from 0 to {_MAX_NUMBER}",
+        lambda value: type(value) in (int, float) and 0 <= value <= _MAX_NUMBER,
     ),
     tuple[str, ...]: (
         "a text or a list of texts",
