@@ -48,7 +48,7 @@ def test_an_empty_text_has_no_ids(level):
     ],
 )
 def test_encode_names_unknown_symbols_and_the_offset_of_the_first(vocabulary, text, received):
-    pattern = rf"`text` must hold known symbols only \({len(vocabulary)} {received}"
+    pattern = rf"only the {len(vocabulary)} {received}"
     with pytest.raises(UserError, match=pattern):
         vocabulary.encode(text)
 

@@ -250,7 +250,7 @@ class Vocabulary:
         # A word may be megabytes long.
         examples = ", ".join(map(reprlib.repr, list(encoded.unknown)[:3]))
         return (
-            f"`text` must hold known symbols only ({len(self)} {self.level}s are known). "
+            f"only the {len(self)} {self.level}s of the vocabulary are known. "
             f"Received: {encoded.unknown.total()} unknown ({examples}), the first at offset "
             f"{int(encoded.ids.argmin())}"
         )
