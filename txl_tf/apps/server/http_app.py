@@ -30,7 +30,7 @@ from txl_tf.apps.server.api_requests import (
 )
 from txl_tf.apps.server.model_service import Choice, ModelService
 from txl_tf.apps.server.session_store import SessionStore, Slot
-from txl_tf.errors import UserError, explain_errors
+from txl_tf.errors import UserError, explain
 
 _N_PLACES = 64
 _MAX_BYTES = 4 * 2**20  # of a body
@@ -65,6 +65,7 @@ class HttpApp:
                 Route("/v1/models/{model:path}", self._show_model, methods=["GET"]),
                 Route("/v1/score", self._score, methods=["POST"]),
                 Route("/v1/completions", self._complete, methods=["POST"]),
+                Route("/v1/chat/completions", self._refuse_chat, methods=["POST"]),
                 Route("/v1/sessions/{session}", self._delete_session, methods=["DELETE"]),
             ],
             exception_handlers=dict.fromkeys((UserError, HTTPException, Exception), _answer_error),
@@ -75,8 +76,11 @@ class HttpApp:
         """Listens at an address until SIGTERM or SIGINT, and prints it."""
         shown = f"[{host}]" if ":" in host else host
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with explain_errors(f"cannot listen on {shown}:{port}", OSError):
+        try:
             listener = socket.create_server((host, port), family=family)
+        except OSError as error:  # whose text may name the address once more
+            reason, *_ = explain(error).split(" (while ")
+            raise UserError(f"cannot listen on {shown}:{port}: {reason}") from error
         config = uvicorn.Config(
             self.make_asgi(),
             http="h11",
@@ -159,6 +163,10 @@ class HttpApp:
             for row in zip(*parts, strict=True)
         ]
         return _make_response({**head, **_describe_choices(choices, n_read)})
+
+    async def _refuse_chat(self, request: Request) -> Response:
+        message = "this is a plain language model: use /v1/completions instead of a chat"
+        raise RequestError(HTTPStatus.NOT_FOUND, message)
 
     async def _take_turns(self, request: Request, pieces: Iterator[Piece]) -> AsyncIterator[Piece]:
         """Yields the pieces of texts, between which other requests have their turns."""
