@@ -62,9 +62,10 @@ def name_program(module: str) -> str:
     folder, started = os.path.split(sys.argv[0])
     if started == "txl":
         return f"txl {COMMANDS.get(module, module)}"
-    if started == "__main__.py" and os.path.basename(folder) == "txl_tf":
+    is_module = os.path.basename(folder) == "txl_tf"
+    if is_module and started == "__main__.py":
         return f"python -m txl_tf {COMMANDS.get(module, module)}"
-    script = _SCRIPTS.get(module, "")
+    script = "" if is_module else _SCRIPTS.get(module, "")
     return f"python {script}" if os.path.isfile(script) else f"python -m txl_tf.{module}"
 
 

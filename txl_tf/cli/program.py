@@ -12,7 +12,7 @@ from importlib.metadata import distributions
 from absl import flags
 
 from txl_tf.cli.flags import OUTPUT, define_flag, format_help, parse_flags
-from txl_tf.errors import COMMANDS, StoppedError, UserError, explain
+from txl_tf.errors import StoppedError, UserError, explain, name_program
 from txl_tf.progress import QUIET
 from txl_tf.quiet_start import quiet_start
 from txl_tf.version import __version__
@@ -44,7 +44,9 @@ def run_program(
         was interrupted from the keyboard; 141 if the reader of its output has closed the pipe; or
         the status of a `StoppedError`.
     """
-    name = os.path.basename(argv[0])
+    folder, name = os.path.split(argv[0])
+    if os.path.basename(folder) == "txl_tf":
+        name = f"python -m txl_tf.{name.removesuffix('.py')}"
     text = "Show no progress bars, and not that TensorFlow is being loaded."
     define_flag(options, "quiet", bool, False, text, section=OUTPUT)
     text = "Show the messages of TensorFlow, and the traceback of an error."
@@ -55,7 +57,9 @@ def run_program(
     try:
         if {"--help", "-h", "--helpfull", "--helpshort"} & set(argv[1:]):
             listed = format_help(options, full="--helpfull" in argv)
-            print(f"{_adapt(description, name) or name}\n\n{listed}\n\n{_VERSION_HELP}")
+            command = r"python -m txl_tf\.(\w+)"
+            shown = re.sub(command, lambda found: name_program(found[1]), description or name)
+            print(f"{shown}\n\n{listed}\n\n{_VERSION_HELP}")
             return 0
         if "--version" in argv[1:]:
             with quiet_start():
@@ -86,17 +90,6 @@ def run_program(
     except KeyboardInterrupt:
         return print_failure(name, "interrupted", EXIT_INTERRUPTED)
     return 0
-
-
-def _adapt(description: str | None, name: str) -> str | None:
-    """Returns a description with its commands in the form of `txl`, if that was started."""
-    if description is None or not name.startswith("txl "):
-        return description
-    return re.sub(
-        r"python -m txl_tf\.(\w+)",
-        lambda found: f"txl {COMMANDS.get(found[1], found[1])}",
-        description,
-    )
 
 
 def _set_environment(options: flags.FlagValues) -> None:
