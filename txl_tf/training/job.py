@@ -99,6 +99,7 @@ def train(
     if first_step >= training.train_steps:
         workers.say(f"All {training.train_steps} steps are done.")
         return
+    lanes.read(first_step)  # a damaged record ends a new run before it has a folder
     evaluator = Evaluator(trainer.model, config.evaluation, vocabulary=records.vocabulary, jit=jit)
     held_out = (
         evaluator.cut_lanes(records.split(options.eval_split)) if options.eval_every else None
