@@ -75,8 +75,8 @@ def describe_step(
     return step, state, describe_rows(training.tgt_len + 1, dtype=np.int32)
 
 
-def compile_step(name: str, grid: str, options: flags.FlagValues) -> Report:
-    """Compiles the training step of a preset for a grid of chips and returns what is said of it."""
+def report_step(name: str, grid: str, options: flags.FlagValues, reports: Reports) -> None:
+    """Compiles the training step of a preset for a grid of chips, if its report is not there."""
     import jax
     import numpy as np
     from jax.sharding import Mesh
@@ -89,30 +89,33 @@ def compile_step(name: str, grid: str, options: flags.FlagValues) -> Report:
     )
     config, training = shape.make_configs(options.dropout)
     devices, model_axis, n_rows = chips.open_devices(chip), int(parts), shape.batch_size
-    mesh = Mesh(np.array(devices).reshape(-1, model_axis), ("batch", "model"))
-    step, state, ids = describe_step(
-        config, training, mesh, POLICIES[options.precision], remat=options.remat
-    )
     settings = {
         "batch_size": n_rows,
         "model_axis": model_axis,
         "precision": options.precision,
+        "dropout": options.dropout,
         "remat": options.remat,
         "effort": options.effort,
     }
     report = Report(name, "train", chip, len(devices), settings)
+    if known := reports.find(report):
+        print(known.format())
+        return
+    mesh = Mesh(np.array(devices).reshape(-1, model_axis), ("batch", "model"))
+    step, state, ids = describe_step(
+        config, training, mesh, POLICIES[options.precision], remat=options.remat
+    )
     lowered = step.trace(state, ids).lower(lowering_platforms=("tpu",))
     start = time.perf_counter()
     try:
         compiled = lowered.compile({"exec_time_optimization_effort": options.effort})
     except jax.errors.JaxRuntimeError as error:
-        return report._replace(
-            reason=str(error).splitlines()[0],
-            temporary_bytes=chips.find_needed_bytes(str(error)),
-        )
+        needed = chips.find_needed_bytes(str(error))
+        reports.add(report._replace(reason=str(error).splitlines()[0], temporary_bytes=needed))
+        return
     seconds = time.perf_counter() - start
     described = chips.describe_executable(compiled.runtime_executable(), seconds)
-    return fill_report(report, described, n_rows * training.tgt_len)
+    reports.add(fill_report(report, described, n_rows * training.tgt_len))
 
 
 def print_reports(options: flags.FlagValues) -> None:
@@ -127,7 +130,7 @@ def print_reports(options: flags.FlagValues) -> None:
     reports = Reports(options.json, resumes=True)
     for name in options.models:
         for grid in options.grids:
-            reports.add(compile_step(name, grid, options))
+            report_step(name, grid, options, reports)
 
 
 def main(argv: list[str]) -> int:
@@ -146,7 +149,7 @@ def main(argv: list[str]) -> int:
     define_flag(options, "remat", bool, False, text)
     text = "How hard the compiler optimizes, from -1 to 1."
     define_flag(options, "effort", float, 0.0, text, lower_bound=-1)
-    text = "File for all reports; what is in it stays. [default: none]"
+    text = "File for all reports; what is in it is not compiled again. [default: none]"
     define_flag(options, "json", str, None, text, is_path=True)
     return run_program(__doc__, options, print_reports, argv)
 

@@ -101,10 +101,11 @@ def test_collectives_of_data_and_model_parallel_layouts_are_those_counted_by_han
     command = [sys.executable, "-m", "benchmarks.compiled_layouts", "--models=bytes:1"]
     flags = ["--grids=v5e:2x2:1,v5e:2x2:4", "--dropout=0", "--effort=-1", f"--json={out}"]
     environment = os.environ | {"KERAS_BACKEND": "jax"}
-    done = subprocess.run(
-        command + flags, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    for _ in range(2):  # what is in the file is not compiled again
+        done = subprocess.run(
+            command + flags, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
     data, model = (report["collectives"] for report in json.loads(out.read_text()))
     rows, tgt_len, width, inner, symbols = 8, 128, 256, 1024, 27
     table, biases, norms = symbols * width, 2 * width, 4 * width
