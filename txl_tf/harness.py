@@ -6,11 +6,9 @@ python -m txl_tf.harness --model txl_tf --model_args run=runs/text8 --tasks lamb
 import importlib.util
 import sys
 
-from txl_tf.cli.program import EXIT_FAILED, EXIT_INTERRUPTED, print_failure
+from txl_tf.cli.program import EXIT_FAILED, EXIT_INTERRUPTED, name_started, print_failure
 from txl_tf.errors import name_install_command, require_extra
 from txl_tf.quiet_start import quiet_start
-
-_NAME = "harness"
 
 
 def main(argv: list[str] = sys.argv) -> int:
@@ -26,6 +24,7 @@ def main(argv: list[str] = sys.argv) -> int:
             f"installed:\n{name_install_command('harness')}"
         )
         return 0
+    name = name_started(argv[0])
     previous, sys.argv = sys.argv, argv  # the harness reads its arguments there
     try:
         # TensorFlow's messages about the machine would bury those of the harness.
@@ -35,11 +34,11 @@ def main(argv: list[str] = sys.argv) -> int:
             import txl_tf.apps.lm_eval  # noqa: F401  registers the model
         cli_evaluate()
     except ValueError as error:  # a `UserError`, or an error of the harness itself
-        return print_failure(_NAME, error, EXIT_FAILED)
+        return print_failure(name, error, EXIT_FAILED)
     except SystemExit as end:  # raised by argparse
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
-        return print_failure(_NAME, "interrupted", EXIT_INTERRUPTED)
+        return print_failure(name, "interrupted", EXIT_INTERRUPTED)
     finally:
         sys.argv = previous
     return 0

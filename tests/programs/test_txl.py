@@ -41,12 +41,15 @@ def test_an_unknown_program_is_an_error_of_one_line(capsys):
     assert capsys.readouterr().err == expected
 
 
-def test_an_error_names_the_program_as_the_user_wrote_it(capsys):
+def test_an_error_names_the_program_as_the_user_wrote_it(capsys, monkeypatch):
     assert txl.main(["bin/txl", "train_gpu"]) == 2
     assert capsys.readouterr().err.startswith("txl train: --model_dir (or --run) must be given")
     main = importlib.import_module("txl_tf.generate").main
     assert main(["/lib/txl_tf/generate.py"]) == 2
     assert capsys.readouterr().err == "python -m txl_tf.generate: --run must be given\n"
+    monkeypatch.setitem(sys.modules, "lm_eval.__main__", None)  # as if it were not installed
+    assert txl.main(["bin/txl", "harness"]) == 1
+    assert capsys.readouterr().err.startswith("txl harness: the harness needs the package")
 
 
 @pytest.mark.parametrize(

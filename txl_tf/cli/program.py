@@ -44,9 +44,7 @@ def run_program(
         was interrupted from the keyboard; 141 if the reader of its output has closed the pipe; or
         the status of a `StoppedError`.
     """
-    folder, name = os.path.split(argv[0])
-    if os.path.basename(folder) == "txl_tf":
-        name = f"python -m txl_tf.{name.removesuffix('.py')}"
+    name = name_started(argv[0])
     text = "Show no progress bars, and not that TensorFlow is being loaded."
     define_flag(options, "quiet", bool, False, text, section=OUTPUT)
     text = "Show the messages of TensorFlow, and the traceback of an error."
@@ -90,6 +88,13 @@ def run_program(
     except KeyboardInterrupt:
         return print_failure(name, "interrupted", EXIT_INTERRUPTED)
     return 0
+
+
+def name_started(path: str) -> str:
+    """Returns a program, given as the first argument of the process, in the form of the user."""
+    folder, name = os.path.split(path)
+    is_module = os.path.basename(folder) == "txl_tf"
+    return f"python -m txl_tf.{name.removesuffix('.py')}" if is_module else name
 
 
 def _set_environment(options: flags.FlagValues) -> None:
