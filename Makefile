@@ -15,7 +15,7 @@ help:
 	@echo "make test-all   run all tests"
 	@echo "make test-extras  run the tests of optional packages, which are installed into .venv-extras"
 	@echo "make setup      install what developers need into .venv, with the pre-commit hook"
-	@echo "make lint       check style and types"
+	@echo "make lint       check style, types and workflows"
 	@echo "make check      lint and test: what to run before a commit"
 	@echo "make docs       build the documentation site into site/"
 	@echo "make format     format the code"
@@ -60,6 +60,7 @@ lint: .venv/installed-dev
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/mypy
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 check: lint test
 

@@ -41,12 +41,6 @@ def test_the_config_of_an_lstm_comes_back_from_json():
     assert ModelConfig.from_json(content) == CONFIG
 
 
-def test_the_config_of_a_transformer_is_written_as_before():
-    content = ModelConfig(n_token=23).to_json()
-    assert "model_type" not in content
-    assert set(WITHOUT_EFFECT) < set(content)
-
-
 @pytest.mark.parametrize("part", ["training", "evaluation"])
 def test_a_run_of_an_lstm_has_no_memory_length(part):
     parts = {"training": TrainConfig(mem_len=0), "evaluation": EvalConfig(mem_len=0)}

@@ -6,6 +6,8 @@ import pytest
 from markdown.extensions.toc import slugify
 from places import ROOT
 
+import txl_tf
+
 FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 SOURCES = ("txl_tf", "benchmarks", "data_prep", "examples", "tests", "docs/site")
 LINK = re.compile(r"\]\(((?:docs/)?[\w/.-]+)(?:#([\w-]+))?\)")
@@ -25,6 +27,12 @@ def test_links_beside_the_pages_lead_to_a_file_and_a_title(file):
     for path, anchor in LINK.findall(read(file)):
         assert (ROOT / path).exists(), path
         assert not anchor or anchor in list_anchors(path), f"{path}#{anchor}"
+
+
+def test_changelog_and_citation_name_the_version():
+    (newest, *_) = re.findall(r"^## (\S+)$", read("CHANGELOG.md"), flags=re.MULTILINE)
+    (cited,) = re.findall(r"^version: (\S+)$", read("CITATION.cff"), flags=re.MULTILINE)
+    assert newest == cited == txl_tf.__version__
 
 
 def test_pages_that_the_code_names_exist():

@@ -108,6 +108,7 @@ SEARCHES = {
     "commands/index": ["command line", "flags", "exit status"],
     "commands/train": ["txl train", "start_eval_steps"],
     "glossary": ["glossary", "synonyms"],
+    "policies": ["security", "semantic versioning", "supported versions", "backward compatibility"],
     "changelog": ["changelog"],
     "lab/published-figures": ["published figures"],
     "lab/numbers": ["tokens per second", "speed"],

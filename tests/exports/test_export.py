@@ -14,6 +14,7 @@ from txl_tf.cached_model import CachedModel
 from txl_tf.data import Vocabulary
 from txl_tf.errors import UserError
 from txl_tf.exports.saved_model_export import export_saved_model
+from txl_tf.exports.saved_model_scorer import SavedModelScorer
 
 TEXTS = ["the cat sat on the mat\na cat", "", "the", "a cat sat\n" * 9, "the mat"]
 TGT_LEN = 5
@@ -270,6 +271,12 @@ def test_the_folder_says_what_it_holds(masked):
         card = file.read()
     for name in masked.names:
         assert f"| `{name}` |" in card
+
+
+def test_a_saved_model_of_another_format_version_is_refused(tmp_path):
+    (tmp_path / "txl_tf.json").write_text('{"format_version": 2}')
+    with pytest.raises(UserError, match=r"has format version 2; this .* reads format version 1$"):
+        SavedModelScorer(str(tmp_path), 1)
 
 
 def test_the_folder_tells_the_shapes_of_its_signatures(masked):

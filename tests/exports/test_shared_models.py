@@ -67,7 +67,7 @@ def make_record(lm, split, bits, **more):
     return {
         **{"split": split, "is_whole": True, "step": lm.step, "tokens": 97, "perplexity": bits},
         **{"unknown_tokens": 3, "unknown_share": 3 / 97, "lanes": 1, "warm_len": 13},
-        **{"as_release": False, "stride": None, "dynamic": None},
+        **{"as_release": False, "stride": None, "dynamic": None, "precision": "float32"},
         **{"evaluation": lm.evaluation.to_json(), **more},
     }
 
@@ -99,6 +99,14 @@ def test_the_card_tells_how_these_weights_were_evaluated(hub, tmp_path):
     for line in ("license: apache-2.0", "library_name: txl_tf", "language: en"):
         assert line in card
     assert f'txl_tf.load("hf://{NAME}")' in card
+
+
+def test_evaluations_of_another_layout_are_told_in_one_line(hub, tmp_path):
+    lm = make_model(7, vocabulary=WORDS)
+    lm.run = str(tmp_path)
+    append_json_line(str(tmp_path / "evaluations.jsonl"), {"step": lm.step, "loss": 3.0})
+    with pytest.raises(UserError, match=r"evaluations\.jsonl` does not hold evaluations of a run"):
+        lm.push_to_hub(NAME)
 
 
 def test_a_quantized_model_is_loaded_but_not_uploaded(hub, lm):

@@ -3,7 +3,6 @@
 import os
 import shutil
 
-import pytest
 import tensorflow as tf
 from small_runs import (
     MEM_LEN,
@@ -12,11 +11,11 @@ from small_runs import (
 )
 
 import txl_tf
-from txl_tf.runs import checkpoint_writer
-from txl_tf.training import checkpoint
 from txl_tf.training.checkpoint import Checkpointer
 from txl_tf.training.replica_memory import ReplicaMemory
 from txl_tf.training.workers import Workers
+
+RUN_ID = "00112233aabb"
 
 
 class Bare:
@@ -33,20 +32,9 @@ class Bare:
         self.optimizer.iterations.assign(step)
 
 
-def make_checkpointer(model_dir, run, **kwargs):
-    workers = Workers(tf.distribute.get_strategy())
-    return Checkpointer(str(model_dir), run.model, run.optimizer, run.memory, workers, **kwargs)
-
-
-def save_old_steps(model_dir, run, steps):
-    """Saves checkpoints whose parts name neither step nor run, as older versions did."""
-    checkpointer = make_checkpointer(model_dir, run)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint, "make_origin_group", lambda origin: {})
-        patch.setattr(checkpoint_writer, "make_origin", lambda origin: {})
-        for step in steps:
-            run.optimizer.iterations.assign(step)
-            checkpointer.save()
+def make_checkpointer(model_dir, run, *, run_id=RUN_ID, **kwargs):
+    parts = (run.model, run.optimizer, run.memory, Workers(tf.distribute.get_strategy()))
+    return Checkpointer(str(model_dir), *parts, run_id=run_id, **kwargs)
 
 
 def copy_checkpoint(source, target, part="*"):

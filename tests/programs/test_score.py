@@ -17,8 +17,17 @@ from txl_tf import score
 from txl_tf.data import Vocabulary
 from txl_tf.data.text.text_files import TextFile
 from txl_tf.runs.checkpoint_reader import CheckpointReader
-from txl_tf.runs.checkpoint_writer import write_checkpoint
-from txl_tf.runs.folder import CONFIG_NAME, VOCABULARY_NAME, read_run_vocabulary
+from txl_tf.runs.checkpoint_writer import (
+    make_config_group,
+    make_origin_group,
+    write_checkpoint,
+)
+from txl_tf.runs.folder import (
+    CONFIG_NAME,
+    VOCABULARY_NAME,
+    read_run_config,
+    read_run_vocabulary,
+)
 from txl_tf.scoring.metrics import name_bits
 
 SAME = {"rel": 1e-5, "abs": 1e-5}  # float32
@@ -35,7 +44,8 @@ def folder(request, run, tmp_path_factory):
     names = reader.list_shapes("weights")
     # So large that each token matters.
     large = {name: tf.Variable(9 * reader.read("weights", name)) for name in names}
-    write_checkpoint(str(folder / "checkpoints" / "ckpt-12"), {"weights": large})
+    groups = make_config_group(read_run_config(str(run)).model) | make_origin_group(reader.origin)
+    write_checkpoint(str(folder / "checkpoints" / "ckpt-12"), {"weights": large, **groups})
     rng = np.random.default_rng(5)
     symbols = [*"abcde", " ", "\n"] if request.param == "char" else [*"abcde", "\n", "\n\n"]
     join = "" if request.param == "char" else " "

@@ -8,6 +8,7 @@ import sys
 import pytest
 from places import ROOT
 
+import txl_tf
 import txl_tf.__main__ as txl
 from txl_tf.errors import name_program
 
@@ -72,4 +73,4 @@ def test_the_package_runs_as_a_module(capsys, monkeypatch):
     with pytest.raises(SystemExit) as end:
         runpy.run_module("txl_tf", run_name="__main__")
     assert end.value.code == 0
-    assert capsys.readouterr().out.startswith("txl_tf 0.")
+    assert capsys.readouterr().out.startswith(f"txl_tf {txl_tf.__version__}\n")

@@ -7,7 +7,6 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from golden_cases import load_case
 from places import ROOT
 
@@ -15,8 +14,7 @@ import txl_tf
 from txl_tf import verify_release
 from txl_tf.data import Vocabulary
 from txl_tf.release import load_model
-from txl_tf.runs.checkpoint_reader import name_variables
-from txl_tf.runs.checkpoint_writer import make_config_group
+from txl_tf.runs.checkpoint_writer import save_weights
 from txl_tf.runs.folder import RunConfig, make_run_folder
 
 CASE = load_case("char")
@@ -37,8 +35,7 @@ def write_run(folder, model):
     config = RunConfig("char", model.config, txl_tf.TrainConfig(), txl_tf.EvalConfig())
     words = tuple(f"w{index}" for index in range(model.config.n_token))
     make_run_folder(str(folder), config, Vocabulary("word", words))
-    weights = tf.train.Checkpoint(weights=name_variables(model.weights), **make_config_group(model))
-    weights.write(str(folder / "checkpoints" / "ckpt-0"))
+    save_weights(str(folder), model, step=0)
     return str(folder)
 
 

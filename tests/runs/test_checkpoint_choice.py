@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from txl_tf.config.training import RunOptions
 from txl_tf.errors import UserError
 from txl_tf.runs.checkpoint_files import find_checkpoint
+from txl_tf.training.log import Validation
 
 
 @pytest.fixture
@@ -84,3 +86,12 @@ def test_best_must_still_exist(run):
     write_losses(run, {5: 2.0, 7: 2.3})
     with pytest.raises(UserError, match="no checkpoint of step 5"):
         find_checkpoint(str(run), "best")
+
+
+def test_evaluations_of_another_layout_are_told_in_one_line(run):
+    (run / "validation.jsonl").write_text('{"step": 3, "bits": 2.9}\n')
+    message = rf"^`{run}/validation\.jsonl` does not hold evaluations of a run: 'loss_nats'$"
+    with pytest.raises(UserError, match=message):
+        find_checkpoint(str(run))
+    with pytest.raises(UserError, match=message):
+        Validation(str(run), RunOptions(), first_step=3, lanes=None)

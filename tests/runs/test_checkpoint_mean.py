@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_checkpoints import Bare, copy_checkpoint, cut, flip, make_checkpointer
+from small_checkpoints import RUN_ID, Bare, copy_checkpoint, cut, flip, make_checkpointer
 from small_jobs import CONFIG, WORDS
 from small_runs import AVERAGING
 
 import txl_tf
 from txl_tf import average
-from txl_tf.runs.checkpoint_reader import load_weights
+from txl_tf.runs.checkpoint_reader import CheckpointReader, load_weights
 from txl_tf.runs.folder import make_run_folder
 from txl_tf.training.update_rules import make_optimizer
 
@@ -25,7 +25,7 @@ LARGE = {3: 2.0**24, 7: -(2.0**24)}  # sums in float32 would lose the rest
 def run(tmp_path_factory):
     """The folder of a run, and by step the weights of its checkpoints."""
     folder = tmp_path_factory.mktemp("averaged") / "run"
-    make_run_folder(str(folder), CONFIG, WORDS)
+    make_run_folder(str(folder), CONFIG, WORDS, RUN_ID)
     bare, rng, weights = Bare(CONFIG.model), np.random.default_rng(5), {}
     checkpointer = make_checkpointer(folder, bare)
     for step in STEPS:
@@ -84,11 +84,14 @@ def test_an_average_is_the_mean_of_the_checkpoints(run, folder, arguments, steps
         np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-7, atol=1e-8)
 
 
-def test_an_average_holds_weights_alone(folder):
+def test_an_average_holds_weights_alone_and_names_its_origin(folder):
     assert call(folder, "--steps=2,5") == 0
-    path = str(folder / "averaged" / "ckpt-5")
-    names = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-    assert {name.split("/")[0] for name in names} == {"weights", "_CHECKPOINTABLE_OBJECT_GRAPH"}
+    reader = CheckpointReader(str(folder / "averaged" / "ckpt-5"))
+    assert {name.split("/")[0] for name in reader.keys} == {
+        *("weights", "config", "origin", "_CHECKPOINTABLE_OBJECT_GRAPH")
+    }
+    assert reader.origin == (5, RUN_ID)
+    assert not reader.has_memory
     assert sorted(os.listdir(folder / "averaged")) == ["ckpt-5.data-00000-of-00001", "ckpt-5.index"]
 
 

@@ -79,13 +79,6 @@ def test_rates_that_are_not_given_are_those_of_the_rule(rule, rates):
     assert choose_dynamic_config(options) == config
 
 
-def test_configs_that_were_stored_are_read():
-    stored = {"rule": "sgd", "learning_rate": 1e-4, "decay": 0.01}
-    stored |= {"epsilon": 3e-4, "n_batches": 200}
-    assert DynamicConfig.from_json(stored).to_json() == stored
-    assert DynamicConfig("sgd").to_json() == stored | {"learning_rate": 0.1, "decay": 0.003}
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

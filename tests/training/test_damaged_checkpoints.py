@@ -5,12 +5,12 @@ import os
 import pytest
 import tensorflow as tf
 from small_checkpoints import (
+    RUN_ID,
     Bare,
     copy_checkpoint,
     cut,
     flip,
     make_checkpointer,
-    save_old_steps,
     save_steps,
 )
 from small_runs import (
@@ -48,7 +48,7 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(saved, damage, par
     assert (folder / "damaged-ckpt-5.index").exists()
 
 
-RUN_ID, OTHER_ID = "00112233aabb", "aabbccddeeff"
+OTHER_ID = "aabbccddeeff"
 
 
 def save_named(model_dir, steps, run_id=RUN_ID):
@@ -76,18 +76,8 @@ def test_the_memory_of_another_step_is_set_aside(tmp_path):
     ]
 
 
-def test_an_old_memory_beside_new_weights_is_set_aside(tmp_path):
-    folder = save_named(tmp_path, [2, 5])
-    save_old_steps(tmp_path / "old", Bare(), [5])
-    copy_checkpoint(tmp_path / "old/checkpoints/ckpt-5", folder / "ckpt-5", "memory-*")
-    step, (line,) = restore(tmp_path)
-    assert step == 2
-    assert "names neither step nor run, the weights name step 5" in line
-
-
 def test_a_checkpoint_under_the_name_of_another_step_is_set_aside(tmp_path):
-    folder = tmp_path / "checkpoints"
-    save_old_steps(tmp_path, Bare(), [3, 5])  # the count of the optimizer tells it
+    folder = save_named(tmp_path, [3, 5])
     copy_checkpoint(folder / "ckpt-3", folder / "ckpt-160")
     step, lines = restore(tmp_path)
     assert step == 5
@@ -238,7 +228,7 @@ def test_parts_of_a_killed_first_save_are_not_mixed_in(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     prefix = str(tmp_path / "checkpoints" / "ckpt-5")
     checkpoint_writer.write_memory(
-        prefix, run.memory.gather(), Origin(5, None), first_row=0, part=0, n_parts=2
+        prefix, run.memory.gather(), Origin(5, RUN_ID), first_row=0, part=0, n_parts=2
     )
     assert checkpointer.restore() == 0
     checkpointer.save()

@@ -8,7 +8,6 @@ from small_checkpoints import (
     Bare,
     copy_checkpoint,
     make_checkpointer,
-    save_old_steps,
     save_steps,
 )
 from small_runs import (
@@ -48,16 +47,6 @@ def test_every_weight_and_slot_is_restored(tmp_path):
 
 def test_a_run_without_checkpoints_restores_to_step_0(tmp_path):
     assert make_checkpointer(tmp_path, Bare()).restore() == 0
-
-
-def test_a_checkpoint_that_names_nothing_is_restored(tmp_path):
-    """Those of older versions name neither their step nor their run."""
-    run, fresh = Bare(), Bare()
-    perturb(fresh)
-    save_old_steps(tmp_path, run, [3])
-    assert make_checkpointer(tmp_path, fresh, run_id="00112233aabb").restore() == 3
-    for path, value in read_variables(fresh).items():
-        np.testing.assert_array_equal(value, read_variables(run)[path], err_msg=path)
 
 
 def test_two_replicas_restore_what_one_saved(tmp_path, two_replicas):
@@ -117,13 +106,18 @@ def test_fields_that_shape_no_weight_are_not_compared(saved):
         load_weights(txl_tf.TransformerXL(other), path)
 
 
-def test_weights_without_a_config_are_compared_by_their_shapes(tmp_path):
-    run, path = Bare(), str(tmp_path / "ckpt-3")
-    write_checkpoint(path, {"weights": name_variables(run.model.weights)})
-    load_weights(run.model, path)
-    deeper = txl_tf.TransformerXL(dataclasses.replace(MODEL, n_layer=3))
-    with pytest.raises(UserError, match=r"another model: .*layer_2.* is missing there and \["):
-        load_weights(deeper, path)
+@pytest.mark.parametrize(("n_layer", "part"), [(2, "origin/step"), (3, "config/model")])
+def test_a_checkpoint_of_others_is_refused_and_stays_where_it_is(n_layer, part, tmp_path):
+    path = tmp_path / "checkpoints" / "ckpt-3"
+    run, other = Bare(), Bare(dataclasses.replace(MODEL, n_layer=n_layer))
+    variables = {"optimizer": name_variables(run.optimizer.variables)}
+    write_checkpoint(str(path), {"weights": name_variables(run.model.weights), **variables})
+    message = f"{path} is no checkpoint of a run of txl_tf: it lacks {part}$"
+    with pytest.raises(UserError, match=message):
+        make_checkpointer(tmp_path, other).restore()
+    with pytest.raises(UserError, match="is no checkpoint of a run of txl_tf"):
+        load_weights(other.model, str(path))
+    assert path.with_suffix(".index").exists()
 
 
 def test_weights_under_the_name_of_another_step_are_refused(tmp_path):

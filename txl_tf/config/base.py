@@ -24,8 +24,6 @@ def list_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[
     >>> list_differences({"a": 1, "b": 2}, {"b": 3, "a": 1, "c": 4})
     ['b is 2 there and 3 here', 'c is missing there and 4 here']
     """
-    if not there:
-        return []
     texts = [{name: repr(value) for name, value in values.items()} for values in (there, here)]
     return [
         f"{name} is {texts[0].get(name, 'missing')} there and {texts[1].get(name, 'missing')} here"

@@ -7,7 +7,7 @@ from txl_tf.config.base import Config, define_field, document_fields
 from txl_tf.config.span import EvalConfig
 
 # The rates of each rule: where a search begins, and the settings of a run that was not tuned.
-# `sgd` has an epsilon only because older files give it one.
+# The epsilon of `sgd` has no effect.
 _DEFAULT_RATES = {
     "rms": {"learning_rate": 1e-4, "decay": 0.01, "epsilon": 3e-4},
     "rms2019": {"learning_rate": 1.5e-5, "decay": 24.0, "epsilon": 1e-4},

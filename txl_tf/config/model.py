@@ -216,11 +216,8 @@ class ModelConfig(Config):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the fields as a dict for `json.dump`, without those that have no effect.
-
-        The type of a Transformer-XL is left out too, as it was before there were others.
-        """
-        left_out = _NOT_OF_RECURRENT if self.is_recurrent else ("model_type",)
+        """Returns the fields as a dict for `json.dump`, without those that have no effect."""
+        left_out = _NOT_OF_RECURRENT if self.is_recurrent else ()
         return {name: value for name, value in super().to_json().items() if name not in left_out}
 
     @property

@@ -25,6 +25,7 @@ from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import (
     UserError,
     explain,
+    explain_errors,
     name_install_command,
     require_extra,
 )
@@ -76,11 +77,12 @@ def find_records(model_dir: str, step: int) -> list[dict[str, Any]]:
     if not exists(path):
         return []
     found: dict[str, dict[str, Any]] = {}
-    for record in read_json_lines(path):
-        is_float32 = record.get("precision", "float32") == "float32"  # others are not shared
-        if record.get("step") == step and record.get("is_whole") and is_float32:
-            settings = ("split", "evaluation", "stride", "as_release", "dynamic")
-            found[json.dumps([record.get(name) for name in settings])] = record
+    with explain_errors(f"`{path}` does not hold evaluations of a run", KeyError, TypeError):
+        for record in read_json_lines(path):
+            is_float32 = record["precision"] == "float32"  # others are not shared
+            if record["step"] == step and record["is_whole"] and is_float32:
+                settings = ("split", "evaluation", "stride", "as_release", "dynamic")
+                found[json.dumps([record[name] for name in settings])] = record
     return list(found.values())
 
 
@@ -236,13 +238,13 @@ def _describe_counting(record: dict[str, Any]) -> str:
     """Returns as text which tokens count, and with what context."""
     parts = [describe_span(EvalConfig.from_json(record["evaluation"]))]
     parts.append(f"{record['lanes']} lane{'s' * (record['lanes'] > 1)}")
-    if record.get("stride"):
+    if record["stride"]:
         parts.append(f"windows that move by {record['stride']}")
     if record["warm_len"]:
         parts.append(f"each lane first reads the {record['warm_len']:,} tokens before it")
     if record["as_release"]:
         parts.append("counted as the release of 2019 does")
-    if record.get("dynamic"):
+    if record["dynamic"]:
         parts.append("dynamic evaluation")
     if record["unknown_tokens"]:
         parts.append(f"{record['unknown_share']:.2%} unknown")

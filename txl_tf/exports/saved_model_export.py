@@ -11,11 +11,11 @@ from txl_tf.data.files import write_json, write_text
 from txl_tf.data.temporary_folders import write_aside
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import explain_errors
+from txl_tf.exports.formats import FORMAT_VERSION
 from txl_tf.exports.saved_model import ServedModel
 from txl_tf.quantization import get_kernel_dtype
 from txl_tf.version import __version__
 
-_FORMAT_VERSION = 1
 _INFO_NAME, _ASSET_NAME, _CARD_NAME = "txl_tf.json", "vocabulary.json", "README.md"
 
 
@@ -65,7 +65,7 @@ def describe_model(
     model = cached.model
     packages = ("tensorflow", "keras", "tensorflow-text")
     return {
-        "format_version": _FORMAT_VERSION,
+        "format_version": FORMAT_VERSION,
         "versions": {"txl_tf": __version__, **{name: version(name) for name in packages}},
         **(origin or {}),
         "model": model.config.to_json(),

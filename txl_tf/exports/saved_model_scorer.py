@@ -11,6 +11,7 @@ from txl_tf.data.files import exists, join_path
 from txl_tf.data.lanes.evaluation_lanes import Segment
 from txl_tf.data.text.vocabulary import Vocabulary
 from txl_tf.errors import UserError, explain_errors
+from txl_tf.exports.formats import FORMAT_VERSION
 from txl_tf.exports.hub_folder import is_hub_address
 from txl_tf.scoring.scorer import TextScorer
 
@@ -39,6 +40,11 @@ class SavedModelScorer(TextScorer):
         kinds = (tf.errors.OpError, OSError, ValueError, KeyError, RecursionError)
         with explain_errors(f"`{folder}` is not a SavedModel of txl_tf.export", *kinds):
             info = json.loads(_read(folder, "txl_tf.json"))
+            if info["format_version"] != FORMAT_VERSION:
+                raise UserError(
+                    f"`{folder}` has format version {info['format_version']}; this version of "
+                    f"txl_tf reads format version {FORMAT_VERSION}"
+                )
             tgt_len = int(info["tgt_len"])
             if info["vocabulary"] is None:
                 raise UserError(f"`{folder}` has no vocabulary: it cannot encode texts")

@@ -3,8 +3,7 @@
 A checkpoint holds groups of variables: `weights`, their `averages` (an EMA or a uniform mean) and
 `optimizer`. A variable is named after its path in the model. Two small groups describe the
 checkpoint itself: `config` holds the model's config and whether there is a memory, `origin` names
-the step and the run. Checkpoints of older versions may lack both groups; the step is then the
-optimizer's step count.
+the step and the run.
 
 The memory lies beside them, in one file for each process: `ckpt-STEP.memory-PART-of-PARTS` is a
 tensorflow checkpoint whose tensors are called `layer_I/rows_START_STOP` after the lanes that they
@@ -25,7 +24,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import SHAPELESS, TRANSFORMER_XL, ModelConfig
+from txl_tf.config import SHAPELESS, ModelConfig
 from txl_tf.config.base import list_differences
 from txl_tf.data.files import check_address, list_names
 from txl_tf.errors import UserError, explain_errors, name_program
@@ -45,7 +44,6 @@ DAMAGE = (tf.errors.OpError, IndexError, RuntimeError)
 RELEASE_SCOPE = "transformer/"  # the scope of all weights of the 2019 release
 CONFIG_GROUP, ORIGIN_GROUP, AVERAGES_GROUP = "config", "origin", "averages"
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"  # of the keys that a `tf.train.Checkpoint` writes
-_STEP_COUNT = re.compile(rf"optimizer/[^/]*\.iteration{re.escape(_SUFFIX)}")
 
 
 class MemoryFileError(UserError):
@@ -53,15 +51,13 @@ class MemoryFileError(UserError):
 
 
 class Origin(NamedTuple):
-    """The step and the run that wrote a part of a checkpoint; `None` if it does not name them."""
+    """The step and the run that wrote a part of a checkpoint."""
 
-    step: int | None
-    run_id: str | None
+    step: int
+    run_id: str
 
     def __str__(self) -> str:
-        if self == (None, None):
-            return "neither step nor run"
-        return f"step {self.step}" + (f" of run {self.run_id}" if self.run_id else "")
+        return f"step {self.step} of run {self.run_id}"
 
 
 class CheckpointReader:
@@ -95,34 +91,30 @@ class CheckpointReader:
         matches = ((key.fullmatch(name), shape) for name, shape in self.keys.items())
         return {match[1].replace("..", "."): shape for match, shape in matches if match}
 
-    def _find(self, group: str, name: str, default: Any) -> Any:
-        keys = (_make_key(group, name), f"{group}/{name}")  # the second in files of the memory
-        return next((self.get_tensor(key) for key in keys if key in self.keys), default)
+    def _find(self, group: str, name: str) -> Any:
+        """Returns a value that describes the checkpoint itself."""
+        for key in (_make_key(group, name), f"{group}/{name}"):  # the second in files of the memory
+            if key in self.keys:
+                return self.get_tensor(key)
+        raise UserError(f"{self.path} is no checkpoint of a run of txl_tf: it lacks {group}/{name}")
 
     @property
     def origin(self) -> Origin:
         """The step and the run that the file names."""
-        step, run_id = (self._find(ORIGIN_GROUP, name, None) for name in Origin._fields)
-        return Origin(
-            None if step is None else int(step),
-            run_id.decode() if isinstance(run_id, bytes) else None,
-        )
+        step, run_id = (self._find(ORIGIN_GROUP, name) for name in Origin._fields)
+        return Origin(int(step), run_id.decode())
 
     @property
     def has_memory(self) -> bool:
         """Whether the checkpoint was written with a memory."""
-        return bool(self._find(CONFIG_GROUP, "has_memory", True))
+        return bool(self._find(CONFIG_GROUP, "has_memory"))
 
     def find_mismatch(self, step: int, run_id: str | None) -> str | None:
         """Describes how the weights differ from a step of a run; `None` if they belong to it."""
         origin = self.origin
-        found = origin.step
-        if found is None:  # the optimizer's step count, if there is one
-            counts = filter(_STEP_COUNT.fullmatch, self.keys)
-            found = next((int(self.get_tensor(key)) for key in counts), None)
-        if found not in (None, step):
-            return f"it holds the weights of step {found}"
-        if run_id and origin.run_id and origin.run_id != run_id:
+        if origin.step != step:
+            return f"it holds the weights of step {origin.step}"
+        if run_id and origin.run_id != run_id:
             return f"it belongs to run {origin.run_id}, not to run {run_id}"
         return None
 
@@ -158,12 +150,14 @@ class CheckpointReader:
         wanted = {name: list(x.shape) for name, x in name_variables(model.weights).items()}
         if found == wanted:
             return
-        fields = json.loads(self._find(CONFIG_GROUP, "model", "{}"))
+        fields = json.loads(self._find(CONFIG_GROUP, "model"))
         wanted_fields = json.loads(write_shaping_fields(model.config))
-        differences = list_differences(fields, wanted_fields) or list_differences(found, wanted)
-        types = [x.get("model_type", TRANSFORMER_XL) for x in (fields, wanted_fields)]
-        if fields and types[0] != types[1]:  # the other fields of another type say nothing
-            differences = list_differences(*({"model_type": name} for name in types))
+        types = [{"model_type": x.get("model_type")} for x in (fields, wanted_fields)]
+        differences = (
+            list_differences(*types)  # the other fields of another type say nothing
+            or list_differences(fields, wanted_fields)
+            or list_differences(found, wanted)
+        )
         more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
         raise UserError(
             f"checkpoint {self.path} belongs to another model: {'; '.join(differences[:3])}{more}"

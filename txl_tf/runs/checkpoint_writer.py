@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.config import ModelConfig
 from txl_tf.data.files import access_path
 from txl_tf.errors import UserError, explain
 from txl_tf.runs.checkpoint_files import make_path, remove_checkpoint
@@ -21,7 +22,7 @@ from txl_tf.runs.checkpoint_reader import (
     name_variables,
     write_shaping_fields,
 )
-from txl_tf.runs.folder import read_run_id
+from txl_tf.runs.folder import make_run_id, read_run_id
 from txl_tf.segment_model import SegmentModel
 
 PATIENCE = 60.0  # seconds until a network file system shows the files of other hosts
@@ -58,8 +59,8 @@ def save_weights(model_dir: str, model: SegmentModel, *, step: int, optimizer: A
     groups = {"weights": name_variables(model.weights)}
     if optimizer is not None:
         groups = group_variables(model, optimizer)
-    groups |= make_config_group(model, has_memory=False)
-    groups |= make_origin_group(Origin(step, read_run_id(model_dir)))
+    groups |= make_config_group(model.config, has_memory=False)
+    groups |= make_origin_group(Origin(step, read_run_id(model_dir) or make_run_id()))
     path = make_path(model_dir, step)
     with explain_failed_save(path):
         write_checkpoint(path, groups)
@@ -80,9 +81,9 @@ def group_variables(model: SegmentModel, optimizer: Any) -> Groups:
     return groups
 
 
-def make_config_group(model: SegmentModel, *, has_memory: bool = True) -> Groups:
+def make_config_group(config: ModelConfig, *, has_memory: bool = True) -> Groups:
     """Returns the group that holds the model's config and whether there is a memory."""
-    fields = tf.Variable(write_shaping_fields(model.config))
+    fields = tf.Variable(write_shaping_fields(config))
     return {CONFIG_GROUP: {"model": fields, "has_memory": tf.Variable(has_memory)}}
 
 
@@ -93,10 +94,10 @@ def make_origin_group(origin: Origin) -> Groups:
 
 def make_origin(origin: Origin) -> dict[str, tf.Tensor]:
     """Returns the tensors of the origin group by name."""
-    tensors = {"step": tf.constant(origin.step, tf.int64)}
-    if origin.run_id:
-        tensors["run_id"] = tf.constant(origin.run_id)
-    return tensors
+    return {
+        "step": tf.constant(origin.step, tf.int64),
+        "run_id": tf.constant(origin.run_id),
+    }
 
 
 def write_memory(

@@ -198,7 +198,7 @@ def make_run_id() -> str:
 
 
 def read_run_id(model_dir: str) -> str | None:
-    """Returns the id of a run; `None` if its folder has none, as in older versions."""
+    """Returns the id of a run; `None` if its folder names none, as that of a new run."""
     path = os.path.join(model_dir, RUN_NAME)
     if not exists(path):
         return None
@@ -212,7 +212,7 @@ def read_run_id(model_dir: str) -> str | None:
 def make_run_folder(
     model_dir: str, config: RunConfig, vocabulary: Vocabulary | None, run_id: str | None = None
 ) -> None:
-    """Creates a run folder if there is none, and gives a folder of an older version an id."""
+    """Creates a run folder if there is none; one that was copied without its id gets one."""
     make_folder(model_dir)
     if read_run_id(model_dir) is None:
         write_json(os.path.join(model_dir, RUN_NAME), {"run_id": run_id or make_run_id()})

@@ -23,7 +23,12 @@ from txl_tf.runs.checkpoint_files import (
     remove_checkpoint,
 )
 from txl_tf.runs.checkpoint_reader import AVERAGES_GROUP, DAMAGE, CheckpointReader
-from txl_tf.runs.checkpoint_writer import explain_failed_save, write_checkpoint
+from txl_tf.runs.checkpoint_writer import (
+    explain_failed_save,
+    make_config_group,
+    make_origin_group,
+    write_checkpoint,
+)
 from txl_tf.runs.folder import read_run_config
 from txl_tf.training.optimizer import Optimizer
 
@@ -94,7 +99,9 @@ def save_mean(
     means = {name: tf.Variable(_compute_mean(readers, name)) for name in shapes[0]}
     remove_checkpoint(mean_path)
     with explain_failed_save(mean_path):
-        write_checkpoint(mean_path, {"weights": means})
+        config = make_config_group(read_run_config(model_dir).model, has_memory=False)
+        origin = make_origin_group(readers[-1].origin)
+        write_checkpoint(mean_path, {"weights": means, **config, **origin})
     return mean_path, any(reader.list_shapes(AVERAGES_GROUP) for reader in readers)
 
 

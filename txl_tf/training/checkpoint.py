@@ -66,13 +66,13 @@ class Checkpointer:
     memory: ReplicaMemory
     workers: Workers
     _: KW_ONLY
-    run_id: str | None = None
+    run_id: str
     keep: int = 5
     warn: Callable[[str], None] = print
 
     def __post_init__(self) -> None:
         self._variables = group_variables(self.model, self.optimizer)
-        self._config = make_config_group(self.model)
+        self._config = make_config_group(self.model.config)
 
     def restore(self) -> int:
         """Restores the newest readable checkpoint; returns its step, 0 if there is no checkpoint.
@@ -188,7 +188,7 @@ def share_run_id(workers: Workers, model_dir: str) -> str:
 
 
 def _find_named_run(model_dir: str) -> str | None:
-    """Returns the run id that the newest checkpoint names; `None` if it names none."""
+    """Returns the run id that the newest checkpoint names; `None` if there is none."""
     for _, path in list_checkpoints(model_dir)[-1:]:
         with contextlib.suppress(*DAMAGE):  # reported when it is restored
             return CheckpointReader(path).origin.run_id

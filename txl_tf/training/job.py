@@ -227,7 +227,7 @@ def describe_changes(step: int, old: TrainConfig, new: TrainConfig) -> dict[str,
             f"the learning rate ends at step {new.train_steps}, and the rate at step {step} "
             f"changes from {rates[0]:.3g} to {rates[1]:.3g}."
         )
-    if old.jit not in ("auto", new.jit):  # "auto" was written by an import or an older version
+    if old.jit not in ("auto", new.jit):  # "auto" was written by an import
         changes["jit"] = (
             f"jit is now {new.jit} instead of {old.jit}: from step {step} on, numbers may be "
             "rounded differently."

@@ -18,7 +18,7 @@ from txl_tf.config.stages import find_stage, make_stages
 from txl_tf.config.training import RunOptions
 from txl_tf.data.files import access_path, append_json_line, drop_lines_after
 from txl_tf.data.lanes.evaluation_lanes import EvaluationLanes
-from txl_tf.errors import name_program
+from txl_tf.errors import explain_errors, name_program
 from txl_tf.runs.folder import EVENTS_NAME, LOG_NAME, VALIDATION_NAME, RunConfig
 from txl_tf.scoring.metrics import Score, format_score, make_score_record, name_bits, name_losses
 from txl_tf.training.trainer import Interval
@@ -185,7 +185,8 @@ class Validation:
         self._split = options.eval_split
         self._lanes = lanes
         kept = drop_lines_after(self._path, first_step)
-        self._scores = [(line["step"], line["loss_nats"]) for line in kept]
+        with explain_errors(f"`{self._path}` does not hold evaluations of a run", KeyError):
+            self._scores = [(line["step"], line["loss_nats"]) for line in kept]
 
     def add(self, step: int, score: Score) -> str:
         """Adds a score and returns a line of text about it."""
