@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from absl import flags
 
+from benchmarks.tables import format_row
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
@@ -302,7 +303,7 @@ def run_variants(options: flags.FlagValues) -> None:
             )
             if any(name in group for group in GROUPS.values()):
                 losses[name] = measure_contexts(lm, split, options)
-            print(f"seed {seed}: {name:<28} {found.first:.4f} bits per byte", flush=True)
+            print(f"seed {seed}: {name:<28} {found.first:.4f} bits per byte", file=sys.stderr)
         relative[seed] = find_relative_lengths(losses, list_contexts(options))
     for line in (*format_scores(outcomes), "", *format_relative_lengths(relative)):
         print(line)
@@ -319,7 +320,7 @@ def run_variants(options: flags.FlagValues) -> None:
     path = folder / "ablation.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     draw(outcomes, folder / "ablation.png")
-    print(f"Wrote ablation.json and ablation.png to {folder}")
+    print(f"Wrote ablation.json and ablation.png to {folder}", file=sys.stderr)
 
 
 def keep_outcome(path: Path, measure: Callable[[], Outcome]) -> Outcome:
@@ -356,7 +357,7 @@ def format_scores(outcomes: Mapping[str, Mapping[str, Outcome]]) -> list[str]:
             lengths if found[0].initial else "-",
             f"{variant.paper:.2f}" if variant.paper else "-",
         ]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(format_row(cells))
     return lines
 
 

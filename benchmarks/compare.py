@@ -28,11 +28,11 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from benchmarks.tables import print_table
 from benchmarks.works import (
     SHAPES,
     Shape,
     define_peers_flag,
-    format_times,
     measure_bandwidth,
     measure_peak,
     parse_peers,
@@ -203,7 +203,7 @@ def compare(options: flags.FlagValues) -> None:
         machine = {name: max(peak, after[name]) for name, peak in machine.items()}
     finally:
         if records := summarize(speeds, ways, known):
-            print_table(machine, records)
+            print_speeds(machine, records)
             if options.json:
                 write_records(options.json, machine, records)
                 print(f"Wrote {options.json}")
@@ -249,20 +249,64 @@ def write_records(path: str, machine: dict[str, float], records: dict[str, Any])
         os.replace(aside / file.name, file)
 
 
-def print_table(machine: dict[str, float], records: dict[str, Any]) -> None:
-    """Prints the peaks of the machine, and each work with its speeds and their ratios."""
+def print_speeds(machine: dict[str, float], records: dict[str, Any]) -> None:
+    """Prints the peaks of the machine, and the speeds of all works as a table.
+
+    Of the values of `--jit` it shows the fastest of each precision.
+    """
+    peaks = {name: peak / 1e9 for name, peak in machine.items()}
     print(
-        f"products {machine['float32_flops_per_second'] / 1e9:,.0f} GFLOP/s in float32, "
-        f"{machine['bfloat16_flops_per_second'] / 1e9:,.0f} in bfloat16; "
-        f"copy {machine['copied_bytes_per_second'] / 1e9:,.1f} GB/s"
+        f"Tokens per second. Matrix products reach {peaks['float32_flops_per_second']:,.0f} "
+        f"GFLOP/s in float32 and {peaks['bfloat16_flops_per_second']:,.0f} in bfloat16, a copy "
+        f"{peaks['copied_bytes_per_second']:,.1f} GB/s."
     )
-    for name, record in records.items():
-        print(f"{name}  {record['spec']}")
-        for peer, speed in record["peers"].items():
-            print(f"  {peer:<24} {speed:>10,.1f} tokens/s")
-        for label, speed in record["ours"].items():
-            times = format_times(speed, record["peers"])
-            print(f"  {label:<24} {speed:>10,.1f} tokens/s  {times}".rstrip())
+    peers = list(dict.fromkeys(peer for record in records.values() for peer in record["peers"]))
+    ways = [Way(*way.split(", jit ")) for record in records.values() for way in record["ours"]]
+    precisions = list(dict.fromkeys(way.precision for way in ways))
+    rows = [_make_row(WORKS[name], record, peers, precisions) for name, record in records.items()]
+    times = [f"times {peer}" for peer in peers[:1]]
+    print_table(["work", *peers, *precisions, *times], rows)
+
+
+def _make_row(
+    work: Work, record: dict[str, Any], peers: list[str], precisions: list[str]
+) -> list[str]:
+    """Returns the cells of a work."""
+    known = record["peers"]
+    cells = [format_speed(known[peer]) if peer in known else "" for peer in peers]
+    fastest = []
+    for precision in precisions:
+        found = {
+            jit: speed
+            for jit in JIT_MODES
+            if (speed := record["ours"].get(str(Way(precision, jit))))
+        }
+        jit = max(found, key=found.__getitem__, default="")
+        fastest.append(found.get(jit, 0.0))
+        cells.append(f"{format_speed(found[jit])} `{jit}`" if jit else "")
+    for peer in peers[:1]:
+        times = [f"{speed / known[peer]:.1f}" for speed in fastest if speed and peer in known]
+        cells.append(", ".join(times))
+    return [describe(work), *cells]
+
+
+def format_speed(speed: float) -> str:
+    """Returns tokens per second as a text."""
+    return f"{speed:,.0f}" if speed >= 100 else f"{speed:.1f}"
+
+
+def describe(work: Work) -> str:
+    """Returns what a work does, in words.
+
+    >>> describe(WORKS["train-words"])
+    'train 6 layers of 256, T 128, M 128, B 8, 20,000 symbols in 3 bins'
+    """
+    shape = work.shape
+    lengths = f"T {shape.tgt_len}, M {shape.mem_len:,}, B {shape.batch_size}"
+    bins = f" in {len(shape.cutoffs) + 1} bins" if shape.cutoffs else ""
+    kind = {"eval": "evaluate"}.get(work.kind, work.kind)
+    size = f"{shape.n_layer} layers of {shape.d_model}"
+    return f"{kind} {size}, {lengths}, {shape.n_token:,} symbols{bins}"
 
 
 def main(argv: list[str]) -> int:

@@ -35,6 +35,7 @@ from absl import flags
 
 from benchmarks import optimizers
 from benchmarks.several_workers import start_workers
+from benchmarks.tables import define_json_flag, print_table, write_json
 from txl_tf import presets
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
@@ -65,7 +66,6 @@ FLAGS_OF_OPTIMIZERS = (
     *("n_layer", "d_model", "n_head", "tgt_len", "lanes", "init_std"),
 )
 FLAGS_OF_OTHERS = ("preset", "score_in", "json")
-N_AVERAGED = 100  # steps of which each loss of the table is the mean
 
 
 def train(folder: Path, data_dir: Path, n_processes: int, flag_texts: list[str]) -> np.ndarray:
@@ -100,64 +100,6 @@ def score(run: Path, data_dir: Path, precision: str) -> float:
     load_weights(model, find_checkpoint(str(run), "newest"))
     evaluator = Evaluator(model, config.evaluation, jit="auto")
     return evaluator.score(open_records(data_dir).split("test")).bits_per_token
-
-
-def average(curve: np.ndarray) -> np.ndarray:
-    """Returns the mean losses of every `N_AVERAGED` steps; the last steps may be fewer."""
-    starts = np.arange(0, len(curve), N_AVERAGED)
-    return np.add.reduceat(curve, starts) / np.diff(np.append(starts, len(curve)))
-
-
-def measure_distance(curve: np.ndarray, other: np.ndarray) -> dict[str, float]:
-    """Returns the largest and the mean distance of two averaged curves, in nats."""
-    distances = np.abs(average(curve) - average(other))
-    return {"largest": float(distances.max()), "mean": float(distances.mean())}
-
-
-def summarize(
-    curves: dict[str, dict[str, np.ndarray]], bits: dict[str, dict[str, dict[str, float]]]
-) -> dict[str, Any]:
-    """Returns averaged curves, their distances, and the bits per byte, for the JSON file.
-
-    Args:
-        curves: The loss of each step by variant and seed.
-        bits: The bits per byte by variant, seed and the precision of scoring.
-    """
-    first = next(iter(curves.values()))
-    return {
-        "steps_of_a_loss": N_AVERAGED,
-        "losses": {
-            variant: {seed: average(curve).tolist() for seed, curve in by_seed.items()}
-            for variant, by_seed in curves.items()
-        },
-        "distances_from_the_first_variant": {
-            variant: {seed: measure_distance(curve, first[seed]) for seed, curve in by_seed.items()}
-            for variant, by_seed in list(curves.items())[1:]
-        },
-        "distances_between_seeds": {
-            f"{a}, {b}": measure_distance(first[a], first[b])
-            for a, b in itertools.combinations(first, 2)
-        },
-        "bits_per_byte": bits,
-    }
-
-
-def print_summary(summary: dict[str, Any]) -> None:
-    """Prints the averaged curves, their distances, and the bits per byte."""
-    for variant, by_seed in summary["losses"].items():
-        for seed, losses in by_seed.items():
-            print(f"{variant}, seed {seed}: {' '.join(f'{loss:.4f}' for loss in losses)}")
-    between = {"between seeds": summary["distances_between_seeds"]}
-    for name, distances in (summary["distances_from_the_first_variant"] | between).items():
-        for seeds, found in distances.items():
-            print(
-                f"{name:<32} {seeds:<6} off by at most {found['largest']:.4f} nats, "
-                f"{found['mean']:.4f} in the mean"
-            )
-    for variant, scores in summary["bits_per_byte"].items():
-        for seed, found in scores.items():
-            texts = [f"{number:.5f} in {precision}" for precision, number in found.items()]
-            print(f"{variant}, seed {seed}, bits per byte: {', '.join(texts)}")
 
 
 def draw(curves: dict[str, np.ndarray], target: str) -> None:
@@ -195,7 +137,7 @@ def compare(options: flags.FlagValues) -> None:
         )
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     curves: dict[str, dict[str, np.ndarray]] = {variant: {} for variant in variants}
-    bits: dict[str, dict[str, dict[str, float]]] = {variant: {} for variant in variants}
+    found: list[dict[str, Any]] = []
     settings = [f"--preset={options.preset}", f"--train_steps={options.steps}"]
     settings.append("--save_steps=100000")
     with tempfile.TemporaryDirectory() as name:
@@ -208,28 +150,31 @@ def compare(options: flags.FlagValues) -> None:
             folder = root / f"{variant.replace(' ', '_')}-{seed}"
             curve = train(folder, data_dir, n_processes, [*settings, f"--seed={seed}", *more])
             curves[variant][seed] = curve
-            bits[variant][seed] = {
+            bits = {
                 precision: score(folder / "run", data_dir, precision)
                 for precision in options.score_in
             }
-            first = curves[variants[0]][seed]
-            distance = np.abs(curve / first - 1)
-            seed_text = f"seed {seed} " if len(options.seeds) > 1 else ""
-            print(
-                f"{variant:<32} {seed_text}loss of the last 20 steps {curve[-20:].mean():.5f}; "
-                f"off by at most {distance[:50].max():.1e} in 50 steps, {distance.max():.1e} in "
-                f"{len(distance)}, by {curve.mean() / first.mean() - 1:+.1e} in the mean",
-                flush=True,
-            )
-    summary = summarize(curves, bits)
-    if len(options.seeds) > 1 or options.score_in:
-        print_summary(summary)
-    if options.json:
-        Path(options.json).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-        print(f"Wrote {options.json}")
+            found.append({"variant": variant, "seed": seed, "losses": curve.tolist(), "bits": bits})
+            print(f"{variant}, seed {seed}: trained", file=sys.stderr)
+    header = (
+        *("variant", "seed", "loss of the last 20 steps, nats", "off by at most in 50 steps"),
+        *("in the mean of all", *(f"bits per byte in {each}" for each in options.score_in)),
+    )
+    print_table(header, [make_row(each, curves[variants[0]][each["seed"]]) for each in found])
+    write_json(options, found)
     if options.output:
         draw({name: curves[name][options.seeds[0]] for name in variants}, options.output)
-        print(f"Wrote {options.output}")
+
+
+def make_row(found: dict[str, Any], first: np.ndarray) -> list[str]:
+    """Returns the cells of a run, beside the losses of the first variant with the same seed."""
+    curve = np.array(found["losses"])
+    return [
+        *(found["variant"], found["seed"], f"{curve[-20:].mean():.4f}"),
+        f"{np.abs(curve / first - 1)[:50].max():.1e}",
+        f"{curve.mean() / first.mean() - 1:+.1e}",
+        *(f"{bits:.5f}" for bits in found["bits"].values()),
+    ]
 
 
 def run_comparison(options: flags.FlagValues) -> None:
@@ -267,7 +212,7 @@ def main(argv: list[str]) -> int:
     define("seeds", list, None, text)
     text = "Precisions in which to score each trained model. [default: none]"
     define("score_in", list, [], text, choices=PRECISIONS)
-    define("json", str, None, "File for the figures. [default: none]", is_path=True)
+    define_json_flag(options)
     text = "Picture to write, of the first seed; of the mean for optimizers. [default: none]"
     define("output", str, None, text, is_path=True)
     define_optimizer_flags(define)

@@ -1,11 +1,13 @@
-"""Metrics of the demo's model, which the documentation cites.
+"""Metrics of the demo's model and of the shipped one, which the documentation cites.
 
-python -m benchmarks.demo --run runs/demo --out docs/lab/demo.json
+python -m benchmarks.demo --run runs/demo
 
-Run `make demo` first. It needs the extras litert and onnx. A test compares the pages with the file.
+It runs `examples/demo.py` first where there is no run. It needs the extras litert and onnx.
 """
 
+import contextlib
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -14,28 +16,38 @@ from typing import Any
 from absl import flags
 
 from benchmarks import off_python
+from benchmarks.baselines import measure_baselines
+from benchmarks.tables import define_json_flag, print_table, write_json
+from examples.demo import DATA_DIR
 from txl_tf import attention, context
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
-from txl_tf.cli.run_flags import check_out_files, check_run
+from txl_tf.cli.run_flags import check_run
 from txl_tf.config import KERNEL_DTYPES, DynamicConfig
 from txl_tf.errors import UserError
 
+ROOT = Path(__file__).parents[1]
+SHIPPED = "examples/models/pydoc"
 # Found by `python -m txl_tf.evaluate --run runs/demo --tune`.
 TUNED = DynamicConfig(learning_rate=2e-4, decay=0.04)
 CONTEXTS = ("--first_context=32", "--delta=32", "--max_context=320", "--positions=500")
 N_TOKENS = 3000  # of the comparison of files, which read one token at a time
 
 
-def measure_losses(run: str) -> dict[str, Any]:
-    """Returns the bits per byte of the test split, in each precision and dynamically."""
+def measure_losses(run: str) -> dict[str, float]:
+    """Returns the bits per byte of the test split, by the model and its precision."""
     import txl_tf
 
-    bits = {}
+    data_dir = str(ROOT / DATA_DIR)
+    bits = measure_baselines(data_dir)
     for precision in KERNEL_DTYPES:
-        bits[precision] = txl_tf.load(run, precision=precision).evaluate("test").bits_per_token
+        found = txl_tf.load(run, precision=precision).evaluate("test")
+        bits[f"the demo's model, {precision}"] = found.bits_per_token
     dynamic = txl_tf.load(run).evaluate("test", dynamic=TUNED)
-    return {"test_bits": bits, "dynamic_test_bits": dynamic.bits_per_token}
+    bits["the same with dynamic evaluation"] = dynamic.bits_per_token
+    shipped = txl_tf.load(str(ROOT / SHIPPED)).evaluate("test", data_dir=data_dir)
+    bits[f"`{SHIPPED}`"] = shipped.bits_per_token
+    return bits
 
 
 def measure_contexts(run: str) -> dict[str, Any]:
@@ -48,42 +60,59 @@ def measure_contexts(run: str) -> dict[str, Any]:
     return {"ecl": ecl["tokens"], "recl": {share: r["tokens"] for share, r in relative.items()}}
 
 
-def measure_attention(run: str) -> dict[str, Any]:
+def measure_attention(run: str) -> dict[str, float]:
     """Returns the mean distance of the attention of each head, in bytes."""
     with tempfile.TemporaryDirectory() as folder:
         _call(attention.main, f"--run={run}", f"--out={folder}")
         record = json.loads((Path(folder) / "attention.json").read_text(encoding="utf-8"))
-    return {"mean_distance": {head["head"]: head["mean_distance"] for head in record["heads"]}}
+    return {head["head"]: head["mean_distance"] for head in record["heads"]}
 
 
 def _call(program: Any, *arguments: str) -> None:
-    if status := program(["", *arguments]):
+    with contextlib.redirect_stdout(sys.stderr):
+        status = program(["", *arguments])
+    if status:
         raise UserError(f"{program.__module__} failed with status {status}")
 
 
 def measure(options: flags.FlagValues) -> None:
-    """Measures the model and writes the file.
+    """Measures the models and prints the results.
 
     Raises:
-        UserError: If there is no run, or a part fails.
+        UserError: If a part fails.
     """
+    if options.run == "runs/demo" and not (ROOT / options.run).exists():
+        subprocess.run(
+            [sys.executable, "examples/demo.py"], cwd=ROOT, stdout=sys.stderr, check=True
+        )
     check_run(options.run)
-    check_out_files(options, "out")
-    record = {
-        **measure_losses(options.run),
-        **measure_contexts(options.run),
-        **measure_attention(options.run),
-        "step_files": off_python.measure_losses(options.run, N_TOKENS),
-    }
-    Path(options.out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print(f"Wrote {options.out}")
+    bits = measure_losses(options.run)
+    lengths, distances = measure_contexts(options.run), measure_attention(options.run)
+    files = off_python.measure_losses(options.run, N_TOKENS)
+    print_table(("model", "bits per byte"), [(name, f"{bpc:.3f}") for name, bpc in bits.items()])
+    print_table(
+        ("of the demo's model", "bytes"),
+        [
+            ("effective context length", lengths["ecl"]),
+            *(
+                (f"relative effective context length, r = {share}", length)
+                for share, length in lengths["recl"].items()
+            ),
+            *(
+                (f"mean distance of head {head}", f"{distances[head]:.1f}")
+                for head in sorted(distances, key=distances.__getitem__, reverse=True)[:3]
+            ),
+        ],
+    )
+    off_python.print_losses(files)
+    write_json(options, {"bits": bits, **lengths, "distances": distances, "step_files": files})
 
 
 def main(argv: list[str]) -> int:
     """Runs the program on a command line and returns its exit status."""
     options = flags.FlagValues()
     define_flag(options, "run", str, "runs/demo", "Folder of the run.", is_path=True)
-    define_flag(options, "out", str, "docs/lab/demo.json", "File to write.", is_path=True)
+    define_json_flag(options)
     return run_program(__doc__, options, measure, argv)
 
 

@@ -1,4 +1,4 @@
-"""The calls whose speed `benchmarks.inference` measures."""
+"""Calls of inference whose speed benchmarks measure."""
 
 import statistics
 import time
@@ -43,23 +43,6 @@ def make_model(shape: Shape, precision: str = "float32") -> Any:
     config, _ = shape.make_configs(dropout=0.0)
     model = TransformerXL(config, seed=0)
     return model if precision == "float32" else quantize(model, precision)
-
-
-def make_hidden_reader(model: Any, shape: Shape, *, jit: str) -> Call:
-    """Returns a call that reads and scores a segment, with the memory of hidden states."""
-    span = AttentionSpan(shape.mem_len, same_length=True)
-    ids = draw_segment(shape)
-
-    def read(memory: Any) -> Any:
-        hidden, memory = model(ids, memory, span=span)
-        return model.nll(hidden, ids), memory
-
-    return _make_call(
-        read,
-        model.initial_memory(shape.batch_size, shape.mem_len),
-        jit=jit,
-        dtype=model.compute_dtype,
-    )
 
 
 def make_cached_reader(model: Any, shape: Shape, *, jit: str) -> Call:

@@ -10,7 +10,6 @@ the demo's corpus. "Cold" is the first call in a process, with all that is trace
 
 import dataclasses
 import functools
-import json
 import os
 import shlex
 import statistics
@@ -18,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks.compare import measure_apart
+from benchmarks.tables import define_json_flag, print_table, write_json
 from txl_tf import presets
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
@@ -97,13 +97,13 @@ def time_output(command: Sequence[str], is_reached: Callable[[str], bool]) -> fl
 def measure_programs(folder: Path, preset_name: str, repetitions: int) -> dict[str, list[float]]:
     """Returns the seconds until each program has shown its first result, in each repetition."""
     run, data, python = folder / "run", folder / "data", [sys.executable]
-    generate = [*python, "-m", "txl_tf.generate", f"--run={run}", "--length=1"]
+    generate = [*python, "-m", "txl_tf", "generate", f"--run={run}", "--length=1"]
     train = [*python, "train_gpu.py", f"--preset={preset_name}", f"--data_dir={data}"]
     train += ["--iterations=1", "--model_dir={}"]
     works: dict[str, tuple[list[str], Callable[[str], bool]]] = {
-        'python -c "import txl_tf"': ([*python, "-c", "import txl_tf; print(1)"], bool),
-        "txl_tf.generate --help": (
-            [*python, "-m", "txl_tf.generate", "--help"],
+        "import txl_tf": ([*python, "-c", "import txl_tf; print(1)"], bool),
+        "txl generate --help": (
+            [*python, "-m", "txl_tf", "generate", "--help"],
             lambda text: "--[no]raw" in text,
         ),
         "import tensorflow, keras": ([*python, "-c", "import keras; print('ready')"], _is_ready),
@@ -111,7 +111,7 @@ def measure_programs(folder: Path, preset_name: str, repetitions: int) -> dict[s
             [*python, "-c", f"import txl_tf; txl_tf.load({str(run)!r}); print('ready')"],
             _is_ready,
         ),
-        "txl_tf.generate, first token": (
+        "txl generate, first token": (
             [*generate, f"--prompt={PROMPT}"],
             lambda text: text.startswith(PROMPT) and len(text) > len(PROMPT),
         ),
@@ -169,8 +169,10 @@ def measure_all_texts(folder: Path, repetitions: int) -> dict[str, Any]:
     path = write_texts(folder)
     texts = path.read_text(encoding="utf-8").splitlines()
     seconds = split_durations(measure_apart(measure_texts, folder / "run", texts, repetitions))
-    command = [sys.executable, "-m", "txl_tf.score", f"--run={folder / 'run'}", "--by=line"]
-    seconds["txl_tf.score"] = time_output([*command, str(path)], lambda text: "total" in text)
+    command = [sys.executable, "-m", "txl_tf", "score", f"--run={folder / 'run'}", "--by=line"]
+    seconds["`txl score --by line`, from the start of the process"] = time_output(
+        [*command, str(path)], lambda text: "total" in text
+    )
     return {"texts": len(texts), "bytes": sum(map(len, texts)), "seconds": seconds}
 
 
@@ -183,32 +185,35 @@ def measure(options: flags.FlagValues) -> None:
         if "programs" in options.parts:
             programs = measure_programs(folder, options.preset, options.repetitions)
             found["programs"] = programs
-            print("seconds from the start of the process: median, and all")
-            for label, durations in programs.items():
-                print(f"  {label:<30} {statistics.median(durations):>6.2f}  {_join(durations)}")
+            header: tuple[str, ...] = ("from the start of the process", "seconds")
+            medians = {label: statistics.median(each) for label, each in programs.items()}
+            print_table(header, [(f"`{label}`", f"{each:.2f}") for label, each in medians.items()])
         if "prompts" in options.parts:
-            found["prompts"] = {}
-            print("seconds to the first token after a prompt")
-            for length in PROMPT_LENS:
-                run = folder / "run"
-                durations = measure_apart(measure_prompt, run, length, options.repetitions)
-                found["prompts"][str(length)] = seconds = split_durations(durations)
-                print(f"  {length:>7,} tokens: cold {seconds['cold']:.2f}, ", end="")
-                print(f"warm {seconds['warm']:.3f}", flush=True)
+            found["prompts"] = prompts = {
+                str(length): split_durations(
+                    measure_apart(measure_prompt, folder / "run", length, options.repetitions)
+                )
+                for length in PROMPT_LENS
+            }
+            header = ("tokens of the prompt", "cold, seconds to the first token", "warm")
+            print_table(
+                header,
+                [
+                    (f"{int(length):,}", f"{each['cold']:.2f}", f"{each['warm']:.3f}")
+                    for length, each in prompts.items()
+                ],
+            )
         if "texts" in options.parts:
             found["texts"] = texts = measure_all_texts(folder, options.repetitions)
-            print(f"{texts['texts']:,} texts of {texts['bytes']:,} bytes")
-            for label, seconds in texts["seconds"].items():
-                speeds = f"{texts['texts'] / seconds:,.0f} texts/s, "
-                speeds += f"{texts['bytes'] / seconds:,.0f} bytes/s"
-                print(f"  {label:<14} {seconds:>6.2f} s, {speeds}")
-    if options.json:
-        Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        print(f"Wrote {options.json}")
-
-
-def _join(durations: Iterable[float]) -> str:
-    return " ".join(f"{seconds:.2f}" for seconds in durations)
+            header = (f"{texts['texts']:,} texts, {texts['bytes']:,} bytes", "seconds", "bytes/s")
+            print_table(
+                header,
+                [
+                    (label, f"{seconds:.1f}", f"{texts['bytes'] / seconds:,.0f}")
+                    for label, seconds in texts["seconds"].items()
+                ],
+            )
+    write_json(options, found)
 
 
 def main(argv: list[str]) -> int:
@@ -219,7 +224,7 @@ def main(argv: list[str]) -> int:
     define("parts", list, list(parts), "Parts to measure.", choices=parts)
     define("preset", str, "demo", "Preset with the size of the model.", choices=presets.names())
     define("repetitions", int, 3, "Repetitions of each measurement.", lower_bound=1)
-    define("json", str, None, "File for all measurements. [default: none]", is_path=True)
+    define_json_flag(options)
     return run_program(__doc__, options, measure, argv)
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks.compare import measure_apart
+from benchmarks.tables import define_json_flag, print_table, write_json
 from benchmarks.works import SHAPES, Shape
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
@@ -180,39 +181,56 @@ def measure_shape(shape: Shape, n_threads: list[int], n_tokens: int) -> list[dic
 def compare_losses(options: flags.FlagValues) -> dict[str, Any]:
     """Measures the losses of a run and prints a table of them."""
     records = measure_apart(measure_losses, options.run, options.tokens)
-    print(f"{'':<10}{'':<9}{'MB':>8}{'bits/token':>12}")
-    for record in records:
-        size = f"{record['bytes'] / 1e6:.2f}" if "bytes" in record else ""
-        bits = record["bits_per_token"]
-        print(f"{record['method']:<10}{record['precision']:<9}{size:>8}{bits:>12.4f}")
+    print_losses(records)
     return {options.run: records}
 
 
+def print_losses(records: list[dict[str, Any]]) -> None:
+    """Prints a table of the records from `measure_losses`."""
+    print_table(
+        ("step", "precision", "MB", "bits per token"),
+        [
+            (
+                record["method"],
+                record["precision"],
+                _format_size(record),
+                f"{record['bits_per_token']:.4f}",
+            )
+            for record in records
+        ],
+    )
+
+
 def compare_speeds(options: flags.FlagValues) -> dict[str, Any]:
-    """Measures the speeds of the shapes and prints a table of them."""
+    """Measures the speeds of the shapes and prints a table of each."""
     found = {}
     n_threads = list(map(int, options.threads))
     for name in options.shapes:
         shape = SHAPES[name]._replace(tgt_len=1, mem_len=640, batch_size=1)
         found[name] = measure_shape(shape, n_threads, options.tokens)
-        print(f"{name}: {shape.spec}")
-        print(f"  {'':<10}{'':<9}{'threads':>8}{'MB':>8}{'best, tok/s':>13}{'median':>9}")
-        for record in found[name]:
-            size = f"{record['bytes'] / 1e6:.2f}" if "bytes" in record else ""
-            print(
-                f"  {record['method']:<10}{record['precision']:<9}{record.get('threads', 'all'):>8}"
-                f"{size:>8}{record['best']:>13,.0f}{record['median']:>9,.0f}",
-                flush=True,
-            )
+        print_table(
+            (name, "precision", "threads", "MB", "tokens/s"),
+            [
+                (
+                    record["method"],
+                    record["precision"],
+                    record.get("threads", "all"),
+                    _format_size(record),
+                    f"{record['median']:,.0f}",
+                )
+                for record in found[name]
+            ],
+        )
     return found
+
+
+def _format_size(record: dict[str, Any]) -> str:
+    return f"{record['bytes'] / 1e6:.1f}" if "bytes" in record else ""
 
 
 def measure(options: flags.FlagValues) -> None:
     """Measures what the flags name, and writes it to a file if wanted."""
-    found = compare_losses(options) if options.run else compare_speeds(options)
-    if options.json:
-        Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        print(f"Wrote {options.json}")
+    write_json(options, compare_losses(options) if options.run else compare_speeds(options))
 
 
 def main(argv: list[str]) -> int:
@@ -223,7 +241,7 @@ def main(argv: list[str]) -> int:
     define("shapes", list, list(SHAPE_NAMES), "Models to measure.", choices=SHAPE_NAMES)
     define("threads", list, ["1", "2"], "Numbers of threads of the runtimes.")
     define("tokens", int, 640, "Number of tokens to draw, or to score.", lower_bound=64)
-    define("json", str, None, "File for all measurements. [default: none]", is_path=True)
+    define_json_flag(options)
     return run_program(__doc__, options, measure, argv)
 
 

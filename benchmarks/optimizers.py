@@ -11,6 +11,7 @@ import json
 import math
 import shutil
 import statistics
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -128,7 +129,7 @@ class Experiment:
         aside = path.with_suffix(".writing")
         aside.write_text(json.dumps(run._asdict()), encoding="utf-8")
         aside.rename(path)
-        print(f"{name:<18} learning rate {rate:<8.3g} seed {seed}: {run.bits:.4f}", flush=True)
+        print(f"{name:<18} learning rate {rate:<8.3g} seed {seed}: {run.bits:.4f}", file=sys.stderr)
         return run
 
     def _train(self, flag_texts: list[str]) -> Run:
@@ -248,10 +249,8 @@ def compare(options: flags.FlagValues) -> None:
         path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for line in format_table(found):
         print(line)
-    print(f"Wrote {path}")
     if options.output:
         draw(found, options.output)
-        print(f"Wrote {options.output}")
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
+from benchmarks.tables import print_table
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.data.records.reading import open_records
@@ -128,8 +129,8 @@ def measure_process(command: list[str]) -> Measured:
     return Measured(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
-def measure_case(name: str, size: int, folder: Path, num_workers: int) -> str:
-    """Makes a data set and returns a line of the table."""
+def measure_case(name: str, size: int, folder: Path, num_workers: int) -> list[str]:
+    """Makes a data set and returns a row of the table."""
     case = CASES[name]
     runs = {}
     for part, n in (("start", 2000), ("full", size)):
@@ -149,26 +150,36 @@ def measure_case(name: str, size: int, folder: Path, num_workers: int) -> str:
     n_bytes = sum(path.stat().st_size for path in Path(records.data_dir).iterdir())
     seconds = runs["full"].seconds - runs["start"].seconds
     cpu_seconds = runs["full"].cpu_seconds - runs["start"].cpu_seconds
-    return (
-        f"{name:<9} {size:>12,} {n_tokens:>12,} {runs['start'].seconds:>9.1f} {seconds:>8.1f} "
-        f"{n_tokens / seconds / 1e6:>9.2f} {n_tokens / cpu_seconds / 1e6:>14.2f} "
-        f"{runs['full'].memory / 1e6:>10,.0f} {n_bytes / n_tokens:>11.3f}"
-    )
+    return [
+        name,
+        f"{n_tokens:,}",
+        f"{runs['start'].seconds:.1f}",
+        f"{seconds:.1f}",
+        f"{n_tokens / seconds / 1e6:.1f}",
+        f"{n_tokens / cpu_seconds / 1e6:.1f}",
+        f"{runs['full'].memory / 1e6:,.0f}",
+        f"{n_bytes / n_tokens:.3f}",
+    ]
 
 
-def print_speeds(options: flags.FlagValues) -> None:
-    """Makes the data sets and prints a line for each."""
-    print(
-        f"{'data set':<9} {'size':>12} {'tokens':>12} {'start-up s':>9} {'rest s':>7} "
-        f"{'M tokens/s':>9} {'M tokens/CPU s':>14} {'memory, MB':>10} {'bytes/token':>11}"
-    )
+def measure_cases(options: flags.FlagValues) -> Iterator[list[str]]:
+    """Makes the data sets and yields a row for each."""
     for name in options.cases:
         size = int(CASES[name].share * (options.words if CASES[name].level else options.characters))
         folder = Path(tempfile.mkdtemp(prefix="prepare-", dir=options.folder))
         try:
-            print(measure_case(name, size, folder, options.num_workers), flush=True)
+            yield measure_case(name, size, folder, options.num_workers)
         finally:
             shutil.rmtree(folder)
+
+
+def print_speeds(options: flags.FlagValues) -> None:
+    """Makes the data sets and prints a table."""
+    header = (
+        *("data set", "tokens", "start-up, s", "the rest, s", "M tokens/s"),
+        *("M tokens per CPU second", "memory, MB", "bytes/token"),
+    )
+    print_table(header, measure_cases(options))
 
 
 def main(argv: list[str]) -> int:

@@ -25,6 +25,7 @@ from absl import flags
 
 from benchmarks.compare import DROPOUT, WORKS, measure_apart, measure_machine
 from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
+from benchmarks.tables import print_table
 from benchmarks.works import Shape, repeat
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
@@ -230,18 +231,17 @@ def fit_rate(speeds: list[float], costs: list[float]) -> float:
     return statistics.median(s * c for s, c in zip(speeds[half:], costs[half:], strict=True))
 
 
-def print_series(axis: str, series: dict[str, Any]) -> None:
-    """Prints the points of a line of the plot."""
-    print(f"{axis}, {series['work']}: {series['rate'] / 1e9:,.1f} G{series['unit']}/s by the law")
-    rows = zip(
-        *(series[key] for key in ("values", "tokens_per_second", "cost_per_token")), strict=True
+def make_row(axis: str, series: dict[str, Any]) -> tuple[str, ...]:
+    """Returns the cells of a line of the plot: its rate, and its points as shares of the law."""
+    points = zip(series["tokens_per_second"], series["cost_per_token"], strict=True)
+    shares = [speed * cost / series["rate"] for speed, cost in points]
+    return (
+        axis,
+        series["work"],
+        f"{series['rate'] / 1e9:,.0f} G{series['unit']}/s",
+        f"{min(series['values']):,} to {max(series['values']):,}",
+        " ".join(f"{share:.2f}" for share in shares),
     )
-    for value, speed, cost in rows:
-        print(
-            f"  {value:>7,} {speed:>12,.1f} tokens/s {cost / 1e6:>9,.2f} M{series['unit']}/token "
-            f"{speed * cost / series['rate']:>6.2f} of the law",
-            flush=True,
-        )
 
 
 def draw(axes: dict[str, Any], target: str) -> None:
@@ -277,24 +277,33 @@ def draw(axes: dict[str, Any], target: str) -> None:
     figure.savefig(target, dpi=100)
 
 
+def measure_axes(options: flags.FlagValues, path: Path) -> Iterator[tuple[str, ...]]:
+    """Measures the axes, writes them to the file, and yields a row for each line."""
+    known = _read(path)
+    for name in options.axes:
+        machine = measure_apart(measure_machine)
+        series = known.get(name, {}).get("series", [])
+        for measured in measure_axis(name, options.works, options.seconds):
+            yield make_row(name, measured)
+            series = [old for old in series if old["work"] != measured["work"]] + [measured]
+        known[name] = {"machine": machine, "series": series}
+        path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
 def compare(options: flags.FlagValues) -> None:
     """Measures the axes, prints them, and writes the file and the plot."""
     folder = Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "scaling.json"
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for name in options.axes:
-        machine = measure_apart(measure_machine)
-        series = known.get(name, {}).get("series", [])
-        for measured in measure_axis(name, options.works, options.seconds):
-            print_series(name, measured)
-            series = [old for old in series if old["work"] != measured["work"]] + [measured]
-        known[name] = {"machine": machine, "series": series}
-        path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-    print(f"Wrote {path}")
+    header = ("axis", "work", "rate of the law", "values", "measured, as shares of the law")
+    print_table(header, measure_axes(options, path))
+    known = _read(path)
     plot = options.plot or str(folder / "scaling.png")
     draw({name: known[name] for name in AXES if name in known}, plot)
-    print(f"Wrote {plot}")
 
 
 def main(argv: list[str]) -> int:

@@ -10,10 +10,10 @@ continue a real text. Speeds are medians of calls that alternate between the dra
 
 import functools
 import itertools
-import json
 import statistics
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from absl import flags
 
 from benchmarks.compare import WORKS, measure_apart
 from benchmarks.inference_calls import PROMPT_LEN, make_model
+from benchmarks.tables import define_json_flag, print_table, write_json
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.config import KERNEL_DTYPES, AttentionSpan
@@ -109,38 +110,42 @@ def _measure(
     return rows
 
 
+def measure_all(options: flags.FlagValues) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yields what is measured, and its rows."""
+    draft_lens, n_new = [0, *map(int, options.draft_lens)], options.tokens
+    for precision in options.precisions:
+        if options.run:
+            prompt = Path(options.prompt_file).read_text(encoding="utf-8")
+            rows = measure_apart(measure_run, options.run, prompt, precision, draft_lens, n_new)
+            yield f"{options.run}, {precision}", rows
+        for work in () if options.run else options.works:
+            rows = measure_apart(measure_work, work, precision, draft_lens, n_new)
+            yield f"{work}, {precision}", rows
+
+
 def measure(options: flags.FlagValues) -> None:
     """Measures what the flags name, prints it and writes it to a file if wanted."""
     if (options.run is None) != (options.prompt_file is None):
         raise flags.Error("--run and --prompt_file go together")
-    draft_lens, n_new = [0, *map(int, options.draft_lens)], options.tokens
-    works = [None] if options.run else options.works
     found = {}
-    print(f"{'':<36}{'text':<9}{'drafted':>7}{'tokens/pass':>13}{'tokens/s':>10}{'gain':>7}")
-    for work, precision in itertools.product(works, options.precisions):
-        if work is None:
-            prompt = Path(options.prompt_file).read_text(encoding="utf-8")
-            rows = measure_apart(measure_run, options.run, prompt, precision, draft_lens, n_new)
-        else:
-            rows = measure_apart(measure_work, work, precision, draft_lens, n_new)
-        label = f"{work or options.run}, {precision}"
-        found[label] = rows
-        _print(label, rows)
-    if options.json:
-        Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        print(f"Wrote {options.json}")
 
+    def make_rows() -> Iterator[Sequence[object]]:
+        for label, rows in measure_all(options):
+            found[label] = rows
+            for row in rows:
+                if row["draft_len"] == 0:
+                    plain = row["tokens_per_second"]
+                speed = row["tokens_per_second"]
+                yield (
+                    *(label, row["text"], row["draft_len"], f"{row['tokens_per_pass']:.2f}"),
+                    *(f"{speed:,.0f}", f"{speed / plain:.2f}", "yes" if row["same_text"] else "no"),
+                )
 
-def _print(label: str, rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        if row["draft_len"] == 0:
-            plain = row["tokens_per_second"]
-        print(
-            f"{label:<36}{row['text']:<9}{row['draft_len']:>7}{row['tokens_per_pass']:>13.2f}"
-            f"{row['tokens_per_second']:>10,.0f}{row['tokens_per_second'] / plain:>7.2f}"
-            + ("" if row["same_text"] else "  another text"),
-            flush=True,
-        )
+    print_table(
+        ("model", "drawn", "draft_len", "tokens per pass", "tokens/s", "gain", "same text"),
+        make_rows(),
+    )
+    write_json(options, found)
 
 
 def main(argv: list[str]) -> int:
@@ -154,7 +159,7 @@ def main(argv: list[str]) -> int:
     define("precisions", list, ["float32"], "Precisions of the kernels.", choices=KERNEL_DTYPES)
     define("draft_lens", list, ["3", "7", "15"], "Numbers of tokens to draft.")
     define("tokens", int, 256, "Number of tokens to draw.", lower_bound=1)
-    define("json", str, None, "File for all measurements. [default: none]", is_path=True)
+    define_json_flag(options)
     return run_program(__doc__, options, measure, argv)
 
 

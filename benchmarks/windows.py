@@ -1,18 +1,35 @@
 """Two ways to see as far back for every token: a window read for each, or a memory.
 
+python -m benchmarks.windows --plot docs/lab/speed.png
+
 The paper's table 9 compares them: a model without memory reads the whole window again for each
-new token (Al-Rfou et al. 2018), this one reads segments with cached keys and values.
+new token (Al-Rfou et al. 2018), this one reads segments with cached keys and values. The last line
+says what a token of a long text costs: with the memory, as much as the first.
 """
 
+import statistics
+import sys
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.inference_calls import Speed, make_cached_reader, make_model, make_window_reader
-from benchmarks.works import Shape, repeat
+from absl import flags
+
+from benchmarks.inference_calls import (
+    Speed,
+    TokenDrawer,
+    make_cached_reader,
+    make_model,
+    make_window_reader,
+)
+from benchmarks.tables import define_json_flag, print_table, write_json
+from benchmarks.works import SHAPES, Shape, repeat
+from txl_tf.cli.flags import define_flag
+from txl_tf.cli.program import run_program
 
 # The paper's ratios, on a GPU and with a model of another size, beside its attention lengths.
 PAPER = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}
 SHAPE = Shape(4, 128, 2, 512, 128, 0, 1, 27)
+DRAWN = SHAPES["bytes"]._replace(tgt_len=1, mem_len=640, batch_size=1)
 
 
 def measure_windows(
@@ -41,14 +58,12 @@ def measure_windows(
         }
 
 
-def print_window_line(record: dict[str, Any]) -> None:
-    """Prints the line of an attention length."""
-    speeds = record["tokens_per_second"]
-    print(
-        f"{record['attention_length']:>16,} {speeds['windows']['median']:>15,.2f} "
-        f"{speeds['cached']['median']:>14,.0f} {record['ratio']:>8,.0f}",
-        flush=True,
-    )
+def measure_growth(shape: Shape, n_tokens: int) -> float:
+    """Returns how many times as long the last tenth of a text takes to draw as the first."""
+    drawer = TokenDrawer(make_model(shape), shape.mem_len, jit=True)
+    costs = [took / count for count, took in drawer.measure(1, n_tokens)]
+    tenth = max(1, len(costs) // 10)
+    return statistics.median(costs[-tenth:]) / statistics.median(costs[:tenth])
 
 
 def draw_speeds(records: list[dict[str, Any]], target: str) -> None:
@@ -71,3 +86,43 @@ def draw_speeds(records: list[dict[str, Any]], target: str) -> None:
         axes.set_ylim(bottom=0 if axes is ratios else None)
         axes.legend()
     figure.savefig(target, dpi=120)
+
+
+def compare(options: flags.FlagValues) -> None:
+    """Measures both ways, prints a table, and draws it if wanted."""
+    records = list(measure_windows(options.seconds))
+    header = ("attention length", "windows, tokens/s", "memory, tokens/s", "ratio", "paper")
+    rows = (
+        (
+            f"{record['attention_length']:,}",
+            f"{record['tokens_per_second']['windows']['median']:,.1f}",
+            f"{record['tokens_per_second']['cached']['median']:,.0f}",
+            f"{record['ratio']:,.0f}",
+            f"{PAPER[record['attention_length']]:,}",
+        )
+        for record in records
+    )
+    print_table(header, rows)
+    growth = measure_growth(DRAWN, options.tokens)
+    print(
+        f"In a generation of {options.tokens:,} tokens (6 layers of 256, memory 640) the last "
+        f"tenth took {growth:.2f} times as long as the first."
+    )
+    if options.plot:
+        draw_speeds(records, options.plot)
+    write_json(options, {"windows": records, "last_over_first": growth})
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program on a command line and returns its exit status."""
+    options = flags.FlagValues()
+    define_flag(options, "seconds", float, 5.0, "Time to measure each.", lower_bound=0)
+    text = "Length of the text whose first and last tokens are compared."
+    define_flag(options, "tokens", int, 10_000, text, lower_bound=1)
+    define_flag(options, "plot", str, None, "Picture to write. [default: none]", is_path=True)
+    define_json_flag(options)
+    return run_program(__doc__, options, compare, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -22,9 +22,10 @@ def test_all_parts_are_measured_and_written(monkeypatch, tmp_path):
     found = json.loads(target.read_text())
     assert found["preset"] == "demo"
     programs = found["programs"]
-    assert {"txl_tf.generate, first token", "train_gpu.py, first step"} <= set(programs)
+    assert {"txl generate, first token", "train_gpu.py, first step"} <= set(programs)
     assert all(len(durations) == 1 and durations[0] > 0 for durations in programs.values())
     assert set(found["prompts"]["3"]) == {"cold", "warm"}
     assert found["texts"]["texts"] == 5
     assert 5 * 25 <= found["texts"]["bytes"] <= 5 * 75
-    assert set(found["texts"]["seconds"]) == {"cold", "warm", "txl_tf.score"}
+    assert list(found["texts"]["seconds"])[:2] == ["cold", "warm"]
+    assert len(found["texts"]["seconds"]) == 3

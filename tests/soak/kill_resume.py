@@ -31,6 +31,7 @@ from absl import flags
 
 from benchmarks.flag_texts import keep_last
 from benchmarks.several_workers import make_environments
+from benchmarks.tables import print_table
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.errors import UserError
@@ -192,8 +193,10 @@ def is_torn(folder: Path) -> bool:
     return any(not (folder / "checkpoints" / f"{step}.index").exists() for step in steps)
 
 
-def soak_kind(root: Path, kind: str, n_kills: int, options: flags.FlagValues) -> int:
-    """Kills a run of a kind, and compares it with one left alone; returns the number of kills.
+def soak_kind(
+    root: Path, kind: str, n_kills: int, options: flags.FlagValues
+) -> tuple[str, int, int, int, int, int]:
+    """Kills a run of a kind, compares it with one left alone, and returns a row of the table.
 
     Raises:
         UserError: a state could not be read, or a number differs.
@@ -221,14 +224,9 @@ def soak_kind(root: Path, kind: str, n_kills: int, options: flags.FlagValues) ->
         if name not in found
         or abs(found[name] - number) > tolerances.get(name.split()[-1], 0.0) * abs(number)
     ]
-    print(
-        f"{kind}: {kills} kills, {n_in_a_save} of them in a save; {len(expected)} numbers, "
-        f"{len(differing)} differ; {n_aside} states could not be read",
-        flush=True,
-    )
     if differing or n_aside or len(found) != len(expected):
         raise UserError(f"{kind}: these numbers differ: {differing[:20]}")
-    return kills
+    return kind, kills, n_in_a_save, len(expected), len(differing), n_aside
 
 
 def soak(options: flags.FlagValues) -> None:
@@ -243,8 +241,8 @@ def soak(options: flags.FlagValues) -> None:
         make = ["data_prep/make_tfrecords.py", "--dataset=pydoc", f"--data_dir={root / 'records'}"]
         subprocess.run([sys.executable, *make], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         share = -(-options.kills // len(options.kinds))
-        total = sum(soak_kind(root, kind, share, options) for kind in options.kinds)
-        print(f"{total} kills in all, and no number that differs")
+        header = ("run", "kills", "in a save", "numbers compared", "different", "unreadable states")
+        print_table(header, (soak_kind(root, kind, share, options) for kind in options.kinds))
 
 
 def main(argv: list[str]) -> int:

@@ -232,7 +232,8 @@ def hash_file(path: str) -> str:
 
 def read_text(path: str) -> str:
     """Returns the text of a file in UTF-8."""
-    with access_path(path), _open_text(path, "r") as file:
+    not_text = explain_errors(f"`{path}` is not UTF-8", UnicodeDecodeError)
+    with access_path(path), _open_text(path, "r") as file, not_text:
         return file.read()
 
 

@@ -1,0 +1,39 @@
+"""Tables in Markdown, as benchmarks print them and the pages show them."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from txl_tf.cli.flags import define_flag
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Prints a table, each row as soon as it is known."""
+    print(f"\n{format_row(header)}\n|{'---|' * len(header)}")
+    for row in rows:
+        print(format_row(row), flush=True)
+    print()
+
+
+def format_row(cells: Sequence[object]) -> str:
+    """Returns the line of a row.
+
+    >>> format_row(["demo", 1.5])
+    '| demo | 1.5 |'
+    """
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def define_json_flag(options: flags.FlagValues) -> None:
+    """Defines the flag of the file for `write_json`."""
+    text = "File for all measurements. [default: none]"
+    define_flag(options, "json", str, None, text, is_path=True)
+
+
+def write_json(options: flags.FlagValues, found: Any) -> None:
+    """Writes what was measured to the file of `--json`, if there is one."""
+    if options.json:
+        Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
