@@ -6,8 +6,8 @@ python -m benchmarks.compiled_presets --json docs/lab/compiled-presets.json --mo
 It needs the extra `compilers`, and hours of two cores; with `--effort -1` much less. What is in the
 file already is not compiled again, so it goes on where it was stopped. The batch is that of the
 preset, on as few chips as hold it: a chip computes layers again (`remat`) and divides its rows into
-parts (`accumulate_steps`) before more chips are taken; the fewest parts come first, because each
-part is compiled. At the end it prints a table of all that is in the file.
+two parts (`accumulate_steps`) before more chips are taken. More parts hardly save memory after
+that, and each is compiled. At the end it prints a table of all that is in the file.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ def list_layouts(name: str, kind: str) -> Iterator[tuple[Program, str]]:
         rows, rest = divmod(n_lanes, count)
         if rest:
             continue
-        for parts in (part for part in range(1, rows + 1) if not rows % part):
+        for parts in (1, 2) if rows % 2 == 0 else (1,):
             for remat in (False, True):
                 config = dataclasses.replace(
                     preset.training,
