@@ -73,6 +73,7 @@ MEASUREMENTS = {
     "scaling": Measurement(f"benchmarks.scaling --out {WORK} --plot docs/lab/scaling.png"),
     "ablation": Measurement(f"benchmarks.ablation --work_dir {WORK}/ablation"),
     "damaged_files": Measurement("tests.soak.damaged_files --files 100000"),
+    "server": Measurement("tests.soak.server_clients --scores 2000000"),
     "kills": Measurement("tests.soak.kill_resume --kills 1000 --steps 420 --seconds .25"),
 }
 
