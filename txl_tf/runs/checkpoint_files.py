@@ -134,8 +134,10 @@ def find_checkpoint(model_dir: str, choice: str | int | None = None) -> str:
 def _read_losses(model_dir: str) -> dict[int, float]:
     """Returns the loss in nats per token of each step that was evaluated during training."""
     path = os.path.join(model_dir, VALIDATION_NAME)
-    with explain_errors(f"`{path}` does not hold evaluations of a run", KeyError, TypeError):
-        return {x["step"]: x["loss_nats"] for x in (read_json_lines(path) if exists(path) else [])}
+    lines = read_json_lines(path) if exists(path) else []
+    kinds = (KeyError, TypeError, ValueError)
+    with explain_errors(f"`{path}` does not hold evaluations of a run", *kinds):
+        return {line["step"]: float(line["loss_nats"]) for line in lines}
 
 
 def _list_parts(path: str) -> list[str]:
