@@ -9,7 +9,7 @@ of Python's own documentation, in bytes; for table 7 its lines are shuffled, so 
 learned from long contexts. Each model is evaluated by attention length, and groups
 of models by their relative effective context length (RECL).
 
-Runs stay in --work_dir: an interrupted night goes on where it was.
+Runs stay in --work_dir: an interrupted call resumes.
 """
 
 import functools
@@ -429,7 +429,7 @@ def main(argv: list[str]) -> int:
     text = "Targets, drawn at random, for the relative effective context lengths."
     define("positions", int, 1000, text, lower_bound=1)
     define("max_context", int, 384, "Longest context of these targets.", lower_bound=64)
-    text = "Folder for corpora, runs and results; an interrupted call goes on where it was."
+    text = "Folder for corpora, runs and results; an interrupted call resumes."
     define("work_dir", str, "runs/ablation", text, is_path=True)
     return run_program(__doc__, options, run_variants, argv)
 

@@ -4,7 +4,7 @@ python -m benchmarks.compiled_presets --json docs/lab/compiled-presets.json
 python -m benchmarks.compiled_presets --json docs/lab/compiled-presets.json --models wt103_large
 
 It needs the extra `compilers`, and hours of two cores; with `--effort -1` much less. What is in the
-file already is not compiled again, so it goes on where it was stopped. The batch is that of the
+file already is not compiled again, so an interrupted call resumes. The batch is that of the
 preset, on as few chips as hold it: a chip computes layers again (`remat`) and divides its rows into
 two parts (`accumulate_steps`) before more chips are taken. More parts hardly save memory after
 that, and each is compiled. At the end it prints a table of all that is in the file.

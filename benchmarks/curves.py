@@ -16,7 +16,7 @@ python -m benchmarks.curves --compare optimizers --work_dir runs/optimizers --ou
 
 This comparison is another one: it tunes the learning rate of each optimizer and schedule, and
 measures how well the model learns on as many tokens; see `benchmarks/optimizers.py`. It takes a
-night. What is done stays in --work_dir: an interrupted call goes on where it was.
+night. What is done stays in --work_dir: an interrupted call resumes.
 """
 
 import functools

@@ -121,7 +121,7 @@ def test_a_config_that_cannot_be_expressed_is_one_line(changes, message, tmp_pat
 def test_a_config_that_is_no_object_is_one_line(text, tmp_path):
     (tmp_path / "config.json").write_text(text, "latin1")
     with pytest.raises(
-        UserError, match=r"config.json` (is not valid JSON|must be an object)"
+        UserError, match=r"config.json` (is not valid JSON|is not UTF-8|must be an object)"
     ) as error:
         read_hub_config(str(tmp_path))
     get_line(error)
