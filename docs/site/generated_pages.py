@@ -93,5 +93,6 @@ def render_notebook(notebook: dict[str, Any]) -> str:
                 png = "".join(data["image/png"]).replace("\n", "")
                 blocks.append(f"![Output of the cell above](data:image/png;base64,{png})")
             else:
-                blocks.append(f"```text\n{''.join(data['text/plain']).rstrip()}\n```")
+                text = "".join(data["text/plain"]).rstrip()
+                blocks.append(f"``` {{ .text .no-copy .output }}\n{text}\n```")
     return "\n\n".join(blocks)
