@@ -148,8 +148,8 @@ def add_generate_tab(
     """Adds the tab in which a text grows."""
     gr.HTML(
         f'<p class="quiet">The model continues a prompt and keeps a memory of the last {mem_len:,} '
-        "tokens. In the text, the prompt is bold, what the memory holds is blue, what it has "
-        "forgotten is gray. A token costs the same however long the text is.</p>"
+        "tokens. In the text, the prompt is bold, tokens in the memory are blue, and older tokens "
+        "are gray. A token costs the same in a text of any length.</p>"
     )
     state = gr.State(time_to_live=SESSION_SECONDS)
     with gr.Row():
@@ -190,8 +190,8 @@ def add_surprisal_tab(gr: Any, views: "ModelViews", sample: str, max_tokens: int
     """Adds the tab with a text in the colors of its surprisal."""
     gr.HTML(
         '<p class="quiet">The model reads a text and predicts each of its tokens. The color of a '
-        "token is its surprisal, -log2 of its probability, in bits. Point at a token to see what "
-        "the model thought likelier.</p>"
+        "token is its surprisal, -log2 of its probability, in bits. Point at a token to see "
+        "the likeliest alternatives.</p>"
     )
     text = gr.Textbox(sample, label=f"Text, up to {max_tokens:,} tokens", lines=4, max_lines=8)
     read = gr.Button("Read", variant="primary", interactive=bool(sample))
@@ -206,10 +206,10 @@ def add_attention_tab(
 ) -> None:
     """Adds the tab with the attention of single heads."""
     gr.HTML(
-        '<p class="quiet">Where a head looks when it predicts a token: the stronger the blue, the '
-        "larger the weight; dashed where the token lies in the memory. Click on another token, or "
-        "on the button of another head of the layer. Layers, heads and tokens are counted from "
-        "0.</p>"
+        '<p class="quiet">The text shows where a head looks when it predicts a token: darker blue '
+        "means a larger weight, and a dashed border a token in the memory. Click on another "
+        "token, or on the button of another head of the layer. Layers, heads and tokens are "
+        "counted from 0.</p>"
     )
     text = gr.Textbox(sample, label=f"Text, up to {max_tokens:,} tokens", lines=4, max_lines=8)
     with gr.Row():

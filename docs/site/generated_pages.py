@@ -53,7 +53,8 @@ def make_command_pages() -> Iterator[tuple[str, str]]:
         lines = [f"# txl {command}\n", f"`python -m {module.__name__}`\n"]
         for paragraph in (module.__doc__ or "").strip().split("\n\n"):
             is_code = paragraph.startswith("python ")
-            lines += [indent(paragraph, "    ") if is_code else paragraph, ""]
+            shown = paragraph.replace(f"python -m {module.__name__} ", f"txl {command} ")
+            lines += [indent(shown, "    ") if is_code else paragraph, ""]
         sections: dict[str, list[str]] = {}
         for flag in map(options.__getitem__, options):
             title = f"{flag.parser.section}, rarely needed" if flag.parser.rare else ""
@@ -81,8 +82,17 @@ def describe_flag(flag: Any) -> tuple[str, str]:
 
 
 def render_notebook(notebook: dict[str, Any]) -> str:
-    """Returns a notebook as Markdown, without outputs: it is stored without them."""
-    cells = ((cell["cell_type"], "".join(cell["source"])) for cell in notebook["cells"])
-    return "\n\n".join(
-        text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in cells
-    )
+    """Returns a notebook as Markdown, with the outputs that are stored in it."""
+    blocks = []
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"])
+        blocks.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        for output in cell.get("outputs", []):
+            data = output.get("data", {"text/plain": output.get("text")})
+            if "image/png" in data:
+                png = "".join(data["image/png"]).replace("\n", "")
+                blocks.append(f"![Output of the cell above](data:image/png;base64,{png})")
+            else:
+                text = "".join(data["text/plain"]).rstrip()
+                blocks.append(f"``` {{ .text .no-copy .output }}\n{text}\n```")
+    return "\n\n".join(blocks)

@@ -11,7 +11,10 @@ from site_search import SiteSearch
 MAX_WORDS = 2500  # of a page
 # Of each page, searches that must find it among the first three.
 SEARCHES = {
-    "getting-started": ["install", "docker", "pip install", "quickstart", "train on your own text"],
+    "getting-started": [
+        *("install", "docker", "pip install", "quickstart", "train on your own text"),
+        "load a model",
+    ],
     "choose-a-preset": ["which model size", "preset", "recipe", "how long does training take"],
     "platforms": ["Windows", "macOS", "Python versions", "TensorFlow version"],
     "concepts": ["hidden states", "mem_len", "shapes", "concepts", "segment memory shapes"],
@@ -26,7 +29,10 @@ SEARCHES = {
     ],
     "distributed-preprocessing": ["distributed preprocessing", "Apache Beam", "Spark", "Dataflow"],
     "file-formats": ["tfrecord format", "checkpoint format", "vocabulary.json", "run folder"],
-    "training": ["NaN", "diverges", "TensorBoard", "early stopping", "training"],
+    "training": [
+        *("NaN", "diverges", "TensorBoard", "early stopping", "training"),
+        *("csv", "batch size"),
+    ],
     "resume": ["continue training", "resume", "reproducible", "Ctrl-C", "deterministic"],
     "fine-tune": [
         "add tokens",
@@ -99,6 +105,8 @@ SEARCHES = {
         "pretrained weights",
         "pickle",
         "wt103",
+        "data_utils.py",
+        "getdata.sh",
     ],
     "migrate-huggingface": ["Hugging Face", "TransfoXL", "PyTorch", "transformers"],
     "verify-weights": ["verify weights", "perplexity too high", "port"],
