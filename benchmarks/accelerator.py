@@ -7,7 +7,8 @@ It needs jax, keras and absl-py, but no TensorFlow: layers and model are those t
 A work is a preset of WikiText-103 (base or large), the segment length T = M, and the number of rows
 B. A training step is forward and backward pass, clipping and Adam, with dropout; "read" is a
 segment and its losses with the memory of hidden states. The share is that of the peak that a large
-matrix product of the same precision reaches in the same run.
+matrix product of the same precision reaches in the same run. The limits of a training step are the
+operations and bytes that the compiler counts in it, at that peak and at the speed of a copy.
 """
 
 import json
@@ -32,6 +33,7 @@ from txl_tf.layers.fused.fusion import PLAIN, Engine, use_engine
 from txl_tf.layers.fused.tpu_attention import TPU
 
 MATRIX = 8192  # rows and columns of the product that measures the peak
+COPIED = 2**28  # numbers of the copy that measures the bandwidth
 STEPS_PER_CALL = 4
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
@@ -87,6 +89,7 @@ class Steps:
 
         self.work, shape = work, work.shape
         self._engine = engine
+        self.costs: dict[str, float] = {}
         config, _ = shape.make_configs(dropout)
         self.model = TransformerXL(config, seed=0, remat=remat, dtype=POLICIES[precision])
         self.span = AttentionSpan(shape.mem_len)
@@ -121,9 +124,12 @@ class Steps:
             ]
             return (weights, first, second, seeds, memory, count), loss
 
-        make_steps = jax.jit(
-            lambda state, ids: jax.lax.scan(make_step, state, ids), donate_argnums=0
+        make_steps = (
+            jax.jit(lambda state, ids: jax.lax.scan(make_step, state, ids), donate_argnums=0)
+            .lower(state, self.ids)
+            .compile()
         )
+        self.costs = make_steps.cost_analysis() or {}  # of one step: a loop counts as one run
 
         def call() -> object:
             nonlocal state
@@ -195,6 +201,16 @@ def measure_peak(precision: str) -> float:
     return 2 * size**3 / measure(lambda: multiply(matrix, matrix).block_until_ready(), 1.0)
 
 
+def measure_bandwidth() -> float:
+    """Returns the bytes/s, read and written, of a copy of a large array."""
+    import jax
+    import jax.numpy as jnp
+
+    array = jnp.ones(COPIED if jax.default_backend() != "cpu" else COPIED // 16)
+    add = jax.jit(lambda x: x + 1)
+    return 2 * array.nbytes / measure(lambda: add(array).block_until_ready(), 1.0)
+
+
 def print_speeds(options: flags.FlagValues) -> None:
     """Measures the works, prints a line for each, and writes them as JSON if wanted.
 
@@ -206,21 +222,33 @@ def print_speeds(options: flags.FlagValues) -> None:
     import jax
 
     works = [Work.parse(text) for text in options.works]
-    peak = measure_peak(options.precision)
+    peak, bandwidth = measure_peak(options.precision), measure_bandwidth()
     device = jax.devices()[0].device_kind
-    print(f"{device}: products of {options.precision} {peak / 1e12:,.1f} TFLOP/s", flush=True)
+    print(
+        f"{device}: products of {options.precision} {peak / 1e12:,.1f} TFLOP/s, "
+        f"a copy {bandwidth / 1e9:,.0f} GB/s",
+        flush=True,
+    )
     records = []
     for work in works:
         shape = work.shape
         engine = TPU if options.kernels else PLAIN
         steps = Steps(work, options.precision, options.dropout, remat=options.remat, engine=engine)
-        tokens = STEPS_PER_CALL * shape.batch_size * shape.tgt_len
+        step_tokens = shape.batch_size * shape.tgt_len
+        tokens = STEPS_PER_CALL * step_tokens
         train = tokens / measure(steps.make_training_call(), options.seconds)
         read = tokens / measure(steps.make_reading_call(), options.seconds)
         model, training = shape.make_configs(options.dropout)
         shares = shape.list_bin_shares("zipf")
         flops = count_step_flops(model, training, bin_shares=shares)
-        share = train * flops / (shape.batch_size * shape.tgt_len) / peak
+        share = train * flops / step_tokens / peak
+        limits = {
+            name: step_tokens * speed / steps.costs[key] if steps.costs.get(key) else None
+            for name, key, speed in (
+                ("matrix_limit", "flops", peak),
+                ("memory_limit", "bytes accessed", bandwidth),
+            )
+        }
         memory_bytes = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)
         records.append(
             {
@@ -228,6 +256,7 @@ def print_speeds(options: flags.FlagValues) -> None:
                 "train_tokens_per_second": train,
                 "read_tokens_per_second": read,
                 "share_of_peak": share,
+                **limits,
                 "peak_memory_bytes": memory_bytes,
             }
         )
@@ -237,8 +266,15 @@ def print_speeds(options: flags.FlagValues) -> None:
             f"{memory_bytes / 2**30:,.1f} GiB",
             flush=True,
         )
+        if all(limits.values()):
+            print(
+                f"  the compiler's limits: {limits['matrix_limit']:,.0f} tokens/s by products, "
+                f"{limits['memory_limit']:,.0f} by memory",
+                flush=True,
+            )
     if options.json:
-        content = {"device": device, "flops_per_second": peak, "works": records}
+        machine = {"flops_per_second": peak, "copied_bytes_per_second": bandwidth}
+        content = {"device": device, **machine, "works": records}
         Path(options.json).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         print(f"Wrote {options.json}")
 

@@ -23,6 +23,10 @@ class Work(accelerator.Work):
 work = Work("base", 8, 2)
 steps = accelerator.Steps(work, "bfloat16", 0.1, remat=False, engine=accelerator.PLAIN)
 assert steps.make_training_call()().shape == (4,)
+assert min(steps.costs["flops"], steps.costs["bytes accessed"]) > 0
+accelerator.COPIED //= 64
+accelerator.Work = Work
+assert accelerator.main(["accelerator", "--works=base:8:2", "--seconds=0"]) == 0
 assert steps.make_reading_call()().shape == (4,)
 assert count_step_flops(*work.shape.make_configs(0.1)) > 0
 """
@@ -34,3 +38,4 @@ def test_steps_are_made_without_tensorflow():
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert "tokens/s by products" in done.stdout
