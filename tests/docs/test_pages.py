@@ -7,6 +7,7 @@ from markdown.extensions.toc import slugify
 from places import ROOT
 
 import txl_tf
+from benchmarks.all import fill_blocks, list_pages, read_figures
 
 FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 SOURCES = ("txl_tf", "benchmarks", "data_prep", "examples", "tests", "docs/site")
@@ -33,6 +34,15 @@ def test_changelog_and_citation_name_the_version():
     (newest, *_) = re.findall(r"^## (\S+)$", read("CHANGELOG.md"), flags=re.MULTILINE)
     (cited,) = re.findall(r"^version: (\S+)$", read("CITATION.cff"), flags=re.MULTILINE)
     assert newest == cited == txl_tf.__version__
+
+
+def test_pages_show_the_measurements_of_the_file():
+    figures, shown = read_figures(), set()
+    for path in list_pages():
+        page = path.read_text(encoding="utf-8")
+        shown |= set(re.findall(r"<!-- figures: (\w+) -->", page))
+        assert fill_blocks(page, figures) == page, path
+    assert shown == set(figures)
 
 
 def test_pages_that_the_code_names_exist():
