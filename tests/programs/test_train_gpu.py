@@ -66,7 +66,7 @@ def test_the_program_trains_and_evaluates_from_the_command_line(data_dir, tmp_pa
 @pytest.mark.slow
 def test_a_killed_run_resumes_bit_for_bit(capsys):
     assert kill_resume.main(["kill_resume.py", "--kills=1", "--kinds=plain", "--steps=60"]) == 0
-    assert "1 kills" in capsys.readouterr().out
+    assert "| plain | 1 |" in capsys.readouterr().out
 
 
 def test_a_finished_run_says_so_and_changes_nothing(run_copy, capsys):
