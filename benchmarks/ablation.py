@@ -369,7 +369,7 @@ def format_relative_lengths(relative: Mapping[str, Any]) -> list[str]:
     for group, name in ((group, name) for group, by_name in first.items() for name in by_name):
         by_seed = [found[group][name] for found in relative.values()]
         cells = [", ".join(map(str, of_share)) for of_share in zip(*by_seed, strict=True)]
-        lines.append(f"| {group} | {name} | {' | '.join(cells)} |")
+        lines.append(format_row([group, name, *cells]))
     return lines
 
 

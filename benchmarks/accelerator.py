@@ -11,19 +11,18 @@ matrix product of the same precision reaches in the same run. The limits of a tr
 operations and bytes that the compiler counts in it, at that peak and at the speed of a copy.
 """
 
-import json
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from absl import flags
 
 from benchmarks.step_costs import count_step_flops
+from benchmarks.tables import define_json_flag, write_json
 from benchmarks.works import Shape, draw_ids
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
@@ -272,11 +271,8 @@ def print_speeds(options: flags.FlagValues) -> None:
                 f"{limits['memory_limit']:,.0f} by memory",
                 flush=True,
             )
-    if options.json:
-        machine = {"flops_per_second": peak, "copied_bytes_per_second": bandwidth}
-        content = {"device": device, **machine, "works": records}
-        Path(options.json).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        print(f"Wrote {options.json}")
+    machine = {"flops_per_second": peak, "copied_bytes_per_second": bandwidth}
+    write_json(options, {"device": device, **machine, "works": records})
 
 
 def main(argv: list[str]) -> int:
@@ -291,8 +287,7 @@ def main(argv: list[str]) -> int:
     text = "Attention in kernels, on a TPU from v5 on, as --jit=kernels trains."
     define_flag(options, "kernels", bool, False, text)
     define_flag(options, "seconds", float, 5.0, "Time to measure each.", lower_bound=0)
-    text = "File for all measurements. [default: none]"
-    define_flag(options, "json", str, None, text, is_path=True)
+    define_json_flag(options)
     return run_program(__doc__, options, print_speeds, argv)
 
 

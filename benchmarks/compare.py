@@ -16,25 +16,23 @@ interrupted comparison, which prints the table of its measurements, loses only t
 """
 
 import json
-import multiprocessing
 import os
 import shlex
 import statistics
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from absl import flags
 
-from benchmarks.tables import print_table
+from benchmarks.tables import define_json_flag, print_table
 from benchmarks.works import (
     SHAPES,
     Shape,
     define_peers_flag,
-    measure_bandwidth,
-    measure_peak,
+    measure_apart,
+    measure_machine,
     parse_peers,
     read_peers,
     repeat,
@@ -131,21 +129,6 @@ def measure(work: Work, way: Way, seconds: float) -> float:
     shape = shape._replace(tgt_len=join_segments(shape.batch_size, shape.tgt_len, span))
     durations = repeat(make_cached_reader(model, shape, jit=way.jit), seconds)
     return shape.batch_size * shape.tgt_len / statistics.median(durations)
-
-
-def measure_apart(function: Any, *arguments: Any) -> Any:
-    """Returns the result of a function that runs in a new process."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(function, *arguments).result()
-
-
-def measure_machine() -> dict[str, float]:
-    """Returns the peaks of the machine: FLOP/s of large products, and bytes/s of a copy."""
-    with quiet_start():
-        import tensorflow  # noqa: F401
-    peaks = {f"{dtype}_flops_per_second": measure_peak(dtype) for dtype in ("float32", "bfloat16")}
-    return {**peaks, "copied_bytes_per_second": measure_bandwidth()}
 
 
 def measure_peer(command: str, work: Work, seconds: float) -> dict[str, float]:
@@ -264,14 +247,14 @@ def print_speeds(machine: dict[str, float], records: dict[str, Any]) -> None:
     ways = [Way(*way.split(", jit ")) for record in records.values() for way in record["ours"]]
     precisions = list(dict.fromkeys(way.precision for way in ways))
     rows = [_make_row(WORKS[name], record, peers, precisions) for name, record in records.items()]
-    times = [f"times {peer}" for peer in peers[:1]]
-    print_table(["work", *peers, *precisions, *times], rows)
+    header = ["work", *peers, *precisions]
+    print_table([*header, f"times {peers[0]}"] if peers else header, rows)
 
 
 def _make_row(
     work: Work, record: dict[str, Any], peers: list[str], precisions: list[str]
 ) -> list[str]:
-    """Returns the cells of a work."""
+    """Returns the cells of a work; with peers, the last one has the times of the first peer."""
     known = record["peers"]
     cells = [format_speed(known[peer]) if peer in known else "" for peer in peers]
     fastest = []
@@ -282,11 +265,12 @@ def _make_row(
             if (speed := record["ours"].get(str(Way(precision, jit))))
         }
         jit = max(found, key=found.__getitem__, default="")
-        fastest.append(found.get(jit, 0.0))
+        if jit:
+            fastest.append(found[jit])
         cells.append(f"{format_speed(found[jit])} `{jit}`" if jit else "")
-    for peer in peers[:1]:
-        times = [f"{speed / known[peer]:.1f}" for speed in fastest if speed and peer in known]
-        cells.append(", ".join(times))
+    if peers:
+        reference = known.get(peers[0])
+        cells.append(", ".join(f"{speed / reference:.1f}" for speed in fastest if reference))
     return [describe(work), *cells]
 
 
@@ -323,9 +307,7 @@ def main(argv: list[str]) -> int:
     text = "Command that measures another implementation."
     define_flag(options, "peer", str, [], text, multiple=True)
     define_peers_flag(options)
-    define_flag(
-        options, "json", str, None, "File for all measurements. [default: none]", is_path=True
-    )
+    define_json_flag(options)
     return run_program(__doc__, options, compare, argv)
 
 

@@ -18,6 +18,7 @@ from absl import flags
 
 from benchmarks import chips
 from benchmarks.chip_reports import FITS, Program, Report, Reports, make_report_apart, start_report
+from benchmarks.tables import format_row
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.config import TrainConfig
@@ -89,22 +90,23 @@ def format_table(reports: list[Report]) -> str:
             fitting = [report for report in found if report.fits]
             if fitting:
                 # The one with the most effort.
-                lines.append(format_row(max(fitting, key=lambda report: report.settings["effort"])))
+                best = max(fitting, key=lambda report: report.settings["effort"])
+                lines.append(format_row(make_row(best)))
             elif found:
                 size = f"{found[-1].memory_bytes / chips.GIB:.2f} GiB, does not fit"
                 lines.append(f"| `{name}` | {kind} | | {size} | | | | | |")
     return "\n".join(lines)
 
 
-def format_row(report: Report) -> str:
-    """Returns the row of a program that fits."""
+def make_row(report: Report) -> list[str]:
+    """Returns the cells of a program that fits."""
     settings = report.settings
     flag_texts = [f"--accumulate_steps {settings['accumulate_steps']}"] * (
         settings["accumulate_steps"] > 1
     )
     flag_texts += ["--remat"] * settings["remat"] + ["--jit kernels"] * settings["kernels"]
     effort = f", effort {settings['effort']:g}" if settings["effort"] else ""
-    cells = [
+    return [
         f"`{report.model}`",
         report.chip,
         " ".join(f"`{text}`" for text in flag_texts),
@@ -115,7 +117,6 @@ def format_row(report: Report) -> str:
         f"{report.share:.0%}",
         f"{report.compile_seconds:,.0f} s{effort}",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def print_presets(options: flags.FlagValues) -> None:

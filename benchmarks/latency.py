@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from benchmarks.compare import measure_apart
 from benchmarks.tables import define_json_flag, print_table, write_json
+from benchmarks.works import measure_apart
 from txl_tf import presets
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
@@ -185,9 +185,13 @@ def measure(options: flags.FlagValues) -> None:
         if "programs" in options.parts:
             programs = measure_programs(folder, options.preset, options.repetitions)
             found["programs"] = programs
-            header: tuple[str, ...] = ("from the start of the process", "seconds")
-            medians = {label: statistics.median(each) for label, each in programs.items()}
-            print_table(header, [(f"`{label}`", f"{each:.2f}") for label, each in medians.items()])
+            print_table(
+                ("from the start of the process", "seconds"),
+                [
+                    (f"`{label}`", f"{statistics.median(durations):.2f}")
+                    for label, durations in programs.items()
+                ],
+            )
         if "prompts" in options.parts:
             found["prompts"] = prompts = {
                 str(length): split_durations(
@@ -195,9 +199,8 @@ def measure(options: flags.FlagValues) -> None:
                 )
                 for length in PROMPT_LENS
             }
-            header = ("tokens of the prompt", "cold, seconds to the first token", "warm")
             print_table(
-                header,
+                ("tokens of the prompt", "cold, seconds to the first token", "warm"),
                 [
                     (f"{int(length):,}", f"{each['cold']:.2f}", f"{each['warm']:.3f}")
                     for length, each in prompts.items()
@@ -205,9 +208,8 @@ def measure(options: flags.FlagValues) -> None:
             )
         if "texts" in options.parts:
             found["texts"] = texts = measure_all_texts(folder, options.repetitions)
-            header = (f"{texts['texts']:,} texts, {texts['bytes']:,} bytes", "seconds", "bytes/s")
             print_table(
-                header,
+                (f"{texts['texts']:,} texts, {texts['bytes']:,} bytes", "seconds", "bytes/s"),
                 [
                     (label, f"{seconds:.1f}", f"{texts['bytes'] / seconds:,.0f}")
                     for label, seconds in texts["seconds"].items()

@@ -25,9 +25,8 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from benchmarks.compare import measure_apart
 from benchmarks.tables import define_json_flag, print_table, write_json
-from benchmarks.works import SHAPES, Shape
+from benchmarks.works import SHAPES, Shape, measure_apart
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.exports.formats import FORMATS

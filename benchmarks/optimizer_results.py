@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.tables import format_row
+
 REFERENCE = "adam-cosine"  # whose last loss the others are timed to
 
 
@@ -125,7 +127,7 @@ def format_table(found: Mapping[str, Found]) -> list[str]:
             f"{min(each.bits):.4f} to {max(each.bits):.4f}",
             *("never" if step is None else f"{step:,.0f}", f"{speed:,.0f}"),
         ]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(format_row(cells))
     return lines
 
 

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from benchmarks.compare import DROPOUT, WORKS, measure_apart, measure_machine
+from benchmarks.compare import DROPOUT, WORKS
 from benchmarks.inference_costs import count_bytes_per_token, count_flops_per_token
 from benchmarks.tables import print_table
-from benchmarks.works import Shape, repeat
+from benchmarks.works import Shape, measure_apart, measure_machine, repeat
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.quiet_start import quiet_start

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from benchmarks.compare import WORKS, measure_apart
+from benchmarks.compare import WORKS
 from benchmarks.inference_calls import PROMPT_LEN, make_model
 from benchmarks.tables import define_json_flag, print_table, write_json
+from benchmarks.works import measure_apart
 from txl_tf.cli.flags import define_flag
 from txl_tf.cli.program import run_program
 from txl_tf.config import KERNEL_DTYPES, AttentionSpan

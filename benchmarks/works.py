@@ -1,12 +1,14 @@
 """The models and batches that benchmarks measure, and the figures of other implementations."""
 
+import multiprocessing
 import os
 import re
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import flags
@@ -15,6 +17,7 @@ from txl_tf import presets
 from txl_tf.cli.flags import define_flag
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.errors import UserError
+from txl_tf.quiet_start import quiet_start
 
 LAWS = ("uniform", "zipf")
 MATRIX = 2048  # rows and columns of the product that measures the peak
@@ -137,6 +140,21 @@ def measure_bandwidth(seconds: float = 1.0) -> float:
             thread.join()
 
     return 2 * source.nbytes / min(repeat(copy, seconds))
+
+
+def measure_apart(function: Any, *arguments: Any) -> Any:
+    """Returns the result of a function that runs in a new process."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def measure_machine() -> dict[str, float]:
+    """Returns the peaks of the machine: FLOP/s of large products, and bytes/s of a copy."""
+    with quiet_start():
+        import tensorflow  # noqa: F401
+    peaks = {f"{dtype}_flops_per_second": measure_peak(dtype) for dtype in ("float32", "bfloat16")}
+    return {**peaks, "copied_bytes_per_second": measure_bandwidth()}
 
 
 def repeat(call: Callable[[], object], seconds: float) -> list[float]:
